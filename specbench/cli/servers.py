@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from specbench.config import KEY_VARIABLE, Count, Options, option
@@ -57,6 +57,13 @@ class Servers(ServerAccess):
         metavar="FORM",
     )
 
+    rule: list[str] | None = option(
+        None,
+        "Rule by which vLLM with specbench's plugin verifies for an arm, such as "
+        "relaxed=static:weight=0.5; see `specbench docs vllm`.",
+        metavar="NAME=RULE",
+    )
+
     @property
     def client(self) -> Client:
         """What sends the requests."""
@@ -71,12 +78,14 @@ class Servers(ServerAccess):
             UsageError: A name or an address is wrong, or a server does not answer.
         """
         texts = self.server or []
-        for name in ("concurrency", "send") if not texts else ():
+        for name in ("concurrency", "send", "rule") if not texts else ():
             require(
                 name not in self.model_fields_set, f"{self.flags(name)[0]} needs --server: add one"
             )
         arms = [_arm(text, self.send or (TOKENS if pair else CHAT)) for text in texts]
         _require_names([arm.name for arm in arms])
+        rules = dict(_rule(text, {arm.name for arm in arms}) for text in self.rule or ())
+        arms = [arm._replace(rule=rules.get(arm.name, "")) for arm in arms]
         require(
             pair or not any(arm.prompts == TOKENS for arm in arms),
             f"--send {TOKENS} needs the server's tokenizer: name it with --pair or --target",
@@ -101,6 +110,15 @@ def _arm(text: str, prompts: str) -> Arm:
         )
     url, _, model = address.partition("#")
     return Arm(name, url, model, prompts)
+
+
+def _rule(text: str, names: Collection[str]) -> tuple[str, str]:
+    name, _, rule = text.partition("=")
+    require(
+        bool(rule), f"--rule cannot be '{text}': give NAME=RULE, such as fast=static:weight=0.5"
+    )
+    require(name in names, f"--rule {text}: there is no --server {name}=URL")
+    return name, rule
 
 
 def _require_names(names: Sequence[str]) -> None:

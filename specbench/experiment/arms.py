@@ -25,13 +25,14 @@ from specbench.experiment.plan import Plan, Step
 from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
 from specbench.runs.records import ERROR, to_line
 from specbench.servers.answers import Acceptance, Answer, read_answer
-from specbench.servers.arm import CHAT, TOKENS, Arm
+from specbench.servers.arm import ARGUMENT, CHAT, TOKENS, Arm
 from specbench.servers.server import OPTIONS, Server
 
 if TYPE_CHECKING:
     from specbench.experiment.prompts import EncodedPrompts
 
 WARM_UP_TOKENS = 16
+NO_RULE = "no-such-rule"
 MOST_FAILED = 5  # requests of an arm that fail one after the other
 UNCACHED = {"cache_prompt": False}  # llama.cpp's cache would favour the arm that comes second
 SPECULATION = {"return_spec_tokens_details": True}  # of SGLang
@@ -74,6 +75,8 @@ class ArmRunner:
         self.models = {name: server.told() for name, server in self._servers.items()}
         for arm in plan.arms:
             self._try(arm)
+            if arm.rule:
+                self._require_plugin(arm)
 
     def run(self, steps: Sequence[Step]) -> Iterator[SampleResult]:
         """Decode a block of one arm; see ``SampleRunner.run``.
@@ -104,13 +107,26 @@ class ArmRunner:
         Raises:
             UsageError: The server refuses it.
         """
-        step = next(step for step in self._plan.steps() if step.cell.method == arm.name)
+        step = self._first_step(arm)
         for options in (self._options[arm.name], {}):
             self._options[arm.name] = options
             (streamed,) = self._stream(arm, [self._body(step, [], WARM_UP_TOKENS)], 1)
             if not streamed.error:
                 break
         self._answer(arm, streamed)
+
+    def _require_plugin(self, arm: Arm) -> None:
+        """Refuse a server that would ignore the rule of an arm, as one without the plugin does."""
+        body = self._body(self._first_step(arm), [], WARM_UP_TOKENS)
+        (streamed,) = self._stream(arm, [body | _asking(NO_RULE)], 1)
+        if not streamed.error:
+            raise UsageError(
+                f"the server of {arm.name} ignores --rule, since it is no vLLM with specbench's "
+                "plugin: start it with SPECBENCH_VLLM_RULE (see `specbench docs vllm`)"
+            )
+
+    def _first_step(self, arm: Arm) -> Step:
+        return next(step for step in self._plan.steps() if step.cell.method == arm.name)
 
     def _run(self, steps: Sequence[Step], answers: Answers) -> Iterator[SampleResult]:
         """Decode one turn of each step, after the answers to the turns before."""
@@ -163,6 +179,7 @@ class ArmRunner:
             "stream_options": {"include_usage": True},
         }
         body |= {"stop": list(task.task.stop)} if task.task.stop else {}
+        body |= _asking(arm.rule) if arm.rule else {}
         if arm.prompts == TOKENS:
             assert self._prompts is not None
             return body | {"prompt": self._prompts.of(task, step.example, answers).ids}
@@ -263,6 +280,11 @@ def shares_of(spans: Sequence[Span]) -> list[tuple[float, float]]:
             decoding = start >= spans[number][1]
             shares[number][decoding] += (end - start) / len(in_flight)
     return [(before, after) for before, after in shares]
+
+
+def _asking(rule: str) -> dict[str, Any]:
+    """Return the part of a request that names a rule."""
+    return {"vllm_xargs": {ARGUMENT: rule}}
 
 
 def _span(streamed: Streamed, answer: Answer) -> Span:

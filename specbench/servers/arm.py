@@ -7,6 +7,8 @@ from typing import NamedTuple
 #: How prompts are sent: as token ids, as text without a template, or as messages.
 TOKENS, TEXT, CHAT = SENT = ("tokens", "text", "chat")
 
+ARGUMENT = "specbench_rule"  # names the rule of a request to vLLM with specbench's plugin
+
 
 class Arm(NamedTuple):
     """A server that a run measures."""
@@ -15,8 +17,10 @@ class Arm(NamedTuple):
     url: str
     model: str  # the server's name of its model
     prompts: str  # how they are sent: ``TOKENS``, ``TEXT`` or ``CHAT``
+    rule: str = ""  # by which vLLM with specbench's plugin verifies; empty for the server's own
 
     @property
     def described(self) -> dict[str, str]:
         """The arm in plain values, without its address, which does not change a text."""
-        return {"name": self.name, "model": self.model, "prompts": self.prompts}
+        rule = {"rule": self.rule} if self.rule else {}
+        return {"name": self.name, "model": self.model, "prompts": self.prompts, **rule}

@@ -1,0 +1,1 @@
+"""A plugin that verifies drafts inside vLLM by any rule of specbench."""

@@ -26,7 +26,7 @@ COMMANDS = {
     "run": Listed(
         "run",
         "Measure",
-        "Measure methods on tasks: quality, acceptance and speed, interleaved in one run.",
+        "Measure methods, servers or both on tasks, interleaved: quality, acceptance and speed.",
         "run -m sd,static --set weight=0.7 -t mini-math",
     ),
     "sweep-weights": Listed(
@@ -52,6 +52,12 @@ COMMANDS = {
         "Measure",
         "Time methods on engines: time per round by part, tokens/s, share of the bandwidth limit.",
         "bench --batch-size 1,8 --acceptance 0.6,0.8",
+    ),
+    "serve": Listed(
+        "serve",
+        "Measure",
+        "Start vLLM with a pair; a rule of specbench verifies the drafts.",
+        "serve --pair mini -m static --set weight=0.5 --dry-run",
     ),
     "table": Listed(
         "tables",

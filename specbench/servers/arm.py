@@ -7,7 +7,8 @@ from typing import NamedTuple
 #: How prompts are sent: as token ids, as text without a template, or as messages.
 TOKENS, TEXT, CHAT = SENT = ("tokens", "text", "chat")
 
-ARGUMENT = "specbench_rule"  # names the rule of a request to vLLM with specbench's plugin
+#: What names the rule of a request to vLLM with specbench's plugin, and the rule of all others.
+ARGUMENT, VARIABLE = "specbench_rule", "SPECBENCH_VLLM_RULE"
 
 
 class Arm(NamedTuple):

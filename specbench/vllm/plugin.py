@@ -17,8 +17,8 @@ from functools import wraps
 from typing import Any
 
 from specbench.errors import UsageError, require
+from specbench.servers.arm import VARIABLE
 
-VARIABLE = "SPECBENCH_VLLM_RULE"
 SUPPORTED = re.compile(r"0\.(31|32|33)\.")
 #: The parameters of ``rejection_sample`` that are used here.
 REJECTION = (

@@ -1,0 +1,118 @@
+"""``specbench serve``: start vLLM with a pair, its drafts verified by a rule of specbench."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from specbench.cli.generate import grouped
+from specbench.cli.methods import Methods
+from specbench.cli.options import Models
+from specbench.config import DRAFT_LENGTH, Options, option
+from specbench.errors import UsageError, require
+from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.pairs.registry import PairSpec
+from specbench.servers.arm import VARIABLE
+
+VLLM = "vllm"
+DRAFTED = {  # vLLM's settings by drafter
+    "model": {"method": "draft_model", "draft_sample_method": "probabilistic"},
+    "greedy": {"method": "draft_model", "draft_sample_method": "greedy"},
+    "prompt-lookup": {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 3},
+}
+# The texts are the model's own, and each answer tells its acceptance.
+ALWAYS = (
+    "--generation-config",
+    "vllm",
+    "--no-enable-prefix-caching",
+    "--enable-per-request-metrics",
+)
+
+
+class ServeOptions(Options):
+    """What vLLM serves, and where."""
+
+    drafter: Literal["model", "greedy", "prompt-lookup"] = option(
+        "model", "What proposes drafts: model draws from q.", choices=tuple(DRAFTED)
+    )
+    draft_length: int = option(DRAFT_LENGTH, "Tokens drafted per round.", ge=1, metavar="N")
+    port: int = option(8000, "Port on this machine.", ge=1, le=65535)
+    vllm: str = option(
+        VLLM,
+        "The vllm program of an environment that has specbench too, by `pip install --no-deps`.",
+        metavar="FILE",
+    )
+    dry_run: bool = option(False, "Print the command instead.")
+
+
+@grouped
+def serve(
+    models: Annotated[Models, ["pair", "target", "draft"]],
+    methods: Annotated[Methods, ["method", "set_values", "head"]],
+    asked: ServeOptions,
+    further: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- VLLM_OPTIONS]", help="Options for vllm serve."),
+    ] = None,
+) -> None:
+    """Start vLLM with a pair; a rule of specbench verifies the drafts."""
+    spec = models.spec(alone=True)
+    rule = _rule(methods)
+    command = [asked.vllm, "serve", *_arguments(spec, asked, rule), *(further or ())]
+    environment = {VARIABLE: rule} if rule and rule != VLLM else {}
+    if asked.dry_run:
+        print(
+            " ".join(
+                [*(f"{n}={shlex.quote(v)}" for n, v in environment.items()), shlex.join(command)]
+            )
+        )
+        return
+    program = shutil.which(asked.vllm)
+    if program is None:
+        raise UsageError(
+            f"there is no program {asked.vllm}: name vLLM's with --vllm (see `specbench docs vllm`)"
+        )
+    os.execve(program, command, {**os.environ, **environment})
+
+
+def _rule(methods: Methods) -> str:
+    """Return the text of the rule; ``vllm`` for vLLM's own, empty for no speculation.
+
+    Raises:
+        UsageError: Several rules are named, or one that vLLM cannot use.
+    """
+    names = methods.method or ["sd"]
+    if names == [VLLM]:
+        return VLLM
+    if names == [AUTOREGRESSIVE]:
+        return ""
+    (name, values), *more = methods.variants()
+    require(not more, "vLLM starts with one rule: requests may choose others (--rule)")
+    given = {key: value for key, value in values.items() if value is not None}
+    if "head" in given:
+        given["head"] = Path(given["head"]).resolve()
+    rule = ":".join(filter(None, [name, ",".join(f"{k}={v}" for k, v in given.items())]))
+    from specbench.vllm.rules import rule_of
+
+    rule_of(rule)
+    return rule
+
+
+def _arguments(spec: PairSpec, asked: ServeOptions, rule: str) -> list[str]:
+    """Return the arguments of ``vllm serve``."""
+    arguments = [spec.target, "--served-model-name", spec.name, "--host", "127.0.0.1"]
+    arguments += ["--port", f"{asked.port}", *ALWAYS]
+    if rule:
+        speculation = {**DRAFTED[asked.drafter], "num_speculative_tokens": asked.draft_length}
+        if speculation["method"] != "ngram":
+            require(spec.draft is not None, "the pair has no draft: give --drafter prompt-lookup")
+            speculation["model"] = str(spec.draft)
+        arguments += ["--speculative-config", json.dumps(speculation)]
+        arguments += ["--per-request-spec-decode-metrics", "detailed"]
+    return arguments

@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,7 +21,7 @@ from specbench.pairs.registry import PairSpec
 from specbench.servers.arm import VARIABLE
 
 VLLM = "vllm"
-DRAFTED = {  # vLLM's settings by drafter
+DRAFTED: dict[str, dict[str, Any]] = {  # vLLM's settings by drafter
     "model": {"method": "draft_model", "draft_sample_method": "probabilistic"},
     "greedy": {"method": "draft_model", "draft_sample_method": "greedy"},
     "prompt-lookup": {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 3},
@@ -109,7 +109,8 @@ def _arguments(spec: PairSpec, asked: ServeOptions, rule: str) -> list[str]:
     arguments = [spec.target, "--served-model-name", spec.name, "--host", "127.0.0.1"]
     arguments += ["--port", f"{asked.port}", *ALWAYS]
     if rule:
-        speculation = {**DRAFTED[asked.drafter], "num_speculative_tokens": asked.draft_length}
+        speculation: dict[str, Any] = dict(DRAFTED[asked.drafter])
+        speculation["num_speculative_tokens"] = asked.draft_length
         if speculation["method"] != "ngram":
             require(spec.draft is not None, "the pair has no draft: give --drafter prompt-lookup")
             speculation["model"] = str(spec.draft)

@@ -294,9 +294,7 @@ def _compare_against(
 
     arm, margin, again = asked.against or "", asked.margin or 0, list[str]()
     for folder in folders:
-        servers = read_run(folder, required=False).environment.get("servers", {})
-        url = servers.get(arm, {}).get("url", "")
-        again += [name for name, server in servers.items() if url and server.get("url") == url]
+        again += read_run(folder, required=False).same_servers(arm)
     chosen, methods = rows.updated(method=None).selection(), rows.selection().methods
     judged = margin_rows(chosen.of(samples), arm, margin, methods, again)
     if asked.form not in (CSV, JSON):

@@ -109,6 +109,15 @@ class Run:
         """The servers that decoded some of the texts, in ``config.json``, by name."""
         return {server["name"]: server for server in self.config.get("servers", ())}
 
+    def same_servers(self, name: str) -> list[str]:
+        """Return the arms at the address of a server that differ from it in their name alone."""
+        addresses = self.environment.get("servers", {})
+        described = {
+            arm: {**facts, "name": "", "url": addresses.get(arm, {}).get("url")}
+            for arm, facts in self.servers.items()
+        }
+        return [arm for arm, facts in described.items() if facts == described.get(name)]
+
     @property
     def progress(self) -> dict[str, Any]:
         """``state`` and the numbers of ``samples`` and ``failed``; empty if unknown."""

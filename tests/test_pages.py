@@ -17,6 +17,7 @@ from specbench.cli.commands import COMMANDS, load
 from .pages import PAGES, README, ROOT, inline_code
 
 RUN = CliRunner()
+OTHER_PROGRAMS = ("python", "vllm", "llama-server")
 PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 
 
@@ -51,7 +52,7 @@ def _unknown_options(text: str) -> list[str]:
     found = [c for group in groups for c in getattr(group, "commands", {"": group}).values()]
     known = {option for c in found for p in c.params for option in (*p.opts, *p.secondary_opts)}
     known |= {"--install-completion", "--debug", "--help"}
-    codes = (code for code in inline_code(text) if not code.startswith("python"))
+    codes = (code for code in inline_code(text) if not code.startswith(OTHER_PROGRAMS))
     words = [word for code in codes for word in code.split()]
     return [word for word in words if re.match("--[a-z]", word) and word not in known]
 

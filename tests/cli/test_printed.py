@@ -8,6 +8,7 @@ models stop where they would load them; they have tests of their own.
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ import torch
 from specbench.cli import measure
 from specbench.engine import loading, memory
 from specbench.errors import UsageError
+from specbench.experiment.arms import NO_RULE
 from specbench.proofs import check
+from specbench.servers.arm import ARGUMENT
 from specbench.training import finetune, folder
 
 from ..conftest import Once
 from ..figures.made import training_of
 from ..pages import PAGES, ROOT, blocks, commands
+from ..servers.fake import Fake, Handler, serving, solved
 from .conftest import Cli, measured
 
 RUN = "results/reference"
@@ -30,7 +34,9 @@ DATA = "tests/data"
 ARTICLES = {"cnndm": ("id", "article", "highlights"), "xsum": ("id", "document", "summary")}
 MEASURE = ("run", "sweep-weights", "sweep")
 LOADS = "here models are loaded"
-NO_SERVER = "no server answers at http://localhost"  # the options have then been checked
+# The options have been checked when these are missing.
+ABSENT = ("no server answers at http://localhost", "there is no program DIR/bin/vllm")
+SERVERS = re.compile(r"http://127\.0\.0\.1:800\d")
 # In the place of names that a reader replaces, and of runs with many cells.
 LARGE = ("results/paper", "results/paper-$pair", "results/again-sharpened")
 NAMES = {
@@ -69,7 +75,7 @@ def faults(text: str, cli: Cli) -> list[str]:
     for number, printed in enumerate(lines, start=1):
         later = {word for line in lines[number:] for word in line}
         result = cli(*stand_in(printed, later))
-        if result.code and LOADS not in result.err and NO_SERVER not in result.err:
+        if result.code and not any(reason in result.err for reason in (LOADS, *ABSENT)):
             found.append(f"specbench {' '.join(printed)}: {result.err.strip()}")
     return found
 
@@ -81,9 +87,29 @@ def small(once: Once) -> Path:
     return once("reference", lambda folder: measured(folder, line))
 
 
+def refuses(handler: Handler, body: dict[str, Any]) -> bool:
+    """Refuse an unknown rule, as vLLM with the plugin does."""
+    if body.get("vllm_xargs", {}).get(ARGUMENT) != NO_RULE:
+        return False
+    handler.reply(400, {"error": "unknown rule"})
+    return True
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The address of a server."""
+    with serving(Fake(solved, fault=refuses)) as url:
+        yield url
+
+
 @pytest.fixture
 def reader(
-    cli: Cli, small: Path, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli,
+    small: Path,
+    engine: Any,
+    server: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Cli:
     """Run commands in a folder with what a reader of a page has at hand."""
     monkeypatch.setattr(measure, "_print_forecast", lambda *_: None)  # reads from the hub
@@ -123,7 +149,7 @@ def reader(
     (tmp_path / "my-task.toml").write_text(task)
     (tmp_path / "my_metrics.py").write_text("def length_ratio(text, reference):\n    return 1.0\n")
     (tmp_path / "my-pairs.toml").write_text('[mine]\ntarget = "BIG"\ndraft = "SMALL"\n')
-    return cli
+    return lambda *words: cli(*(SERVERS.sub(server, word) for word in words))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

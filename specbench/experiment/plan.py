@@ -1,9 +1,9 @@
 """The plan of a run: which cells are measured on which examples, and in which order.
 
 A cell is one row of the results: a method with its parameters, draft length and drafter. The cells
-of a task are interleaved: all of them decode a block, which is as many examples as a batch has,
-before the next block starts, so that changes in the machine's speed during the run affect all cells
-equally.
+of a task are interleaved: all of them decode a block, which is as many examples as a batch has, or
+as many as a server gets at once, before the next block starts, so that changes in the machine's
+speed during the run affect all cells equally.
 """
 
 from __future__ import annotations
@@ -127,9 +127,15 @@ class Plan:
     # digests of the source of the user's own rules and metrics, by name
     sources: Mapping[str, str] = field(default_factory=dict)
     arms: tuple[Arm, ...] = ()  # servers
+    in_flight: int = 1  # most requests that a server gets at once
 
     def __len__(self) -> int:
         return self.settings.repeats * sum(t.samples * len(t.cells) for t in self.tasks)
+
+    @property
+    def block_size(self) -> int:
+        """Examples of a block: those of a batch, and enough for the requests in flight."""
+        return max(self.settings.batch_size, self.in_flight)
 
     @property
     def executes(self) -> bool:
@@ -160,7 +166,7 @@ class Plan:
         The order is task, repeat, block, cell. The order of cells is shuffled for each block, so
         that no cell always follows the same other cell. With batch size 1 a block is one example.
         """
-        size = self.settings.batch_size
+        size = self.block_size
         for number, task in enumerate(self.tasks):
             for repeat in range(self.settings.repeats):
                 for start in range(0, len(task.examples), size):
@@ -178,7 +184,7 @@ class Plan:
 
     def identify(self, step: Step, engine: str) -> dict[str, Any]:
         """Return the columns of ``samples.csv`` that identify a step's sample."""
-        size, (_, _, example, _) = self.settings.batch_size, step.place
+        size, (_, _, example, _) = self.block_size, step.place
         return {
             "pair": self.pair.name,
             "task": step.plan.task.name,
@@ -333,7 +339,11 @@ def build_plan(
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
     notes = (*_left_out(suited, drafters), *_notes(pair, plans, headless, may_execute))
     sources = own_sources(plans)
-    plan = Plan(pair, loading, settings, tuple(plans), may_execute, notes, sources, tuple(arms))
+    in_flight = max(concurrency) if arms else 1
+    plan = Plan(
+        *(pair, loading, settings, tuple(plans), may_execute, notes, sources, tuple(arms)),
+        in_flight,
+    )
     require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
     return plan
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from specbench.client import Client, Streamed
 from specbench.errors import RunError, SpecbenchError, UsageError
 from specbench.example import Example
+from specbench.experiment.cells import CONCURRENCY
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.measurements import PER_ROUND, describe_error, repetition, score_text
 from specbench.experiment.plan import Plan, Step
@@ -140,7 +141,7 @@ class ArmRunner:
                 yield step, self._record_failure(step, error)
         # Counters are those of all requests, so they tell about a text that is alone.
         counted = self._counters(arm) if len(bodies) == 1 else {}
-        streams = self._stream(arm, bodies, steps[0].cell.values["concurrency"])
+        streams = self._stream(arm, bodies, steps[0].cell.values[CONCURRENCY])
         decoded: list[tuple[Step, Streamed, Answer]] = []
         for step, streamed in zip(ready, streams, strict=True):
             try:

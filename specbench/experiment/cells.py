@@ -16,6 +16,8 @@ from specbench.methods.parameters import to_columns
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.pairs.registry import PairSpec
 
+CONCURRENCY = "concurrency"  # the parameter of a server: requests in flight
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -107,7 +109,7 @@ def cells_of(
 def server_cells(names: Iterable[str], concurrency: Iterable[int]) -> list[Cell]:
     """Return a cell per server and number of requests in flight."""
     return [
-        Cell(name, (("concurrency", requests),), draft_length=0, server=True)
+        Cell(name, ((CONCURRENCY, requests),), draft_length=0, server=True)
         for name in names
         for requests in concurrency
     ]

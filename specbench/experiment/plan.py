@@ -20,7 +20,7 @@ from typing import Any
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.errors import UsageError, require, require_at_least
 from specbench.example import Example
-from specbench.experiment.cells import Cell, cells_of, server_cells, with_head
+from specbench.experiment.cells import CONCURRENCY, Cell, cells_of, server_cells, with_head
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
 from specbench.heads.registry import describe_heads, find_head
@@ -246,6 +246,12 @@ def describe_pair(pair: PairSpec) -> dict[str, str]:
     return {"name": pair.name} | {role: shown_path(model) for role, model in pair.models.items()}
 
 
+def most_in_flight(tasks: Iterable[TaskPlan]) -> int:
+    """Return the most requests that a server gets at once; 1 without servers."""
+    cells = (cell for task in tasks for cell in task.cells if cell.server)
+    return max((int(cell.values.get(CONCURRENCY, 1)) for cell in cells), default=1)
+
+
 def engine_name(engine: str, arms: Sequence[Arm]) -> str:
     """Return the name of a run's engines in tables; ``engine`` is empty if servers decode alone."""
     return ", ".join(filter(None, [engine, SERVERS if arms else ""]))
@@ -339,7 +345,7 @@ def build_plan(
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
     notes = (*_left_out(suited, drafters), *_notes(pair, plans, headless, may_execute))
     sources = own_sources(plans)
-    in_flight = max(concurrency) if arms else 1
+    in_flight = most_in_flight(plans)
     plan = Plan(
         *(pair, loading, settings, tuple(plans), may_execute, notes, sources, tuple(arms)),
         in_flight,

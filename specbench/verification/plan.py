@@ -10,7 +10,7 @@ from specbench.config import AUTO, DataOptions
 from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.cells import Cell
-from specbench.experiment.plan import Plan, Step, TaskPlan
+from specbench.experiment.plan import Plan, Step, TaskPlan, most_in_flight
 from specbench.pairs.registry import PairSpec
 from specbench.proofs.findings import FAILED, REPORT, Finding
 from specbench.runs.records import OK as DECODED
@@ -42,7 +42,14 @@ def check_plan(
         for name, task in run.tasks.items()
     ]
     pair = PairSpec(str(run.config["pair"].get("name")), "", None)
-    plan = Plan(pair, run.loading, run.settings, tuple(tasks), arms=arms_of(run))
+    plan = Plan(
+        pair,
+        run.loading,
+        run.settings,
+        tuple(tasks),
+        arms=arms_of(run),
+        in_flight=most_in_flight(tasks),
+    )
     if len(plan) > LARGEST + 100 * len(records):  # a run may claim any number
         text = f"{len(plan):,} samples are planned, far more than there are"
         yield Finding("", run.folder.name, "samples are those of the plan", FAILED, text)

@@ -25,7 +25,7 @@ from specbench.analysis.intervals import (
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_labels
-from specbench.runs.shown import shown
+from specbench.runs.shown import shown, temperature_text
 from specbench.table import Column, Field, Table, drop_empty, number
 
 #: Value of ``at`` in the rows of a comparison of two runs.
@@ -116,7 +116,9 @@ def _figures(cell: pd.DataFrame) -> dict[str, float]:
 
 def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per task of rows from ``between_runs``."""
-    for (task, temperature), group in rows.groupby(["task", "temperature"], sort=False):
+    for (task, temperature), group in rows.groupby(
+        ["task", "temperature"], sort=False, dropna=False
+    ):
         metric = str(group["quality_metric"].iloc[0])
         quality, acceptance = shown("quality", metric), shown("acceptance")
         of_first = f"{c.QUALITY_LESS}_reference", f"{c.ACCEPTANCE_LESS}_reference"
@@ -133,7 +135,7 @@ def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
             ("A's s/sample\n/ B's [95 %]", shown(c.TIMES).interval),
             shown(EQUAL).column,
         ]
-        title = f"Two runs, paired by sample: {task}, T = {temperature:g}, n = "
+        title = f"Two runs, paired by sample: {task}, {temperature_text(temperature)}, n = "
         title += " to ".join(map(str, counts))
         notes = [EQUAL_NOTE, TIMES_NOTE] if c.TIMES in set(group["metric"]) else [EQUAL_NOTE]
         yield drop_empty(Table.of(merge_metrics(group), fields, title, notes, stub=2))

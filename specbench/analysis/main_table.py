@@ -36,7 +36,7 @@ from specbench.analysis.intervals import (
 from specbench.analysis.points import SUMMED, Setting
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
 from specbench.analysis.scores import QUALITY
-from specbench.analysis.summary import ACCEPTANCE, BASELINE, SPEEDUP
+from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of
 from specbench.config import EAGER
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
@@ -44,7 +44,7 @@ from specbench.metrics import shown_metric
 from specbench.runs.frames import CELL
 from specbench.runs.heads import recipe_of
 from specbench.runs.labels import method_labels
-from specbench.runs.shown import ShownFigure, shown
+from specbench.runs.shown import ShownFigure, shown, temperature_text
 from specbench.table import Column, Field, Table, TableCell, cell_at, number
 
 FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
@@ -119,7 +119,7 @@ class Contest:
         groups = samples.groupby(list(CELL), sort=False, dropna=False)
         self._settings = [Setting(rows) for _, rows in groups]
         self.cells = samples[list(CELL)].drop_duplicates().assign(cell=range(len(self._settings)))
-        runs = [tuple(setting.cell[name] for name in BASELINE) for setting in self._settings]
+        runs = [baseline_of(setting.cell) for setting in self._settings]
         self._alone = {
             run: setting
             for run, setting in zip(runs, self._settings, strict=True)
@@ -161,7 +161,7 @@ class Contest:
             return UnitSums(units, sums[:, : -len(SUMMED)], score)
         if figure == ACCEPTANCE:
             return UnitSums(*setting.per_unit("accepted", "proposed"), ratio)
-        alone = self._alone[tuple(setting.cell[name] for name in BASELINE)]
+        alone = self._alone[baseline_of(setting.cell)]
         units, sums = setting.timed.per_unit("output_tokens", "seconds")
         base_units, base = alone.timed.per_unit("output_tokens", "seconds")
         shared, rows, base_rows = np.intersect1d(units, base_units, return_indices=True)
@@ -231,7 +231,7 @@ def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
     rank = {name: index for index, name in enumerate(METHODS)}
     keys = ["weight", "lenience", "rule", "alpha"]
     ranked = rows[keys].assign(
-        section=rows.groupby(SECTION, sort=False).ngroup(),
+        section=rows.groupby(SECTION, sort=False, dropna=False).ngroup(),
         method=rows["method"].map(rank).fillna(len(rank)),
     )
     order = ranked.sort_values(["section", "method", *keys], kind="stable").index
@@ -241,7 +241,7 @@ def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
 def _labels(table: pd.DataFrame) -> pd.Series:
     """Label methods, with the shortest head names that are unambiguous in a section."""
     labels = pd.Series("", index=table.index)
-    for _, rows in table.groupby(SECTION, sort=False):
+    for _, rows in table.groupby(SECTION, sort=False, dropna=False):
         cell = rows.groupby(["task", *METHOD], sort=False, dropna=False).ngroup()
         cells = rows[~cell.duplicated()]  # in the order of ngroup
         labels[rows.index] = cell.map(dict(enumerate(method_labels(cells.to_dict("records")))))
@@ -254,7 +254,7 @@ def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
     marked = _highest(table, is_quality, contest)
     cell = [table[name] for name in (*SECTION, "cell")]
     comparable = (table["figure"] != SPEEDUP) | table["ci_low"].notna()
-    is_compared = ~is_quality & comparable & marked.groupby(cell).transform("any")
+    is_compared = ~is_quality & comparable & marked.groupby(cell, dropna=False).transform("any")
     return marked | _highest(table, is_compared, contest)
 
 
@@ -262,9 +262,9 @@ def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.
     """Return which competing values are the best of their column; none if only one competes."""
     marked = pd.Series(False, table.index)
     column = [*SECTION, "task", "figure", "metric"]
-    among = table.groupby(column)["value"].transform("count") > 1
+    among = table.groupby(column, dropna=False)["value"].transform("count") > 1
     rows = table[competing & among & table["value"].notna() & (table["cell"] >= 0)]
-    for (*_, figure, _), cells in rows.groupby(column):
+    for (*_, figure, _), cells in rows.groupby(column, dropna=False):
         numbers = cells["cell"].astype(int).tolist()
         marked[cells.index] = contest.best(numbers, cells["value"].to_numpy(), figure)
     return marked
@@ -273,7 +273,8 @@ def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.
 def typeset(table: pd.DataFrame, intervals: bool = False) -> list[Table]:
     """Return a readable table of each section of a main table, which may have published numbers."""
     notes = _notes(table, intervals)
-    return [_section(rows, intervals, notes) for _, rows in table.groupby(SECTION, sort=False)]
+    sections = table.groupby(SECTION, sort=False, dropna=False)
+    return [_section(rows, intervals, notes) for _, rows in sections]
 
 
 def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
@@ -355,7 +356,8 @@ def _title(rows: pd.DataFrame) -> str:
     counts = f"{most}" if fewest == most else f"{fewest} to {most}"
     scored = rows[(rows["figure"] == QUALITY) & rows["value"].notna()]["n"].min()
     parts = (
-        *(f"Pair {pair}", f"T = {temperature:g}"),
+        f"Pair {pair}",
+        temperature_text(temperature),
         f"N = {length}" if length else "nothing drafted",
         "" if engine == EAGER else f"engine {engine}",
         "" if batch == 1 else f"batches of {batch}",

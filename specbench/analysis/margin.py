@@ -46,7 +46,7 @@ from specbench.metrics import shown_metric
 from specbench.plugins import short_name
 from specbench.runs.frames import first_decodes, without_repeats
 from specbench.runs.labels import method_labels
-from specbench.runs.shown import ENDS, shown
+from specbench.runs.shown import ENDS, shown, temperature_text
 from specbench.table import Column, Field, Table, drop_empty, number, percent, with_interval
 from specbench.words import listed, unknown
 
@@ -190,7 +190,9 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
             ),
             *(_field(name, name) for name in ("answers", "missing", "empty", "retries")),
         ]
-        title = f"{task}, T = {temperature:g}: against {baseline}, margin {margin:g} points"
+        title = (
+            f"{task}, {temperature_text(temperature)}: against {baseline}, margin {margin:g} points"
+        )
         title += f", {run}" if several else ""
         notes = [DIFFER, *([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
         yield drop_empty(Table.of(group.to_dict("records"), fields, title, notes))

@@ -121,8 +121,8 @@ def text_differences(
 
 
 def completed(samples: pd.DataFrame) -> pd.DataFrame:
-    """Return the samples that ended by themselves, not at the limit on new tokens."""
-    return samples[samples["stopped_by"] != "length"]
+    """Return the samples that are known to have ended by themselves, not at the limit."""
+    return samples[samples["stopped_by"].notna() & (samples["stopped_by"] != "length")]
 
 
 def _bleu_difference(totals: Floats) -> Floats:

@@ -6,7 +6,8 @@ which long outputs weigh more; a *sample mean* averages one figure per sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -80,6 +81,12 @@ def _at_predicted_length(totals: Floats) -> Floats:
     return paired_ratio(np.stack([tokens, seconds, *base], axis=-1))
 
 
+def _share_at_limit(cell: pd.DataFrame, _: pd.DataFrame | None) -> Interval:
+    """Return the share of texts that ended at the limit, of those whose end is known."""
+    ended = cell[cell["stopped_by"].notna()]
+    return proportion_interval(ended["stopped_by"] == "length", ended["sample_id"])
+
+
 # Predicted figures follow from the acceptance probabilities that the rule recorded (see
 # ``theory.table``). Each should agree with the measured figure of the same name, and
 # expected_acceptance with conditional_acceptance_rate: both are over the positions judged.
@@ -109,14 +116,18 @@ FIGURES: dict[str, Figure] = {
     "latency_seconds": _mean("latency_seconds"),
     TOKENS: _mean("output_tokens"),
     "rounds": _mean("rounds"),
-    AT_LIMIT: lambda cell, _: proportion_interval(
-        cell["stopped_by"] == "length", cell["sample_id"]
-    ),
+    AT_LIMIT: _share_at_limit,
     REPETITION: _mean("repetition"),
     COMPLETED: lambda cell, _: score_interval(
         completed(cell), QUALITY, cell["quality_metric"].iloc[0]
     ),
 }
+
+
+def baseline_of(cell: Mapping[str, Any] | pd.Series) -> tuple[Any, ...]:
+    """Return the values of ``BASELINE`` of a cell, None for a blank."""
+    values = (cell[name] for name in BASELINE)
+    return tuple(value if value == value else None for value in values)
 
 
 def summarise(samples: pd.DataFrame) -> pd.DataFrame:
@@ -137,11 +148,12 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     user_metrics = [name for name in numbers if name not in SAMPLES and name not in MEASURED]
     terms = _with_terms(samples)
     alone = by_time_unit(terms[terms["method"] == AUTOREGRESSIVE])
-    baselines = dict(list(alone.groupby(BASELINE)))
+    groups = alone.groupby(BASELINE, dropna=False)
+    baselines = {baseline_of(rows.iloc[0]): rows for _, rows in groups}
     units = [_UNITS[name] for name in FIGURES]  # that of quality is the task's metric
     rows: list[tuple[object, ...]] = []
     for cell, group in first_decodes(terms).groupby(list(CELL), sort=False, dropna=False):
-        baseline = baselines.get(tuple(group[BASELINE].iloc[0]))
+        baseline = baselines.get(baseline_of(group.iloc[0]))
         metric, timed = group["quality_metric"].iloc[0], by_time_unit(group)
         figures = [
             (name, figure(timed if unit in TIME_UNITS else group, baseline), unit or metric)

@@ -23,7 +23,7 @@ from specbench.analysis.scores import QUALITY
 from specbench.errors import UsageError
 from specbench.methods.drafters import MODEL
 from specbench.metrics import AGREEMENT, shown_metric
-from specbench.runs.shown import shown
+from specbench.runs.shown import shown, temperature_text
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
 #: The interval includes no difference; it reaches into the noise of sd against itself; there are
@@ -104,7 +104,7 @@ def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
     prompts = table.groupby(_RUN, dropna=False)["n"].transform("max")
     sentences: dict[str, list[str]] = {}
     for row in _records(table.assign(prompts=prompts)):
-        parts = [f"{row['task']} on {row['pair']}", f"T = {row['temperature']:g}"]
+        parts = [f"{row['task']} on {row['pair']}", temperature_text(row["temperature"])]
         parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
         heading = ", ".join([*parts, f"n = {row['prompts']}"])
         if row["batch_size"] > 1:

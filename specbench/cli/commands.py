@@ -47,6 +47,12 @@ COMMANDS = {
         "Execute all runs of a suite file: train the heads, then measure, one folder per run.",
         "suite paper --dry-run",
     ),
+    "import": Listed(
+        "imports",
+        "Measure",
+        "Make a run of what other tools measured; table, compare and plot then read it.",
+        "import plain=vllm-plain.json fast=vllm-ngram.json --output results/vllm",
+    ),
     "bench": Listed(
         "bench",
         "Measure",

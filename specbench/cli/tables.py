@@ -142,6 +142,11 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
     results = Results(folders, rows.selection())
     table = main_table(results.summary, results.samples_of_all_methods)
+    if table["value"].isna().all():
+        raise UsageError(
+            "these runs have no figure of this table: acceptance, quality or tokens/s relative to "
+            "autoregressive; import files of a plain server as autoregressive=FILE"
+        )
     if asked.against:
         table = beside_published(table)
         # The other formats print these remarks below the table.

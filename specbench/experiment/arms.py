@@ -274,13 +274,20 @@ def shares_of(spans: Sequence[Span]) -> list[tuple[float, float]]:
 
     The time in which several requests are in flight is split evenly among them.
     """
-    shares = [[0.0, 0.0] for _ in spans]
-    for start, end in pairwise(sorted({time for span in spans for time in span})):
-        in_flight = [n for n, (sent, _, ended) in enumerate(spans) if sent <= start < ended]
-        for number in in_flight:
-            decoding = start >= spans[number][1]
-            shares[number][decoding] += (end - start) / len(in_flight)
-    return [(before, after) for before, after in shares]
+    changes: Counter[float] = Counter()  # of the number in flight
+    for sent, _, ended in spans:
+        changes[sent] += 1
+        changes[ended] -= 1
+    times = sorted({time for span in spans for time in span})
+    in_flight, share = 0, 0.0  # the share of a request that is in flight all the time
+    shares: dict[float, float] = {}
+    for start, end in pairwise([*times, *times[-1:]]):
+        shares[start] = share
+        in_flight += changes[start]
+        share += (end - start) / max(in_flight, 1)
+    return [
+        (shares[first] - shares[sent], shares[end] - shares[first]) for sent, first, end in spans
+    ]
 
 
 def _asking(rule: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from specbench.analysis.cells import further_metrics
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.errors import UsageError
 from specbench.results import Results
-from specbench.runs.shown import ShownFigure, shown, shown_score
+from specbench.runs.shown import ShownFigure, shown, shown_score, temperature_text
 from specbench.table import Field, Table, TableCell
 
 _Field = Field[dict[Hashable, Any]]
@@ -35,7 +35,7 @@ def report_cells(results: Results) -> pd.DataFrame:
     cells = results.cells
     with suppress(UsageError):  # a run may lack its samples
         cells = results.cells_beside_sd(_COMPARED)
-    settings = cells["pair"] + [f", T = {temperature:g}" for temperature in cells["temperature"]]
+    settings = cells["pair"] + ", " + cells["temperature"].map(temperature_text)
     if cells["engine"].nunique() > 1:
         settings += ", " + cells["engine"]
     if cells["batch_size"].nunique() > 1:

@@ -22,6 +22,11 @@ _HEADING_WIDTH = 12  # characters of a column's heading
 _INTERVAL = "[95\N{NO-BREAK SPACE}%]"
 
 
+def temperature_text(temperature: float) -> str:
+    """Return a temperature as in titles; NaN is that of an imported file that does not tell it."""
+    return f"T = {temperature:g}" if temperature == temperature else "T not told"
+
+
 class ShownFigure(NamedTuple):
     """A figure as it is shown: ``scale`` times its value in the format ``form``, in ``unit``."""
 

@@ -1,0 +1,1 @@
+"""Results of other tools as runs: ``specbench import``."""

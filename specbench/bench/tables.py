@@ -125,7 +125,7 @@ def describe(table: pd.DataFrame) -> str:
         f"{first['pair']} in {first['dtype']} on {first['device']}: prompts of "
         f"{first['prompt_tokens']} tokens, {first['new_tokens']} new ones, "
         f"T = {first['temperature']:g}, {first['repeats']} repeats; copies reach "
-        f"{_short(first['copy_bandwidth'] / 1e9)} GB/s; times in ms, warm-up in s"
+        f"{number(first['copy_bandwidth'] / 1e9, '3s')} GB/s; times in ms, warm-up in s"
     )
 
 
@@ -143,9 +143,9 @@ def warnings(table: pd.DataFrame) -> Iterator[str]:
     for row in table[table["limit_share"] > 1].to_dict("records"):
         yield (
             f"{row['engine']} {name_of(row)} at batch {row['batch_size']} reads "
-            f"{_short(row['bytes_per_second'] / 1e9)} GB/s, but copies reach only "
-            f"{_short(row['copy_bandwidth'] / 1e9)}: weights must stay in caches, so ignore its "
-            "share of the limit"
+            f"{number(row['bytes_per_second'] / 1e9, '3s')} GB/s, but copies reach only "
+            f"{number(row['copy_bandwidth'] / 1e9, '3s')}: weights must stay in caches, so ignore "
+            "its share of the limit"
         )
 
 
@@ -164,10 +164,10 @@ def _system_cells(row: Mapping[Any, Any]) -> dict[str, str]:
         "N": str(row["draft_length"] or ""),
         "forced": number(row["forced_acceptance"], "g"),
         "accepted\n/ judged": number(row["position_acceptance"], ".3f"),
-        "decode\ntokens/s [95 %]": with_interval(speed, low, high, _form(speed)),
+        "decode\ntokens/s [95 %]": with_interval(speed, low, high, "3s"),
         "tokens/\nround": number(row["acceptance_length"], ".2f"),
-        **{part.replace("_", "\n"): _short(1e3 * row[f"{part}_seconds"]) for part in PARTS},
-        "GB/s": _short(row["bytes_per_second"] / 1e9),
+        **{part.replace("_", "\n"): number(1e3 * row[f"{part}_seconds"], "3s") for part in PARTS},
+        "GB/s": number(row["bytes_per_second"] / 1e9, "3s"),
         "of\nlimit": percent(row["limit_share"]),
         "warm-\nup": number(row["warm_up_seconds"], ".1f"),
     }
@@ -182,13 +182,3 @@ def _ratio_cells(row: Mapping[Any, Any]) -> dict[str, str]:
         "forced": number(row["forced_acceptance"], "g"),
         "[95 %]": with_interval(row["value"], row["low"], row["high"], ".2f"),
     }
-
-
-def _short(value: float) -> str:
-    """Format a number with about three digits; blank for NaN."""
-    return number(value, _form(value))
-
-
-def _form(value: float) -> str:
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
-    return f",.{digits}f"

@@ -145,7 +145,7 @@ class _Session:
             ("run", lambda row: row[0].name),
             ("cells", lambda row: str(row[0].cells)),
             ("samples", lambda row: str(row[1].samples)),
-            ("hours at most", lambda row: number(_hours(row[1]), ".2g")),
+            ("hours at most", lambda row: number(_hours(row[1]), "3s")),
         ]
         rows = zip(self.units, costs, strict=True)
         print_table(Table.of(rows, fields, f"suite {suite.name}: {suite.about}"))
@@ -174,9 +174,10 @@ def _total(hours: Iterable[float | None], workers: int) -> str:
     known_hours = [value for value in all_hours if value is not None]
     if not known_hours:
         return "hours unknown"
-    text = f"at most {sum(known_hours):.1f} worker hours"
+    total = sum(known_hours)
+    text = f"at most {number(total, '3s')} worker hours"
     if workers > 1:
-        text += f", {sum(known_hours) / workers:.1f} hours with {workers} workers"
+        text += f", {number(total / workers, '3s')} hours with {workers} workers"
     if missing := len(all_hours) - len(known_hours):
         text += f", excluding {missing} with unknown hours"
     return text

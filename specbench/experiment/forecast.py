@@ -1,13 +1,16 @@
-"""Estimate the time and memory of a plan, from a probe of each cell or from measured speeds."""
+"""Estimate the time and memory of a plan, from probes of cells or from measured speeds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from specbench.experiment.plan import Plan, Step
 from specbench.files import find_stored
 from specbench.runs.records import TABLE
+
+CellIndex = tuple[int, int]  # indices of a task of the plan and of its cell
 
 
 class Cost(NamedTuple):
@@ -33,7 +36,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(plan: Plan) -> Forecast:
-    """Decode a few tokens with each cell and estimate the cost of all samples.
+    """Decode a few tokens and estimate the cost of all samples.
 
     Raises:
         SpecbenchError: The pair does not fit or cannot be loaded, or a probe fails.
@@ -47,16 +50,36 @@ def forecast(plan: Plan) -> Forecast:
         choose_device(plan.loading.device), spread=plan.loading.device_map is not None
     )
     runner = SampleRunner(plan, Loader().load(plan))
-    first: dict[tuple[int, int], list[Step]] = {}
+    batches: dict[CellIndex, list[Step]] = {}
     for batch in plan.batches():
         task, *_, cell = batch[0].place
-        first.setdefault((task, cell), batch)
+        batches.setdefault((task, cell), batch)
+    paces = _paces(batches, runner.pace)
     cells = []
-    for batch in first.values():
-        task_plan = batch[0].plan
-        samples = task_plan.samples * plan.settings.repeats
-        cells.append((batch[0], Cost(samples, task_plan.max_new_tokens, runner.pace(batch))))
+    for index, (step, *_) in sorted(batches.items()):
+        samples = step.plan.samples * plan.settings.repeats
+        cells.append((step, Cost(samples, step.plan.max_new_tokens, paces[index])))
     return Forecast(cells, runner.engine, sum(map(sum, needs)), free)
+
+
+def _paces(
+    batches: Mapping[CellIndex, list[Step]], pace: Callable[[list[Step]], float]
+) -> dict[CellIndex, float]:
+    """Return the seconds per token of each cell, from one of its batches.
+
+    Of the cells of a task that differ in the values of parameters only, the first and the last are
+    probed. The others are interpolated, as the values of a sweep are in order.
+    """
+    alike: dict[tuple[int, str, int, str], list[CellIndex]] = {}
+    for index in sorted(batches):
+        cell = batches[index][0].cell
+        alike.setdefault((index[0], cell.method, cell.draft_length, cell.drafter), []).append(index)
+    paces: dict[CellIndex, float] = {}
+    for first, *further in alike.values():
+        ends = [pace(batches[index]) for index in (first, *further[-1:])]
+        slope = (ends[-1] - ends[0]) / max(1, len(further))
+        paces |= {index: ends[0] + slope * i for i, index in enumerate((first, *further))}
+    return paces
 
 
 def measured_paces(output: Path) -> dict[str, float]:

@@ -180,9 +180,13 @@ class SampleRunner:
                     yield step, {**result, "block": None}  # not decoded together
 
     def pace(self, steps: Sequence[Step]) -> float:
-        """Return the seconds per token of a short decode of one cell's steps."""
+        """Return the seconds per token of a short decode of one cell's steps.
+
+        Only engines that compile or capture need a warm-up for each cell.
+        """
         ready = [(step, self._prompts.of(step.plan, step.example)) for step in steps]
-        self._warm_up(ready)
+        if self._pair.engine.static or not self._warm_ups:
+            self._warm_up_cell(ready)
         generations = [generation for _, generation in self._decode(ready, WARM_UP_TOKENS)]
         seconds = sum(g.prefill_seconds + g.decode_seconds for g in generations)
         return seconds / sum(g.output_tokens for g in generations)

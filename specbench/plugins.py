@@ -1,7 +1,8 @@
-"""Functions of the user's own: ``FILE.py:FUNCTION``, or an entry point of an installed package.
+"""Functions that are declared where they are defined: in specbench, or by the user.
 
-They are loaded by name in every process that needs them. A digest of the source identifies the
-version, so that samples of an edited rule or metric are not mistaken for those of the new one.
+Those of the user's own are given as ``FILE.py:FUNCTION``, or as an entry point of an installed
+package. They are loaded by name in every process that needs them. A digest of the source identifies
+the version, so that samples of an edited rule or metric are not mistaken for those of the new one.
 """
 
 from __future__ import annotations
@@ -10,19 +11,24 @@ import hashlib
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
+from pkgutil import iter_modules
 from traceback import extract_tb
 from types import CodeType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from specbench.errors import SpecbenchError, UsageError
 from specbench.words import meant
 
 _IN_FILE = ".py:"
+_DECLARATION = "_specbench"  # attribute of a function
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Plugin(NamedTuple):
@@ -32,6 +38,35 @@ class Plugin(NamedTuple):
     function: Callable[..., Any]
     digest: str  # of the source
     source: str  # file, or distribution and version
+
+
+def declare(function: F, declaration: object) -> F:
+    """Attach to a function what a decorator declares it as, and return the function."""
+    function.__dict__[_DECLARATION] = declaration
+    return function
+
+
+def declared(value: object, kind: type[T]) -> T | None:
+    """Return what a value was declared as if it is such a function, else None."""
+    declaration = value.__dict__.get(_DECLARATION) if inspect.isfunction(value) else None
+    return declaration if isinstance(declaration, kind) else None
+
+
+def bundled(package: str, kind: type[T], order: Sequence[str]) -> list[T]:
+    """Return what the functions of a package are declared as.
+
+    Those of the modules in ``order`` come first, then those of all others by name of the module.
+    """
+    content = iter_modules(import_module(package).__path__)
+    names = sorted(module.name for module in content if not module.ispkg)
+    modules = [import_module(f"{package}.{name}") for name in dict.fromkeys([*order, *names])]
+    return [
+        declaration
+        for module in modules
+        for value in list(vars(module).values())
+        if getattr(value, "__module__", "") == module.__name__
+        and (declaration := declared(value, kind)) is not None
+    ]
 
 
 def in_file(name: str) -> bool:

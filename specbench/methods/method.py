@@ -6,9 +6,10 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from specbench.errors import UsageError
+from specbench.plugins import F, declare
 
 if TYPE_CHECKING:
     from specbench.methods.control import DraftControl
@@ -23,7 +24,6 @@ BOTH_MODELS = ("both_temperature", "both_min_p")
 TENTHS = tuple(step / 10 for step in range(11))
 """The grid of a weight."""
 
-_DECLARED = "_specbench"  # attribute of a rule
 _SWITCH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
 
@@ -152,9 +152,6 @@ class Method:
         return resolved
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
 def rule(
     *parameters: Parameter,
     summary: str | None = None,
@@ -178,9 +175,9 @@ def rule(
         control: What decides how many tokens are drafted; it takes the parameters.
     """
 
-    def declare(function: F) -> F:
+    def declare_rule(function: F) -> F:
         lines = (inspect.getdoc(function) or "").splitlines()
-        function.__dict__[_DECLARED] = Method(
+        method = Method(
             function.__name__.replace("_", "-"),
             summary or next(iter(lines), ""),
             source,
@@ -191,11 +188,6 @@ def rule(
             joint,
             law,
         )
-        return function
+        return declare(function, method)
 
-    return declare
-
-
-def declared(value: object) -> Method | None:
-    """Return the method that a value was declared as if it is a rule's function, else None."""
-    return value.__dict__.get(_DECLARED) if inspect.isfunction(value) else None
+    return declare_rule

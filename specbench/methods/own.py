@@ -16,8 +16,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from specbench.errors import UsageError
-from specbench.methods.method import BOTH_MODELS, HEAD, Method, Parameter, declared, rule
-from specbench.plugins import Plugin, code_of, described, place, user_code
+from specbench.methods.method import BOTH_MODELS, HEAD, Method, Parameter, rule
+from specbench.plugins import Plugin, code_of, declared, described, place, user_code
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +38,7 @@ def own_method(plugin: Plugin) -> Method:
     Raises:
         UsageError: Its signature is not that of a rule.
     """
-    method = declared(plugin.function) or declared(rule()(plugin.function))
+    method = declared(plugin.function, Method) or declared(rule()(plugin.function), Method)
     assert method is not None
     return replace(
         method,

@@ -5,34 +5,27 @@ This module does not import torch, which the rules' modules import at their firs
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from specbench import plugins
 from specbench.errors import UsageError
-from specbench.methods.method import Method, declared
+from specbench.methods.method import Method
 from specbench.methods.own import GROUP, own_method
 from specbench.words import unknown
 
-MODULES = (
-    *("strict", "speccascade", "ensembles", "control", "block", "mentored"),
-    *("typical", "controls", "serving", "gated"),
+ORDER = (
+    *("strict", "speccascade", "ensembles", "exact", "mentored"),
+    *("typical", "sharpening", "serving", "gated"),
 )
-"""The modules of this package that define rules, in the order of tables and figures."""
+"""The modules whose rules come first in tables and figures, in this order."""
 
 AUTOREGRESSIVE = "autoregressive"  # no draft; the baseline of speed-ups
 #: Methods that only sharpen, as controls for rules that do so implicitly.
 CONTROLS = ("sharpened", "cooled")
 
 
-def _bundled() -> dict[str, Method]:
-    summary = "the target alone, one token a step"
-    alone = Method(AUTOREGRESSIVE, summary, "-", rule=None, exact=True)
-    contents = [vars(import_module(f"{__package__}.{module}")).values() for module in MODULES]
-    methods = [alone, *filter(None, (declared(value) for values in contents for value in values))]
-    return {method.name: method for method in methods}
-
-
-METHODS = _bundled()
+_ALONE = Method(AUTOREGRESSIVE, "the target alone, one token a step", "-", rule=None, exact=True)
+METHODS = {
+    method.name: method for method in [_ALONE, *plugins.bundled("specbench.methods", Method, ORDER)]
+}
 """Every method by name, in the order tables and figures show them."""
 
 PAPER = (AUTOREGRESSIVE, "sd", "lossy", "speccascade", "static", "diversed")

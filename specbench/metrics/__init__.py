@@ -10,13 +10,12 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from specbench import plugins
 from specbench.errors import UsageError
-from specbench.metrics.metric import GREEDY, Metric, declared, metric
+from specbench.metrics.metric import GREEDY, Metric, metric
 from specbench.words import unknown
 
 if TYPE_CHECKING:
@@ -28,17 +27,10 @@ GROUP = "specbench.metrics"  # of entry points
 BLEU = "bleu"  # not a mean over samples: see ``metrics.bleu``
 AGREEMENT = "agreement"
 
-MODULES = ("accuracy", "rouge", "bleu", "agreement", "similarity", "code")
-"""The modules of this package that define metrics, in the order of tables."""
+ORDER = ("accuracy", "rouge", "bleu", "agreement", "similarity", "code")
+"""The modules whose metrics come first in lists, in this order."""
 
-
-def _bundled() -> dict[str, Metric]:
-    contents = [vars(import_module(f"{__name__}.{module}")).values() for module in MODULES]
-    metrics = filter(None, (declared(value) for values in contents for value in values))
-    return {metric.name: metric for metric in metrics}
-
-
-METRICS = _bundled()
+METRICS = {metric.name: metric for metric in plugins.bundled(__name__, Metric, ORDER)}
 """Every metric by name."""
 
 
@@ -56,8 +48,9 @@ def get_metric(name: str) -> Metric:
     short = plugins.short_name(plugin.name)
     if short in METRICS:
         raise UsageError(f"{plugin.name}: there is a metric {short} already: rename the function")
-    custom = declared(plugin.function) or Metric(plugin.name, plugin.function, short)
-    argument = "reference" if declared(plugin.function) is None else "example"
+    declaration = plugins.declared(plugin.function, Metric)
+    custom = declaration or Metric(plugin.name, plugin.function, short)
+    argument = "reference" if declaration is None else "example"
     try:
         inspect.signature(plugin.function).bind("text", argument)
     except TypeError as error:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from specbench.plugins import declare
 
 if TYPE_CHECKING:
     from specbench.example import Example
@@ -14,7 +15,6 @@ Need = Literal["reference", "tests", "greedy", "code_prefix"]
 Score = Callable[[str, "Example"], float]
 
 GREEDY: Final = "greedy"  # the need of metrics that compare with the target's own greedy text
-_DECLARED = "_specbench_metric"  # attribute of a function
 F = TypeVar("F", bound=Score)
 
 
@@ -48,14 +48,8 @@ def metric(
         executes: Whether scoring runs generated code.
     """
 
-    def declare(function: F) -> F:
+    def declare_metric(function: F) -> F:
         shown = name or function.__name__.replace("_", "-")
-        function.__dict__[_DECLARED] = Metric(shown, function, unit, needs=needs, executes=executes)
-        return function
+        return declare(function, Metric(shown, function, unit, needs=needs, executes=executes))
 
-    return declare
-
-
-def declared(value: object) -> Metric | None:
-    """Return the metric that a value was declared as if it is such a function, else None."""
-    return value.__dict__.get(_DECLARED) if inspect.isfunction(value) else None
+    return declare_metric

@@ -12,8 +12,8 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.heads.head import Head
 from specbench.methods import Rule
-from specbench.methods.block import block
 from specbench.methods.ensembles import diversed, static
+from specbench.methods.exact import block
 from specbench.methods.mentored import mentored
 from specbench.methods.speccascade import speccascade
 from specbench.methods.strict import lossy, sd

@@ -8,7 +8,8 @@ from specbench.decoding.sampling import Sampling
 from specbench.heads.bind import bind
 from specbench.heads.head import Head
 from specbench.heads.registry import HeadFile
-from specbench.methods.control import DraftControl, sd_adaptive
+from specbench.methods.control import DraftControl
+from specbench.methods.exact import sd_adaptive
 from specbench.runs.heads import UNTRAINED
 
 

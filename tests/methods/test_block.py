@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from specbench.methods.block import block
+from specbench.methods.exact import block
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions, Rule, Verdict, normalise
 

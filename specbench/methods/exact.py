@@ -1,16 +1,38 @@
-"""Block verification: judging the drafts of a round jointly accepts more of them."""
+"""Exact rules besides `sd`: drafts of adaptive length, and judging a round's drafts jointly."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from specbench.methods import laws
+from specbench.methods.control import DraftControl
 from specbench.methods.lazy import torch
-from specbench.methods.method import rule
-from specbench.methods.verdict import Positions, Verdict, normalise, pick
+from specbench.methods.method import Parameter, rule
+from specbench.methods.verdict import Positions, Verdict, maximal_coupling, normalise, pick
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@rule(
+    Parameter(
+        "cost",
+        0.1,
+        "time of a draft step / time of a target pass, see `specbench bench`; "
+        "--draft-length is the largest number of drafts",
+        gt=0,
+        grid=(0.02, 0.05, 0.1, 0.2, 0.4),
+        sign="c=",
+    ),
+    summary="sd that stops drafting where another draft would not pay off; exact",
+    source="arXiv:2211.17192, section 3.5",
+    exact=True,
+    control=DraftControl,
+    law=laws.sd,
+)
+def sd_adaptive(at: Positions, x: Tensor) -> Verdict:
+    """Verify as `sd`; the control decides how many tokens are drafted."""
+    return maximal_coupling(at, x, at.p)
 
 
 @rule(

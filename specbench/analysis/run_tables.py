@@ -38,6 +38,10 @@ from specbench.table import (
 LEARNED = "diversed"
 STRICT = "sd"
 LESS = "Below a number: its difference from sd, paired by prompt [95 %]."
+POOLED = (
+    "Differences are from sd's samples of all its draft lengths and drafters together, which have "
+    "the same distribution."
+)
 NO_BASELINE = "No tokens/s relative to autoregressive, which these runs lack."
 TRANSFER = [
     *("run_id", "pair", "trained_on", "task"),
@@ -109,11 +113,18 @@ def run_tables(cells: pd.DataFrame) -> list[Table]:
             *((figure.narrow, _above_difference(figure.text, figure)) for figure in of_texts),
         ]
         records = cells_of_task.to_dict("records")
-        less = [LESS] if cells_of_task[f"{QUALITY}_less"].any() else []
+        differs = cells_of_task[f"{QUALITY}_less"].any()
+        less = [LESS, *_pooled(cells_of_task)] if differs else []
         tables.append(drop_empty(Table.of(records, figures, title, [*notes, *less], stub=2)))
         title = f"{task}: further metrics"
         tables.append(drop_empty(Table.of(records, texts, title, less, stub=2)))
     return tables
+
+
+def _pooled(cells: pd.DataFrame) -> list[str]:
+    """Return a note if SD, which others are compared with, has several cells."""
+    strict = cells.loc[cells["method"] == STRICT, ["draft_length", "drafter"]]
+    return [POOLED] if len(strict.drop_duplicates()) > 1 else []
 
 
 def _sessions(cells: pd.DataFrame) -> list[str]:

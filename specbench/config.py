@@ -173,14 +173,14 @@ class Filters(Options):
     top_k: int | None = option(None, "Sample from the k likeliest tokens.", ge=1, shown="off")
     top_p: float | None = option(
         None,
-        "Sample from the likeliest tokens of this total probability.",
+        "Sample from the likeliest tokens of this probability.",
         gt=0,
         le=1,
         shown="off",
     )
     min_p: float | None = option(
         None,
-        "Drop tokens less likely than this share of the likeliest token.",
+        "Drop tokens below this share of the likeliest token's.",
         gt=0,
         le=1,
         shown="off",
@@ -203,7 +203,7 @@ class Settings(SamplingOptions):
     )
     max_prompt_tokens: int | None = option(
         None,
-        "Maximum length of a prompt; the article of a longer one is cut.",
+        "Length to which the article of a prompt is cut.",
         ge=1,
         shown="the models' context",
     )
@@ -215,17 +215,17 @@ class Settings(SamplingOptions):
     )
     engine: Literal["auto", "eager", "compile", "graph", "llamacpp"] = option(
         AUTO,
-        "eager, plain PyTorch; graph, CUDA graphs; compile, code that takes minutes per method to "
-        "generate once; llamacpp, for GGUF files; auto, graph on a GPU, else eager.",
+        "eager; graph, by CUDA graphs; compile, which takes minutes per method at first; llamacpp, "
+        "for GGUF files; auto, graph on a GPU, else eager.",
         metavar="NAME",
     )
     engine_fallback: bool = option(
         False,
-        "Continue with eager if the engine fails or gives other results; auto always does.",
+        "Use eager if the engine fails or gives other results; auto always does.",
     )
     batch_size: int = option(
         1,
-        "Texts per batch; random numbers stay the same, but rounding may change a text.",
+        "Texts per batch; rounding may change a text.",
         ge=1,
         metavar="B",
     )
@@ -270,7 +270,7 @@ class RunSettings(Settings):
     )
     preset: Literal["paper"] | None = option(
         None,
-        f"Named settings: {_describe_presets()}. Explicit options override it.",
+        f"Named settings, which options override: {_describe_presets()}.",
         metavar="NAME",
     )
     draft_length: list[Count] = option(
@@ -294,7 +294,7 @@ class Loading(Options):
 
     device: str = option(AUTO, "cpu, cuda, cuda:1 ...; auto uses a GPU if there is one.")
     dtype: Dtype = option(
-        AUTO, "float32, bfloat16 or float16; auto depends on pair and device.", metavar="NAME"
+        AUTO, "float32, bfloat16, float16, or auto by pair and device.", metavar="NAME"
     )
     load_format: Literal["auto", "dummy"] = option(
         AUTO,
@@ -348,7 +348,7 @@ class DataOptions(Options):
 
     folder: Path | None = option(
         None,
-        "Read FOLDER/TASK/SPLIT.jsonl (or .csv, .parquet, .gz) instead of the hub.",
+        "Read FOLDER/TASK/SPLIT.jsonl (.csv, .parquet, .gz), and not the hub.",
         flags=("--data",),
         metavar="FOLDER",
     )

@@ -22,8 +22,8 @@ METHOD_GROUPS = {PAPER: PAPER_METHODS, ALL: tuple(METHODS)}
 def _methods(purpose: str, default: str) -> Any:
     return option(
         None,
-        f"{purpose}, separated by commas, see `specbench list methods`; paper means the paper's "
-        "six, all means every method; FILE.py:FUNCTION is a rule of your own.",
+        f"{purpose}, see `specbench list methods`: names separated by commas, paper (six), all, or "
+        "FILE.py:FUNCTION for a rule of your own.",
         flags=("--method", "-m"),
         metavar="NAME",
         shown=default,
@@ -40,15 +40,15 @@ class Methods(Options):
 
     set_values: list[str] | None = option(
         None,
-        "Values of the methods' parameters; several are all measured, as in weight=0.5,0.9.",
+        "Values of parameters, all to be measured, as in weight=0.5,0.9.",
         flags=("--set",),
         metavar="NAME=VALUE[,...]",
         complete=lambda: [f"{name}=" for name in PARAMETERS],
     )
     head: list[str] | None = option(
         None,
-        "Heads of diversed: files, folders that contain heads, tasks whose head is used on every "
-        "task, bundled, results, or untrained (w = 0.5 everywhere); several are all measured.",
+        "Heads of diversed: files, folders of heads, names of training tasks, bundled, results, "
+        "or untrained (w = 0.5 everywhere).",
         metavar="HEAD[,...]",
         shown="bundled, else results",
     )

@@ -87,7 +87,7 @@ class Tasks(DataOptions):
 
     task: list[str] | None = option(
         None,
-        "Tasks or TOML task files, separated by commas; all means every task.",
+        "Tasks or TOML task files, separated by commas, or all.",
         flags=("--task", "-t"),
         metavar="NAME",
         shown=ALL,
@@ -129,9 +129,7 @@ class PromptFiles(Tasks):
         "Instead of tasks: .jsonl, .csv or .txt files with a column `prompt` or `turns`, and "
         "optionally `reference`, `id`, `category` and `passage`.",
     )
-    cut_prompts: bool = option(
-        False, "Cut prompts of --prompts without a `passage` at their end if they are too long."
-    )
+    cut_prompts: bool = option(False, "Cut long prompts of --prompts without a `passage` at their end.")
 
     def tasks(self) -> list[Task]:
         """Return the chosen tasks, or one task per prompt file."""
@@ -154,8 +152,8 @@ class Prompts(PromptFiles):
 
     metric: str | None = option(
         None,
-        "Metric for the answers to --prompts, such as accuracy or rouge2; "
-        f"{AGREEMENT} compares with the target's greedy text; FILE.py:FUNCTION is your own.",
+        "Metric for the answers to --prompts: accuracy, rouge2 ..., FILE.py:FUNCTION, or "
+        f"{AGREEMENT} with the target's greedy text.",
         metavar="NAME",
         shown=f"{DEFAULT_REFERENCE_METRIC} if there are references",
         complete=lambda: PROMPT_METRICS,
@@ -196,7 +194,7 @@ class Models(Loading):
 
     pair: str | None = option(
         None,
-        f"Target and draft: {', '.join(pairs())}, or FILE.toml[:NAME] for your own pairs.",
+        f"Target and draft: {', '.join(pairs())}, or FILE.toml[:NAME].",
         metavar="NAME",
         shown=DEFAULT_PAIR,
         complete=pairs,
@@ -209,7 +207,7 @@ class Models(Loading):
     )
     draft: str | None = option(
         None,
-        f"Draft model for --target or in place of the pair's; {LOOKUP} needs no model.",
+        f"Draft model for --target or in place of the pair's, or {LOOKUP}.",
         metavar="ID_OR_FOLDER",
     )
 
@@ -277,7 +275,7 @@ class Workers(Options):
 
     workers: int | None = option(
         None,
-        "Worker processes, one per GPU or core; needs Ray (specbench's extra `ray`).",
+        "Worker processes, one per GPU or core (needs Ray).",
         ge=1,
         metavar="N",
         shown="no workers",
@@ -341,8 +339,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
 
     drafter: list[str] | None = option(
         None,
-        f"What proposes drafts: {', '.join(DRAFTERS)}, see `specbench docs methods`; several are "
-        "all measured.",
+        f"What proposes drafts: {', '.join(DRAFTERS)}.",
         metavar="NAME[,NAME...]",
         shown="model",
         complete=lambda: DRAFTERS,
@@ -351,7 +348,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
 
     a_a: bool = option(
         False,
-        "Time sd twice (an A/A test) to measure timing noise, shown beside every speed-up.",
+        "Time sd twice (an A/A test) to show timing noise beside speed-ups.",
         panel="Sampling",
     )
 

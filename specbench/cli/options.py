@@ -129,7 +129,9 @@ class PromptFiles(Tasks):
         "Instead of tasks: .jsonl, .csv or .txt files with a column `prompt` or `turns`, and "
         "optionally `reference`, `id`, `category` and `passage`.",
     )
-    cut_prompts: bool = option(False, "Cut long prompts of --prompts without a `passage` at their end.")
+    cut_prompts: bool = option(
+        False, "Cut long prompts of --prompts without a `passage` at their end."
+    )
 
     def tasks(self) -> list[Task]:
         """Return the chosen tasks, or one task per prompt file."""

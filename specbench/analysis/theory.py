@@ -18,6 +18,7 @@ Differences are paired: both sides come from the same resampled prompts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,14 +191,18 @@ def _terms(record: Record, size: int) -> list[float]:
     had not ended), the sum of acceptance probabilities judged there, and the drafts accepted there.
     """
     rounds = record["per_round"]
-    places = np.zeros((3, size))
-    names = ("expected", "accepted", "emitted")
-    for expected, accepted, emitted in zip(*(rounds[name] for name in names), strict=True):
-        places[0, : accepted + (emitted > accepted)] += 1
-        places[1, : len(expected)] += expected
-        places[2, :accepted] += 1
-    judged = sum(map(len, rounds["expected"]))
-    return [len(rounds["expected"]), judged, sum(rounds["emitted"]), *places.ravel()]
+    accepted, emitted = np.array(rounds["accepted"]), np.array(rounds["emitted"])
+    reached = accepted + (emitted > accepted)
+    positions = np.arange(size)[:, None]
+    expected = [sum(column) for column in zip_longest(*rounds["expected"], fillvalue=0.0)]
+    return [
+        len(accepted),
+        sum(map(len, rounds["expected"])),
+        emitted.sum(),
+        *(reached > positions).sum(axis=1),
+        *(expected + [0.0] * (size - len(expected))),
+        *(accepted > positions).sum(axis=1),
+    ]
 
 
 def _sides(

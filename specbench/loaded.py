@@ -10,6 +10,7 @@ from specbench.errors import UsageError
 from specbench.figures import HEADS, STYLES, load_figure, source_of
 from specbench.results import Results
 from specbench.runs.shown import Row, shown
+from specbench.words import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +40,7 @@ class LoadedResults(Results):
         if source_of(figure) == HEADS:
             raise UsageError(f"{figure} draws heads, not runs: use `specbench plot {figure}`")
         if style not in STYLES:
-            raise UsageError(f"there is no style {style!r}: choose from {', '.join(STYLES)}")
+            raise UsageError(unknown("style", style, STYLES))
         with page(style):
             return draw(self, **options).figure
 

@@ -24,6 +24,7 @@ from specbench.tasks.definition import Definition
 from specbench.tasks.task import load_task, task_names, task_path
 from specbench.training.recipe import HeadRecipe
 from specbench.validation import Problem, load_toml, problems, quoted
+from specbench.words import unknown
 
 Row = dict[str, Any]
 
@@ -64,7 +65,7 @@ def list_(
 ) -> None:
     """List methods, pairs, tasks or columns of tables, with descriptions."""
     if what not in LISTS:
-        raise UsageError(f"there is no list of {what!r}: choose one of {', '.join(LISTS)}")
+        raise UsageError(unknown("list", what, LISTS))
     if asked.mistakes and what != "tasks":
         raise UsageError(f"--validate checks tasks, not {what}: use list tasks")
     if files and not asked.mistakes:

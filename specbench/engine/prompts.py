@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specbench.errors import UsageError
 from specbench.example import CHAT, FORMATS
+from specbench.words import unknown
 
 # Some templates insert today's date unless one is given (this is Llama 3's default).
 DATE = "26 Jul 2024"
@@ -44,7 +45,7 @@ def encode(
             unknown.
     """
     if prompt_format not in FORMATS:
-        raise UsageError(f"unknown prompt format {prompt_format!r}: choose {' or '.join(FORMATS)}")
+        raise UsageError(unknown("prompt format", prompt_format, FORMATS))
     chat = prompt_format == CHAT and tokenizer.chat_template is not None
     bos = tokenizer.bos_token_id
 

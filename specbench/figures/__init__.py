@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench import plugins
 from specbench.errors import UsageError
+from specbench.words import unknown
 
 if TYPE_CHECKING:
     from specbench.figures.style import Drawing
@@ -100,8 +101,7 @@ def load_figure(name: str) -> Callable[..., Drawing]:
 def _of_user(name: str) -> Callable[..., Drawing]:
     plugin = plugins.find(name, GROUP)
     if plugin is None:
-        choice = ", ".join(bundled_figures())
-        raise UsageError(f"There is no figure {name!r}; choose from {choice}, or FILE.py:FUNCTION.")
+        raise UsageError(unknown("figure", name, [*bundled_figures(), "FILE.py:FUNCTION"]))
     if "source" not in vars(plugin.function):
         raise UsageError(
             f"{plugins.place(plugin.name, plugin.function)} is no figure: put @figure() of "

@@ -3,6 +3,7 @@
 import re
 
 from specbench.errors import UsageError
+from specbench.words import unknown
 
 MODEL, GREEDY, LOOKUP = "model", "greedy", "prompt-lookup"
 #: Each drafter, and whether it runs the draft model; ``decoding.drafting`` has their code.
@@ -19,7 +20,7 @@ def checked(name: str) -> str:
     """
     lengths = ngram_lengths(name)
     if name not in DRAFTERS and lengths is None:
-        raise UsageError(f"unknown drafter '{name}': give {', '.join(DRAFTERS)} or {LOOKUP}:2-5")
+        raise UsageError(unknown("drafter", name, [*DRAFTERS, f"{LOOKUP}:2-5"]))
     if lengths and not 1 <= lengths[0] <= lengths[1]:
         raise UsageError(f"drafter '{name}': an n-gram has at least 1 token, the shortest first")
     return LOOKUP if lengths == (SHORTEST, LONGEST) else name

@@ -28,6 +28,7 @@ from specbench.pairs.registry import get_pair, with_draft
 from specbench.runs.run import COMPLETE, read_run
 from specbench.tasks.task import load_task
 from specbench.validation import StrictModel, load_toml, validated
+from specbench.words import unknown
 
 HEADS, DRAFTS = "heads", "drafts"  # what a suite trains; also subfolders of its output
 EVERY, TUNED = "every", "fine-tuned"
@@ -258,7 +259,7 @@ def find_suite(name: str) -> Path:
     bundled = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
     path = bundled.get(name, Path(name))
     if not path.is_file():
-        raise UsageError(f"there is no suite {name}: give a TOML file, or {' or '.join(bundled)}")
+        raise UsageError(unknown("suite", name, [*bundled, "FILE.toml"]))
     return path
 
 

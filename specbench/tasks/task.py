@@ -13,7 +13,7 @@ from specbench.example import CHAT, Example
 from specbench.tasks.dataset import Dataset
 from specbench.tasks.definition import PROMPT, Definition
 from specbench.validation import read_toml
-from specbench.words import listed, unknown
+from specbench.words import unknown
 
 SPLITS = ("train", "test", "held-out")
 # A generator is endless; the default number of examples is that of the paper.
@@ -106,7 +106,7 @@ class Task:
             RunError: The dataset cannot be loaded from the hub.
         """
         if split not in SPLITS:
-            raise UsageError(f"unknown split `{split}`; choose one of {listed(SPLITS)}")
+            raise UsageError(unknown("split", split, SPLITS))
         if limit is not None and limit < 1:
             raise UsageError(f"the limit must be at least 1, not {limit}")
         if seed < 0:

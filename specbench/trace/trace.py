@@ -23,7 +23,7 @@ from specbench.trace.tokens import (
     pieces,
     tokens,
 )
-from specbench.words import listed, meant, shown
+from specbench.words import listed, shown, unknown
 
 Record = Mapping[str, Any]
 
@@ -193,7 +193,7 @@ def _only(option: str, given: str | None, known: Mapping[str, set[str]]) -> str:
     """Return the only name that matches ``given``; None matches every name."""
     fitting = [name for name, meanings in known.items() if given is None or given in meanings]
     if not fitting:
-        raise UsageError(f"no such sample with {option} {given}; {meant(str(given), list(known))}")
+        raise UsageError(unknown(f"{option} of this sample", str(given), known))
     if len(fitting) > 1:
         raise UsageError(f"several samples match: choose with {option} from {listed(fitting)}")
     return fitting[0]

@@ -148,7 +148,7 @@ def changed(metric: str | None = None, column: str = "value", value: Any = float
 @pytest.mark.parametrize(
     ("name", "source", "place"),
     [
-        ("histogram", lambda _: made(), "choose from acceptance-time"),
+        ("histogram", lambda _: made(), "choose one of `acceptance-time`"),
         ("pareto", lambda _: Made(summary=summary_of().iloc[:0]), "a quality"),
         ("pareto", lambda _: made(lengths=(3, 5)), "draft lengths (3, 5)"),
         ("pareto", lambda _: changed(None, "temperature", 0.0), "temperatures (0, 1)"),

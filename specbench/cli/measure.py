@@ -53,7 +53,7 @@ def measure(plan: Plan, label: str, options: Measurement, client: Client | None 
         plan = plan.added_to(read_run(options.output, required=False).tasks)
     say(plan, options.limit)
     if options.dry_run:
-        _print_forecast(plan, options)
+        _print_forecast(plan, options, client)
         return
     workers = start_workers(options, plan.loading, options, client)
     store = carry_out(plan, label, options, workers)
@@ -235,14 +235,15 @@ def _suggest(plan: Plan, folder: Path) -> None:
         next_step(f"specbench compare {folder} --at all; specbench report {folder}")
 
 
-def _print_forecast(plan: Plan, options: Measurement) -> None:
+def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
+    from specbench.experiment.execute import Worker
     from specbench.experiment.forecast import forecast
     from specbench.experiment.progress import quiet_libraries
     from specbench.runs.labels import method_labels
 
     quiet_libraries(downloads=not options.no_progress)
-    expected = forecast(plan)
+    expected = forecast(plan, Worker(client=client))
     rows: list[dict[str, Any]] = []
     for task in plan.tasks:
         cells = [(step, cost) for step, cost in expected.cells if step.plan is task]
@@ -260,9 +261,13 @@ def _print_forecast(plan: Plan, options: Measurement) -> None:
         ]
     most = sum(row["most_seconds"] for row in rows)
     if options.as_json:
-        facts = {"samples": len(plan), "engine": expected.engine, "most_seconds": most}
-        memory = {"memory_bytes": expected.memory, "free_bytes": expected.free}
-        print_json({**facts, **memory, "cells": rows})
+        facts: dict[str, Any] = {
+            "samples": len(plan),
+            "engine": expected.engine,
+            "most_seconds": most,
+        }
+        facts |= {"memory_bytes": expected.memory, "free_bytes": expected.free}
+        print_json({**facts, "cells": rows})
         return
     fields: list[Field[dict[str, Any]]] = [
         ("method", lambda row: row["method"]),
@@ -274,8 +279,9 @@ def _print_forecast(plan: Plan, options: Measurement) -> None:
     for name, rows_of_task in groupby(rows, lambda row: row["task"]):
         print_table(Table.of(rows_of_task, fields, f"{name} on {plan.pair.name}"))
     free = "" if expected.free is None else f" of {expected.free / GIB:.1f} GiB free"
+    memory = f"{expected.memory / GIB:.2f}{free}; " if expected.memory else ""
     print(
-        f"{len(plan)} samples; {expected.memory / GIB:.2f}{free}; engine {expected.engine}; "
+        f"{len(plan)} samples; {memory}engine {expected.engine}; "
         f"at most {_clock(most)} if every answer reaches its limit, without warm-up and scoring"
     )
 

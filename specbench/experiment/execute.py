@@ -99,9 +99,11 @@ class Worker:
         steps = [plan.step(index) for index in indices]
         if arms and runner:
             arms.engine = runner.engine  # which a fallback may change
-        by = arms if steps[0].cell.server else runner
-        assert by is not None
-        return ((step.place, result) for step, result in by.run(steps))
+        return ((step.place, result) for step, result in self._runner_of(steps[0]).run(steps))
+
+    def pace(self, steps: Sequence[Step]) -> float:
+        """Return the seconds per token of a short decode of one cell's steps."""
+        return self._runner_of(steps[0]).pace(steps)
 
     def end(self) -> dict[str, Any]:
         """Return the facts that are known only after all samples."""
@@ -117,6 +119,12 @@ class Worker:
         quiet_libraries(self._downloads)
         self._loader = self._loader or Loader()
         return SampleRunner(plan, self._loader.load(plan), self.device)
+
+    def _runner_of(self, step: Step) -> SampleRunner | ArmRunner:
+        _, runner, arms = self._started()
+        by = arms if step.cell.server else runner
+        assert by is not None
+        return by
 
     def _load_arms(self, plan: Plan) -> ArmRunner:
         from specbench.experiment.arms import ArmRunner

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from specbench.experiment.plan import Plan, Step
+from specbench.experiment.execute import Worker
+from specbench.experiment.plan import Plan, Step, engine_name
 from specbench.files import find_stored
 from specbench.runs.records import TABLE
 
@@ -31,35 +32,37 @@ class Forecast(NamedTuple):
 
     cells: list[tuple[Step, Cost]]  # one step of each cell on each task, and the cell's cost
     engine: str
-    memory: float  # estimated bytes of both models, their caches and working memory
+    memory: float  # estimated bytes of both models, their caches and working memory; 0 for none
     free: int | None  # free bytes before loading; None if unknown
 
 
-def forecast(plan: Plan) -> Forecast:
-    """Decode a few tokens and estimate the cost of all samples.
+def forecast(plan: Plan, worker: Worker) -> Forecast:
+    """Have a worker decode a few tokens, and estimate the cost of all samples.
 
     Raises:
         SpecbenchError: The pair does not fit or cannot be loaded, or a probe fails.
     """
     from specbench.engine.device import available_memory, choose_device
     from specbench.engine.memory import decoding_needs
-    from specbench.experiment.runner import Loader, SampleRunner, largest
+    from specbench.experiment.runner import largest
 
-    needs = decoding_needs(plan.pair, plan.loading, *largest(plan)).values()
-    free = available_memory(
-        choose_device(plan.loading.device), spread=plan.loading.device_map is not None
-    )
-    runner = SampleRunner(plan, Loader().load(plan))
+    here, loading = plan.part(servers=False), plan.loading
+    memory, free = 0.0, None
+    if len(here):
+        memory = sum(map(sum, decoding_needs(plan.pair, loading, *largest(here)).values()))
+        spread = loading.device_map is not None
+        free = available_memory(choose_device(loading.device), spread=spread)
+    engine = worker.start(plan)["engine"]
     batches: dict[CellIndex, list[Step]] = {}
     for batch in plan.batches():
         task, *_, cell = batch[0].place
         batches.setdefault((task, cell), batch)
-    paces = _paces(batches, runner.pace)
+    paces = _paces(batches, worker.pace)
     cells = []
     for index, (step, *_) in sorted(batches.items()):
         samples = step.plan.samples * plan.settings.repeats
         cells.append((step, Cost(samples, step.plan.max_new_tokens, paces[index])))
-    return Forecast(cells, runner.engine, sum(map(sum, needs)), free)
+    return Forecast(cells, engine_name(engine, plan.arms), memory, free)
 
 
 def _paces(

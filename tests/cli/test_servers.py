@@ -247,3 +247,13 @@ def test_a_proxy_corrupts_the_answers_to_a_share_of_the_prompts(cli: Cli) -> Non
     differ = texts["plain"] != texts["worse"]
     assert 4 <= differ.sum() <= 20
     assert not texts["worse"][differ].str.contains(r"\d").any()
+
+
+def test_a_dry_run_tells_the_cells_and_decodes_no_sample(cli: Cli) -> None:
+    fake = Fake(solved, delay=0.001)
+    with serving(fake) as url:
+        done = cli(*RUN, "--server", f"a={url}", "-n", "7", "--concurrency", "1,2", "--dry-run")
+    assert done.code == 0, done.err
+    assert "a concurrency=1" in done.out and "14 samples; engine servers; at most" in done.out
+    assert all(body["max_tokens"] <= 16 for body in fake.bodies)
+    assert not Path("run").exists()

@@ -39,7 +39,6 @@ def register() -> None:
 
     rules = ChosenRules(default)
     import vllm
-    from vllm.platforms import current_platform
     from vllm.sampling_params import SamplingParams
     from vllm.v1.sample import rejection_sampler
     from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
@@ -52,8 +51,7 @@ def register() -> None:
         bool(SUPPORTED.match(vllm.__version__)) and present[: len(REJECTION)] == REJECTION,
         f"{VARIABLE} needs vLLM 0.31 to 0.33, not {vllm.__version__}: install one of them",
     )
-    if current_platform.is_cpu():
-        rejection_sampler.expand_batch_to_tokens = expand_batch_to_tokens
+    repair()
     SamplingParams._verify_args = with_known_rule(SamplingParams._verify_args, rules)
     step = _Step(rules)
     GPUModelRunner._sample = step.sampling(GPUModelRunner._sample)
@@ -65,6 +63,18 @@ def register() -> None:
         SpecDecodeBaseProposer._sample_draft_tokens
     )
     rejection_sampler._specbench = True
+
+
+def repair() -> None:
+    """Replace a function of vLLM that reads the temperatures of drafts from other memory on a CPU.
+
+    vLLM's issue 55005: the kernel fills a converted copy of its output, and drops it.
+    """
+    from vllm.platforms import current_platform
+    from vllm.v1.sample import rejection_sampler
+
+    if current_platform.is_cpu():
+        rejection_sampler.expand_batch_to_tokens = expand_batch_to_tokens
 
 
 class _Step:

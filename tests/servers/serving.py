@@ -26,6 +26,7 @@ from urllib.request import urlopen
 from specbench.engine.export import export_pair
 from specbench.pairs.registry import get_pair
 from specbench.proofs.libraries import llamacpp_server
+from specbench.servers.arm import VARIABLE
 
 HERE = Path(__file__).parent
 PYTHON = Path(os.environ.get("SPECBENCH_VLLM_PYTHON", HERE.parents[1] / ".servers/bin/python"))
@@ -40,7 +41,7 @@ DRAFTS = {
     NGRAM: {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 3},
 }
 # vLLM looks for its version under another name than that of its package for CPUs.
-NAMED, REPAIRED = HERE / "named", HERE / "repaired"
+NAMED, REPAIRED = HERE / "named", [HERE / "repaired", HERE.parents[1]]
 ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "",  # compiling its 4,000 modules takes longer than starting it
     "VLLM_WORKER_MULTIPROCESSING_METHOD": "fork",  # imports them once
@@ -59,13 +60,16 @@ OPTIONS = [
 
 
 @contextmanager
-def vllm_server(pair: str, drafts: str = PLAIN, *, repaired: bool = True) -> Iterator[str]:
+def vllm_server(
+    pair: str, drafts: str = PLAIN, *, repaired: bool = True, rule: str = ""
+) -> Iterator[str]:
     """Start vLLM with a bundled pair, yield its address and stop it.
 
     Args:
         pair: Name of the pair, which is also the name of the model.
         drafts: One of ``DRAFTS``.
-        repaired: Whether the temperatures of drafts are repaired, see ``repaired/``.
+        repaired: Whether the temperatures of drafts are repaired, by the plugin in ``repaired/``.
+        rule: A rule of specbench that verifies, as ``specbench serve`` starts it; else vLLM's own.
 
     Raises:
         RuntimeError: vLLM is not installed, or does not start; the message ends with its log.
@@ -80,11 +84,12 @@ def vllm_server(pair: str, drafts: str = PLAIN, *, repaired: bool = True) -> Ite
             speculation |= {"model": spec.draft}
         options += ["--speculative-config", json.dumps(speculation)]
         options += ["--per-request-spec-decode-metrics", "detailed"]
-    paths = os.pathsep.join(map(str, [NAMED, REPAIRED][: 1 + repaired]))
+    paths = os.pathsep.join(map(str, [NAMED, *(REPAIRED if repaired else ())]))
+    chosen = {VARIABLE: rule} if rule else {}
     with TemporaryDirectory() as folder, (Path(folder) / "log").open("w+b") as log:
         process = subprocess.Popen(
             [PYTHON.with_name("vllm"), "serve", spec.target, *options],
-            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": paths},
+            env={**os.environ, **ENVIRONMENT, **chosen, "PYTHONPATH": paths},
             cwd=folder,
             stdout=log,
             stderr=log,

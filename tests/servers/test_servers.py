@@ -25,6 +25,16 @@ def test_vllm_is_lossless(drafts: str, tmp_path: Path) -> None:
         assert verdict(url, tmp_path / "audit") == "no fault found"
 
 
+@pytest.mark.parametrize(
+    ("rule", "expected"), [("sd", "no fault found"), ("static:weight=0.5", "fault found")]
+)
+def test_a_rule_inside_vllm_is_as_lossy_as_it_should_be(
+    rule: str, expected: str, tmp_path: Path
+) -> None:
+    with vllm_server("mini", DRAWN, rule=rule) as url:
+        assert verdict(url, tmp_path / "audit") == expected
+
+
 def test_vllm_with_wrong_temperatures_is_not(tmp_path: Path) -> None:
     """The CPU build as it is shipped, see ``repaired/``."""
     with vllm_server("mini", DRAWN, repaired=False) as url:

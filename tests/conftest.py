@@ -3,6 +3,7 @@
 The engine decodes at once, and fails or stops where a test asks it to.
 """
 
+import gc
 import logging
 import os
 import sys
@@ -35,6 +36,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in skipped.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Collect no garbage among what imports have made: it stays, and there is much of it."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

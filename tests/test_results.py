@@ -14,24 +14,12 @@ import pytest
 
 import specbench
 from specbench.errors import UsageError
-from specbench.methods.parameters import PARAMETER_COLUMNS
 from specbench.runs import columns
 from specbench.runs.columns import schema
 
+from .synthetic import RECORD
+
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
-CELL = {
-    **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "static"},
-    **dict.fromkeys(PARAMETER_COLUMNS),
-    **{
-        "key": "k",
-        "place": [0],
-        "weight": 0.5,
-        "temperature": 1.0,
-        "draft_length": 3,
-        "drafter": "model",
-    },
-    **{"engine": "eager", "batch_size": 1, "session": 0, "seed": 0, "repeat": 0},
-}
 ROUNDS: dict[str, list[Any]] = {
     "proposed": [3, 3, 1],
     "accepted": [3, 1, 0],
@@ -44,15 +32,8 @@ ROUNDS: dict[str, list[Any]] = {
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    known = {
-        "sample_id": "a",
-        "category": None,
-        "turn": None,
-        "status": "ok",
-        "token_ids": [],
-        "per_round": ROUNDS,
-    }
-    return CELL | known | changes
+    static = {"method": "static", "weight": 0.5, "draft_length": 3}
+    return {**RECORD, **static, "token_ids": [], "per_round": ROUNDS, **changes}
 
 
 def run_of(folder: Path, *records: dict[str, Any], packed: bool = False) -> Path:

@@ -31,9 +31,10 @@ def cells_of(summary: pd.DataFrame) -> pd.DataFrame:
     cell = summary.groupby(list(CELL), sort=False, dropna=False).ngroup()
     cells = summary.assign(cell=cell).drop_duplicates("cell").set_index("cell")[list(CELL)]
     figures = summary[["metric", "unit", *_COLUMNS.values()]].set_index(cell)
+    by_metric, unmeasured = dict(list(figures.groupby("metric"))), figures.iloc[:0]
     columns = {"label": pd.Series(method_labels(cells.to_dict("records")), cells.index, dtype=str)}
     for name in dict.fromkeys((*FIGURES, *summary["metric"])):
-        rows = figures[figures["metric"] == name]
+        rows = by_metric.get(name, unmeasured)
         if name == QUALITY:
             columns["quality_metric"] = rows["unit"]
         columns |= {name + end: rows[column] for end, column in _COLUMNS.items()}

@@ -65,10 +65,11 @@ def _over_baseline(columns: list[str], statistic: Statistic) -> Figure:
     """Return a figure of the sums of ``columns`` and of the baseline's tokens and seconds."""
 
     def figure(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
-        if baseline is None or cell[columns].isna().any(axis=None):
+        terms = cell[columns].to_numpy(np.float64)
+        if baseline is None or np.isnan(terms).any():
             return _UNKNOWN
-        base = baseline[["output_tokens", "seconds"]]
-        sides = cell[columns], cell["sample_id"], base, baseline["sample_id"]
+        base = baseline[["output_tokens", "seconds"]].to_numpy(np.float64)
+        sides = terms, cell["sample_id"], base, baseline["sample_id"]
         return paired_interval(*sides, statistic, log=True)
 
     return figure

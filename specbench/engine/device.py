@@ -74,8 +74,8 @@ def require_working(device: torch.device) -> None:
         return
     try:
         with suppress(RuntimeError):  # may only report the error once more
-            _run_kernel(device)
-        _run_kernel(device)
+            run_kernel(device)
+        run_kernel(device)
     except torch.OutOfMemoryError:
         pass  # works, but is full
     except RuntimeError as error:
@@ -86,7 +86,7 @@ def require_working(device: torch.device) -> None:
         ) from error
 
 
-def _run_kernel(device: torch.device) -> None:
+def run_kernel(device: torch.device) -> None:
     """Run a tiny kernel and wait for it."""
     torch.zeros(1, device=device).add_(1)
     torch.cuda.synchronize(device)

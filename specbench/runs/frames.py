@@ -215,6 +215,8 @@ def _heading(path: Path) -> list[str]:
 
 
 def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: bool) -> pd.Series:
+    if kind is float and may_be_blank and column.dtype == "float64":
+        return column
     blank = column.isna().to_numpy()
 
     def require(good: NDArray[np.bool_], complaint: str) -> None:

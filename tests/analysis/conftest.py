@@ -7,56 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.methods.parameters import PARAMETER_COLUMNS
-from specbench.runs.frames import SAMPLES, typed
+from .. import synthetic
 
-_DEFAULTS: dict[str, Any] = {
-    "run_id": "run",
-    "pair": "mini",
-    "task": "mini-math",
-    "method": "sd",
-    **dict.fromkeys(PARAMETER_COLUMNS),
-    "temperature": 1.0,
-    "draft_length": 5,
-    "drafter": "model",
-    "engine": "eager",
-    "batch_size": 1,
-    "session": 0,
-    "seed": 0,
-    "repeat": 0,
-    "sample_id": "a",
-    "category": None,
-    "turn": None,
-    "quality_metric": "accuracy",
-    "quality": 1.0,
-    "device": "cpu",
-    "prompt_tokens": 10,
-    "output_tokens": 20,
-    "rounds": 5,
-    "proposed": 25,
-    "accepted": 15,
-    "judged": 25,
-    "draft_acceptance_rate": 0.6,
-    "acceptance_length": 4.0,
-    "expected_acceptance": 0.6,
-    "mean_weight": None,
-    "prefill_seconds": 0.25,
-    "decode_seconds": 0.75,
-    "draft_seconds": 0.25,
-    "verify_seconds": 0.375,
-    "accept_seconds": 0.0625,
-    "latency_seconds": 1.0,
-    "tokens_per_second": 20.0,
-    "repetition": 0.0,
-    "stopped_by": "eos",
-}
 WEIGHTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Make = Callable[..., pd.DataFrame]
-
-
-def _make(*rows: dict[str, Any], **shared: Any) -> pd.DataFrame:
-    table = pd.DataFrame([_DEFAULTS | shared | row for row in rows])
-    return typed(table, SAMPLES, "the test")
 
 
 def _plausible_sample(
@@ -94,7 +48,7 @@ def _plausible_sample(
 @pytest.fixture(scope="session")
 def make() -> Make:
     """Samples by hand: each row is a dict of the differences from an ordinary ``sd`` sample."""
-    return _make
+    return synthetic.samples
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +64,7 @@ def samples() -> pd.DataFrame:
         *(("static", weight, 1 - weight) for weight in WEIGHTS),
         ("diversed", 0.3, 0.1),
     )
-    return _make(
+    return synthetic.samples(
         *(
             {"task": task, "sample_id": f"{task}-{index}"}
             | _plausible_sample(rng, method, weight, bias)

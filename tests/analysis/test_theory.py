@@ -18,8 +18,8 @@ from specbench.analysis.theory import (
 )
 from specbench.errors import UsageError
 
-from .simulated import ACCEPTANCE as BY_PLACE
-from .simulated import autoregressive, record, write, write_simulated
+from ..synthetic import ACCEPTANCE as BY_PLACE
+from ..synthetic import autoregressive, record, write_records, write_simulated
 
 # Rejected at the third position; all three accepted; ended by its second accepted draft.
 ROUNDS = [(3, (0.9, 0.8, 0.5), 2, 1), (3, (0.9, 0.7, 0.6), 3, 1), (2, (0.4, 0.3), 2, 0)]
@@ -27,7 +27,7 @@ OURS: dict[str, Any] = {"draft_length": 3}
 
 
 def table_of(folder: Path, *records: Any, bytes_ratio: float | None = None) -> pd.DataFrame:
-    return theory_table(write(folder, records), bytes_ratio)
+    return theory_table(write_records(folder, records), bytes_ratio)
 
 
 def row(table: pd.DataFrame, metric: str, n: int = 3) -> Any:

@@ -67,6 +67,12 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
+@pytest.fixture
+def report_without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no figures in reports: it is slow, and ``tests/report`` tests them."""
+    monkeypatch.setattr("specbench.report.build.figures", lambda *cells: [])
+
+
 def measured(folder: Path, line: str) -> None:
     """Measure the paper's main methods on the bundled pair with these further options."""
     methods = "run -m autoregressive,sd,static,diversed --device cpu --no-progress --output"

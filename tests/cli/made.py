@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from specbench.analysis.summary import summarise
 from specbench.analysis.write import write_tables
-from specbench.runs.frames import SAMPLES, typed
+
+from ..synthetic import samples, write_samples
 
 Values = dict[str, Any]
 
@@ -27,26 +26,21 @@ POINTS: list[Point] = [
 def write_run(folder: Path, points: Sequence[Point] = POINTS, pair: str = "mini") -> Path:
     """Write ``samples.csv`` and ``summary.csv`` of a run on mini-math."""
     rng = np.random.default_rng(0)
-    cell = {"run_id": folder.name, "pair": pair, "task": "mini-math", "temperature": 1.0}
-    cell |= {"engine": "eager", "batch_size": 1, "session": 0, "quality_metric": "accuracy"}
     rows = [
         {
-            **cell,
-            **dict.fromkeys(("seed", "repeat", "prompt_tokens", "rounds"), 1),
             **{"method": method, "weight": weight, "draft_length": length, "sample_id": f"p{i:02}"},
             "drafter": "model" if length else None,
-            **{"quality": float(rng.random() < quality), "output_tokens": 20, "stopped_by": "eos"},
+            **{"quality": float(rng.random() < quality), "rounds": 1},
             **{"proposed": 25 if length else 0, "accepted": accepted, "prefill_seconds": 0.0},
             "decode_seconds": seconds * rng.uniform(0.9, 1.1),
         }
         for method, weight, length, quality, accepted, seconds in points
         for i in range(30)
     ]
-    folder.mkdir(parents=True)
-    samples = typed(pd.DataFrame(rows, columns=list(SAMPLES)), SAMPLES, "the test")
-    samples.to_csv(folder / "samples.csv", index=False)
-    summarise(samples).to_csv(folder / "summary.csv", index=False)
-    return folder
+    rates = ("draft_acceptance_rate", "expected_acceptance", "acceptance_length")
+    unknown = dict.fromkeys((*rates, "judged", "repetition"))
+    shared = {**unknown, "run_id": folder.name, "pair": pair}
+    return write_samples(folder, samples(*rows, **shared))
 
 
 def configure(run: Path, change: Callable[[Values], object]) -> None:

@@ -13,6 +13,7 @@ from .conftest import Cli
 FAST = ("-t", "mini-headline", "-n", "2", "--max-new-tokens", "12", "--no-progress")
 
 
+@pytest.mark.usefixtures("report_without_figures")
 def test_drafters_beside_each_other(cli: Cli, tmp_path: Path) -> None:
     drafters = ("--drafter", "model,greedy,prompt-lookup")
     assert (

@@ -91,6 +91,7 @@ def code(run: Path) -> None:
     write_tables(run)
 
 
+@pytest.mark.usefixtures("report_without_figures")
 @pytest.mark.parametrize("command", READERS)
 def test_nothing_that_a_run_names_is_executed(cli: Cli, run: Path, command: str) -> None:
     code(run)
@@ -156,12 +157,9 @@ def test_special_and_huge_files_are_refused(
     assert shown.code == 2 and "remove it" in shown.err
 
 
+@pytest.mark.usefixtures("report_without_figures")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_deep_and_odd_json_is_one_sentence(
-    cli: Cli, run: Path, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # They are slow to draw, and a function of tables only.
-    monkeypatch.setattr("specbench.report.build.figures", lambda *cells: [])
+def test_deep_and_odd_json_is_one_sentence(cli: Cli, run: Path, command: str) -> None:
     for text in (
         '{"progress": ' + "[" * 100_000,
         '{"pair": ' + "[" * 900 + "]" * 900 + "}",

@@ -17,7 +17,7 @@ QUESTIONS = [
             "category": "math",
             "turns": [f"Tom has {n} pens and then buys 7 boxes of pens. How many?"],
         }
-        for n in range(3, 8)
+        for n in range(3, 6)
     ),
     {"question_id": 81, "category": "talk", "turns": ["Ann has 5 apples.", "And 4 more?"]},
 ]
@@ -46,9 +46,9 @@ def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(
     scores = defaultdict(list)
     for row in run(cli, "r", f"--metric agreement -m {EXACT}"):
         scores[row["method"], row["weight"]].append(float(row["quality"]))
-    assert all(len(found) == 7 for found in scores.values())
+    assert all(len(found) == 5 for found in scores.values())
     draft = scores.pop(("static", "0.0"))
-    assert len(scores) == 3 and all(found == [1.0] * 7 for found in scores.values())
+    assert len(scores) == 3 and all(found == [1.0] * 5 for found in scores.values())
     assert fmean(draft) < 0.8
 
     shown = cli("table", "r", "--by", "category,turn")
@@ -64,6 +64,7 @@ def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(
     assert cli("verify", "r", "-n", "1").code == 0
 
 
+@pytest.mark.usefixtures("report_without_figures")
 def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(
     cli: Cli, questions: Path
 ) -> None:

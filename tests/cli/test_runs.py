@@ -178,6 +178,7 @@ def test_a_damaged_record_is_refused(cli: Cli, run: Path) -> None:
     assert "do not match its tokens" in refused.err
 
 
+@pytest.mark.usefixtures("report_without_figures")
 def test_the_report_of_the_newest_run_is_in_its_folder(
     cli: Cli, finished: str, tmp_path: Path
 ) -> None:
@@ -190,6 +191,7 @@ def test_the_report_of_the_newest_run_is_in_its_folder(
     assert "DIVERSED" not in page
 
 
+@pytest.mark.usefixtures("report_without_figures")
 def test_a_report_of_several_runs_names_incomplete_ones(cli: Cli, run: Path) -> None:
     other = run.with_name("other")
     shutil.copytree(run, other)

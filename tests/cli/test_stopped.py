@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -90,18 +91,21 @@ def test_ctrl_c_finishes_the_sample_and_the_same_command_resumes(
 def test_a_second_ctrl_c_stops_at_once_and_a_third_prints_no_traceback(
     cli: Cli, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specbench.cli import app
+    class Interrupted(StringIO):
+        """A terminal on which Ctrl-C is pressed once an error is printed."""
+
+        def write(self, text: str) -> int:
+            count = super().write(text)
+            if text == "\n" and "error:" in self.getvalue():
+                os.kill(os.getpid(), signal.SIGINT)
+            return count
 
     press(engine, at=2, times=2)
-    said: list[str] = []
-
-    def say(message: str) -> None:
-        said.append(message)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(app, "_print_error", say)
+    terminal = Interrupted()
+    monkeypatch.setattr(sys, "stderr", terminal)
     assert cli(*RUN).code == 130
-    assert len(said) == 1 and "1 of 4 samples are in r" in said[0]
+    *_, error = terminal.getvalue().splitlines()
+    assert error.startswith("error: ") and "1 of 4 samples are in r" in error
 
 
 def test_a_run_interrupted_before_its_first_sample_leaves_nothing(

@@ -366,9 +366,16 @@ def test_times_of_one_run_are_refused(cli: Cli, run: Path) -> None:
     assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize(("suffix", "records"), [(".gz", True), (".gz", False), (".bz2", True)])
+@pytest.mark.parametrize(
+    ("suffix", "records", "commands"),
+    [
+        (".gz", True, ("compare {} --draft-length 2", "verify {} --samples 0")),
+        (".gz", False, ("verify {} --samples 0",)),
+        (".bz2", True, ("table {} --json",)),
+    ],
+)
 def test_a_run_may_be_packed(
-    cli: Cli, finished: str, tmp_path: Path, suffix: str, records: bool
+    cli: Cli, finished: str, tmp_path: Path, suffix: str, records: bool, commands: tuple[str, ...]
 ) -> None:
     """All tables and checks are those of the plain run."""
     plain, packed = (Path(shutil.copytree(finished, tmp_path / n / "small")) for n in ("a", "b"))
@@ -380,11 +387,10 @@ def test_a_run_may_be_packed(
         with PACKINGS[suffix](f"{file}{suffix}", "wb") as packed_file:
             packed_file.write(file.read_bytes())
         file.unlink()
-    verify = "verify {} --samples 0"
-    for line in ("table {} --json", "compare {} --draft-length 2", verify):
+    for line in commands:
         one, two = (cli(*line.format(folder).split()) for folder in (plain, packed))
         assert one.code == two.code == 0, two.err
-        if line != verify:
+        if not line.startswith("verify"):
             assert one.out.replace(str(plain), str(packed)) == two.out
     damaged = packed / f"samples.csv{suffix}"
     damaged.write_bytes(damaged.read_bytes()[:200])

@@ -75,9 +75,7 @@ def meta_pair(name: str) -> LoadedPair:
         config: Any = load_config(get_pair(name), role, DUMMY)
         kinds = sorted(set(getattr(config, "layer_types", None) or ["full_attention"]))
         config.layer_types, config.num_hidden_layers = kinds, len(kinds)
-        with pytest.MonkeyPatch.context() as patch, META:
-            # The comparison with the model's own forward pass needs values.
-            patch.setattr(Runner, "_check", lambda self: None)
+        with META:
             runners.append(Runner(build_model(config, torch.bfloat16), config.vocab_size))
     target, draft = runners
     assert min(target.groups, draft.groups) > 1

@@ -108,7 +108,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     }
     for name, part in parts.items():
         monkeypatch.setattr(torch.cuda, name, part)
-    monkeypatch.setattr(specbench.engine.device, "_run_kernel", lambda where: None)
+    monkeypatch.setattr(specbench.engine.device, "run_kernel", lambda where: None)
     monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
     return fake
 
@@ -137,7 +137,7 @@ def test_a_capture_that_kills_the_device_ends_the_run(
     def dead(where: torch.device) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(specbench.engine.device, "_run_kernel", dead)
+    monkeypatch.setattr(specbench.engine.device, "run_kernel", dead)
     with pytest.raises(EngineError, match=r"cuda no longer works after an error \(CUDA error"):
         Capture()(device.synchronising_call)
 

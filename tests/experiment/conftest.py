@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.write import write_summary
 from specbench.experiment.measurements import score_text
 from specbench.experiment.store import Store
 from specbench.runs.records import write_examples
 
-from .runs import EXAMPLES, TASKS, TEXTS, Run, measured
+from .runs import EXAMPLES, TASKS, TEXTS, Run, brief_summary, measured
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
         tasks = [{"name": task, "metrics": list(metrics)} for task, metrics in TASKS.items()]
         config = {"samples_planned": 7, "tasks": tasks, "notes": ["kept"]}
         with Store.open(
-            tmp_path_factory.mktemp("runs") / "r", "run", config, summarise=write_summary
+            tmp_path_factory.mktemp("runs") / "r", "run", config, summarise=brief_summary
         ) as store:
             write_examples(store.folder, EXAMPLES)
             for task, metrics in TASKS.items():

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.write import write_summary
 from specbench.example import Example
 from specbench.experiment.execute import execute
 from specbench.experiment.plan import Plan
@@ -18,6 +17,7 @@ from specbench.runs.records import ERROR, RECORDS, latest_records
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 
+from .runs import brief_summary
 from .test_execute import TASK, ByCharacter, plan_of
 from .test_resume import tables
 
@@ -32,7 +32,7 @@ def task_of(*examples: Example, **changes: Any) -> Task:
 
 def measure(plan: Plan, folder: Path, stop_after: int | None = None) -> list[dict[str, Any]]:
     recorded = count(1)
-    with Store.open(folder, "run", plan.describe(), summarise=write_summary) as store:
+    with Store.open(folder, "run", plan.describe(), summarise=brief_summary) as store:
         try:
             execute(plan, store, stop=lambda: next(recorded) == stop_after)
         except KeyboardInterrupt:

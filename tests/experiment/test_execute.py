@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.analysis.write import write_summary
 from specbench.cli.measure import carry_out
 from specbench.cli.options import RunFolder
 from specbench.config import Loading, Settings
@@ -32,6 +31,8 @@ from specbench.runs.records import latest_records, read_examples, read_records
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 
+from .runs import brief_summary
+
 ROWS = (Example("t-0", "one", "#### 7"), Example("t-1", "three", "#### 8"), Example("t-2", "no"))
 TASK = Task("t", "1", "", ("accuracy",), ("END",), 16, PromptList(ROWS), Path("t.toml"))
 
@@ -43,7 +44,7 @@ def plan_of(names: list[str], task: Task = TASK, **settings: Any) -> Plan:
 
 
 def records(plan: Plan, folder: Path) -> list[dict[str, Any]]:
-    with Store.open(folder, "run", plan.describe(), summarise=write_summary) as store:
+    with Store.open(folder, "run", plan.describe(), summarise=brief_summary) as store:
         execute(plan, store)
     return list(read_records(folder))
 
@@ -296,7 +297,7 @@ def test_a_device_that_stopped_working_ends_the_run(
 
     engine.failing = {2: torch.AcceleratorError("CUDA error: an illegal memory access", 700)}
     engine.target.device = torch.device("cuda")
-    monkeypatch.setattr(device, "_run_kernel", dead)
+    monkeypatch.setattr(device, "run_kernel", dead)
     with pytest.raises(EngineError, match=r"cuda no longer works .*illegal memory access\)"):
         records(plan_of(["sd"], engine="eager"), tmp_path / "r")
     assert [r["status"] for r in read_records(tmp_path / "r")] == ["ok"]
@@ -310,7 +311,7 @@ def test_a_failed_sample_on_a_working_gpu_is_only_recorded(
 
     engine.failing = {2: torch.OutOfMemoryError("no room")}
     engine.target.device = torch.device("cuda")
-    monkeypatch.setattr(device, "_run_kernel", full)
+    monkeypatch.setattr(device, "run_kernel", full)
     found = records(plan_of(["sd"], engine="eager"), tmp_path / "r")
     assert [r["status"] for r in found] == ["ok", "error", "ok"]
 
@@ -324,7 +325,7 @@ def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(
         if (error := next(errors)) is not None:
             raise error
 
-    monkeypatch.setattr(device, "_run_kernel", run_kernel)
+    monkeypatch.setattr(device, "run_kernel", run_kernel)
     device.require_working(torch.device("cuda"))
     assert next(errors, "none left") == "none left"
 

@@ -13,17 +13,22 @@ from specbench.analysis.write import write_summary
 from specbench.errors import RunError, UsageError
 from specbench.experiment import rescore as module
 from specbench.experiment.rescore import Outcome, open_run, score_run
-from specbench.experiment.store import lock
+from specbench.experiment.store import Summarise, lock
 from specbench.files import PACKINGS
 from specbench.runs.records import read_records
 
-from .runs import TASKS, Run, contents, records, rows
+from .runs import TASKS, Run, brief_summary, contents, records, rows
 
 WHOLE = Outcome(7, 1, 0, "broken")
 
 
-def rescored(folder: Path, *further: str, may_execute: bool = True) -> Outcome:
-    return score_run(open_run(folder, further), may_execute, summarise=write_summary)
+def rescored(
+    folder: Path,
+    *further: str,
+    may_execute: bool = True,
+    summarise: Summarise = brief_summary,
+) -> Outcome:
+    return score_run(open_run(folder, further), may_execute, summarise=summarise)
 
 
 def configured(folder: Path, **changes: Any) -> None:
@@ -43,7 +48,7 @@ def test_the_same_metrics_give_the_same_folder(make_run: Run) -> None:
     before, recorded = contents(folder), records(folder)
     reported: list[dict[str, Any]] = []
     outcome = score_run(
-        open_run(folder), True, lambda record: reported.append(dict(record)), write_summary
+        open_run(folder), True, lambda record: reported.append(dict(record)), brief_summary
     )
     assert outcome == WHOLE
     after = contents(folder)
@@ -75,7 +80,7 @@ def test_added_metrics_persist(make_run: Run) -> None:
     folder = make_run()
     quality = [row["quality"] for row in rows(folder / "samples.csv")]
     rescored(folder, "rougeL", "rouge1")
-    rescored(folder)
+    rescored(folder, summarise=write_summary)
     found = rows(folder / "samples.csv")
     assert [row["quality"] for row in found] == quality
     scores = [row["rougeL"] for row in found]
@@ -162,7 +167,7 @@ def test_a_crash_leaves_all_files_unchanged(make_run: Run, full_disk: Any) -> No
         run = open_run(folder, ["rougeL"])
         with pytest.MonkeyPatch.context() as patch, pytest.raises(error):
             patch.setattr(where, name, accident)
-            score_run(run, True, summarise=write_summary)
+            score_run(run, True, summarise=brief_summary)
         assert contents(folder) == before
 
 
@@ -183,7 +188,7 @@ def test_scoring_again_repairs_an_interruption_between_two_files(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(module, "write_samples", lambda staging: False)
         patch.setattr(os, "replace", once)
-        score_run(run, True, summarise=write_summary)
+        score_run(run, True, summarise=brief_summary)
     for each in (folder, other):
         rescored(each, "rougeL")
     assert rows(folder / "summary.csv") == rows(other / "summary.csv")
@@ -194,10 +199,10 @@ def test_a_running_run_cannot_be_scored(make_run: Run) -> None:
     held = lock(folder)
     before, run = contents(folder), open_run(folder)
     with pytest.raises(UsageError, match="another process is writing"):
-        score_run(run, True, summarise=write_summary)
+        score_run(run, True, summarise=brief_summary)
     assert contents(folder) == before
     held.release()
-    assert score_run(run, True, summarise=write_summary).samples == 7
+    assert score_run(run, True, summarise=brief_summary).samples == 7
 
 
 def test_a_retried_sample_counts_once(make_run: Run) -> None:

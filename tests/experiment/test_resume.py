@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.write import write_summary
 from specbench.errors import UsageError
 from specbench.experiment import store as module
 from specbench.experiment.execute import execute
@@ -26,6 +25,7 @@ from specbench.runs.records import RECORDS, latest_records, read_records
 from specbench.runs.run import CONFIG, read_run
 
 from ..disk import Recorder
+from .runs import brief_summary
 from .test_execute import plan_of
 
 COMPLETE_RUN = {"state": "complete", "samples": 6, "failed": 0}
@@ -36,7 +36,7 @@ METHODS = ["autoregressive", "sd"]
 def run(folder: Path, *, methods: list[str] = METHODS, fresh: bool = False, **settings: Any) -> int:
     """Execute a plan; return the number of samples recorded before."""
     plan = plan_of(methods, **settings)
-    with Store.open(folder, "run", plan.describe(), fresh, summarise=write_summary) as store:
+    with Store.open(folder, "run", plan.describe(), fresh, summarise=brief_summary) as store:
         execute(plan, store)
     return store.resumed
 
@@ -164,7 +164,7 @@ def test_a_sample_counts_only_once_it_is_synced(
 
     monkeypatch.setattr(os, "fsync", fsync)
     plan = plan_of(METHODS)
-    with Store.open(folder, "run", plan.describe(), summarise=write_summary) as store:
+    with Store.open(folder, "run", plan.describe(), summarise=brief_summary) as store:
         execute(plan, store, display=Shown(len(plan)))
         assert shown == synced == 6
 
@@ -184,7 +184,7 @@ def test_a_run_survives_a_power_loss_at_any_moment(
 
     with (
         recorder.recording(),
-        Store.open(whole, "run", plan.describe(), summarise=write_summary) as store,
+        Store.open(whole, "run", plan.describe(), summarise=brief_summary) as store,
     ):
         execute(plan, store, display=Shown(len(plan)))
     random = Random(0)
@@ -214,7 +214,7 @@ def test_samples_are_synced_together_if_syncing_is_slow(
         nonlocal now, spent
         now, spent = now + 0.25, spent + 0.25  # of a file, or of its folder
 
-    with Store.open(tmp_path / "r", "run", plan.describe(), summarise=write_summary) as store:
+    with Store.open(tmp_path / "r", "run", plan.describe(), summarise=brief_summary) as store:
         monkeypatch.setattr(os, "fsync", fsync)
         store.expect(plan, {}, "eager")
         safe = []
@@ -339,7 +339,7 @@ def test_without_a_folder_the_newest_unfinished_run_of_the_plan_resumes(
 
     def begin(stop_after: int | None, **settings: Any) -> Store:
         plan, recorded = plan_of(METHODS, **settings), count(1)
-        store = Store.open(None, "run-p", plan.describe(), summarise=write_summary)
+        store = Store.open(None, "run-p", plan.describe(), summarise=brief_summary)
         with pytest.raises(KeyboardInterrupt) if stop_after else nullcontext(), store:
             execute(plan, store, stop=lambda: next(recorded) == stop_after)
         return store
@@ -350,7 +350,7 @@ def test_without_a_folder_the_newest_unfinished_run_of_the_plan_resumes(
     assert (gone_on.folder, gone_on.resumed, gone_on.done) == (stopped.folder, 2, 6)
     assert begin(None).folder != stopped.folder  # a complete run is not resumed
     plan = plan_of(METHODS, seed=5)
-    with Store.open(None, "run-p", plan.describe(), fresh=True, summarise=write_summary) as fresh:
+    with Store.open(None, "run-p", plan.describe(), fresh=True, summarise=brief_summary) as fresh:
         assert fresh.resumed == 0
 
 

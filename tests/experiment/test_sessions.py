@@ -13,13 +13,14 @@ from specbench.errors import UsageError
 from specbench.experiment.execute import execute
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.rescore import open_run, score_run
-from specbench.experiment.store import Store
+from specbench.experiment.store import Store, Summarise
 from specbench.runs.columns import TIMED
 from specbench.runs.folders import TIMINGS
 from specbench.runs.frames import read_samples
 from specbench.runs.records import RECORDS, TIMED_RECORDS, read_records, timed_records
 from specbench.runs.run import CONFIG, read_run
 
+from .runs import brief_summary
 from .test_execute import plan_of
 
 FIRST = ["autoregressive", "sd"]
@@ -34,10 +35,10 @@ def a_a(plan: Plan) -> Plan:
     return build_plan(*given, loading=plan.loading, a_a=True)
 
 
-def run(folder: Path, plan: Plan) -> int:
+def run(folder: Path, plan: Plan, summarise: Summarise = brief_summary) -> int:
     """Execute a plan as the command line does; return the number of samples recorded before."""
     plan = plan.added_to(read_run(folder, required=False).tasks)
-    with Store.open(folder, "run", plan.describe(), summarise=write_summary) as store:
+    with Store.open(folder, "run", plan.describe(), summarise=summarise) as store:
         execute(plan, store)
     return store.resumed
 
@@ -130,8 +131,8 @@ def test_a_failed_timing_is_retried(engine: Any, tmp_path: Path) -> None:
 
 def test_a_a_times_sd_twice_and_leaves_all_else_alone(engine: Any, tmp_path: Path) -> None:
     folder, plain = tmp_path / "a" / "r", tmp_path / "b" / "r"
-    run(folder, a_a(plan_of(FIRST)))
-    run(plain, plan_of(FIRST))
+    run(folder, a_a(plan_of(FIRST)), write_summary)
+    run(plain, plan_of(FIRST), write_summary)
     assert sessions(folder) == [("autoregressive", 0, ""), ("sd", 0, ""), ("sd", 0, "a-a")]
     for name in ("samples.csv", "summary.csv", "summary.md", RECORDS):
         rows = [(path / name).read_text().splitlines() for path in (folder, plain)]
@@ -147,7 +148,7 @@ def test_a_grown_run_can_be_scored_again(engine: Any, tmp_path: Path) -> None:
     run(folder, plan_of(FIRST))
     run(folder, plan_of(GROWN))
     before = tables(folder)
-    score_run(open_run(folder), may_execute=False)
+    score_run(open_run(folder), may_execute=False, summarise=brief_summary)
     assert tables(folder) == before
     assert run(folder, plan_of(GROWN)) == 15
 

@@ -20,7 +20,7 @@ from specbench.runs.frames import SAMPLES, read_summary
 from specbench.runs.run import newest_run, unfinished
 from specbench.tasks.prompts import PromptList
 
-from .runs import measured, rows
+from .runs import brief_summary, measured, rows
 from .test_execute import ROWS, TASK, plan_of
 
 Full = Callable[..., Any]
@@ -76,7 +76,7 @@ def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:
 def test_samples_before_an_error_are_kept(
     tmp_path: Path, problem: BaseException, state: str
 ) -> None:
-    store = Store.open(tmp_path / "r", "run", CONFIG, summarise=write_summary)
+    store = Store.open(tmp_path / "r", "run", CONFIG, summarise=brief_summary)
     with pytest.raises(type(problem)), store:
         store.append(record())
         raise problem
@@ -87,10 +87,10 @@ def test_samples_before_an_error_are_kept(
 
 
 def test_failed_samples_are_counted_but_not_in_tables(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "r", "run", {}, summarise=write_summary) as store:
+    with Store.open(tmp_path / "r", "run", {}, summarise=brief_summary) as store:
         store.append(record("t-1", status="error", error="no"))
     assert not list(store.folder.glob("*.csv"))
-    with Store.open(tmp_path / "s", "run", {}, summarise=write_summary) as store:
+    with Store.open(tmp_path / "s", "run", {}, summarise=brief_summary) as store:
         store.append(record("t-0", status="unscored", quality=None, error="no"))
         store.append(record("t-1", status="error", error="no"))
     assert [row["sample_id"] for row in rows(store.folder / "samples.csv")] == ["t-0"]
@@ -98,12 +98,12 @@ def test_failed_samples_are_counted_but_not_in_tables(tmp_path: Path) -> None:
 
 
 def test_a_run_without_samples_removes_its_folder(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "r", "run", {}, summarise=write_summary)
+    store = Store.open(tmp_path / "r", "run", {}, summarise=brief_summary)
     with pytest.raises(UsageError), store:
         store.write_environment({})
         raise UsageError("no models")
     (tmp_path / "own").mkdir()
-    with Store.open(tmp_path / "own", "run", {}, summarise=write_summary):
+    with Store.open(tmp_path / "own", "run", {}, summarise=brief_summary):
         pass
     assert list(tmp_path.rglob("*")) == [tmp_path / "own"]
 
@@ -113,7 +113,7 @@ def test_folders_are_named_by_time_and_label_and_never_shared(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     stores = [
-        Store.open(None, "run-pairs.toml:mine", CONFIG, summarise=write_summary) for _ in range(3)
+        Store.open(None, "run-pairs.toml:mine", CONFIG, summarise=brief_summary) for _ in range(3)
     ]
     assert len({store.folder for store in stores}) == 3
     for store in stores:
@@ -122,18 +122,18 @@ def test_folders_are_named_by_time_and_label_and_never_shared(
     with pytest.raises(KeyboardInterrupt), stores[-1]:
         stores[-1].append(record())
         raise KeyboardInterrupt
-    with Store.open(None, "run-pairs.toml:mine", CONFIG, summarise=write_summary) as again:
+    with Store.open(None, "run-pairs.toml:mine", CONFIG, summarise=brief_summary) as again:
         assert (again.folder, again.resumed) == (stores[-1].folder, 1)
 
 
 def test_a_folder_without_a_run_is_refused_and_untouched(tmp_path: Path) -> None:
     (tmp_path / "samples.csv").write_text("mine")
     with pytest.raises(UsageError, match="is not empty and contains no run"):
-        Store.open(tmp_path, "run", {}, summarise=write_summary)
+        Store.open(tmp_path, "run", {}, summarise=brief_summary)
     assert (tmp_path / "samples.csv").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(UsageError, match=r"cannot write .*Not a directory.*--output"):
-        Store.open(tmp_path / "samples.csv" / "r", "run", {}, summarise=write_summary)
+        Store.open(tmp_path / "samples.csv" / "r", "run", {}, summarise=brief_summary)
 
 
 def test_a_full_disk_is_one_clear_error_and_no_half_file(
@@ -141,10 +141,10 @@ def test_a_full_disk_is_one_clear_error_and_no_half_file(
 ) -> None:
     with monkeypatch.context() as patch, pytest.raises(UsageError, match="No space left"):
         patch.setattr(os, "replace", full_disk)
-        Store.open(tmp_path / "start", "run", {}, summarise=write_summary)
+        Store.open(tmp_path / "start", "run", {}, summarise=brief_summary)
     assert not (tmp_path / "start").exists()
 
-    store = Store.open(tmp_path / "middle", "run", {}, summarise=write_summary)
+    store = Store.open(tmp_path / "middle", "run", {}, summarise=brief_summary)
     with pytest.raises(RunError, match=r"cannot write .*samples\.jsonl \(No space left"), store:
         store.append(record("t-0"))
         with monkeypatch.context() as patch:
@@ -154,7 +154,7 @@ def test_a_full_disk_is_one_clear_error_and_no_half_file(
     assert progress(store.folder)["state"] == "failed"
 
     write_atomically(tmp_path / "a.csv", "old")
-    store = Store.open(tmp_path / "end", "run", {}, summarise=write_summary)
+    store = Store.open(tmp_path / "end", "run", {}, summarise=brief_summary)
     with pytest.raises(RunError, match=r"cannot write .*samples\.csv"), store:
         store.append(record())
         monkeypatch.setattr(os, "replace", full_disk)

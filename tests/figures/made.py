@@ -12,10 +12,10 @@ from specbench.analysis.summary import summarise
 from specbench.errors import UsageError
 from specbench.figures.heads import KIND_LOOKS
 from specbench.results import ROUNDS, Results
-from specbench.runs.frames import SAMPLES, SUMMARY, typed
+from specbench.runs.frames import SUMMARY, typed
 
-CELL = {"run_id": "run-mini", "pair": "mini", "task": "mini-math", "temperature": 1.0}
-SETTING = {"engine": "eager", "batch_size": 1, "session": 0, "seed": 0, "repeat": 0}
+from ..synthetic import IDENTITY, SAMPLE
+
 METHODS = ("autoregressive", "sd", "lossy", "speccascade", "static", "diversed")
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -66,9 +66,9 @@ def summary_of(
                         bounds = {"ci_low": value - half_width, "ci_high": value + half_width}
                     found = {"metric": metric, "value": value, "n": 100, **bounds}
                     cell = {
+                        **IDENTITY,
                         "engine": setting[0],
                         "batch_size": setting[1],
-                        "session": 0,
                         "run_id": f"run-{pair}",
                         "pair": pair,
                         "task": task,
@@ -78,7 +78,6 @@ def summary_of(
                         "rule": "token-v3" if method == "speccascade" else None,
                         "alpha": 0.5 if method == "speccascade" else None,
                         "head": head,
-                        "temperature": 1.0,
                         "draft_length": length,
                         "drafter": "model" if length else None,
                         "unit": unit if metric == "quality" else "fraction",
@@ -106,9 +105,9 @@ def made(**settings: Any) -> Results:
 
 def from_samples(samples: pd.DataFrame) -> Results:
     """Results from samples, with their summary."""
-    found = Results([])
-    found.__dict__.update(samples=samples, summary=summarise(samples))
-    return found
+    results = Results([])
+    results.__dict__.update(samples=samples, summary=summarise(samples))
+    return results
 
 
 def sample(method: str, number: int, **changes: Any) -> dict[str, Any]:
@@ -116,21 +115,19 @@ def sample(method: str, number: int, **changes: Any) -> dict[str, Any]:
     drafted = method != "autoregressive"
     rounds = 40 if drafted else 100
     return {
-        **CELL,
-        **SETTING,
+        **SAMPLE,
+        "run_id": "run-mini",
         "method": method,
         "draft_length": 5 if drafted else 0,
         "drafter": "model" if drafted else None,
         "sample_id": f"test-{number}",
-        "quality_metric": "accuracy",
-        "quality": 1.0,
-        "prompt_tokens": 10,
         "output_tokens": 100,
         "rounds": rounds,
         "proposed": 200 if drafted else 0,
         "accepted": 60.0 if drafted else None,
         "draft_acceptance_rate": 0.3 if drafted else None,
         "acceptance_length": 2.5 if drafted else None,
+        **dict.fromkeys(("judged", "expected_acceptance", "repetition")),
         "prefill_seconds": 0.02,
         "decode_seconds": 0.008 * rounds,
         "draft_seconds": (0.003 if drafted else 0.0) * rounds,
@@ -138,14 +135,8 @@ def sample(method: str, number: int, **changes: Any) -> dict[str, Any]:
         "accept_seconds": 0.001 * rounds,
         "latency_seconds": 0.02 + 0.008 * rounds,
         "tokens_per_second": 100 / (0.02 + 0.008 * rounds),
-        "stopped_by": "eos",
         **changes,
     }
-
-
-def samples_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Samples in the form in which they are read."""
-    return typed(pd.DataFrame(rows).reindex(columns=list(SAMPLES)), SAMPLES, "the test")
 
 
 def rounds_of(accepted: dict[str, list[list[int]]], **changes: Any) -> Results:
@@ -157,8 +148,8 @@ def rounds_of(accepted: dict[str, list[list[int]]], **changes: Any) -> Results:
     """
     rows = [
         {
-            **CELL,
-            **SETTING,
+            **IDENTITY,
+            "run_id": "run-mini",
             "method": method,
             "draft_length": 0 if method == "autoregressive" else 3,
             "drafter": None if method == "autoregressive" else "model",

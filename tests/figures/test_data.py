@@ -13,7 +13,7 @@ from specbench.figures import acceptance, heads, pareto, rounds, style, theory
 from specbench.results import Results
 from specbench.runs.frames import Selection
 
-from ..analysis.simulated import write_simulated
+from ..synthetic import samples, write_simulated
 from .made import (
     Made,
     from_samples,
@@ -21,7 +21,6 @@ from .made import (
     made,
     rounds_of,
     sample,
-    samples_of,
     summary_of,
     training_of,
 )
@@ -173,18 +172,18 @@ def sweep(run_id: str = "run-mini", prompts: int = 20) -> list[dict[str, Any]]:
 
 
 def test_pareto_front_of_samples_has_a_band() -> None:
-    data = pareto.draw(from_samples(samples_of(sweep())), ("time", "speedup")).data
+    data = pareto.draw(from_samples(samples(*sweep())), ("time", "speedup")).data
     for _, line in data[data["mark"] == "front"].groupby("against"):
         assert (line["quality_low"] <= line["quality"]).all()
         assert (line["quality"] <= line["quality_high"]).all()
         assert np.ptp(line[["quality_low", "quality_high"]]) > np.ptp(line["quality"])
-    both = from_samples(samples_of(sweep() + sweep("another")))
+    both = from_samples(samples(*sweep(), *sweep("another")))
     several = pareto.draw(both, ("time",)).data.query("mark == 'front'")
     once = data.query("mark == 'front' and against == 'time'")
     for _, line in several.groupby("run_id"):  # runs have a front each
         np.testing.assert_allclose(line[["x", "quality"]], once[["x", "quality"]])
     alone = [row for row in sweep() if row.get("weight") != 0.0 and row["method"] != "sd"]
-    one = pareto.draw(from_samples(samples_of(alone)), ("time",)).data
+    one = pareto.draw(from_samples(samples(*alone)), ("time",)).data
     assert set(one["mark"]) == {"point"}
 
 
@@ -193,7 +192,7 @@ def test_pareto_says_where_every_static_weight_is_below_a_coin(middle: float, to
     rows = sweep(prompts=60)
     for number, row in enumerate(row for row in rows if row.get("weight") == 0.5):
         row["quality"] = float((number + 0.5) / 60 < middle)
-    (title,) = titles(pareto.draw(from_samples(samples_of(rows)), ("acceptance",)))
+    (title,) = titles(pareto.draw(from_samples(samples(*rows)), ("acceptance",)))
     assert title.endswith("front: a coin between\nSD and the draft") == tossed
 
 
@@ -202,7 +201,7 @@ def test_a_control_adds_a_front_that_is_nowhere_lower() -> None:
         sample("cooled", n, run_id="r", weight=1.0, quality=1.0, accepted=150) for n in range(4)
     ]
     plain = [row | {"run_id": "r"} for row in sweep()]
-    data = pareto.draw(from_samples(samples_of(plain + cooled)), ("acceptance",)).data
+    data = pareto.draw(from_samples(samples(*plain, *cooled)), ("acceptance",)).data
     lines = {mark: line.sort_values("x") for mark, line in data.groupby("mark")}
     before, after = lines["front"], lines["sharpened front"]
     at = np.linspace(before["x"].min(), before["x"].max(), 20)
@@ -325,7 +324,7 @@ def test_accepted_length_has_a_row_per_setting_and_a_column_per_task() -> None:
 
 def test_timeline_stacks_the_parts_of_a_round() -> None:
     rows = [sample(method, number) for method in ("diversed", "sd") for number in range(3)]
-    drawing = rounds.draw_timeline(from_samples(samples_of(rows)))
+    drawing = rounds.draw_timeline(from_samples(samples(*rows)))
     assert drawing.data["method"].tolist() == ["sd", "diversed"]
     shown = ["round_ms", *(f"{part}_ms" for part in style.PARTS), "prefill_ms"]
     np.testing.assert_allclose(drawing.data[shown], [[8, 3, 2, 1, 2, 20]] * 2)

@@ -21,7 +21,7 @@ from specbench.figures.heads import draw_learned
 from specbench.methods.registry import METHODS
 from specbench.results import Results
 
-from ..analysis.simulated import write_simulated
+from ..synthetic import write_simulated
 from .made import Made, learned_of, made, rounds_of, summary_of, training_of
 
 HEADS = ("mini-math", "h/acceptance-0.7", "h/acceptance-0.8")

@@ -15,7 +15,7 @@ from specbench.heads.bind import bind
 from specbench.methods.registry import get_method
 from specbench.tasks.task import load_task
 
-from ..analysis.simulated import CELL, write
+from ..synthetic import RECORD, write_records
 
 TEXTS, WEIGHT = 20, 0.6
 METRICS = (ACCEPTANCE, LENGTH, TOKENS)
@@ -33,14 +33,14 @@ def sampled(mini: Any, method: str, **given: Any) -> list[dict[str, Any]]:
     decoded = decode_all(mini, bound.rule, prompts, options)
     name = {"method": method, "repeat": 0}
     return [
-        {**CELL, **name, **measurements(generation, drafts=True), "sample_id": str(number)}
+        {**RECORD, **name, **measurements(generation, drafts=True), "sample_id": str(number)}
         for number, generation in decoded
     ]
 
 
 def far_off(folder: Path, records: list[dict[str, Any]]) -> list[str]:
     """The metrics with a difference of more than four standard errors from 0."""
-    table = theory_table(write(folder, records))
+    table = theory_table(write_records(folder, records))
     found: pd.DataFrame = table[table["metric"].isin(METRICS)]
     assert len(found) == len(METRICS)
     errors = (found["difference_high"] - found["difference_low"]) / 3.92

@@ -21,7 +21,7 @@ from specbench.runs.records import EXAMPLES, write_examples
 from specbench.runs.run import Run, read_run
 from specbench.tasks.task import load_task
 
-from ..analysis.simulated import CELL, write
+from ..synthetic import RECORD, write_records
 
 TASK = "mini-headline"
 CELLS: list[dict[str, Any]] = [
@@ -47,8 +47,8 @@ def run(mini: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             rule = bind(cell["method"], parameters, mini).rule
             text = decode(mini, rule, Request(ids, example.id), DecodeOptions(Sampling(), 3, 12))
             own = {"task": TASK, "draft_length": 3, "sample_id": example.id, "repeat": 0, **cell}
-            records.append({**CELL, **measurements(text, drafts=True), **own})
-    write(tmp_path, records)
+            records.append({**RECORD, **measurements(text, drafts=True), **own})
+    write_records(tmp_path, records)
     write_examples(tmp_path, {TASK: examples})
     change(tmp_path, tasks=[{"name": TASK, "prompt_format": task.prompt_format}])
     return read_run(tmp_path)
@@ -85,7 +85,7 @@ def test_the_bias_is_against_the_runs_own_target(run: Run, caplog: Any) -> None:
     own = [r for r in records if r["weight"] == 1.0]
     cooled = [r | {"weight": None, **COOLED} for r in own]
     looked_up = [r | {"drafter": "prompt-lookup"} for r in own]
-    write(run.folder, [*own, *cooled, *looked_up])
+    write_records(run.folder, [*own, *cooled, *looked_up])
     change(run.folder, tasks=list(run.tasks.values()))
     table = front_gaps(read_run(run.folder), texts=2)
     bias = table[table["metric"] == BIAS].set_index("method")["measured"]
@@ -99,10 +99,10 @@ def test_a_prompt_that_was_cut_is_cut_to_the_same_length(run: Run) -> None:
     whole = f"{example.prompt} {'More words. ' * 20}"
     write_examples(run.folder, {task: [replace(example, prompt=whole, passage=whole)]})
     (record, *_) = (each for each in run.records(()) if each["sample_id"] == sample)
-    write(run.folder, [record | {"prompt_cut": True}])
+    write_records(run.folder, [record | {"prompt_cut": True}])
     change(run.folder, tasks=list(run.tasks.values()))
     assert len(front_gaps(read_run(run.folder), texts=1)) == 2
-    write(run.folder, [record])
+    write_records(run.folder, [record])
     change(run.folder, tasks=list(run.tasks.values()))
     with pytest.raises(UsageError, match="tokens now and had"):
         front_gaps(read_run(run.folder), texts=1)

@@ -16,7 +16,8 @@ from specbench.figures import pareto
 from specbench.report.figures import draws_of
 from specbench.table import to_text
 
-from ..figures.made import from_samples, sample, samples_of
+from ..figures.made import from_samples, sample
+from ..synthetic import samples
 
 # Accepted and proposed drafts, and the share of right answers.
 POINTS: dict[tuple[str, float | None], tuple[int, int, float]] = {
@@ -45,7 +46,7 @@ def altered() -> pd.DataFrame:
         for (method, weight), (accepted, proposed, right) in POINTS.items()
         for number in range(20)
     ]
-    return samples_of(rows)
+    return samples(*rows)
 
 
 def test_report_figure_table_and_sentence_have_one_front(altered: pd.DataFrame) -> None:

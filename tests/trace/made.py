@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from specbench.methods.parameters import PARAMETER_COLUMNS
+from ..synthetic import RECORD
 
 Round = tuple[str, str, str]
 
@@ -37,13 +37,9 @@ def made(*rounds: Round, end: bool = False, weight: float | None = None, **chang
             counts.setdefault(name, []).append(value)
     if end:
         ids.pop()
-    record = {
-        **{"task": "sums", "sample_id": "a", "repeat": 0, "method": "sd", "draft_length": 5},
-        "drafter": "model",
-        **dict.fromkeys(PARAMETER_COLUMNS),
-        **{"key": "k", "place": [0], "run_id": "r", "pair": "p", "temperature": 1.0},
-        **{"engine": "eager", "batch_size": 1, "session": 0},
-        **{"token_ids": ids, "per_round": counts, "status": "ok", "mean_weight": weight},
-        **{"quality_metric": "accuracy", "quality": 1.0},
+    return {
+        **RECORD,
+        **{"run_id": "r", "pair": "p", "task": "sums", "quality_metric": "accuracy"},
+        **{"token_ids": ids, "per_round": counts, "mean_weight": weight, "quality": 1.0},
+        **changes,
     }
-    return record | changes

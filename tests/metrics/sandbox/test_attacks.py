@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from specbench.metrics.sandbox import launch
 from specbench.metrics.sandbox.launch import Limits, judge
 
 RIGHT = "def double(x):\n    return x * 2\n"
@@ -259,13 +258,13 @@ def test_a_program_runs_in_a_session_of_its_own(
     passes: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Asked from outside: in a namespace or a container, a session's number may be 0.
-    sessions = []
+    start, sessions = subprocess.Popen, []
 
-    def converse(process: subprocess.Popen[bytes], *rest: Any) -> Any:
+    def noted(*command: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        process = start(*command, **options)
         sessions.append((os.getsid(process.pid), process.pid))
-        return _converse(process, *rest)
+        return process
 
-    _converse = launch._converse
-    monkeypatch.setattr(launch, "_converse", converse)
+    monkeypatch.setattr(subprocess, "Popen", noted)
     assert passes("", "pass")
     assert [number == leader for number, leader in sessions] == [True]

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,15 +156,14 @@ def test_an_unknown_machine_has_no_filter(
 def test_killing_the_supervisor_kills_its_program(
     alone: str, without: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = []
-    start = launch._start
+    start, started = subprocess.Popen, []
 
-    def kill_soon(*args: object) -> "subprocess.Popen[bytes]":
-        started.append(start(*args))  # type: ignore[arg-type]
-        subprocess.Popen(["sh", "-c", f"sleep 0.7; kill -9 {started[0].pid}"])
-        return started[0]
+    def start_and_kill(*command: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        started.append(start(*command, **options))
+        start(["sh", "-c", f"sleep 0.7; kill -9 {started[0].pid}"])
+        return started[-1]
 
-    monkeypatch.setattr(launch, "_start", kill_soon)
+    monkeypatch.setattr(subprocess, "Popen", start_and_kill)
     passed, _ = judge("import time\ntime.sleep(3600)", ("pass",), limits=GENEROUS)
     assert not passed and started[0].returncode == -9
 

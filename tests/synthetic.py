@@ -1,0 +1,125 @@
+"""Synthetic runs: samples, records and folders with round numbers, which a test may change.
+
+A *sample* is a row of ``samples.csv``, a *record* a line of ``samples.jsonl``.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis.summary import summarise
+from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.runs.frames import SAMPLES, typed
+
+#: Drafts proposed, expected acceptance where judged, accepted, and the target's own tokens: 1, or 0
+#: if the text ended with an accepted draft.
+Round = tuple[int, Sequence[float], int, int]
+
+ACCEPTANCE = (0.6, 0.75, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85)  # by position
+IDENTITY: dict[str, Any] = {
+    **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "sd"},
+    **dict.fromkeys(PARAMETER_COLUMNS),
+    **{"temperature": 1.0, "draft_length": 5, "drafter": "model"},
+    **{"engine": "eager", "batch_size": 1, "session": 0, "seed": 0, "repeat": 0},
+    **{"sample_id": "a", "category": None, "turn": None},
+}
+SAMPLE: dict[str, Any] = {
+    **IDENTITY,
+    **{"quality_metric": "accuracy", "quality": 1.0, "device": "cpu", "stopped_by": "eos"},
+    **{"prompt_tokens": 10, "output_tokens": 20, "rounds": 5},
+    **{"proposed": 25, "accepted": 15, "judged": 25, "acceptance_length": 4.0},
+    **{"draft_acceptance_rate": 0.6, "expected_acceptance": 0.6, "mean_weight": None},
+    **{"prefill_seconds": 0.25, "decode_seconds": 0.75, "latency_seconds": 1.0},
+    **{"draft_seconds": 0.25, "verify_seconds": 0.375, "accept_seconds": 0.0625},
+    **{"tokens_per_second": 20.0, "repetition": 0.0},
+}
+RECORD: dict[str, Any] = {**IDENTITY, "key": "k", "place": [0], "status": "ok"}
+
+
+def samples(*rows: dict[str, Any], **shared: Any) -> pd.DataFrame:
+    """Return samples as they are read; a row has the differences from an ordinary ``sd`` sample."""
+    table = pd.DataFrame([SAMPLE | shared | row for row in rows])
+    return typed(table, SAMPLES, "the test")
+
+
+def write_samples(folder: Path, table: pd.DataFrame) -> Path:
+    """Write ``samples.csv`` and ``summary.csv`` of a run."""
+    folder.mkdir(parents=True)
+    table.to_csv(folder / "samples.csv", index=False)
+    summarise(table).to_csv(folder / "summary.csv", index=False)
+    return folder
+
+
+def record(rounds: Sequence[Round], sample: str = "a", **changes: Any) -> dict[str, Any]:
+    """Return the record of a sample with these rounds."""
+    counts = {
+        "proposed": [r[0] for r in rounds],
+        "accepted": [r[2] for r in rounds],
+        "emitted": [r[2] + r[3] for r in rounds],
+        "expected": [list(r[1]) for r in rounds],
+    }
+    emitted = sum(counts["emitted"])
+    tokens = {"output_tokens": emitted, "token_ids": [5] * emitted, "per_round": counts}
+    return {**RECORD, "sample_id": sample, **tokens, **changes}
+
+
+def autoregressive(sample: str, tokens: int, **changes: Any) -> dict[str, Any]:
+    """Return the record of a text without drafts."""
+    alone = {"method": "autoregressive", "draft_length": 0, "drafter": None}
+    return record([(0, [], 0, 1)] * tokens, sample, **{**alone, **changes})
+
+
+def write_records(folder: Path, records: Sequence[dict[str, Any]]) -> Path:
+    """Write ``samples.jsonl`` and ``config.json`` of a run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps(record) + "\n" for record in records)
+    (folder / "samples.jsonl").write_text("".join(lines))
+    mini = "specbench/pairs/mini"
+    config = {
+        "pair": {"name": "mini", "target": f"{mini}/target", "draft": f"{mini}/draft"},
+        "settings": {"temperature": 1.0, "top_k": None, "top_p": None},
+        "progress": {"state": "complete", "samples": len(records)},
+        "samples_planned": len(records),
+        "tasks": [],
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def simulated(
+    rng: np.random.Generator, acceptance: Sequence[float], n: int, tokens: int
+) -> list[Round]:
+    """Return rounds of a text: hard and easy contexts around the acceptance of each position."""
+    rounds: list[Round] = []
+    left = tokens
+    while left:
+        expected: list[float] = []
+        accepted = 0
+        for position in range(min(n, left)):
+            expected.append(acceptance[position] + rng.choice([-0.1, 0.1]))
+            if rng.random() >= expected[-1]:
+                break
+            accepted += 1
+        inside = accepted == left  # the last of them ended the text
+        rounds.append((accepted if inside else n, expected, accepted, 0 if inside else 1))
+        left -= accepted + (not inside)
+    return rounds
+
+
+def write_simulated(
+    folder: Path, lengths: Sequence[int] = (5,), prompts: int = 60, **changes: Any
+) -> Path:
+    """Write a run of autoregressive and of sd with acceptance that grows within a block."""
+    rng = np.random.default_rng(0)
+    records = []
+    for i in range(prompts):
+        tokens = int(rng.integers(30, 60))
+        records.append(autoregressive(f"p{i}", tokens, **changes))
+        for n in lengths:
+            rounds = simulated(rng, ACCEPTANCE, n, tokens)
+            records.append(record(rounds, f"p{i}", draft_length=n, **changes))
+    return write_records(folder, records)

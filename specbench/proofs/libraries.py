@@ -99,7 +99,7 @@ def llamacpp_server(
 
     params = cpp.CommonParams()
     params.model.path, params.n_ctx, params.n_parallel = str(target), texts * LONGEST_PROMPT, texts
-    params.verbosity, params.warmup = -1, False
+    params.verbosity, params.warmup, params.endpoint_metrics = -1, False, True
     params.flash_attn_type = cpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     kinds = [params]
     if draft is not None:

@@ -34,7 +34,6 @@ from specbench.methods.drafters import GREEDY as GREEDILY
 from specbench.methods.drafters import MODEL
 from specbench.methods.strict import sd
 from specbench.runs.run import Run, read_run
-from specbench.tasks.task import load_task
 
 TEMPERATURES = (1.0, 0.0)
 DRAFTERS = {GREEDY: GREEDILY, DRAWN: MODEL}  # of specbench, by the server's drafts
@@ -91,14 +90,14 @@ def compared(run: Run) -> list[dict[str, Any]]:
     for record in run.records():
         texts.setdefault(record["method"], {})[record["sample_id"]] = record
     rows = []
-    for drafts in [*DRAFTS][1:]:
-        theirs = {key: counts_of(record) for key, record in texts[drafts].items()}
+    for drafts in sorted(texts.keys() - {PLAIN}):
+        theirs = {key: counts_of(r) for key, r in texts[drafts].items() if r["rounds"]}
         row: dict[str, Any] = {"run": run.folder.name, "server": drafts, **described(theirs)}
         if drafter := DRAFTERS.get(drafts):
             row |= difference(theirs, continued(run, drafts, drafter, texts[drafts]))
-        plain = texts[PLAIN]
+        plain = texts.get(PLAIN, {})
         same = sum(texts[drafts][key]["token_ids"] == plain[key]["token_ids"] for key in plain)
-        rows.append(row | {"texts like plain": same})
+        rows.append(row | {"texts like plain": same if plain else None})
     return rows
 
 
@@ -108,18 +107,18 @@ def continued(run: Run, drafts: str, drafter: str, texts: dict[str, Any]) -> Cou
     stored: dict[str, Counts] = json.loads(path.read_text()) if path.exists() else {}
     if drafts not in stored:
         pair = load_pair(run.pair, Loading(device="cpu", dtype="float32"))
-        (task,) = map(load_task, run.tasks)
+        ((name, task),) = run.tasks.items()
         requests = []
         for key, record in texts.items():
             if record["token_ids"] and record["output_tokens"] > 1:
-                prompt = encode(pair.tokenizer, run.examples[task.name][key].prompt).ids
+                prompt = encode(pair.tokenizer, run.examples[name][key].prompt).ids
                 requests.append(Request([*prompt, record["token_ids"][0]], key))
         options = DecodeOptions(
             run.settings.part(Sampling),
             DRAFT_LENGTH,
-            task.max_new_tokens - 1,
+            task["max_new_tokens"] - 1,
             seed=run.settings.seed,
-            stop=task.stop,
+            stop=task["stop"],
             batch_size=TEXTS,
             drafter=load_drafter(drafter),
         )
@@ -133,8 +132,8 @@ def continued(run: Run, drafts: str, drafter: str, texts: dict[str, Any]) -> Cou
 
 
 def counts_of(record: dict[str, Any]) -> list[int]:
-    """Return a record's counts; 0 where a text had no round."""
-    return [record[name] or 0 for name in COUNTS]
+    """Return a record's counts."""
+    return [record[name] for name in COUNTS]
 
 
 def described(counts: Counts) -> dict[str, Any]:

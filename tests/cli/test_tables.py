@@ -352,13 +352,18 @@ def test_methods_are_compared_with_one_within_a_margin(cli: Cli, run: Path, form
     assert list(table["n"]) == [30] * 4 and set(table["against"].dropna()) == {"static w=0"}
 
 
-def test_two_arms_with_one_address_are_an_a_a_test(cli: Cli, run: Path) -> None:
-    servers = {"sd": {"url": "http://a"}, "diversed": {"url": "http://a"}}
-    (run / "environment.json").write_text(json.dumps({"servers": servers}))
+@pytest.mark.parametrize(("rule", "times"), [("", 1), ("lossy", 0)])
+def test_two_arms_with_one_address_and_rule_are_an_a_a_test(
+    cli: Cli, run: Path, rule: str, times: int
+) -> None:
+    addresses = {"sd": {"url": "http://a"}, "diversed": {"url": "http://a"}}
+    (run / "environment.json").write_text(json.dumps({"servers": addresses}))
+    servers = [{"name": "sd"}, {"name": "diversed"} | ({"rule": rule} if rule else {})]
+    (run / "config.json").write_text(json.dumps({"servers": servers}))
     shown = cli("compare", str(run), "--against", "sd", "--margin", "2", "--draft-length", "3")
     assert shown.code == 0, shown.err
-    assert "diversed: the same server again:" in shown.out
-    assert shown.out.count("the same server again") == 1
+    assert shown.out.count("diversed: the same server again:") == times
+    assert shown.out.count("the same server again") == times
 
 
 def test_times_of_one_run_are_refused(cli: Cli, run: Path) -> None:

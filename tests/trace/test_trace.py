@@ -51,7 +51,7 @@ def test_a_sample_is_found(records: Any, asked: Any, name: str, values: dict[str
         (TASKS, {"task": "sums"}, "from `sd`, `static w=0.4`, `static w=0.8`"),
         (TASKS, {"task": "sums", "method": "static"}, "from `static w=0.4`, `static w=0.8`"),
         (TASKS, {"task": "sum"}, "did you mean `sums`?"),
-        (TASKS, {"task": "sums", "method": "ds"}, "--method ds"),
+        (TASKS, {"task": "sums", "method": "ds"}, "--method of this sample `ds`"),
         (LENGTHS, {"method": "sd"}, "from `sd N=3`, `sd N=7`"),
         ([made(TEXT), FAILED], {}, "no memory"),
         (TURNS, {"method": "sd"}, "from `sd turn 1`, `sd turn 2`"),

@@ -123,23 +123,23 @@ def margin_rows(
     return table.join(pd.DataFrame(verdicts)).drop(columns="arm")
 
 
-def paired_quality(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
+def paired_quality(arm: pd.DataFrame, base: pd.DataFrame) -> Interval:
     """Return the quality of one side less the other's, with an interval that is never [0, 0].
 
     Args:
-        own: Samples of one side, with a quality.
+        arm: Samples of one side, with a quality.
         base: The other side's answers to the same prompts, in the same order and with one index.
     """
-    difference, apart = quality_difference(own, base), _apart(own, base)
+    difference, apart = quality_difference(arm, base), _apart(arm, base)
     if not len(apart) >= FEWEST > np.count_nonzero(apart):
         return difference
-    low, high = map(float, score_limits(apart, len(own)))
+    low, high = map(float, score_limits(apart, len(arm)))
     return difference._replace(low=min(difference.low, low), high=max(difference.high, high))
 
 
-def _apart(own: pd.DataFrame, base: pd.DataFrame) -> Floats:
+def _apart(arm: pd.DataFrame, base: pd.DataFrame) -> Floats:
     """Return each prompt's score less the other side's."""
-    differences = (own["quality"] - base["quality"]).groupby(own["sample_id"]).mean()
+    differences = (arm["quality"] - base["quality"]).groupby(arm["sample_id"]).mean()
     return np.asarray(differences.dropna())
 
 
@@ -260,22 +260,22 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> _Row:
     answers, base_answers = first_decodes(cell), first_decodes(base)
     if answers["quality"].notna().any() and base_answers["quality"].notna().any():
         answers, base_answers = (side[side["quality"].notna()] for side in (answers, base_answers))
-    own, reference = _paired(answers, base_answers)
-    lost = base_answers.loc[~base_answers["answer"].isin(own.index), "quality"]
-    apart = _apart(own, reference)
-    quality = paired_quality(own, reference)
-    told = own["output_tokens"].notna() & reference["output_tokens"].notna()
-    length = _ratio(own[told], reference[told], "output_tokens", "one")
+    arm, reference = _paired(answers, base_answers)
+    lost = base_answers.loc[~base_answers["answer"].isin(arm.index), "quality"]
+    apart = _apart(arm, reference)
+    quality = paired_quality(arm, reference)
+    counted = arm["output_tokens"].notna() & reference["output_tokens"].notna()
+    length = _ratio(arm[counted], reference[counted], "output_tokens", "one")
     figures = {QUALITY_LESS: quality, TIMES: _speed(cell, base), LENGTH: length}
     score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
     return {
         **{n + end: v for n, f in figures.items() for end, v in zip(ENDS, f[:3], strict=True)},
-        "n": own["sample_id"].nunique(),
+        "n": arm["sample_id"].nunique(),
         "missing": len(lost) or math.nan,
-        "missing_in_baseline": len(answers) - len(own) or math.nan,
+        "missing_in_baseline": len(answers) - len(arm) or math.nan,
         "differ": np.count_nonzero(apart) / (len(apart) or math.nan),
         "prompts_needed": prompts_needed(apart, score),
-        "lowest": (quality.low * len(own) - lost.sum()) / max(len(own) + len(lost), 1),
+        "lowest": (quality.low * len(arm) - lost.sum()) / max(len(arm) + len(lost), 1),
     }
 
 
@@ -286,22 +286,22 @@ def _speed(cell: pd.DataFrame, base: pd.DataFrame) -> Interval:
     in_blocks = {count_blocks(side) > 0 for side in sides}
     if len(in_blocks) > 1 or not all(map(has_comparable_times, sides)):
         return Interval(math.nan, math.nan, math.nan, 0)
-    own, reference = map(by_time_unit, sides)
-    return _ratio(own, reference, "one", "seconds")
+    arm, reference = map(by_time_unit, sides)
+    return _ratio(arm, reference, "one", "seconds")
 
 
-def _paired(own: pd.DataFrame, base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _paired(arm: pd.DataFrame, base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the answers that both sides have, in the same order and with the same index."""
-    own, base = own.set_index("answer"), base.set_index("answer")
-    shared = own.index.intersection(base.index, sort=False)
-    return own.loc[shared], base.loc[shared]
+    arm, base = arm.set_index("answer"), base.set_index("answer")
+    shared = arm.index.intersection(base.index, sort=False)
+    return arm.loc[shared], base.loc[shared]
 
 
-def _ratio(own: pd.DataFrame, base: pd.DataFrame, above: str, below: str) -> Interval:
+def _ratio(arm: pd.DataFrame, base: pd.DataFrame, above: str, below: str) -> Interval:
     """Return the ratio of two sides' ratios of two columns."""
-    terms = [side[[above, below]] for side in (own, base)]
+    terms = [side[[above, below]] for side in (arm, base)]
     return paired_interval(
-        terms[0], own["sample_id"], terms[1], base["sample_id"], paired_ratio, log=True
+        terms[0], arm["sample_id"], terms[1], base["sample_id"], paired_ratio, log=True
     )
 
 

@@ -316,10 +316,10 @@ def _acceptance_columns(acceptance: Acceptance | None) -> dict[str, Any]:
     per_round: dict[str, list[Any]] = {name: [] for name in PER_ROUND}
     if acceptance is None:
         return {**dict.fromkeys(names), "per_round": per_round}
-    rounds, proposed, accepted, each = acceptance
-    emitted = sum(r.emitted for r in each) if each else accepted + (rounds or 0)
+    rounds, proposed, accepted, by_round = acceptance
+    emitted = sum(r.emitted for r in by_round) if by_round else accepted + (rounds or 0)
     rates = (accepted / proposed if proposed else None, emitted / rounds if rounds else None)
-    for one in each:  # all but the counts is unknown
+    for one in by_round:  # all but the counts is unknown
         unknown: dict[str, Any] = {"rejected": None, "agreed": [], "expected": [], "weights": []}
         for name, value in (one._asdict() | unknown).items():
             per_round[name].append(value)

@@ -46,10 +46,10 @@ def forecast(plan: Plan, worker: Worker) -> Forecast:
     from specbench.engine.memory import decoding_needs
     from specbench.experiment.runner import largest
 
-    here, loading = plan.part(servers=False), plan.loading
+    of_pair, loading = plan.part(servers=False), plan.loading
     memory, free = 0.0, None
-    if len(here):
-        memory = sum(map(sum, decoding_needs(plan.pair, loading, *largest(here)).values()))
+    if len(of_pair):
+        memory = sum(map(sum, decoding_needs(plan.pair, loading, *largest(of_pair)).values()))
         spread = loading.device_map is not None
         free = available_memory(choose_device(loading.device), spread=spread)
     engine = worker.start(plan)["engine"]

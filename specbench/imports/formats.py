@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specbench.errors import require
-from specbench.imports.measurement import Measurement, Request
+from specbench.imports.measurement import Benchmark, RecordedRequest
 from specbench.imports.reading import Located
 from specbench.metrics import BLEU, METRICS
 from specbench.runs.columns import MEASURED, SAMPLES, schema
@@ -20,7 +20,7 @@ from specbench.validation import quoted, validated
 from specbench.words import shown
 
 LARGEST = 2**63  # integer that becomes a float
-Read = Callable[[Path, Iterator[Located]], Iterator[Measurement]]
+Read = Callable[[Path, Iterator[Located]], Iterator[Benchmark]]
 
 
 class Format(NamedTuple):
@@ -44,9 +44,11 @@ def file_format(tool: str, *keys: str) -> Callable[[Read], Read]:
     return declare
 
 
-def request(location: str, values: Mapping[str, Any], keys: Mapping[str, str]) -> Request:
+def request(location: str, values: Mapping[str, Any], keys: Mapping[str, str]) -> RecordedRequest:
     """Return a checked request; messages name a column by its key in the file."""
-    return validated(Request, values, location, lambda column: quoted(keys.get(column, column)))
+    return validated(
+        RecordedRequest, values, location, lambda column: quoted(keys.get(column, column))
+    )
 
 
 def facts(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +73,7 @@ _VLLM = {
 
 
 @file_format("vllm bench serve", "num_prompts", "request_rate")
-def vllm_bench(path: Path, objects: Iterator[Located]) -> Iterator[Measurement]:
+def vllm_bench(path: Path, objects: Iterator[Located]) -> Iterator[Benchmark]:
     """Read ``vllm bench serve --save-result --save-detailed``.
 
     Prompts have neither a text nor an id: they are numbered in the order of the data set.
@@ -104,12 +106,12 @@ def vllm_bench(path: Path, objects: Iterator[Located]) -> Iterator[Measurement]:
             "engine": values.get("backend"),
             "draft_length": len(bench.get("spec_decode_per_position_acceptance_rates", list)),
             "settings": {name: value for name, value in settings.items() if value is not None},
-            "told": facts(values),
+            "further_facts": facts(values),
         }
-        yield validated(Measurement, described, location)
+        yield validated(Benchmark, described, location)
 
 
-def _benched(location: str, number: int, entry: Mapping[str, Any]) -> Request:
+def _benched(location: str, number: int, entry: Mapping[str, Any]) -> RecordedRequest:
     # A failed request may lack a reason, but then it has no tokens either.
     answered = entry["first_token_seconds"] or entry.get("output_tokens")
     error = entry.get("error") or ("" if answered else "no answer")
@@ -135,7 +137,7 @@ _ACCEPTANCE = {
 
 
 @file_format("aiperf", "metadata", "metrics")
-def aiperf(path: Path, objects: Iterator[Located]) -> Iterator[Measurement]:
+def aiperf(path: Path, objects: Iterator[Located]) -> Iterator[Benchmark]:
     """Read ``profile_export.jsonl`` of aiperf, without its warm-up requests."""
     lines = [(line.part("metadata"), line) for line in objects]
     lines.sort(key=lambda line: line[0].get("request_start_ns", int))
@@ -148,12 +150,12 @@ def aiperf(path: Path, objects: Iterator[Located]) -> Iterator[Measurement]:
         "requests": [_profiled(metadata, line, began, turns) for metadata, line in measured],
         "engine": next((each.values["engine"] for each in drafts if "engine" in each.values), None),
         "draft_length": max((each.get("num_spec_tokens", int) for each in drafts), default=0),
-        "told": {"warm_up_requests": len(lines) - len(measured)},
+        "further_facts": {"warm_up_requests": len(lines) - len(measured)},
     }
-    yield validated(Measurement, described, str(path))
+    yield validated(Benchmark, described, str(path))
 
 
-def _profiled(metadata: Located, line: Located, began: int, turns: bool) -> Request:
+def _profiled(metadata: Located, line: Located, began: int, turns: bool) -> RecordedRequest:
     turn = metadata.get("turn_index", int) + 1
     error, drafts = line.get("error", dict), line.get("spec_decode_acceptance", dict)
     cancelled = "cancelled" if metadata.values.get("was_cancelled") else ""
@@ -188,7 +190,7 @@ _SPEED_BENCH = {
 
 
 @file_format("llama.cpp speed-bench", "config", "results", "selected_samples")
-def speed_bench(path: Path, objects: Iterator[Located]) -> Iterator[Measurement]:
+def speed_bench(path: Path, objects: Iterator[Located]) -> Iterator[Benchmark]:
     """Read what llama.cpp's ``speed_bench.py --output`` writes; a request is a conversation."""
     for bench in objects:
         config, entries = bench.part("config"), enumerate(bench.get("results", list))
@@ -204,12 +206,12 @@ def speed_bench(path: Path, objects: Iterator[Located]) -> Iterator[Measurement]
             "engine": "llamacpp",
             "temperature": config.get("extra_inputs", dict).get("temperature"),
             "settings": {} if concurrency is None else {"concurrency": concurrency},
-            "told": facts({**bench.values, **config.values, "url": None}),
+            "further_facts": facts({**bench.values, **config.values, "url": None}),
         }
-        yield validated(Measurement, described, bench.location)
+        yield validated(Benchmark, described, bench.location)
 
 
-def _speed_benched(results: Sequence[Located], one_by_one: bool) -> Iterator[Request]:
+def _speed_benched(results: Sequence[Located], one_by_one: bool) -> Iterator[RecordedRequest]:
     drafts = any(result.get("draft_n", int) for result in results)
     sent = 0.0  # from the first request on, if one follows the other
     for result in results:
@@ -236,7 +238,7 @@ _NO_SCORES = {
 
 
 @file_format("lm-eval", "doc_id", "resps", "filtered_resps")
-def lm_eval(path: Path, objects: Iterator[Located]) -> Iterator[Measurement]:
+def lm_eval(path: Path, objects: Iterator[Located]) -> Iterator[Benchmark]:
     """Read ``samples_*.jsonl`` of lm-eval: scores, and a task for each filter of its answers."""
     name = _SAMPLES.fullmatch(path.stem)
     task, date = (name["task"], name["date"]) if name else ("lm-eval", None)
@@ -261,9 +263,9 @@ def lm_eval(path: Path, objects: Iterator[Located]) -> Iterator[Measurement]:
             "requests": [_evaluated(line, metrics) for line in lines],
             "temperature": temperature if same else None,
             "metric": metrics[0],
-            "told": facts({"filter": filter_name, "date": date}),
+            "further_facts": facts({"filter": filter_name, "date": date}),
         }
-        yield validated(Measurement, described, str(path))
+        yield validated(Benchmark, described, str(path))
 
 
 def _is_score(value: object) -> bool:
@@ -281,7 +283,7 @@ def _temperature(line: Located) -> Any:
     return None
 
 
-def _evaluated(line: Located, metrics: Sequence[str]) -> Request:
+def _evaluated(line: Located, metrics: Sequence[str]) -> RecordedRequest:
     scores = {metric: float(line.values[metric]) for metric in metrics}
     hashes = [f"{key} {line.values.get(key)}" for key in ("doc_hash", "prompt_hash")]
     values = {

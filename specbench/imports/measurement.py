@@ -17,7 +17,7 @@ Seconds = Annotated[float, Field(ge=0, le=10**6)]
 Settings = dict[str, Count | Annotated[float, Field(ge=0)]]
 
 
-class Request(StrictModel):
+class RecordedRequest(StrictModel):
     """One request, in columns of samples.
 
     Attributes:
@@ -96,15 +96,15 @@ class Request(StrictModel):
         return self.sent, self.sent + first, self.sent + self.latency
 
 
-class Measurement(StrictModel):
-    """A benchmark of one arm on one task; ``told`` are further facts, for ``config.json``."""
+class Benchmark(StrictModel):
+    """A benchmark of one arm on one task; ``further_facts`` are for ``config.json``."""
 
     task: Name
-    requests: tuple[Request, ...] = Field(strict=False)
+    requests: tuple[RecordedRequest, ...] = Field(strict=False)
     model: Name | None = None
     engine: Name | None = None
     draft_length: Annotated[int, Field(ge=0, le=2**16)] = 0
     temperature: Annotated[float, Field(ge=0, le=10**3)] | None = None
     settings: Settings = Field(default_factory=dict)
     metric: Name | None = None
-    told: dict[str, Any] = Field(default_factory=dict)
+    further_facts: dict[str, Any] = Field(default_factory=dict)

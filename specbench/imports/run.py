@@ -13,7 +13,7 @@ from specbench.errors import UsageError, require
 from specbench.experiment.arms import shares_of
 from specbench.experiment.store import Store, Summarise
 from specbench.imports.formats import FORMATS
-from specbench.imports.measurement import Measurement
+from specbench.imports.measurement import Benchmark
 from specbench.imports.reading import File
 from specbench.methods.parameters import to_columns
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
@@ -26,13 +26,13 @@ NOT_TOLD = "not told"
 _NAME = re.compile(r"[\w.+-]{1,100}")
 
 
-class Arm(NamedTuple):
+class BenchmarkArm(NamedTuple):
     """A measurement of an arm, with its file and the tool that wrote it."""
 
     name: str
     file: File
     tool: str
-    measurement: Measurement
+    measurement: Benchmark
 
     @property
     def cell(self) -> dict[str, Any]:
@@ -55,17 +55,17 @@ class Arm(NamedTuple):
         return {
             **{"arm": self.name, "tool": self.tool, "file": path.name},
             **{"bytes": len(content), "sha256": self.file.sha256},
-            **self.measurement.model_dump(include={"task", "model", "engine", "told"}),
+            **self.measurement.model_dump(include={"task", "model", "engine", "further_facts"}),
         }
 
 
-def read_arms(arguments: Sequence[str]) -> list[Arm]:
+def read_arms(arguments: Sequence[str]) -> list[BenchmarkArm]:
     """Return the arms in files, each given as ``FILE`` or ``NAME=FILE``.
 
     Raises:
         UsageError: A file has no known format or is wrong, or two arms have the same name or file.
     """
-    arms: list[Arm] = []
+    arms: list[BenchmarkArm] = []
     for argument in arguments:
         name, path = _name_and_path(argument)
         file = File.read(path)
@@ -93,19 +93,19 @@ def _name_and_path(argument: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def _arms_in(name: str, file: File) -> Iterator[Arm]:
+def _arms_in(name: str, file: File) -> Iterator[BenchmarkArm]:
     objects = file.objects()
     first = next(objects)
     for tool, keys, read in FORMATS:
         if keys <= first.values.keys():
             for measurement in read(file.path, chain([first], objects)):
-                yield Arm(name, file, tool, measurement)
+                yield BenchmarkArm(name, file, tool, measurement)
             return
     tools = ", ".join(tool for tool, _, _ in FORMATS)
     raise UsageError(f"{file.path} is no file of {tools}: give the file that one of them wrote")
 
 
-def pair_by_prompt(arms: Sequence[Arm]) -> list[str]:
+def pair_by_prompt(arms: Sequence[BenchmarkArm]) -> list[str]:
     """Check that arms of a task sent the same prompts, and return a sentence for each that lacks.
 
     Raises:
@@ -141,7 +141,7 @@ def pair_by_prompt(arms: Sequence[Arm]) -> list[str]:
     return notes
 
 
-def write_run(folder: Path, arms: Sequence[Arm], summarise: Summarise) -> None:
+def write_run(folder: Path, arms: Sequence[BenchmarkArm], summarise: Summarise) -> None:
     """Write the arms as a run into an empty folder; ``summarise`` writes its summaries.
 
     Raises:
@@ -171,14 +171,14 @@ def write_run(folder: Path, arms: Sequence[Arm], summarise: Summarise) -> None:
             store.append(record)
 
 
-def _by_task(arms: Sequence[Arm]) -> dict[str, list[Arm]]:
+def _by_task(arms: Sequence[BenchmarkArm]) -> dict[str, list[BenchmarkArm]]:
     tasks = defaultdict(list)
     for arm in arms:
         tasks[arm.measurement.task].append(arm)
     return tasks
 
 
-def _records(arms: Sequence[Arm], run_id: str) -> Iterator[dict[str, Any]]:
+def _records(arms: Sequence[BenchmarkArm], run_id: str) -> Iterator[dict[str, Any]]:
     """Yield a record for each request; requests of a cell for the same prompt are its repeats."""
     cells = [(arm.measurement.task, arm.cell) for arm in arms]
     tasks = list(_by_task(arms))
@@ -211,7 +211,7 @@ def _records(arms: Sequence[Arm], run_id: str) -> Iterator[dict[str, Any]]:
             }
 
 
-def _own_times(measurement: Measurement) -> list[dict[str, float | None]]:
+def _own_times(measurement: Benchmark) -> list[dict[str, float | None]]:
     """Return the columns of each request's share of the elapsed time, if all times are known."""
     requests = measurement.requests
     spans = [request.span for request in requests if not request.error]

@@ -34,12 +34,14 @@ class Acceptance(NamedTuple):
     rounds: int | None  # None if the server does not tell
     proposed: int
     accepted: int
-    each: tuple[Round, ...] = ()  # every round; empty if only their sums are known
+    by_round: tuple[Round, ...] = ()  # every round; empty if only their sums are known
 
     @property
     def judged(self) -> int | None:
         """Drafts that were accepted, and the first rejection of each round; None if unknown."""
-        return sum(min(r.accepted + 1, r.proposed) for r in self.each) if self.each else None
+        return (
+            sum(min(r.accepted + 1, r.proposed) for r in self.by_round) if self.by_round else None
+        )
 
 
 class Answer(NamedTuple):

@@ -88,15 +88,23 @@ class Replay:
             SpecbenchError: The models cannot be loaded.
         """
         run, sources = self.run, own_sources(tasks)
-        named = (run.pair, run.loading, run.settings, tuple(tasks), self.may_execute, (), sources)
-        plan = Plan(*named, arms_of(run))
+        described = (
+            run.pair,
+            run.loading,
+            run.settings,
+            tuple(tasks),
+            self.may_execute,
+            (),
+            sources,
+        )
+        plan = Plan(*described, arms_of(run))
         pair = Loader().load(plan)
         runner = SampleRunner(plan, pair)
         yield _check_models(run, runner)
-        here = [record for record in records if record["method"] not in run.servers]
-        if here and "token_ids" in here[0]:
+        decoded_here = [record for record in records if record["method"] not in run.servers]
+        if decoded_here and "token_ids" in decoded_here[0]:
             stops = {name: task["stop"] for name, task in run.tasks.items()}
-            yield _check_texts(here, pair, stops)
+            yield _check_texts(decoded_here, pair, stops)
         recorded = {names_of(record): record for record in records}
         within = PROBABILITY.get(pair.target.dtype, COARSE)
         for number, task in enumerate(plan.tasks):
@@ -113,8 +121,8 @@ class Replay:
             # In bfloat16 rounding depends on the batch and may change a token.
             coarse = result.verdict == FAILED and within == COARSE
             yield replace(result, verdict=REPORT) if coarse else result
-            told = {"servers": _told(run)} if plan.arms else {}
-            yield from _check_keys(plan, told | runner.models, runner.engine, keys)
+            of_servers = {"servers": _told(run)} if plan.arms else {}
+            yield from _check_keys(plan, of_servers | runner.models, runner.engine, keys)
 
     def _names(self, plan: Plan, step: Step) -> tuple[Any, ...]:
         """Return the name of a step's sample, with the run's own name of its rule."""

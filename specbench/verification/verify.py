@@ -117,8 +117,10 @@ class Verification:
         if self.source == TABLE:
             self.unchecked.append(f"texts, counts and rounds, without {RECORDS}")
         else:
-            here = [record for record in self.records if record["method"] not in run.servers]
-            yield check_counts(here)
+            decoded_here = [
+                record for record in self.records if record["method"] not in run.servers
+            ]
+            yield check_counts(decoded_here)
         examples = {}
         for name in run.tasks:
             examples[name], finding = self._check_examples(name)

@@ -72,7 +72,7 @@ def test_vllm_bench(imported: Import) -> None:
     assert run.progress == {"state": "complete", "samples": 3, "failed": 1}
     provenance = run.config["imported"]["1"]
     assert (provenance["bytes"], provenance["tool"]) == (len(vllm()), "vllm bench serve")
-    assert provenance["told"]["spec_decode_acceptance_rate"] == 51.4
+    assert provenance["further_facts"]["spec_decode_acceptance_rate"] == 51.4
     assert run.records()[0]["text"] == "a"
 
 
@@ -102,7 +102,7 @@ def test_aiperf(imported: Import) -> None:
     assert row(first, 0, *COUNTS) == pytest.approx([21, 11, 0.1, 0.3])
     assert row(first, 0, *SHARES) == pytest.approx([0.1, 0.2, 11 / 0.3, 0.02])
     assert row(first, 0, *DRAFTS) == pytest.approx([4, 12, 6, 0.5, 2.5])
-    assert run.config["imported"]["2"]["told"] == {"warm_up_requests": 1}
+    assert run.config["imported"]["2"]["further_facts"] == {"warm_up_requests": 1}
     failed = [record for record in run.records() if record["status"] == "error"]
     assert [record["error"] for record in failed] == ["was cancelled"]
 
@@ -145,7 +145,7 @@ def test_lm_eval(imported: Import) -> None:
     ]
     assert samples[["latency_seconds", "output_tokens"]].isna().all(axis=None)
     told = {"filter": "strict-match", "date": "2026-11-23T10-00-00.000001"}
-    assert run.config["imported"]["1"]["told"] == told
+    assert run.config["imported"]["1"]["further_facts"] == told
     assert run.records()[0]["text"] == "2."
 
 

@@ -39,7 +39,7 @@ def vllm(accepted: list[int], drafted: list[int]) -> dict[str, Any]:
 )
 def test_rounds_of_vllm_stop_where_the_text_ends(tokens: int, rounds: tuple[Round, ...]) -> None:
     acceptance = answer(ended(tokens, **vllm([3, 3], [5, 5]))).acceptance
-    assert acceptance is not None and acceptance.each == rounds
+    assert acceptance is not None and acceptance.by_round == rounds
     assert acceptance.rounds == len(rounds)
     assert acceptance.accepted == sum(r.accepted for r in rounds)
 

@@ -162,7 +162,11 @@ class ArmRunner:
             ]
         shares = shares_of([_span(streamed, answer) for _, streamed, answer in decoded])
         for (step, streamed, answer), share in zip(decoded, shares, strict=True):
-            yield step, self._scored(step, streamed, answer, share)
+            try:
+                result = self._scored(step, streamed, answer, share)
+            except SpecbenchError as error:  # a score that no file can hold fails one sample
+                result = self._record_failure(step, error)
+            yield step, result
 
     def _body(self, step: Step, answers: Sequence[str], most: int | None = None) -> dict[str, Any]:
         """Return the request for a step's text."""

@@ -54,7 +54,7 @@ class Answer(NamedTuple):
     stopped_by: str | None
     first_token: float | None  # None if the answer came at once
     last_token: float
-    first_tokens: int | None  # number of tokens that came first
+    first_tokens: int | None  # number of tokens that came first, 1 if the server does not tell
     model: str | None
     acceptance: Acceptance | None
 
@@ -179,7 +179,7 @@ def read_answer(streamed: Streamed, chat: bool, vocabulary: int | None = None) -
         stopped_by,
         times[0][0] if times and streams else None,
         times[-1][0] if times else streamed.seconds,
-        times[0][1] or None if times else None,
+        times[0][1] or 1 if times else None,
         merged["model"] if isinstance(merged.get("model"), str) else None,
         next(filter(None, reports), None),
     )

@@ -94,6 +94,9 @@ def test_chat_has_messages_and_thoughts_are_no_text() -> None:
     got = answer(thought, text, end, chat=True)
     assert got.text == "yes" and got.first_token == pytest.approx(0.1)
     assert got.token_ids is None and got.output_tokens is None
+    later = {"choices": [{"delta": {"content": "no"}, "finish_reason": "stop"}]}
+    counted = answer(text, later, {"choices": [], "usage": {"completion_tokens": 5}}, chat=True)
+    assert counted.inter_token_seconds == pytest.approx(0.1 / 4)  # one token came first
 
 
 def test_shares_add_up_to_the_time_in_which_requests_are_in_flight() -> None:

@@ -1,5 +1,7 @@
 """The rejection of drafts that vLLM gives flattened: its law, mixed batches, and its refusals."""
 
+import sys
+
 import pytest
 import torch
 from scipy.stats import chisquare
@@ -150,3 +152,4 @@ def test_an_own_rule_is_named_by_its_file() -> None:
 def test_without_the_variable_vllm_is_not_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPECBENCH_VLLM_RULE", raising=False)
     register()
+    assert "vllm" not in sys.modules

@@ -7,10 +7,9 @@ that a text can be spelled in several ways.
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -21,6 +20,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from specbench.engine.pair import LoadedPair
+
+from ..servers.fake import threaded
 
 PIECES = ["a", "b", "c", "d", "ab", "bc", "abc", " a", " ", "</s>"]
 MERGES = [("a", "b"), ("b", "c"), ("ab", "c"), (" ", "a")]
@@ -153,16 +154,8 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-@contextmanager
-def serving(fault: str = "", handler: type[BaseHTTPRequestHandler] = Handler) -> Iterator[str]:
-    """Run a server in a thread, and yield its address."""
-    own = type("Own", (handler,), {"fault": fault})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), own)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def serving(
+    fault: str = "", handler: type[BaseHTTPRequestHandler] = Handler
+) -> AbstractContextManager[str]:
+    """Run a server of the pair in a thread; the context is its address."""
+    return threaded(type("Own", (handler,), {"fault": fault}))

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
@@ -112,10 +112,14 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+def serving(fake: Fake) -> AbstractContextManager[str]:
+    """Run a server of prepared texts in a thread; the context is its address."""
+    return threaded(type("Own", (Handler,), {"fake": fake}))
+
+
 @contextmanager
-def serving(fake: Fake) -> Iterator[str]:
+def threaded(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """Run a server in a thread, and yield its address."""
-    handler = type("Own", (Handler,), {"fake": fake})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

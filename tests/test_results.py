@@ -126,7 +126,7 @@ def test_rounds_add_up_to_samples() -> None:
 def test_a_run_keeps_its_name_in_a_renamed_folder(tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     moved.mkdir()
-    for name in ("samples.csv.gz", "config.json"):
+    for name in ("samples.csv.bz2", "config.json"):
         shutil.copy(REFERENCE / name, moved)
     (run,) = specbench.load(moved).runs.to_dict("records")
     assert run["run_id"] == "reference"

@@ -125,6 +125,12 @@ COMMANDS = {
         "Print theoretical predictions for finished runs next to the measurements.",
         "theory results/my-run --front-gap 20",
     ),
+    "vectors": Listed(
+        "vectors",
+        "Validate",
+        "Write cases with exact answers, to test another project's verification kernel.",
+        "vectors vectors.json",
+    ),
     "score": Listed(
         "runs",
         "Validate",

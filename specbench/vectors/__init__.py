@@ -1,0 +1,1 @@
+"""Cases with exact answers, to test other people's verification kernels; needs NumPy only."""

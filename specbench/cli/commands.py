@@ -47,6 +47,12 @@ COMMANDS = {
         "Execute all runs of a suite file: train the heads, then measure, one folder per run.",
         "suite paper --dry-run",
     ),
+    "price": Listed(
+        "price",
+        "Measure",
+        "Price drafting without decoding: tokens per round for every N, drafter and policy.",
+        "price --pair mini -t mini-math -n 100",
+    ),
     "import": Listed(
         "imports",
         "Measure",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -15,6 +16,7 @@ from specbench.engine.runner import require_context
 from specbench.errors import SpecbenchError, UsageError
 from specbench.example import CHAT, Example
 from specbench.experiment.plan import Plan, TaskPlan
+from specbench.runs.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,44 @@ def encode_prompt(
         limit=limit,
         thinking=thinking,
     )
+
+
+def recorded_prompt(
+    run: Run,
+    pair: LoadedPair,
+    example: Example,
+    record: Mapping[str, Any],
+    answers: Sequence[str] = (),
+) -> list[int]:
+    """Return the tokens of the prompt of a run's record, after the answers to earlier turns.
+
+    Raises:
+        UsageError: Their number differs from the record.
+    """
+    settings = run.settings
+    ids = encode_prompt(
+        pair.tokenizer,
+        example,
+        settings.prompt_format or run.tasks[record["task"]]["prompt_format"],
+        # A prompt that was cut has its recorded length.
+        record["prompt_tokens"] if record.get("prompt_cut") else settings.max_prompt_tokens,
+        answers=answers,
+        thinking=pair.thinking,
+    ).ids
+    if len(ids) != record["prompt_tokens"]:
+        counts = f"{len(ids)} tokens now and had {record['prompt_tokens']}"
+        raise UsageError(f"the prompt of {record['sample_id']} has {counts}: run again")
+    return ids
+
+
+def answers_before(records: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> list[str]:
+    """Return the texts of a conversation's turns before a record's; ``records`` are of its cell."""
+    turn = record.get("turn") or 1
+    if turn == 1:
+        return []
+    names = ("sample_id", "repeat")
+    turns = [r for r in records if all(r[name] == record[name] for name in names)]
+    return [str(r["text"]) for r in turns if (r.get("turn") or 1) < turn]
 
 
 class EncodedPrompts:

@@ -29,7 +29,7 @@ from specbench.engine.loading import load_pair
 from specbench.engine.memory import decoding_needs
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
-from specbench.experiment.prompts import encode_prompt
+from specbench.experiment.prompts import answers_before, recorded_prompt
 from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.registry import find_head
 from specbench.methods.drafters import MODEL
@@ -89,7 +89,7 @@ def front_gaps(run: Run, texts: int) -> pd.DataFrame:
             continue
         first = [record for record in records if not record["repeat"] and record["token_ids"]]
         chosen = first[:texts]
-        sums = np.array([_sums(run, pair, method, r, _answers(records, r)) for r in chosen])
+        sums = np.array([_sums(run, pair, method, r, answers_before(records, r)) for r in chosen])
         prompts, summed = cluster_sums(sums, [record["sample_id"] for record in chosen])
         bias, gap, tokens = bootstrap(summed).T
         unknown = np.full_like(gap, np.nan)
@@ -107,7 +107,9 @@ def _sums(
     run: Run, pair: LoadedPair, method: BoundMethod, record: Record, answers: Sequence[str]
 ) -> tuple[float, float, int]:
     """Return the sums of bias and front gap over a text's tokens, and their number."""
-    text = [*_prompt(run, pair, record, answers), *record["token_ids"]]
+    example = run.examples[record["task"]][record["sample_id"]]
+    prompt = recorded_prompt(run, pair, example, record, answers)
+    text = [*prompt, *record["token_ids"]]
     sampling = run.settings.part(Sampling)
     setup = Setup(pair, method, sampling, draft_length=record["draft_length"])
     laws = laws_at(setup, [text], _positions(record))
@@ -124,32 +126,3 @@ def _positions(record: Record) -> torch.Tensor:
     """Return the index of each token of a record within its round ``[1, T]``."""
     positions = [index for tokens in record["per_round"]["emitted"] for index in range(tokens)]
     return torch.tensor([positions[: len(record["token_ids"])]])
-
-
-def _answers(records: Sequence[Record], record: Record) -> list[str]:
-    """Return the texts of a conversation's turns before a record's; ``records`` are of its cell."""
-    names, turn = ("sample_id", "repeat"), record.get("turn") or 1
-    turns = [r for r in records if all(r[name] == record[name] for name in names)]
-    return [str(r["text"]) for r in turns if (r.get("turn") or 1) < turn]
-
-
-def _prompt(run: Run, pair: LoadedPair, record: Record, answers: Sequence[str]) -> list[int]:
-    """Return the tokens of a record's prompt after the answers to the turns before.
-
-    Raises:
-        UsageError: Their number differs from the record.
-    """
-    task, settings = record["task"], run.settings
-    ids = encode_prompt(
-        pair.tokenizer,
-        run.examples[task][record["sample_id"]],
-        settings.prompt_format or run.tasks[task]["prompt_format"],
-        # A prompt that was cut has its recorded length.
-        record["prompt_tokens"] if record.get("prompt_cut") else settings.max_prompt_tokens,
-        answers=answers,
-        thinking=pair.thinking,
-    ).ids
-    if len(ids) != record["prompt_tokens"]:
-        counts = f"{len(ids)} tokens now and had {record['prompt_tokens']}"
-        raise UsageError(f"the prompt of {record['sample_id']} has {counts}: run again")
-    return ids

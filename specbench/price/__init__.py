@@ -1,0 +1,1 @@
+"""Acceptance without decoding: tokens per round of any drafter and policy, from texts' scores."""

@@ -1,0 +1,109 @@
+"""Whether a price holds: are the texts the target's, and do recorded rounds agree with it?
+
+Two numbers have mean 0 at every token that is drawn from p, whatever came before:
+
+    log p(y) + H(p)                       texts of another temperature are off;
+    min(1, q(y) / p(y)) - (1 - TV(p, q))  so are those of a rule that leans towards the draft.
+
+Their sums over a text are martingales, so prompts are independent clusters with mean 0. The first
+one needs a temperature above 0; at 0 every token must be the target's first choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, estimate, ratio
+from specbench.methods.drafters import MODEL
+from specbench.price.policies import get_policy
+from specbench.price.pricing import price
+from specbench.price.rounds import TINY, acceptance
+from specbench.price.scores import Floats, Scores, summed
+
+SURE = 4.0  # standard errors; a correct text passes this in 1 of 16,000 cases
+ROUNDING = 0.01  # share of tokens at temperature 0 that rounding may change
+
+
+class Deviation(NamedTuple):
+    """How far a mean over prompts is from what it must be."""
+
+    name: str
+    mean: float  # per token
+    errors: float  # in standard errors over prompts
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is no chance."""
+        return abs(self.errors) > SURE
+
+
+def deviations(scores: Scores) -> list[Deviation]:
+    """Compare texts with the target's law; see the module."""
+    count = summed(scores.length.astype(np.float64), scores.prompt)
+    if scores.temperature == 0:
+        wrong = float(((scores.rank_p > 1) & scores.is_token).sum() / count.sum())
+        return [Deviation("not the target's first choice", wrong, SURE * wrong / ROUNDING)]
+    terms = {
+        "log p + H(p)": np.log(np.maximum(scores.p, TINY)) + scores.entropy_p,
+        "min(1, q / p) - (1 - TV)": acceptance(scores) - (1 - scores.tv),
+    }
+    return [
+        _deviation(name, summed(np.where(scores.is_token, term, 0).sum(-1), scores.prompt), count)
+        for name, term in terms.items()
+    ]
+
+
+def _deviation(name: str, sums: Floats, count: Floats) -> Deviation:
+    error = np.sqrt((sums**2).sum())
+    return Deviation(name, float(sums.sum() / count.sum()), float(sums.sum() / error))
+
+
+class Comparison(NamedTuple):
+    """Tokens per round of a run's cell, as priced and as recorded."""
+
+    label: str
+    predicted: Interval
+    measured: Interval
+    difference: Interval  # measured - predicted, paired by prompt
+    errors: float  # the difference in its standard errors
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the difference is no chance."""
+        return abs(self.errors) > SURE
+
+
+def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> Comparison:
+    """Compare the price of a run's cell with its recorded rounds on the same prompts.
+
+    Args:
+        scores: Texts of the target, of any lossless cell.
+        records: The cell's samples, by ``sd``, ``match``, ``block`` or ``sd-adaptive``, or by a
+            server that reports each round of such a rule.
+    """
+    cell = records[0]
+    counts = [record["per_round"]["emitted"] for record in records]
+    # Servers draw the first token with the prompt, and count no round for it.
+    first = int(sum(counts[0]) < cell["output_tokens"])
+    terms = [(sum(emitted), len(emitted)) for emitted in counts]
+    names = [f"{record['task']} {record['sample_id']}" for record in records]
+    labels, measured = cluster_sums(terms, names)
+    drafter, rule = cell.get("drafter") or MODEL, cell["method"]
+    policy = get_policy(f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else "fixed")
+    size = int(cell["draft_length"])
+    priced = price(scores, drafter, policy, [size], rule=rule, first=first)
+    both, rows, others = np.intersect1d(scores.prompt_labels, labels, return_indices=True)
+    predicted = np.column_stack([priced.tokens, priced.rounds])[rows]
+    totals = bootstrap(np.hstack([predicted, measured[others]]))
+    sides = ratio(totals[:, :2]), ratio(totals[:, 2:])
+    gap, n = sides[1] - sides[0], len(both)
+    return Comparison(
+        f"{rule}, {drafter}, N = {size}",
+        estimate(sides[0], n),
+        estimate(sides[1], n),
+        estimate(gap, n),
+        float(gap[0] / max(gap[1:].std(), TINY)),
+    )

@@ -1,0 +1,290 @@
+"""Policies: how many tokens a round drafts. Each is one function, declared by ``policy``.
+
+A policy sees what a drafter knows along the path on which all of its drafts are accepted: there
+the drafts are the text's own tokens. It is predictable if the decision to draft a token depends on
+earlier tokens alone, never on the token itself. Only then do the emitted texts stay the target's.
+
+A function returns the number of drafts of a round that starts at each token. A generator yields
+the number of the next round and receives how many of them were accepted; it is replayed, since its
+state depends on chance.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specbench.errors import UsageError
+from specbench.plugins import declare, declared, exists, find, user_code
+from specbench.price.scores import Floats, Integers
+from specbench.words import unknown
+
+GROUP = "specbench.policies"  # of entry points
+GAMMA = 0.2  # of AdaEDL
+LADDER = (1, 3, 5, 7)  # SGLang's candidates for a batch of 1
+LOWER = -0.25  # SGLang's margin for fewer drafts
+WAIT, EVERY, PAST = 10, 5, 0.8  # rounds before its first and next decisions; weight of the past
+
+
+class Drafting(NamedTuple):
+    """What is known of the rounds that could start at each token of B texts, with up to N drafts.
+
+    The values at ``[b, s, k]`` belong to the k-th draft of a round that starts at s, from 0.
+    """
+
+    q: Floats  # [B, T, N] probability under the draft of the drafted token
+    top: Floats  # [B, T, N] largest probability under the draft
+    entropy: Floats  # [B, T, N] of the draft, nats
+    reach: Floats  # [B, T, N + 1] probability that at least so many drafts are accepted
+    most: Integers  # [B, T] drafts that can be proposed
+    length: Integers  # [B] tokens of each text
+    seconds: Floats  # [N + 1] of a round with so many drafts; here only the oracle reads them
+
+    @property
+    def longest(self) -> int:
+        """N."""
+        return len(self.seconds) - 1
+
+    def within(self, size: int) -> Drafting:
+        """Return the same rounds with at most so many drafts."""
+        return Drafting(
+            self.q[..., :size],
+            self.top[..., :size],
+            self.entropy[..., :size],
+            self.reach[..., : size + 1],
+            np.minimum(self.most, size),
+            self.length,
+            self.seconds[: size + 1],
+        )
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy with its value, such as a threshold."""
+
+    name: str
+    summary: str
+    source: str
+    predictable: bool
+    function: Callable[..., Any]
+    value: Any = None  # None without a value
+
+    @property
+    def label(self) -> str:
+        """The name with the value."""
+        return self.name if self.value is None else f"{self.name} {self.value}"
+
+    @property
+    def replayed(self) -> bool:
+        """Whether it depends on how many drafts of earlier rounds were accepted."""
+        return inspect.isgeneratorfunction(self.function)
+
+    def __call__(self, *about: Any) -> Any:
+        """Return the number of drafts ``[B, T]``, or the generator of a replayed policy.
+
+        Raises:
+            UsageError: A function of the user's own raised an error.
+        """
+        values = () if self.value is None else (self.value,)
+        with user_code(self.function):
+            return self.function(*about, *values)
+
+
+F = Callable[..., Any]
+
+
+def policy(summary: str = "", source: str = "", *, predictable: bool = True) -> Callable[[F], F]:
+    """Declare a policy; an argument with a default is its value."""
+
+    def declaring(function: F) -> F:
+        names = list(inspect.signature(function).parameters.values())[1:]
+        value = next((p.default for p in names if p.default is not p.empty), None)
+        name = function.__name__.replace("_", "-")
+        return declare(function, Policy(name, summary, source, predictable, function, value))
+
+    return declaring
+
+
+@policy("always N drafts")
+def fixed(rounds: Drafting) -> Integers:
+    """Draft N tokens in each round."""
+    return np.full(rounds.most.shape, rounds.longest)
+
+
+@policy(
+    "stops after a drafted token whose probability is below the threshold",
+    "Transformers, assistant_confidence_threshold",
+)
+def confidence(rounds: Drafting, threshold: float = 0.4) -> Integers:
+    """Draft until a token is less likely than the threshold; it is still verified."""
+    return 1 + leading(rounds.q[..., :-1] >= threshold)
+
+
+@policy("stops before a token if the draft's largest probability is lower", "llama.cpp, p_min")
+def p_min(rounds: Drafting, threshold: float = 0.75) -> Integers:
+    """Draft while the likeliest token has at least this probability."""
+    return leading(rounds.top >= threshold)
+
+
+@policy("stops before a token if the root of the draft's entropy is higher", "arXiv:2411.18462")
+def svip(rounds: Drafting, threshold: float = 0.6) -> Integers:
+    """Draft while sqrt(H(q)) is at most the threshold, and one token in any case."""
+    return np.maximum(1, leading(np.sqrt(rounds.entropy) <= threshold))
+
+
+@policy("stops before a token if 1 - sqrt(.2 H) of the draft is lower", "arXiv:2410.18351")
+def adaedl(rounds: Drafting, threshold: float = 0.4) -> Integers:
+    """Draft while the bound on acceptance by the draft's entropy is at least the threshold."""
+    return np.maximum(1, leading(1 - np.sqrt(GAMMA * rounds.entropy) >= threshold))
+
+
+@policy("stops where another draft would not pay off, as sd-adaptive", "arXiv:2211.17192")
+def adaptive(rounds: Drafting, cost: float = 0.1) -> Integers:
+    """Draft while the expected tokens per time rise, see ``methods.control.DraftControl``."""
+    kept = rounds.top.cumprod(-1)
+    rate = (1 + kept.cumsum(-1)) / (1 + cost * np.arange(1, rounds.longest + 1))
+    return 1 + leading((kept * rounds.top > cost * rate)[..., :-1])
+
+
+@policy("the number that vLLM's schedule has for a batch size", "vLLM, dynamic schedule")
+def schedule(rounds: Drafting, file: str = "FILE.json:1") -> Integers:
+    """Draft as many tokens as the file's [first, last, N] says for the batch size after a colon."""
+    name, _, batch = file.rpartition(":")
+    try:
+        steps = [(int(first), int(drafts)) for first, _, drafts in json.loads(_text(name))]
+        number = [drafts for first, drafts in sorted(steps) if first <= int(batch)][-1]
+    except (ValueError, TypeError, IndexError) as error:
+        raise UsageError(
+            f"schedule:{file} is no schedule: give FILE.json:BATCH, a list of [first batch, last "
+            "batch, N] from batch 1 on"
+        ) from error
+    return np.full(rounds.most.shape, min(number, rounds.longest))
+
+
+def _text(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read ({error.strerror}): give FILE.json") from error
+
+
+@policy("a rung up or down by the moving average of accepted drafts", "SGLang, adaptive steps")
+def moving_average(longest: int, repeats: int) -> Generator[Integers, Integers, None]:
+    """Follow SGLang's ladder for a batch of 1: 1, 3, 5 and 7 drafts, up to N."""
+    ladder = np.array([rung for rung in LADDER if rung <= longest])
+    rung = np.full(repeats, len(ladder) - 1)
+    average = ladder[rung] - 1.0
+    rounds = 0
+    while True:
+        accepted = yield ladder[rung]
+        average, rounds = PAST * average + (1 - PAST) * accepted, rounds + 1
+        if rounds < WAIT or (rounds - WAIT) % EVERY:
+            continue
+        before = rung.copy()
+        for _ in ladder[1:]:
+            rung = rung - ((rung > 0) & (average <= ladder[rung - 1] - 0.5 + LOWER))
+        stayed = rung == before
+        for _ in ladder[1:]:
+            rises = stayed & (rung < len(ladder) - 1) & (average > ladder[rung] - 0.5)
+            rung = rung + rises
+
+
+@policy("the least expected seconds; knows the text, so no policy is better", predictable=False)
+def oracle(rounds: Drafting) -> Integers:
+    """Choose each round's drafts by dynamic programming over the rest of the text."""
+    texts, tokens, size = rounds.reach.shape
+    left = np.zeros((texts, tokens + size))  # least seconds from each token on
+    best = np.zeros((texts, tokens), dtype=np.int64)
+    exactly = rounds.reach[..., :-1] - rounds.reach[..., 1:]
+    possible = np.arange(size) <= rounds.most[..., None]
+    for s in reversed(range(tokens)):
+        after = left[:, s + 1 : s + 1 + size]
+        rejected = np.zeros((texts, size))
+        rejected[:, 1:] = (exactly[:, s] * after[:, :-1]).cumsum(-1)
+        total = rounds.seconds + rejected + rounds.reach[:, s] * after
+        best[:, s] = np.where(possible[:, s], total, np.inf).argmin(-1)
+        least = total[np.arange(texts), best[:, s]]
+        left[:, s] = np.where(s < rounds.length, least, 0)
+    return best
+
+
+def leading(flags: NDArray[np.bool_]) -> Integers:
+    """Return how many flags ``[B, T, K]`` are true before the first false one."""
+    number: Integers = flags.cumprod(-1).sum(-1)
+    return number
+
+
+POLICIES = {
+    declaration.name: declaration
+    for value in list(globals().values())
+    if (declaration := declared(value, Policy)) is not None
+}
+"""Every policy by name."""
+
+
+def get_policy(name: str) -> Policy:
+    """Return a policy by ``NAME``, ``NAME:VALUE``, ``FILE.py:FUNCTION``, or an installed one.
+
+    Raises:
+        UsageError: There is no such policy, or its value is of another type.
+    """
+    if exists(name, GROUP):
+        plugin = find(name, GROUP)
+        assert plugin is not None
+        declaration = declared(plugin.function, Policy)
+        declaration = declaration or declared(policy()(plugin.function), Policy)
+        assert declaration is not None
+        return replace(declaration, name=plugin.name, source=plugin.source)
+    plain, colon, value = name.partition(":")
+    if plain not in POLICIES:
+        raise UsageError(unknown("policy", plain, [*POLICIES, "FILE.py:FUNCTION"]))
+    chosen = POLICIES[plain]
+    if not colon:
+        if isinstance(chosen.value, str):
+            raise UsageError(f"{plain} needs a value: give {plain}:{chosen.value}")
+        return chosen
+    try:
+        return replace(chosen, value=type(chosen.value)(value))
+    except (ValueError, TypeError) as error:
+        wanted = "takes no value" if chosen.value is None else f"takes a number, not {value!r}"
+        raise UsageError(f"{plain} {wanted}: give {plain} or see its default") from error
+
+
+def replay(
+    chosen: Policy, rounds: Drafting, first: int, order: Sequence[int], repeats: int = 100
+) -> Floats:
+    """Return the expected rounds that start at each token with each number of drafts.
+
+    The texts follow each other in ``order`` and share the policy's state. Accepted drafts are drawn
+    from ``reach``, with a seed of its own.
+
+    Returns:
+        ``[B, T, N + 1]``, the mean over ``repeats``.
+    """
+    texts, tokens, size = rounds.reach.shape
+    visits = np.zeros(texts * tokens * size)
+    queue = np.array([text for text in order if rounds.length[text] > first])
+    turn, at = np.zeros(repeats, dtype=np.int64), np.full(repeats, first)
+    random = np.random.default_rng(0)
+    numbers = chosen(rounds.longest, repeats)
+    drafts = next(numbers)
+    while (active := turn < len(queue)).any():
+        text = queue[np.minimum(turn, len(queue) - 1)]
+        drafts = np.minimum(drafts, rounds.most[text, at])
+        np.add.at(visits, (((text * tokens + at) * size) + drafts)[active], 1 / repeats)
+        accepted = (rounds.reach[text, at, 1:] > random.random((repeats, 1))) & (
+            np.arange(1, size) <= drafts[:, None]
+        )
+        emitted = accepted.sum(-1)
+        at = at + emitted + 1
+        over = at >= rounds.length[text]
+        turn, at = turn + over, np.where(over, first, at)
+        drafts = numbers.send(emitted)
+    return visits.reshape(texts, tokens, size)

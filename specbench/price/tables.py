@@ -1,0 +1,135 @@
+"""Rows and readable tables of prices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis.intervals import Interval, bootstrap, estimate, ratio
+from specbench.price.checks import Comparison, Deviation
+from specbench.price.policies import POLICIES, Policy
+from specbench.price.pricing import DRAFT_COST, drafter_label, drafting, visits
+from specbench.price.scores import Floats, Scores, summed
+from specbench.table import Field, Table, number, with_interval
+
+PLACES = (0, 16, 32, 64, 128, 256, 512, 1024)  # tokens before each part of a text
+EVERYWHERE, CATEGORY, PLACE = "", "category", "place"
+FIGURES = ("tokens_per_round", "drafted_per_round", "regret")
+
+
+def priced_rows(
+    scores: Scores,
+    drafters: Sequence[tuple[str, str]],
+    policies: Sequence[Policy],
+    lengths: Sequence[int],
+    by: str = EVERYWHERE,
+    first: int = 0,
+    cost: float = DRAFT_COST,
+) -> pd.DataFrame:
+    """Return a row for each part of the texts, drafter, policy and N.
+
+    ``drafters`` are pairs of a drafter and a rule. The regret is the expected time per token over
+    the least possible, less 1, if a draft takes ``cost`` times a target pass.
+    """
+    seconds = 1 + cost * np.arange(max(lengths) + 1.0)
+    rows = []
+    for drafter, rule in drafters:
+        whole = drafting(scores, drafter, rule, max(lengths), seconds)
+        for length in lengths:
+            rounds = whole.within(length)
+            least = visits(rounds, POLICIES["oracle"], first).seconds
+            for policy in policies:
+                walk = visits(rounds, policy, first)
+                tokens = (scores.is_token & (np.arange(scores.tokens.shape[1]) >= first)) * 1.0
+                columns = np.stack([tokens, *walk, least], axis=-1)  # [B, T, 5]
+                for part, sums in _parts(scores, columns, by):
+                    row = {by: part} if by else {}
+                    row |= {"drafter": drafter_label(drafter, rule), "policy": policy.label}
+                    rows.append({**row, "draft_length": length, **_figures(sums)})
+    return pd.DataFrame(rows)
+
+
+def _parts(scores: Scores, columns: Floats, by: str) -> Iterator[tuple[str, Floats]]:
+    """Yield the parts of texts with the sums of columns ``[B, T, 5]`` over their prompts."""
+    if by == PLACE:
+        for start, end in zip(PLACES, (*PLACES[1:], scores.tokens.shape[1]), strict=True):
+            if start < scores.length.max():
+                part = columns[:, start:end].sum(1)
+                yield f"{start + 1} to {min(end, scores.length.max())}", summed(part, scores.prompt)
+        return
+    categories = np.array([name.category or "" for name in scores.names])
+    for category in sorted({*categories}) if by else [None]:
+        chosen = categories == category if by else slice(None)
+        _, prompt = np.unique(scores.prompt[chosen], return_inverse=True)
+        yield category or "", summed(columns[chosen].sum(1), prompt)
+
+
+def _figures(sums: Floats) -> dict[str, float]:
+    """Return the figures of sums ``[n, 5]``: tokens, rounds, drafted, seconds, least seconds."""
+    totals, n = bootstrap(sums), len(sums)
+    values = {
+        "tokens_per_round": ratio(totals[:, :2]),
+        "drafted_per_round": ratio(totals[:, [2, 1]]),
+        "regret": ratio(totals[:, 3:]) - 1,
+    }
+    intervals = {name: estimate(value, n) for name, value in values.items()}
+    ends = {
+        f"{name}{end}": getattr(interval, column)
+        for name, interval in intervals.items()
+        for end, column in (("", "value"), ("_low", "low"), ("_high", "high"))
+    }
+    return {**ends, "n": n}
+
+
+def price_table(rows: pd.DataFrame, title: str, by: str, cost: float) -> Table:
+    """Return a readable table of ``priced_rows``."""
+
+    def shown(name: str, form: str, scale: float = 1) -> Any:
+        def cell(row: Mapping[Any, Any]) -> str:
+            value, low, high = (scale * row[f"{name}{end}"] for end in ("", "_low", "_high"))
+            return with_interval(value, low, high, form)
+
+        return cell
+
+    fields: list[Field[Mapping[Any, Any]]] = [
+        *([(by, lambda row: row[by])] if by else []),
+        ("drafter", lambda row: row["drafter"]),
+        ("policy", lambda row: row["policy"]),
+        ("N", lambda row: str(row["draft_length"])),
+        ("tokens/round [95 %]", shown("tokens_per_round", ".3f")),
+        ("drafts/round", lambda row: number(row["drafted_per_round"], ".2f")),
+        (f"over least time % (c = {cost:g})", shown("regret", ".1f", 100)),
+    ]
+    notes = (
+        "over least time: expected time per token over that of the oracle, which knows the text, "
+        "if a draft takes c of a target pass.",
+    )
+    return Table.of(rows.to_dict("records"), fields, title, notes, stub=3 + bool(by))
+
+
+def comparison_table(comparisons: Sequence[Comparison], title: str) -> Table:
+    """Return a table of prices beside recorded rounds."""
+
+    def shown(interval: Interval, form: str = ".3f") -> str:
+        return with_interval(*interval[:3], form)
+
+    fields: list[Field[Comparison]] = [
+        ("cell", lambda row: row.label),
+        ("priced", lambda row: shown(row.predicted)),
+        ("recorded", lambda row: shown(row.measured)),
+        ("difference", lambda row: shown(row.difference, "+.3f")),
+    ]
+    return Table.of(comparisons, fields, title)
+
+
+def deviation_table(deviations: Sequence[Deviation], title: str) -> Table:
+    """Return a table of what must be 0 for texts of the target."""
+    fields: list[Field[Deviation]] = [
+        ("mean over tokens", lambda row: row.name),
+        ("value", lambda row: number(row.mean, "+.4f")),
+        ("standard errors", lambda row: number(row.errors, "+.1f")),
+    ]
+    return Table.of(deviations, fields, title)

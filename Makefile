@@ -44,7 +44,7 @@ gpu: $(VENV)/.test ## Test and time everything on a CUDA device, in about an hou
 	$(BIN)/python tests/benchmarks/gpu_hour.py $(PARTS)
 
 servers: $(VENV)/.test $(SERVERS)/.done ## Test against vLLM on the CPU and llama.cpp, in about an hour; installs vLLM
-	$(BIN)/python -m pytest -m servers tests/servers --durations 0
+	$(BIN)/python -m pytest -m servers tests/servers -s --durations 0
 
 lint: $(VENV)/.test ## Check style and types
 	$(BIN)/ruff check .

@@ -44,6 +44,7 @@ UNREACHABLE = (
 API = "give the address of a server with OpenAI's completions API, such as http://localhost:8080/v1"
 TRIES = 3  # of a request that the server could not take
 PAUSE = 0.5  # seconds before the second try, doubled before the third
+IDLE = 1.0  # seconds that a connection is kept; a request on one that the server closes is lost
 DONE = b"[DONE]"
 
 Read = Callable[[str, Any], Awaitable[Any]]  # sends a body to an address, reads the answer
@@ -158,7 +159,10 @@ class Client:
         headers = {"Accept-Encoding": "identity"}
         if self.api_key is not None:
             headers["Authorization"] = f"Bearer {self.api_key}"
-        return httpx2.AsyncClient(headers=headers, timeout=None, verify=_ssl_context())
+        limits = httpx2.Limits(keepalive_expiry=IDLE)
+        return httpx2.AsyncClient(
+            headers=headers, timeout=None, verify=_ssl_context(), limits=limits
+        )
 
     def _run(self, requests: Any) -> Any:
         return self._runner.run(requests)

@@ -189,6 +189,7 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
                 for name in _QUANTILES
             ),
             *(_field(name, name) for name in ("answers", "missing", "empty", "retries")),
+            ("refused", lambda row: percent(row["refused"], ".1f")),
         ]
         title = (
             f"{task}, {temperature_text(temperature)}: against {baseline}, margin {margin:g} points"
@@ -246,6 +247,7 @@ def _facts(cell: pd.DataFrame) -> _Row:
     empty = int((only_end | (texts["output_tokens"] == 0)).sum())
     facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts), "empty": empty or math.nan}
     facts["retries"] = (texts["retries"].sum() if "retries" in texts else 0) or math.nan
+    facts["refused"] = (texts["refused"].mean() if "refused" in texts else 0) or math.nan
     for figure in ("first", "inter"):
         seconds = texts.get(f"{figure}_token_seconds", pd.Series(math.nan, texts.index))
         facts |= {f"{figure}_{name}": seconds.quantile(q) for name, q in _QUANTILES.items()}
@@ -327,6 +329,9 @@ def _verdict(row: _Row) -> _Row:
         quality,
         f"texts {shown(LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
         *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
+        f"{percent(row['refused'], '.1f')} of texts begin like refusals"
+        if row["refused"] > 0
+        else "",
         "a server does not differ from itself, so differences of this size are noise"
         if row["again"] and not equal
         else "",

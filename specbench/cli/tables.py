@@ -204,6 +204,12 @@ class CompareOptions(JsonOutput):
         gt=0,
         lt=100,
     )
+    noise: list[str] | None = option(
+        None,
+        "With --against: servers equal to it at other addresses, whose differences are noise.",
+        metavar="SERVER[,...]",
+        shown="a server at its own address",
+    )
     at: list[str] | None = option(
         None,
         "Show full tables: paired differences from sd, and what is held equal in a comparison with "
@@ -225,6 +231,8 @@ class CompareOptions(JsonOutput):
             raise UsageError("--against METHOD and --margin POINTS belong together: give both")
         if self.against is not None and (self.at or self.times):
             raise UsageError("--against compares with one method alone: omit --at and --times")
+        if self.noise and self.against is None:
+            raise UsageError("--noise needs --against: name the server that it repeats")
 
 
 @grouped
@@ -296,10 +304,14 @@ def _compare_against(
     """Print the verdict on each method against one, then a table per task."""
     from specbench.analysis.margin import margin_rows, margin_tables
     from specbench.runs.run import read_run
+    from specbench.words import unknown
 
-    arm, margin, again = asked.against or "", asked.margin or 0, list[str]()
-    for folder in folders:
-        again += read_run(folder, required=False).same_servers(arm)
+    arm, margin, elsewhere = asked.against or "", asked.margin or 0, asked.noise or []
+    runs = [read_run(folder, required=False) for folder in folders]
+    servers = {name for run in runs for name in run.servers}
+    for name in {arm, *elsewhere} - servers if elsewhere else ():
+        raise UsageError(f"--noise: {unknown('server of these runs', name, servers)}")
+    again = [name for run in runs for name in run.same_servers(arm, elsewhere)]
     chosen, methods = rows.updated(method=None).selection(), rows.selection().methods
     judged = margin_rows(chosen.of(samples), arm, margin, methods, again)
     if asked.form not in (CSV, JSON):

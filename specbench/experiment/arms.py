@@ -36,7 +36,7 @@ WARM_UP_TOKENS = 16
 NO_RULE = "no-such-rule"
 MOST_FAILED = 5  # requests of an arm that fail one after the other
 UNCACHED = {"cache_prompt": False}  # llama.cpp's cache would favour the arm that comes second
-SPECULATION = {"return_spec_tokens_details": True}  # of SGLang
+SPECULATION = {"return_spec_tokens_details": True, "timings_per_token": True}  # SGLang, llama.cpp
 _COUNTER = re.compile(r"^\w+:spec_decode_num_(drafts|draft_tokens|accepted_tokens)_total\S* (\S+)$")
 _EMPTY = (
     "device",
@@ -74,10 +74,16 @@ class ArmRunner:
         self.engine = ""
         self._failed: Counter[str] = Counter()  # requests in a row, by arm
         self.models = {name: server.told() for name, server in self._servers.items()}
+        # Servers whose answers do not tell all rounds; vLLM's tell none after a stop string.
+        self._counting: set[str] = set()
+        stops = any(step.plan.task.stop for step in plan.steps())
         for arm in plan.arms:
-            self._try(arm)
+            acceptance = self._try(arm).acceptance
             if arm.rule:
                 self._require_plugin(arm)
+            complete = acceptance is not None and acceptance.rounds is not None and not stops
+            if not complete and self._counters(arm):
+                self._counting.add(arm.name)
 
     def run(self, steps: Sequence[Step]) -> Iterator[SampleResult]:
         """Decode a block of one arm; see ``SampleRunner.run``.
@@ -102,7 +108,7 @@ class ArmRunner:
         answer = self._answer(arm, streamed)
         return streamed.seconds / (answer.output_tokens or WARM_UP_TOKENS)
 
-    def _try(self, arm: Arm) -> None:
+    def _try(self, arm: Arm) -> Answer:
         """Send a short request, which also warms up; without further options if need be.
 
         Raises:
@@ -114,7 +120,7 @@ class ArmRunner:
             (streamed,) = self._stream(arm, [self._body(step, [], WARM_UP_TOKENS)], 1)
             if not streamed.error:
                 break
-        self._answer(arm, streamed)
+        return self._answer(arm, streamed)
 
     def _require_plugin(self, arm: Arm) -> None:
         """Refuse a server that would ignore the rule of an arm, as one without the plugin does."""
@@ -140,7 +146,8 @@ class ArmRunner:
             except SpecbenchError as error:
                 yield step, self._record_failure(step, error)
         # Counters are those of all requests, so they tell about a text that is alone.
-        counted = self._counters(arm) if len(bodies) == 1 else {}
+        alone = len(bodies) == 1 and arm.name in self._counting
+        counters = self._counters(arm) if alone else {}
         streams = self._stream(arm, bodies, steps[0].cell.values[CONCURRENCY])
         decoded: list[tuple[Step, Streamed, Answer]] = []
         for step, streamed in zip(ready, streams, strict=True):
@@ -155,9 +162,9 @@ class ArmRunner:
                         f"last since {error}; run the same command to go on"
                     ) from error
                 yield step, self._record_failure(step, error)
-        if counted:
+        if counters:
             decoded = [
-                (step, streamed, answer._replace(acceptance=self._counted(arm, answer, counted)))
+                (step, streamed, answer._replace(acceptance=self._counted(arm, answer, counters)))
                 for step, streamed, answer in decoded
             ]
         shares = shares_of([_span(streamed, answer) for _, streamed, answer in decoded])
@@ -254,6 +261,7 @@ class ArmRunner:
             "first_token_seconds": answer.first_token,
             "inter_token_seconds": answer.inter_token_seconds,
             "retries": streamed.retries,
+            "refused": int(answer.refused),
             "stopped_by": stopped_by,
             "text": text,
             "token_ids": answer.token_ids or [],

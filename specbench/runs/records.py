@@ -62,7 +62,7 @@ _TYPES: dict[str, Any] = {
     },
     **{"key": str, "status": str, "error": str, "text": str, "greedy": str, "timing": str},
     **{"place": list, "token_ids": list, "per_round": dict, "scores": dict, "sources": dict},
-    **{"block": int, "retries": int},
+    **{"block": int, "retries": int, "refused": int},
     **{"first_token_seconds": (int, float), "inter_token_seconds": (int, float)},
 }
 _LONGEST = 2**16  # draft, in tokens

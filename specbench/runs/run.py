@@ -16,7 +16,7 @@ from specbench.pairs.registry import ROLES, PairSpec, custom_pair, pairs
 from specbench.runs.configuration import Configuration, Environment, read_object
 from specbench.runs.folders import require_in_runs
 from specbench.runs.records import RECORDS, TABLE, latest_records, read_examples
-from specbench.words import shown
+from specbench.words import listed, shown
 
 RESULTS = Path("results")
 CONFIG = "config.json"
@@ -109,14 +109,31 @@ class Run:
         """The servers that decoded some of the texts, in ``config.json``, by name."""
         return {server["name"]: server for server in self.config.get("servers", ())}
 
-    def same_servers(self, name: str) -> list[str]:
-        """Return the arms at the address of a server that differ from it in their name alone."""
-        addresses = self.environment.get("servers", {})
-        described = {
-            arm: {**facts, "name": "", "url": addresses.get(arm, {}).get("url")}
-            for arm, facts in self.servers.items()
-        }
-        return [arm for arm, facts in described.items() if facts == described.get(name)]
+    def same_servers(self, name: str, elsewhere: Collection[str] = ()) -> list[str]:
+        """Return the arms that differ from a server in their name alone, or also in their address.
+
+        Args:
+            name: The server's arm.
+            elsewhere: Arms that are equal servers at other addresses.
+
+        Raises:
+            UsageError: An arm in ``elsewhere`` has other settings, models or another version.
+        """
+        told = self.environment.get("servers", {})
+        facts = {arm: {**server, **told.get(arm, {})} for arm, server in self.servers.items()}
+        server, same = facts.pop(name, {}), []
+        for arm, values in facts.items():
+            ignored = {"name", "url"} if arm in elsewhere else {"name"}
+            keys = sorted({*server, *values} - ignored)
+            apart = [shown(key) for key in keys if server.get(key) != values.get(key)]
+            if not apart:
+                same.append(arm)
+            elif arm in elsewhere:
+                raise UsageError(
+                    f"--noise: {arm} is not {name} again, since they differ in {listed(apart)}: "
+                    "start both alike"
+                )
+        return same
 
     @property
     def progress(self) -> dict[str, Any]:

@@ -8,16 +8,23 @@ of another engine is one function with the decorator ``report``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 from specbench.client import API, Streamed, described
 from specbench.errors import UsageError, require
-from specbench.servers.server import VERBOSE
 
 Values = Mapping[str, Any]
 
+VERBOSE = "__verbose"  # a part of llama.cpp's answers
 MOST_ROUNDS = 2**16  # of a text
 MOST_SHOWN = 40  # characters of a reason
+FILTERED = "content_filter"  # OpenAI's reason for an answer that is withheld
+#: Refusals begin like this; a selection from Zou et al. 2023, arXiv:2307.15043.
+REFUSALS = (
+    *("i'm sorry, but", "i am sorry, but", "sorry, but i", "i apologize, but", "as an ai"),
+    *("i cannot", "i can't", "i am unable to", "i'm unable to", "i won't", "i must decline"),
+)
 
 
 class Round(NamedTuple):
@@ -66,9 +73,24 @@ class Answer(NamedTuple):
         later = self.output_tokens - self.first_tokens
         return (self.last_token - self.first_token) / later if later > 0 else None
 
+    @property
+    def refused(self) -> bool:
+        """Whether it is withheld or begins like a refusal; others are not noticed."""
+        beginning = self.text.lstrip().lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+        return self.stopped_by == FILTERED or beginning.startswith(REFUSALS)
 
-#: Maps an answer's values and its choice to an acceptance, or None if it has no such report.
-Report = Callable[[Values, Values, int | None], Acceptance | None]
+
+class Merged(NamedTuple):
+    """The values of a stream, and what they are together."""
+
+    values: Sequence[Values]
+    answer: Values
+    choice: Values
+    output_tokens: int | None
+
+
+#: Returns the acceptance that a stream reports, or None if it has no such report.
+Report = Callable[[Merged], Acceptance | None]
 REPORTS: list[Report] = []
 
 
@@ -79,41 +101,57 @@ def report(function: Report) -> Report:
 
 
 @report
-def vllm(answer: Values, choice: Values, output_tokens: int | None) -> Acceptance | None:
+def vllm(stream: Merged) -> Acceptance | None:
     """Read ``--per-request-spec-decode-metrics`` of vLLM; ``detailed`` lists every step.
 
     vLLM counts a step before it is cut off at the end of the text, and no round for the first
     token, which comes from the prompt.
     """
-    metrics = _part(_part(answer, "metrics"), "speculative_decoding")
+    metrics = _part(_part(stream.answer, "metrics"), "speculative_decoding")
     if "num_accepted_draft_tokens" not in metrics:
         return None
     accepted, drafted = metrics.get("per_step_accepted"), metrics.get("per_step_drafted")
-    if not (isinstance(accepted, list) and isinstance(drafted, list)) or output_tokens is None:
+    if (
+        not isinstance(accepted, list)
+        or not isinstance(drafted, list)
+        or stream.output_tokens is None
+    ):
         names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
         return Acceptance(*(_count(metrics, name) for name in names))
-    steps = [*zip(drafted, accepted, strict=False)]
-    require(
-        len(drafted) == len(accepted) <= MOST_ROUNDS
-        and all(type(d) is type(a) is int and 0 <= a <= d for d, a in steps),
-        f"the server reports the steps {described(steps)}, which are no counts of drafts",
-    )
-    return _cut(steps, output_tokens - 1)
+    return _cut([*zip_longest(drafted, accepted)], stream.output_tokens)
 
 
 @report
-def llamacpp(answer: Values, choice: Values, output_tokens: int | None) -> Acceptance | None:
-    """Read ``timings`` of llama.cpp, which counts drafts behind the end of a text but no rounds."""
-    timings = _part(answer, "timings")
-    if "draft_n" not in timings:
+def llamacpp(stream: Merged) -> Acceptance | None:
+    """Read ``timings`` of llama.cpp: sums that grow with each round, in all chunks if it can.
+
+    It counts drafts behind the end of a text. The first token of a round must have a chunk of its
+    own, which characters of several tokens may not have: two rounds would look like one.
+    """
+    if "draft_n" not in _part(stream.answer, "timings"):
         return None
-    return Acceptance(None, _count(timings, "draft_n"), _count(timings, "draft_n_accepted"))
+    names = ("predicted_n", "draft_n", "draft_n_accepted")
+    parts = filter(None, (_part(value, "timings") for value in stream.values))
+    sums = [tuple(_count(timings, name) for name in names) for timings in parts]
+    steps: list[tuple[int, int]] = []
+    number = 2  # of the token that begins the next step; the first comes from the prompt
+    whole = sums[0] == (1, 0, 0)
+    for before, after in pairwise(sums):
+        tokens, drafted, accepted = (new - old for new, old in zip(after, before, strict=True))
+        whole &= 0 <= tokens <= (1 if drafted else MOST_ROUNDS)
+        if whole and drafted:
+            steps += [(0, 0)] * (after[0] - number) + [(drafted, accepted)]
+            number = after[0] + accepted + 1
+    if not whole or stream.output_tokens is None:
+        return Acceptance(None, *sums[-1][1:])
+    return _cut(steps, stream.output_tokens)
 
 
 @report
-def sglang(answer: Values, choice: Values, output_tokens: int | None) -> Acceptance | None:
+def sglang(stream: Merged) -> Acceptance | None:
     """Read the details of SGLang, whose names have changed twice."""
-    details = _part(_part(answer, "sglext"), "spec_tokens_details") or _part(choice, "meta_info")
+    details = _part(_part(stream.answer, "sglext"), "spec_tokens_details")
+    details = details or _part(stream.choice, "meta_info")
     if "spec_verify_ct" not in details:
         return None
     pairs = (
@@ -128,8 +166,19 @@ def sglang(answer: Values, choice: Values, output_tokens: int | None) -> Accepta
     return None
 
 
-def read_answer(streamed: Streamed, chat: bool, vocabulary: int | None = None) -> Answer:
+def read_answer(
+    streamed: Streamed,
+    chat: bool = False,
+    vocabulary: int | None = None,
+    server: str = "the server",
+) -> Answer:
     """Return the answer in a stream, which may contain anything.
+
+    Args:
+        streamed: The stream.
+        chat: Whether the answer is a message.
+        vocabulary: Number of tokens that the server can return; None if it is unknown.
+        server: The server, as messages name it.
 
     Raises:
         UsageError: It is no answer of OpenAI's API, or a token is outside the vocabulary.
@@ -139,25 +188,29 @@ def read_answer(streamed: Streamed, chat: bool, vocabulary: int | None = None) -
     texts: list[str] = []
     ids: list[int] = []
     times: list[tuple[float, int]] = []  # when tokens came, and how many are known by their ids
+    needed = {"finish_reason"} if chat else {"text", "finish_reason"}
+    lacks = "without choices, text and finish_reason"
     for seconds, value in streamed.events:
-        require(isinstance(value, dict), f"the server streams {described(value)}: {API}")
+        require(isinstance(value, dict), f"{server} answers {described(value)} {lacks}: {API}")
         if error := value.get("error"):
-            raise UsageError(f"the server fails in its answer: {described(error)}")
+            raise UsageError(f"{server} fails in its answer: {described(error)}")
         merged |= {name: part for name, part in value.items() if part is not None}
         choices = value.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else {}
-        require(isinstance(choice, dict), f"the server streams the choice {described(choice)}")
+        require(isinstance(choice, dict), f"{server} answers {described(value)} {lacks}: {API}")
         last |= {name: part for name, part in choice.items() if part is not None}
         text, new = _text(choice, chat), _tokens(choice, value)
+        require(isinstance(text, str), f"{server} answers {described(value)} {lacks}: {API}")
+        require(
+            isinstance(new, list) and all(type(token) is int and token >= 0 for token in new),
+            f"{server} answers the token_ids {described(new)}, which are none: {API}",
+        )
         texts.append(text)
         ids += new
         thought = _part(choice, "delta").get("reasoning_content")
         if text or new or thought:
             times.append((seconds, len(new)))
-    require(
-        "choices" in merged and "finish_reason" in last,
-        f"the server's answer {described(merged)} has no choices and finish_reason: {API}",
-    )
+    require(needed <= last.keys(), f"{server} answers {described(merged)} {lacks}: {API}")
     largest = max(ids, default=0)
     require(
         vocabulary is None or largest < vocabulary,
@@ -165,10 +218,11 @@ def read_answer(streamed: Streamed, chat: bool, vocabulary: int | None = None) -
         "--target that it runs",
     )
     usage = _part(merged, "usage")
-    output_tokens = _count(usage, "completion_tokens", None) or len(ids) or None
-    reports = (read(merged, last, output_tokens) for read in REPORTS)
+    counted = _count(usage, "completion_tokens", None)
+    output_tokens = counted or len(ids) or None
+    stream = Merged([value for _, value in streamed.events], merged, last, output_tokens)
     stopped_by = _stopped_by(last, _part(merged, VERBOSE).get("stop_type"))
-    if stopped_by == "eos" and len(ids) == output_tokens:
+    if stopped_by == "eos" and ids and len(ids) == counted:
         del ids[-1]  # the end token
     streams = len(streamed.events) > 1
     return Answer(
@@ -181,49 +235,51 @@ def read_answer(streamed: Streamed, chat: bool, vocabulary: int | None = None) -
         times[-1][0] if times else streamed.seconds,
         times[0][1] or 1 if times else None,
         merged["model"] if isinstance(merged.get("model"), str) else None,
-        next(filter(None, reports), None),
+        next(filter(None, (read(stream) for read in REPORTS)), None),
     )
 
 
-def _cut(steps: Sequence[tuple[int, int]], left: int) -> Acceptance:
-    """Return the rounds of steps (drafted, accepted) whose counts stop after ``left`` tokens."""
-    rounds = []
+def _cut(steps: Sequence[tuple[int, int]], output_tokens: int) -> Acceptance:
+    """Return the rounds of steps (drafted, accepted) until a text ends; its first token has none.
+
+    Raises:
+        UsageError: The steps are no counts of drafts.
+    """
+    require(
+        len(steps) <= MOST_ROUNDS
+        and all(type(d) is type(a) is int and 0 <= a <= d for d, a in steps),
+        f"the server reports the steps {described(steps)}, which are no counts of drafts",
+    )
+    rounds, left = [], output_tokens - 1
     for drafted, accepted in steps:
-        if left <= 0:
-            break
         emitted = min(accepted + 1, left)
-        whole = emitted == accepted + 1
-        rounds.append(
-            Round(drafted, accepted, emitted) if whole else Round(emitted, emitted, emitted)
-        )
         left -= emitted
+        if emitted > accepted:
+            rounds.append(Round(drafted, accepted, emitted))
+        elif emitted > 0:
+            rounds.append(Round(emitted, emitted, emitted))
+    rounds = [one for one in rounds if one.proposed]
     return Acceptance(
         len(rounds),
-        sum(r.proposed for r in rounds),
-        sum(r.accepted for r in rounds),
+        sum(one.proposed for one in rounds),
+        sum(one.accepted for one in rounds),
         tuple(rounds),
     )
 
 
-def _text(choice: Values, chat: bool) -> str:
+def _text(choice: Values, chat: bool) -> Any:
     """Return the text of a choice, whole or a part of a stream."""
     message = _part(choice, "delta") or _part(choice, "message")
     text = message.get("content") if chat else choice.get("text")
-    require(text is None or isinstance(text, str), f"the server writes {described(text)}: {API}")
-    return text or ""
+    return "" if text is None else text
 
 
-def _tokens(choice: Values, value: Values) -> list[int]:
+def _tokens(choice: Values, value: Values) -> Any:
     """Return the token ids of a choice, of vLLM or of llama.cpp's verbose answers."""
     ids = choice.get("token_ids")
     if ids is None:
         ids = _part(value, VERBOSE).get("tokens")
-    require(
-        ids is None
-        or (isinstance(ids, list) and all(type(token) is int and token >= 0 for token in ids)),
-        f"the server answers the token_ids {described(ids)}, which are none: {API}",
-    )
-    return ids or []
+    return [] if ids is None else ids
 
 
 def _stopped_by(choice: Values, stop_type: Any) -> str:

@@ -11,8 +11,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from specbench.client import API, Client, described, quoted
-from specbench.errors import UsageError, require
+from specbench.client import API, Client, Event, Streamed, quoted
+from specbench.errors import require
+from specbench.servers.answers import read_answer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 UNFILTERED = {"top_p": 1, "top_k": 0, "min_p": 0, "repeat_penalty": 1}
 # vLLM returns tokens by the first option, llama.cpp by the others in a part of its answer.
 WITH_TOKENS = {"return_token_ids": True, "return_tokens": True, "verbose": True}
-VERBOSE = "__verbose"
 OPTIONS = UNFILTERED | WITH_TOKENS
 # Where engines tell their version: the path, the engine, and the key of the answer.
 TELLING = (
@@ -137,33 +137,16 @@ class Server:
             self._completion(answer, limit) for answer in self.client.post(self.endpoint, bodies)
         ]
 
-    def _completion(self, answer: Any, limit: int) -> Completion:
+    def _completion(self, value: Any, limit: int) -> Completion:
         """Return the text in an answer, which may contain anything."""
-        choices = answer.get("choices") if isinstance(answer, dict) else None
-        choice = choices[0] if isinstance(choices, list) and choices else None
-        if not isinstance(choice, dict):
-            choice = {}
-        text, tokens = choice.get("text"), choice.get("token_ids")
-        if not isinstance(text, str) or "finish_reason" not in choice:
-            raise UsageError(
-                f"{self.endpoint} answers {described(answer)} without choices, text and "
-                f"finish_reason: {API}"
-            )
-        if tokens is None and isinstance(verbose := answer.get(VERBOSE), dict):
-            tokens = verbose.get("tokens") or None
-        # True is an int in Python.
-        if tokens is not None and not (
-            isinstance(tokens, list) and all(type(token) is int and token >= 0 for token in tokens)
-        ):
-            raise UsageError(
-                f"{self.endpoint} answers the token_ids {described(tokens)}, which are none: {API}"
-            )
-        if tokens is not None and len(tokens) > limit:
-            raise UsageError(
-                f"{self.endpoint} answers {len(tokens):,} token_ids where at most {limit} were "
-                f"asked for: {API}"
-            )
-        return Completion(text, tokens, choice["finish_reason"] == "stop")
+        streamed = Streamed(0.0, 0.0, [Event(0.0, value)], 0)
+        answer = read_answer(streamed, server=self.endpoint)
+        require(
+            len(answer.token_ids or ()) <= limit,
+            f"{self.endpoint} answers {len(answer.token_ids or ()):,} token_ids where at most "
+            f"{limit} were asked for: {API}",
+        )
+        return Completion(answer.text, answer.token_ids, answer.stopped_by in ("eos", "stop"))
 
 
 def _text(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[int]) -> str:

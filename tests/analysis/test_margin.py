@@ -275,12 +275,14 @@ def test_lengths_empty_texts_retries_and_latencies_are_told(make: Make) -> None:
     )
     samples = samples.assign(
         retries=np.where(samples["method"] == "fast", 1.0, 0.0),
+        refused=np.where((samples["method"] == "fast") & (np.arange(80) % 4 == 0), 1.0, 0.0),
         first_token_seconds=np.tile(np.arange(40) / 100, 2),
         inter_token_seconds=0.02,
     )
     rows = margin_rows(samples, "plain", 2)
     row = only(rows, "fast")
     assert "texts 1.39 [" in row["sentence"] and "3 texts are empty" in row["sentence"]
+    assert "25.0 % of texts begin like refusals" in row["sentence"]
     assert row["retries"] == 40 and row["first_p50"] == pytest.approx(0.195)
     assert row["inter_p99"] == 0.02 and row["first_p99"] == pytest.approx(0.386, abs=0.001)
     (table,) = margin_tables(rows)

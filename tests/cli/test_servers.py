@@ -162,14 +162,14 @@ CHOICE = b'{"choices": [{"text": "a", "token_ids": [%d], "finish_reason": "stop"
         (endless, "did not answer within 0.5 seconds"),
         (replies(500, {"error": "broken"}), "answers 500"),
         (replies(200, b"<html>"), "answers no JSON but '<html>'"),
-        (replies(200, {"ok": True}), "has no choices and finish_reason"),
+        (replies(200, {"ok": True}), "without choices, text and finish_reason"),
         (streams(b'{"choices": ['), "streams no JSON"),
-        (streams(b'{"choices": [{"text": "a"}]}'), "has no choices and finish_reason"),
+        (streams(b'{"choices": [{"text": "a"}]}'), "without choices, text and finish_reason"),
         (streams(b'{"error": {"message": "out of memory"}}'), "out of memory"),
         (streams(CHOICE % (99999, b"")), "returns token 99999"),
         (streams(CHOICE % (1, b', "model": "other"')), "answers as the model other, not as tiny"),
         (streams(CHOICE % (1, b', "usage": {"completion_tokens": -3}')), "which is no count"),
-        (streams(b"[1]"), "the server streams [1]"),
+        (streams(b"[1]"), "the server answers [1] without choices"),
     ],
 )
 def test_a_server_that_misbehaves_is_named_and_nothing_is_lost(

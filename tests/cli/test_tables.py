@@ -352,15 +352,29 @@ def test_methods_are_compared_with_one_within_a_margin(cli: Cli, run: Path, form
     assert list(table["n"]) == [30] * 4 and set(table["against"].dropna()) == {"static w=0"}
 
 
-@pytest.mark.parametrize(("rule", "times"), [("", 1), ("lossy", 0)])
+@pytest.mark.parametrize(
+    ("diversed", "options", "times"),
+    [
+        ({}, [], 1),
+        ({"rule": "lossy"}, [], 0),
+        ({"url": "http://b"}, [], 0),
+        ({"url": "http://b"}, ["--noise", "diversed"], 1),
+        ({"url": "http://b", "version": "2"}, ["--noise", "diversed"], None),
+        ({}, ["--noise", "other"], None),
+    ],
+)
 def test_two_arms_with_one_address_and_rule_are_an_a_a_test(
-    cli: Cli, run: Path, rule: str, times: int
+    cli: Cli, run: Path, diversed: dict[str, str], options: list[str], times: int | None
 ) -> None:
-    addresses = {"sd": {"url": "http://a"}, "diversed": {"url": "http://a"}}
-    (run / "environment.json").write_text(json.dumps({"servers": addresses}))
-    servers = [{"name": "sd"}, {"name": "diversed"} | ({"rule": rule} if rule else {})]
+    told = {"sd": {"url": "http://a"}, "diversed": {"url": "http://a"} | diversed}
+    (run / "environment.json").write_text(json.dumps({"servers": told}))
+    servers = [{"name": "sd"}, {"name": "diversed", **diversed}]
     (run / "config.json").write_text(json.dumps({"servers": servers}))
-    shown = cli("compare", str(run), "--against", "sd", "--margin", "2", "--draft-length", "3")
+    line = ("compare", str(run), "--against", "sd", "--margin", "2", "--draft-length", "3")
+    shown = cli(*line, *options)
+    if times is None:
+        assert shown.code == 2 and shown.err.startswith("error: --noise: ")
+        return
     assert shown.code == 0, shown.err
     assert shown.out.count("diversed: the same server again:") == times
     assert shown.out.count("the same server again") == times

@@ -60,6 +60,42 @@ def test_engines_report_under_different_names() -> None:
     assert answer(ended(8)).acceptance is None
 
 
+def timed(*sums: tuple[int, int, int]) -> Answer:
+    """The answer of llama.cpp whose chunks tell these sums: tokens, drafts and accepted drafts."""
+    names = ("predicted_n", "draft_n", "draft_n_accepted")
+    chunks = [
+        {"choices": [{"text": "x"}], "timings": dict(zip(names, values, strict=True))}
+        for values in sums
+    ]
+    return answer(*chunks, ended(sums[-1][0], **{"timings": chunks[-1]["timings"]}))
+
+
+def test_rounds_of_llamacpp_are_the_growth_of_its_sums() -> None:
+    one = [(2, 5, 3), (3, 5, 3), (4, 5, 3), (5, 5, 3)]
+    acceptance = timed((1, 0, 0), *one, (6, 5, 3), (7, 10, 8), (8, 10, 8), (9, 10, 8)).acceptance
+    # The sixth token has no drafts; the text ends in the middle of the last round.
+    assert acceptance == Acceptance(2, 8, 6, (Round(5, 3, 4), Round(3, 3, 3)))
+    merged = timed((1, 0, 0), *one, (7, 10, 3), (8, 10, 3)).acceptance
+    assert merged == Acceptance(None, 10, 3)  # the sixth token had no chunk of its own
+    assert timed((1, 0, 0), (2, 5, 3), (5, 5, 3)).acceptance == Acceptance(
+        1, 5, 3, (Round(5, 3, 4),)
+    )
+    with pytest.raises(UsageError, match="no counts of drafts"):
+        timed((1, 0, 0), (2, 3, 5))
+
+
+def test_refusals_are_noticed_by_how_they_begin() -> None:
+    def refuses(text: str, reason: str = "stop") -> bool:
+        return answer({"choices": [{"text": text, "finish_reason": reason}]}).refused
+
+    assert (
+        refuses(" I\u2019m sorry, but no.")
+        and refuses("I cannot help")
+        and refuses("", "content_filter")
+    )
+    assert not refuses("I can help") and not refuses("The rule says: I cannot") and not refuses("")
+
+
 @pytest.mark.parametrize("wrong", [([9], [5]), ([-1], [5]), ([1.5], [5]), ([1, 2], [5])])
 def test_impossible_reports_are_refused(wrong: tuple[list[Any], list[Any]]) -> None:
     with pytest.raises(UsageError, match="no counts of drafts"):

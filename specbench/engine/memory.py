@@ -61,7 +61,7 @@ def model_need(
     states += 2 * config.num_attention_heads * _head_width(config)
     return Need(
         weights=_weights(config, dtype, bits),
-        cache=rows * _cache(config, dtype, capacity),
+        cache=rows * cache_bytes(config, dtype, capacity),
         work=_tables(config, dtype, capacity)
         + states * prompt_tokens * dtype.itemsize
         + rows * VOCABULARY_ROWS * (draft_length + 1) * config.vocab_size * 4,
@@ -89,7 +89,7 @@ def training_need(
     return Need(
         weights=_weights(config, dtype, bits),
         # While ended texts are dropped, one layer exists twice.
-        cache=texts * _cache(config, dtype, capacity) * (layers + 1) / layers,
+        cache=texts * cache_bytes(config, dtype, capacity) * (layers + 1) / layers,
         work=_tables(config, dtype, capacity)
         + KEPT * texts * new_tokens * config.hidden_size * 4
         + max(reading, TEXT_ROWS * texts * config.vocab_size * 4),
@@ -204,7 +204,7 @@ def _weights(config: PretrainedConfig, dtype: torch.dtype, bits: float | None) -
     )
 
 
-def _cache(config: PretrainedConfig, dtype: torch.dtype, capacity: int) -> int:
+def cache_bytes(config: PretrainedConfig, dtype: torch.dtype, capacity: int) -> int:
     """Bytes of the keys and values of one text."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     numbers: int = 2 * config.num_hidden_layers * heads * _head_width(config) * capacity

@@ -1,0 +1,208 @@
+"""Does speculation pay? Seconds per token of every drafter, draft length and batch size.
+
+A text of T tokens takes R expected rounds (``price.rounds``), and a round of its batch takes s
+seconds (``price.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
+where s(0) is a pass without drafts. The interval covers the choice of prompts and, for measured
+costs, their repeats, which are resampled independently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate
+from specbench.errors import require
+from specbench.price.costs import Costs
+from specbench.price.rounds import PricedRounds
+from specbench.table import Table, number, with_interval
+
+PAYS, LOSES, OPEN = "pays", "loses", "undecided"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A drafter with a draft length at a batch size, and what it brings."""
+
+    batch: int
+    drafter: str
+    length: int
+    tokens_per_round: Interval
+    seconds_per_token: float  # of one text in the batch
+    speedup: Interval  # over no speculation at the same batch size
+    resampled: Floats  # speed-up of the data and of its resamples [1 + RESAMPLES]
+
+    @property
+    def verdict(self) -> str:
+        """Whether speculation pays, by the interval of the speed-up."""
+        if self.speedup.low > 1:
+            return PAYS
+        return LOSES if self.speedup.high < 1 else OPEN
+
+
+@dataclass(frozen=True)
+class Decision:
+    """All settings, and the fastest one of each drafter at each batch size."""
+
+    costs: Costs
+    settings: tuple[Setting, ...]
+
+    @property
+    def batches(self) -> list[int]:
+        """The batch sizes, sorted."""
+        return sorted({setting.batch for setting in self.settings})
+
+    @property
+    def drafters(self) -> list[str]:
+        """The drafters, in their order."""
+        return list(dict.fromkeys(setting.drafter for setting in self.settings))
+
+    def fastest(self, batch: int, drafter: str | None = None) -> Setting:
+        """Return the fastest setting at a batch size, of all drafters or of one."""
+        return max(
+            (s for s in self.settings if s.batch == batch and drafter in (None, s.drafter)),
+            key=lambda setting: setting.speedup.value,
+        )
+
+    def optimism(self, batch: int) -> float:
+        """Return by how much the best of all settings looks too fast, because it was chosen.
+
+        In every resample the fastest setting is chosen anew and compared with its value in the
+        data.
+
+        Source: Efron 1983, doi:10.2307/2288636.
+        """
+        values = np.array([s.resampled for s in self.settings if s.batch == batch])
+        chosen = values[:, 1:].argmax(axis=0)
+        return float((values[:, 1:].max(axis=0) - values[chosen, 0]).mean())
+
+    def schedule(self, drafter: str) -> list[tuple[int, int, int]]:
+        """Return (first batch, last batch, N) with the fastest N of a drafter; 0 drafts nothing.
+
+        Between two priced batch sizes, costs are interpolated.
+        """
+        rows = [s for s in self.settings if s.drafter == drafter]
+        rounds = {s.length: s.tokens_per_round.value for s in rows}
+        best = []
+        for batch in range(self.batches[0], self.batches[-1] + 1):
+            plain = self.costs.seconds(batch, 0, drafter).mean()
+            seconds = {0: plain} | {
+                length: self.costs.seconds(batch, length, drafter).mean() / tokens
+                for length, tokens in rounds.items()
+            }
+            best.append((batch, min(seconds, key=lambda length: seconds[length])))
+        runs = [(length, [b for b, _ in run]) for length, run in groupby(best, lambda row: row[1])]
+        return [(batches[0], batches[-1], length) for length, batches in runs]
+
+    def table(self) -> pd.DataFrame:
+        """Return one row for each setting."""
+        return pd.DataFrame(
+            {
+                "batch_size": setting.batch,
+                "drafter": setting.drafter,
+                "draft_length": setting.length,
+                "tokens_per_round": setting.tokens_per_round.value,
+                "tokens_per_round_low": setting.tokens_per_round.low,
+                "tokens_per_round_high": setting.tokens_per_round.high,
+                "seconds_per_token": setting.seconds_per_token,
+                "speedup": setting.speedup.value,
+                "speedup_low": setting.speedup.low,
+                "speedup_high": setting.speedup.high,
+                "verdict": setting.verdict,
+            }
+            for setting in self.settings
+        )
+
+
+def decide(priced: Iterable[PricedRounds], costs: Costs, batches: Sequence[int]) -> Decision:
+    """Return the speed-up of every drafter and draft length at every batch size.
+
+    Draft lengths beyond those of the costs are left out.
+
+    Raises:
+        UsageError: A batch size is outside of the costs, or there are too few prompts.
+    """
+    settings = []
+    for rounds in priced:
+        require(
+            len(rounds.tokens) >= FEWEST,
+            f"{len(rounds.tokens)} prompts are too few for an interval: give {FEWEST} or more",
+        )
+        totals = bootstrap(np.column_stack([rounds.tokens, rounds.rounds]))
+        lengths = [n for n in rounds.lengths if costs.lengths[0] <= n <= costs.lengths[-1]]
+        for batch in batches:
+            plain = costs.seconds(batch, 0, rounds.drafter)
+            for length in lengths:
+                column = rounds.lengths.index(length)
+                tokens_per_round = totals[:, 0] / totals[:, 1 + column]
+                seconds = costs.seconds(batch, length, rounds.drafter)
+                speedup = tokens_per_round * _resampled_ratio(plain, seconds)
+                n = len(rounds.tokens)
+                settings.append(
+                    Setting(
+                        batch,
+                        rounds.drafter,
+                        length,
+                        estimate(tokens_per_round, n),
+                        float(seconds.mean() / tokens_per_round[0]),
+                        estimate(speedup, n, log=True),
+                        speedup,
+                    )
+                )
+    return Decision(costs, tuple(settings))
+
+
+def _resampled_ratio(plain: Floats, seconds: Floats) -> Floats:
+    """Return the ratio of mean seconds over repeats and of their resamples [1 + RESAMPLES]."""
+    if len(plain) == 1:
+        return np.ones(1) * plain / seconds
+    totals = bootstrap(np.column_stack([plain, seconds]))
+    ratios = totals[:, 0] / totals[:, 1]
+    # The draws of prompts come in the same order, and must be independent of these.
+    return np.concatenate([ratios[:1], ratios[:0:-1]])
+
+
+def sentences(decision: Decision) -> Iterator[str]:
+    """Say for each drafter at which batch sizes it pays, is undecided, and loses."""
+    for drafter in decision.drafters:
+        best = [decision.fastest(batch, drafter) for batch in decision.batches]
+        parts = []
+        for verdict, run in groupby(best, lambda setting: setting.verdict):
+            group = list(run)
+            at = f"batch {group[0].batch}" + (f" to {group[-1].batch}" if group[1:] else "")
+            if verdict == PAYS:
+                parts.append(
+                    f"pays at {at}, {_amount(group[0])}"
+                    + (f", {_amount(group[-1])} at the end" if group[1:] else "")
+                )
+            elif verdict == LOSES:
+                parts.append(f"loses at {at} ({_amount(group[0])})")
+            else:
+                parts.append(f"is undecided at {at} ({_amount(group[0])})")
+        yield f"{drafter}: speculation {'; '.join(parts)}."
+
+
+def _amount(setting: Setting) -> str:
+    return f"N = {setting.length}, {with_interval(*setting.speedup[:3], '.2f')} times as fast"
+
+
+def decision_table(decision: Decision) -> Table:
+    """Return the fastest setting of each drafter at each batch size."""
+    best = [decision.fastest(b, d) for b in decision.batches for d in decision.drafters]
+    return Table.of(
+        best,
+        [
+            ("batch", lambda s: str(s.batch)),
+            ("drafter", lambda s: s.drafter),
+            ("N", lambda s: str(s.length)),
+            ("tokens/\nround [95 %]", lambda s: with_interval(*s.tokens_per_round[:3], ".2f")),
+            ("ms/\ntoken", lambda s: number(1e3 * s.seconds_per_token, "3s")),
+            ("speed-up [95 %]", lambda s: with_interval(*s.speedup[:3], ".2f")),
+            ("speculation", lambda s: s.verdict),
+        ],
+        stub=2,
+    )

@@ -1,0 +1,36 @@
+"""What a pass of each model of a pair reads and computes, from its configuration alone."""
+
+from __future__ import annotations
+
+import torch
+
+from specbench.config import Loading
+from specbench.engine.device import choose_device
+from specbench.engine.loading import choose_dtype
+from specbench.engine.memory import cache_bytes
+from specbench.engine.sources import build_model, load_config
+from specbench.pairs.registry import PairSpec
+from specbench.price.costs import PassSize
+
+
+def pass_sizes(spec: PairSpec, loading: Loading) -> dict[str, PassSize]:
+    """Return the size of a pass by role; nothing is loaded but configurations.
+
+    Of an input embedding a pass reads only the rows of its tokens, so it counts only where it is
+    the output embedding as well. A multiplication with a weight is two operations.
+
+    Raises:
+        UsageError: A configuration is not available.
+    """
+    dtype = choose_dtype(spec, loading, choose_device(loading.device))
+    sizes = {}
+    for role in spec.models:
+        config = load_config(spec, role, loading)
+        with torch.device("meta"):
+            model = build_model(config, dtype)
+        weights = sum(weight.numel() for weight in model.parameters())
+        if model.get_output_embeddings().weight is not model.get_input_embeddings().weight:
+            weights -= model.get_input_embeddings().weight.numel()
+        cached = cache_bytes(config, dtype, 1)
+        sizes[role] = PassSize(weights * dtype.itemsize, cached, 2 * weights)
+    return sizes

@@ -1,0 +1,123 @@
+"""Decisions from priced rounds and costs, the sentences, and the files for other tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.errors import UsageError
+from specbench.methods.drafters import GREEDY, LOOKUP, MODEL
+from specbench.price.costs import Costs, costs_of
+from specbench.price.decide import Decision, decide, sentences
+from specbench.price.exports import golden, profile, write_all
+from specbench.price.figures import break_even, draw_crossover, equivalent, tokens_of
+from specbench.price.rounds import PricedRounds
+from specbench.servers.flags import llamacpp_flags, sglang_flags
+
+LENGTHS = (1, 2, 3, 4)
+
+
+def constant(drafter: str, acceptance: float, spread: float = 0.0) -> PricedRounds:
+    """Return rounds of texts whose positions all accept alike, with a spread between prompts."""
+    random = np.random.default_rng(0)
+    rates = np.clip(acceptance + spread * random.standard_normal(200), 0.01, 0.99)
+    tokens = np.full(200, 30.0)
+    rounds = np.column_stack([tokens / tokens_of(rates, n) for n in LENGTHS])
+    return PricedRounds(drafter, "fixed", LENGTHS, tokens, rounds, rounds * np.array(LENGTHS))
+
+
+def costs(repeats: int = 1) -> Costs:
+    """Return costs of 1 a pass of up to four positions, then 1 for each four; .1 a draft."""
+    rows = [
+        (b, n, repeat, max(1, b * (n + 1) / 4) + 0.1 * n, 0.1 * n)
+        for b in (1, 2, 8)
+        for n in (0, *LENGTHS)
+        for repeat in range(repeats)
+    ]
+    columns = ["batch_size", "draft_length", "repeat", "round_seconds", "draft_seconds"]
+    return costs_of(pd.DataFrame(rows, columns=columns), "by hand")
+
+
+def decision() -> Decision:
+    priced = [constant(MODEL, 0.8, 0.1), constant(GREEDY, 0.7, 0.1), constant(LOOKUP, 0.1, 0.02)]
+    return decide(priced, costs(), (1, 2, 8))
+
+
+def test_speed_ups_by_hand() -> None:
+    (setting, *_) = decide([constant(MODEL, 0.5)], costs(), (1,)).settings
+    assert setting.tokens_per_round.value == pytest.approx(1.5)
+    assert setting.seconds_per_token == pytest.approx(1.1 / 1.5)
+    assert setting.speedup.value == pytest.approx(1.5 / 1.1)
+    assert setting.speedup.low == pytest.approx(1.5 / 1.1)  # all prompts are alike
+    with pytest.raises(UsageError, match="too few"):
+        decide([constant(MODEL, 0.5).of(np.arange(5))], costs(), (1,))
+
+
+def test_noise_of_costs_widens_the_interval() -> None:
+    noisy = costs(8).table()
+    noisy["round_seconds"] *= np.random.default_rng(1).lognormal(0, 0.1, len(noisy))
+    priced = [constant(MODEL, 0.5)]
+    (exact, *_) = decide(priced, costs(), (1,)).settings
+    (wide, *_) = decide(priced, costs_of(noisy, "noisy"), (1,)).settings
+    assert exact.speedup.high - exact.speedup.low < 1e-9
+    assert 0.03 < wide.speedup.high - wide.speedup.low < 0.6
+
+
+def test_where_it_pays_and_where_it_loses() -> None:
+    found = decision()
+    assert found.fastest(1).drafter == MODEL
+    assert found.fastest(1, MODEL).verdict == "pays"
+    assert found.fastest(8, MODEL).verdict == "loses"
+    model, greedy, lookup = sentences(found)
+    assert model.startswith("model: speculation pays at batch 1 to 2, N = ")
+    assert "loses at batch 8" in model
+    assert "pays at batch 1" in lookup  # copies are free, so any acceptance pays
+    assert all(found.optimism(batch) >= 0 for batch in found.batches)
+    schedule = found.schedule(MODEL)
+    assert schedule[0][0] == 1 and schedule[-1][1] == 8 and schedule[-1][2] == 0
+    assert [row[0] for row in schedule[1:]] == [row[1] + 1 for row in schedule[:-1]]
+
+
+def test_break_even_and_equivalent_acceptance() -> None:
+    found = decide([constant(MODEL, 0.8)], costs(), (1, 8))
+    # At batch 1, a draft pays from 1 + a > 1.1 on.
+    assert break_even(found, 1, MODEL) == pytest.approx(0.1, abs=0.011)
+    assert break_even(found, 8, MODEL) == 1.0
+    assert equivalent(found.fastest(1, MODEL)) == pytest.approx(0.8, abs=0.01)
+
+
+def test_files_for_other_tools(tmp_path: Path) -> None:
+    found, rounds = decision(), constant(MODEL, 0.8)
+    described = profile(rounds)
+    assert described["marginal_accept_rates"] == pytest.approx([0.8, 0.64, 0.512, 0.4096])
+    assert described["conditional_accept_rates"] == pytest.approx([0.8] * 4)
+    total = 1 + sum(described["marginal_accept_rates"])
+    assert described["mean_accept_length"] == pytest.approx(total, abs=1e-3)
+    assert "    2: 2.44  # 95 % interval 2.440 to 2.440, n = 200" in golden(rounds, "t", "d")
+
+    paths = write_all(tmp_path, found, [constant(MODEL, 0.8, 0.1)], "org/t", "org/d")
+    assert all(path.stat().st_size for path in paths)
+    schedule = json.loads((tmp_path / "vllm_speculative_config.json").read_text())
+    assert schedule["num_speculative_tokens_per_batch_size"][-1] == [*found.schedule(MODEL)[-1]]
+    assert schedule["model"] == "org/d"
+    costs_of_llamacpp = (tmp_path / "llamacpp_batch_costs.txt").read_text().split(",")
+    assert [float(cost) for cost in costs_of_llamacpp] == pytest.approx(
+        [1, 1 / 2, 1 / 3, 1 / 4, 1.25 / 5], abs=1e-3
+    )
+
+
+def test_flags_of_engines() -> None:
+    assert sglang_flags(MODEL, 3, "d")[-1] == "4"  # the token after the drafts is counted
+    assert llamacpp_flags(GREEDY, 3, "d")[-1] == "greedy"
+    assert "--model-draft" not in llamacpp_flags(LOOKUP, 3, "d")
+
+
+def test_the_map_is_drawn_with_measured_points() -> None:
+    measured = pd.DataFrame({"batch_size": [1, 8], "drafter": MODEL, "speedup": [1.6, 0.6]})
+    drawing = draw_crossover(decision(), measured)
+    assert len(drawing.data) == 3 * 3 * 4
+    assert len(drawing.figure.axes) == 4  # three panels and a scale of colours

@@ -47,6 +47,12 @@ COMMANDS = {
         "Execute all runs of a suite file: train the heads, then measure, one folder per run.",
         "suite paper --dry-run",
     ),
+    "decide": Listed(
+        "decide",
+        "Measure",
+        "Decide whether to speculate: with which drafter, how many drafts, up to which batch.",
+        "decide --pair python -t python-line -n 100",
+    ),
     "price": Listed(
         "price",
         "Measure",

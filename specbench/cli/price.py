@@ -103,19 +103,18 @@ def price(
                 f"{policy.name} looks at the tokens that it drops, so the texts are no longer the "
                 "target's and have no price: measure it with `specbench run`"
             )
-    folder = run or _decoded(measurement)
-    trust = Trust(
-        measurement.spec(alone=True) if measurement.names_models else None, measurement.loading()
-    )
-    _print_prices(asked, measurement, read_run(folder, trust), drafters, policies)
+    _print_prices(asked, measurement, run_of_target(run, measurement), drafters, policies)
 
 
-def _decoded(measurement: Measurement) -> Path:
-    """Let the target write texts, or resume; return the run's folder."""
-    plan = measurement.plan(method_variants([AUTOREGRESSIVE], {}))
-    say(plan, measurement.limit)
-    workers = start_workers(measurement, plan.loading, measurement)
-    return carry_out(plan, "price", measurement, workers).folder
+def run_of_target(folder: Path | None, measurement: Measurement) -> Run:
+    """Return a run with the target's texts; without a folder the target writes them now."""
+    if folder is None:
+        plan = measurement.plan(method_variants([AUTOREGRESSIVE], {}))
+        say(plan, measurement.limit)
+        workers = start_workers(measurement, plan.loading, measurement)
+        folder = carry_out(plan, "price", measurement, workers).folder
+    pair = measurement.spec(alone=True) if measurement.names_models else None
+    return read_run(folder, Trust(pair, measurement.loading()))
 
 
 def _print_prices(
@@ -133,8 +132,8 @@ def _print_prices(
     if run.pair.draft is None and any(needs_model(drafter) for drafter, _ in drafters):
         raise UsageError(f"{run.pair.name} has no draft model: give --drafter {LOOKUP}")
     records = [r for r in run.records(TRACED.union(CELL)) if r.get("token_ids") is not None]
-    texts = _texts(records, measurement)
-    by_task = _scored(run, texts, measurement)
+    texts = records_of_target(records, measurement)
+    by_task = scored(run, texts, measurement)
 
     import pandas as pd
 
@@ -179,7 +178,7 @@ def _print_prices(
         raise RunError(f"{'; '.join(doubts)}: see the page price")
 
 
-def _texts(records: list[Record], measurement: Measurement) -> list[Record]:
+def records_of_target(records: list[Record], measurement: Measurement) -> list[Record]:
     """Return the records of the texts to price: of the target alone, or of one lossless cell.
 
     Raises:
@@ -207,7 +206,7 @@ def _texts(records: list[Record], measurement: Measurement) -> list[Record]:
     return chosen
 
 
-def _scored(run: Run, records: list[Record], measurement: Measurement) -> dict[str, Scores]:
+def scored(run: Run, records: list[Record], measurement: Measurement) -> dict[str, Scores]:
     """Return the scores of texts by task; those in the run's folder are not computed again."""
     from specbench.decoding.sampling import Sampling
     from specbench.engine.loading import load_pair

@@ -21,6 +21,7 @@ from specbench.price.costs import Costs
 from specbench.price.rounds import PricedRounds
 from specbench.table import Table, number, with_interval
 
+CLOSE = 0.02  # gains below this are within the noise of measured costs
 PAYS, LOSES, OPEN = "pays", "loses", "undecided"
 
 
@@ -83,18 +84,22 @@ class Decision:
     def schedule(self, drafter: str) -> list[tuple[int, int, int]]:
         """Return (first batch, last batch, N) with the fastest N of a drafter; 0 drafts nothing.
 
-        Between two priced batch sizes, costs are interpolated.
+        Between two priced batch sizes, costs are interpolated. N changes only for a gain of more
+        than ``CLOSE``.
         """
         rows = [s for s in self.settings if s.drafter == drafter]
         rounds = {s.length: s.tokens_per_round.value for s in rows}
-        best = []
+        best: list[tuple[int, int]] = []
         for batch in range(self.batches[0], self.batches[-1] + 1):
             plain = self.costs.seconds(batch, 0, drafter).mean()
             seconds = {0: plain} | {
                 length: self.costs.seconds(batch, length, drafter).mean() / tokens
                 for length, tokens in rounds.items()
             }
-            best.append((batch, min(seconds, key=lambda length: seconds[length])))
+            fastest = min(seconds, key=lambda length: seconds[length])
+            before = best[-1][1] if best else fastest
+            stays = seconds[before] * (1 - CLOSE) <= seconds[fastest]
+            best.append((batch, before if stays else fastest))
         runs = [(length, [b for b, _ in run]) for length, run in groupby(best, lambda row: row[1])]
         return [(batches[0], batches[-1], length) for length, batches in runs]
 

@@ -45,7 +45,7 @@ def draw_crossover(decision: Decision, measured: pd.DataFrame | None = None) -> 
         Line2D([], [], label=drafter, **_look(decision, drafter)) for drafter in decision.drafters
     ]
     if measured is not None:
-        point = {"marker": "o", "ls": "none", "mfc": "none", "color": GREY}
+        point: dict[str, Any] = {"marker": "o", "ls": "none", "mfc": "none", "color": GREY}
         handles.append(Line2D([], [], label="measured", **point))
     style.legend(figure, handles)
     return Drawing(figure, decision.table())
@@ -89,7 +89,7 @@ def _draw_lengths(axes: Axes, decision: Decision, drafter: str) -> None:
         lines = axes.contour(places, lengths, grid, [1], colors="black")
         lines.set_linewidth(scaled(0.9))
     fastest = [decision.fastest(batch, drafter) for batch in decision.batches]
-    dots = {"marker": "o", "ls": "none", "color": "black", "markersize": scaled(3)}
+    dots: dict[str, Any] = {"marker": "o", "ls": "none", "color": "black", "markersize": scaled(3)}
     axes.plot([setting.length for setting in fastest], **dots)
     axes.set_yticks(lengths)
     axes.set_ylabel("N")

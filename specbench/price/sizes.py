@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from specbench.config import Loading
@@ -27,7 +29,7 @@ def pass_sizes(spec: PairSpec, loading: Loading) -> dict[str, PassSize]:
     for role in spec.models:
         config = load_config(spec, role, loading)
         with torch.device("meta"):
-            model = build_model(config, dtype)
+            model: Any = build_model(config, dtype)
         weights = sum(weight.numel() for weight in model.parameters())
         if model.get_output_embeddings().weight is not model.get_input_embeddings().weight:
             weights -= model.get_input_embeddings().weight.numel()

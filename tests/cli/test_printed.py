@@ -63,6 +63,7 @@ def stand_in(printed: list[str], later: set[str]) -> list[str]:
     if any(word.startswith("gsm8k") for word in words) and "--data" not in words:
         words += ["--data", DATA]
     more = {"train": ["--output", "trained"], "suite": ["--dry-run"], "verify": ["--samples", "0"]}
+    more |= dict.fromkeys(("decide", "price"), ["--limit", "1", "--no-progress"])
     return [name, *words, *more.get(name, [])]
 
 
@@ -151,6 +152,10 @@ def reader(
         (tmp_path / name).write_text("One?\nTwo?\n")
     (task,) = blocks((ROOT / "tasks" / "README.md").read_text(encoding="utf-8"), "toml")
     (tmp_path / "my-task.toml").write_text(task)
+    costs = [f"{b},{n},{b + n}" for b in (1, 32) for n in (0, 1, 8)]
+    (tmp_path / "costs.csv").write_text(
+        "\n".join(["batch_size,draft_length,round_seconds", *costs])
+    )
     (tmp_path / "my_metrics.py").write_text("def length_ratio(text, reference):\n    return 1.0\n")
     (tmp_path / "my-pairs.toml").write_text('[mine]\ntarget = "BIG"\ndraft = "SMALL"\n')
     return lambda *words: cli(*(SERVERS.sub(server, word) for word in words))

@@ -63,7 +63,7 @@ def stand_in(printed: list[str], later: set[str]) -> list[str]:
     if any(word.startswith("gsm8k") for word in words) and "--data" not in words:
         words += ["--data", DATA]
     more = {"train": ["--output", "trained"], "suite": ["--dry-run"], "verify": ["--samples", "0"]}
-    more |= dict.fromkeys(("decide", "price"), ["--limit", "1", "--no-progress"])
+    more |= {name: ["--limit", "1", "--no-progress"] for name in ("decide", "price")}
     return [name, *words, *more.get(name, [])]
 
 

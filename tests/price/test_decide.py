@@ -72,7 +72,7 @@ def test_where_it_pays_and_where_it_loses() -> None:
     assert found.fastest(1).drafter == MODEL
     assert found.fastest(1, MODEL).verdict == "pays"
     assert found.fastest(8, MODEL).verdict == "loses"
-    model, greedy, lookup = sentences(found)
+    model, _, lookup = sentences(found)
     assert model.startswith("model: speculation pays at batch 1 to 2, N = ")
     assert "loses at batch 8" in model
     assert "pays at batch 1" in lookup  # copies are free, so any acceptance pays

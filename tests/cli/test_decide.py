@@ -1,0 +1,58 @@
+"""``specbench decide``: from texts and costs to sentences, flags and files."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from .conftest import Cli
+
+TEXTS = "-t mini-math -n 12 --max-new-tokens 12 --no-progress"
+
+
+@pytest.fixture
+def costs(tmp_path: Path) -> Path:
+    """Costs at which drafting pays for one text and never for eight."""
+    path = tmp_path / "costs.csv"
+    rows = [(b, n, 1 + 0.1 * n if b == 1 else b * (1 + n)) for b in (1, 8) for n in (0, 1, 4)]
+    columns = ["batch_size", "draft_length", "round_seconds"]
+    pd.DataFrame(rows, columns=columns).to_csv(path, index=False)
+    return path
+
+
+def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
+    line = f"decide {TEXTS} --costs {costs} --batch-size 1,8 --draft-length 1,2,4 --output run"
+    result = cli(*line.split())
+    assert result.code == 0, result.err
+    assert "model: speculation pays at batch 1, N = " in result.out
+    assert "loses at batch 8 (N = 1, " in result.out
+    assert "--speculative-num-steps" in result.out
+    table = pd.read_csv("run/decision/decision.csv")
+    assert len(table) == 2 * 3 * 3
+    # Costs of 8 texts grow with every token, so a round takes as long as its tokens one by one.
+    slow = table[(table["batch_size"] == 8) & (table["draft_length"] == 4)]
+    assert slow["speedup"].to_numpy() == pytest.approx(slow["tokens_per_round"] / 5, rel=1e-5)
+    schedule = json.loads(Path("run/decision/vllm_speculative_config.json").read_text())
+    assert schedule["num_speculative_tokens_per_batch_size"][-1][-1] == 0
+    for kind in ("png", "svg", "pdf", "csv"):
+        assert Path(f"run/decision/crossover.{kind}").stat().st_size
+
+    machine = cli(*"decide run --machine h100 --batch-size 1,8 --json --output again".split())
+    assert machine.code == 0, machine.err
+    assert len(json.loads(machine.out)["settings"]) == 2 * 3 * 8
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ("--costs c.csv --machine h100", "exclude each other"),
+        ("--machine h1000", "h100"),
+        ("--costs nowhere.csv", "cannot read the costs"),
+        ("--drafter nobody", "nobody"),
+    ],
+)
+def test_mistakes_are_told_before_models_are_loaded(cli: Cli, options: str, complaint: str) -> None:
+    result = cli(*f"decide {TEXTS} {options}".split())
+    assert result.code == 2
+    assert complaint in result.err and len(result.err.strip().splitlines()) == 1

@@ -108,22 +108,21 @@ class Client:
 
     def get(self, url: str) -> Any:
         """Return the JSON at an address, or None if there is none."""
+        with suppress(ValueError, RecursionError):
+            return parsed(self.get_content(url))
+        return None
 
-        async def read(url: str, body: Any) -> Any:
+    def get_content(self, url: str) -> bytes:
+        """Return what is at an address, nothing if there is none."""
+
+        async def read(url: str, body: Any) -> bytes:
             with suppress(UsageError):
-                return self._value(url, *await self._exchange(url, body))
+                response, content = await self._exchange(url, body)
+                return content if response.status_code == HTTPStatus.OK else b""
+            return b""
 
-        return self._run(self._all(url, [None], read))[0]
-
-    def get_text(self, url: str) -> str:
-        """Return the text at an address, or nothing if there is none."""
-
-        async def read(url: str, body: Any) -> str:
-            response, content = await self._exchange(url, body)
-            ok = response.status_code == HTTPStatus.OK
-            return content.decode(errors="replace") if ok else ""
-
-        return str(self._run(self._all(url, [None], read))[0])
+        content: bytes = self._run(self._all(url, [None], read))[0]
+        return content
 
     def post(self, url: str, bodies: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Return the JSON that a server answers to each body.

@@ -360,6 +360,8 @@ def _said_of_quality(row: _Row) -> tuple[str, str, float]:
     value, low, high = (scale * row[QUALITY_LESS + end] for end in ENDS)
     if low != low:
         return MISSING, "quality was not measured", math.nan
+    if row["quality"] == value == 0:
+        return UNSHOWN, f"{unit} 0 of all answers, so no loss can show: check the prompts", math.nan
     side = "higher" if value > 0 else "lower"
     ends = (low, high) if value > 0 else (-high, -low)
     points = f"{unit} {with_interval(abs(value), *ends, '.1f')} points {side}"

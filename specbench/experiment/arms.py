@@ -226,7 +226,8 @@ class ArmRunner:
         """Return the sums of a server's counters of speculation; empty if it has none."""
         root = self._servers[arm.name].base.removesuffix("/v1")
         counters: dict[str, float] = {}
-        for line in self._client.get_text(f"{root}/metrics").splitlines():
+        metrics = self._client.get_content(f"{root}/metrics").decode(errors="replace")
+        for line in metrics.splitlines():
             if match := _COUNTER.match(line):
                 counters[match[1]] = counters.get(match[1], 0) + float(match[2])
         return counters

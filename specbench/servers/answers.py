@@ -258,11 +258,11 @@ def _cut(steps: Sequence[tuple[int, int]], output_tokens: int) -> Acceptance:
             rounds.append(Round(drafted, accepted, emitted))
         elif emitted > 0:
             rounds.append(Round(emitted, emitted, emitted))
-    rounds = [one for one in rounds if one.proposed]
+    rounds = [r for r in rounds if r.proposed]
     return Acceptance(
         len(rounds),
-        sum(one.proposed for one in rounds),
-        sum(one.accepted for one in rounds),
+        sum(r.proposed for r in rounds),
+        sum(r.accepted for r in rounds),
         tuple(rounds),
     )
 

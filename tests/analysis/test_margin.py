@@ -293,6 +293,14 @@ def test_lengths_empty_texts_retries_and_latencies_are_told(make: Make) -> None:
     assert "times not comparable" in sentence and "times as long" not in sentence
 
 
+def test_scores_of_0_show_no_loss(make: Make) -> None:
+    row = judged(make, [0] * 400, [0] * 400)
+    assert (
+        row["loss"] == UNSHOWN
+        and "accuracy 0 of all answers, so no loss can show" in row["sentence"]
+    )
+
+
 def test_without_a_quality_times_are_compared_alone(make: Make) -> None:
     samples = make(*answers([math.nan] * 20, method="plain"), *answers([math.nan] * 20))
     row = only(margin_rows(samples, "plain", 2), "sd")

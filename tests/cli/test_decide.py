@@ -38,7 +38,8 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
     for kind in ("png", "svg", "pdf", "csv"):
         assert Path(f"run/decision/crossover.{kind}").stat().st_size
 
-    machine = cli(*"decide run --machine h100 --batch-size 1,8 --json --output again".split())
+    line = "decide run --machine h100 --batch-size 1,8 --json --output again"
+    machine = cli(*line.split())
     assert machine.code == 0, machine.err
     assert len(json.loads(machine.out)["settings"]) == 2 * 3 * 8
 

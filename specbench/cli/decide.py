@@ -143,8 +143,8 @@ def decide(
     decision = decided(priced, costs, sorted(asked.batch_size))
     folder = (measurement.output or read.folder) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    files = write_all(folder, decision, priced, read.pair.target, str(read.pair.draft))
-    files += style.save(draw_crossover(decision), folder, "crossover")
+    write_all(folder, decision, priced, read.pair.target, str(read.pair.draft))
+    style.save(draw_crossover(decision), folder, "crossover")
     if asked.as_json:
         print_json({"results": str(folder), "settings": decision.table()})
     else:

@@ -26,7 +26,7 @@ PAYS, LOSES, OPEN = "pays", "loses", "undecided"
 
 
 @dataclass(frozen=True)
-class Setting:
+class PricedSetting:
     """A drafter with a draft length at a batch size, and what it brings."""
 
     batch: int
@@ -50,7 +50,7 @@ class Decision:
     """All settings, and the fastest one of each drafter at each batch size."""
 
     costs: Costs
-    settings: tuple[Setting, ...]
+    settings: tuple[PricedSetting, ...]
 
     @property
     def batches(self) -> list[int]:
@@ -62,7 +62,7 @@ class Decision:
         """The drafters, in their order."""
         return list(dict.fromkeys(setting.drafter for setting in self.settings))
 
-    def fastest(self, batch: int, drafter: str | None = None) -> Setting:
+    def fastest(self, batch: int, drafter: str | None = None) -> PricedSetting:
         """Return the fastest setting at a batch size, of all drafters or of one."""
         return max(
             (s for s in self.settings if s.batch == batch and drafter in (None, s.drafter)),
@@ -148,7 +148,7 @@ def decide(priced: Iterable[PricedRounds], costs: Costs, batches: Sequence[int])
                 speedup = tokens_per_round * _resampled_ratio(plain, seconds)
                 n = len(rounds.tokens)
                 settings.append(
-                    Setting(
+                    PricedSetting(
                         batch,
                         rounds.drafter,
                         length,
@@ -191,7 +191,7 @@ def sentences(decision: Decision) -> Iterator[str]:
         yield f"{drafter}: speculation {'; '.join(parts)}."
 
 
-def _amount(setting: Setting) -> str:
+def _amount(setting: PricedSetting) -> str:
     return f"N = {setting.length}, {with_interval(*setting.speedup[:3], '.2f')} times as fast"
 
 

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from specbench.analysis.intervals import Floats
 from specbench.figures import style
 from specbench.figures.style import GREY, Drawing, scaled
-from specbench.price.decide import Decision, Setting
+from specbench.price.decide import Decision, PricedSetting
 
 _COLOURS = ("#0077BB", "#EE7733", "#228833", "#AA3377")  # of drafters
 _MARKERS = ("^", "s", "D", "o")
@@ -125,7 +125,7 @@ def tokens_of(acceptance: Floats, length: int) -> Floats:
     return total
 
 
-def equivalent(setting: Setting) -> float:
+def equivalent(setting: PricedSetting) -> float:
     """Return the constant acceptance that gives a setting's tokens per round."""
     means = tokens_of(_ACCEPTANCES, setting.length)
     return float(np.interp(setting.tokens_per_round.value, means, _ACCEPTANCES))

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -16,11 +15,14 @@ from specbench.cli.methods import Methods
 from specbench.cli.options import Models
 from specbench.config import DRAFT_LENGTH, Options, option
 from specbench.errors import UsageError, require
-from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.heads.registry import find_head
+from specbench.methods.method import HEAD
+from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.pairs.registry import PairSpec
 from specbench.servers.arm import VARIABLE
 
 VLLM = "vllm"
+PLUGINS, PLUGIN = "VLLM_PLUGINS", "specbench"  # routes are added only if they are named
 DRAFTED: dict[str, dict[str, Any]] = {  # vLLM's settings by drafter
     "model": {"method": "draft_model", "draft_sample_method": "probabilistic"},
     "greedy": {"method": "draft_model", "draft_sample_method": "greedy"},
@@ -63,9 +65,12 @@ def serve(
 ) -> None:
     """Start vLLM with a pair; a rule of specbench verifies the drafts."""
     spec = models.spec(alone=True)
-    rule = _rule(methods)
+    rule = _rule(methods, spec, asked.drafter)
     command = [asked.vllm, "serve", *_arguments(spec, asked, rule), *(further or ())]
-    environment = {VARIABLE: rule} if rule and rule != VLLM else {}
+    environment = {}
+    if rule not in ("", VLLM):
+        allowed = os.environ.get(PLUGINS)
+        environment = {VARIABLE: rule, PLUGINS: f"{allowed},{PLUGIN}" if allowed else PLUGIN}
     if asked.dry_run:
         print(
             " ".join(
@@ -81,7 +86,7 @@ def serve(
     os.execve(program, command, {**os.environ, **environment})
 
 
-def _rule(methods: Methods) -> str:
+def _rule(methods: Methods, spec: PairSpec, drafter: str) -> str:
     """Return the text of the rule; ``vllm`` for vLLM's own, empty for no speculation.
 
     Raises:
@@ -92,14 +97,20 @@ def _rule(methods: Methods) -> str:
         return VLLM
     if names == [AUTOREGRESSIVE]:
         return ""
-    (name, values), *more = methods.variants()
+    (name, options), *more = methods.variants()
     require(not more, "vLLM starts with one rule: requests may choose others (--rule)")
-    given = {key: value for key, value in values.items() if value is not None}
-    if "head" in given:
-        given["head"] = Path(given["head"]).resolve()
-    rule = ":".join(filter(None, [name, ",".join(f"{k}={v}" for k, v in given.items())]))
-    from specbench.vllm.rules import rule_of
+    values = {key: value for key, value in options.items() if value is not None}
+    from specbench.vllm.rules import reads_hidden_states, rule_of
 
+    if any(parameter.name == HEAD.name for parameter in get_method(name).parameters):
+        head = find_head(spec, "of vLLM", values.get(HEAD.name), trainable=False)
+        bundled = head.path.parent == spec.heads
+        values[HEAD.name] = f"{spec.name}/{head.path.name}" if bundled else head.path.resolve()
+        require(
+            drafter != "prompt-lookup" or not reads_hidden_states(head.path),
+            f"{name} reads hidden states of the draft model: leave out --drafter",
+        )
+    rule = ":".join(filter(None, [name, ",".join(f"{k}={v}" for k, v in values.items())]))
     rule_of(rule)
     return rule
 

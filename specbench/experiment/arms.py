@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import cycle, pairwise
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from specbench.client import Client, Streamed
@@ -21,31 +22,31 @@ from specbench.errors import RunError, SpecbenchError, UsageError
 from specbench.example import Example
 from specbench.experiment.cells import CONCURRENCY
 from specbench.experiment.environment import describe_environment
-from specbench.experiment.measurements import PER_ROUND, describe_error, repetition, score_text
+from specbench.experiment.measurements import (
+    columns_of_rounds,
+    describe_error,
+    repetition,
+    score_text,
+)
 from specbench.experiment.plan import Plan, Step
 from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
 from specbench.runs.records import ERROR, to_line
-from specbench.servers.answers import Acceptance, Answer, read_answer
-from specbench.servers.arm import ARGUMENT, CHAT, TOKENS, Arm
+from specbench.servers.answers import Acceptance, Answer, of_rounds, read_answer
+from specbench.servers.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
+from specbench.servers.rounds import read_rounds
 from specbench.servers.server import OPTIONS, Server
 
 if TYPE_CHECKING:
     from specbench.experiment.prompts import EncodedPrompts
 
 WARM_UP_TOKENS = 16
+ARGUMENTS = "vllm_xargs"  # of a request to vLLM's plugins
 NO_RULE = "no-such-rule"
 MOST_FAILED = 5  # requests of an arm that fail one after the other
 UNCACHED = {"cache_prompt": False}  # llama.cpp's cache would favour the arm that comes second
 SPECULATION = {"return_spec_tokens_details": True, "timings_per_token": True}  # SGLang, llama.cpp
 _COUNTER = re.compile(r"^\w+:spec_decode_num_(drafts|draft_tokens|accepted_tokens)_total\S* (\S+)$")
-_EMPTY = (
-    "device",
-    "expected_acceptance",
-    "mean_weight",
-    "draft_seconds",
-    "verify_seconds",
-    "accept_seconds",
-)
+_EMPTY = ("device", "draft_seconds", "verify_seconds", "accept_seconds")
 
 Span = tuple[float, float, float]  # when a request was sent, when its first token and its end came
 
@@ -150,9 +151,10 @@ class ArmRunner:
         counters = self._counters(arm) if alone else {}
         streams = self._stream(arm, bodies, steps[0].cell.values[CONCURRENCY])
         decoded: list[tuple[Step, Streamed, Answer]] = []
-        for step, streamed in zip(ready, streams, strict=True):
+        for step, body, streamed in zip(ready, bodies, streams, strict=True):
             try:
-                decoded.append((step, streamed, self._answer(arm, streamed)))
+                answer = self._with_rounds(arm, body, self._answer(arm, streamed))
+                decoded.append((step, streamed, answer))
                 self._failed[arm.name] = 0
             except UsageError as error:
                 self._failed[arm.name] += 1
@@ -221,6 +223,20 @@ class ArmRunner:
         if None not in (model, answer.model) and model != answer.model:
             raise UsageError(f"{arm.name} answers as the model {answer.model}, not as {model}")
         return answer
+
+    def _with_rounds(self, arm: Arm, body: Mapping[str, Any], answer: Answer) -> Answer:
+        """Return an answer with the rounds that specbench's plugin tells, if the server has it.
+
+        Raises:
+            UsageError: It tells something else.
+        """
+        if not (key := body.get(ARGUMENTS, {}).get(ROUNDS)) or not answer.output_tokens:
+            return answer
+        if not (rounds := self._client.get(f"{self._servers[arm.name].base}/{ROUNDS}/{key}")):
+            return answer
+        vocabulary = None if self._prompts is None else self._prompts.vocabulary
+        read = read_rounds(rounds, answer.output_tokens, vocabulary)
+        return answer._replace(acceptance=of_rounds(read))
 
     def _counters(self, arm: Arm) -> dict[str, float]:
         """Return the sums of a server's counters of speculation; empty if it has none."""
@@ -304,8 +320,8 @@ def shares_of(spans: Sequence[Span]) -> list[tuple[float, float]]:
 
 
 def _asking(rule: str) -> dict[str, Any]:
-    """Return the part of a request that names a rule."""
-    return {"vllm_xargs": {ARGUMENT: rule}}
+    """Return the part of a request that names a rule, and a key by which its rounds are read."""
+    return {ARGUMENTS: {ARGUMENT: rule, ROUNDS: token_hex()}}
 
 
 def _span(streamed: Streamed, answer: Answer) -> Span:
@@ -326,18 +342,13 @@ def _acceptance_columns(acceptance: Acceptance | None) -> dict[str, Any]:
     """Return the columns of acceptance; None where the server does not tell."""
     counts = ("rounds", "proposed", "accepted", "judged")
     names = (*counts, "draft_acceptance_rate", "acceptance_length")
-    per_round: dict[str, list[Any]] = {name: [] for name in PER_ROUND}
     if acceptance is None:
-        return {**dict.fromkeys(names), "per_round": per_round}
+        return {**dict.fromkeys(names), **columns_of_rounds(())}
     rounds, proposed, accepted, by_round = acceptance
     emitted = sum(r.emitted for r in by_round) if by_round else accepted + (rounds or 0)
     rates = (accepted / proposed if proposed else None, emitted / rounds if rounds else None)
-    for one in by_round:  # all but the counts is unknown
-        unknown: dict[str, Any] = {"rejected": None, "agreed": [], "expected": [], "weights": []}
-        for name, value in (one._asdict() | unknown).items():
-            per_round[name].append(value)
     values = (rounds, proposed, accepted, acceptance.judged, *rates)
-    return {**dict(zip(names, values, strict=True)), "per_round": per_round}
+    return {**dict(zip(names, values, strict=True)), **columns_of_rounds(by_round)}
 
 
 def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> Acceptance | None:

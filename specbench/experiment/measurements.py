@@ -15,7 +15,7 @@ from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.records import OK, UNSCORED
 
 if TYPE_CHECKING:
-    from specbench.decoding.records import Generation
+    from specbench.decoding.records import Generation, RoundRecord
 
 
 _TAKEN = (
@@ -43,11 +43,18 @@ def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
         "judged": sum(len(r.expected) for r in rounds) if drafts else None,
         "draft_acceptance_rate": accepted / proposed if proposed else None,
         "acceptance_length": emitted / len(rounds) if drafts else None,
-        "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
-        "mean_weight": _mean([value for r in rounds for value in r.weights]),
         "tokens_per_second": generation.output_tokens / seconds if seconds else None,
         "repetition": repetition(generation.token_ids),
         **{name: getattr(generation, name) for name in _TAKEN},
+        **columns_of_rounds(rounds),
+    }
+
+
+def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
+    """Return the columns that are about single positions; None without values."""
+    return {
+        "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
+        "mean_weight": _mean([value for r in rounds for value in r.weights]),
         "per_round": {name: [_plain(getattr(r, name)) for r in rounds] for name in PER_ROUND},
     }
 

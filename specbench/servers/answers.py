@@ -12,6 +12,7 @@ from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 from specbench.client import API, Streamed, described
+from specbench.decoding.records import RoundRecord
 from specbench.errors import UsageError, require
 
 Values = Mapping[str, Any]
@@ -27,21 +28,13 @@ REFUSALS = (
 )
 
 
-class Round(NamedTuple):
-    """The counts of one round, which stop where the text ends."""
-
-    proposed: int
-    accepted: int
-    emitted: int
-
-
 class Acceptance(NamedTuple):
     """The acceptance that a server reports for a text."""
 
     rounds: int | None  # None if the server does not tell
     proposed: int
     accepted: int
-    by_round: tuple[Round, ...] = ()  # every round; empty if only their sums are known
+    by_round: tuple[RoundRecord, ...] = ()  # every round; empty if only their sums are known
 
     @property
     def judged(self) -> int | None:
@@ -239,6 +232,12 @@ def read_answer(
     )
 
 
+def of_rounds(rounds: Sequence[RoundRecord]) -> Acceptance:
+    """Return the acceptance of a text from its rounds."""
+    proposed, accepted = sum(r.proposed for r in rounds), sum(r.accepted for r in rounds)
+    return Acceptance(len(rounds), proposed, accepted, tuple(rounds))
+
+
 def _cut(steps: Sequence[tuple[int, int]], output_tokens: int) -> Acceptance:
     """Return the rounds of steps (drafted, accepted) until a text ends; its first token has none.
 
@@ -255,16 +254,10 @@ def _cut(steps: Sequence[tuple[int, int]], output_tokens: int) -> Acceptance:
         emitted = min(accepted + 1, left)
         left -= emitted
         if emitted > accepted:
-            rounds.append(Round(drafted, accepted, emitted))
+            rounds.append(RoundRecord(drafted, accepted, emitted))
         elif emitted > 0:
-            rounds.append(Round(emitted, emitted, emitted))
-    rounds = [r for r in rounds if r.proposed]
-    return Acceptance(
-        len(rounds),
-        sum(r.proposed for r in rounds),
-        sum(r.accepted for r in rounds),
-        tuple(rounds),
-    )
+            rounds.append(RoundRecord(emitted, emitted, emitted))
+    return of_rounds([r for r in rounds if r.proposed])
 
 
 def _text(choice: Values, chat: bool) -> Any:

@@ -9,6 +9,8 @@ TOKENS, TEXT, CHAT = SENT = ("tokens", "text", "chat")
 
 #: What names the rule of a request to vLLM with specbench's plugin, and the rule of all others.
 ARGUMENT, VARIABLE = "specbench_rule", "SPECBENCH_VLLM_RULE"
+#: What names the key by which a request's rounds are read, and the route that tells them.
+ROUNDS, MOST_KEY = "specbench_rounds", 64
 
 
 class Arm(NamedTuple):

@@ -1,10 +1,10 @@
 """What vLLM loads: it replaces vLLM's verification if a variable names a rule.
 
 vLLM calls ``register`` once in each of its processes. Without ``SPECBENCH_VLLM_RULE`` nothing
-changes. With it, a request may name another rule, which is checked when it arrives, and four
-functions of vLLM's first model runner are wrapped: its sampling, where the requests are known; the
-sampler's view of the raw logits; the rejection of drafts; and greedy drafting, which then keeps the
-draft's probabilities. On a CPU, vLLM's expansion of temperatures is repaired
+changes. With it, a request may name another rule, which is checked when it arrives, and functions
+of vLLM's first model runner are wrapped: a step's sampling, where the requests are known; the
+sampler's view of the raw logits; the rejection of drafts; and the drawing of drafts, whose
+probabilities and hidden states are kept. On a CPU, vLLM's expansion of temperatures is repaired
 (vllm-project/vllm#55005).
 """
 
@@ -17,7 +17,7 @@ from functools import wraps
 from typing import Any
 
 from specbench.errors import UsageError, require
-from specbench.servers.arm import VARIABLE
+from specbench.servers.arm import ARGUMENT, ROUNDS, VARIABLE
 
 SUPPORTED = re.compile(r"0\.(31|32|33)\.")
 #: The parameters of ``rejection_sample`` that are used here.
@@ -35,34 +35,34 @@ def register() -> None:
     """
     if not (default := os.environ.get(VARIABLE)):
         return
-    from specbench.vllm.rules import ChosenRules
+    from specbench.vllm.rules import rule_of
 
-    rules = ChosenRules(default)
+    rule_of(default)
     import vllm
     from vllm.sampling_params import SamplingParams
     from vllm.v1.sample import rejection_sampler
     from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+    from vllm.v1.worker.worker_base import WorkerBase
 
-    if getattr(rejection_sampler, "_specbench", False):
+    if hasattr(WorkerBase, ROUNDS):
         return  # vLLM may call a plugin again
+    sampler = rejection_sampler.RejectionSampler
     present = tuple(inspect.signature(rejection_sampler.rejection_sample).parameters)
     require(
         bool(SUPPORTED.match(vllm.__version__)) and present[: len(REJECTION)] == REJECTION,
         f"{VARIABLE} needs vLLM 0.31 to 0.33, not {vllm.__version__}: install one of them",
     )
     repair()
-    SamplingParams._verify_args = with_known_rule(SamplingParams._verify_args, rules)
-    step = _Step(rules)
-    GPUModelRunner._sample = step.sampling(GPUModelRunner._sample)
-    rejection_sampler.RejectionSampler.forward = step.judging(
-        rejection_sampler.RejectionSampler.forward
-    )
+    step = _Step(default)
+    SamplingParams._verify_args = step.checking(SamplingParams._verify_args)
+    GPUModelRunner.sample_tokens = step.sampling(GPUModelRunner.sample_tokens)
+    sampler.forward = step.judging(sampler.forward)
     rejection_sampler.rejection_sample = step.rejecting
-    SpecDecodeBaseProposer._sample_draft_tokens = with_probabilities(
+    SpecDecodeBaseProposer._sample_draft_tokens = step.drafting(
         SpecDecodeBaseProposer._sample_draft_tokens
     )
-    rejection_sampler._specbench = True
+    setattr(WorkerBase, ROUNDS, lambda worker, key: step.rounds.take(key))
 
 
 def repair() -> None:
@@ -80,18 +80,49 @@ def repair() -> None:
 class _Step:
     """One step of the model runner, on its way through the wrapped functions."""
 
-    def __init__(self, rules: Any) -> None:
-        self._rules = rules
+    def __init__(self, default: str) -> None:
+        from specbench.vllm.rounds import Rounds
+
+        self.rounds = Rounds()
+        self._default = default
         self._runner: Any = None
-        self._raw_logits: Any = None  # [T, V]
+        self._h_p: Any = None  # [T + B, hidden] of the target
+        self._judged: Any = None  # raw logits [T, V] and hidden states [T, hidden] of the target
+        self._drafting: list[Any] = []  # hidden states of the draft [B, hidden], in this step
+        self._h_q: dict[str, Any] = {}  # [N, hidden] of the newest drafts, by request
+
+    def checking(self, original: Any) -> Any:
+        """Wrap the check of a request's parameters, which then refuses unusable rules."""
+        from specbench.vllm.rules import checked_rule
+
+        @wraps(original)
+        def verify(parameters: Any) -> None:
+            original(parameters)
+            try:
+                checked_rule(parameters.extra_args, self._default)
+            except UsageError as error:
+                raise ValueError(str(error)) from error
+
+        return verify
 
     def sampling(self, original: Any) -> Any:
-        """Wrap ``GPUModelRunner._sample``, which knows the requests."""
+        """Wrap ``GPUModelRunner.sample_tokens``: it verifies the last drafts and draws the next."""
 
         @wraps(original)
         def sample(runner: Any, *args: Any, **named: Any) -> Any:
-            self._runner = runner
-            return original(runner, *args, **named)
+            import torch
+
+            self._runner, self._drafting = runner, []
+            if (state := runner.execute_model_state) is not None:
+                self._h_p = state.sample_hidden_states
+            output = original(runner, *args, **named)
+            if self._drafting:
+                names = list(runner.input_batch.req_ids)
+                # N calls with B rows, or one with B N rows if the draft model drafts at once.
+                states = torch.stack(self._drafting, 1)
+                states = states.reshape(len(names), -1, states.shape[-1])
+                self._h_q = dict(zip(names, states, strict=True))
+            return output
 
         return sample
 
@@ -102,10 +133,28 @@ class _Step:
         def forward(
             sampler: Any, metadata: Any, draft_probs: Any, logits: Any, *args: Any, **named: Any
         ) -> Any:
-            self._raw_logits = logits[metadata.target_logits_indices].float()
+            rows = metadata.target_logits_indices
+            self._judged = logits[rows].float(), self._h_p[rows]
             return original(sampler, metadata, draft_probs, logits, *args, **named)
 
         return forward
+
+    def drafting(self, original: Any) -> Any:
+        """Wrap vLLM's drawing of drafts, so that greedy drafts have probabilities too.
+
+        vLLM keeps the softmax at temperature 1 for greedy requests among others, but none if all
+        requests are greedy. Rules that mix or compare probabilities need it there.
+        """
+
+        @wraps(original)
+        def sample(proposer: Any, hidden_states: Any, sampling_metadata: Any) -> Any:
+            self._drafting.append(hidden_states.clone())  # a captured graph reuses its memory
+            if not (proposer._enable_probabilistic_draft_probs and sampling_metadata.all_greedy):
+                return original(proposer, hidden_states, sampling_metadata)
+            logits = proposer.model.compute_logits(hidden_states)
+            return logits.argmax(dim=-1), logits.float().softmax(dim=-1)
+
+        return sample
 
     def rejecting(
         self,
@@ -120,37 +169,28 @@ class _Step:
         **further: Any,
     ) -> Any:
         """Replace ``rejection_sample``; return tokens ``[B, max_spec_len + 1]``, -1 at the end."""
+        import torch
+
         from specbench.vllm.rejection import Flattened, reject
 
-        drafts = Flattened(
-            draft_token_ids, draft_probs, target_logits, self._raw_logits, num_draft_tokens
-        )
-        batch, requests = self._runner.input_batch, self._runner.requests
-        names = batch.req_ids[: len(num_draft_tokens)]
-        parameters = [requests[name].sampling_params for name in names]
-        return reject(
-            drafts,
+        names = self._runner.input_batch.req_ids[: len(num_draft_tokens)]
+        parameters = [self._runner.requests[name].sampling_params for name in names]
+        arguments = [request.extra_args or {} for request in parameters]
+        drafted = [(name, n) for name, n in zip(names, num_draft_tokens, strict=True) if n]
+        known = drafted and all(name in self._h_q for name, _ in drafted)
+        h_q = torch.cat([self._h_q[name][:n] for name, n in drafted]) if known else None
+        raw_logits, h_p = self._judged
+        tokens, report = reject(
+            Flattened(
+                draft_token_ids, draft_probs, target_logits, raw_logits, h_p, h_q, num_draft_tokens
+            ),
             bonus_token_ids,
-            rules=[self._rules.of(asked.extra_args) for asked in parameters],
-            temperatures=[asked.temperature for asked in parameters],
+            rules=[values.get(ARGUMENT, self._default) for values in arguments],
+            temperatures=[request.temperature for request in parameters],
             generators=sampling_metadata.generators,
-            device=target_logits.device,
-            most=max_spec_len,
         )
-
-
-def with_known_rule(original: Any, rules: Any) -> Any:
-    """Wrap the check of a request's parameters, which then refuses rules that cannot be used."""
-
-    @wraps(original)
-    def verify(parameters: Any) -> None:
-        original(parameters)
-        try:
-            rules.of(parameters.extra_args)
-        except UsageError as error:
-            raise ValueError(str(error)) from error
-
-    return verify
+        self.rounds.append([values.get(ROUNDS) for values in arguments], num_draft_tokens, report)
+        return tokens
 
 
 def expand_batch_to_tokens(
@@ -160,20 +200,3 @@ def expand_batch_to_tokens(
     counts = cu_num_tokens.diff(prepend=cu_num_tokens.new_zeros(1))
     replaced = x.masked_fill(x == replace_from, replace_to)
     return replaced.repeat_interleave(counts.long(), output_size=num_tokens)
-
-
-def with_probabilities(original: Any) -> Any:
-    """Wrap vLLM's drawing of drafts, so that greedy drafts of drawn ones have probabilities too.
-
-    vLLM keeps the softmax at temperature 1 for greedy requests among others, but none if all
-    requests are greedy. Rules that mix or compare probabilities need it there.
-    """
-
-    @wraps(original)
-    def sample(proposer: Any, hidden_states: Any, sampling_metadata: Any) -> Any:
-        if not (proposer._enable_probabilistic_draft_probs and sampling_metadata.all_greedy):
-            return original(proposer, hidden_states, sampling_metadata)
-        logits = proposer.model.compute_logits(hidden_states)
-        return logits.argmax(dim=-1), logits.float().softmax(dim=-1)
-
-    return sample

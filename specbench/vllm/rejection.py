@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -23,6 +24,8 @@ class Flattened(NamedTuple):
     q: Tensor | None  # [T, V] that they were drawn from; at temperature 0 the softmax at 1
     logits: Tensor  # [T, V] of the target, processed
     raw_logits: Tensor  # [T, V] of the target
+    h_p: Tensor  # [T, hidden] of the target
+    h_q: Tensor | None  # [T, hidden] of the draft; None if no model drafts
     counts: Sequence[int]  # of each request's drafts
 
 
@@ -33,42 +36,42 @@ def reject(
     rules: Sequence[str],
     temperatures: Sequence[float],
     generators: Mapping[int, torch.Generator],
-    device: torch.device,
-    most: int,
-) -> Tensor:
-    """Return the new tokens of each request ``[B, most + 1]``, ``END`` behind its last one.
-
-    Requests with the same rule and temperature are judged together.
+) -> tuple[Tensor, Tensor]:
+    """Verify the drafts of all requests; those with the same rule and temperature together.
 
     Args:
-        drafts: The drafts.
+        drafts: The drafts; n is the largest number of a request.
         bonus: ``[B, 1]`` the tokens that follow if all drafts of a request are accepted.
         rules: The text of each request's rule.
         temperatures: Of each request; 0 is greedy.
         generators: Of requests with a seed, by row.
-        device: Of the tensors.
-        most: The largest number of drafts of a request.
+
+    Returns:
+        The new tokens of each request ``[B, n + 1]`` with ``END`` behind its last one, and the
+        report ``[B, columns]`` of the round, see ``records.read_report``.
     """
-    tokens = torch.full((len(rules), most + 1), END, dtype=torch.int32, device=device)
-    if most == 0:
-        tokens[:] = bonus
-        return tokens
+    device, n = drafts.logits.device, max(drafts.counts, default=0)
+    if n == 0:
+        return bonus.int(), bonus
     groups: dict[tuple[str, float], list[int]] = {}
     for row, key in enumerate(zip(rules, temperatures, strict=True)):
         groups.setdefault(key, []).append(row)
-    for (rule, temperature), rows in groups.items():
-        selected = torch.tensor(rows, device=device)
-        uniforms = torch.rand(len(rows), 2 * most + 1, device=device)
-        for number, row in enumerate(rows):
-            if row in generators:
-                uniforms[number].uniform_(generator=generators[row])
-        tokens[selected] = _verified(
-            drafts, rule, temperature, rows, bonus[selected].long(), uniforms
-        )
-    return tokens
+    uniforms = torch.rand(len(rules), 2 * n + 1, device=device)
+    for row, generator in generators.items():
+        uniforms[row].uniform_(generator=generator)
+    reports = torch.cat(
+        [
+            _report(drafts, rule, temperature, rows, bonus[rows].long(), uniforms[rows])
+            for (rule, temperature), rows in groups.items()
+        ]
+    )
+    report = torch.empty_like(reports)
+    report[[row for rows in groups.values() for row in rows]] = reports
+    tokens = report[:, new_token_columns(n)].int()
+    return torch.where(torch.arange(n + 1, device=device) <= report[:, 1:2], tokens, END), report
 
 
-def _verified(
+def _report(
     drafts: Flattened,
     rule: str,
     temperature: float,
@@ -76,37 +79,29 @@ def _verified(
     bonus: Tensor,
     uniforms: Tensor,
 ) -> Tensor:
-    """Return the new tokens of requests with one rule and temperature."""
+    """Return the reports of requests with one rule and temperature."""
     device, n = drafts.logits.device, uniforms.shape[1] // 2
-    starts = [sum(drafts.counts[:row]) for row in rows]
-    last = max(len(drafts.x) - 1, 0)
-    places = torch.tensor(
-        [[min(start + i, last) for i in range(n)] for start in starts], device=device
-    )
-    proposed = torch.tensor([drafts.counts[row] for row in rows], device=device)
+    starts, last = [0, *accumulate(drafts.counts)], len(drafts.x) - 1
+    index = torch.tensor([[min(starts[row] + i, last) for i in range(n)] for row in rows])
+    index = index.to(device, non_blocking=True)  # [B, n]; what is beyond the counts is ignored
+    proposed = torch.tensor([drafts.counts[row] for row in rows]).to(device, non_blocking=True)
     exists = (torch.arange(n, device=device) < proposed[:, None])[..., None]
-    x = drafts.x.long().clamp_min(0)[places]
-    p1 = drafts.raw_logits[places].softmax(-1)
-    one_hot = torch.zeros_like(p1).scatter_(-1, x[..., None], 1.0)
+    x = drafts.x.long().clamp_min(0)[index]
+    logits, p1 = drafts.logits[index], drafts.raw_logits[index].softmax(-1)
     greedy = temperature == 0
-    logits = drafts.logits[places]
-    p = (
-        torch.zeros_like(p1).scatter_(-1, logits.argmax(-1, True), 1.0)
-        if greedy
-        else logits.softmax(-1)
-    )
+    p = _one_hot(logits.argmax(-1), p1) if greedy else logits.softmax(-1)
     if drafts.q is None:
-        q = q1 = one_hot
+        q = q1 = _one_hot(x, p1)
     else:
-        drawn = drafts.q[places]
         # vLLM draws drafts from a softmax with the request's temperature and without filters.
-        q, q1 = (one_hot, drawn) if greedy else (drawn, _at_temperature_1(drawn, temperature))
+        drawn = drafts.q[index]
+        q, q1 = (_one_hot(x, p1), drawn) if greedy else (drawn, _reheated(drawn, temperature))
     # The token that follows all drafts is drawn already: it has all mass.
     final = torch.zeros_like(p[:, :1])
-    p = torch.cat((p, final), 1)
-    p = p.scatter(1, proposed[:, None, None].expand_as(p[:, :1]), 0.0)
+    p = torch.cat((p, final), 1).scatter(1, proposed[:, None, None].expand_as(final), 0.0)
     p[torch.arange(len(rows), device=device), proposed, bonus[:, 0]] = 1.0
-    none = p1.new_zeros(*x.shape, 0)
+    h_p = drafts.h_p[index]
+    h_q = h_p[..., :0] if drafts.h_q is None else drafts.h_q[index]
     state = State(
         last=x.new_zeros(len(rows), 2),
         length=x.new_zeros(len(rows)),
@@ -114,21 +109,20 @@ def _verified(
         active=torch.ones_like(proposed, dtype=torch.bool),
         kv_length=None,
     )
-    output = verify(
-        rule_of(rule),
+    return verify(
+        rule_of(rule, str(device)),
         state,
-        Drafts(x, q * exists, q1, none, proposed),
-        TargetOutput(p, torch.cat((p1, final), 1), p1.new_zeros(len(rows), n + 1, 0)),
+        Drafts(x, q * exists, q1, h_q, proposed),
+        TargetOutput(p, torch.cat((p1, final), 1), h_p),
         greedy,
-    )
-    accepted = output.report[:, 1:2]
-    tokens = output.report[:, new_token_columns(n)].int()
-    return torch.where(torch.arange(n + 1, device=device) <= accepted, tokens, END)
+    ).report
 
 
-def _at_temperature_1(q: Tensor, temperature: float) -> Tensor:
+def _one_hot(tokens: Tensor, like: Tensor) -> Tensor:
+    return torch.zeros_like(like).scatter_(-1, tokens[..., None], 1.0)
+
+
+def _reheated(q: Tensor, temperature: float) -> Tensor:
     """Return the softmax at temperature 1 of the logits behind a softmax at another one."""
-    if temperature == 1:
-        return q
-    powers = q**temperature
+    powers = q if temperature == 1 else q**temperature
     return powers / powers.sum(-1, keepdim=True)

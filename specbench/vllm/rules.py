@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,48 +16,47 @@ from specbench.methods import Rule
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.pairs.registry import PAIRS_FILE, pairs
 from specbench.plugins import in_file
-from specbench.servers.arm import ARGUMENT
+from specbench.servers.arm import ARGUMENT, MOST_KEY, ROUNDS
 
 BUNDLED = "python/python-line"  # an example
 
 
-@dataclass
-class ChosenRules:
-    """The rule of each request: its own, or the default.
+def checked_rule(extra_args: Mapping[str, Any] | None, default: str) -> str:
+    """Return the text of a request's rule: its own, or the default.
 
     Raises:
-        UsageError: The default cannot be used.
+        UsageError: It cannot be used; or it names a file, or a head on hidden states, which fits
+            only some models, and is not the default.
     """
-
-    default: str
-
-    def __post_init__(self) -> None:
-        """Read the default, so that a mistake ends vLLM at its start."""
-        rule_of(self.default)
-
-    def of(self, extra_args: Mapping[str, Any] | None) -> str:
-        """Return the text of a request's rule.
-
-        Raises:
-            UsageError: It cannot be used, or it names a file and is not the default.
-        """
-        asked = (extra_args or {}).get(ARGUMENT, self.default)
-        require(isinstance(asked, str), f"{ARGUMENT} must be a text, such as static:weight=0.5")
-        if asked != self.default:
-            name, values = _parsed(asked)
-            local = in_file(name) or _bundled(values.get("head", BUNDLED)) is None
-            require(not local, f"a request cannot name a file of the server's machine: {asked}")
-            rule_of(asked)
-        return str(asked)
+    arguments = extra_args or {}
+    rule, key = arguments.get(ARGUMENT, default), arguments.get(ROUNDS, "")
+    require(isinstance(rule, str), f"{ARGUMENT} must be a text, such as static:weight=0.5")
+    require(
+        isinstance(key, str) and len(key) <= MOST_KEY,
+        f"{ROUNDS} must be a text of at most {MOST_KEY} characters",
+    )
+    if rule != default:
+        name, values = _parsed(rule)
+        head = _bundled(values.get("head", BUNDLED))
+        require(
+            not in_file(name) and head is not None,
+            f"a request cannot name a file of the server's machine: {rule}",
+        )
+        require(
+            "head" not in values or not reads_hidden_states(Path(str(head))),
+            f"a head on hidden states fits only some models: start the server with {rule}",
+        )
+        rule_of(rule)
+    return str(rule)
 
 
 @lru_cache(1000)
-def rule_of(text: str) -> Rule:
+def rule_of(text: str, device: str = "cpu") -> Rule:
     """Return the rule that a text names: a method, then its parameters behind a colon.
 
     Raises:
         UsageError: There is no such method, or it needs more than vLLM gives: control of
-            drafting, another draft temperature, or hidden states.
+            drafting, or another draft temperature.
     """
     name, values = _parsed(text)
     method = get_method(name)
@@ -69,22 +67,52 @@ def rule_of(text: str) -> Rule:
     parameters = method.resolve({n: v for n, v in values.items() if n != "head"})
     shared = {"both_temperature", "both_min_p"} & parameters.keys()
     require(not shared, f"{name} changes how drafts are drawn, which vLLM does itself")
+    sizes = {"target": 16, "draft": 16}  # any fit a rule of the user's own
+    hashes: Mapping[str, str] = {}
     if any(parameter.name == "head" for parameter in method.parameters):
-        parameters["head"] = _head(name, values.get("head"))
-    # A head on distributions needs no sizes, and vLLM gives no hidden states.
-    model = SimpleNamespace(hidden_size=0, vocabulary=16, device="cpu", dtype=None)
-    pair: Any = SimpleNamespace(name="vLLM's models", target=model, draft=model)
+        require(
+            "head" in values,
+            f"{name} needs a head: name a bundled one, as in {name}:head={BUNDLED}, or a folder",
+        )
+        folder = head_folder(values["head"])
+        parameters["head"] = HeadFile(folder.name, folder)
+        description = read_description(folder)
+        sizes = description.get("hidden_sizes") or sizes
+        hashes = description.get("models") or {}
+    shared_values = {"vocabulary": 16, "device": device, "dtype": None}
+    models = {
+        role: SimpleNamespace(
+            **shared_values, hidden_size=size, fingerprint=partial(hashes.get, role)
+        )
+        for role, size in sizes.items()
+    }
+    pair: Any = SimpleNamespace(name="vLLM's models", **models)
     bound = bind(name, parameters, pair)
     assert bound.rule is not None and name != AUTOREGRESSIVE
     return bound.rule
 
 
+def head_folder(head: str) -> Path:
+    """Return the folder of a bundled head, named as ``python/python-line``, or of another one."""
+    return _bundled(head) or Path(head)
+
+
+def reads_hidden_states(folder: Path) -> bool:
+    """Return whether a head reads hidden states, so that it fits only the models it was made for.
+
+    Raises:
+        UsageError: The head cannot be read.
+    """
+    kind = KINDS.get(str(read_description(folder).get("kind")))
+    return kind is not None and kind.width is None
+
+
 def _parsed(text: str) -> tuple[str, dict[str, str]]:
     """Return the name and the values of ``static:weight=0.5,...`` or ``FILE.py:RULE:...``."""
     end = text.find(":", text.find(".py:") + 4 if in_file(text) else 0)
-    name, given = (text, "") if end < 0 else (text[:end], text[end + 1 :])
+    name, assignments = (text, "") if end < 0 else (text[:end], text[end + 1 :])
     values: dict[str, str] = {}
-    for part in filter(None, given.split(",")):
+    for part in filter(None, assignments.split(",")):
         key, equals, value = part.partition("=")
         require(bool(key and equals and value), f"'{part}' in {text} is not NAME=VALUE")
         values[key] = value
@@ -92,23 +120,8 @@ def _parsed(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _bundled(head: str) -> Path | None:
-    """Return the folder of a bundled head, named as ``python/python-line``; None for others."""
+    """Return the folder of a bundled head; None for others."""
     pair, slash, task = head.partition("/")
     heads = PAIRS_FILE.parent / pair / "heads"
     names = [folder.name for folder in heads.iterdir()] if pair in pairs() and slash else []
     return heads / task if task in names else None
-
-
-def _head(method: str, head: str | None) -> HeadFile:
-    require(
-        head is not None,
-        f"{method} needs a head: name a bundled one, as in {method}:head={BUNDLED}, or a folder",
-    )
-    folder = _bundled(str(head)) or Path(str(head))
-    kind = read_description(folder).get("kind")
-    require(
-        kind in KINDS and KINDS[str(kind)].width is not None,
-        f"the head in {folder} reads hidden states, which vLLM does not give: train one of the "
-        "kind features",
-    )
-    return HeadFile(folder.name, folder)

@@ -85,7 +85,7 @@ def vllm_server(
         options += ["--speculative-config", json.dumps(speculation)]
         options += ["--per-request-spec-decode-metrics", "detailed"]
     paths = os.pathsep.join(map(str, [NAMED, *(REPAIRED if repaired else ())]))
-    chosen = {VARIABLE: rule} if rule else {}
+    chosen = {VARIABLE: rule, "VLLM_PLUGINS": "specbench"} if rule else {}
     with TemporaryDirectory() as folder, (Path(folder) / "log").open("w+b") as log:
         process = subprocess.Popen(
             [PYTHON.with_name("vllm"), "serve", spec.target, *options],

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from specbench.client import Event, Streamed
+from specbench.decoding.records import RoundRecord
 from specbench.errors import UsageError
 from specbench.experiment.arms import shares_of
-from specbench.servers.answers import Acceptance, Answer, Round, read_answer
+from specbench.servers.answers import Acceptance, Answer, read_answer
 
 
 def answer(*values: Any, chat: bool = False) -> Answer:
@@ -30,14 +31,16 @@ def vllm(accepted: list[int], drafted: list[int]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("tokens", "rounds"),
     [
-        (9, (Round(5, 3, 4), Round(5, 3, 4))),  # one token of the prompt, then 4 and 4
-        (8, (Round(5, 3, 4), Round(3, 3, 3))),  # the last round is cut by one token
-        (6, (Round(5, 3, 4), Round(1, 1, 1))),
-        (5, (Round(5, 3, 4),)),
+        (9, (RoundRecord(5, 3, 4), RoundRecord(5, 3, 4))),  # one token of the prompt, then 4 and 4
+        (8, (RoundRecord(5, 3, 4), RoundRecord(3, 3, 3))),  # the last round is cut by one token
+        (6, (RoundRecord(5, 3, 4), RoundRecord(1, 1, 1))),
+        (5, (RoundRecord(5, 3, 4),)),
         (1, ()),
     ],
 )
-def test_rounds_of_vllm_stop_where_the_text_ends(tokens: int, rounds: tuple[Round, ...]) -> None:
+def test_rounds_of_vllm_stop_where_the_text_ends(
+    tokens: int, rounds: tuple[RoundRecord, ...]
+) -> None:
     acceptance = answer(ended(tokens, **vllm([3, 3], [5, 5]))).acceptance
     assert acceptance is not None and acceptance.by_round == rounds
     assert acceptance.rounds == len(rounds)

@@ -7,13 +7,13 @@ import torch
 from scipy.stats import chisquare
 
 from specbench.errors import UsageError
-from specbench.servers.arm import ARGUMENT
+from specbench.servers.arm import ARGUMENT, ROUNDS
 from specbench.vllm.plugin import expand_batch_to_tokens, register
 from specbench.vllm.rejection import END, Flattened, reject
-from specbench.vllm.rules import ChosenRules, rule_of
+from specbench.vllm.rules import checked_rule, rule_of
 
 VOCABULARY, REQUESTS = 6, 20_000
-CPU = torch.device("cpu")
+NO_STATES = torch.zeros(2, 0)
 RAW = torch.tensor([[1.0, 0.5, 0.0, -0.5, -1.0, -2.0], [0.0, 1.0, 0.3, -1.0, 0.2, -0.3]])
 DRAFT = torch.tensor([[0.0, 1.0, 0.5, -0.5, 0.0, -1.0], [0.5, 0.2, 0.0, 0.1, -0.4, 1.0]])
 
@@ -31,18 +31,15 @@ def decode(
     places = torch.tensor([i for count in counts for i in range(count)], dtype=torch.long)
     p_logits, q = RAW[places], (DRAFT / (temperature or 1)).softmax(-1)[places]
     x = q.argmax(-1) if temperature == 0 else q.multinomial(1)[:, 0]
-    drafts = Flattened(
-        x.int(), q if known else None, p_logits / (temperature or 1), p_logits, counts
-    )
-    return reject(
-        drafts,
+    logits, q = p_logits / (temperature or 1), q if known else None
+    tokens, _ = reject(
+        Flattened(x.int(), q, logits, p_logits, NO_STATES[places], None, counts),
         torch.full((len(counts), 1), 5, dtype=torch.int32),
         rules=[rule] * len(counts),
         temperatures=[temperature] * len(counts),
         generators=generators or {},
-        device=CPU,
-        most=2,
     )
+    return tokens
 
 
 def fit(tokens: torch.Tensor, law: torch.Tensor) -> float:
@@ -82,10 +79,10 @@ def test_one_batch_has_several_rules_and_temperatures() -> None:
     counts = [2] * 3
     kinds = ["sd", "static:weight=0", "lossy:lenience=0.5"]
     q = DRAFT.softmax(-1).repeat(3, 1)
-    drafts = Flattened(q.argmax(-1).int(), q, RAW.repeat(3, 1), RAW.repeat(3, 1), counts)
+    logits = RAW.repeat(3, 1)
+    drafts = Flattened(q.argmax(-1).int(), q, logits, logits, NO_STATES.repeat(3, 1), None, counts)
     bonus = torch.full((3, 1), 5, dtype=torch.int32)
-    how = {"temperatures": [0.0, 1.0, 0.0], "generators": {}, "device": CPU, "most": 2}
-    tokens = reject(drafts, bonus, rules=kinds, **how)  # type: ignore[arg-type]
+    tokens, _ = reject(drafts, bonus, rules=kinds, temperatures=[0.0, 1.0, 0.0], generators={})
     first = q.argmax(-1)[0]
     assert RAW[0].argmax() != first
     assert tokens[0].tolist() == [int(RAW[0].argmax()), END, END]  # sd at temperature 0
@@ -136,13 +133,18 @@ def test_rules_that_cannot_run_in_vllm_are_refused(rule: str, message: str) -> N
 
 
 def test_a_request_chooses_a_rule_but_no_file() -> None:
-    rules = ChosenRules("static:weight=0.5")
-    assert rules.of(None) == "static:weight=0.5"
-    assert rules.of({ARGUMENT: "sd"}) == "sd"
-    assert rules.of({ARGUMENT: "diversed:head=python/python-line"})
-    for wrong in ("my_rules.py:geometric", "diversed:head=/tmp", "diversed:head=mini/..", 3):
+    default = "static:weight=0.5"
+    assert checked_rule(None, default) == default
+    assert checked_rule({ARGUMENT: "sd"}, default) == "sd"
+    assert checked_rule({ARGUMENT: "diversed:head=python/python-line"}, default)
+    linear = "diversed:head=mini/mini-math"
+    assert checked_rule({ARGUMENT: linear}, linear) == linear
+    refused = ("my_rules.py:geometric", "diversed:head=/tmp", "diversed:head=mini/..", 3, linear)
+    for rule in refused:
         with pytest.raises(UsageError):
-            rules.of({ARGUMENT: wrong})
+            checked_rule({ARGUMENT: rule}, default)
+    with pytest.raises(UsageError, match="at most 64"):
+        checked_rule({ROUNDS: "k" * 65}, default)
 
 
 def test_an_own_rule_is_named_by_its_file() -> None:

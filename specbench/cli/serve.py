@@ -1,4 +1,4 @@
-"""``specbench serve``: start vLLM with a pair, its drafts verified by a rule of specbench."""
+"""``specbench serve``: start vLLM with a pair, its drafts verified by rules of specbench."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from specbench.heads.registry import find_head
 from specbench.methods.method import HEAD
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.pairs.registry import PairSpec
-from specbench.servers.arm import VARIABLE
+from specbench.servers.arm import SEPARATOR, VARIABLE, VLLM
 
-VLLM = "vllm"
 PLUGINS, PLUGIN = "VLLM_PLUGINS", "specbench"  # routes are added only if they are named
 DRAFTED: dict[str, dict[str, Any]] = {  # vLLM's settings by drafter
     "model": {"method": "draft_model", "draft_sample_method": "probabilistic"},
@@ -63,14 +62,14 @@ def serve(
         typer.Argument(metavar="[-- VLLM_OPTIONS]", help="Options for vllm serve."),
     ] = None,
 ) -> None:
-    """Start vLLM with a pair; a rule of specbench verifies the drafts."""
+    """Start vLLM with a pair; rules of specbench verify the drafts."""
     spec = models.spec(alone=True)
-    rule = _rule(methods, spec, asked.drafter)
-    command = [asked.vllm, "serve", *_arguments(spec, asked, rule), *(further or ())]
+    rules = _rules(methods, spec, asked.drafter)
+    command = [asked.vllm, "serve", *_arguments(spec, asked, bool(rules)), *(further or ())]
     environment = {}
-    if rule not in ("", VLLM):
-        allowed = os.environ.get(PLUGINS)
-        environment = {VARIABLE: rule, PLUGINS: f"{allowed},{PLUGIN}" if allowed else PLUGIN}
+    if rules and rules != [VLLM]:
+        plugins = ",".join(filter(None, [os.environ.get(PLUGINS), PLUGIN]))
+        environment = {VARIABLE: SEPARATOR.join(rules), PLUGINS: plugins}
     if asked.dry_run:
         print(
             " ".join(
@@ -86,40 +85,39 @@ def serve(
     os.execve(program, command, {**os.environ, **environment})
 
 
-def _rule(methods: Methods, spec: PairSpec, drafter: str) -> str:
-    """Return the text of the rule; ``vllm`` for vLLM's own, empty for no speculation.
+def _rules(methods: Methods, spec: PairSpec, drafter: str) -> list[str]:
+    """Return the texts of the rules; ``vllm`` for vLLM's own, nothing for no speculation.
 
     Raises:
-        UsageError: Several rules are named, or one that vLLM cannot use.
+        UsageError: vLLM cannot use one of them.
     """
-    names = methods.method or ["sd"]
-    if names == [VLLM]:
-        return VLLM
-    if names == [AUTOREGRESSIVE]:
-        return ""
-    (name, options), *more = methods.variants()
-    require(not more, "vLLM starts with one rule: requests may choose others (--rule)")
-    values = {key: value for key, value in options.items() if value is not None}
     from specbench.vllm.rules import reads_hidden_states, rule_of
 
-    if any(parameter.name == HEAD.name for parameter in get_method(name).parameters):
-        head = find_head(spec, "of vLLM", values.get(HEAD.name), trainable=False)
-        bundled = head.path.parent == spec.heads
-        values[HEAD.name] = f"{spec.name}/{head.path.name}" if bundled else head.path.resolve()
-        require(
-            drafter != "prompt-lookup" or not reads_hidden_states(head.path),
-            f"{name} reads hidden states of the draft model: leave out --drafter",
+    if methods.method in ([VLLM], [AUTOREGRESSIVE]):
+        return [VLLM] if methods.method == [VLLM] else []
+    rules = []
+    for name, options in methods.updated(method=methods.method or ["sd"]).variants():
+        values = {key: value for key, value in options.items() if value is not None}
+        if any(parameter.name == HEAD.name for parameter in get_method(name).parameters):
+            head = find_head(spec, "vLLM", values.get(HEAD.name), trainable=False)
+            bundled = head.path.parent == spec.heads
+            values[HEAD.name] = f"{spec.name}/{head.path.name}" if bundled else head.path.resolve()
+            require(
+                drafter != "prompt-lookup" or not reads_hidden_states(head.path),
+                f"{name} reads hidden states of the draft model: leave out --drafter",
+            )
+        rules.append(
+            ":".join(filter(None, [name, ",".join(f"{k}={v}" for k, v in values.items())]))
         )
-    rule = ":".join(filter(None, [name, ",".join(f"{k}={v}" for k, v in values.items())]))
-    rule_of(rule)
-    return rule
+        rule_of(rules[-1])
+    return rules
 
 
-def _arguments(spec: PairSpec, asked: ServeOptions, rule: str) -> list[str]:
+def _arguments(spec: PairSpec, asked: ServeOptions, drafted: bool) -> list[str]:
     """Return the arguments of ``vllm serve``."""
     arguments = [spec.target, "--served-model-name", spec.name, "--host", "127.0.0.1"]
     arguments += ["--port", f"{asked.port}", *ALWAYS]
-    if rule:
+    if drafted:
         speculation: dict[str, Any] = dict(DRAFTED[asked.drafter])
         speculation["num_speculative_tokens"] = asked.draft_length
         if speculation["method"] != "ngram":

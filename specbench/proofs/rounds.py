@@ -125,14 +125,14 @@ def _compare_tokens(
         tokens = texts.part(rows, target.device)
         whole = [[*context.prompt, *text] for text in tokens.tokens.tolist()]
         laws = laws_at(setup, whole, tokens.position, tokens.proposed.flatten())
-        _compare_draws(setup.method, tokens.flatten(), laws, tests)
-        _compare_numbers(setup.method, tokens, laws, tests)
+        compare_draws(setup.method, tokens.flatten(), laws, tests)
+        compare_numbers(setup.method, tokens, laws, tests)
         # The control: the random numbers of another text.
         alternatives = torch.stack((numbers[rows], numbers[rows - 1]), 1).to(target.device)
         tests["replays"].add(*distances(setup.method, tokens, laws, alternatives).T)
 
 
-def _compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
+def compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
     """Compare draws with their laws; ``tokens`` are flat."""
     next_law, split = laws.at, laws.split
     bonus, corrected, judged = tokens.kind == TARGET, tokens.kind == CORRECTED, tokens.judged
@@ -162,7 +162,7 @@ def _compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests
         tests["corrections"].add(residual, next_law.q[corrected], tokens.tokens[corrected])
 
 
-def _compare_numbers(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
+def compare_numbers(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
     """Compare reported numbers; the control is the correct number of the previous position."""
     single = (tokens.position == 0) if method.joint else tokens.judged
     expected = torch.where(single, tokens.expected, nan)

@@ -7,8 +7,10 @@ from typing import NamedTuple
 #: How prompts are sent: as token ids, as text without a template, or as messages.
 TOKENS, TEXT, CHAT = SENT = ("tokens", "text", "chat")
 
-#: What names the rule of a request to vLLM with specbench's plugin, and the rule of all others.
-ARGUMENT, VARIABLE = "specbench_rule", "SPECBENCH_VLLM_RULE"
+#: What names the rule of a request to vLLM with specbench's plugin; and the rules that its server
+#: starts with, of which the first is that of all other requests.
+ARGUMENT, VARIABLE, SEPARATOR = "specbench_rule", "SPECBENCH_VLLM_RULE", ";"
+VLLM = "vllm"  # vLLM's own verification
 #: What names the key by which a request's rounds are read, and the route that tells them.
 ROUNDS, MOST_KEY = "specbench_rounds", 64
 

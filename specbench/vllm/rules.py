@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,26 +16,26 @@ from specbench.methods import Rule
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.pairs.registry import PAIRS_FILE, pairs
 from specbench.plugins import in_file
-from specbench.servers.arm import ARGUMENT, MOST_KEY, ROUNDS
+from specbench.servers.arm import ARGUMENT, MOST_KEY, ROUNDS, VLLM
 
 BUNDLED = "python/python-line"  # an example
 
 
-def checked_rule(extra_args: Mapping[str, Any] | None, default: str) -> str:
-    """Return the text of a request's rule: its own, or the default.
+def checked_rule(extra_args: Mapping[str, Any] | None, allowed: Sequence[str]) -> str:
+    """Return the text of a request's rule: its own, or the first one that is allowed.
 
     Raises:
-        UsageError: It cannot be used; or it names a file, or a head on hidden states, which fits
-            only some models, and is not the default.
+        UsageError: It cannot be used; or it is not among the allowed ones and names a file, or a
+            head on hidden states, which fits only some models.
     """
     arguments = extra_args or {}
-    rule, key = arguments.get(ARGUMENT, default), arguments.get(ROUNDS, "")
+    rule, key = arguments.get(ARGUMENT, allowed[0]), arguments.get(ROUNDS, "")
     require(isinstance(rule, str), f"{ARGUMENT} must be a text, such as static:weight=0.5")
     require(
         isinstance(key, str) and len(key) <= MOST_KEY,
         f"{ROUNDS} must be a text of at most {MOST_KEY} characters",
     )
-    if rule != default:
+    if rule not in (VLLM, *allowed):
         name, values = _parsed(rule)
         head = _bundled(values.get("head", BUNDLED))
         require(
@@ -52,7 +52,31 @@ def checked_rule(extra_args: Mapping[str, Any] | None, default: str) -> str:
 
 @lru_cache(1000)
 def rule_of(text: str, device: str = "cpu") -> Rule:
-    """Return the rule that a text names: a method, then its parameters behind a colon.
+    """Return the rule that a text names, on a device.
+
+    Raises:
+        UsageError: It cannot be used, see ``method_of``.
+    """
+    name, parameters = method_of(text)
+    sizes = {"target": 16, "draft": 16}  # any fit a rule of the user's own
+    hashes: Mapping[str, str] = {}
+    if "head" in parameters:
+        description = read_description(parameters["head"].path)
+        sizes = description.get("hidden_sizes") or sizes
+        hashes = description.get("models") or {}
+    facts = {"vocabulary": 16, "device": device, "dtype": None}
+    models = {
+        role: SimpleNamespace(**facts, hidden_size=size, fingerprint=partial(hashes.get, role))
+        for role, size in sizes.items()
+    }
+    pair: Any = SimpleNamespace(name="vLLM's models", **models)
+    bound = bind(name, parameters, pair)
+    assert bound.rule is not None and name != AUTOREGRESSIVE
+    return bound.rule
+
+
+def method_of(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the method that a text names and, behind a colon, its parameters.
 
     Raises:
         UsageError: There is no such method, or it needs more than vLLM gives: control of
@@ -67,34 +91,14 @@ def rule_of(text: str, device: str = "cpu") -> Rule:
     parameters = method.resolve({n: v for n, v in values.items() if n != "head"})
     shared = {"both_temperature", "both_min_p"} & parameters.keys()
     require(not shared, f"{name} changes how drafts are drawn, which vLLM does itself")
-    sizes = {"target": 16, "draft": 16}  # any fit a rule of the user's own
-    hashes: Mapping[str, str] = {}
     if any(parameter.name == "head" for parameter in method.parameters):
         require(
             "head" in values,
             f"{name} needs a head: name a bundled one, as in {name}:head={BUNDLED}, or a folder",
         )
-        folder = head_folder(values["head"])
+        folder = _bundled(values["head"]) or Path(values["head"])
         parameters["head"] = HeadFile(folder.name, folder)
-        description = read_description(folder)
-        sizes = description.get("hidden_sizes") or sizes
-        hashes = description.get("models") or {}
-    shared_values = {"vocabulary": 16, "device": device, "dtype": None}
-    models = {
-        role: SimpleNamespace(
-            **shared_values, hidden_size=size, fingerprint=partial(hashes.get, role)
-        )
-        for role, size in sizes.items()
-    }
-    pair: Any = SimpleNamespace(name="vLLM's models", **models)
-    bound = bind(name, parameters, pair)
-    assert bound.rule is not None and name != AUTOREGRESSIVE
-    return bound.rule
-
-
-def head_folder(head: str) -> Path:
-    """Return the folder of a bundled head, named as ``python/python-line``, or of another one."""
-    return _bundled(head) or Path(head)
+    return name, parameters
 
 
 def reads_hidden_states(folder: Path) -> bool:

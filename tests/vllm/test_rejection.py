@@ -133,12 +133,12 @@ def test_rules_that_cannot_run_in_vllm_are_refused(rule: str, message: str) -> N
 
 
 def test_a_request_chooses_a_rule_but_no_file() -> None:
-    default = "static:weight=0.5"
-    assert checked_rule(None, default) == default
+    default = ["static:weight=0.5", "sd"]
+    assert checked_rule(None, default) == default[0]
     assert checked_rule({ARGUMENT: "sd"}, default) == "sd"
     assert checked_rule({ARGUMENT: "diversed:head=python/python-line"}, default)
     linear = "diversed:head=mini/mini-math"
-    assert checked_rule({ARGUMENT: linear}, linear) == linear
+    assert checked_rule({ARGUMENT: linear}, [*default, linear]) == linear
     refused = ("my_rules.py:geometric", "diversed:head=/tmp", "diversed:head=mini/..", 3, linear)
     for rule in refused:
         with pytest.raises(UsageError):

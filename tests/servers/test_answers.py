@@ -77,11 +77,11 @@ def test_rounds_of_llamacpp_are_the_growth_of_its_sums() -> None:
     one = [(2, 5, 3), (3, 5, 3), (4, 5, 3), (5, 5, 3)]
     acceptance = timed((1, 0, 0), *one, (6, 5, 3), (7, 10, 8), (8, 10, 8), (9, 10, 8)).acceptance
     # The sixth token has no drafts; the text ends in the middle of the last round.
-    assert acceptance == Acceptance(2, 8, 6, (Round(5, 3, 4), Round(3, 3, 3)))
+    assert acceptance == Acceptance(2, 8, 6, (RoundRecord(5, 3, 4), RoundRecord(3, 3, 3)))
     merged = timed((1, 0, 0), *one, (7, 10, 3), (8, 10, 3)).acceptance
     assert merged == Acceptance(None, 10, 3)  # the sixth token had no chunk of its own
     assert timed((1, 0, 0), (2, 5, 3), (5, 5, 3)).acceptance == Acceptance(
-        1, 5, 3, (Round(5, 3, 4),)
+        1, 5, 3, (RoundRecord(5, 3, 4),)
     )
     with pytest.raises(UsageError, match="no counts of drafts"):
         timed((1, 0, 0), (2, 3, 5))

@@ -28,11 +28,8 @@ DRAFTED: dict[str, dict[str, Any]] = {  # vLLM's settings by drafter
     "prompt-lookup": {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 3},
 }
 # The texts are the model's own, and each answer tells its acceptance.
-ALWAYS = (
-    "--generation-config",
-    "vllm",
-    "--no-enable-prefix-caching",
-    "--enable-per-request-metrics",
+ALWAYS = shlex.split(
+    "--generation-config vllm --no-enable-prefix-caching --enable-per-request-metrics"
 )
 
 
@@ -71,14 +68,10 @@ def serve(
         plugins = ",".join(filter(None, [os.environ.get(PLUGINS), PLUGIN]))
         environment = {VARIABLE: SEPARATOR.join(rules), PLUGINS: plugins}
     if asked.dry_run:
-        print(
-            " ".join(
-                [*(f"{n}={shlex.quote(v)}" for n, v in environment.items()), shlex.join(command)]
-            )
-        )
+        assignments = (f"{name}={shlex.quote(value)}" for name, value in environment.items())
+        print(*assignments, shlex.join(command))
         return
-    program = shutil.which(asked.vllm)
-    if program is None:
+    if (program := shutil.which(asked.vllm)) is None:
         raise UsageError(
             f"there is no program {asked.vllm}: name vLLM's with --vllm (see `specbench docs vllm`)"
         )
@@ -106,9 +99,8 @@ def _rules(methods: Methods, spec: PairSpec, drafter: str) -> list[str]:
                 drafter != "prompt-lookup" or not reads_hidden_states(head.path),
                 f"{name} reads hidden states of the draft model: leave out --drafter",
             )
-        rules.append(
-            ":".join(filter(None, [name, ",".join(f"{k}={v}" for k, v in values.items())]))
-        )
+        assignments = ",".join(f"{key}={value}" for key, value in values.items())
+        rules.append(f"{name}:{assignments}" if assignments else name)
         rule_of(rules[-1])
     return rules
 
@@ -117,12 +109,11 @@ def _arguments(spec: PairSpec, asked: ServeOptions, drafted: bool) -> list[str]:
     """Return the arguments of ``vllm serve``."""
     arguments = [spec.target, "--served-model-name", spec.name, "--host", "127.0.0.1"]
     arguments += ["--port", f"{asked.port}", *ALWAYS]
-    if drafted:
-        speculation: dict[str, Any] = dict(DRAFTED[asked.drafter])
-        speculation["num_speculative_tokens"] = asked.draft_length
-        if speculation["method"] != "ngram":
-            require(spec.draft is not None, "the pair has no draft: give --drafter prompt-lookup")
-            speculation["model"] = str(spec.draft)
-        arguments += ["--speculative-config", json.dumps(speculation)]
-        arguments += ["--per-request-spec-decode-metrics", "detailed"]
-    return arguments
+    if not drafted:
+        return arguments
+    speculation = DRAFTED[asked.drafter] | {"num_speculative_tokens": asked.draft_length}
+    if asked.drafter != "prompt-lookup":
+        require(spec.draft is not None, "the pair has no draft: give --drafter prompt-lookup")
+        speculation["model"] = str(spec.draft)
+    arguments += ["--speculative-config", json.dumps(speculation)]
+    return [*arguments, "--per-request-spec-decode-metrics", "detailed"]

@@ -45,6 +45,7 @@ class _Description(StrictModel, extra="ignore"):
     task: str | None = None
     pair: str | None = None
     models: dict[str, str] | None = None
+    hidden_sizes: dict[str, int] | None = None
     recipe: _Recipe | None = None
     worth: _Worth | None = None
 

@@ -58,7 +58,6 @@ def register() -> None:
     for owner, name, wrapped in (
         (SamplingParams, "_verify_args", step.checking),
         (GPUModelRunner, "sample_tokens", step.sampling),
-        (rejection_sampler.RejectionSampler, "forward", step.judging),
         (rejection_sampler, "rejection_sample", step.rejecting),
         (SpecDecodeBaseProposer, "_sample_draft_tokens", step.drafting),
     ):

@@ -92,10 +92,10 @@ def _report(
     p = _one_hot(logits.argmax(-1), p1) if greedy else logits.softmax(-1)
     if drafts.q is None:
         q = q1 = _one_hot(x, p1)
-    else:
-        # vLLM draws drafts from a softmax with the request's temperature and without filters.
-        drawn = drafts.q[index]
-        q, q1 = (_one_hot(x, p1), drawn) if greedy else (drawn, _reheated(drawn, temperature))
+    else:  # vLLM draws from a softmax with the request's temperature and without filters
+        q = drafts.q[index]
+        q1 = q if temperature in (0, 1) else q**temperature
+        q, q1 = _one_hot(x, p1) if greedy else q, q1 / q1.sum(-1, keepdim=True)
     # The token that follows all drafts is drawn already: it has all mass.
     final = torch.zeros_like(p[:, :1])
     p = torch.cat((p, final), 1).scatter(1, proposed[:, None, None].expand_as(final), 0.0)
@@ -120,9 +120,3 @@ def _report(
 
 def _one_hot(tokens: Tensor, like: Tensor) -> Tensor:
     return torch.zeros_like(like).scatter_(-1, tokens[..., None], 1.0)
-
-
-def _reheated(q: Tensor, temperature: float) -> Tensor:
-    """Return the softmax at temperature 1 of the logits behind a softmax at another one."""
-    powers = q if temperature == 1 else q**temperature
-    return powers / powers.sum(-1, keepdim=True)

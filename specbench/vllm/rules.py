@@ -13,7 +13,7 @@ from specbench.heads.bind import bind
 from specbench.heads.kinds import KINDS
 from specbench.heads.registry import HeadFile, read_description
 from specbench.methods import Rule
-from specbench.methods.registry import AUTOREGRESSIVE, get_method
+from specbench.methods.registry import get_method
 from specbench.pairs.registry import PAIRS_FILE, pairs
 from specbench.plugins import in_file
 from specbench.servers.arm import ARGUMENT, MOST_KEY, ROUNDS, VLLM
@@ -39,12 +39,9 @@ def checked_rule(extra_args: Mapping[str, Any] | None, allowed: Sequence[str]) -
         name, values = _parsed(rule)
         head = _bundled(values.get("head", BUNDLED))
         require(
-            not in_file(name) and head is not None,
-            f"a request cannot name a file of the server's machine: {rule}",
-        )
-        require(
-            "head" not in values or not reads_hidden_states(Path(str(head))),
-            f"a head on hidden states fits only some models: start the server with {rule}",
+            not in_file(name) and head is not None and not reads_hidden_states(head),
+            "a request cannot name a file of the server's machine, or a head on hidden states, "
+            f"which fits only some models: start the server with {rule}",
         )
         rule_of(rule)
     return str(rule)
@@ -58,21 +55,16 @@ def rule_of(text: str, device: str = "cpu") -> Rule:
         UsageError: It cannot be used, see ``method_of``.
     """
     name, parameters = method_of(text)
-    sizes = {"target": 16, "draft": 16}  # any fit a rule of the user's own
-    hashes: Mapping[str, str] = {}
-    if "head" in parameters:
-        description = read_description(parameters["head"].path)
-        sizes = description.get("hidden_sizes") or sizes
-        hashes = description.get("models") or {}
-    facts = {"vocabulary": 16, "device": device, "dtype": None}
-    models = {
-        role: SimpleNamespace(**facts, hidden_size=size, fingerprint=partial(hashes.get, role))
-        for role, size in sizes.items()
-    }
-    pair: Any = SimpleNamespace(name="vLLM's models", **models)
-    bound = bind(name, parameters, pair)
-    assert bound.rule is not None and name != AUTOREGRESSIVE
-    return bound.rule
+    described = read_description(parameters["head"].path) if "head" in parameters else {}
+    pair: Any = SimpleNamespace(name="vLLM's models")
+    for role in ("target", "draft"):  # as a head describes them; any fit a rule of the user's own
+        facts = {"vocabulary": 16, "device": device, "dtype": None}
+        facts["hidden_size"] = (described.get("hidden_sizes") or {}).get(role, 16)
+        fingerprint = partial((described.get("models") or {}).get, role)
+        setattr(pair, role, SimpleNamespace(**facts, fingerprint=fingerprint))
+    rule = bind(name, parameters, pair).rule
+    assert rule is not None
+    return rule
 
 
 def method_of(text: str) -> tuple[str, dict[str, Any]]:
@@ -102,11 +94,7 @@ def method_of(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def reads_hidden_states(folder: Path) -> bool:
-    """Return whether a head reads hidden states, so that it fits only the models it was made for.
-
-    Raises:
-        UsageError: The head cannot be read.
-    """
+    """Return whether a head reads hidden states, so that it fits only its own models."""
     kind = KINDS.get(str(read_description(folder).get("kind")))
     return kind is not None and kind.width is None
 

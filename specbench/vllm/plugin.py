@@ -2,8 +2,7 @@
 
 vLLM calls ``register`` once in each of its processes. Without ``SPECBENCH_VLLM_RULE`` nothing
 changes. With it, a request may name its rule, and functions of vLLM's first model runner are
-wrapped, see ``step``. On a CPU, vLLM's expansion of temperatures is repaired
-(vllm-project/vllm#55005). A request that names a key in ``vllm_xargs`` has its rounds kept, and
+wrapped, see ``step``. A request that names a key in ``vllm_xargs`` has its rounds kept, and
 its client reads them at ``/v1/specbench_rounds/KEY`` if ``VLLM_PLUGINS`` names specbench.
 """
 
@@ -11,13 +10,13 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 from typing import Any
 
 from specbench.errors import require
 from specbench.servers.arm import ROUNDS, SEPARATOR, VARIABLE
 
-SUPPORTED = re.compile(r"0\.(31|32|33)\.")
+SUPPORTED = "0.31.", "0.32.", "0.33."
+RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 #: The parameters of ``rejection_sample`` that are used.
 REJECTION = (
     *("draft_token_ids", "num_draft_tokens", "max_spec_len", "cu_num_draft_tokens"),
@@ -49,9 +48,10 @@ def register() -> None:
     if hasattr(WorkerBase, ROUNDS):
         return  # vLLM may call a plugin again
     present = tuple(inspect.signature(rejection_sampler.rejection_sample).parameters)
+    supported = vllm.__version__.startswith(SUPPORTED) and present[: len(REJECTION)] == REJECTION
     require(
-        bool(SUPPORTED.match(vllm.__version__)) and present[: len(REJECTION)] == REJECTION,
-        f"{VARIABLE} needs vLLM 0.31 to 0.33, not {vllm.__version__}: install one of them",
+        supported and os.environ.setdefault(RUNNER, "0") == "0",
+        f"{VARIABLE} needs vLLM 0.31 to 0.33 (this is {vllm.__version__}) and {RUNNER}=0",
     )
     repair()
     step = Step(rules)

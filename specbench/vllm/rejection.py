@@ -53,20 +53,18 @@ def reject(
     device, n = drafts.logits.device, max(drafts.counts, default=0)
     if n == 0:
         return bonus.int(), bonus
-    groups: dict[tuple[str, float], list[int]] = {}
-    for row, key in enumerate(zip(rules, temperatures, strict=True)):
-        groups.setdefault(key, []).append(row)
     uniforms = torch.rand(len(rules), 2 * n + 1, device=device)
     for row, generator in generators.items():
         uniforms[row].uniform_(generator=generator)
-    reports = torch.cat(
-        [
-            _report(drafts, rule, temperature, rows, bonus[rows].long(), uniforms[rows])
-            for (rule, temperature), rows in groups.items()
-        ]
-    )
-    report = torch.empty_like(reports)
-    report[[row for rows in groups.values() for row in rows]] = reports
+    groups: dict[tuple[str, float], list[int]] = {}
+    for row, key in enumerate(zip(rules, temperatures, strict=True)):
+        groups.setdefault(key, []).append(row)
+    reports = [
+        _report(drafts, *key, rows, bonus[rows].long(), uniforms[rows])
+        for key, rows in groups.items()
+    ]
+    order = torch.tensor([row for rows in groups.values() for row in rows])
+    report = torch.cat(reports)[order.argsort().to(device)]
     tokens = report[:, new_token_columns(n)].int()
     return torch.where(torch.arange(n + 1, device=device) <= report[:, 1:2], tokens, END), report
 

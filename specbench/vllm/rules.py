@@ -13,6 +13,7 @@ from specbench.heads.bind import bind
 from specbench.heads.kinds import KINDS
 from specbench.heads.registry import HeadFile, read_description
 from specbench.methods import Rule
+from specbench.methods.method import BOTH_MODELS, HEAD
 from specbench.methods.registry import get_method
 from specbench.pairs.registry import PAIRS_FILE, pairs
 from specbench.plugins import in_file
@@ -24,6 +25,8 @@ BUNDLED = "python/python-line"  # an example
 def checked_rule(extra_args: Mapping[str, Any] | None, allowed: Sequence[str]) -> str:
     """Return the text of a request's rule: its own, or the first one that is allowed.
 
+    A request may leave out the parameters of an allowed rule.
+
     Raises:
         UsageError: It cannot be used; or it is not among the allowed ones and names a file, or a
             head on hidden states, which fits only some models.
@@ -31,6 +34,7 @@ def checked_rule(extra_args: Mapping[str, Any] | None, allowed: Sequence[str]) -
     arguments = extra_args or {}
     rule, key = arguments.get(ARGUMENT, allowed[0]), arguments.get(ROUNDS, "")
     require(isinstance(rule, str), f"{ARGUMENT} must be a text, such as static:weight=0.5")
+    rule = next((text for text in allowed if f"{text}:".startswith(f"{rule}:")), rule)
     require(
         isinstance(key, str) and len(key) <= MOST_KEY,
         f"{ROUNDS} must be a text of at most {MOST_KEY} characters",
@@ -44,7 +48,7 @@ def checked_rule(extra_args: Mapping[str, Any] | None, allowed: Sequence[str]) -
             f"which fits only some models: start the server with {rule}",
         )
         rule_of(rule)
-    return str(rule)
+    return rule
 
 
 @lru_cache(1000)
@@ -76,18 +80,14 @@ def method_of(text: str) -> tuple[str, dict[str, Any]]:
     """
     name, values = _parsed(text)
     method = get_method(name)
-    require(
-        method.rule is not None and method.control is None,
-        f"{name} is no verification rule, which vLLM needs: name another",
-    )
+    verifies = method.rule is not None and method.control is None
+    require(verifies, f"{name} is no verification rule, which vLLM needs: name another")
     parameters = method.resolve({n: v for n, v in values.items() if n != "head"})
-    shared = {"both_temperature", "both_min_p"} & parameters.keys()
+    shared = {*BOTH_MODELS} & parameters.keys()
     require(not shared, f"{name} changes how drafts are drawn, which vLLM does itself")
-    if any(parameter.name == "head" for parameter in method.parameters):
-        require(
-            "head" in values,
-            f"{name} needs a head: name a bundled one, as in {name}:head={BUNDLED}, or a folder",
-        )
+    if HEAD in method.parameters:
+        advice = f"name a bundled one, as in {name}:head={BUNDLED}, or a folder"
+        require("head" in values, f"{name} needs a head: {advice}")
         folder = _bundled(values["head"]) or Path(values["head"])
         parameters["head"] = HeadFile(folder.name, folder)
     return name, parameters

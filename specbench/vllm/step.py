@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import wraps
 from typing import Any
 
 import torch
@@ -34,30 +33,28 @@ class Step:
         self._rounds: OrderedDict[str, list[Tensor]] = OrderedDict()  # of the newest requests
 
     def checking(self, original: Any) -> Any:
-        """Wrap the check of a request's parameters, which then refuses unusable rules."""
+        """Wrap the check of a request's parameters, which then have the text of its rule."""
 
-        @wraps(original)
         def verify(parameters: Any) -> None:
             original(parameters)
             try:
-                checked_rule(parameters.extra_args, self._allowed)
+                rule = checked_rule(parameters.extra_args, self._allowed)
             except UsageError as error:
                 raise ValueError(str(error)) from error
+            parameters.extra_args = {**(parameters.extra_args or {}), ARGUMENT: rule}
 
         return verify
 
     def sampling(self, original: Any) -> Any:
         """Wrap ``GPUModelRunner.sample_tokens``, which is a step and has the raw logits."""
 
-        @wraps(original)
         def sample(runner: Any, *args: Any, **named: Any) -> Any:
             if (state := runner.execute_model_state) is None:
                 return original(runner, *args, **named)
             if state.spec_decode_metadata is not None:
                 rows = state.spec_decode_metadata.target_logits_indices
                 self._judged = state.logits[rows].float(), state.sample_hidden_states[rows]
-            self._drafting = []
-            names = runner.input_batch.req_ids
+            self._drafting, names = [], runner.input_batch.req_ids
             self._requests = {name: runner.requests[name].sampling_params for name in names}
             try:
                 output = original(runner, *args, **named)
@@ -79,7 +76,6 @@ class Step:
         requests are greedy. Rules that mix or compare probabilities need it there.
         """
 
-        @wraps(original)
         def sample(proposer: Any, hidden_states: Any, sampling: Any) -> Any:
             self._drafting.append(hidden_states.clone())  # a captured graph reuses its memory
             if not (proposer._enable_probabilistic_draft_probs and sampling.all_greedy):
@@ -92,11 +88,10 @@ class Step:
     def rejecting(self, original: Any) -> Any:
         """Wrap ``rejection_sample``, which returns tokens ``[B, most + 1]``."""
 
-        @wraps(original)
         def sample(*args: Any, **named: Any) -> Any:
             requests = self._requests or {}
-            arguments = [request.extra_args or {} for request in requests.values()]
-            rules = [values.get(ARGUMENT, self._allowed[0]) for values in arguments]
+            arguments = [request.extra_args for request in requests.values()]
+            rules = [values[ARGUMENT] for values in arguments]
             by_vllm = original(*args, **named) if VLLM in rules or not rules else None
             if {*rules} <= {VLLM}:
                 return by_vllm

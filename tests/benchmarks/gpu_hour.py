@@ -49,6 +49,7 @@ from specbench.experiment.environment import describe_environment
 print(json.dumps(describe_environment()))
 """
 HERE = Path(__file__).parent
+VLLM = str(HERE.parents[1] / ".servers-gpu/bin/vllm")
 KERNELS, REPLAYS = "tests/engine/test_math.py", "tests/decoding/test_replays.py"
 ENGINES = "tests/decoding/test_gpu.py"
 
@@ -59,6 +60,7 @@ class Part(NamedTuple):
     name: str
     purpose: str
     command: Sequence[str]
+    needs: str = ""  # a program without which it is skipped, if not the command's own
 
     def done(self, folder: Path) -> dict[str, Any] | None:
         """Return the record of an earlier run; None without one."""
@@ -122,6 +124,7 @@ def parts(
         for pair, tasks in BUNDLED.items()
     ]
     timed, profiled, *slower = of_pair(first)
+    rules = [python, str(HERE.parent / "vllm/proof.py"), str(folder / "vllm"), *device]
     rest = [f"--ignore={file}" for file in (KERNELS, REPLAYS, ENGINES)]
     return [
         Part("kernels", "layers in bfloat16 against MATH", [*tests, KERNELS]),
@@ -134,6 +137,7 @@ def parts(
         profiled,
         *slower,
         *runs,
+        Part("vllm", "rules inside vLLM, with CUDA graphs", rules, VLLM),
         *(part for pair in others for part in of_pair(pair)),
         Part("tests", "all other tests", [*tests, *rest]),
     ]
@@ -175,8 +179,8 @@ def run_part(part: Part, folder: Path, limit: float) -> dict[str, Any]:
 
     Its output goes to ``NAME.txt``, its messages go to ``NAME.log``.
     """
-    if shutil.which(part.command[0]) is None:
-        return {"result": SKIPPED, "note": f"{part.command[0]} is not installed", "seconds": 0}
+    if shutil.which(needed := part.needs or part.command[0]) is None:
+        return {"result": SKIPPED, "note": f"{needed} is not installed", "seconds": 0}
     shutil.rmtree(folder / part.name, ignore_errors=True)  # of an attempt that failed
     began = time.monotonic()
     output, messages = (folder / f"{part.name}.{kind}" for kind in ("txt", "log"))

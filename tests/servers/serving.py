@@ -61,7 +61,12 @@ OPTIONS = [
 
 @contextmanager
 def vllm_server(
-    pair: str, drafts: str = PLAIN, *, repaired: bool = True, rule: str = ""
+    pair: str,
+    drafts: str = PLAIN,
+    *,
+    repaired: bool = True,
+    rule: str = "",
+    python: Path = PYTHON,
 ) -> Iterator[str]:
     """Start vLLM with a bundled pair, yield its address and stop it.
 
@@ -70,12 +75,13 @@ def vllm_server(
         drafts: One of ``DRAFTS``.
         repaired: Whether the temperatures of drafts are repaired, by the plugin in ``repaired/``.
         rule: A rule of specbench that verifies, as ``specbench serve`` starts it; else vLLM's own.
+        python: Of vLLM's environment; another one than the default is for a GPU, with CUDA graphs.
 
     Raises:
         RuntimeError: vLLM is not installed, or does not start; the message ends with its log.
     """
-    if not PYTHON.exists():
-        raise RuntimeError(f"there is no {PYTHON}: run make servers, or set SPECBENCH_VLLM_PYTHON")
+    if not python.exists():
+        raise RuntimeError(f"there is no {python}: run make servers, or set SPECBENCH_VLLM_PYTHON")
     spec, port = get_pair(pair), free_port()
     options = [*OPTIONS, "--port", f"{port}", "--served-model-name", pair]
     if speculation := DRAFTS[drafts]:
@@ -84,11 +90,14 @@ def vllm_server(
             speculation |= {"model": spec.draft}
         options += ["--speculative-config", json.dumps(speculation)]
         options += ["--per-request-spec-decode-metrics", "detailed"]
-    paths = os.pathsep.join(map(str, [NAMED, *(REPAIRED if repaired else ())]))
+    named = [NAMED] if python == PYTHON else []
+    if not named:
+        options.remove("--enforce-eager")
+    paths = os.pathsep.join(map(str, [*named, *(REPAIRED if repaired else ())]))
     chosen = {VARIABLE: rule, "VLLM_PLUGINS": "specbench"} if rule else {}
     with TemporaryDirectory() as folder, (Path(folder) / "log").open("w+b") as log:
         process = subprocess.Popen(
-            [PYTHON.with_name("vllm"), "serve", spec.target, *options],
+            [python.with_name("vllm"), "serve", spec.target, *options],
             env={**os.environ, **ENVIRONMENT, **chosen, "PYTHONPATH": paths},
             cwd=folder,
             stdout=log,

@@ -1,6 +1,6 @@
 """Compare rules inside vLLM with their laws and with our own engine, in one process of vLLM.
 
-    python tests/vllm/proof.py FOLDER [--url URL] [laws] [greedy] [acceptance]
+    python tests/vllm/proof.py FOLDER [--url URL] [--device cuda] [laws] [greedy] [acceptance]
 
 ``laws``: whole outputs and all their draws against enumeration and plain passes, as ``specbench
 check`` compares those of our own loop. The same outputs are judged once more by the law of another
@@ -30,7 +30,7 @@ import torch
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "servers"))
 
-from serving import DRAFT_LENGTH, DRAWN, vllm_server  # noqa: E402
+from serving import DRAFT_LENGTH, DRAWN, PYTHON, vllm_server  # noqa: E402
 
 from specbench.analysis.intervals import interval, ratio  # noqa: E402
 from specbench.client import Client  # noqa: E402
@@ -157,7 +157,8 @@ def laws(pair: LoadedPair, answers: Answers) -> pd.DataFrame:
             ignore_eos=True,
             stop_token_ids=[ends.token],
         )
-        for judged_as in (rule, FAULTS[rule]):
+        far = "sd" if rule != "sd" else "static:weight=0"
+        for judged_as in (rule, FAULTS[rule], far):
             setup = Setup(
                 pair,
                 bound(judged_as, pair),
@@ -179,7 +180,7 @@ def laws(pair: LoadedPair, answers: Answers) -> pd.DataFrame:
                 row = {"rule": label(rule), "judged as": label(judged_as), "of": finding.name}
                 rows.append(row | facts | {"off": finding.facts.get("off")})
                 rows[-1] |= {"verdict": finding.verdict, "sentence": finding.sentence}
-        print(pd.DataFrame(rows[-16:]).to_string(), flush=True)
+        print(pd.DataFrame(rows).drop(columns="sentence").to_string(), flush=True)
     return pd.DataFrame(rows)
 
 
@@ -317,10 +318,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("part", nargs="*", default=[*PARTS])
     parser.add_argument("--url", help="a server that runs; else one is started")
+    parser.add_argument("--device", default="cpu", help="cuda has vLLM in .servers-gpu")
     options = parser.parse_args()
-    pair = load_pair(get_pair(PAIR), Loading(device="cpu", dtype="float32"))
+    pair = load_pair(get_pair(PAIR), Loading(device=options.device, dtype="float32"))
     rules = SEPARATOR.join([DIVERSED, OWN])
-    running = nullcontext(options.url) if options.url else vllm_server(PAIR, DRAWN, rule=rules)
+    python = PYTHON if options.device == "cpu" else ROOT / ".servers-gpu/bin/python"
+    server = vllm_server(PAIR, DRAWN, rule=rules, python=python)
+    running = nullcontext(options.url) if options.url else server
     with running as url:
         answers = Answers(url, options.folder / "answers")
         for part in options.part:

@@ -139,6 +139,7 @@ def test_a_request_chooses_a_rule_but_no_file() -> None:
     assert checked_rule({ARGUMENT: "diversed:head=python/python-line"}, default)
     linear = "diversed:head=mini/mini-math"
     assert checked_rule({ARGUMENT: linear}, [*default, linear]) == linear
+    assert checked_rule({ARGUMENT: "static"}, default) == default[0]
     refused = ("my_rules.py:geometric", "diversed:head=/tmp", "diversed:head=mini/..", 3, linear)
     for rule in refused:
         with pytest.raises(UsageError):

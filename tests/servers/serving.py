@@ -4,7 +4,7 @@
     python tests/servers/serving.py llamacpp [--pair mini] [--drafts drawn]
 
 serves until Ctrl-C. Both listen on a free port of this machine only, compute in float32 with one
-thread, and take up to ``TEXTS`` requests at once. Prompts are not cached between requests.
+thread, and take several requests at once. Prompts are not cached between requests.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
 }
 OPTIONS = [
-    *("--host", "127.0.0.1", "--dtype", "float32", "--max-num-seqs", f"{TEXTS}"),
+    *("--host", "127.0.0.1", "--dtype", "float32", "--max-num-seqs", "16"),
     *("--enforce-eager", "--generation-config", "vllm", "--no-enable-prefix-caching"),
     "--enable-per-request-metrics",
 ]

@@ -51,6 +51,7 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",  # n-grams: a second thread would be waited for in every step
 }
 OPTIONS = [
     *("--host", "127.0.0.1", "--dtype", "float32", "--max-num-seqs", "16"),

@@ -215,12 +215,11 @@ def read_answer(
     output_tokens = counted or len(ids) or None
     stream = Merged([value for _, value in streamed.events], merged, last, output_tokens)
     stopped_by = _stopped_by(last, _part(merged, VERBOSE).get("stop_type"))
-    if stopped_by == "eos" and ids and len(ids) == counted:
-        del ids[-1]  # the end token
+    ended = stopped_by == "eos" and len(ids) == counted  # the last token is the end token
     streams = len(streamed.events) > 1
     return Answer(
         "".join(texts),
-        ids or None,
+        (ids[:-1] if ended else ids) if ids else None,
         _count(usage, "prompt_tokens", None),
         output_tokens,
         stopped_by,

@@ -117,6 +117,11 @@ def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them() -> N
     assert got.inter_token_seconds == pytest.approx(0.1 / 3)
 
 
+def test_an_empty_text_has_no_tokens_but_its_server_returns_them() -> None:
+    choice = {"text": "", "token_ids": [0], "finish_reason": "stop"}
+    assert answer({"choices": [choice], "usage": {"completion_tokens": 1}}).token_ids == []
+
+
 def test_a_stop_string_is_not_the_end_token() -> None:
     choice = {"text": "a", "token_ids": [5, 6], "finish_reason": "stop", "stop_reason": "\n"}
     got = answer({"choices": [choice], "usage": {"completion_tokens": 2}})

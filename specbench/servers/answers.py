@@ -184,20 +184,20 @@ def read_answer(
     needed = {"finish_reason"} if chat else {"text", "finish_reason"}
     lacks = "without choices, text and finish_reason"
     for seconds, value in streamed.events:
-        require(isinstance(value, dict), f"{server} answers {described(value)} {lacks}: {API}")
+        choice = _choice(value)
+        text = _text(choice, chat) if isinstance(choice, dict) else None
+        # Messages are made only if needed: describing each of many chunks would take seconds.
+        if not isinstance(text, str):
+            raise UsageError(f"{server} answers {described(value)} {lacks}: {API}")
         if error := value.get("error"):
             raise UsageError(f"{server} fails in its answer: {described(error)}")
+        new = _tokens(choice, value)
+        if not isinstance(new, list) or not all(type(t) is int and t >= 0 for t in new):
+            raise UsageError(
+                f"{server} answers the token_ids {described(new)}, which are none: {API}"
+            )
         merged |= {name: part for name, part in value.items() if part is not None}
-        choices = value.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices else {}
-        require(isinstance(choice, dict), f"{server} answers {described(value)} {lacks}: {API}")
         last |= {name: part for name, part in choice.items() if part is not None}
-        text, new = _text(choice, chat), _tokens(choice, value)
-        require(isinstance(text, str), f"{server} answers {described(value)} {lacks}: {API}")
-        require(
-            isinstance(new, list) and all(type(token) is int and token >= 0 for token in new),
-            f"{server} answers the token_ids {described(new)}, which are none: {API}",
-        )
         texts.append(text)
         ids += new
         thought = _part(choice, "delta").get("reasoning_content")
@@ -257,6 +257,12 @@ def _cut(steps: Sequence[tuple[int, int]], output_tokens: int) -> Acceptance:
         elif emitted > 0:
             rounds.append(RoundRecord(emitted, emitted, emitted))
     return of_rounds([r for r in rounds if r.proposed])
+
+
+def _choice(value: Any) -> Any:
+    """Return the choice in a value, empty if it has none; None if it is no object."""
+    choices = value.get("choices") if isinstance(value, dict) else [None]
+    return choices[0] if isinstance(choices, list) and choices else {}
 
 
 def _text(choice: Values, chat: bool) -> Any:

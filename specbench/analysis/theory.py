@@ -43,7 +43,6 @@ UNITS = {
     (LENGTH := "accepted_length"): "tokens/round",
     (IID := "accepted_length_iid"): "tokens/round",
     (TOKENS := "tokens_per_round"): "tokens/round",
-    (MEMORY_BOUND := "memory_bound_speedup"): "x",
     (BIAS := "bias"): "fraction",
     (GAP := "front_gap"): "fraction",
 }
@@ -102,17 +101,6 @@ def iid_accepted_length(acceptance: ArrayLike, n: int) -> Floats:
     return accepted_length(np.repeat(np.asarray(acceptance)[..., None], n, axis=-1))
 
 
-def memory_bound_speedup(tokens: ArrayLike, n: int, bytes_ratio: float) -> Floats:
-    """Return the speed-up if only reading the weights takes time: tau / (N c + 1).
-
-    tau [...] is tokens per round; c is the bytes of the draft's parameters / the target's.
-
-    Source: the MBSU of Goel et al. 2024, arXiv:2403.00858.
-    """
-    gained: Floats = np.asarray(tokens) / (n * bytes_ratio + 1)
-    return gained
-
-
 def front_gap(p: ArrayLike, q: ArrayLike, law: ArrayLike, acceptance: ArrayLike) -> Floats:
     """Return a rule's distance from the Pareto front of rejection and bias; 0 on the front.
 
@@ -130,10 +118,8 @@ def front_gap(p: ArrayLike, q: ArrayLike, law: ArrayLike, acceptance: ArrayLike)
     return gap
 
 
-def theory_table(folder: Path, bytes_ratio: float | None = None) -> pd.DataFrame:
+def theory_table(folder: Path) -> pd.DataFrame:
     """Return predicted and measured figures of a run's cells that draft, with ``COLUMNS``.
-
-    ``bytes_ratio`` is the size of the draft's parameters / the target's, if known.
 
     Raises:
         UsageError: There are no readable records, or nothing was drafted.
@@ -141,7 +127,7 @@ def theory_table(folder: Path, bytes_ratio: float | None = None) -> pd.DataFrame
     cells = cells_of(latest_records(folder, TRACED.union(CELL)))
     if not cells:
         raise UsageError(f"{folder} has nothing to predict: run a method that drafts")
-    rows = [row for cell, records in cells for row in _rows(cell, records, bytes_ratio)]
+    rows = [row for cell, records in cells for row in _rows(cell, records)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -154,7 +140,7 @@ def cells_of(records: Sequence[Record]) -> list[tuple[dict[str, Any], list[Recor
     return [(dict(zip(CELL, cell, strict=True)), group) for cell, group in cells.items()]
 
 
-def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) -> Iterator[Row]:
+def _rows(cell: Record, records: Sequence[Record]) -> Iterator[Row]:
     size = cell["draft_length"]
     terms = np.array([_terms(record, size) for record in records])
     prompts, sums = cluster_sums(terms, [record["sample_id"] for record in records])
@@ -163,7 +149,6 @@ def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) ->
     reached, expected, accepted = np.split(totals[:, 3:], 3, axis=1)
     reached = np.maximum(reached, 1)  # positions that no round reached accept nothing
     every, accepted_drafts = expected.sum(axis=1), accepted.sum(axis=1)
-    unknown = np.full_like(rounds, np.nan)
     length = accepted_length(accepted / reached)
     # The last round of a text may lack the target's own token, so its measured count is used.
     tokens = (every + emitted - accepted_drafts) / rounds
@@ -178,9 +163,6 @@ def _rows(cell: Record, records: Sequence[Record], bytes_ratio: float | None) ->
         figures.append(
             PredictedMeasured(IID, iid_accepted_length(accepted_drafts / judged, size), length)
         )
-        if bytes_ratio is not None:
-            bound = memory_bound_speedup(tokens, size, bytes_ratio)
-            figures.append(PredictedMeasured(MEMORY_BOUND, bound, unknown))
     return (figure.row(cell, len(prompts)) for figure in figures)
 
 
@@ -233,7 +215,6 @@ _PREDICTIONS = (
     *_sides("length", LENGTH, ".2f"),
     *_sides("length i.i.d.", IID, ".2f", 1, (PREDICTED,)),
     *_sides("tokens/round", TOKENS, ".2f"),
-    *_sides("memory-bound speed-up", MEMORY_BOUND, ".2f", 1, (PREDICTED,)),
 )
 _FRONT = (
     *_NAMES,

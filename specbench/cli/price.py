@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import model_validator
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, say, start_workers
@@ -13,24 +14,20 @@ from specbench.cli.options import JsonOutput, Measurement
 from specbench.cli.output import CSV, MARKDOWN, TEXT, print_as
 from specbench.config import Count, option
 from specbench.errors import RunError, UsageError
+from specbench.experiment.plan import Plan
 from specbench.experiment.variants import method_variants
 from specbench.methods.drafters import GREEDY, LOOKUP, MODEL, checked, needs_model
-from specbench.methods.registry import AUTOREGRESSIVE, METHODS
-from specbench.runs.frames import CELL
-from specbench.runs.records import TRACED
+from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.pairs.registry import PairSpec
 from specbench.runs.run import Trust, read_run
 
 if TYPE_CHECKING:
-    from specbench.price.policies import Policy
-    from specbench.price.scores import Scores, TextName
+    from specbench.price.scores import Record, Scores
     from specbench.runs.run import Run
     from specbench.table import Table
 
-Record = dict[str, Any]
-
 DRAFTERS = [MODEL, f"{MODEL}/match", f"{MODEL}/block", GREEDY, LOOKUP]
 LENGTHS = [1, 2, 3, 5, 8, 16]
-PRICED = ("sd", "match", "block", "sd-adaptive")  # rules whose rounds are compared with the price
 HIDDEN = {"draft_length", "drafter", "a_a", "workers", "ray_address", "metric", "dry_run"}
 MEASURED = [name for name in Measurement.ordered_fields() if name not in HIDDEN]
 
@@ -60,10 +57,27 @@ class PriceOptions(JsonOutput):
     first_token: bool = option(
         False, "Count no round for the first token, as engines that draw it with the prompt."
     )
+    texts: str | None = option(
+        None,
+        "Column of --prompts with texts of the target, instead of new ones.",
+        metavar="COLUMN",
+    )
+    counts: bool = option(
+        False, "Use the recorded rounds of RUN alone, without models: for every smaller N."
+    )
+    each_cell: bool = option(
+        False, "Compare recorded rounds with the price of the cell's texts, not of the target's."
+    )
     by: str | None = option(
         None, "Split the texts.", choices=("category", "place"), metavar="category|place"
     )
     format: str = option(TEXT, "csv has one row per number.", choices=(TEXT, MARKDOWN, CSV))
+
+    @model_validator(mode="after")
+    def _together(self) -> PriceOptions:
+        if self.counts and (self.by or self.texts or self.each_cell):
+            raise ValueError("--counts reads no texts: omit --by, --texts and --each-cell")
+        return self
 
     def drafters(self) -> list[tuple[str, str]]:
         """Return the drafters with the rules that judge them."""
@@ -90,20 +104,90 @@ def price(
     """Price drafting without decoding: tokens per round for every N, drafter and policy.
 
     Both models read the target's texts once. Texts are those of RUN, or the target writes new ones
-    for --task or --prompts. Scores stay in the run's folder. Where RUN has recorded rounds of a
-    lossless rule, they are compared with the price; the exit code is 1 if texts or rounds
-    contradict it.
+    for --task or --prompts. Scores stay in the run's folder, or in --output. Where RUN has recorded
+    rounds of a lossless rule, they are compared with the price; the exit code is 1 if the texts or
+    the rounds contradict it.
     """
     from specbench.price.policies import get_policy
+    from specbench.price.records import name_of, recorded_rounds
+    from specbench.runs.frames import CELL
+    from specbench.runs.records import TRACED
 
-    drafters, policies = asked.drafters(), [get_policy(name) for name in asked.policy or ["fixed"]]
+    drafters, policies = asked.drafters(), [get_policy(n) for n in asked.policy or ["fixed"]]
     for policy in policies:
         if not policy.predictable and policy.name != "oracle":
             raise UsageError(
                 f"{policy.name} looks at the tokens that it drops, so the texts are no longer the "
                 "target's and have no price: measure it with `specbench run`"
             )
-    _print_prices(asked, measurement, run_of_target(run, measurement), drafters, policies)
+    if asked.texts and (run or not measurement.prompts):
+        raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
+    if asked.counts:
+        if run is None:
+            raise UsageError("--counts reads recorded rounds: give a RUN")
+        _print_counts(asked, read_run(run))
+        return
+    recorded: list[list[Record]] = []
+    if asked.texts:
+        plan = measurement.plan(method_variants([AUTOREGRESSIVE], {}))
+        pair = _with_draft(plan.pair, drafters)
+        by_task = _texts_in_column(plan, asked.texts, measurement)
+    else:
+        read = run_of_target(run, measurement)
+        pair = _with_draft(read.pair, drafters)
+        records = read.records(TRACED.union(CELL))
+        of_target = records_of_target(records, measurement)
+        recorded = recorded_rounds(records, {record["task"] for record in of_target})
+        others = [r for cell in recorded for r in cell[: measurement.limit]]
+        whole = scored(read, [*of_target, *(others if asked.each_cell else ())], measurement)
+        cells = {record["task"]: name_of(record).method for record in of_target}
+        by_task = {task: scores.written_by(cells[task]) for task, scores in whole.items()}
+
+    import pandas as pd
+
+    from specbench.price.checks import compare, deviations
+    from specbench.price.tables import comparison_table, deviation_table, price_table, priced_rows
+
+    how = asked.draft_length, asked.by or "", int(asked.first_token), asked.cost
+    tables: list[Table] = []
+    rows, doubts = [], list[str]()
+    for task, scores in by_task.items():
+        setting = f"{task} on {pair.name}, T = {scores.temperature:g}"
+        priced = priced_rows(scores, drafters, policies, *how)
+        rows.append(priced.assign(task=task))
+        tables.append(price_table(priced, setting, asked.by or "", asked.cost))
+        compared = [
+            compare(
+                whole[task].written_by(name_of(cell[0]).method) if asked.each_cell else scores, cell
+            )
+            for cell in recorded
+            if cell[0]["task"] == task
+        ]
+        if compared:
+            tables.append(comparison_table(compared, f"Recorded rounds: {setting}"))
+        if off := [deviation for deviation in deviations(scores) if deviation.is_sure]:
+            tables.append(deviation_table(off, f"Zero for texts of the target: {setting}"))
+            doubts.append(f"the texts of {task} are not drawn from the target at these settings")
+        doubts += [
+            f"{comparison.label} on {task} has other rounds than its price, so its drafts depend "
+            "on more than the text before, or its rule is not lossless"
+            for comparison in compared
+            if comparison.is_sure
+        ]
+    print_as(asked.form, pd.concat(rows, ignore_index=True), lambda: tables)
+    if doubts:
+        raise RunError(f"{'; '.join(doubts)}: see the page price")
+
+
+def _with_draft(pair: PairSpec, drafters: list[tuple[str, str]]) -> PairSpec:
+    """Return a pair that has what the drafters need.
+
+    Raises:
+        UsageError: It has no draft model.
+    """
+    if pair.draft is None and any(needs_model(drafter) for drafter, _ in drafters):
+        raise UsageError(f"{pair.name} has no draft model: give --drafter {LOOKUP}")
+    return pair
 
 
 def run_of_target(folder: Path | None, measurement: Measurement) -> Run:
@@ -117,93 +201,11 @@ def run_of_target(folder: Path | None, measurement: Measurement) -> Run:
     return read_run(folder, Trust(pair, measurement.loading()))
 
 
-def _print_prices(
-    asked: PriceOptions,
-    measurement: Measurement,
-    run: Run,
-    drafters: list[tuple[str, str]],
-    policies: list[Policy],
-) -> None:
-    """Score the texts of a run, and print what follows from them.
-
-    Raises:
-        RunError: The texts are not the target's, or recorded rounds contradict the price.
-    """
-    if run.pair.draft is None and any(needs_model(drafter) for drafter, _ in drafters):
-        raise UsageError(f"{run.pair.name} has no draft model: give --drafter {LOOKUP}")
-    records = [r for r in run.records(TRACED.union(CELL)) if r.get("token_ids") is not None]
-    texts = records_of_target(records, measurement)
-    by_task = scored(run, texts, measurement)
-
-    import pandas as pd
-
-    from specbench.price.checks import compare, deviations
-    from specbench.price.tables import (
-        comparison_table,
-        deviation_table,
-        price_table,
-        priced_rows,
-    )
-
-    tables: list[Table] = []
-    rows, doubts = [], list[str]()
-    for task, scores in by_task.items():
-        setting = f"{task} on {run.pair.name}, T = {scores.temperature:g}"
-        priced = priced_rows(
-            scores,
-            drafters,
-            policies,
-            asked.draft_length,
-            asked.by or "",
-            int(asked.first_token),
-            asked.cost,
-        )
-        rows.append(priced.assign(task=task))
-        tables.append(price_table(priced, setting, asked.by or "", asked.cost))
-        found = deviations(scores)
-        compared = [compare(scores, cell) for cell in _recorded(records, task)]
-        if compared:
-            tables.append(comparison_table(compared, f"Recorded rounds: {setting}"))
-        if bad := [deviation for deviation in found if deviation.is_sure]:
-            tables.append(deviation_table(bad, f"Zero for texts of the target: {setting}"))
-            doubts.append(f"the texts of {task} are not drawn from the target at these settings")
-        doubts += [
-            f"{comparison.label} on {task} has other rounds than its price, so its drafts depend "
-            "on more than the text, or its rule is not lossless"
-            for comparison in compared
-            if comparison.is_sure
-        ]
-    print_as(asked.form, pd.concat(rows, ignore_index=True), lambda: tables)
-    if doubts:
-        raise RunError(f"{'; '.join(doubts)}: see the page price")
-
-
 def records_of_target(records: list[Record], measurement: Measurement) -> list[Record]:
-    """Return the records of the texts to price: of the target alone, or of one lossless cell.
+    """Return the records of the texts to price: those of one lossless cell of each task."""
+    from specbench.price.records import target_texts
 
-    Raises:
-        UsageError: There are none.
-    """
-    names = dict.fromkeys(record["method"] for record in records)
-    lossless = [name for name in names if name not in METHODS or METHODS[name].exact]
-    if not lossless:
-        raise UsageError(
-            f"the texts of {', '.join(names) or 'this run'} are not the target's, so they have no "
-            "price: give a run with autoregressive or sd"
-        )
-    name = AUTOREGRESSIVE if AUTOREGRESSIVE in lossless else lossless[0]
-    cells: dict[str, dict[tuple[Any, ...], list[Record]]] = {}
-    for record in records:
-        wanted = not measurement.task or record["task"] in measurement.task
-        if record["method"] == name and wanted:
-            cell = (record["draft_length"], record["drafter"])
-            cells.setdefault(record["task"], {}).setdefault(cell, []).append(record)
-    chosen = []
-    for by_cell in cells.values():
-        chosen += next(iter(by_cell.values()))[: measurement.limit]
-    if not chosen:
-        raise UsageError(f"this run has no texts of {', '.join(measurement.task or names)}")
-    return chosen
+    return target_texts(records, measurement.task or (), measurement.limit)
 
 
 def scored(run: Run, records: list[Record], measurement: Measurement) -> dict[str, Scores]:
@@ -211,27 +213,46 @@ def scored(run: Run, records: list[Record], measurement: Measurement) -> dict[st
     from specbench.decoding.sampling import Sampling
     from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries, step_status
-    from specbench.price.passes import conditions, name_of, score, texts_of
-    from specbench.price.scores import StoredScores
+    from specbench.price.passes import score_texts, texts_of
 
     quiet_libraries(downloads=not measurement.no_progress)
-    sampling = run.settings.part(Sampling)
-    pair = load_pair(run.pair, run.loading)
+    pair, sampling = load_pair(run.pair, run.loading), run.settings.part(Sampling)
     folder = measurement.output or run.folder
-    stored = StoredScores(folder, conditions(pair, sampling))
     with step_status(not measurement.no_progress) as show:
-        score(pair, texts_of(run, pair, records), sampling, stored, show)
-    by_task: dict[str, list[TextName]] = {}
-    for record in records:
-        by_task.setdefault(record["task"], []).append(name_of(record))
-    return {task: stored.scores(names, sampling.temperature) for task, names in by_task.items()}
+        return score_texts(pair, texts_of(run, pair, records), sampling, folder, show)
 
 
-def _recorded(records: list[Record], task: str) -> list[list[Record]]:
-    """Return the cells of a task whose rounds can be compared with the price."""
-    cells: dict[tuple[Any, ...], list[Record]] = {}
-    for record in records:
-        if record["task"] == task and record["method"] in PRICED and record["draft_length"]:
-            name = (record["method"], record["drafter"], record["draft_length"], record["cost"])
-            cells.setdefault(name, []).append(record)
-    return [*cells.values()]
+def _texts_in_column(plan: Plan, column: str, measurement: Measurement) -> dict[str, Scores]:
+    """Return the scores of the texts in a column of prompt files."""
+    from specbench.cli.output import new_folder
+    from specbench.decoding.sampling import Sampling
+    from specbench.experiment.progress import quiet_libraries, step_status
+    from specbench.experiment.runner import Loader
+    from specbench.price.passes import score_texts, texts_in_column
+
+    quiet_libraries(downloads=not measurement.no_progress)
+    pair, sampling = Loader().load(plan), plan.settings.part(Sampling)
+    with (
+        new_folder(measurement.output, f"price-{plan.pair.name}") as folder,
+        step_status(not measurement.no_progress) as show,
+    ):
+        return score_texts(pair, texts_in_column(plan, pair, column), sampling, folder, show)
+
+
+def _print_counts(asked: PriceOptions, run: Run) -> None:
+    """Print prices from the recorded rounds of each cell that drafts."""
+    import pandas as pd
+
+    from specbench.price.counts import most_drafts, priced_counts
+    from specbench.price.records import cells_of
+    from specbench.price.tables import counts_rows, price_table
+
+    cells = [cell for cell in cells_of(run.records()) if most_drafts(cell) > 1]
+    if not cells:
+        raise UsageError(
+            f"{run.folder} has no recorded rounds with several drafts: let the server report each "
+            "round, see the page servers"
+        )
+    rows = [counts_rows(priced_counts(cell)).assign(task=cell[0]["task"]) for cell in cells]
+    printed = pd.concat(rows, ignore_index=True)
+    print_as(asked.form, printed, lambda: [price_table(printed, "Recorded rounds", "task")])

@@ -22,7 +22,7 @@ from specbench.cli.output import (
     print_verdicts,
 )
 from specbench.config import option
-from specbench.errors import SpecbenchError, UsageError
+from specbench.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -406,18 +406,13 @@ def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None
     import pandas as pd
 
     from specbench.analysis.theory import theory_table, theory_tables
-    from specbench.proofs.front import bytes_ratio, front_gaps
+    from specbench.proofs.front import front_gaps
 
     quiet_libraries(downloads=True)
     tables = []
     for folder in folders:
-        run, ratio = read_run(folder, models.trust()), None
-        try:
-            ratio = bytes_ratio(run)
-        except SpecbenchError as error:
-            note(f"the memory-bound speedup is omitted: {error}")
-        tables.append(theory_table(folder, ratio))
+        tables.append(theory_table(folder))
         if asked.front_gap is not None:
-            tables.append(front_gaps(run, asked.front_gap))
+            tables.append(front_gaps(read_run(folder, models.trust()), asked.front_gap))
     predictions = rows.selection().of(pd.concat(tables, ignore_index=True))
     print_as(asked.form, predictions, lambda: theory_tables(predictions))

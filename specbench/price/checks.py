@@ -95,11 +95,11 @@ def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> Comparison:
     policy = get_policy(f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else "fixed")
     size = int(cell["draft_length"])
     priced = price(scores, drafter, policy, [size], rule=rule, first=first)
-    both, rows, others = np.intersect1d(scores.prompt_labels, labels, return_indices=True)
+    shared, rows, measured_rows = np.intersect1d(scores.prompt_labels, labels, return_indices=True)
     predicted = np.column_stack([priced.tokens, priced.rounds])[rows]
-    totals = bootstrap(np.hstack([predicted, measured[others]]))
+    totals = bootstrap(np.hstack([predicted, measured[measured_rows]]))
     sides = ratio(totals[:, :2]), ratio(totals[:, 2:])
-    gap, n = sides[1] - sides[0], len(both)
+    gap, n = sides[1] - sides[0], len(shared)
     return Comparison(
         f"{rule}, {drafter}, N = {size}",
         estimate(sides[0], n),

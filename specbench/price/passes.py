@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -10,11 +13,15 @@ from torch import Tensor
 
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
+from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.prompts import answers_before, recorded_prompt
+from specbench.experiment.plan import Plan
+from specbench.experiment.prompts import EncodedPrompts, answers_before, recorded_prompt
+from specbench.files import clear_errors, make_folder
 from specbench.heads.files import describe_models
 from specbench.methods.verdict import pick
-from specbench.price.scores import COLUMNS, DIGITS, StoredScores, TextName
+from specbench.price.records import cells_of, name_of
+from specbench.price.scores import COLUMNS, DIGITS, Record, Scores, StoredScores, TextName, joined
 from specbench.proofs.passes import plain_pass
 from specbench.runs.records import EXAMPLES
 from specbench.runs.run import Run
@@ -31,22 +38,38 @@ class Text(NamedTuple):
     tokens: Sequence[int]  # with the end token
 
 
-def texts_of(run: Run, pair: LoadedPair, records: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
+def texts_of(run: Run, pair: LoadedPair, records: Sequence[Record]) -> Iterator[Text]:
     """Yield the texts of a run's records, with their prompts as the run encoded them.
 
     Raises:
         UsageError: The examples are gone, or a prompt has another number of tokens now.
     """
-    examples = {name: examples_of(run, name) for name in {record["task"] for record in records}}
-    cells: dict[str, list[Mapping[str, Any]]] = {}
-    for record in records:
-        cells.setdefault(f"{record['task']} {name_of(record).method}", []).append(record)
-    for cell in cells.values():
+    for cell in cells_of(records):
+        examples = examples_of(run, cell[0]["task"])
         for record in cell:
-            answers = answers_before(cell, record)
-            example = examples[record["task"]][record["sample_id"]]
+            example, answers = examples[record["sample_id"]], answers_before(cell, record)
             prompt = recorded_prompt(run, pair, example, record, answers)
             yield Text(name_of(record), prompt, output_of(record, pair))
+
+
+def texts_in_column(plan: Plan, pair: LoadedPair, column: str) -> Iterator[Text]:
+    """Yield the texts in a column of prompt files; they are encoded as they are.
+
+    Raises:
+        UsageError: A prompt has no text in this column.
+    """
+    prompts = EncodedPrompts(plan, pair)
+    for task in plan.tasks:
+        for example in task.examples:
+            text = (example.columns or {}).get(column)
+            if not isinstance(text, str) or not text:
+                raise UsageError(
+                    f"{task.task.path}: prompt {example.id} has no text in the column {column}: "
+                    "add it, or leave out --texts to let the target write"
+                )
+            name = TextName(task.task.name, example.id, column, category=example.category or None)
+            tokens = pair.tokenizer.encode(text, add_special_tokens=False)
+            yield Text(name, prompts.of(task, example).ids, tokens)
 
 
 def examples_of(run: Run, task: str) -> Mapping[str, Example]:
@@ -64,19 +87,6 @@ def examples_of(run: Run, task: str) -> Mapping[str, Example]:
     return {example.id: example for example in examples}
 
 
-def name_of(record: Mapping[str, Any]) -> TextName:
-    """Return the name of a record's text."""
-    cell = [record["method"], record["draft_length"] or "", record.get("drafter") or ""]
-    return TextName(
-        record["task"],
-        record["sample_id"],
-        " ".join(str(part) for part in cell if part),
-        record["repeat"],
-        record.get("turn"),
-        record.get("category"),
-    )
-
-
 def output_of(record: Mapping[str, Any], pair: LoadedPair) -> list[int]:
     """Return the tokens of a record's text, with the end token if there was one."""
     tokens = list(record["token_ids"] or ())
@@ -86,31 +96,36 @@ def output_of(record: Mapping[str, Any], pair: LoadedPair) -> list[int]:
     return [*tokens, usual if usual in pair.eos_ids else min(pair.eos_ids)]
 
 
-def conditions(pair: LoadedPair, sampling: Sampling) -> dict[str, Any]:
-    """Return what decides the scores of a text, in plain values."""
-    return {"models": describe_models(pair), "sampling": sampling.model_dump()}
-
-
-def score(
+def score_texts(
     pair: LoadedPair,
     texts: Iterable[Text],
     sampling: Sampling,
-    into: StoredScores,
-    show: Callable[[str], object] = lambda text: None,
-) -> None:
-    """Score the texts that are not scored yet; call ``show`` with the name of each."""
+    folder: Path,
+    show: Callable[[str], object],
+) -> dict[str, Scores]:
+    """Score texts, except those whose scores are in the folder; return the scores by task.
+
+    ``show`` is called with what is done now.
+
+    Raises:
+        SpecbenchError: The folder cannot be written.
+    """
+    conditions = {"models": describe_models(pair), "sampling": sampling.model_dump()}
+    with clear_errors(folder):
+        make_folder(folder)
+    stored = StoredScores(folder)
+    by_task: dict[str, dict[TextName, Record]] = {}
     for text in texts:
         show(f"scoring {text.name.task} {text.name.sample_id}")
-        if text.name not in into:
-            into.add(
-                {
-                    "name": text.name,
-                    "prompt": list(text.prompt),
-                    "tokens": list(text.tokens),
-                    **scores_of(pair, text, sampling),
-                }
-            )
-    into.finish()
+        decisive = json.dumps([conditions, text.prompt, text.tokens])
+        key = blake2b(decisive.encode(), digest_size=16).hexdigest()
+        record = stored.get(key)
+        if record is None:
+            record = {"key": key, **text._asdict(), **scores_of(pair, text, sampling)}
+            stored.add(record)
+        by_task.setdefault(text.name.task, {})[text.name] = record
+    stored.finish()
+    return {task: joined(records, sampling.temperature) for task, records in by_task.items()}
 
 
 @torch.inference_mode()

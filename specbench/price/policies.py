@@ -148,9 +148,9 @@ def adaedl(rounds: Drafting, threshold: float = 0.4) -> Integers:
 @policy("stops where another draft would not pay off, as sd-adaptive", "arXiv:2211.17192")
 def adaptive(rounds: Drafting, cost: float = 0.1) -> Integers:
     """Draft while the expected tokens per time rise, see ``methods.control.DraftControl``."""
-    kept = rounds.top.cumprod(-1)
-    rate = (1 + kept.cumsum(-1)) / (1 + cost * np.arange(1, rounds.longest + 1))
-    return 1 + leading((kept * rounds.top > cost * rate)[..., :-1])
+    survival = rounds.top.cumprod(-1)
+    rate = (1 + survival.cumsum(-1)) / (1 + cost * np.arange(1, rounds.longest + 1))
+    return 1 + leading((survival * rounds.top > cost * rate)[..., :-1])
 
 
 @policy("the number that vLLM's schedule has for a batch size", "vLLM, dynamic schedule")
@@ -253,8 +253,8 @@ def get_policy(name: str) -> Policy:
     try:
         return replace(chosen, value=type(chosen.value)(value))
     except (ValueError, TypeError) as error:
-        wanted = "takes no value" if chosen.value is None else f"takes a number, not {value!r}"
-        raise UsageError(f"{plain} {wanted}: give {plain} or see its default") from error
+        fault = "takes no value" if chosen.value is None else f"takes a number, not {value!r}"
+        raise UsageError(f"{plain} {fault}: give {plain} or see its default") from error
 
 
 def replay(
@@ -271,20 +271,20 @@ def replay(
     texts, tokens, size = rounds.reach.shape
     visits = np.zeros(texts * tokens * size)
     queue = np.array([text for text in order if rounds.length[text] > first])
-    turn, at = np.zeros(repeats, dtype=np.int64), np.full(repeats, first)
+    turn, position = np.zeros(repeats, dtype=np.int64), np.full(repeats, first)
     random = np.random.default_rng(0)
     numbers = chosen(rounds.longest, repeats)
     drafts = next(numbers)
     while (active := turn < len(queue)).any():
         text = queue[np.minimum(turn, len(queue) - 1)]
-        drafts = np.minimum(drafts, rounds.most[text, at])
-        np.add.at(visits, (((text * tokens + at) * size) + drafts)[active], 1 / repeats)
-        accepted = (rounds.reach[text, at, 1:] > random.random((repeats, 1))) & (
+        drafts = np.minimum(drafts, rounds.most[text, position])
+        np.add.at(visits, (((text * tokens + position) * size) + drafts)[active], 1 / repeats)
+        accepted = (rounds.reach[text, position, 1:] > random.random((repeats, 1))) & (
             np.arange(1, size) <= drafts[:, None]
         )
         emitted = accepted.sum(-1)
-        at = at + emitted + 1
-        over = at >= rounds.length[text]
-        turn, at = turn + over, np.where(over, first, at)
+        position = position + emitted + 1
+        over = position >= rounds.length[text]
+        turn, position = turn + over, np.where(over, first, position)
         drafts = numbers.send(emitted)
     return visits.reshape(texts, tokens, size)

@@ -7,7 +7,7 @@ priced follows from them, so nothing here imports torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,23 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.errors import UsageError
-from specbench.files import (
-    PACKINGS,
-    clear_errors,
-    open_binary,
-    packing,
-    replacing,
-    stored,
-    sync,
-    write_atomically,
-)
+from specbench.files import clear_errors, copies, packing, replacing
+from specbench.runs.records import read_lines
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Record = dict[str, Any]
 
 SCORES = "scores.jsonl"
-CONDITIONS = "scores.json"
 DIGITS = 7  # significant; the models' own rounding is of this size
 
 
@@ -79,14 +70,12 @@ class Scores:
         """Return the number of texts."""
         return len(self.names)
 
-    def of(self, chosen: Iterable[int]) -> Scores:
-        """Return some of the texts."""
-        rows = [*chosen]
+    def written_by(self, method: str) -> Scores:
+        """Return the texts of one method, see ``TextName``."""
+        rows = [row for row, name in enumerate(self.names) if name.method == method]
         columns = {name: getattr(self, name)[rows] for name in ("tokens", "length", *COLUMNS)}
-        names = tuple(self.names[row] for row in rows)
-        return replace(
-            self, names=names, prompts=tuple(self.prompts[row] for row in rows), **columns
-        )
+        names, prompts = tuple(self.names[i] for i in rows), tuple(self.prompts[i] for i in rows)
+        return replace(self, names=names, prompts=prompts, **columns)
 
     @cached_property
     def is_token(self) -> NDArray[np.bool_]:
@@ -109,22 +98,18 @@ class Scores:
 COLUMNS = tuple(field.name for field in fields(Scores))[5:]
 
 
-def joined(records: Sequence[Mapping[str, Any]], temperature: float) -> Scores:
-    """Return the scores of records, see ``StoredScores``."""
-    longest = max((len(record["tokens"]) for record in records), default=0)
+def joined(texts: Mapping[TextName, Record], temperature: float) -> Scores:
+    """Return the scores of texts from their records, see ``StoredScores``."""
+    records = [*texts.values()]
+    length = np.array([len(record["tokens"]) for record in records], dtype=np.int64)
     columns: dict[str, Any] = {}
     for name in ("tokens", *COLUMNS):
         kind = np.int64 if name in ("tokens", "rank_p", "rank_q") else np.float64
-        columns[name] = np.zeros((len(records), longest), kind)
-        for row, record in zip(columns[name], records, strict=True):
-            row[: len(record[name])] = record[name]
-    return Scores(
-        tuple(TextName(*record["name"]) for record in records),
-        tuple(record["prompt"] for record in records),
-        length=np.array([len(record["tokens"]) for record in records], dtype=np.int64),
-        temperature=temperature,
-        **columns,
-    )
+        columns[name] = np.zeros((len(records), length.max(initial=0)), kind)
+        for row, record, size in zip(columns[name], records, length, strict=True):
+            row[:size] = record[name]
+    prompts = tuple(record["prompt"] for record in records)
+    return Scores(tuple(texts), prompts, length=length, temperature=temperature, **columns)
 
 
 def summed(values: Floats, prompt: Integers) -> Floats:
@@ -135,75 +120,48 @@ def summed(values: Floats, prompt: Integers) -> Floats:
 
 
 class StoredScores:
-    """The scores of texts in a folder; an interrupted pass goes on where it stopped.
+    """The scores of texts in ``scores.jsonl``, by a key of all that decides them.
 
-    ``scores.jsonl`` grows by a line per text and is packed at the end. ``scores.json`` states the
-    conditions: models, temperature and whatever else decides the numbers.
-
-    Raises:
-        UsageError: The folder has scores under other conditions, or cannot be written.
+    The file grows by a line per text, so an interrupted pass goes on where it stopped, and is
+    packed at the end.
     """
 
-    def __init__(self, folder: Path, conditions: Mapping[str, Any]) -> None:
-        self.path = folder / SCORES
-        self._records: dict[TextName, dict[str, Any]] = {}
-        content = json.dumps(conditions, indent=2) + "\n"
-        if (folder / CONDITIONS).is_file():
-            if (folder / CONDITIONS).read_text(encoding="utf-8") != content:
-                raise UsageError(
-                    f"{folder} has scores of other models or settings: choose another folder with "
-                    "--output"
-                )
-            self._records = {TextName(*r["name"]): r for r in _lines(stored(self.path))}
-        else:
-            with clear_errors(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / CONDITIONS, content)
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SCORES
+        files = [path for path in copies(self._path) if path.is_file()]
+        self._records = {record["key"]: record for path in files for record in _records(path)}
 
-    def __contains__(self, name: TextName) -> bool:
-        """Return whether a text is scored."""
-        return name in self._records
+    def get(self, key: str) -> Record | None:
+        """Return the scores of a text, if it is scored."""
+        return self._records.get(key)
 
-    def add(self, record: dict[str, Any]) -> None:
-        """Append the scores of a text."""
-        if stored(self.path).suffix in PACKINGS:
-            packed = stored(self.path)
-            write_atomically(self.path, b"".join(map(_line, self._records.values())))
-            packed.unlink()
-        # The first line feed ends a line that was torn.
-        with clear_errors(self.path), self.path.open("ab") as file:
-            file.write(b"\n" + _line(record))
-        self._records[TextName(*record["name"])] = record
+    def add(self, record: Record) -> None:
+        """Append the scores of a text.
+
+        Raises:
+            SpecbenchError: They cannot be written.
+        """
+        with clear_errors(self._path), self._path.open("ab") as file:
+            file.write(b"\n" + json.dumps(record).encode() + b"\n")  # ends a torn line first
+        self._records[record["key"]] = record
 
     def finish(self) -> None:
-        """Pack the file."""
-        if self.path.is_file():
-            packed = self.path.with_name(f"{SCORES}.gz")
+        """Pack the file, if it has grown."""
+        if self._path.is_file():
+            packed = self._path.with_name(f"{SCORES}.gz")
             with replacing(packed) as file, packing(packed, file) as lines:
                 for record in self._records.values():
-                    lines.write(_line(record))
-            sync(packed.parent)
-            self.path.unlink()
-
-    def scores(self, names: Iterable[TextName], temperature: float) -> Scores:
-        """Return the scores of these texts."""
-        return joined([self._records[name] for name in names], temperature)
+                    lines.write(json.dumps(record).encode() + b"\n")
+            self._path.unlink()
 
 
-def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record).encode() + b"\n"
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _records(path: Path) -> Iterator[Record]:
     """Yield the whole records of a file; a torn one is scored again."""
-    if not path.is_file():
-        return
-    with open_binary(path) as file:
-        for line in file:
-            try:
-                record = json.loads(line)
-                sizes = {len(record[name]) for name in ("tokens", *COLUMNS)}
-            except (ValueError, TypeError, KeyError, RecursionError):
-                continue
-            if len(sizes) == 1 and len(record["name"]) == len(TextName._fields):
+    for line in read_lines(path):
+        try:
+            record = json.loads(line)
+            sizes = {len(record[name]) for name in ("tokens", *COLUMNS)}
+            if len(sizes) == 1 and isinstance(record["key"], str):
                 yield record
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue

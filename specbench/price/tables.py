@@ -9,9 +9,11 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.intervals import Interval, bootstrap, estimate, ratio
+from specbench.methods.drafters import needs_model
 from specbench.price.checks import Comparison, Deviation
 from specbench.price.policies import POLICIES, Policy
 from specbench.price.pricing import DRAFT_COST, drafter_label, drafting, visits
+from specbench.price.rounds import PricedRounds
 from specbench.price.scores import Floats, Scores, summed
 from specbench.table import Field, Table, number, with_interval
 
@@ -32,18 +34,19 @@ def priced_rows(
     """Return a row for each part of the texts, drafter, policy and N.
 
     ``drafters`` are pairs of a drafter and a rule. The regret is the expected time per token over
-    the least possible, less 1, if a draft takes ``cost`` times a target pass.
+    the least possible, less 1, if a draft of the model takes ``cost`` times a target pass.
     """
-    seconds = 1 + cost * np.arange(max(lengths) + 1.0)
+    steps = np.arange(max(lengths) + 1.0)
     rows = []
     for drafter, rule in drafters:
+        seconds = 1 + cost * steps * needs_model(drafter)
         whole = drafting(scores, drafter, rule, max(lengths), seconds)
         for length in lengths:
             rounds = whole.within(length)
             least = visits(rounds, POLICIES["oracle"], first).seconds
             for policy in policies:
                 walk = visits(rounds, policy, first)
-                tokens = (scores.is_token & (np.arange(scores.tokens.shape[1]) >= first)) * 1.0
+                tokens = np.where(np.arange(scores.tokens.shape[1]) < first, 0, scores.is_token)
                 columns = np.stack([tokens, *walk, least], axis=-1)  # [B, T, 5]
                 for part, sums in _parts(scores, columns, by):
                     row = {by: part} if by else {}
@@ -52,12 +55,24 @@ def priced_rows(
     return pd.DataFrame(rows)
 
 
+def counts_rows(priced: PricedRounds) -> pd.DataFrame:
+    """Return a row for each N of prices from recorded rounds."""
+    numbers = zip(priced.lengths, priced.rounds.T, priced.drafted.T, strict=True)
+    return pd.DataFrame(
+        {
+            **{"drafter": priced.drafter, "policy": priced.policy, "draft_length": length},
+            **_figures(np.column_stack([priced.tokens, *sums])),
+        }
+        for length, *sums in numbers
+    )
+
+
 def _parts(scores: Scores, columns: Floats, by: str) -> Iterator[tuple[str, Floats]]:
     """Yield the parts of texts with the sums of columns ``[B, T, 5]`` over their prompts."""
     if by == PLACE:
         for start, end in zip(PLACES, (*PLACES[1:], scores.tokens.shape[1]), strict=True):
-            if start < scores.length.max():
-                part = columns[:, start:end].sum(1)
+            if start < scores.length.max():  # times do not split: rounds reach into the next part
+                part = columns[:, start:end, :3].sum(1)
                 yield f"{start + 1} to {min(end, scores.length.max())}", summed(part, scores.prompt)
         return
     categories = np.array([name.category or "" for name in scores.names])
@@ -68,13 +83,14 @@ def _parts(scores: Scores, columns: Floats, by: str) -> Iterator[tuple[str, Floa
 
 
 def _figures(sums: Floats) -> dict[str, float]:
-    """Return the figures of sums ``[n, 5]``: tokens, rounds, drafted, seconds, least seconds."""
+    """Return figures of sums ``[n, 3 or 5]``: tokens, rounds, drafted, seconds, least seconds."""
     totals, n = bootstrap(sums), len(sums)
     values = {
         "tokens_per_round": ratio(totals[:, :2]),
         "drafted_per_round": ratio(totals[:, [2, 1]]),
-        "regret": ratio(totals[:, 3:]) - 1,
     }
+    if totals.shape[1] > 3:
+        values["regret"] = ratio(totals[:, 3:]) - 1
     intervals = {name: estimate(value, n) for name, value in values.items()}
     ends = {
         f"{name}{end}": getattr(interval, column)
@@ -84,10 +100,10 @@ def _figures(sums: Floats) -> dict[str, float]:
     return {**ends, "n": n}
 
 
-def price_table(rows: pd.DataFrame, title: str, by: str, cost: float) -> Table:
-    """Return a readable table of ``priced_rows``."""
+def price_table(rows: pd.DataFrame, title: str, by: str, cost: float = 0) -> Table:
+    """Return a readable table of ``priced_rows``, or of ``counts_rows``."""
 
-    def shown(name: str, form: str, scale: float = 1) -> Any:
+    def interval_of(name: str, form: str, scale: float = 1) -> Any:
         def cell(row: Mapping[Any, Any]) -> str:
             value, low, high = (scale * row[f"{name}{end}"] for end in ("", "_low", "_high"))
             return with_interval(value, low, high, form)
@@ -99,28 +115,30 @@ def price_table(rows: pd.DataFrame, title: str, by: str, cost: float) -> Table:
         ("drafter", lambda row: row["drafter"]),
         ("policy", lambda row: row["policy"]),
         ("N", lambda row: str(row["draft_length"])),
-        ("tokens/round [95 %]", shown("tokens_per_round", ".3f")),
+        ("tokens/round [95 %]", interval_of("tokens_per_round", ".3f")),
         ("drafts/round", lambda row: number(row["drafted_per_round"], ".2f")),
-        (f"over least time % (c = {cost:g})", shown("regret", ".1f", 100)),
     ]
-    notes = (
-        "over least time: expected time per token over that of the oracle, which knows the text, "
-        "if a draft takes c of a target pass.",
-    )
+    notes = []
+    if "regret" in rows:
+        fields.append((f"over least time % (c = {cost:g})", interval_of("regret", ".1f", 100)))
+        notes.append(
+            "over least time: expected time per token over that of the oracle, which knows the "
+            "text, if a draft of the model takes c of a target pass."
+        )
     return Table.of(rows.to_dict("records"), fields, title, notes, stub=3 + bool(by))
 
 
 def comparison_table(comparisons: Sequence[Comparison], title: str) -> Table:
     """Return a table of prices beside recorded rounds."""
 
-    def shown(interval: Interval, form: str = ".3f") -> str:
+    def interval_of(interval: Interval, form: str = ".3f") -> str:
         return with_interval(*interval[:3], form)
 
     fields: list[Field[Comparison]] = [
         ("cell", lambda row: row.label),
-        ("priced", lambda row: shown(row.predicted)),
-        ("recorded", lambda row: shown(row.measured)),
-        ("difference", lambda row: shown(row.difference, "+.3f")),
+        ("priced", lambda row: interval_of(row.predicted)),
+        ("recorded", lambda row: interval_of(row.measured)),
+        ("difference", lambda row: interval_of(row.difference, "+.3f")),
     ]
     return Table.of(comparisons, fields, title)
 

@@ -1,4 +1,4 @@
-"""Figures that need a run's models: their size in bytes, and the bias and front gap of its rules.
+"""Figures that need a run's models: the bias and front gap of its rules.
 
 Bias and front gap are measured on texts that the rule generated: one plain forward pass of each
 model gives p and q at every token, and the closed form of the rule's law gives the rest.
@@ -26,7 +26,6 @@ from specbench.analysis.theory import (
 )
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
-from specbench.engine.memory import decoding_needs
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.experiment.prompts import answers_before, recorded_prompt
@@ -48,13 +47,6 @@ _UNMEASURED = "no bias and front gap of %s: %s"
 
 #: Methods on the front at any temperature above 0; their predicted front gap is 0.
 ON_FRONT = frozenset({"sd", "block", "lossy", "static", "diversed", "mentored"})
-
-
-def bytes_ratio(run: Run) -> float:
-    """Return the bytes of the draft's parameters / those of the target's."""
-    needs = decoding_needs(run.pair, run.loading, 1, 1, 1)
-    draft = needs["draft"].weights if "draft" in needs else 0.0
-    return draft / needs["target"].weights
 
 
 def front_gaps(run: Run, texts: int) -> pd.DataFrame:

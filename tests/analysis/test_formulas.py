@@ -12,7 +12,6 @@ from specbench.analysis.theory import (
     accepted_length,
     front_gap,
     iid_accepted_length,
-    memory_bound_speedup,
     total_variation,
 )
 
@@ -116,12 +115,6 @@ def test_the_iid_formula_is_exact_for_equal_positions_only() -> None:
     np.testing.assert_allclose(iid_accepted_length([0.0, 1.0], 2), [0, 2])
     lengths = accepted_length(np.random.default_rng(0).random((2, 4, N)))
     assert lengths.shape == (2, 4)  # leading axes are free
-
-
-def test_memory_bound_speedup_by_the_clock() -> None:
-    # 10 rounds with 4 drafts of 0.25 s and a pass of 1 s give 30 tokens, which took 1 s each.
-    assert memory_bound_speedup(3, 4, 0.25) == pytest.approx(30 / (10 * (4 * 0.25 + 1)))
-    assert memory_bound_speedup(1, 0, 0.25) == 1  # without drafts there is no gain
 
 
 def positive(rows: Floats) -> Floats:

@@ -11,7 +11,6 @@ from specbench.analysis.theory import (
     COLUMNS,
     IID,
     LENGTH,
-    MEMORY_BOUND,
     TOKENS,
     accepted_length,
     theory_table,
@@ -26,8 +25,8 @@ ROUNDS = [(3, (0.9, 0.8, 0.5), 2, 1), (3, (0.9, 0.7, 0.6), 3, 1), (2, (0.4, 0.3)
 OURS: dict[str, Any] = {"draft_length": 3}
 
 
-def table_of(folder: Path, *records: Any, bytes_ratio: float | None = None) -> pd.DataFrame:
-    return theory_table(write_records(folder, records), bytes_ratio)
+def table_of(folder: Path, *records: Any) -> pd.DataFrame:
+    return theory_table(write_records(folder, records))
 
 
 def row(table: pd.DataFrame, metric: str, n: int = 3) -> Any:
@@ -46,7 +45,7 @@ def agrees(found: Any) -> bool:
 
 
 def test_metrics_by_hand(tmp_path: Path) -> None:
-    table = table_of(tmp_path, record(ROUNDS, **OURS), autoregressive("a", 9), bytes_ratio=0.1)
+    table = table_of(tmp_path, record(ROUNDS, **OURS), autoregressive("a", 9))
     assert tuple(table.columns) == COLUMNS
     tokens = (5.1 + 2) / 3
     assert sides(table, ACCEPTANCE) == pytest.approx((5.1 / 8, 7 / 8))
@@ -56,7 +55,6 @@ def test_metrics_by_hand(tmp_path: Path) -> None:
     pooled = 7 / 8
     assert sides(table, IID) == pytest.approx((pooled + pooled**2 + pooled**3, 2.5))
     assert sides(table, TOKENS) == pytest.approx((tokens, 9 / 3))
-    assert sides(table, MEMORY_BOUND)[0] == pytest.approx(tokens / 1.3)
     assert set(table["n"]) == {1}
     samples = [record(ROUNDS, **OURS), record(ROUNDS, "b", engine="graph", **OURS)]
     assert list(table_of(tmp_path, *samples)["engine"].unique()) == ["eager", "graph"]
@@ -75,7 +73,7 @@ def test_a_repeated_sample_counts_once_and_a_failed_one_never(tmp_path: Path) ->
 def test_rounds_of_varying_length_have_no_fixed_length_formula(tmp_path: Path) -> None:
     rounds = [(2, (0.9, 0.8), 2, 1), (3, (0.9, 0.7, 0.6), 2, 1)]
     adaptive = record(rounds, method="sd-adaptive", cost=0.1, **OURS)
-    table = table_of(tmp_path, adaptive, bytes_ratio=0.1)
+    table = table_of(tmp_path, adaptive)
     assert set(table["metric"]) == {ACCEPTANCE, LENGTH, TOKENS}
     # Of two rounds that accepted two drafts, one stopped there.
     assert row(table, LENGTH)["predicted"] == pytest.approx(accepted_length([0.9, 0.75, 0.3]))

@@ -202,20 +202,6 @@ def test_what_a_comparison_lacks_is_noted_once(cli: Cli, tmp_path: Path) -> None
     assert "At equal quality" not in result.out
 
 
-def test_without_its_pair_a_run_lacks_one_figure_of_theory(
-    cli: Cli, finished: str, tmp_path: Path
-) -> None:
-    assert "memory_bound_speedup" in cli("theory", finished, "--format", "csv").out
-    shutil.copytree(finished, tmp_path / "moved")
-    config = tmp_path / "moved" / "config.json"
-    config.write_text(config.read_text().replace("specbench/pairs/mini", "./nowhere"))
-    result = cli("theory", "moved", "--format", "csv")
-    assert result.code == 0
-    assert "the memory-bound speedup is omitted: " in result.err
-    assert "memory_bound_speedup" not in result.out
-    assert "tokens_per_round" in result.out
-
-
 @pytest.mark.parametrize(
     ("arguments", "read"),
     [

@@ -14,9 +14,8 @@ from specbench.errors import UsageError
 from specbench.experiment.measurements import measurements
 from specbench.experiment.prompts import encode_prompt
 from specbench.heads.bind import bind
-from specbench.pairs.registry import get_pair
 from specbench.proofs import front
-from specbench.proofs.front import bytes_ratio, front_gaps
+from specbench.proofs.front import front_gaps
 from specbench.runs.records import EXAMPLES, write_examples
 from specbench.runs.run import Run, read_run
 from specbench.tasks.task import load_task
@@ -116,9 +115,3 @@ def test_a_changed_prompt_and_a_greedy_run_are_refused(run: Run) -> None:
     change(run.folder, settings={"temperature": 0.0})
     with pytest.raises(UsageError, match="is greedy"):
         front_gaps(read_run(run.folder), texts=1)
-
-
-def test_bytes_of_the_bundled_pair(run: Run) -> None:
-    spec = get_pair("mini")
-    sizes = [(Path(m) / "model.safetensors").stat().st_size for m in (spec.draft, spec.target)]
-    assert bytes_ratio(run) == pytest.approx(sizes[0] / sizes[1], rel=0.05)

@@ -1,0 +1,73 @@
+"""Which records of a run are priced, and which are compared with the price."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from specbench.errors import UsageError
+from specbench.methods.parameters import METHOD_COLUMNS
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS
+from specbench.price.scores import Record, TextName
+
+#: The rules whose recorded rounds a price must match.
+PRICED = ("sd", "match", "block", "sd-adaptive")
+_CELL = ("task", *METHOD_COLUMNS, "draft_length", "drafter")
+
+
+def name_of(record: Mapping[str, Any]) -> TextName:
+    """Return the name of a record's text."""
+    parts = [record[name] for name in ("method", "draft_length", "drafter", "cost")]
+    return TextName(
+        record["task"],
+        record["sample_id"],
+        " ".join(str(part) for part in parts if part),
+        record["repeat"],
+        record.get("turn"),
+        record.get("category"),
+    )
+
+
+def cells_of(records: Sequence[Record]) -> list[list[Record]]:
+    """Return the records of each cell."""
+    cells: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        cells.setdefault(tuple(map(record.get, _CELL)), []).append(record)
+    return [*cells.values()]
+
+
+def target_texts(
+    records: Sequence[Record], tasks: Collection[str] = (), limit: int | None = None
+) -> list[Record]:
+    """Return the records of one cell of each task whose texts are the target's.
+
+    It is ``autoregressive`` if a run has it, else a lossless rule or a server.
+
+    Raises:
+        UsageError: There is none.
+    """
+    decoded = [record for record in records if record.get("token_ids") is not None]
+    names = dict.fromkeys(record["method"] for record in decoded)
+    lossless = [name for name in names if name not in METHODS or METHODS[name].exact]
+    if not lossless:
+        raise UsageError(
+            f"the texts of {', '.join(names) or 'this run'} are not the target's, so they have no "
+            "price: give a run with autoregressive or sd, and token ids"
+        )
+    name = AUTOREGRESSIVE if AUTOREGRESSIVE in lossless else lossless[0]
+    chosen: dict[str, list[Record]] = {}
+    for cell in cells_of([record for record in decoded if record["method"] == name]):
+        if not tasks or cell[0]["task"] in tasks:
+            chosen.setdefault(cell[0]["task"], cell[:limit])
+    if not chosen:
+        raise UsageError(f"this run has no texts of {', '.join(tasks)}: see its config.json")
+    return [record for cell in chosen.values() for record in cell]
+
+
+def recorded_rounds(records: Sequence[Record], tasks: Collection[str]) -> list[list[Record]]:
+    """Return the cells of tasks whose rounds can be compared with the price."""
+    return [
+        cell
+        for cell in cells_of(records)
+        if cell[0]["task"] in tasks and cell[0]["method"] in PRICED and cell[0]["draft_length"]
+    ]

@@ -1,0 +1,64 @@
+"""``specbench price``: prices of a run, of texts in a file and of recorded rounds; refusals."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from .conftest import Cli
+
+
+def test_a_run_is_priced_once_and_compared_with_its_rounds(cli: Cli, finished: str) -> None:
+    shutil.copytree(finished, "run")
+    options = ("-t", "mini-math", "--draft-length", "2,3", "--policy", "fixed,svip:0.9")
+    first = cli("price", "run", *options, "--format", "csv")
+    assert first.code == 0, first.err
+    rows = pd.read_csv(io.StringIO(first.out))
+    assert len(rows) == 3 * 2 * 2
+    assert rows["tokens_per_round"].between(1, 4).all()
+    stored = Path("run/scores.jsonl.gz")
+    before = stored.stat().st_mtime_ns
+    again = cli("price", "run", *options)
+    assert "sd, model, N = 3" in again.out and "Recorded rounds" in again.out
+    assert stored.stat().st_mtime_ns == before  # nothing was scored again
+
+
+def test_recorded_rounds_need_no_models(cli: Cli, finished: str) -> None:
+    result = cli("price", finished, "--counts", "--format", "csv")
+    rows = pd.read_csv(io.StringIO(result.out))
+    assert set(rows["draft_length"]) == {1, 2, 3}
+
+
+def test_texts_of_a_file_are_priced(cli: Cli) -> None:
+    lines = [{"prompt": f"What is {n} + 2?", "answer": f"{n} + 2 = {n + 2}."} for n in range(2)]
+    Path("texts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    asked = ("price", "--prompts", "texts.jsonl", "--draft-length", "2")
+    result = cli(*asked, "--texts", "answer", "--output", "out")
+    assert "texts on mini" in result.out
+    assert Path("out/scores.jsonl.gz").is_file()
+    missing = cli(*asked, "--texts", "reply")
+    assert missing.code == 2 and "has no text in the column reply" in missing.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--policy", "confidnce"), "did you mean `confidence`"),
+        (("--policy", "confidence:high"), "takes a number"),
+        (("--policy", "schedule"), "needs a value"),
+        (("--policy", "wrong.py:drops"), "drops looks at the tokens that it drops"),
+        (("--drafter", "model/static"), "judged by sd, match or block"),
+        (("--counts",), "give a RUN"),
+        (("--texts", "answer"), "column of --prompts"),
+    ],
+)
+def test_refusals(cli: Cli, options: tuple[str, ...], message: str) -> None:
+    Path("wrong.py").write_text(
+        "from specbench.price.policies import policy\n"
+        "@policy(predictable=False)\ndef drops(rounds):\n    return rounds.most\n"
+    )
+    result = cli("price", *options)
+    assert result.code == 2 and message in result.err

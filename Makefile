@@ -46,6 +46,7 @@ gpu: $(VENV)/.test ## Test and time everything on a CUDA device, in about an hou
 
 servers: $(VENV)/.test $(SERVERS)/.done ## Test against vLLM on the CPU and llama.cpp, in about an hour; installs vLLM
 	$(BIN)/python -m pytest -m servers tests/servers -s --durations 0
+	$(BIN)/python tests/vllm/proof.py $(SERVERS)/proof
 
 vllm: $(SERVERS)/.plugin ## Install vLLM for the CPU into .servers, with the plugin that verifies by any rule
 

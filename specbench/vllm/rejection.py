@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from specbench.decoding.drafting import Drafts, State
 from specbench.decoding.records import new_token_columns
@@ -92,8 +93,8 @@ def _report(
         q = q1 = _one_hot(x, p1)
     else:  # vLLM draws from a softmax with the request's temperature and without filters
         q = drafts.q[index]
-        q1 = q if temperature in (0, 1) else q**temperature
-        q, q1 = _one_hot(x, p1) if greedy else q, q1 / q1.sum(-1, keepdim=True)
+        q1 = q if temperature in (0, 1) else normalize(q**temperature, p=1, dim=-1)
+        q = _one_hot(x, p1) if greedy else q
     # The token that follows all drafts is drawn already: it has all mass.
     final = torch.zeros_like(p[:, :1])
     p = torch.cat((p, final), 1).scatter(1, proposed[:, None, None].expand_as(final), 0.0)

@@ -106,10 +106,8 @@ class Step:
                 temperatures=[request.temperature for request in requests.values()],
                 generators=sampling.generators,
             )
-            keys = [
-                "" if rule == VLLM else values.get(ROUNDS, "")
-                for rule, values in zip(rules, arguments, strict=True)
-            ]
+            asking = [values if values[ARGUMENT] != VLLM else {} for values in arguments]
+            keys = [values.get(ROUNDS, "") for values in asking]
             if any(keys):
                 self._keep(keys, counts, report)
             if by_vllm is None:

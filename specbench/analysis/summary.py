@@ -40,7 +40,7 @@ from specbench.metrics.passk import BUDGETS, pass_at_k
 from specbench.runs import columns
 from specbench.runs.columns import dictionary
 from specbench.runs.frames import CELL, MEASURED, SAMPLES, SUMMARY, first_decodes, typed
-from specbench.runs.shown import shown
+from specbench.runs.shown import PHASES, shown
 
 ACCEPTANCE, SPEEDUP, PASS = "draft_acceptance_rate", "speedup", "pass@1"
 #: Columns that a cell shares with its baseline, ``autoregressive``.
@@ -162,7 +162,11 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
         ]
         rows += [
             (*cell, name, *figure, unit)
-            for name, figure, unit in (*figures, *_further_scores(group, user_metrics))
+            for name, figure, unit in (
+                *figures,
+                *_further_scores(group, user_metrics),
+                *_phases(group),
+            )
         ]
     return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the summary")
 
@@ -192,6 +196,20 @@ def _further_scores(
     passed = cell["quality"] if cell["quality_metric"].iloc[0] == PASS else cell.get(PASS)
     if passed is not None:
         yield from _pass_at_more(passed, cell["sample_id"])
+
+
+def _phases(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
+    """Yield the share of tokens between the marks of a text, and acceptance there and outside."""
+    if "inside_emitted" not in cell or cell["inside_emitted"].isna().all():
+        return
+    outside = {name: cell[name] - cell[f"inside_{name}"] for name in ("accepted", "proposed")}
+    terms = (
+        (cell["inside_emitted"], cell["output_tokens"]),
+        (cell["inside_accepted"], cell["inside_proposed"]),
+        (outside["accepted"], outside["proposed"]),
+    )
+    for name, (numerator, denominator) in zip(PHASES, terms, strict=True):
+        yield name, ratio_interval(numerator, denominator, cell["sample_id"]), "fraction"
 
 
 def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, Interval, str]]:

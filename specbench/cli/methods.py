@@ -11,6 +11,7 @@ from specbench.config import Options, option
 from specbench.errors import UsageError
 from specbench.experiment.variants import ANCHORS, Variant, method_variants
 from specbench.heads.registry import expand_family
+from specbench.methods.method import INSIDE
 from specbench.methods.parameters import PARAMETERS
 from specbench.methods.registry import METHODS
 from specbench.methods.registry import PAPER as PAPER_METHODS
@@ -53,6 +54,13 @@ class Methods(Options):
         shown="bundled, else results",
     )
 
+    inside: str | None = option(
+        None,
+        "Relax only between these marks of a text, such as '<think>,</think>'; be strict outside.",
+        metavar="BEGIN,END",
+        shown="everywhere",
+    )
+
     @cached_property
     def names(self) -> list[str]:
         """The methods to run."""
@@ -70,7 +78,7 @@ class Methods(Options):
             values.setdefault(name, []).append(value)
         if heads := [*values.pop("head", ()), *(self.head or ())]:
             values["head"] = [path for head in heads for path in expand_family(head)]
-        return values
+        return values | ({INSIDE: self.inside} if self.inside is not None else {})
 
     def variants(self) -> list[Variant]:
         """Return each method with every combination of its parameter values."""

@@ -32,6 +32,7 @@ class State(NamedTuple):
     kv_length: int | None  # tokens of the longest text; None attends to the whole cache
     # [B, capacity] all tokens, followed by anything; None if the drafter does not read them
     tokens: Tensor | None = None
+    inside: Tensor | None = None  # [B] whether the text is between its marks; None without marks
 
 
 class Drafts(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -55,6 +55,7 @@ class DecodeOptions:
     stop: Sequence[str] = ()  # strings that end an output
     batch_size: int = 1  # texts decoded together
     drafter: Drafter = ModelDrafter()  # noqa: RUF009 (frozen); proposes the drafts
+    marks: tuple[str, str] | None = None  # of `--inside`: begin and end of the part to count apart
     # decides in each round how many of the N tokens are drafted; None drafts all
     control: DraftControl | None = None
 
@@ -104,6 +105,8 @@ class ActiveText:
     prompt_tokens: int  # prompt length
     started: float  # start of its prefill, in seconds
     prefill_seconds: float
+    prompt: Sequence[int] = ()  # read again where the text has marks
+    inside: bool | None = None  # whether the text is between its marks; None without marks
     decode_seconds: float = 0.0  # its share of the rounds so far
     output: list[int] = field(default_factory=list)  # tokens so far
     rounds: list[RoundRecord] = field(default_factory=list)  # one record per round
@@ -161,7 +164,11 @@ class Batch:
         """Return the state of the texts before the next round."""
         kv_length = None if self._pair.engine.static else self.longest
         drawn = self._uniforms[self._row, self._round]
-        return State(self._last, self._length, drawn, self._active, kv_length, self._tokens)
+        inside = None
+        if self._options.marks is not None and self._rule is not None:
+            phases = [bool(text and text.inside) for text in self._texts]
+            inside = torch.tensor(phases, device=drawn.device)
+        return State(self._last, self._length, drawn, self._active, kv_length, self._tokens, inside)
 
     def advance(
         self, result: StepOutput, times: StepTimes, started: float
@@ -211,7 +218,8 @@ class Batch:
         self._round[row] = 0
         seed, limit = self._options.seed, self._options.max_new_tokens
         self._uniforms[row] = uniforms(seed, request.key, limit, self._n)
-        return ActiveText(number, tokens, started, now(self._last.device) - started)
+        seconds = now(self._last.device) - started
+        return self._marked(ActiveText(number, tokens, started, seconds, request.prompt))
 
     def _append(self, text: ActiveText, report: RoundReport) -> StopReason | None:
         """Append a round's tokens up to the end of the output; return why it ended, if it did.
@@ -238,8 +246,15 @@ class Batch:
                 reason = "stop"
             elif len(text.output) == self._options.max_new_tokens:
                 reason = "length"
-        text.rounds.append(report.record(kept))
+        text.rounds.append(report.record(kept, text.inside))
+        self._marked(text)
         return reason
+
+    def _marked(self, text: ActiveText) -> ActiveText:
+        """Note whether a text is between its marks: behind the last first one, without a second."""
+        if (marks := self._options.marks) is not None:
+            text.inside = is_inside(self._pair.tokenizer, [*text.prompt, *text.output], marks)
+        return text
 
     def _stops(self, output: list[int]) -> bool:
         """Return whether a stop string has appeared."""
@@ -275,3 +290,9 @@ class Batch:
             rounds=text.rounds,
             **{name: round(seconds, MICROSECOND) for name, seconds in times.items()},
         )
+
+
+def is_inside(tokenizer: Any, tokens: Sequence[int], marks: tuple[str, str]) -> bool:
+    """Return whether a text's last begin mark has no end mark behind it."""
+    _, begin, behind = str(tokenizer.decode(list(tokens))).rpartition(marks[0])
+    return bool(begin) and marks[1] not in behind

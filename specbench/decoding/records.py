@@ -29,6 +29,7 @@ class RoundRecord:
     expected: tuple[float, ...] = ()
     # weight on the target at these positions; empty for rules without one
     weights: tuple[float, ...] = ()
+    inside: bool | None = None  # whether the text was between its marks; None without marks
 
 
 @dataclass
@@ -96,7 +97,7 @@ class RoundReport(NamedTuple):
         name = f"`residual` of draft {judged}" if rejected else "the target's distribution p"
         return f"{name} has {least:g} as its least number and sums to {total:g}, not to 1"
 
-    def record(self, kept: int) -> RoundRecord:
+    def record(self, kept: int, inside: bool | None = None) -> RoundRecord:
         """Return the record of a round of which the text kept ``kept`` tokens before its end."""
         whole = kept == self.accepted + 1
         accepted = self.accepted if whole else kept
@@ -109,6 +110,7 @@ class RoundReport(NamedTuple):
             agreed=tuple(self.agreed[:accepted]),
             expected=tuple(self.expected[:judged]),
             weights=tuple(self.weights[:judged]),
+            inside=inside,
         )
 
 

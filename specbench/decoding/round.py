@@ -31,6 +31,7 @@ class TargetOutput(NamedTuple):
     p: Tensor  # [B, n + 1, V] processed
     p1: Tensor  # [B, n + 1, V] softmax at temperature 1
     hidden: Tensor  # [B, n + 1, hidden]
+    top: Tensor | None = None  # [B, n + 1] largest logit
 
 
 class StepOutput(NamedTuple):
@@ -93,7 +94,7 @@ def target_forward(
     n = tokens.shape[1] - 1
     positions = state.length[:, None] + torch.arange(-1, n, device=tokens.device)
     hidden, logits = model.read(tokens, positions, kv_length(state, n))
-    return TargetOutput(*sampling.distributions(logits), hidden)
+    return TargetOutput(*sampling.distributions(logits), hidden, logits.amax(-1))
 
 
 def autoregressive_step(model: Model, state: State, sampling: Sampling) -> StepOutput:
@@ -112,7 +113,7 @@ def verify(
 ) -> StepOutput:
     """Accept drafts up to the first rejection, and draw one more token."""
     x, q, q1, h_q, proposed = drafts
-    p, p1, h_p = output
+    p, p1, h_p, top = output
     rows, n = x.shape
     longest = state.uniforms.shape[1] // 2  # N; a control may have drafted fewer
     at = Positions(  # [B n, ...]
@@ -124,6 +125,8 @@ def verify(
         h_q.flatten(0, 1),
         greedy,
         n,
+        None if top is None else top[:, :n].flatten(),
+        None if state.inside is None else state.inside.repeat_interleave(n),
     )
     verdict = rule(at, x.flatten())
     if (fault := fault_of_form(verdict, *at.p.shape)) is not None:

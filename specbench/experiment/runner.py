@@ -304,6 +304,7 @@ class SampleRunner:
             seed=settings.seed,
             batch_size=settings.batch_size,
             drafter=load_drafter(cell.drafter),
+            marks=self._bound[cell].marks,
         )
 
     def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:

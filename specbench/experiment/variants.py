@@ -33,9 +33,9 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
     values = {name: value for name, value in given.items() if value is not None}
     taken = [parameter.name for method in methods for parameter in method.parameters]
     for name in values:
-        if name in taken:
+        if any(method.takes(name) for method in methods):
             continue
-        owners = [method.name for method in METHODS.values() if _takes(method, name)]
+        owners = [method.name for method in METHODS.values() if method.takes(name)]
         if not owners:
             raise UsageError(unknown("parameter", name, dict.fromkeys(taken)))
         raise UsageError(
@@ -106,7 +106,7 @@ def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
     lists = {
         name: dict.fromkeys(value if isinstance(value, list | tuple) else [value])
         for name, value in given.items()
-        if value is not None and _takes(method, name)
+        if value is not None and method.takes(name)
     }
     chosen_variants = []
     for values in product(*lists.values()):
@@ -118,7 +118,3 @@ def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
 
 def _is_number(method: Method, parameter: str) -> bool:
     return any(p.name == parameter and p.kind is not str for p in method.parameters)
-
-
-def _takes(method: Method, parameter: str) -> bool:
-    return any(p.name == parameter for p in method.parameters)

@@ -7,17 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from specbench.config import LOWEST_TEMPERATURE
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.heads.files import load_head
 from specbench.heads.head import Head
 from specbench.heads.registry import HeadFile
-from specbench.methods import Rule, get_method
+from specbench.heads.trial import try_rule
+from specbench.methods import Positions, Rule, Verdict, get_method, laws, maximal_coupling
 from specbench.methods.control import DraftControl
-from specbench.methods.laws import Law
-from specbench.methods.method import BOTH_MODELS
-from specbench.methods.own import try_rule
+from specbench.methods.laws import Law, Next, Split
+from specbench.methods.method import BOTH_MODELS, INSIDE
 
 
 class BoundMethod(NamedTuple):
@@ -32,6 +35,7 @@ class BoundMethod(NamedTuple):
     joint: bool = False  # whether the rule judges the drafts of a round jointly
     both_temperature: float = 1.0  # factor on the run's temperature, for both models
     both_min_p: float = 0.0  # least min-p of both models
+    marks: tuple[str, str] | None = None  # between which the rule applies, and `sd` outside
 
     def sampling(self, run: Sampling) -> Sampling:
         """Return how both models are sampled: as the run's settings say, or sharper."""
@@ -73,10 +77,37 @@ def bind(
             heads[head.path] = load_head(head.path, pair)
         head = heads[head.path]
     shared = {name: values.pop(name) for name in BOTH_MODELS if name in values}
+    begin, _, end = values.pop(INSIDE, "").partition(",")
+    marks = (begin, end) if end else None
     if rule is not None:
         rule = partial(rule, **values, **({} if head is None else {"head": head.weigh}))
         if definition.digest is not None:
             target, draft = pair.target, pair.draft
             sizes = (target.vocabulary, target.hidden_size, draft.hidden_size)
             try_rule(definition, rule, sizes, target.device, target.dtype)
-    return BoundMethod(method, rule, None, values, head, law, definition.joint, **shared)
+    if marks is not None and rule is not None:
+        rule, law = partial(_only_inside, rule), law and partial(_law_only_inside, law)
+    return BoundMethod(
+        *(method, rule, None, values, head, law, definition.joint), **shared, marks=marks
+    )
+
+
+def _only_inside(rule: Rule, at: Positions, x: Tensor) -> Verdict:
+    """Judge by the rule where a text is between its marks, and strictly elsewhere."""
+    assert at.inside is not None
+    relaxed, strict = rule(at, x), maximal_coupling(at, x, at.p)
+    if relaxed.weight is not None:
+        strict = strict._replace(weight=torch.ones_like(relaxed.weight))
+    return Verdict(*map(partial(_where, at.inside), relaxed, strict))
+
+
+def _law_only_inside(law: Law, at: Next, **parameters: Any) -> Split:
+    assert at.inside is not None
+    return Split(*map(partial(_where, at.inside), law(at, **parameters), laws.sd(at)))
+
+
+def _where(inside: Tensor, relaxed: Tensor | None, strict: Tensor | None) -> Any:
+    """Choose row by row; weights are None for rules without them."""
+    if relaxed is None or strict is None:
+        return None
+    return torch.where(inside.view(-1, *[1] * (relaxed.dim() - 1)), relaxed, strict)

@@ -8,7 +8,14 @@ from specbench.methods import laws
 from specbench.methods.control import DraftControl
 from specbench.methods.lazy import torch
 from specbench.methods.method import Parameter, rule
-from specbench.methods.verdict import Positions, Verdict, maximal_coupling, normalise, pick
+from specbench.methods.verdict import (
+    Positions,
+    Verdict,
+    given_earlier,
+    maximal_coupling,
+    normalise,
+    pick,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,22 +72,20 @@ def block(at: Positions, x: Tensor) -> Verdict:
     """
     tiny = torch.finfo(at.p.dtype).tiny
     ratio = pick(at.p, x).log() - pick(at.q, x).clamp_min(tiny).log()
-    drafted = at.q.amax(-1) > 0
-    ratio = torch.where(drafted, ratio, -torch.inf)  # P is 0 after the end, so nothing passes
+    ratio = torch.where(at.drafted, ratio, -torch.inf)  # P is 0 after the end: nothing passes
     # A product clipped at 1 equals the running product relative to its largest value so far.
-    total = ratio.view(-1, at.n).cumsum(-1)
+    total = at.by_round(ratio).cumsum(-1)
     probability = (total - total.clamp_min(0).cummax(-1).values).exp()  # P_1 to P_N
     ones = torch.ones_like(probability[:, :1])
     before = torch.cat((ones, probability[:, :-1]), -1)  # P_0 to P_{N-1}
     share = before.view(-1, 1)
     mass = (share * at.p - at.q).clamp_min(0)
-    room = mass.sum(-1).view(-1, at.n)[:, 1:]  # S_1 to S_{N-1}
+    room = at.by_round(mass.sum(-1))[:, 1:]  # S_1 to S_{N-1}
     out_of = room + 1 - probability[:, :-1]
     last = torch.cat((torch.where(out_of > 0, room / out_of, 1.0), probability[:, -1:]), -1)  # h
     reached = 1 - (1 - last).flip(-1).cumprod(-1).flip(-1)  # A_1 to A_N
-    earlier = torch.cat((ones, reached[:, :-1]), -1).clamp_min(tiny)
     return Verdict(
-        accept=(reached / earlier).clamp_max(1).view(-1),
+        accept=given_earlier(reached),
         residual=normalise(mass, fallback=at.p),
         expected=torch.minimum(at.p, at.q / share.clamp_min(tiny)).sum(-1),
     )

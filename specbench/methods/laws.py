@@ -27,6 +27,8 @@ class Next(NamedTuple):
     q1: Tensor
     position: Tensor  # [K] index of the draft within its round, from 0
     greedy: bool = False  # at temperature 0
+    top: Tensor | None = None  # [K] largest logit of the target before any processing
+    inside: Tensor | None = None  # [K] whether the text was between the marks of --inside
 
 
 class Split(NamedTuple):
@@ -50,7 +52,7 @@ def sd(at: Next) -> Split:
     return coupled(at.p, at.q)
 
 
-def lossy(at: Next, lenience: float) -> Split:
+def lossy(at: Next, lenience: float | Tensor) -> Split:
     """Keep up to p / l of each token, at T = 0 if p1 >= l max p1; replace by norm((p - q)+)."""
     near = at.p1 >= lenience * top(at.p1)
     accepted = torch.where(near, at.q, 0) if at.greedy else torch.minimum(at.q, at.p / lenience)
@@ -175,6 +177,35 @@ def relaxed(
     return Split(
         accepted, (1 - total(accepted)) * (likeliest(at.p) if replacement == "argmax" else at.p)
     )
+
+
+def mars(at: Next, theta: float) -> Split:
+    """Keep the likeliest token, and the second where z2 > theta z1 > 0; replace as `sd` does."""
+    assert at.top is not None
+    largest = at.p1.topk(2, -1)
+    second = at.top + (largest.values[:, 1] / largest.values[:, 0]).log()
+    keeps_second = (second > theta * at.top) & (at.top > 0)
+    first_two = torch.stack((torch.ones_like(keeps_second), keeps_second), -1).to(at.p)
+    accepted = at.q * torch.zeros_like(at.p).scatter(-1, largest.indices, first_two)
+    return Split(accepted, (1 - total(accepted)) * _residual(at))
+
+
+def entropy_verify(at: Next, strength: float, cap: float) -> Split:
+    """Emit what `lossy` does with lenience min(exp(-s H), cap), and p at T = 0."""
+    entropy = -total(torch.xlogy(at.p1, at.p1))
+    return sd(at) if at.greedy else lossy(at, (-strength * entropy).exp().clamp(TINY, cap))
+
+
+def ears(at: Next, tolerance: float) -> Split:
+    """Keep up to p + t (1 - max p) q of each token; replace as `sd` does."""
+    accepted = torch.minimum(at.q, at.p + tolerance * (1 - top(at.p)) * at.q)
+    return Split(accepted, (1 - total(accepted)) * _residual(at))
+
+
+def _residual(at: Next) -> Tensor:
+    """Return norm((p - q)+), or p where p = q."""
+    mass = (at.p - at.q).clamp_min(0)
+    return torch.where(total(mass) > 0, normalised(mass), at.p)
 
 
 BISECTIONS, LEAST_LOG = 45, -700.0  # float64 goes down to e^-708

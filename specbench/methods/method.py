@@ -24,6 +24,9 @@ BOTH_MODELS = ("both_temperature", "both_min_p")
 TENTHS = tuple(step / 10 for step in range(11))
 """The grid of a weight."""
 
+INSIDE = "inside"
+"""A parameter of all rules that are not exact: BEGIN,END, outside of which they are `sd`."""
+
 _SWITCH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
 
 
@@ -125,6 +128,11 @@ class Method:
     law: Law | None = None  # without one, ``check`` cannot compare all draws
     digest: str | None = None  # of the source of the user's own rule
 
+    def takes(self, name: str) -> bool:
+        """Return whether the method has a parameter, or may be confined by ``INSIDE``."""
+        names = [parameter.name for parameter in self.parameters]
+        return name in names or (name == INSIDE and self.rule is not None and not self.exact)
+
     def emits_target(self, parameters: Mapping[str, Any]) -> bool:
         """Return whether the method emits the target's distribution with these parameters."""
         return self.exact or any(
@@ -140,7 +148,7 @@ class Method:
         values = {name: value for name, value in given.items() if value is not None}
         names = list(dict.fromkeys(parameter.name for parameter in self.parameters))
         for name in values:
-            if name not in names:
+            if not self.takes(name):
                 takes = f"it takes {', '.join(names)}" if names else "it takes none, leave it out"
                 raise UsageError(f"method '{self.name}' has no parameter '{name}': {takes}")
         resolved: dict[str, Any] = {}
@@ -149,6 +157,10 @@ class Method:
             if not parameter.when or resolved[parameter.when[0]] == parameter.when[1]:
                 is_set = name in values
                 resolved[name] = parameter.check(values[name]) if is_set else parameter.default
+        if INSIDE in values:
+            resolved[INSIDE] = marks = str(values[INSIDE])
+            if marks.count(",") != 1 or not all(marks.split(",")):
+                raise UsageError(f"--inside cannot be {marks}: give BEGIN,END")
         return resolved
 
 

@@ -1,7 +1,7 @@
-"""What serving engines run: exact matching, and two ways in which they relax it.
+"""What serving engines run or propose: exact matching, and ways in which they relax verification.
 
-None of these rules looks at q, so they suit drafts whose distribution is unknown; they accept less
-than ``sd`` for the same bias.
+``match``, ``threshold`` and ``relaxed`` do not look at q, so they suit drafts whose distribution is
+unknown; they accept less than ``sd`` for the same bias.
 """
 
 from __future__ import annotations
@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 
 from specbench.methods import laws
 from specbench.methods.lazy import torch
-from specbench.methods.method import Parameter, rule
-from specbench.methods.verdict import Positions, Verdict, normalise, pick
+from specbench.methods.method import TENTHS, Parameter, rule
+from specbench.methods.verdict import (
+    Positions,
+    Verdict,
+    given_earlier,
+    maximal_coupling,
+    normalise,
+    pick,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,10 +35,6 @@ def match(at: Positions, x: Tensor) -> Verdict:
 
     Accepts with p(x), where ``sd`` accepts with min(1, p/q): in the mean sum p q for drawn drafts,
     p(argmax q) for greedy ones.
-
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
 
     Source: Leviathan et al. 2023, arXiv:2211.17192, section 2.3, name it as the naive form; default
         of several engines at T > 0.
@@ -66,12 +69,6 @@ def threshold(at: Positions, x: Tensor, *, single: float, accumulated: float) ->
     """Accept x where p(x) >= single, elsewhere with min(1, p(x) / accumulated).
 
     A rejected x is replaced by a draw from p without x. With both thresholds 1 it is ``match``.
-
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        single: threshold in (0, 1] above which a token is always accepted.
-        accumulated: a in (0, 1]; smaller accepts more.
 
     Source: SGLang, ``speculative_accept_threshold_single`` and ``_acc``, for chains of drafts.
     """
@@ -136,16 +133,8 @@ def relaxed(
     """Accept x where it is among the k likeliest tokens and p1(x) is close to the likeliest's.
 
     Close is p1(x) >= max p1 - margin, or p1(x) >= ratio max p1. The rule ignores q(x), so
-    the emitted distribution is neither p nor between p and q.
-
-    Args:
-        at: the K positions.
-        x: [K] drafted tokens.
-        form: ``margin`` or ``ratio``, what close means.
-        keep: k >= 1; tokens as likely as the k-th count too.
-        replacement: of a rejected token: ``argmax`` of p, or a ``draw`` from p.
-        margin: see above, in [0, 1]; 0 accepts the likeliest token alone.
-        ratio: see above, in [0, 1]; 1 accepts the likeliest token alone.
+    the emitted distribution is neither p nor between p and q. Tokens as likely as the k-th count
+    too.
 
     Source: TensorRT-LLM, relaxed acceptance (``relaxed_topk``, ``relaxed_delta``), for the form
         with a margin, which replaces by argmax.
@@ -158,6 +147,128 @@ def relaxed(
         residual = torch.zeros_like(at.p).scatter_(-1, at.p.argmax(-1, keepdim=True), 1.0)
     accept = near.to(at.p)
     return Verdict(pick(accept, x), residual, expected=(at.q * accept).sum(-1))
+
+
+@rule(
+    Parameter(
+        "theta", 0.9, "least share of the first logit", ge=0, le=1, sign="θ=", grid=TENTHS[5:]
+    ),
+    summary="keep the target's likeliest token, and its second if its logit is close to the first",
+    source="arXiv:2601.15498",
+    law=laws.mars,
+)
+def mars(at: Positions, x: Tensor, *, theta: float) -> Verdict:
+    """Accept the target's likeliest token, and its second if z2 > theta z1; replace as `sd` does.
+
+    z1 and z2 are the largest logits before any processing. Their ratio, unlike probabilities,
+    depends on what is added to all logits, so the rule keeps only the first where z1 <= 0.
+
+    Source: MARS, arXiv:2601.15498.
+    """
+    assert at.top is not None, "mars reads the target's logits"
+    top = at.top[:, None]
+    logits = top + (at.p1 / at.p1.amax(-1, keepdim=True)).log()
+    second = at.p1 >= at.p1.topk(2, -1).values[:, 1:]
+    near = second & (logits > theta * top) & (top > 0) | (at.p1 == at.p1.amax(-1, keepdim=True))
+    accept = near.to(at.p)
+    strict = maximal_coupling(at, x, at.p)
+    return strict._replace(accept=pick(accept, x), expected=(at.q * accept).sum(-1))
+
+
+@rule(
+    Parameter(
+        "strength",
+        0.4,
+        "of the entropy H: lenience exp(-s H)",
+        ge=0,
+        sign="s=",
+        grid=(0.1, 0.2, 0.4, 0.8),
+    ),
+    Parameter("cap", 0.95, "largest lenience", gt=0, le=1, grid=TENTHS[1:]),
+    summary="lossy that is more lenient where the target is unsure: accept with min(1, p / (t q))",
+    source="vLLM Ascend",
+    law=laws.entropy_verify,
+)
+def entropy_verify(at: Positions, x: Tensor, *, strength: float, cap: float) -> Verdict:
+    """Verify as `lossy` with lenience t = min(exp(-s H), cap), H the entropy of p1 in nats.
+
+    The cap makes it lossy also where the target is sure. At temperature 0 it is `sd`.
+
+    Source: vLLM Ascend, entropy verification (0.4 and 0.95).
+    """
+    if at.greedy:
+        return maximal_coupling(at, x, at.p)
+    entropy = -torch.xlogy(at.p1, at.p1).sum(-1, keepdim=True)
+    lenience = (-strength * entropy).exp().clamp(torch.finfo(at.p.dtype).tiny, cap)
+    return maximal_coupling(at, x, at.p / lenience, gain=at.p - at.q)
+
+
+@rule(
+    Parameter("tolerance", 0.3, "t; 0 is sd", ge=0, grid=(0, 0.1, 0.3, 0.5), exact=0, sign="t="),
+    summary="sd that accepts more where the target's likeliest token is unlikely",
+    source="vLLM Ascend, a vendor's patch",
+    law=laws.ears,
+)
+def ears(at: Positions, x: Tensor, *, tolerance: float) -> Verdict:
+    """Accept with min(1, p / q + t (1 - max p)), and replace as `sd` does; at T = 0 it is `sd`.
+
+    Source: EARS, proposed for vLLM Ascend; vendors set t from 0.3 to 0.5.
+    """
+    raised = at.p + tolerance * (1 - at.p.amax(-1, keepdim=True)) * at.q
+    return maximal_coupling(at, x, raised, gain=at.p - at.q)
+
+
+@rule(
+    Parameter(
+        "window",
+        6,
+        "W: drafts that must pass behind a deferred one; at most N - 1",
+        int,
+        ge=1,
+        sign="W=",
+        grid=(1, 2, 3, 4),
+    ),
+    Parameter(
+        "entropy",
+        0.3,
+        "least entropy of p's three likeliest, in nats",
+        ge=0,
+        sign="H=",
+        grid=(0, 0.1, 0.3, 0.6),
+    ),
+    summary="sd that keeps a rejected draft where the target is unsure, if the next W pass",
+    source="FLy, proposed for vLLM",
+    joint=True,
+)
+def fly(at: Positions, x: Tensor, *, window: int, entropy: float) -> Verdict:
+    """Judge each draft as `sd`; defer a rejection, and drop it if the next W drafts all pass.
+
+    A rejection can be deferred where p(x) > 0, at least W drafts follow, and h >= `entropy`, with
+    h = -sum p log p over the three likeliest tokens, not normalised. It is replaced as in `sd`. So
+    the draft at i is lost with probability c_i (1 - a_i) (1 - d_i): a_i is that of `sd`, c_i the
+    probability that no window is open there, and d_i that the draft is deferred and its window
+    passes. Deferral at i moves mass from c_i to c_{i+W+1}. `expected` is `accept`: what it would be
+    before x is drawn depends on drafts that were not made. At temperature 0, h is that of p1.
+
+    Source: FLy of AMD, proposed for vLLM (#53987); there W = min(6, N - 1) and 0.3 nats.
+    """
+    strict = maximal_coupling(at, x, at.p)
+    size = max(1, min(window, at.n - 1))
+    three = (at.p1 if at.greedy else at.p).topk(min(3, at.p.shape[-1]), -1).values
+    can = (-torch.xlogy(three, three).sum(-1) >= entropy) & at.drafted
+    can &= pick(at.p1 if at.greedy else at.p, x) > 0
+    accept, opens = at.by_round(strict.accept * at.drafted), at.by_round(can)
+    reached, closed = [torch.ones_like(accept[:, 0])], [torch.ones_like(accept[:, 0])]
+    deferred: list[Tensor] = []
+    for i in range(at.n):
+        rejected = closed[i] * (1 - accept[:, i])
+        passes = accept[:, i + 1 : i + 1 + size].prod(-1) * opens[:, i] * (i + size < at.n)
+        deferred.append(rejected * passes)
+        reached.append(reached[i] - rejected + deferred[i])
+        ends = deferred[i - size] if i >= size else torch.zeros_like(rejected)
+        closed.append(closed[i] * accept[:, i] + ends)
+    chances = given_earlier(torch.stack(reached[1:], -1).clamp_min(0))
+    return Verdict(chances, strict.residual, expected=chances)
 
 
 def _without(at: Positions, x: Tensor, accept: Tensor) -> Verdict:

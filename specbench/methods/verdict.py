@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 class Positions(NamedTuple):
-    """Both models' outputs at K drafted positions; floating-point tensors of one dtype."""
+    """Both models' outputs at K drafted positions; floating-point tensors of one dtype.
+
+    K is B N: the N drafts of one text follow each other, so ``by_round`` has a row per text. A rule
+    may look at all drafts of a round, also later ones, but states each acceptance given that all
+    earlier drafts of the round were accepted, see ``given_earlier``.
+    """
 
     # [K, V] target probabilities after temperature, top-k, top-p; one-hot at temperature 0
     p: Tensor
@@ -31,11 +36,23 @@ class Positions(NamedTuple):
     h_q: Tensor  # [K, hidden_q] last hidden states of the draft at the same position
     greedy: bool  # true at temperature 0
     n: int = 1  # drafted tokens per round: N consecutive positions are the drafts of one text
+    top: Tensor | None = None  # [K] largest logit of the target before any processing
+    # [K] whether the text was between the marks of --inside when its round began; None without
+    inside: Tensor | None = None
 
     @property
     def position(self) -> Tensor:
         """Index of each draft within its round, from 0 to N - 1, ``[K]``."""
         return torch.arange(len(self.p), device=self.p.device) % self.n
+
+    @property
+    def drafted(self) -> Tensor:
+        """Whether there is a draft ``[K]``; rounds may be shorter than N."""
+        return self.q.amax(-1) > 0
+
+    def by_round(self, values: Tensor) -> Tensor:
+        """Return values ``[K]`` as ``[B, N]``, a row for each text."""
+        return values.view(-1, self.n)
 
 
 class Verdict(NamedTuple):
@@ -75,6 +92,16 @@ def normalise(mass: Tensor, fallback: Tensor) -> Tensor:
     """Scale the rows of `mass` [K, V] to sum to 1; a row without mass becomes `fallback`'s row."""
     total = mass.sum(-1, keepdim=True)
     return torch.where(total > 0, mass / total, fallback)
+
+
+def given_earlier(reached: Tensor) -> Tensor:
+    """Return what a verdict states, ``[B N]``, if i drafts or more are accepted with ``reached``.
+
+    ``reached`` ``[B, N]`` has i from 1 to N. A rule whose acceptance depends on how it judged
+    earlier drafts of the round sums over these judgements in it.
+    """
+    earlier = torch.nn.functional.pad(reached[:, :-1], (1, 0), value=1.0)
+    return (reached / earlier.clamp_min(torch.finfo(reached.dtype).tiny)).clamp_max(1).view(-1)
 
 
 def maximal_coupling(at: Positions, x: Tensor, v: Tensor, gain: Tensor | None = None) -> Verdict:

@@ -38,7 +38,8 @@ class Placed(Positions):
     def part(self, rows: Tensor) -> Placed:
         """Return the positions of a mask ``[K]``."""
         tensors = (tensor[rows] if len(tensor) else tensor for tensor in self[:6])
-        return Placed._make((*tensors, False, 1)).at(self._position[rows])
+        further = (None if tensor is None else tensor[rows] for tensor in self[8:])
+        return Placed._make((*tensors, False, 1, *further)).at(self._position[rows])
 
 
 class Laws(NamedTuple):
@@ -75,14 +76,33 @@ def laws_at(
     p1 = p_logits.double().softmax(-1)
     q, q1 = _draft_law(setup.drafter, q_logits, sampling, proposed)
     within = position.flatten().clamp_max(max(setup.drafts - 1, 0))  # a bonus token has no draft
-    next_law = Next(processed(p_logits, sampling), q, p1, q1, within.to(q.device))
+    next_law = Next(
+        *(processed(p_logits, sampling), q, p1, q1, within.to(q.device)),
+        top=p_logits.double().amax(-1),
+        inside=_inside(setup, texts, position),
+    )
     states = [run.hidden.flatten(0, 1) if hidden else run.hidden for run in (target, draft)]
     singles = [part.float() for part in next_law[:4]]
-    positions = Placed._make((*singles, *states, False, 1)).at(next_law.position)
+    further = (p_logits.amax(-1).float(), next_law.inside)
+    positions = Placed._make((*singles, *states, False, 1, *further)).at(next_law.position)
     if method.rule is None:
         return Laws(next_law, Split(torch.zeros_like(next_law.p), next_law.p), None, positions)
     weight = None if method.head is None else method.head.weigh(positions).double()
     return Laws(next_law, _split(method, next_law, weight), weight, positions)
+
+
+def _inside(setup: Setup, texts: Sequence[Sequence[int]], position: Tensor) -> Tensor | None:
+    """Return whether each token's round began between the marks of its text ``[B T]``."""
+    if (marks := setup.method.marks) is None:
+        return None
+    phases = []
+    for text, row in zip(texts, position.tolist(), strict=True):
+        for i, within in enumerate(row):
+            begun = str(
+                setup.pair.tokenizer.decode(list(text[: len(text) - len(row) + i - within]))
+            )
+            phases.append(marks[1] not in begun[begun.rfind(marks[0]) :] and marks[0] in begun)
+    return torch.tensor(phases, device=setup.pair.target.device)
 
 
 def farther(law: Tensor, p: Tensor, q: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from specbench.table import Field, TableCell, number, with_interval
 Row = Mapping[Any, Any]
 
 ENDS = ("", "_low", "_high")  # column suffixes of a value and of the ends of its interval
+PHASES = ("inside_share", "accepted_inside", "accepted_outside")  # of cells with `--inside`
 SCORE = "score"  # the unit of figures that have the scale of the task's quality metric
 _HEADING_WIDTH = 12  # characters of a column's heading
 _INTERVAL = "[95\N{NO-BREAK SPACE}%]"
@@ -131,6 +132,9 @@ _FIGURES = {
         ShownFigure("rounds", "rounds"),
         ShownFigure("length_limit_rate", "ended by limit", "%", 100),
         ShownFigure("repetition", "repeated 4-grams", "%", 100),
+        ShownFigure("inside_share", "inside / output tokens", "%", 100),
+        ShownFigure("accepted_inside", "accepted / drafted inside", "%", 100),
+        ShownFigure("accepted_outside", "accepted / drafted outside", "%", 100),
         # Of a comparison, see ``analysis.comparison``.
         ShownFigure("acceptance", "accepted / drafted", "%", 100),
         ShownFigure("seconds", "s/sample", form="3s"),
@@ -152,6 +156,8 @@ _FIGURES = {
 
 def shown_score(metric: str) -> ShownFigure:
     """Return how a quality metric is shown, also one of the user's own with a figure's name."""
+    if metric in PHASES:
+        return _FIGURES[metric]
     heading, scale = shown_metric(metric)
     return ShownFigure(metric, heading, "", scale)
 

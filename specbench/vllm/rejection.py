@@ -99,6 +99,7 @@ def _report(
     final = torch.zeros_like(p[:, :1])
     p = torch.cat((p, final), 1).scatter(1, proposed[:, None, None].expand_as(final), 0.0)
     p[torch.arange(len(rows), device=device), proposed, bonus[:, 0]] = 1.0
+    top = torch.cat((drafts.raw_logits[index].amax(-1), final[..., 0]), 1)
     h_p = drafts.h_p[index]
     h_q = h_p[..., :0] if drafts.h_q is None else drafts.h_q[index]
     state = State(
@@ -112,7 +113,7 @@ def _report(
         rule_of(rule, str(device)),
         state,
         Drafts(x, q * exists, q1, h_q, proposed),
-        TargetOutput(p, torch.cat((p1, final), 1), h_p),
+        TargetOutput(p, torch.cat((p1, final), 1), h_p, top),
         greedy,
     ).report
 

@@ -92,13 +92,15 @@ def make_case(kind: str) -> Positions:
     p1, q1 = UNFILTERED["zeros in both" if zeros else base if base in UNFILTERED else "dense"](rng)
     h_p, h_q = rng.normal(size=(ROWS, HIDDEN_P)), rng.normal(size=(ROWS, HIDDEN_Q))
     fields = map(torch.from_numpy, (process(p1), process(q1), p1, q1, h_p, h_q))
-    return Positions(*fields, greedy=base == "temperature 0")
+    tops = torch.from_numpy(rng.normal(1.0, 2.0, ROWS))
+    return Positions(*fields, greedy=base == "temperature 0", top=tops)
 
 
 def stacked(greedy: bool) -> Positions:
     """All positions of the kinds at temperature 0, or of those above it."""
-    cases = [case[:6] for case in map(make_case, KINDS) if case.greedy == greedy]
-    return Positions(*map(torch.cat, zip(*cases, strict=True)), greedy)
+    cases = [(*case[:6], case.top) for case in map(make_case, KINDS) if case.greedy == greedy]
+    *fields, tops = map(torch.cat, zip(*cases, strict=True))
+    return Positions(*fields, greedy, top=tops)
 
 
 def kinds_at(wrong: torch.Tensor, greedy: bool) -> set[str]:
@@ -117,7 +119,7 @@ def linear_head(at: Positions) -> torch.Tensor:
 
 def transform(at: Positions, change: Callable[[torch.Tensor], torch.Tensor]) -> Positions:
     """The positions with `change` applied to every tensor."""
-    return Positions(*map(change, at[:6]), *at[6:])
+    return Positions(*(change(v) if isinstance(v, torch.Tensor) else v for v in at))
 
 
 def rule_of(method: str) -> Rule:
@@ -131,7 +133,7 @@ def law_of(method: str, at: Positions, **parameters: Any) -> Split:
     """The closed form of a method, with the weights of its head if it has one."""
     weight = parameters["head"](at).double() if "head" in parameters else None
     p, q, p1, q1 = (rows.double() for rows in at[:4])
-    at_next = Next(p, q, p1, q1, at.position, at.greedy)
+    at_next = Next(p, q, p1, q1, at.position, at.greedy, at.top)
     law = METHODS[method].law
     assert law is not None
     return law(at_next, **parameters_of(parameters, weight))

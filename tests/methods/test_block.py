@@ -1,6 +1,7 @@
 """Block verification on whole blocks, by enumeration of all possible drafts."""
 
 from collections import defaultdict
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from specbench.methods.exact import block
+from specbench.methods.serving import fly
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions, Rule, Verdict, normalise
 
@@ -151,6 +153,100 @@ def test_expected_is_the_acceptance_before_this_and_later_drafts_are_drawn(kind:
             np.testing.assert_allclose(here @ told[:, i], here @ reached[:, i], atol=1e-12)
     strict = sd(at, x).expected
     assert (expected >= strict - 1e-12).all()
+
+
+# FLy, whose law is that of blocks: all flags of all blocks, as its authors' code decides by them.
+
+
+def accepted_by_flags(flags: tuple[bool, ...], opens: list[bool], window: int) -> int:
+    """The number of accepted drafts: each passes, or is deferred and the next W pass."""
+    for i, passes in enumerate(flags):
+        if not passes and not (
+            opens[i] and i + window < len(flags) and all(flags[i + 1 : i + 1 + window])
+        ):
+            return i
+    return len(flags)
+
+
+def law_by_flags(models: Models, window: int, entropy: float) -> dict[Text, float]:
+    """The law of a round's tokens, and of how many of them are drafts (the last entry)."""
+    blocks: dict[Text, float] = defaultdict(float)
+    for draft in models.drafts():
+        p, q = ([says[draft[:i]] for i in range(models.n)] for says in (models.p, models.q))
+        chances = [min(1.0, p[i][y] / q[i][y]) if q[i][y] else 0.0 for i, y in enumerate(draft)]
+        opens = []
+        for row, y in zip(p, draft, strict=True):
+            three = [mass for mass in sorted(row)[-3:] if mass > 0]
+            opens.append(-sum(m * np.log(m) for m in three) >= entropy and row[y] > 0)
+        for flags in product((False, True), repeat=models.n):
+            weights = [c if flag else 1 - c for c, flag in zip(chances, flags, strict=True)]
+            mass = models.chance(models.q, draft) * float(np.prod(weights))
+            at = accepted_by_flags(flags, opens, window)
+            gain = np.maximum(p[at] - q[at], 0) if at < models.n else models.p[draft]
+            for y, share in enumerate(gain / gain.sum() if gain.sum() else gain):
+                blocks[(*draft[:at], y, at)] += mass * share
+    return blocks
+
+
+def law_of_rule(models: Models, rule: Rule) -> dict[Text, float]:
+    """The same by a rule's verdicts."""
+    at, x = models.positions()
+    accept, residual, *_ = rule(at, x)
+    blocks: dict[Text, float] = defaultdict(float)
+    for b, draft in enumerate(models.drafts()):
+        mass = models.chance(models.q, draft)
+        for i in range(models.n):
+            k = b * models.n + i
+            for y in range(SIZE):
+                blocks[(*draft[:i], y, i)] += mass * float((1 - accept[k]) * residual[k, y])
+            mass *= float(accept[k])
+        for y in range(SIZE):
+            blocks[(*draft, y, models.n)] += mass * models.p[draft][y]
+    return blocks
+
+
+def difference(first: dict[Text, float], second: dict[Text, float]) -> float:
+    return max(abs(first.get(key, 0) - second.get(key, 0)) for key in {*first, *second})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n", "window", "entropy"), [(4, 1, 0.7), (4, 2, 0.7), (3, 2, 0.3)])
+def test_fly_has_the_law_of_its_flags(kind: str, n: int, window: int, entropy: float) -> None:
+    pair = models(kind, n)
+    law = law_by_flags(pair, window, entropy)
+    rule = partial(fly, window=window, entropy=entropy)
+    assert difference(law_of_rule(pair, rule), law) < 1e-12
+    assert sum(law.values()) == pytest.approx(1)
+    if kind == "dense" and n == 4:  # controls: strict, another window, and the gate left open
+        for other in (
+            sd,
+            partial(fly, window=3 - window, entropy=entropy),
+            partial(fly, window=window, entropy=0.0),
+        ):
+            assert difference(law_of_rule(pair, other), law) > 1e-3
+
+
+def test_fly_without_a_gate_or_a_window_is_sd() -> None:
+    for n, entropy in ((4, 9.0), (1, 0.0)):
+        pair = models("dense", n)
+        rule = partial(fly, window=6, entropy=entropy)
+        assert difference(law_of_rule(pair, rule), law_of_rule(pair, sd)) < 1e-12
+
+
+def test_fly_at_temperature_0_and_in_a_shorter_round() -> None:
+    """Flags 0 1 1 0: the first is deferred with W = 2, the last is rejected; 0 1 0 1 with W = 1."""
+    p1 = torch.tensor([[0.5, 0.4, 0.1]]).repeat(4, 1)
+    p, one = torch.eye(3)[[0] * 4], torch.eye(3)
+
+    def accepted(x: list[int], window: int, drafts: int = 4) -> list[float]:
+        q = one[x] * (torch.arange(4) < drafts)[:, None]
+        at = Positions(p, q, p1, q, p, q, greedy=True, n=4)
+        return fly(at, torch.tensor(x), window=window, entropy=0.3).accept.tolist()
+
+    assert accepted([1, 0, 0, 1], 2) == [1, 1, 1, 0]
+    assert accepted([1, 0, 1, 0], 1) == [1, 1, 1, 1]
+    assert accepted([1, 0, 1, 0], 2)[0] == 0
+    assert accepted([1, 0, 0, 0], 2, drafts=2)[0] == 0  # the window ends behind the drafts
 
 
 # Negative controls.

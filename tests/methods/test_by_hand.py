@@ -67,6 +67,18 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     # g = 1/6 + sqrt(2/10 1/6 5/6) = 1/3 at the last, which lacks 2/3 - 1/3; its residual is
     # p (1 - 1/3) / (1 - 1/6) - q = 4/5 p - q = (2/5 - 1/6, 4/15 - 1/6) = (7/30, 3/30).
     ("cactus", {"divergence": 0.1}, P, "1/6 1/6 2/3", "1/6 1/6 1/3", "7/30 1/10 0"),
+    # The second logit is log(2/3) below the first, which is 2: 1.59 > 1.4. The third is rejected.
+    ("mars", {"theta": 0.7}, P, Q, "1/6 1/3 0", "1/2 0 0"),
+    ("mars", {"theta": 0.9}, P, Q, "1/6 0 0", "5/6 0 0"),
+    # H = (1/2 + 2/4 + 3/8 + 3/8) log 2 = 7/4 log 2, so exp(-4/7 H) = 1/2: min(q, 2 p).
+    (
+        "entropy-verify",
+        {"strength": 4 / 7, "cap": 0.95},
+        *(GATED_P, GATED_Q, "1/4 1/2 0 1/4", "0 0 0 0"),
+    ),
+    ("entropy-verify", {"strength": 0.0, "cap": 0.8}, P, Q, "1/6 1/3 5/24", "7/24 0 0"),
+    # p + 1/2 (1 - 1/2) q = (.., .., 1/6 + 1/8); 1 - 19/24 is replaced.
+    ("ears", {"tolerance": 0.5}, P, Q, "1/6 1/3 7/24", "5/24 0 0"),
     # p^2 is as (1, 4/9, 1/9), of which 1/9 < 1/5 is dropped: the target is (9/13, 4/13, 0).
     # p q = (1/12, 1/9, 1/12) is kept; 1 - 5/18 goes by p (1 - q).
     ("match", {}, P, Q, "1/12 1/9 1/12", "5/12 2/9 1/12"),
@@ -126,6 +138,10 @@ SECOND: list[tuple[str, dict[str, Any], bool]] = [
     ("static", {"weight": 0.7}, False),  # v1 = (17/40, 23/60, 23/120)
     ("speccascade", {"rule": "token-v3", "alpha": 0.5}, True),  # 1/3 > 1/4
     ("speccascade", {"rule": "token-v3", "alpha": 0.25}, False),  # 1/3 < 3/8
+    ("mars", {"theta": 0.7}, True),  # as above
+    ("mars", {"theta": 0.9}, False),
+    ("entropy-verify", {"strength": 1.0, "cap": 0.5}, False),
+    ("ears", {"tolerance": 0.5}, False),
     ("gated", {"gate": 0.5, "weight": 0.5}, True),  # the plausible set is p1 >= 1/4, v1 as above
     ("gated", {"gate": 0.8, "weight": 0.0}, False),  # the plausible set is p1 >= 2/5
 ]
@@ -145,7 +161,8 @@ def test_values_worked_by_hand(
     method: str, parameters: dict[str, Any], p: str, q: str, kept: str, replaced: str
 ) -> None:
     said = rows(p), rows(q)
-    compare(method, parameters, Positions(*said, *said, *said, greedy=False), kept, replaced)
+    at = Positions(*said, *said, *said, greedy=False, top=torch.tensor([2.0]))
+    compare(method, parameters, at, kept, replaced)
 
 
 @pytest.mark.parametrize(("method", "parameters", "accepted"), SECOND)
@@ -153,7 +170,8 @@ def test_values_worked_by_hand_at_temperature_0(
     method: str, parameters: dict[str, Any], accepted: bool
 ) -> None:
     p1, q1 = rows(P), rows("1/4 1/2 1/4")
-    at = Positions(rows("1 0 0"), rows("0 1 0"), p1, q1, p1, q1, greedy=True)
+    top = torch.tensor([2.0])
+    at = Positions(rows("1 0 0"), rows("0 1 0"), p1, q1, p1, q1, greedy=True, top=top)
     worked = ("0 1 0", "0 0 0") if accepted else ("0 0 0", "1 0 0")
     compare(method, parameters, at, *worked)
 

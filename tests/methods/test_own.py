@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from specbench.errors import UsageError
+from specbench.heads.trial import try_rule
 from specbench.methods import METHODS, Positions, Verdict, get_method, maximal_coupling, pick
 from specbench.methods.laws import Next
 from specbench.methods.method import BOTH_MODELS, Method, Parameter
-from specbench.methods.own import try_rule
 
 from .cases import stacked
 

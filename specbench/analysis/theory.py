@@ -27,6 +27,15 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from specbench.analysis.intervals import Floats, bootstrap, cluster_sums, estimate
+from specbench.analysis.weights import (
+    DIVERGENCE,
+    EFFECTIVE,
+    QUALITY,
+    UNCOVERED,
+    WEIGHT,
+    is_exact,
+    weighted_figures,
+)
 from specbench.errors import UsageError
 from specbench.methods.drafters import needs_model
 from specbench.methods.registry import METHODS
@@ -45,6 +54,11 @@ UNITS = {
     (TOKENS := "tokens_per_round"): "tokens/round",
     (BIAS := "bias"): "fraction",
     (GAP := "front_gap"): "fraction",
+    QUALITY: "score",
+    WEIGHT: "x",
+    EFFECTIVE: "fraction",
+    DIVERGENCE: "nats/token",
+    UNCOVERED: "fraction",
 }
 SIDES = PREDICTED, MEASURED, DIFFERENCE = ("predicted", "measured", "difference")
 COLUMNS = (
@@ -124,10 +138,17 @@ def theory_table(folder: Path) -> pd.DataFrame:
     Raises:
         UsageError: There are no readable records, or nothing was drafted.
     """
-    cells = cells_of(latest_records(folder, TRACED.union(CELL)))
+    records = latest_records(folder, TRACED.union(CELL))
+    cells = cells_of(records)
     if not cells:
         raise UsageError(f"{folder} has nothing to predict: run a method that drafts")
-    rows = [row for cell, records in cells for row in _rows(cell, records)]
+    rows: list[Row] = []
+    for cell, samples in cells:
+        rows += _rows(cell, samples)
+        exact = [r for r in records if r["task"] == cell["task"] and is_exact(r)]
+        n = len({record["sample_id"] for record in samples})
+        for figure in weighted_figures(samples, exact):
+            rows.append(PredictedMeasured(*figure).row(cell, n))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -221,6 +242,18 @@ _FRONT = (
     *_sides("bias %", BIAS, ".2f", 100, (MEASURED,), MEASURED),
     *_sides("front gap %", GAP, ".2f", 100, (PREDICTED, MEASURED), MEASURED),
 )
+_WEIGHTS = (
+    *_NAMES,
+    *_sides("target's score %", QUALITY, ".1f", 100),
+    *_sides("weight of a text", WEIGHT, ".2f", 1, (MEASURED,), MEASURED),
+    *_sides("effective samples %", EFFECTIVE, ".1f", 100, (MEASURED,)),
+    *_sides("KL nats/token", DIVERGENCE, ".4f", 1, (MEASURED,), MEASURED),
+    *_sides("uncovered %", UNCOVERED, ".2f", 100, (MEASURED,)),
+)
+_WEIGHT_NOTES = (
+    "target's score: predicted from this rule's texts, weighted by p over the law that emitted "
+    "them, and measured on texts of exact methods on the same prompts.",
+)
 _NOTES = (
     "accepted / judged: fraction of judged drafts accepted; drafts after a round's first rejection "
     "are not judged, but a run's accepted / drafted includes them.",
@@ -237,9 +270,12 @@ def theory_tables(table: pd.DataFrame) -> Iterator[Table]:
         setting_name = f"{task} on {pair}, T = {temperature:g}{f', {run}' if several else ''}"
         labelled = group.assign(label=method_labels(group.to_dict("records")))
         off_front = labelled["metric"].isin([BIAS, GAP])
+        weights = labelled["metric"].isin([QUALITY, WEIGHT, EFFECTIVE, DIVERGENCE, UNCOVERED])
+        accepted = labelled[~off_front & ~weights]
         for title, rows, fields, notes in (
-            ("Acceptance and accepted length", labelled[~off_front], _PREDICTIONS, _NOTES),
+            ("Acceptance and accepted length", accepted, _PREDICTIONS, _NOTES),
             ("Off the front", labelled[off_front], _FRONT, ()),
+            ("Recorded laws", labelled[weights], _WEIGHTS, _WEIGHT_NOTES),
         ):
             if len(rows):
                 cells = _cells(rows)

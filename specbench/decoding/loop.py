@@ -32,6 +32,7 @@ from specbench.engine.runner import require_context
 from specbench.errors import RunError
 from specbench.methods import Rule
 from specbench.methods.control import DraftControl
+from specbench.methods.laws import BoundLaw
 from specbench.plugins import function_name
 
 MICROSECOND = 6  # decimals of recorded times: more are noise, and a third of a compressed run
@@ -56,6 +57,7 @@ class DecodeOptions:
     batch_size: int = 1  # texts decoded together
     drafter: Drafter = ModelDrafter()  # noqa: RUF009 (frozen); proposes the drafts
     marks: tuple[str, str] | None = None  # of `--inside`: begin and end of the part to count apart
+    law: BoundLaw | None = None  # adds each token's log p and log of the emitted law to the rounds
     # decides in each round how many of the N tokens are drafted; None drafts all
     control: DraftControl | None = None
 
@@ -91,7 +93,8 @@ def decode_all(
         with torch.inference_mode():
             started, state = now(pair.target.device), batch.state()
             outcome = speculative_step(
-                pair, rule, state, options.sampling, options.drafter, options.control
+                *(pair, rule, state, options.sampling, options.drafter),
+                *(options.control, options.law),
             )
             ended = batch.advance(*outcome, started)
         yield from ended
@@ -187,8 +190,9 @@ class Batch:
         self._last.copy_(result.last)
         self._length.copy_(result.length)
         self._round += self._active
+        laws = [[]] * len(reports) if result.laws is None else result.laws.tolist()
         texts = [(row, text) for row, text in enumerate(self._texts) if text is not None]
-        reasons = [self._append(text, reports[row]) for row, text in texts]
+        reasons = [self._append(text, reports[row], laws[row]) for row, text in texts]
         finished = now(self._last.device)
         ended = []
         for (row, text), reason in zip(texts, reasons, strict=True):
@@ -221,7 +225,9 @@ class Batch:
         seconds = now(self._last.device) - started
         return self._marked(ActiveText(number, tokens, started, seconds, request.prompt))
 
-    def _append(self, text: ActiveText, report: RoundReport) -> StopReason | None:
+    def _append(
+        self, text: ActiveText, report: RoundReport, laws: Sequence[Sequence[float]]
+    ) -> StopReason | None:
         """Append a round's tokens up to the end of the output; return why it ended, if it did.
 
         Raises:
@@ -246,7 +252,7 @@ class Batch:
                 reason = "stop"
             elif len(text.output) == self._options.max_new_tokens:
                 reason = "length"
-        text.rounds.append(report.record(kept, text.inside))
+        text.rounds.append(report.record(kept, text.inside, laws))
         self._marked(text)
         return reason
 

@@ -30,6 +30,9 @@ class RoundRecord:
     # weight on the target at these positions; empty for rules without one
     weights: tuple[float, ...] = ()
     inside: bool | None = None  # whether the text was between its marks; None without marks
+    # of each emitted token: log p, log of the emitted law, and the mass of p that the law never
+    # emits; empty unless recorded
+    laws: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass
@@ -97,7 +100,9 @@ class RoundReport(NamedTuple):
         name = f"`residual` of draft {judged}" if rejected else "the target's distribution p"
         return f"{name} has {least:g} as its least number and sums to {total:g}, not to 1"
 
-    def record(self, kept: int, inside: bool | None = None) -> RoundRecord:
+    def record(
+        self, kept: int, inside: bool | None = None, laws: Sequence[Sequence[float]] = ()
+    ) -> RoundRecord:
         """Return the record of a round of which the text kept ``kept`` tokens before its end."""
         whole = kept == self.accepted + 1
         accepted = self.accepted if whole else kept
@@ -111,6 +116,7 @@ class RoundReport(NamedTuple):
             expected=tuple(self.expected[:judged]),
             weights=tuple(self.weights[:judged]),
             inside=inside,
+            laws=tuple(map(tuple, laws[:kept])),
         )
 
 

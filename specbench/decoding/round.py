@@ -19,8 +19,9 @@ from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.device import Timestamp, timestamp
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Model
-from specbench.methods import Positions, Rule
+from specbench.methods import Positions, Rule, Verdict
 from specbench.methods.control import DraftControl
+from specbench.methods.laws import TINY, BoundLaw, Next
 from specbench.methods.verdict import fault_of_form
 from specbench.plugins import user_code
 
@@ -40,6 +41,8 @@ class StepOutput(NamedTuple):
     last: Tensor  # [B, 2] the two newest tokens
     length: Tensor  # [B] tokens of each text
     report: Tensor  # [B, columns] the data for the host, see ``records.read_report``
+    # [B, n + 1, 3] log p, log of the emitted law, and the mass of p that this law never emits
+    laws: Tensor | None = None
 
 
 class StepTimes(NamedTuple):
@@ -58,11 +61,12 @@ def speculative_step(
     sampling: Sampling,
     drafter: Drafter = ModelDrafter(),  # noqa: B008 (frozen)
     control: DraftControl | None = None,
+    law: BoundLaw | None = None,
 ) -> tuple[StepOutput, StepTimes]:
     """Draft up to N tokens of every text, verify them and add one more.
 
     The parameters of ``rule`` are bound; it is None for N = 0. ``control`` decides how many of the
-    N tokens are drafted; None drafts all of them.
+    N tokens are drafted; None drafts all of them. ``law`` adds the new tokens' ``laws``.
 
     Raises:
         UsageError: The rule raised an error, or its verdict has the wrong shape.
@@ -82,7 +86,7 @@ def speculative_step(
     output = engine(target_forward)(pair.target, state, drafts.x, sampling)
     verified = timestamp(device)
     with user_code(rule):
-        result = engine(verify)(rule, state, drafts, output, sampling.greedy)
+        result = engine(verify)(rule, state, drafts, output, sampling.greedy, law)
     return result, StepTimes(started, drafted, verified, timestamp(device))
 
 
@@ -109,7 +113,12 @@ def autoregressive_step(model: Model, state: State, sampling: Sampling) -> StepO
 
 
 def verify(
-    rule: Rule, state: State, drafts: Drafts, output: TargetOutput, greedy: bool
+    rule: Rule,
+    state: State,
+    drafts: Drafts,
+    output: TargetOutput,
+    greedy: bool,
+    law: BoundLaw | None = None,
 ) -> StepOutput:
     """Accept drafts up to the first rejection, and draw one more token."""
     x, q, q1, h_q, proposed = drafts
@@ -154,7 +163,21 @@ def verify(
         weight = verdict.weight.reshape(rows, n)
     tokens = (length[:, None], accepted, proposed, new_tokens)
     report = (*tokens, _checks(source, p1, q1), x, agreed, accept, expected, weight)
-    return StepOutput(last, length, torch.cat(report, 1))
+    laws = None if law is None else laws_of_tokens(law, at, verdict, p, new_tokens, is_proposed)
+    return StepOutput(last, length, torch.cat(report, 1), laws)
+
+
+def laws_of_tokens(
+    law: BoundLaw, at: Positions, verdict: Verdict, p: Tensor, tokens: Tensor, proposed: Tensor
+) -> Tensor:
+    """Return ``StepOutput.laws`` of ``tokens`` ``[B, n + 1]``; without a draft, p is the law."""
+    further = (at.position, at.greedy, at.top, at.inside)
+    kept, replaced = law(Next._make((*map(Tensor.double, at[:4]), *further)), verdict.weight)
+    mu = torch.where(proposed[..., None], (kept + replaced).view_as(p[:, :-1]), p[:, :-1])
+    both = torch.stack((p.double(), torch.cat((mu, p[:, -1:]), 1)), -1)  # [B, n + 1, V, 2]
+    logs = both.gather(2, tokens[..., None, None].expand(-1, -1, 1, 2))[:, :, 0].clamp_min(TINY)
+    uncovered = torch.where(both[..., 1] > 0, 0, both[..., 0]).sum(-1, keepdim=True)
+    return torch.cat((logs.log(), uncovered), -1)
 
 
 def _checks(source: Tensor, p1: Tensor, q1: Tensor) -> Tensor:

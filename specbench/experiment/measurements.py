@@ -55,7 +55,8 @@ def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     marked = any(r.inside is not None for r in rounds)
     inside = [r for r in rounds if r.inside]
     counts = ("emitted", "proposed", "accepted") if marked else ()
-    names = (*PER_ROUND, *(("inside",) if marked else ()))
+    optional = {"inside": marked, "laws": any(r.laws for r in rounds)}
+    names = (*PER_ROUND, *(name for name, recorded in optional.items() if recorded))
     return {
         "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
         "mean_weight": _mean([value for r in rounds for value in r.weights]),
@@ -129,4 +130,6 @@ def _plain(value: Any) -> Any:
     """Return a count unchanged, and a round's flags and probabilities as a rounded list."""
     if not isinstance(value, tuple):
         return value
+    if value and isinstance(value[0], tuple):
+        return [_plain(numbers) for numbers in value]
     return [round(v, 4) if isinstance(v, float) else v for v in value]

@@ -64,9 +64,8 @@ def block(at: Positions, x: Tensor) -> Verdict:
 
     `accept` depends on all drafts of the block, including later ones, so all of them must be
     judged. Positions after the end of a shorter block have a q of 0 everywhere. `expected` is the
-    acceptance probability before the draft and later ones are drawn,
-    sum_x min(p_i(x), q_i(x) / P_{i-1}): equal to that of `sd` at the first position, and never less
-    at later ones. At temperature 0 this is `sd`.
+    acceptance probability before the draft and later ones are drawn, sum_x min(p_i(x), q_i(x) /
+    P_{i-1}): that of `sd` at the first position, and never less later. At temperature 0 it is `sd`.
 
     Source: Sun et al. 2024, arXiv:2403.10444.
     """

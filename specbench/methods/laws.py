@@ -40,6 +40,8 @@ class Split(NamedTuple):
 
 Law = Callable[..., Split]
 """``law(at: Next, **parameters) -> Split``, with the parameters of the method."""
+BoundLaw = Callable[["Next", "Tensor | None"], Split]
+"""A law with bound parameters, as a function of the positions and of a head's weights ``[K]``."""
 
 
 def coupled(v: Tensor, q: Tensor) -> Split:

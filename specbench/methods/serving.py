@@ -34,10 +34,7 @@ def match(at: Positions, x: Tensor) -> Verdict:
     """Draw y from p and accept x where x = y, else emit y: emits p exactly.
 
     Accepts with p(x), where ``sd`` accepts with min(1, p/q): in the mean sum p q for drawn drafts,
-    p(argmax q) for greedy ones.
-
-    Source: Leviathan et al. 2023, arXiv:2211.17192, section 2.3, name it as the naive form; default
-        of several engines at T > 0.
+    p(argmax q) for greedy ones. Leviathan et al. 2023, arXiv:2211.17192, call it naive.
     """
     return _without(at, x, at.p)
 
@@ -136,8 +133,7 @@ def relaxed(
     the emitted distribution is neither p nor between p and q. Tokens as likely as the k-th count
     too.
 
-    Source: TensorRT-LLM, relaxed acceptance (``relaxed_topk``, ``relaxed_delta``), for the form
-        with a margin, which replaces by argmax.
+    Source: TensorRT-LLM, relaxed acceptance, for the form with a margin and argmax.
     """
     top = at.p1.amax(-1, keepdim=True)
     near = at.p1 >= (top - margin if form == "margin" else ratio * top)

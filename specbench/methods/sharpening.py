@@ -47,9 +47,7 @@ def sharpened(
     rule has the same gain in quality from sharpening. The bonus token comes from p, as for all
     rules.
 
-    `target_temperature` is t in (0, 1]: the target is norm(p^(1/t)), that is, p at t times its
-    temperature. `target_min_p` is m in [0, 1]: tokens with less than m times the maximum of the
-    sharpened target are dropped.
+    The target is norm(p^(1/t)), that is, p at t times its temperature.
 
     Source: specbench; min-p is from Nguyen et al. 2024, arXiv:2407.01082.
     """

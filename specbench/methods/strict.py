@@ -52,8 +52,6 @@ def lossy(at: Positions, x: Tensor, *, lenience: float) -> Verdict:
 
     At temperature 0, accept x if p1(x) >= l max p1; the "<=" in the paper is a misprint.
 
-    `lenience` is l in (0, 1]; 1 is `sd`, smaller accepts more.
-
     Source: Leviathan et al. 2023, arXiv:2211.17192, appendix A.5.
     """
     # A lenience that underflows in the tensors' dtype would divide 0 by 0.

@@ -44,9 +44,6 @@ def typical(at: Positions, x: Tensor, *, epsilon: float, delta: float) -> Verdic
     the rule strict. At temperature 0, p is one-hot and only its argmax is accepted, so for epsilon
     or delta below 1 this is `sd`, as in Medusa's own code.
 
-    `epsilon` is the upper limit of the threshold, which applies where the target is certain.
-    `delta` is the threshold in units of exp(-H), the probability of each of exp(H) equal tokens.
-
     Source: Medusa, Cai et al. 2024, arXiv:2401.10774, section 2.3.1.
     """
     entropy = -torch.xlogy(at.p, at.p).sum(-1, keepdim=True)
@@ -75,8 +72,6 @@ def cactus(at: Positions, x: Tensor, *, divergence: float) -> Verdict:
     The other tokens share the remaining mass: h(y) = p(y) (1 - g) / (1 - p(x)). Each drafted token
     has its own h, so the residual norm((h - q)+) depends on x, and the emitted distribution is a
     mixture over x. At temperature 0, p is one-hot and g = p, so this is `sd` for every d.
-
-    `divergence` is d >= 0, approximately the KL divergence of h from p; 0 is `sd`.
 
     Source: Hao and Mou 2026, arXiv:2604.04987.
     """

@@ -22,6 +22,7 @@ def test_metrics_match_the_code() -> None:
         BLEU_TERMS,
         "block",
         *OF_REQUESTS,
+        *("inside_emitted", "inside_proposed", "inside_accepted"),
         "timing",
     ]
 

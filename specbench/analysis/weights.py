@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from specbench.analysis.intervals import Floats, bootstrap, cluster_sums, ratio
-from specbench.methods.registry import get_method
+from specbench.methods.registry import METHODS
 
 QUALITY = "target_quality"  # predicted from a lossy rule's texts, and measured on the target's own
 WEIGHT = "mean_weight_of_texts"  # 1, if the recorded laws are those that the tokens came from
@@ -52,7 +52,8 @@ def weighted_figures(
 
 def is_exact(record: Record) -> bool:
     """Return whether a sample was decoded by a method that emits the target's distribution."""
-    return get_method(record["method"]).exact
+    method = METHODS.get(record["method"])
+    return method is not None and method.exact
 
 
 def _terms(record: Record) -> list[float]:

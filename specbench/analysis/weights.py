@@ -9,6 +9,7 @@ tokens of p, the target confined to the others is estimated.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def weighted_figures(
 
     ``exact`` are samples of methods that emit the target's distribution, on the same prompts.
     """
-    if not all("laws" in record["per_round"] for record in records):
+    if not all("log_law" in record["per_round"] for record in records):
         return
     terms = np.array([_terms(record) for record in records])
     prompts, sums = cluster_sums(terms, [record["sample_id"] for record in records])
@@ -58,12 +59,14 @@ def is_exact(record: Record) -> bool:
 
 def _terms(record: Record) -> list[float]:
     """Return a sample's terms: 1, w, w^2, tokens, sums of log pi / p and uncovered, w quality."""
-    laws = np.array([numbers for rows in record["per_round"]["laws"] for numbers in rows])
-    log_p, log_law, uncovered = laws.T
+    rounds = record["per_round"]
+    log_p, log_law, uncovered = (
+        np.array([*chain.from_iterable(rounds[name])]) for name in ("log_p", "log_law", "uncovered")
+    )
     weight = float(np.exp((log_p - log_law).sum()))
     quality = record.get("quality")
     divergence = float((log_law - log_p).sum())
     return [
-        *(1.0, weight, weight**2, len(laws), divergence, float(uncovered.sum())),
+        *(1.0, weight, weight**2, len(log_p), divergence, float(uncovered.sum())),
         weight * (quality if quality is not None else 0.0),
     ]

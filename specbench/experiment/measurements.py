@@ -24,6 +24,7 @@ _TAKEN = (
 )
 _UNTIMED = ("token_ids", "per_round")
 PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
+LAWS = ("log_p", "log_law", "uncovered")  # of each emitted token, see ``RoundRecord.laws``
 
 
 def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
@@ -55,13 +56,16 @@ def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     marked = any(r.inside is not None for r in rounds)
     inside = [r for r in rounds if r.inside]
     counts = ("emitted", "proposed", "accepted") if marked else ()
-    optional = {"inside": marked, "laws": any(r.laws for r in rounds)}
-    names = (*PER_ROUND, *(name for name, recorded in optional.items() if recorded))
+    names = (*PER_ROUND, *(("inside",) if marked else ()))
+    laws = enumerate(LAWS if any(r.laws for r in rounds) else ())
     return {
         "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
         "mean_weight": _mean([value for r in rounds for value in r.weights]),
         **{f"inside_{name}": sum(getattr(r, name) for r in inside) for name in counts},
-        "per_round": {name: [_plain(getattr(r, name)) for r in rounds] for name in names},
+        "per_round": {
+            **{name: [_plain(getattr(r, name)) for r in rounds] for name in names},
+            **{name: [_plain(tuple(row[i] for row in r.laws)) for r in rounds] for i, name in laws},
+        },
     }
 
 
@@ -130,6 +134,4 @@ def _plain(value: Any) -> Any:
     """Return a count unchanged, and a round's flags and probabilities as a rounded list."""
     if not isinstance(value, tuple):
         return value
-    if value and isinstance(value[0], tuple):
-        return [_plain(numbers) for numbers in value]
     return [round(v, 4) if isinstance(v, float) else v for v in value]

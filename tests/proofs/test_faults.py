@@ -73,12 +73,12 @@ def test_correct_outputs_of_every_drafter_pass(
 class PastTheEnd(loop.Batch):
     """Looks for end tokens only where a round ends."""
 
-    def _append(self, text: Any, report: Any) -> Any:
+    def _append(self, text: Any, report: Any, *laws: Any) -> Any:
         inside = report.accepted and report.new_tokens[: report.accepted]
         ends, pair = self._pair.eos_ids, self._pair
         if inside:
             self._pair = replace(pair, eos_ids=ends - set(inside))
-        reason = super()._append(text, report)
+        reason = super()._append(text, report, *laws)
         self._pair = pair
         return reason
 

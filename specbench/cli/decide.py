@@ -22,9 +22,6 @@ from specbench.errors import RunError, require
 from specbench.experiment.variants import Variant, method_variants
 from specbench.methods.drafters import DRAFTERS, GREEDY, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
-from specbench.price.costs import BENCH_REPEATS, STRICT
-from specbench.runs.frames import CELL
-from specbench.runs.records import TRACED
 
 if TYPE_CHECKING:
     from specbench.price.costs import Costs
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
 MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "draft_length")]
 REPEATS, NEW_TOKENS = 8, 48  # of the times that are measured here
 ACCEPTED = 0.6  # by force, so that rounds take the same time for all pairs
+STRICT = "sd"
 CONTROL = "cooled"  # sharpens the target without a draft
 FOLDER = "decision"
 
@@ -116,6 +114,9 @@ def decide(
     drafters = [checked(name) for name in asked.drafter]
     variants = lossy.variants() if lossy.method else []
     costs = _stated_costs(asked, measurement)  # a fault in them is told before models are loaded
+    from specbench.runs.frames import CELL
+    from specbench.runs.records import TRACED
+
     read = run_of_target(run, measurement)
     require(
         read.pair.draft is not None or not any(map(needs_model, drafters)),
@@ -171,7 +172,14 @@ def _stated_costs(asked: DecideOptions, measurement: Measurement) -> Costs | Non
 
 def _other_costs(asked: DecideOptions, measurement: Measurement, run: Run, texts: Scores) -> Costs:
     """Return the costs by a machine's figures, or as measured here."""
-    from specbench.price.costs import PassSize, costs_of, from_bench, machine, roofline
+    from specbench.price.costs import (
+        BENCH_REPEATS,
+        PassSize,
+        costs_of,
+        from_bench,
+        machine,
+        roofline,
+    )
 
     prompt = round(mean(map(len, texts.prompts)))
     batches, lengths = sorted(asked.batch_size), sorted(asked.draft_length)

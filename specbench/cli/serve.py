@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import shutil
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 
@@ -16,17 +16,14 @@ from specbench.cli.options import Models
 from specbench.config import DRAFT_LENGTH, Options, option
 from specbench.errors import UsageError, require
 from specbench.heads.registry import find_head
+from specbench.methods.drafters import DRAFTERS, LOOKUP, needs_model
 from specbench.methods.method import HEAD
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.pairs.registry import PairSpec
 from specbench.servers.arm import SEPARATOR, VARIABLE, VLLM
+from specbench.servers.flags import vllm_settings
 
 PLUGINS, PLUGIN = "VLLM_PLUGINS", "specbench"  # routes are added only if they are named
-DRAFTED: dict[str, dict[str, Any]] = {  # vLLM's settings by drafter
-    "model": {"method": "draft_model", "draft_sample_method": "probabilistic"},
-    "greedy": {"method": "draft_model", "draft_sample_method": "greedy"},
-    "prompt-lookup": {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 3},
-}
 # The texts are the model's own, and each answer tells its acceptance.
 ALWAYS = shlex.split(
     "--generation-config vllm --no-enable-prefix-caching --enable-per-request-metrics"
@@ -36,8 +33,8 @@ ALWAYS = shlex.split(
 class ServeOptions(Options):
     """What vLLM serves, and where."""
 
-    drafter: Literal["model", "greedy", "prompt-lookup"] = option(
-        "model", "What proposes drafts: model draws from q.", choices=tuple(DRAFTED)
+    drafter: str = option(
+        "model", "What proposes drafts: model draws from q.", choices=tuple(DRAFTERS)
     )
     draft_length: int = option(DRAFT_LENGTH, "Tokens drafted per round.", ge=1, metavar="N")
     port: int = option(8000, "Port on this machine.", ge=1, le=65535)
@@ -111,9 +108,8 @@ def _arguments(spec: PairSpec, asked: ServeOptions, drafted: bool) -> list[str]:
     arguments += ["--port", f"{asked.port}", *ALWAYS]
     if not drafted:
         return arguments
-    speculation = DRAFTED[asked.drafter] | {"num_speculative_tokens": asked.draft_length}
-    if asked.drafter != "prompt-lookup":
-        require(spec.draft is not None, "the pair has no draft: give --drafter prompt-lookup")
-        speculation["model"] = str(spec.draft)
+    has_draft = spec.draft is not None or not needs_model(asked.drafter)
+    require(has_draft, f"the pair has no draft: give --drafter {LOOKUP}")
+    speculation = vllm_settings(asked.drafter, asked.draft_length, spec.draft)
     arguments += ["--speculative-config", json.dumps(speculation)]
     return [*arguments, "--per-request-spec-decode-metrics", "detailed"]

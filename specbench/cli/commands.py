@@ -74,7 +74,7 @@ COMMANDS = {
     "serve": Listed(
         "serve",
         "Measure",
-        "Start vLLM with a pair; a rule of specbench verifies the drafts.",
+        "Start vLLM with a pair; rules of specbench verify the drafts.",
         "serve --pair mini -m static --set weight=0.5 --dry-run",
     ),
     "table": Listed(

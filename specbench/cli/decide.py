@@ -103,12 +103,12 @@ def decide(
         ),
     ] = None,
 ) -> None:
-    """Decide whether to speculate: speed-up of every drafter, N and batch size, without decoding.
+    """Decide whether to speculate: with which drafter, how many drafts, up to which batch.
 
-    Tokens per round come from the target's texts (`specbench price`), seconds per round from short
-    times taken here, a file, or a machine's figures. Prints where speculation pays, and the flags
-    of vLLM, SGLang, llama.cpp and specbench for it; writes tables, figure and files for other
-    tools.
+    Nothing is drafted: tokens per round come from the target's texts (`specbench price`), seconds
+    per round from short times taken here, a file, or a machine's figures. Prints where speculation
+    pays, and the flags of vLLM, SGLang, llama.cpp and specbench for it; writes tables, a figure and
+    files for other tools.
     """
     require(not (asked.costs and asked.machine), "--costs and --machine exclude each other")
     drafters = [checked(name) for name in asked.drafter]

@@ -65,6 +65,10 @@ LOOKS = {
     "match": Look("#66AADD", (5, 0, 180), 6.0),
     "threshold": Look("#B0553C", (3, 1, 0), 7.0),
     "relaxed": Look("#8C6BB1", (5, 1, 180), 7.0),
+    "mars": Look("#5A9E6F", (6, 1, 30), 7.0),
+    "ears": Look("#C77CBA", (7, 1, 0), 7.0),
+    "entropy-verify": Look("#D9A441", (9, 1, 0), 7.0),
+    "fly": Look("#7A6FBE", (12, 1, 0), 7.0),
     "gated": Look("#AA3377", "d", 6.0),
     "gated-diversed": Look("#7F1D0C", ">", 6.5),
 }

@@ -61,7 +61,7 @@ def _deviation(name: str, sums: Floats, count: Floats) -> Deviation:
     return Deviation(name, float(sums.sum() / count.sum()), float(sums.sum() / error))
 
 
-class Comparison(NamedTuple):
+class PriceCheck(NamedTuple):
     """Tokens per round of a run's cell, as priced and as recorded."""
 
     label: str
@@ -76,7 +76,7 @@ class Comparison(NamedTuple):
         return abs(self.errors) > SURE
 
 
-def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> Comparison:
+def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> PriceCheck:
     """Compare the price of a run's cell with its recorded rounds on the same prompts.
 
     Args:
@@ -100,7 +100,7 @@ def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> Comparison:
     totals = bootstrap(np.hstack([predicted, measured[measured_rows]]))
     sides = ratio(totals[:, :2]), ratio(totals[:, 2:])
     gap, n = sides[1] - sides[0], len(shared)
-    return Comparison(
+    return PriceCheck(
         f"{rule}, {drafter}, N = {size}",
         estimate(sides[0], n),
         estimate(sides[1], n),

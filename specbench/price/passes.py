@@ -30,7 +30,7 @@ from specbench.verification.plan import task_of
 MOST_NUMBERS = 2**24  # of distributions that are compared at once
 
 
-class Text(NamedTuple):
+class ScoredText(NamedTuple):
     """A text to score."""
 
     name: TextName
@@ -38,7 +38,7 @@ class Text(NamedTuple):
     tokens: Sequence[int]  # with the end token
 
 
-def texts_of(run: Run, pair: LoadedPair, records: Sequence[Record]) -> Iterator[Text]:
+def texts_of(run: Run, pair: LoadedPair, records: Sequence[Record]) -> Iterator[ScoredText]:
     """Yield the texts of a run's records, with their prompts as the run encoded them.
 
     Raises:
@@ -49,10 +49,10 @@ def texts_of(run: Run, pair: LoadedPair, records: Sequence[Record]) -> Iterator[
         for record in cell:
             example, answers = examples[record["sample_id"]], answers_before(cell, record)
             prompt = recorded_prompt(run, pair, example, record, answers)
-            yield Text(name_of(record), prompt, output_of(record, pair))
+            yield ScoredText(name_of(record), prompt, output_of(record, pair))
 
 
-def texts_in_column(plan: Plan, pair: LoadedPair, column: str) -> Iterator[Text]:
+def texts_in_column(plan: Plan, pair: LoadedPair, column: str) -> Iterator[ScoredText]:
     """Yield the texts in a column of prompt files; they are encoded as they are.
 
     Raises:
@@ -69,7 +69,7 @@ def texts_in_column(plan: Plan, pair: LoadedPair, column: str) -> Iterator[Text]
                 )
             name = TextName(task.task.name, example.id, column, category=example.category or None)
             tokens = pair.tokenizer.encode(text, add_special_tokens=False)
-            yield Text(name, prompts.of(task, example).ids, tokens)
+            yield ScoredText(name, prompts.of(task, example).ids, tokens)
 
 
 def examples_of(run: Run, task: str) -> Mapping[str, Example]:
@@ -98,7 +98,7 @@ def output_of(record: Mapping[str, Any], pair: LoadedPair) -> list[int]:
 
 def score_texts(
     pair: LoadedPair,
-    texts: Iterable[Text],
+    texts: Iterable[ScoredText],
     sampling: Sampling,
     folder: Path,
     show: Callable[[str], object],
@@ -129,7 +129,7 @@ def score_texts(
 
 
 @torch.inference_mode()
-def scores_of(pair: LoadedPair, text: Text, sampling: Sampling) -> dict[str, list[float]]:
+def scores_of(pair: LoadedPair, text: ScoredText, sampling: Sampling) -> dict[str, list[float]]:
     """Return the columns of ``Scores`` for a text of at least one token."""
     size = len(text.tokens)
     if not size:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from specbench.analysis.intervals import Interval, bootstrap, estimate, ratio
 from specbench.methods.drafters import needs_model
-from specbench.price.checks import Comparison, Deviation
+from specbench.price.checks import Deviation, PriceCheck
 from specbench.price.policies import POLICIES, Policy
 from specbench.price.pricing import DRAFT_COST, drafter_label, drafting, visits
 from specbench.price.rounds import PricedRounds
@@ -128,13 +128,13 @@ def price_table(rows: pd.DataFrame, title: str, by: str, cost: float = 0) -> Tab
     return Table.of(rows.to_dict("records"), fields, title, notes, stub=3 + bool(by))
 
 
-def comparison_table(comparisons: Sequence[Comparison], title: str) -> Table:
+def comparison_table(comparisons: Sequence[PriceCheck], title: str) -> Table:
     """Return a table of prices beside recorded rounds."""
 
     def interval_of(interval: Interval, form: str = ".3f") -> str:
         return with_interval(*interval[:3], form)
 
-    fields: list[Field[Comparison]] = [
+    fields: list[Field[PriceCheck]] = [
         ("cell", lambda row: row.label),
         ("priced", lambda row: interval_of(row.predicted)),
         ("recorded", lambda row: interval_of(row.measured)),

@@ -43,7 +43,7 @@ def register() -> None:
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
     from vllm.v1.worker.worker_base import WorkerBase
 
-    from specbench.vllm.step import Step
+    from specbench.vllm.step import EngineStep
 
     if hasattr(WorkerBase, ROUNDS):
         return  # vLLM may call a plugin again
@@ -54,7 +54,7 @@ def register() -> None:
         f"{VARIABLE} needs vLLM 0.31 to 0.33 (this is {vllm.__version__}) and {RUNNER}=0",
     )
     repair()
-    step = Step(rules)
+    step = EngineStep(rules)
     for owner, name, wrapped in (
         (SamplingParams, "_verify_args", step.checking),
         (GPUModelRunner, "sample_tokens", step.sampling),

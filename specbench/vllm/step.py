@@ -21,7 +21,7 @@ from specbench.vllm.rules import checked_rule
 MOST_REQUESTS = 1000  # whose rounds nobody has read
 
 
-class Step:
+class EngineStep:
     """The requests of a step, their drafts, and the rounds of requests that asked for them."""
 
     def __init__(self, allowed: Sequence[str]) -> None:

@@ -225,9 +225,9 @@ def test_a_residual_that_is_not_renormalised(cli: Cli, monkeypatch: Patch) -> No
 def test_a_head_that_sees_the_drafted_token(cli: Cli, monkeypatch: Patch) -> None:
     right = rounds.verify
 
-    def one_too_far(rule: Any, state: Any, drafts: Any, output: Any, greedy: bool) -> Any:
+    def one_too_far(rule: Any, state: Any, drafts: Any, output: Any, *more: Any) -> Any:
         shifted = output._replace(hidden=output.hidden.roll(-1, 1))
-        return right(rule, state, drafts, shifted, greedy)
+        return right(rule, state, drafts, shifted, *more)
 
     monkeypatch.setattr(rounds, "verify", one_too_far)
     failed, out = failures(cli, "sd,diversed")
@@ -239,9 +239,9 @@ def test_a_head_that_sees_the_drafted_token(cli: Cli, monkeypatch: Patch) -> Non
 def test_a_bonus_token_from_q(cli: Cli, monkeypatch: Patch) -> None:
     right = rounds.verify
 
-    def generous(rule: Any, state: Any, drafts: Any, output: Any, greedy: bool) -> Any:
+    def generous(rule: Any, state: Any, drafts: Any, output: Any, *more: Any) -> Any:
         p = torch.cat((output.p[:, :-1], drafts.q[:, -1:]), 1)
-        return right(rule, state, drafts, output._replace(p=p), greedy)
+        return right(rule, state, drafts, output._replace(p=p), *more)
 
     monkeypatch.setattr(rounds, "verify", generous)
     failed, _ = failures(cli)

@@ -8,7 +8,7 @@ import pytest
 from specbench.decoding.sampling import Sampling
 from specbench.price.checks import compare, deviations
 from specbench.price.counts import priced_counts
-from specbench.price.passes import Text, scores_of
+from specbench.price.passes import ScoredText, scores_of
 from specbench.price.policies import POLICIES, get_policy
 from specbench.price.pricing import drafting, price, visits
 from specbench.price.scores import Scores, TextName, joined
@@ -59,7 +59,7 @@ def decoded(
             whole = size == accepted + 1
             rounds.append((most if whole else size, [], accepted if whole else size, int(whole)))
         name = TextName("task", f"{number:04}", "sd")
-        text = Text(name, [0], tokens)
+        text = ScoredText(name, [0], tokens)
         scored[name] = {**text._asdict(), **scores_of(toy(), text, Sampling())}
         records.append(
             record(rounds, name.sample_id, task="task", draft_length=most, stopped_by="stop")

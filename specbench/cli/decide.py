@@ -8,15 +8,13 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, start_workers
 from specbench.cli.methods import Methods
 from specbench.cli.options import JsonOutput, Measurement
 from specbench.cli.output import note, print_json, print_table
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
-from specbench.cli.price import records_of_target, run_of_target, scored
+from specbench.cli.price import TextsRun, records_of_target, run_of_target, scored
 from specbench.config import AUTO, Count, option
 from specbench.errors import RunError, require
 from specbench.experiment.variants import Variant, method_variants
@@ -96,12 +94,7 @@ def decide(
     asked: DecideOptions,
     lossy: Annotated[LossyMethods, ["method", "set_values", "head"]],
     measurement: Annotated[Measurement, MEASURED],
-    run: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="RUN", help="Run with texts of the target.", show_default="new texts"
-        ),
-    ] = None,
+    run: TextsRun = None,
 ) -> None:
     """Decide whether to speculate: with which drafter, how many drafts, up to which batch.
 

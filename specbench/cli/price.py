@@ -31,6 +31,11 @@ LENGTHS = [1, 2, 3, 5, 8, 16]
 HIDDEN = {"draft_length", "drafter", "a_a", "workers", "ray_address", "metric", "dry_run"}
 MEASURED = [name for name in Measurement.ordered_fields() if name not in HIDDEN]
 
+TextsRun = Annotated[
+    Path | None,
+    typer.Argument(metavar="RUN", help="Run with texts of the target.", show_default="new texts"),
+]
+
 
 class PriceOptions(JsonOutput):
     """What to price."""
@@ -94,12 +99,7 @@ class PriceOptions(JsonOutput):
 def price(
     asked: PriceOptions,
     measurement: Annotated[Measurement, MEASURED],
-    run: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="RUN", help="Run with texts of the target.", show_default="new texts"
-        ),
-    ] = None,
+    run: TextsRun = None,
 ) -> None:
     """Price drafting without decoding: tokens per round for every N, drafter and policy.
 

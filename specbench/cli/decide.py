@@ -121,12 +121,12 @@ def decide(
     ((task, texts),) = by_task.items()
 
     from specbench.figures import style
+    from specbench.policies import get_policy
     from specbench.price.checks import deviations
     from specbench.price.decide import decide as decided
     from specbench.price.decide import decision_table, sentences
     from specbench.price.exports import write_all
     from specbench.price.figures import draw_crossover
-    from specbench.price.policies import get_policy
     from specbench.price.pricing import price
 
     if any(deviation.is_sure for deviation in deviations(texts)):

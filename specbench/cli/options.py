@@ -42,6 +42,7 @@ from specbench.pairs.registry import (
     without_draft,
 )
 from specbench.plugins import exists
+from specbench.policies import get_policy, require_predictable
 from specbench.servers.arm import Arm
 from specbench.tasks.dataset import Dataset, go_offline
 from specbench.tasks.prompts import prompts_task
@@ -348,6 +349,15 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         panel="Sampling",
     )
 
+    drafting: list[str] | None = option(
+        None,
+        "How many tokens the draft model drafts in a round, up to N: fixed, confidence, p-min, "
+        "svip, adaedl, moving-average or schedule, also as NAME:VALUE (page price).",
+        metavar="NAME[,NAME...]",
+        shown="fixed",
+        panel="Sampling",
+    )
+
     a_a: bool = option(
         False,
         "Time sd twice (an A/A test) to show timing noise beside speed-ups.",
@@ -357,7 +367,15 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
     def drafters(self, spec: PairSpec) -> list[str]:
         """Return the chosen drafters; a pair without a draft model has none that needs one."""
         names = self.drafter or [MODEL if spec.draft is not None else str(self.draft)]
-        drafters = list(dict.fromkeys(map(checked, names)))
+        policies = self.drafting or ["fixed"]
+        for policy in policies:
+            require_predictable(get_policy(policy))
+        whole = [
+            name if policy == "fixed" or not needs_model(name) else f"{name}+{policy}"
+            for name in names
+            for policy in policies
+        ]
+        drafters = list(dict.fromkeys(map(checked, whole)))
         needing = [name for name in drafters if needs_model(name)]
         if needing and spec.draft is None:
             raise UsageError(

@@ -108,18 +108,15 @@ def price(
     rounds of a lossless rule, they are compared with the price; the exit code is 1 if the texts or
     the rounds contradict it.
     """
-    from specbench.price.policies import get_policy
+    from specbench.policies import get_policy, require_predictable
     from specbench.price.records import name_of, recorded_rounds
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
     drafters, policies = asked.drafters(), [get_policy(n) for n in asked.policy or ["fixed"]]
     for policy in policies:
-        if not policy.predictable and policy.name != "oracle":
-            raise UsageError(
-                f"{policy.name} looks at the tokens that it drops, so the texts are no longer the "
-                "target's and have no price: measure it with `specbench run`"
-            )
+        if policy.name != "oracle":
+            require_predictable(policy)
     if asked.texts and (run or not measurement.prompts):
         raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
     if asked.counts:

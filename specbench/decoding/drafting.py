@@ -106,7 +106,7 @@ def load_drafter(name: str) -> Drafter:
     """Return the drafter of a name that ``methods.drafters.checked`` accepts."""
     if lengths := ngram_lengths(name):
         return LookupDrafter(*lengths)
-    return {MODEL: ModelDrafter(), GREEDY: ModelDrafter(greedy=True)}[name]
+    return {MODEL: ModelDrafter(), GREEDY: ModelDrafter(greedy=True)}[name.partition("+")[0]]
 
 
 @cache
@@ -151,10 +151,13 @@ def draft_adaptively(
         drafted = engine(draft_token)(model, state, tokens, i, sampling)
         # The engine reuses its memory.
         drafts.append(Drafts(*(part.clone() for part in drafted[:4])))
-        drafting = control.after(drafting, drafted.q[:, 0], i + 1)
+        columns = (drafts[-1].x[:, 0], drafts[-1].q[:, 0], drafts[-1].q1[:, 0])
+        drafting = control.after(drafting, *columns, i + 1)
         if not drafting.active.any():
             break
-    return joined(drafts)._replace(proposed=drafting.proposed)
+    whole = joined(drafts)
+    counts = torch.arange(len(drafts), device=whole.x.device) < drafting.proposed[:, None]
+    return whole._replace(q=whole.q * counts[..., None], proposed=drafting.proposed)
 
 
 def draft_token(model: Model, state: State, tokens: Tensor, i: int, sampling: Sampling) -> Drafts:

@@ -24,7 +24,7 @@ from specbench.experiment.cells import CONCURRENCY, Cell, cells_of, server_cells
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
 from specbench.heads.registry import describe_heads, find_head
-from specbench.methods.drafters import MODEL, needs_model
+from specbench.methods.drafters import MODEL, needs_model, policy_of
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.metrics import GREEDY, METRICS, get_metric, try_metrics
 from specbench.pairs.registry import PairSpec
@@ -377,7 +377,11 @@ def _suited(method: str, drafters: Sequence[str], optional: Collection[str]) -> 
         definition.control or any(parameter.name == "head" for parameter in definition.parameters)
     ):
         return drafters
-    fitting = [drafter for drafter in drafters if needs_model(drafter)]
+    fitting = [
+        drafter
+        for drafter in drafters
+        if needs_model(drafter) and not (definition.control and policy_of(drafter))
+    ]
     if not fitting and method not in optional:
         inputs = "confidence" if definition.control else "hidden states"
         raise UsageError(
@@ -393,7 +397,8 @@ def _left_out(suited: Mapping[str, Sequence[str]], drafters: Sequence[str]) -> I
         rules = {name: names for name, names in suited.items() if get_method(name).rule}
         if left_out := [method for method, names in rules.items() if drafter not in names]:
             skipped = "are skipped" if len(left_out) > 1 else "is skipped"
-            yield f"{', '.join(left_out)} {skipped} with {drafter}, which runs no draft model"
+            reason = "stops by itself" if policy_of(drafter) else "runs no draft model"
+            yield f"{', '.join(left_out)} {skipped} with {drafter}, which {reason}"
 
 
 def require_own_columns(metrics: Iterable[str]) -> None:

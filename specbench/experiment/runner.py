@@ -32,13 +32,15 @@ from specbench.experiment.measurements import describe_error, measurements, scor
 from specbench.experiment.plan import Plan, Step, own_sources
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
-from specbench.heads.bind import bind
+from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.files import describe_models
 from specbench.heads.head import Head
 from specbench.methods.control import DraftControl, warmup_lengths
+from specbench.methods.drafters import GREEDY, policy_of
 from specbench.methods.strict import sd
 from specbench.metrics.sandbox.launch import layers
 from specbench.pairs.registry import PairSpec
+from specbench.policies import Online, get_policy
 from specbench.runs.records import ERROR, to_line
 
 Ready = tuple[Step, Encoded]  # a step and its prompt
@@ -103,9 +105,7 @@ class SampleRunner:
         self._greedy: defaultdict[tuple[int, str], list[str]] = defaultdict(list)
         heads: dict[Path, Head] = {}
         self._bound = {  # bind all cells now, so that errors appear early
-            cell: bind(cell.method, cell.values, pair, heads)
-            for task in plan.tasks
-            for cell in task.cells
+            cell: self._bind(cell, heads) for task in plan.tasks for cell in task.cells
         }
         if own_sources(plan.tasks) != plan.sources:
             files = ", ".join(plan.sources)
@@ -261,6 +261,14 @@ class SampleRunner:
                 except Exception as error:  # recorded with the cell's own samples, if it recurs
                     log.debug(f"{cell.method} cannot be warmed up yet: {describe_error(error)}")
                     require_working(self._pair.target.device)
+
+    def _bind(self, cell: Cell, heads: dict[Path, Head]) -> BoundMethod:
+        bound = bind(cell.method, cell.values, self._pair, heads)
+        if not (policy := policy_of(cell.drafter)):
+            return bound
+        softmax = self._plan.settings.temperature == 0 or cell.drafter.startswith(GREEDY)
+        control = Online(get_policy(policy), cell.draft_length, softmax=softmax)
+        return bound._replace(control=control)
 
     def _warm_up_cell(self, ready: Sequence[Ready]) -> None:
         """Warm up one cell, unless that is done, and note how long it takes."""

@@ -21,6 +21,7 @@ from specbench.methods import Positions, Rule, Verdict, get_method, laws, maxima
 from specbench.methods.control import DraftControl
 from specbench.methods.laws import BoundLaw, Law, Next, Split, parameters_of
 from specbench.methods.method import BOTH_MODELS, INSIDE
+from specbench.policies import Online, get_policy
 
 
 class BoundMethod(NamedTuple):
@@ -76,7 +77,9 @@ def bind(
     rule, law = definition.rule, definition.law
     values = {name: value for name, value in parameters.items() if name != "head"}
     if definition.control is not None:
-        return BoundMethod(method, rule, definition.control(**values), law=law)
+        (value,) = values.values()
+        control = Online(get_policy(f"{definition.control}:{value}"))
+        return BoundMethod(method, rule, control, law=law)
     head = parameters.get("head")
     if isinstance(head, HeadFile):
         heads = {} if heads is None else heads

@@ -1,9 +1,10 @@
-"""Draft controls: stop drafting where the expected gain of another draft is below its cost."""
+"""Draft controls: what decides after each draft whether its text gets another one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.methods.lazy import torch
 
@@ -15,58 +16,46 @@ class DraftState(NamedTuple):
     """The state of drafting for B texts."""
 
     proposed: Tensor  # [B] drafts that count, the first ones
-    active: Tensor  # [B] whether another draft is worth its cost
-    kept: Tensor  # [B] probability that all drafts so far are accepted
-    tokens: Tensor  # [B] expected tokens of the round, including the target's own
+    active: Tensor  # [B] whether another draft is wanted
+    history: tuple[Any, ...] = ()  # what the control remembers of the round
 
 
-@dataclass(frozen=True)
 class DraftControl:
-    """Stop drafting a text where the next draft would lower the expected tokens per time.
+    """Draft N tokens; other controls stop earlier.
 
-    The draft model's confidence (its largest probability) estimates the acceptance probability of a
-    draft. After i drafts, a round is expected to emit E tokens in time 1 + i c, in units of a
-    target pass. One more draft adds c to the time. It adds to E the probability that all drafts are
-    accepted, with the last draft's confidence as the estimate for the next one. Drafting continues
-    while this increases the rate:
-
-        kept * confidence / c > E / (1 + i c).
-
-    Whether a token is drafted depends only on earlier draws, never on its own, so the emitted
-    distribution is that of the rule: rounds may have any length (Leviathan et al. 2023,
+    Whether a token counts may depend only on earlier draws, never on its own: then the emitted
+    distribution is that of the rule, since rounds may have any length (Leviathan et al. 2023,
     arXiv:2211.17192).
     """
 
-    cost: float  # c, time of a draft step / time of a target pass; above 0
-
     def begin(self, active: Tensor) -> DraftState:
-        """Return the state before the first draft; every ``active`` row ``[B]`` gets one."""
-        ones = torch.ones(len(active), device=active.device)
-        return DraftState(torch.zeros_like(active, dtype=torch.long), active, ones, ones)
+        """Return the state before the first draft, which every ``active`` row ``[B]`` gets."""
+        return DraftState(torch.zeros_like(active, dtype=torch.long), active)
 
-    def after(self, state: DraftState, q: Tensor, drafted: int) -> DraftState:
-        """Return the state after one more draft from ``q`` ``[B, V]``, the ``drafted``-th."""
-        confidence = q.amax(-1)
-        kept = torch.where(state.active, state.kept * confidence, state.kept)
-        tokens = torch.where(state.active, state.tokens + kept, state.tokens)
-        rate = tokens / (1 + drafted * self.cost)
-        return DraftState(
-            proposed=state.proposed + state.active,
-            active=state.active & (kept * confidence > self.cost * rate),
-            kept=kept,
-            tokens=tokens,
-        )
+    def after(
+        self, state: DraftState, x: Tensor, q: Tensor, q1: Tensor, drafted: int
+    ) -> DraftState:
+        """Return the state after one more draft ``x`` ``[B]`` from ``q`` ``[B, V]``.
+
+        ``q1`` is the softmax at temperature 1; it is the ``drafted``-th draft of the round.
+        """
+        return state._replace(proposed=state.proposed + state.active)
+
+    def observe(self, accepted: Sequence[int]) -> None:
+        """Learn how many drafts of each text of a round were accepted."""
 
 
 @dataclass(frozen=True)
 class FixedLength(DraftControl):
     """Draft a fixed number of tokens per round, to warm up an engine for that number."""
 
-    drafts: int = 1
+    drafts: int
 
-    def after(self, state: DraftState, q: Tensor, drafted: int) -> DraftState:
+    def after(
+        self, state: DraftState, x: Tensor, q: Tensor, q1: Tensor, drafted: int
+    ) -> DraftState:
         """Return the state after one more draft; see ``DraftControl``."""
-        following = super().after(state, q, drafted)
+        following = super().after(state, x, q, q1, drafted)
         return following._replace(active=state.active & (drafted < self.drafts))
 
 
@@ -80,4 +69,4 @@ def warmup_lengths(
     """
     if control is None or not static:
         return []
-    return [FixedLength(control.cost, drafts) for drafts in range(1, draft_length + 1)]
+    return [FixedLength(drafts) for drafts in range(1, draft_length + 1)]

@@ -19,6 +19,8 @@ def checked(name: str) -> str:
         UsageError: There is no such drafter.
     """
     lengths = ngram_lengths(name)
+    if policy_of(name) and name.partition("+")[0] in (MODEL, GREEDY):
+        return name
     if name not in DRAFTERS and lengths is None:
         raise UsageError(unknown("drafter", name, [*DRAFTERS, f"{LOOKUP}:2-5"]))
     if lengths and not 1 <= lengths[0] <= lengths[1]:
@@ -37,3 +39,8 @@ def ngram_lengths(name: str) -> tuple[int, int] | None:
     if match is None:
         return None
     return (int(match[1]), int(match[2])) if match[1] else (SHORTEST, LONGEST)
+
+
+def policy_of(name: str) -> str:
+    """Return the policy of a drafter such as ``model+svip:0.6``; empty if it always drafts N."""
+    return name.partition("+")[2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specbench.methods import laws
-from specbench.methods.control import DraftControl
 from specbench.methods.lazy import torch
 from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import (
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     summary="sd that stops drafting where another draft would not pay off; exact",
     source="arXiv:2211.17192, section 3.5",
     exact=True,
-    control=DraftControl,
+    control="adaptive",
     law=laws.sd,
 )
 def sd_adaptive(at: Positions, x: Tensor) -> Verdict:

@@ -12,7 +12,6 @@ from specbench.errors import UsageError
 from specbench.plugins import F, declare
 
 if TYPE_CHECKING:
-    from specbench.methods.control import DraftControl
     from specbench.methods.laws import Law
     from specbench.methods.verdict import Rule
 
@@ -118,9 +117,9 @@ class Method:
     summary: str  # one line
     source: str  # paper; file or package of the user's own rule
     rule: Rule | None  # the verification rule; None without a draft
-    # parameters of the rule, or of the control if the method has one
+    # parameters of the rule; of a method with a control, the value of that policy
     parameters: tuple[Parameter, ...] = ()
-    control: type[DraftControl] | None = None  # None always drafts N tokens
+    control: str | None = None  # policy of how many tokens are drafted; None always drafts N
     exact: bool = False  # whether it emits the target's distribution for all parameters
     # Whether it judges the drafts of a round jointly. After the first position of a round, only the
     # emitted tokens then have a closed-form law, not the accepted drafts.
@@ -171,7 +170,7 @@ def rule(
     law: Law | None = None,
     exact: bool = False,
     joint: bool = False,
-    control: type[DraftControl] | None = None,
+    control: str | None = None,
 ) -> Callable[[F], F]:
     """Declare a function as a rule; the function itself is not changed.
 
@@ -184,7 +183,7 @@ def rule(
             ``specbench.methods.laws``. ``check`` and ``theory`` use it.
         exact: Whether it emits the target's distribution for all parameters.
         joint: Whether it judges the drafts of a round jointly.
-        control: What decides how many tokens are drafted; it takes the parameters.
+        control: Policy of how many tokens are drafted; its value is the parameter.
     """
 
     def declare_rule(function: F) -> F:

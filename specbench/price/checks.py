@@ -18,10 +18,10 @@ import numpy as np
 
 from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, estimate, ratio
 from specbench.methods.drafters import MODEL
-from specbench.price.policies import get_policy
+from specbench.policies import Floats, get_policy
 from specbench.price.pricing import price
 from specbench.price.rounds import TINY, acceptance
-from specbench.price.scores import Floats, Scores, summed
+from specbench.price.scores import Scores, summed
 
 SURE = 4.0  # standard errors; a correct text passes this in 1 of 16,000 cases
 ROUNDING = 0.01  # share of tokens at temperature 0 that rounding may change
@@ -91,8 +91,9 @@ def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> PriceCheck:
     terms = [(sum(emitted), len(emitted)) for emitted in counts]
     names = [f"{record['task']} {record['sample_id']}" for record in records]
     labels, measured = cluster_sums(terms, names)
-    drafter, rule = cell.get("drafter") or MODEL, cell["method"]
-    policy = get_policy(f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else "fixed")
+    drafter, _, name = (cell.get("drafter") or MODEL).partition("+")
+    rule = cell["method"]
+    policy = get_policy(f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else name or "fixed")
     size = int(cell["draft_length"])
     priced = price(scores, drafter, policy, [size], rule=rule, first=first)
     shared, rows, measured_rows = np.intersect1d(scores.prompt_labels, labels, return_indices=True)
@@ -101,7 +102,7 @@ def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> PriceCheck:
     sides = ratio(totals[:, :2]), ratio(totals[:, 2:])
     gap, n = sides[1] - sides[0], len(shared)
     return PriceCheck(
-        f"{rule}, {drafter}, N = {size}",
+        f"{rule}, {cell.get('drafter') or MODEL}, N = {size}",
         estimate(sides[0], n),
         estimate(sides[1], n),
         estimate(gap, n),

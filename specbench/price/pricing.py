@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specbench.methods.drafters import GREEDY, MODEL, ngram_lengths
-from specbench.price.policies import Drafting, Policy, replay
+from specbench.policies import Drafting, Floats, Policy, replay
 from specbench.price.rounds import (
     PricedRounds,
     block,
@@ -18,7 +18,7 @@ from specbench.price.rounds import (
     starts,
     windows,
 )
-from specbench.price.scores import Floats, Scores, summed
+from specbench.price.scores import Scores, summed
 
 MOST = 16  # drafts of a round
 DRAFT_COST = 0.1  # seconds of a draft step / seconds of a target pass

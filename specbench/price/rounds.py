@@ -20,7 +20,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from specbench.analysis.intervals import Interval, bootstrap, estimate
-from specbench.price.scores import Floats, Integers, Scores
+from specbench.policies import Floats, Integers
+from specbench.price.scores import Scores
 
 TINY = 1e-300  # stands for a probability of 0 in logarithms
 

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench.files import clear_errors, copies, packing, replacing
+from specbench.policies import Floats, Integers
 from specbench.runs.records import read_lines
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Record = dict[str, Any]
 
 SCORES = "scores.jsonl"

@@ -10,11 +10,11 @@ import pandas as pd
 
 from specbench.analysis.intervals import Interval, bootstrap, estimate, ratio
 from specbench.methods.drafters import needs_model
+from specbench.policies import POLICIES, Floats, Policy
 from specbench.price.checks import Deviation, PriceCheck
-from specbench.price.policies import POLICIES, Policy
 from specbench.price.pricing import DRAFT_COST, drafter_label, drafting, visits
 from specbench.price.rounds import PricedRounds
-from specbench.price.scores import Floats, Scores, summed
+from specbench.price.scores import Scores, summed
 from specbench.table import Field, Table, number, with_interval
 
 PLACES = (0, 16, 32, 64, 128, 256, 512, 1024)  # tokens before each part of a text

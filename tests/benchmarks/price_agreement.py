@@ -19,9 +19,9 @@ import torch
 from specbench.analysis.intervals import bootstrap, cluster_sums, estimate, ratio
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
+from specbench.policies import POLICIES
 from specbench.price.checks import compare, deviations
 from specbench.price.passes import score_texts, texts_of
-from specbench.price.policies import POLICIES
 from specbench.price.pricing import price
 from specbench.price.records import recorded_rounds, target_texts
 from specbench.runs.run import read_run

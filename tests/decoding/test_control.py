@@ -3,23 +3,33 @@
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from specbench.decoding import drafting
-from specbench.methods import laws
-from specbench.methods.control import DraftControl, warmup_lengths
+from specbench.errors import UsageError
+from specbench.methods import Rule, laws
+from specbench.methods.control import warmup_lengths
+from specbench.methods.exact import block
 from specbench.methods.strict import sd
+from specbench.plugins import declared
+from specbench.policies import Drafting, Integers, Online, Policy, get_policy, leading, policy
 
 from ..engine.tiny import random_prompt, tiny_pair
 from .exact import LOWEST_P, p_value
 from .helpers import GREEDY, run, said
-from .test_law import CERTAIN, LENGTH, enumeration, lookup_pair, sample
+from .test_law import CERTAIN, LENGTH, N, enumeration, lookup_pair, sample
 from .test_rows import REQUESTS, side_by_side
 
 
+def adaptive(cost: float) -> Online:
+    """Return the control of ``sd-adaptive``."""
+    return Online(get_policy(f"adaptive:{cost}"))
+
+
 def proposals(cost: float, **changes: Any) -> list[int]:
-    control = DraftControl(cost)
+    control = adaptive(cost)
     found = run(tiny_pair("llama"), random_prompt(9), sd, control=control, **changes)
     return [record.proposed for record in found.rounds[:-1]]
 
@@ -33,23 +43,21 @@ def test_drafting_stops_when_it_does_not_pay_off() -> None:
 
 def test_the_rule_by_hand() -> None:
     """Confidences .9, .8, .5 at a cost of .2: the third draft is the last."""
-    control = DraftControl(0.2)
+    control = adaptive(0.2)
     state = control.begin(torch.tensor([True]))
     active = []
     for drafted, confidence in enumerate((0.9, 0.8, 0.5), start=1):
         q = torch.tensor([[confidence, 1 - confidence]])
-        state = control.after(state, q, drafted)
+        state = control.after(state, torch.tensor([0]), q, q, drafted)
         active.append(bool(state.active))
     # .81 / .2 > 1.9 / 1.2;  .576 / .2 > 2.62 / 1.4;  .18 / .2 < 2.98 / 1.6
     assert active == [True, True, False]
     assert state.proposed.tolist() == [3]
-    assert state.kept.item() == pytest.approx(0.36)
-    assert state.tokens.item() == pytest.approx(1 + 0.9 + 0.72 + 0.36)
 
 
 def test_every_round_length_is_warmed_up() -> None:
     pair = tiny_pair("llama")
-    rehearsed = warmup_lengths(DraftControl(0.3), 3, static=True)
+    rehearsed = warmup_lengths(adaptive(0.3), 3, static=True)
     lengths = [
         {
             r.proposed
@@ -58,7 +66,7 @@ def test_every_round_length_is_warmed_up() -> None:
         for each in rehearsed
     ]
     assert lengths == [{1}, {2}, {3}]
-    assert warmup_lengths(DraftControl(0.3), 3, static=False) == []
+    assert warmup_lengths(adaptive(0.3), 3, static=False) == []
     assert warmup_lengths(None, 3, static=True) == []
 
 
@@ -66,11 +74,11 @@ def test_greedy_tokens_are_those_of_the_target() -> None:
     pair, prompt = tiny_pair("gemma3"), random_prompt(9)
     greedy = partial(run, pair, prompt, sampling=GREEDY, max_new_tokens=40)
     for cost in (0.02, 0.2):
-        assert greedy(sd, control=DraftControl(cost)).token_ids == greedy().token_ids
+        assert greedy(sd, control=adaptive(cost)).token_ids == greedy().token_ids
 
 
 def test_a_text_does_not_depend_on_its_neighbours() -> None:
-    pair, control = tiny_pair("llama"), DraftControl(0.15)
+    pair, control = tiny_pair("llama"), adaptive(0.15)
     found = side_by_side(pair, sd, 3, control=control)
     alone = [run(pair, list(r.prompt), sd, sample_key=r.key, control=control) for r in REQUESTS]
     assert [said(g) for g in found] == [said(g) for g in alone]
@@ -78,11 +86,41 @@ def test_a_text_does_not_depend_on_its_neighbours() -> None:
 
 
 def test_the_law_is_the_targets() -> None:
-    samples = sample(lookup_pair(), sd, control=DraftControl(0.3))
+    samples = sample(lookup_pair(), sd, control=adaptive(0.3))
     assert p_value(samples, enumeration().law(laws.sd, 2, LENGTH)) > LOWEST_P
     assert (
         p_value(samples, enumeration().law(partial(laws.static, weight=0.5), 2, LENGTH)) < CERTAIN
     )
+
+
+@pytest.mark.parametrize(
+    ("rule", "policy"), [(sd, "confidence:0.4"), (sd, "moving-average"), (block, "svip:1.2")]
+)
+def test_a_policy_that_runs_online_keeps_the_law(rule: Rule, policy: str) -> None:
+    control = Online(get_policy(policy), N)
+    samples = sample(lookup_pair(), rule, control=control)
+    assert p_value(samples, enumeration().law(laws.sd, N, LENGTH)) > LOWEST_P
+
+
+@pytest.mark.parametrize(
+    "policy", ["confidence:0.4", "p-min:0.5", "svip:1.1", "adaedl:0.45", "adaptive:0.2"]
+)
+def test_a_policy_drafts_online_as_it_is_priced(policy: str) -> None:
+    """The number of drafts at each start of a round is the one along the text."""
+    chosen = get_policy(policy)
+    random = np.random.default_rng(0)
+    q = torch.from_numpy(random.dirichlet(np.ones(5) / 2, (40, 6)))
+    x = torch.multinomial(q.flatten(0, 1), 1).view(40, 6)
+    drawn = q.gather(-1, x[..., None])[..., 0].numpy()
+    top, entropy = q.amax(-1).numpy(), torch.special.entr(q).sum(-1).numpy()
+    columns = [column[:, None] for column in (drawn, top, entropy)]
+    most, length = np.full((40, 1), 6), np.ones(40, int)
+    priced = chosen(Drafting(*columns, np.ones((40, 1, 7)), most, length, np.ones(7)))[:, 0]
+    control = Online(chosen)
+    state = control.begin(torch.ones(40, dtype=torch.bool))
+    for i in range(6):
+        state = control.after(state, x[:, i], q[:, i], q[:, i], i + 1)
+    assert state.proposed.tolist() == priced.tolist() and len({*priced}) > 2
 
 
 def test_a_stop_that_depends_on_the_drafted_token_changes_the_law(
@@ -97,5 +135,16 @@ def test_a_stop_that_depends_on_the_drafted_token_changes_the_law(
         return drafts._replace(proposed=drafts.proposed * unlikely)
 
     monkeypatch.setattr(drafting, "draft_adaptively", choosy)
-    samples = sample(lookup_pair(), sd, control=DraftControl(0.3))
+    samples = sample(lookup_pair(), sd, control=adaptive(0.3))
     assert p_value(samples, enumeration().law(laws.sd, 2, LENGTH)) < CERTAIN
+
+
+def test_a_policy_that_drops_unlikely_tokens_is_refused_and_changes_the_law() -> None:
+    def dropping(rounds: Drafting, threshold: float = 0.4) -> Integers:
+        return leading(rounds.q >= threshold)
+
+    with pytest.raises(UsageError, match="looks at tokens that it does not draft"):
+        Online(declared(policy(predictable=False)(dropping), Policy))
+    planted = Online(declared(policy()(dropping), Policy))  # declared to be predictable
+    samples = sample(lookup_pair(), sd, control=planted)
+    assert p_value(samples, enumeration().law(laws.sd, N, LENGTH)) < CERTAIN

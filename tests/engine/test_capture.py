@@ -26,6 +26,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import EngineError, RunError
 from specbench.methods.control import DraftControl
+from specbench.policies import Online, get_policy
 
 from ..decoding.helpers import run, run_all, said
 from ..decoding.test_rows import rules
@@ -213,7 +214,8 @@ def cells(pair: LoadedPair, control: DraftControl | None = None, **how: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("family", "control"), [("llama", None), ("llama", DraftControl(0.2)), ("gemma3", None)]
+    ("family", "control"),
+    [("llama", None), ("llama", Online(get_policy("adaptive:0.2"))), ("gemma3", None)],
 )
 def test_graphs_in_one_pool_equal_the_eager_engine(
     family: str, control: DraftControl | None

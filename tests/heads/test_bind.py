@@ -8,8 +8,8 @@ from specbench.decoding.sampling import Sampling
 from specbench.heads.bind import bind
 from specbench.heads.head import Head
 from specbench.heads.registry import HeadFile
-from specbench.methods.control import DraftControl
 from specbench.methods.exact import sd_adaptive
+from specbench.policies import Online, get_policy
 from specbench.runs.heads import UNTRAINED
 
 
@@ -18,7 +18,7 @@ def test_a_method_is_bound_to_its_parameters(mini: Any) -> None:
     assert isinstance(bound.rule, partial) and bound.rule.keywords == {"weight": 0.25}
     assert bound[2:5] == (None, {"weight": 0.25}, None)
     # A control does not change the law.
-    adaptive = ("sd-adaptive", sd_adaptive, DraftControl(0.25), {}, None)
+    adaptive = ("sd-adaptive", sd_adaptive, Online(get_policy("adaptive:0.25")), {}, None)
     assert bind("sd-adaptive", {"cost": 0.25}, mini)[:5] == adaptive
     assert bind("autoregressive", {}, mini).rule is None
 

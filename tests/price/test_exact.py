@@ -12,7 +12,7 @@ from specbench.methods.exact import block
 from specbench.methods.serving import match
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
-from specbench.price.policies import get_policy
+from specbench.policies import get_policy
 from specbench.price.pricing import price
 from specbench.price.scores import COLUMNS, Scores, TextName
 

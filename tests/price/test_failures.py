@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from specbench.decoding.sampling import Sampling
+from specbench.policies import POLICIES, get_policy
 from specbench.price.checks import compare, deviations
 from specbench.price.counts import priced_counts
 from specbench.price.passes import ScoredText, scores_of
-from specbench.price.policies import POLICIES, get_policy
 from specbench.price.pricing import drafting, price, visits
 from specbench.price.scores import Scores, TextName, joined
 

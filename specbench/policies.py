@@ -1,5 +1,7 @@
 """Policies: how many tokens a round drafts. Each is one function, declared by ``policy``.
 
+The same function prices a policy along texts (``price``) and runs it while drafting (``Online``).
+
 A policy sees what a drafter knows along the path on which all of its drafts are accepted: there
 the drafts are the text's own tokens. It is predictable if the decision to draft a token depends on
 earlier tokens alone, never on the token itself. Only then do the emitted texts stay the target's.
@@ -16,15 +18,22 @@ import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specbench.errors import UsageError
+from specbench.methods.control import DraftControl, DraftState
+from specbench.methods.lazy import torch
 from specbench.plugins import declare, declared, exists, find, user_code
-from specbench.price.scores import Floats, Integers
 from specbench.words import unknown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 GROUP = "specbench.policies"  # of entry points
 GAMMA = 0.2  # of AdaEDL
@@ -147,7 +156,12 @@ def adaedl(rounds: Drafting, threshold: float = 0.4) -> Integers:
 
 @policy("stops where another draft would not pay off, as sd-adaptive", "arXiv:2211.17192")
 def adaptive(rounds: Drafting, cost: float = 0.1) -> Integers:
-    """Draft while the expected tokens per time rise, see ``methods.control.DraftControl``."""
+    """Draft while the next draft raises the expected tokens per time, one token in any case.
+
+    After i drafts, a round is expected to emit E tokens in time 1 + i c, in units of a target pass.
+    One more draft adds c to the time. It adds to E the probability that all drafts are accepted,
+    with the largest probability of the last draft as the estimate for the next one.
+    """
     survival = rounds.top.cumprod(-1)
     rate = (1 + survival.cumsum(-1)) / (1 + cost * np.arange(1, rounds.longest + 1))
     return 1 + leading((survival * rounds.top > cost * rate)[..., :-1])
@@ -255,6 +269,76 @@ def get_policy(name: str) -> Policy:
     except (ValueError, TypeError) as error:
         fault = "takes no value" if chosen.value is None else f"takes a number, not {value!r}"
         raise UsageError(f"{plain} {fault}: give {plain} or see its default") from error
+
+
+@dataclass
+class Online(DraftControl):
+    """A policy that runs while drafting.
+
+    After each draft the policy gets the drafts so far, and a next one of which the draft is sure:
+    it stops there if it drafts no more even then.
+
+    Raises:
+        UsageError: The policy is not predictable.
+    """
+
+    policy: Policy
+    longest: int = 1  # N, for a policy that is told the number of accepted drafts
+    softmax: bool = False  # whether it sees the softmax at temperature 1, as q is one-hot
+
+    def __post_init__(self) -> None:
+        """Start the policy."""
+        require_predictable(self.policy)
+        self._numbers = self.policy(self.longest, 1) if self.policy.replayed else None
+        self._number = next(self._numbers) if self._numbers else None
+
+    def after(
+        self, state: DraftState, x: Tensor, q: Tensor, q1: Tensor, drafted: int
+    ) -> DraftState:
+        """Return the state after one more draft; see ``DraftControl``."""
+        law = q1 if self.softmax else q
+        drawn, entropy = law.gather(1, x[:, None])[:, 0], torch.special.entr(law).sum(-1)
+        history = (*state.history, (drawn, law.amax(-1), entropy))
+        number = torch.as_tensor(self._drafts(history), device=x.device)
+        return DraftState(
+            torch.where(state.active, number.clamp_max(drafted), state.proposed),
+            state.active & (number > drafted),
+            history,
+        )
+
+    def observe(self, accepted: Sequence[int]) -> None:
+        """Tell the policy the mean over the batch, as SGLang does."""
+        if self._numbers is not None:
+            self._number = self._numbers.send(np.array([np.mean(accepted)]))
+
+    def _drafts(self, history: Sequence[tuple[Tensor, ...]]) -> Integers:
+        """Return the drafts of a round ``[B]`` by those so far; one more means further ones."""
+        texts, size = len(history[0][0]), len(history) + 1
+        if self._number is not None:
+            return np.broadcast_to(self._number, texts).copy()
+        columns = zip(*history, strict=True)
+        known = [torch.stack(values, -1).double().numpy(force=True) for values in columns]
+        q, top, entropy = (
+            np.pad(values, ((0, 0), (0, 1)), constant_values=value)[:, None]
+            for values, value in zip(known, (1.0, 1.0, 0.0), strict=True)
+        )
+        reach, most = np.ones((texts, 1, size + 1)), np.full((texts, 1), size)
+        rounds = Drafting(q, top, entropy, reach, most, most[:, 0], np.ones(size + 1))
+        drafts: Integers = self.policy(rounds)[:, 0]
+        return drafts
+
+
+def require_predictable(chosen: Policy) -> None:
+    """Refuse a policy that would change the texts.
+
+    Raises:
+        UsageError: It looks at the tokens that it drops.
+    """
+    if not chosen.predictable:
+        raise UsageError(
+            f"{chosen.name} looks at tokens that it does not draft, so the texts would no longer "
+            "be the target's: choose another policy"
+        )
 
 
 def replay(

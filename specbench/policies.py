@@ -336,8 +336,8 @@ def require_predictable(chosen: Policy) -> None:
     """
     if not chosen.predictable:
         raise UsageError(
-            f"{chosen.name} looks at tokens that it does not draft, so the texts would no longer "
-            "be the target's: choose another policy"
+            f"{chosen.name} looks at the tokens that it drops, so the texts would no longer be the "
+            "target's: choose another policy"
         )
 
 

@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 
 DRAFTERS = [MODEL, f"{MODEL}/match", f"{MODEL}/block", GREEDY, LOOKUP]
 LENGTHS = [1, 2, 3, 5, 8, 16]
-HIDDEN = {"draft_length", "drafter", "a_a", "workers", "ray_address", "metric", "dry_run"}
+HIDDEN = {
+    "draft_length",
+    "drafter",
+    "drafting",
+    "a_a",
+    "workers",
+    "ray_address",
+    "metric",
+    "dry_run",
+}
 MEASURED = [name for name in Measurement.ordered_fields() if name not in HIDDEN]
 
 TextsRun = Annotated[
@@ -71,7 +80,7 @@ class PriceOptions(JsonOutput):
         False, "Use the recorded rounds of RUN alone, without models: for every smaller N."
     )
     each_cell: bool = option(
-        False, "Compare recorded rounds with the price of the cell's texts, not of the target's."
+        False, "Compare recorded rounds with the price of the cell's own texts, not of all others."
     )
     by: str | None = option(
         None, "Split the texts.", choices=("category", "place"), metavar="category|place"
@@ -103,10 +112,10 @@ def price(
 ) -> None:
     """Price drafting without decoding: tokens per round for every N, drafter and policy.
 
-    Both models read the target's texts once. Texts are those of RUN, or the target writes new ones
-    for --task or --prompts. Scores stay in the run's folder, or in --output. Where RUN has recorded
-    rounds of a lossless rule, they are compared with the price; the exit code is 1 if the texts or
-    the rounds contradict it.
+    Both models read the target's texts once. Texts are those of all lossless cells of RUN, or the
+    target writes new ones for --task or --prompts. Scores stay in the run's folder, or in --output.
+    Where RUN has recorded rounds of a lossless rule, they are compared with the price by the other
+    texts of their prompts; the exit code is 1 if the texts or the rounds contradict it.
     """
     from specbench.policies import get_policy, require_predictable
     from specbench.price.records import name_of, recorded_rounds
@@ -135,10 +144,7 @@ def price(
         records = read.records(TRACED.union(CELL))
         of_target = records_of_target(records, measurement)
         recorded = recorded_rounds(records, {record["task"] for record in of_target})
-        others = [r for cell in recorded for r in cell[: measurement.limit]]
-        whole = scored(read, [*of_target, *(others if asked.each_cell else ())], measurement)
-        cells = {record["task"]: name_of(record).method for record in of_target}
-        by_task = {task: scores.written_by(cells[task]) for task, scores in whole.items()}
+        by_task = scored(read, of_target, measurement)
 
     import pandas as pd
 
@@ -153,13 +159,12 @@ def price(
         priced = priced_rows(scores, drafters, policies, *how)
         rows.append(priced.assign(task=task))
         tables.append(price_table(priced, setting, asked.by or "", asked.cost))
-        compared = [
-            compare(
-                whole[task].written_by(name_of(cell[0]).method) if asked.each_cell else scores, cell
-            )
-            for cell in recorded
-            if cell[0]["task"] == task
-        ]
+        compared = []
+        for cell in recorded:
+            if cell[0]["task"] == task:
+                writer = name_of(cell[0]).method
+                texts = scores.written_by if asked.each_cell else scores.not_written_by
+                compared.append(compare(texts(writer), cell))
         if compared:
             tables.append(comparison_table(compared, f"Recorded rounds: {setting}"))
         if off := [deviation for deviation in deviations(scores) if deviation.is_sure]:
@@ -199,7 +204,7 @@ def run_of_target(folder: Path | None, measurement: Measurement) -> Run:
 
 
 def records_of_target(records: list[Record], measurement: Measurement) -> list[Record]:
-    """Return the records of the texts to price: those of one lossless cell of each task."""
+    """Return the records of the texts to price: those of the lossless cells of each task."""
     from specbench.price.records import target_texts
 
     return target_texts(records, measurement.task or (), measurement.limit)

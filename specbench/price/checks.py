@@ -21,7 +21,7 @@ from specbench.methods.drafters import MODEL
 from specbench.policies import Floats, get_policy
 from specbench.price.pricing import price
 from specbench.price.rounds import TINY, acceptance
-from specbench.price.scores import Scores, summed
+from specbench.price.scores import Scores
 
 SURE = 4.0  # standard errors; a correct text passes this in 1 of 16,000 cases
 ROUNDING = 0.01  # share of tokens at temperature 0 that rounding may change
@@ -42,7 +42,7 @@ class Deviation(NamedTuple):
 
 def deviations(scores: Scores) -> list[Deviation]:
     """Compare texts with the target's law; see the module."""
-    count = summed(scores.length.astype(np.float64), scores.prompt)
+    count = scores.by_prompt(scores.length.astype(np.float64))
     if scores.temperature == 0:
         wrong = float(((scores.rank_p > 1) & scores.is_token).sum() / count.sum())
         return [Deviation("not the target's first choice", wrong, SURE * wrong / ROUNDING)]
@@ -51,7 +51,7 @@ def deviations(scores: Scores) -> list[Deviation]:
         "min(1, q / p) - (1 - TV)": acceptance(scores) - (1 - scores.tv),
     }
     return [
-        _deviation(name, summed(np.where(scores.is_token, term, 0).sum(-1), scores.prompt), count)
+        _deviation(name, scores.by_prompt(np.where(scores.is_token, term, 0).sum(-1)), count)
         for name, term in terms.items()
     ]
 

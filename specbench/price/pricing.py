@@ -18,7 +18,7 @@ from specbench.price.rounds import (
     starts,
     windows,
 )
-from specbench.price.scores import Scores, summed
+from specbench.price.scores import Scores
 
 MOST = 16  # drafts of a round
 DRAFT_COST = 0.1  # seconds of a draft step / seconds of a target pass
@@ -118,7 +118,7 @@ def price(
         np.column_stack([part.sum(-1) for part in parts])
         for parts in ([walk.rounds for walk in walks], [walk.drafted for walk in walks])
     ]
-    totals = [summed(values, scores.prompt) for values in (tokens, *columns)]
+    totals = [scores.by_prompt(values) for values in (tokens, *columns)]
     return PricedRounds(drafter_label(drafter, rule), policy.label, tuple(lengths), *totals)
 
 

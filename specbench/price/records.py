@@ -7,7 +7,7 @@ from typing import Any
 
 from specbench.errors import UsageError
 from specbench.methods.parameters import METHOD_COLUMNS
-from specbench.methods.registry import AUTOREGRESSIVE, METHODS
+from specbench.methods.registry import METHODS
 from specbench.price.scores import Record, TextName
 
 #: The rules whose recorded rounds a price must match.
@@ -39,29 +39,27 @@ def cells_of(records: Sequence[Record]) -> list[list[Record]]:
 def target_texts(
     records: Sequence[Record], tasks: Collection[str] = (), limit: int | None = None
 ) -> list[Record]:
-    """Return the records of one cell of each task whose texts are the target's.
+    """Return the records of all texts of the target: of every lossless cell of each task.
 
-    It is ``autoregressive`` if a run has it, else a lossless rule or a server.
+    Without one they are those of the first server. A limit is one of prompts.
 
     Raises:
         UsageError: There is none.
     """
     decoded = [record for record in records if record.get("token_ids") is not None]
     names = dict.fromkeys(record["method"] for record in decoded)
-    lossless = [name for name in names if name not in METHODS or METHODS[name].exact]
+    lossless = [name for name in names if name in METHODS and METHODS[name].exact]
+    lossless = lossless or [name for name in names if name not in METHODS][:1]
     if not lossless:
         raise UsageError(
             f"the texts of {', '.join(names) or 'this run'} are not the target's, so they have no "
             "price: give a run with autoregressive or sd, and token ids"
         )
-    name = AUTOREGRESSIVE if AUTOREGRESSIVE in lossless else lossless[0]
-    chosen: dict[str, list[Record]] = {}
-    for cell in cells_of([record for record in decoded if record["method"] == name]):
-        if not tasks or cell[0]["task"] in tasks:
-            chosen.setdefault(cell[0]["task"], cell[:limit])
+    cells = cells_of([record for record in decoded if record["method"] in lossless])
+    chosen = [cell[:limit] for cell in cells if not tasks or cell[0]["task"] in tasks]
     if not chosen:
         raise UsageError(f"this run has no texts of {', '.join(tasks)}: see its config.json")
-    return [record for cell in chosen.values() for record in cell]
+    return [record for cell in chosen for record in cell]
 
 
 def recorded_rounds(records: Sequence[Record], tasks: Collection[str]) -> list[list[Record]]:

@@ -7,6 +7,7 @@ priced follows from them, so nothing here imports torch.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -31,7 +32,7 @@ class TextName(NamedTuple):
 
     task: str
     sample_id: str
-    method: str  # the cell that wrote it, with N and drafter
+    method: str  # the cell that wrote it, with N, drafter and cost
     repeat: int = 0
     turn: int | None = None
     category: str | None = None
@@ -71,7 +72,14 @@ class Scores:
 
     def written_by(self, method: str) -> Scores:
         """Return the texts of one method, see ``TextName``."""
-        rows = [row for row, name in enumerate(self.names) if name.method == method]
+        return self._of([row for row, name in enumerate(self.names) if name.method == method])
+
+    def not_written_by(self, method: str) -> Scores:
+        """Return the texts of all other methods, or all texts if there are no others."""
+        rows = [row for row, name in enumerate(self.names) if name.method != method]
+        return self._of(rows) if rows else self
+
+    def _of(self, rows: list[int]) -> Scores:
         columns = {name: getattr(self, name)[rows] for name in ("tokens", "length", *COLUMNS)}
         names, prompts = tuple(self.names[i] for i in rows), tuple(self.prompts[i] for i in rows)
         return replace(self, names=names, prompts=prompts, **columns)
@@ -92,6 +100,22 @@ class Scores:
         number = {label: index for index, label in enumerate(self.prompt_labels)}
         return np.array([number[name.prompt] for name in self.names], dtype=np.int64)
 
+    @cached_property
+    def share(self) -> Floats:
+        """The share of each text ``[B]`` in its prompt: the inverse of the number of its texts."""
+        texts = {(name.prompt, name.method, name.repeat) for name in self.names}
+        number = Counter(prompt for prompt, *_ in texts)
+        return np.array([1 / number[name.prompt] for name in self.names])
+
+    def by_prompt(self, values: Floats) -> Floats:
+        """Return the mean over each prompt's texts ``[n, ...]`` of values of texts ``[B, ...]``.
+
+        The turns of a conversation are one text, so they are added.
+        """
+        sums = np.zeros((len(self.prompt_labels), *values.shape[1:]))
+        np.add.at(sums, self.prompt, np.multiply(values.T, self.share).T)
+        return sums
+
 
 #: The columns of numbers of each token.
 COLUMNS = tuple(field.name for field in fields(Scores))[5:]
@@ -109,13 +133,6 @@ def joined(texts: Mapping[TextName, Record], temperature: float) -> Scores:
             row[:size] = record[name]
     prompts = tuple(record["prompt"] for record in records)
     return Scores(tuple(texts), prompts, length=length, temperature=temperature, **columns)
-
-
-def summed(values: Floats, prompt: Integers) -> Floats:
-    """Sum rows of texts ``[B, ...]`` over each prompt ``[n, ...]``, see ``Scores.prompt``."""
-    sums = np.zeros((prompt.max(initial=-1) + 1, *values.shape[1:]))
-    np.add.at(sums, prompt, values)
-    return sums
 
 
 class StoredScores:

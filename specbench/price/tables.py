@@ -14,7 +14,7 @@ from specbench.policies import POLICIES, Floats, Policy
 from specbench.price.checks import Deviation, PriceCheck
 from specbench.price.pricing import DRAFT_COST, drafter_label, drafting, visits
 from specbench.price.rounds import PricedRounds
-from specbench.price.scores import Scores, summed
+from specbench.price.scores import Scores
 from specbench.table import Field, Table, number, with_interval
 
 PLACES = (0, 16, 32, 64, 128, 256, 512, 1024)  # tokens before each part of a text
@@ -68,18 +68,19 @@ def counts_rows(priced: PricedRounds) -> pd.DataFrame:
 
 
 def _parts(scores: Scores, columns: Floats, by: str) -> Iterator[tuple[str, Floats]]:
-    """Yield the parts of texts with the sums of columns ``[B, T, 5]`` over their prompts."""
+    """Yield the parts of texts with the columns ``[B, T, 5]`` of their prompts."""
     if by == PLACE:
         for start, end in zip(PLACES, (*PLACES[1:], scores.tokens.shape[1]), strict=True):
             if start < scores.length.max():  # times do not split: rounds reach into the next part
                 part = columns[:, start:end, :3].sum(1)
-                yield f"{start + 1} to {min(end, scores.length.max())}", summed(part, scores.prompt)
+                yield f"{start + 1} to {min(end, scores.length.max())}", scores.by_prompt(part)
         return
     categories = np.array([name.category or "" for name in scores.names])
+    sums = columns.sum(1)
     for category in sorted({*categories}) if by else [None]:
-        chosen = categories == category if by else slice(None)
-        _, prompt = np.unique(scores.prompt[chosen], return_inverse=True)
-        yield category or "", summed(columns[chosen].sum(1), prompt)
+        chosen = categories == category if by else np.full(len(sums), True)
+        prompts = scores.by_prompt(np.where(chosen[:, None], sums, 0))
+        yield category or "", prompts[np.unique(scores.prompt[chosen])]
 
 
 def _figures(sums: Floats) -> dict[str, float]:

@@ -143,7 +143,7 @@ def test_a_policy_that_drops_unlikely_tokens_is_refused_and_changes_the_law() ->
     def dropping(rounds: Drafting, threshold: float = 0.4) -> Integers:
         return leading(rounds.q >= threshold)
 
-    with pytest.raises(UsageError, match="looks at tokens that it does not draft"):
+    with pytest.raises(UsageError, match="looks at the tokens that it drops"):
         Online(declared(policy(predictable=False)(dropping), Policy))
     planted = Online(declared(policy()(dropping), Policy))  # declared to be predictable
     samples = sample(lookup_pair(), sd, control=planted)

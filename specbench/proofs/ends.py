@@ -12,8 +12,9 @@ from torch import Tensor
 
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Model
+from specbench.proofs.blocks import Beginning
 from specbench.proofs.draws import MIN_EXPECTED
-from specbench.proofs.outputs import Beginning, LawsAfter, Output, enumerate_outputs
+from specbench.proofs.outputs import LawsAfter, Output, enumerate_outputs
 from specbench.proofs.passes import MAX_NUMBERS, plain_pass
 from specbench.proofs.texts import Context
 

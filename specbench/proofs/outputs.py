@@ -13,6 +13,7 @@ from torch import Tensor
 from specbench.decoding.records import Generation, StopReason
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
+from specbench.proofs.blocks import BLOCKS, Beginning, next_by_rounds
 from specbench.proofs.laws import farther, laws_at
 from specbench.proofs.passes import laws_along
 from specbench.proofs.texts import NOTHING, Context, Ends, Setup, decode_one
@@ -21,7 +22,6 @@ RARE = 4.0  # beginnings of outputs that are expected less often are not enumera
 CANDIDATES = 10  # tokens for a stop string that about half of the outputs contain
 READABLE = 2  # least characters of a stop string, if tokens have so many
 Output = tuple[int, ...]  # tokens, with the end token
-Beginning = tuple[Output, int]  # of an output, and the position in its round of the next token
 LawsAfter = tuple[Tensor, Tensor, Tensor, Tensor]
 NextToken = Callable[[Sequence[Beginning]], LawsAfter]
 """Returns the law of the token after each beginning in two parts ``[K, V]``: of a draft that is
@@ -169,8 +169,9 @@ def outputs_of(
     Of texts that are not whole outputs, these are only the first tokens.
     """
     ends = setup.ends if setup.ends.whole else Ends(limit=1)
+    by_rounds = setup.method.method in BLOCKS
     law = enumerate_outputs(
-        partial(next_token, setup, context),
+        next_by_rounds(setup, context) if by_rounds else partial(next_token, setup, context),
         RARE / len(generations),
         lambda output: stop_reason(setup.pair, ends, output) is None,
     )

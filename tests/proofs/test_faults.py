@@ -7,7 +7,7 @@ few texts. The random numbers of the texts show them.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -19,12 +19,15 @@ from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter, lo
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.heads.bind import bind
+from specbench.methods import Rule
 from specbench.methods.drafters import DRAFTERS
+from specbench.methods.serving import fly
 from specbench.proofs import texts
 from specbench.proofs.check import WHOLE, findings_or_crash
 from specbench.proofs.findings import FAILED, Finding
 from specbench.proofs.outputs import choose_ends
 from specbench.proofs.rounds import Case, check_rounds
+from specbench.proofs.tables import NO_LAW
 from specbench.proofs.texts import Context, Setup, after_rounds
 
 from ..engine.tiny import blurred, build, config, pair_of, random_prompt
@@ -44,13 +47,23 @@ def pair() -> LoadedPair:
 
 
 def findings(
-    drafter: Drafter, *, whole: bool = True, method: str = "sd", **parameters: Any
+    drafter: Drafter,
+    *,
+    whole: bool = True,
+    method: str = "sd",
+    texts: int = 100,
+    rule: Rule | None = None,
+    **parameters: Any,
 ) -> list[Finding]:
-    """Compare the texts of a method: whole outputs, or two rounds of each text."""
+    """Compare the texts of a method, or of a rule that claims to be it.
+
+    Texts are whole outputs, or two rounds each.
+    """
     ends = choose_ends(pair(), CONTEXTS, WHOLE, N + 3) if whole else after_rounds(N)
     sampling = WHOLE if whole else Sampling()
     bound = bind(method, parameters, pair())
-    setup = Setup(pair(), bound, sampling, drafter, N, ends, texts=100, batch_size=32)
+    bound = bound._replace(rule=rule or bound.rule)
+    setup = Setup(pair(), bound, sampling, drafter, N, ends, texts=texts, batch_size=32)
     case = Case(method, [(setup, CONTEXTS)])
     return list(findings_or_crash(case.subject, lambda: check_rounds(case, ALPHA)))
 
@@ -60,7 +73,10 @@ def failures(compared: list[Finding]) -> set[str]:
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
-@pytest.mark.parametrize(("method", "parameters"), [("static", {"weight": 0.4}), ("block", {})])
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [("static", {"weight": 0.4}), ("block", {}), ("fly", {"window": 1, "entropy": 0.3})],
+)
 def test_correct_outputs_of_every_drafter_pass(
     name: str, method: str, parameters: dict[str, Any]
 ) -> None:
@@ -68,6 +84,15 @@ def test_correct_outputs_of_every_drafter_pass(
     assert not failures(compared)
     verdicts = {finding.name: finding.verdict for finding in compared}
     assert verdicts["outputs"] == verdicts["endings"] == verdicts["replays"] == "ok"
+
+
+def test_outputs_of_fly_show_a_rejection_that_is_not_deferred() -> None:
+    """The law of the outputs is that of rounds; other comparisons of `fly` have none."""
+    never = partial(fly, window=1, entropy=9.0)
+    parameters = {"window": 1, "entropy": 0.3}
+    compared = findings(ModelDrafter(), method="fly", texts=400, rule=never, **parameters)
+    verdicts = {finding.name: finding.verdict for finding in compared}
+    assert verdicts["outputs"] == FAILED and verdicts["tokens"] == NO_LAW
 
 
 class PastTheEnd(loop.Batch):

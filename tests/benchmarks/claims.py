@@ -1,0 +1,112 @@
+"""Which rules of some runs lie above the static front at equal acceptance, after Holm?
+
+    python tests/benchmarks/claims.py FRONT,RUN... FRONT,RUN...
+
+Each argument names runs of one task, pair and temperature: they are pooled, since runs of one seed
+decode the same prompts with the same random numbers. Each setting of a rule below, and each cell
+that relaxes a part of a text, makes a claim about the static front and one about the front with
+``cooled``. p-values are two-sided, from the distance over the standard error that its interval
+implies, and corrected over all arguments (Holm 1979), for each front alone.
+"""
+
+import sys
+from math import erfc, sqrt
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from specbench.analysis.comparison import FRONTS
+from specbench.analysis.intervals import Interval, estimate_of_heads
+from specbench.analysis.pareto import front_of, gap_between
+from specbench.analysis.points import settings_of
+from specbench.analysis.sessions import methods_of
+from specbench.methods.method import INSIDE
+from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.runs.frames import read_samples
+
+RULES = ("fly", "typical", "mars", "ears", "entropy-verify", "gated", "diversed")
+Z = 1.959964
+
+
+def pooled(runs: list[Path]) -> pd.DataFrame:
+    """Return the samples of the task that all runs have; equal cells once."""
+    samples = read_samples(*runs)
+    tasks = set.intersection(*(set(rows["task"]) for _, rows in samples.groupby("run_id")))
+    samples = samples[samples["task"].isin(tasks)].assign(session=0)
+    cell = ["method", *PARAMETER_COLUMNS, "draft_length", "drafter", "sample_id", "task"]
+    return samples.drop_duplicates(cell)
+
+
+def distances(samples: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return label, acceptance, quality less SD's, and the distances from both fronts."""
+    inside = samples["settings"].fillna("").str.contains(f"{INSIDE}=")
+    fronts = settings_of(samples[~inside])
+    claims = samples[inside | samples["method"].isin(RULES)]
+    rows = []
+    for method in methods_of(settings_of(claims), set(claims["method"])):
+        (heads,) = method.lengths.values()
+        gaps = [
+            gap_between(heads, front_of(fronts, family), "acceptance") for family in FRONTS.values()
+        ]
+        quality, size = gaps[0].reached.quality, len(heads)
+        less = quality[:, :size] - quality[:, [size]]  # `sd` is the first point of a front
+        rows.append(
+            {
+                "label": method.label,
+                "seed": method.seeds == 1,
+                "acceptance": gaps[0].reached.acceptance[0, :size].mean(),
+                "less": estimate_of_heads(less, gaps[0].reached.n),
+                "above": [gap.above for gap in gaps],
+            }
+        )
+    return rows
+
+
+def holm(distances: list[Interval]) -> list[float]:
+    """Return the corrected p-values of distances, in their order."""
+    scores = [abs(d.value) / max((d.high - d.low) / (2 * Z), 1e-12) for d in distances]
+    p_values = [erfc(score / sqrt(2)) for score in scores]
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    corrected, largest = [0.0] * len(order), 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p_values[index]))
+        corrected[index] = largest
+    return corrected
+
+
+def text(interval: Interval) -> str:
+    """Return a difference in points with its interval."""
+    value, low, high = (100 * number for number in interval[:3])
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def main(*arguments: str) -> None:
+    """Print a table for each argument."""
+    tables = [distances(pooled([Path(run) for run in a.split(",")])) for a in arguments]
+    rows = [row for table in tables for row in table if not row["seed"]]  # of seeds, their mean
+    for front in range(len(FRONTS)):
+        corrected = holm([row["above"][front] for row in rows])
+        for row, p in zip(rows, corrected, strict=True):
+            row.setdefault("p", []).append(p)
+    for argument, table in zip(arguments, tables, strict=True):
+        print(f"\n{argument}\n")
+        print("| method | accepted | less SD's | above the static front | above it with `cooled` |")
+        print("|---|--:|--:|--:|--:|")
+        for row in table:
+            if row["seed"]:
+                continue
+            cells = []
+            for interval, p in zip(row["above"], row["p"], strict=True):
+                mark = "**" if p < 0.05 and interval.value > 0 else ""
+                cells.append(f"{mark}{text(interval)}{mark}")
+            share = f"{100 * row['acceptance']:.0f} %"
+            print(f"| `{row['label']}` | {share} | {text(row['less'])} | {' | '.join(cells)} |")
+    for front, name in enumerate(FRONTS):
+        signs = [(row["p"][front] < 0.05, row["above"][front].value > 0) for row in rows]
+        above, below = signs.count((True, True)), signs.count((True, False))
+        print(f"\n{name}: of {len(rows)} claims, {above} above and {below} below after Holm")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

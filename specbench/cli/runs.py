@@ -15,7 +15,7 @@ from specbench.cli.output import CSV, Interrupted, console, note, print_findings
 from specbench.cli.tables import chosen_runs, note_unfinished
 from specbench.config import Options, option
 from specbench.errors import RunError, UsageError
-from specbench.files import check_parent, digits, write_atomically
+from specbench.files import check_parent, digits, stored, write_atomically
 from specbench.metrics import METRICS
 from specbench.plugins import short_name
 from specbench.words import printable
@@ -207,7 +207,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
         method=asked.method,
         repeat=asked.repeat,
     )
-    examples = source.examples if (run / EXAMPLES).is_file() else {}
+    examples = source.examples if stored(run / EXAMPLES).is_file() else {}
     example = examples.get(record["task"], {}).get(record["sample_id"])
     turn = record.get("turn") or 0
     has_prompt = example is not None and turn <= len(example.turns)

@@ -17,7 +17,7 @@ from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.experiment.plan import Plan
 from specbench.experiment.prompts import EncodedPrompts, answers_before, recorded_prompt
-from specbench.files import clear_errors, make_folder
+from specbench.files import clear_errors, make_folder, stored
 from specbench.heads.files import describe_models
 from specbench.methods.verdict import pick
 from specbench.price.records import cells_of, name_of
@@ -78,7 +78,7 @@ def examples_of(run: Run, task: str) -> Mapping[str, Example]:
     Raises:
         UsageError: The run does not store them, and the task is not bundled.
     """
-    if (run.folder / EXAMPLES).is_file():
+    if stored(run.folder / EXAMPLES).is_file():
         return run.examples[task]
     described = run.tasks[task]
     examples = task_of(task, described, {}).examples(

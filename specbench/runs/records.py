@@ -19,7 +19,15 @@ from pydantic import ValidationError, create_model
 
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
-from specbench.files import copies, open_binary, packing, replacing, sync, write_atomically
+from specbench.files import (
+    copies,
+    open_binary,
+    packing,
+    replacing,
+    stored,
+    sync,
+    write_atomically,
+)
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.runs import columns
 from specbench.runs.columns import schema
@@ -266,7 +274,7 @@ def read_examples(folder: Path) -> dict[str, dict[str, Example]]:
     Raises:
         UsageError: The file does not exist, or a line is not an example.
     """
-    path = folder / EXAMPLES
+    path = stored(folder / EXAMPLES)
     if not path.exists():
         raise UsageError(
             f"{folder} has no {EXAMPLES} with the references: give a run of this version of "

@@ -147,15 +147,15 @@ class Verification:
     def _check_examples(self, name: str) -> tuple[dict[str, Example], Finding | None]:
         """Return the examples of a task, and the finding that compares them with its data."""
         run, described = self.run, self.run.tasks[name]
-        stored = (run.folder / EXAMPLES).is_file()
+        has_examples = stored(run.folder / EXAMPLES).is_file()
         records = [record for record in self.every if record["task"] == name]
         ids = list(dict.fromkeys(record["sample_id"] for record in records))
-        examples = run.examples.get(name, {}) if stored else {i: Example(i, "") for i in ids}
+        examples = run.examples.get(name, {}) if has_examples else {i: Example(i, "") for i in ids}
         try:
             task = task_of(name, described, self.tasks)
             if task.version != described["version"]:
                 raise UsageError(f"{name} has version {task.version} here")
-            if not stored:  # as many as there are
+            if not has_examples:  # as many as there are
                 limit, seed = min(described["examples"], len(ids) + 1), run.settings.seed
                 examples = {example.id: example for example in task.examples("test", limit, seed)}
             return examples, check_examples(name, described, run.settings.seed, examples, task)

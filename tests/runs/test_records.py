@@ -1,5 +1,6 @@
 """JSON Lines files: recovery after a crash, and errors."""
 
+import bz2
 import gzip
 import json
 import os
@@ -145,9 +146,14 @@ def test_every_field_of_an_example_survives_the_disk(
     assert list(tmp_path.iterdir()) == []
     write_examples(tmp_path, tasks)
     assert len((tmp_path / "examples.jsonl").read_bytes().splitlines()) == 3
-    assert read_examples(tmp_path) == {
+    expected = {
         task: {example.id: example for example in examples} for task, examples in tasks.items()
     }
+    assert read_examples(tmp_path) == expected
+    path = tmp_path / "examples.jsonl"
+    (tmp_path / "examples.jsonl.bz2").write_bytes(bz2.compress(path.read_bytes()))
+    path.unlink()
+    assert read_examples(tmp_path) == expected
 
 
 def test_an_invalid_example_is_located(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
     python tests/vllm/table.py FOLDER [--pair mini --task mini-math --limit 96] [--engine compile]
 
-One run per number of texts at once, in which all arms take turns: six rules in our engine, and in
-one vLLM server the same rules and vLLM's own verification. ``--plain`` measures a server without
-speculation in their place, beside the same methods. A repeated command goes on. Then
-``specbench table FOLDER/*`` prints the tables, and ``specbench plot pareto`` draws each run.
+One run per number of texts at once, in which all arms take turns: six rules in our engine, in one
+vLLM server the same rules and vLLM's own verification, and a vLLM server without speculation. A
+repeated command goes on. Then ``specbench table FOLDER/*`` prints the tables, and ``specbench plot
+pareto`` draws each run.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--at-once", type=int, nargs="*", default=AT_ONCE)
     parser.add_argument("--engine", default="eager")
-    parser.add_argument("--plain", action="store_true", help="a server without speculation")
     options = parser.parse_args()
     head = f"diversed:head={HEADS[options.task]}"
-    rules = {name: head if name == "diversed" else name for name in METHODS}
-    rules |= {"vllm": "vllm"}
-    drafts, rule = (PLAIN, "") if options.plain else (DRAWN, head)
-    with vllm_server(options.pair, drafts, rule=rule) as url:
+    rules = {name: head if name == "diversed" else name for name in METHODS} | {"vllm": "vllm"}
+    with (
+        vllm_server(options.pair, DRAWN, rule=head) as speculating,
+        vllm_server(options.pair, PLAIN) as plain,
+    ):
         for number in options.at_once:
-            kind = "plain" if options.plain else options.engine
             settings = {
                 "pair": options.pair,
                 "task": options.task,
@@ -51,19 +50,16 @@ def main() -> None:
                 "temperature": options.temperature,
                 "seed": 1,
                 "engine": options.engine,
-                "method": ",".join(METHODS),
+                "method": ",".join(("autoregressive", *METHODS)),
                 "batch-size": number,
                 "concurrency": number,
-                "output": options.folder / f"{options.task}-{kind}-{number}",
+                "output": options.folder / f"{options.task}-{options.engine}-{number}",
+                "rule": ",".join(f"vllm-{name}={rule}" for name, rule in rules.items()),
             }
             command = [sys.executable, "-m", "specbench", "run", "--no-progress"]
             command += [f"--{name}={value}" for name, value in settings.items()]
-            if options.plain:
-                command.append(f"--server=vllm-plain={url}")
-            else:
-                command += [f"--server=vllm-{name}={url}" for name in rules]
-                command.append("--rule=" + ",".join(f"vllm-{n}={r}" for n, r in rules.items()))
-            subprocess.run(command, check=True)
+            command += [f"--server=vllm-{name}={speculating}" for name in rules]
+            subprocess.run([*command, f"--server=vllm-plain={plain}"], check=True)
 
 
 if __name__ == "__main__":

@@ -342,7 +342,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
 
     drafter: list[str] | None = option(
         None,
-        f"What proposes drafts: {', '.join(DRAFTERS)}.",
+        f"What proposes drafts: {', '.join(DRAFTERS)}, or a folder with an EAGLE-3 head.",
         metavar="NAME[,NAME...]",
         shown="model",
         complete=lambda: DRAFTERS,
@@ -375,8 +375,8 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             for name in names
             for policy in policies
         ]
-        drafters = list(dict.fromkeys(map(checked, whole)))
-        needing = [name for name in drafters if needs_model(name)]
+        drafters = list(dict.fromkeys(checked(name, spec.drafters) for name in whole))
+        needing = [name for name in drafters if DRAFTERS.get(name.partition("+")[0])]
         if needing and spec.draft is None:
             raise UsageError(
                 f"--drafter {needing[0]} needs a draft model: name one with --draft, or omit it"

@@ -136,13 +136,12 @@ class Batch:
         """Prefill the first texts; see ``decode_all`` for the arguments."""
         self._n = draft_length = options.draft_length if rule else 0
         self._pair, self._rule, self._options = pair, rule, options
-        drafter = options.drafter if draft_length else None
-        self._runners = [pair.target, *(drafter.runners(pair) if drafter else ())]
+        self._drafter = drafter = options.drafter if draft_length else None
         size, limit = options.batch_size, options.max_new_tokens
         longest = max(len(request.prompt) for request in requests)
         require_context(pair.context, longest, limit)
         capacity = longest + limit + draft_length + 1
-        for runner in self._runners:
+        for runner in (pair.target, *(drafter.runners(pair) if drafter else ())):
             capacity = runner.reserve(size, capacity)
         device = pair.target.device
         self._last = torch.zeros(size, 2, dtype=torch.long, device=device)
@@ -151,6 +150,11 @@ class Batch:
         self._tokens: Tensor | None = None
         if drafter is not None and drafter.reads_text:
             self._tokens = torch.zeros(size, capacity, dtype=torch.long, device=device)
+        self._states: Tensor | None = None
+        pair.target.layers = drafter.layers if drafter else ()
+        if drafter is not None and drafter.layers:
+            shape = (size, 1 + draft_length, len(drafter.layers) * pair.target.hidden_size)
+            self._states = torch.zeros(shape, dtype=pair.target.dtype, device=device)
         self._round = torch.zeros_like(self._length)
         self._row = torch.arange(size, device=device)
         draws = 2 * draft_length + 1
@@ -171,7 +175,8 @@ class Batch:
         if self._options.marks is not None and self._rule is not None:
             phases = [bool(text and text.inside) for text in self._texts]
             inside = torch.tensor(phases, device=drawn.device)
-        return State(self._last, self._length, drawn, self._active, kv_length, self._tokens, inside)
+        text = (self._last, self._length, drawn, self._active, kv_length)
+        return State(*text, self._tokens, inside, self._states)
 
     def advance(
         self, result: StepOutput, times: StepTimes, started: float
@@ -187,6 +192,8 @@ class Batch:
             new_tokens = result.report[:, new_token_columns(self._n)].long()
             positions = self._length[:, None] + torch.arange(1 + self._n, device=new_tokens.device)
             self._tokens.scatter_(1, positions, new_tokens)  # void ones stay behind the text's end
+        if self._states is not None and result.states is not None:
+            self._states.copy_(result.states)
         self._last.copy_(result.last)
         self._length.copy_(result.length)
         self._round += self._active
@@ -215,8 +222,14 @@ class Batch:
             return None
         started, tokens = now(self._last.device), len(request.prompt)
         prompt = torch.tensor(request.prompt, device=self._last.device)
-        for runner in self._runners:
-            runner.prefill(prompt, row)
+        states = self._pair.target.prefill(prompt, row)
+        if self._drafter is not None:
+            self._drafter.prefill(self._pair, prompt, row, states)
+        if self._states is not None and states is not None:
+            # In a shorter prompt, copies of the first state; nothing was read of a single token.
+            states = states if len(states) else self._states.new_zeros(1, states.shape[1])
+            window = torch.arange(-self._states.shape[1], 0, device=states.device) + len(states)
+            self._states[row] = states[window.clamp_min(0)]
         if self._tokens is not None:
             self._tokens[row, :tokens] = prompt
         self._last[row] = prompt[[-2, -1]] if tokens > 1 else prompt

@@ -33,6 +33,7 @@ class TargetOutput(NamedTuple):
     p1: Tensor  # [B, n + 1, V] softmax at temperature 1
     hidden: Tensor  # [B, n + 1, hidden]
     top: Tensor | None = None  # [B, n + 1] largest logit
+    states: Tensor | None = None  # [B, n + 1, layers * hidden] after the target's ``layers``
 
 
 class StepOutput(NamedTuple):
@@ -43,6 +44,7 @@ class StepOutput(NamedTuple):
     report: Tensor  # [B, columns] the data for the host, see ``records.read_report``
     # [B, n + 1, 3] log p, log of the emitted law, and the mass of p that this law never emits
     laws: Tensor | None = None
+    states: Tensor | None = None  # [B, W, layers * hidden] the next ``State.states``
 
 
 class StepTimes(NamedTuple):
@@ -98,7 +100,8 @@ def target_forward(
     n = tokens.shape[1] - 1
     positions = state.length[:, None] + torch.arange(-1, n, device=tokens.device)
     hidden, logits = model.read(tokens, positions, kv_length(state, n))
-    return TargetOutput(*sampling.distributions(logits), hidden, logits.amax(-1))
+    hidden, states = hidden.tensor_split([model.hidden_size], -1)
+    return TargetOutput(*sampling.distributions(logits), hidden, logits.amax(-1), states)
 
 
 def autoregressive_step(model: Model, state: State, sampling: Sampling) -> StepOutput:
@@ -122,7 +125,7 @@ def verify(
 ) -> StepOutput:
     """Accept drafts up to the first rejection, and draw one more token."""
     x, q, q1, h_q, proposed = drafts
-    p, p1, h_p, top = output
+    p, p1, h_p, top, states = output
     rows, n = x.shape
     longest = state.uniforms.shape[1] // 2  # N; a control may have drafted fewer
     at = Positions(  # [B n, ...]
@@ -163,8 +166,13 @@ def verify(
         weight = verdict.weight.reshape(rows, n)
     tokens = (length[:, None], accepted, proposed, new_tokens)
     report = (*tokens, _checks(source, p1, q1), x, agreed, accept, expected, weight)
+    if state.states is not None and states is not None:
+        width = state.states.shape[1]
+        window = torch.arange(width, device=p.device) + accepted + 1  # up to the last accepted
+        first = width + 1 - state.length[:, None]  # before it are copies of the text's first state
+        states = torch.cat((state.states, states), 1)[row, window.maximum(first)]
     laws = None if law is None else laws_of_tokens(law, at, verdict, p, new_tokens, is_proposed)
-    return StepOutput(last, length, torch.cat(report, 1), laws)
+    return StepOutput(last, length, torch.cat(report, 1), laws, states)
 
 
 def laws_of_tokens(

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from specbench.engine.cache import SlotCache
 from specbench.engine.device import require_working
-from specbench.engine.runner import Runner
 from specbench.errors import CaptureError
 
 T = TypeVar("T", bound=tuple[Any, ...])
@@ -109,7 +108,7 @@ class Graphs:
         self._placed: dict[tuple[Any, ...], Any] = {}
         self._outputs: set[int] = set()
         # Weak references: a growing runner frees its cache before it allocates another.
-        self._caches: dict[Runner, weakref.ref[SlotCache]] = {}
+        self._caches: dict[Any, weakref.ref[SlotCache]] = {}
 
     def __len__(self) -> int:
         return len(self._recordings)
@@ -124,8 +123,8 @@ class Graphs:
         """
         leaves = list(_leaves(args))
         self._drop_replaced()
-        runners = (leaf for leaf in leaves if isinstance(leaf, Runner))
-        self._caches.update((r, weakref.ref(r.cache)) for r in runners if r.cache is not None)
+        runners = (leaf for leaf in leaves if isinstance(getattr(leaf, "cache", None), SlotCache))
+        self._caches.update((r, weakref.ref(r.cache)) for r in runners)
         key = (function, *map(self._kind, leaves))
         if key not in self._recordings:
             self._recordings[key] = self._recorded(function, args, leaves)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import (
     POINTER,
     Structure,
@@ -147,6 +147,7 @@ class LlamaCppModel:
         # A finalizer runs before the modules are gone that the library calls.
         finalize(self, self._library.llama_model_free, self._model)
         vocabulary = self._library.llama_model_get_vocab(self._model)
+        self.layers: Sequence[int] = ()
         self._tokens: int = self._library.llama_vocab_n_tokens(vocabulary)
 
     def fingerprint(self) -> str:

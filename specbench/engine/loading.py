@@ -95,7 +95,16 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
         "shared_vocabulary": rows,
         **{f"{role}_commit": commit(spec, role, loading) for role in spec.models},
     }
-    return LoadedPair(spec.name, target, draft, tokenizers[0], ends, spec.thinking, facts)
+    return LoadedPair(
+        spec.name,
+        target,
+        draft,
+        tokenizers[0],
+        ends,
+        spec.thinking,
+        facts,
+        drafters=spec.drafters,
+    )
 
 
 def _load_gguf(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -28,6 +29,7 @@ class LoadedPair:
     # plain values that describe how the pair was loaded, for the record of a run
     facts: Mapping[str, Any] = field(default_factory=dict)
     engine: Engine = field(default_factory=Engine)  # runs the rounds
+    drafters: Mapping[str, Path] = field(default_factory=dict)  # folders of its heads that draft
 
     def reserve(self, tokens: int, rows: int = 1) -> None:
         """Allocate both caches now, for ``rows`` rows of ``tokens`` tokens."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Protocol
@@ -85,6 +85,7 @@ class Model(Protocol):
     vocabulary: int  # tokens shared with the other model; logits are cut to them
     hidden_size: int
     context: int | None  # in tokens; None if unknown
+    layers: Sequence[int]  # after which states are returned too; see ``Runner``
 
     @property
     def device(self) -> torch.device:
@@ -103,7 +104,7 @@ class Model(Protocol):
     def drop_cache(self) -> None:
         """Free the cache."""
 
-    def prefill(self, prompt: Tensor, row: int = 0) -> None:
+    def prefill(self, prompt: Tensor, row: int = 0) -> Tensor | None:
         """Read a prompt ``[T]``, T >= 1, except its last token, into a row of the cache.
 
         Raises:
@@ -142,7 +143,9 @@ class Model(Protocol):
 class Runner:
     """Runs a model over rows of text: tokens at any positions, which later calls may overwrite.
 
-    Logits are cut to ``vocabulary``, the number of tokens shared with the other model.
+    Logits are cut to ``vocabulary``, the number of tokens shared with the other model. A drafter
+    may read states after some ``layers``, from 0 for the embedding: then they follow the hidden
+    states along the last dimension, ``[..., (1 + len(layers)) * hidden]``.
 
     Raises:
         UsageError: The model is not a plain stack of decoder layers, so running its layers does not
@@ -166,6 +169,7 @@ class Runner:
         self.kinds = getattr(self.config, "layer_types", None) or [kind] * layers
         self.groups = group_heads(model)
         self.cache: SlotCache | None = None
+        self.layers: Sequence[int] = ()
         self._check()
 
     @property
@@ -201,10 +205,11 @@ class Runner:
         self.cache = None
 
     @torch.no_grad()
-    def prefill(self, prompt: Tensor, row: int = 0) -> None:
+    def prefill(self, prompt: Tensor, row: int = 0) -> Tensor:
         """Run all tokens of a prompt ``[T]``, T >= 1, except the last, into a row.
 
         The last token remains for the first round, like the newest token between two rounds.
+        Returns the states after ``layers``, ``[T - 1, len(layers) * hidden]``.
 
         Raises:
             RunError: The prompt has a token that the model does not know.
@@ -216,9 +221,11 @@ class Runner:
                 "choose a draft with the target's special tokens, or --prompt-format plain"
             )
         read = len(prompt) - 1
-        if read:
-            positions = torch.arange(read, device=self.device)[None]
-            self._forward(prompt[None, :-1], positions, read, row)
+        if not read:
+            width = len(self.layers) * self.hidden_size
+            return torch.zeros(0, width, device=self.device, dtype=self.dtype)
+        positions = torch.arange(read, device=self.device)[None]
+        return self._forward(prompt[None, :-1], positions, read, row)[0, :, self.hidden_size :]
 
     @torch.no_grad()
     def forward(self, tokens: Tensor, at: Tensor, kv_length: int | None = None) -> Tensor:
@@ -246,7 +253,7 @@ class Runner:
         """
         hidden = self.forward(tokens, at, kv_length)
         hidden = hidden[:, -1:] if last else hidden
-        return hidden, self.logits(hidden)
+        return hidden, self.logits(hidden[..., : self.hidden_size])
 
     def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
         """Run whole texts ``[B, T]`` by the model's own forward pass, without this class's cache.
@@ -306,12 +313,20 @@ class Runner:
         last = kv_length is not None and len(tokens) == 1 and k <= kv_length
         places = slice(slots - k, slots) if last else at
         self.cache.set_positions(places, slots, row)
-        return self.through_layers(tokens, self.cache, angles_at(self.rotary, places), masks)
+        angles = angles_at(self.rotary, places)
+        return self.through_layers(tokens, self.cache, angles, masks, self.layers)
 
     def through_layers(
-        self, tokens: Tensor, cache: SlotCache, angles: Rotary, masks: Mapping[str, Tensor | None]
+        self,
+        tokens: Tensor,
+        cache: SlotCache | None,
+        angles: Rotary,
+        masks: Mapping[str, Tensor | None],
+        layers: Sequence[int] = (),
     ) -> Tensor:
-        """Run tokens ``[B, k]`` into a cache; return hidden states after the final norm.
+        """Run tokens ``[B, k]`` into a cache, if any; return hidden states after the final norm.
+
+        The states after ``layers`` follow along the last dimension.
 
         By kind of layer, ``angles`` are those of the tokens' positions, and ``masks`` are attention
         masks ``[B or 1, 1, k, kv_length]``, or None to attend to all slots.
@@ -322,15 +337,20 @@ class Runner:
                 for kind, mask in masks.items()
             }
         hidden = self.base.embed_tokens(tokens)
-        for layer, kind in zip(self.base.layers, self.kinds, strict=True):
+        states = {0: hidden}
+        for number, (layer, kind) in enumerate(zip(self.base.layers, self.kinds, strict=True), 1):
             hidden = layer(
                 hidden,
                 attention_mask=masks[kind],
                 position_embeddings=angles[kind],
                 past_key_values=cache,
             )
-        normed: Tensor = self.base.norm(hidden).to(self.device)
-        return normed
+            if number in layers:
+                states[number] = hidden
+        normed: Tensor = self.base.norm(hidden)
+        if layers:
+            normed = torch.cat([normed, *(states[number].to(normed) for number in layers)], -1)
+        return normed.to(self.device)
 
     def tables(self, capacity: int) -> tuple[Rotary, dict[str, int | None]]:
         """Return the rotary tables for ``capacity`` positions and the windows, by kind of layer.

@@ -16,7 +16,15 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafting import Drafts, State
+from specbench.decoding.drafting import (
+    Drafter,
+    Drafts,
+    ModelDrafter,
+    State,
+    Step,
+    draft_token,
+    joined,
+)
 from specbench.decoding.loop import Batch, DecodeOptions, Request
 from specbench.decoding.round import (
     StepOutput,
@@ -26,7 +34,9 @@ from specbench.decoding.round import (
     target_forward,
     verify,
 )
-from specbench.decoding.sampling import draw
+from specbench.decoding.sampling import Sampling, draw
+from specbench.drafters.eagle import EagleDrafter, draft_from_states
+from specbench.drafters.head import EagleRunner
 from specbench.engine.device import now, timestamp
 from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair
@@ -77,17 +87,23 @@ def compare_with_eager(pair: LoadedPair, rule: Rule | None, options: DecodeOptio
         options,
     )
     eager = replace(pair, target=pair.target.twin(), draft=pair.draft.twin(), engine=Engine())
-    for model in (eager.target, eager.draft):
+    drafter = _twin(options.drafter, eager) if rule else None
+    eager.target.layers = pair.target.layers
+    for model in (eager.target, *(drafter.runners(eager) if drafter else ())):
         model.reserve(len(prompts), max(PROMPT_TOKENS) + limit + n + 1)
-        for row, prompt in enumerate(prompts):
-            model.prefill(torch.tensor(prompt, device=model.device), row)
+    for row, ids in enumerate(prompts):
+        prompt = torch.tensor(ids, device=pair.target.device)
+        states = eager.target.prefill(prompt, row)
+        if drafter is not None:
+            drafter.prefill(eager, prompt, row, states)
 
     rounds, worst, difference = 0, 0.0, None
     while difference is None and rounds < (limit - 1) // (n + 1):
         started, state = now(pair.target.device), batch.state()
         plain = state._replace(kv_length=batch.longest)
         drafts, output, chosen = _round(pair, rule, state, options)
-        variation, difference = _difference(eager, rule, plain, options, drafts, output, chosen)
+        eagerly = replace(options, drafter=drafter or options.drafter)
+        variation, difference = _difference(eager, rule, plain, eagerly, drafts, output, chosen)
         worst, rounds = max(worst, variation), rounds + 1
         if difference is None:
             batch.advance(chosen, StepTimes(*[timestamp(pair.target.device)] * 4), started)
@@ -131,9 +147,8 @@ def _difference(
         x = drafts.x
         if not bool(((x >= 0) & (x < eager.target.vocabulary)).all()):
             return worst, "drafts are no tokens"
-        if options.drafter.runners(eager):  # it runs the draft model
-            q1 = target_forward(eager.draft, state, x, sampling).p1[:, :-1]
-            worst = _variation(drafts.q1, q1)
+        if isinstance(options.drafter, ModelDrafter | EagleDrafter):  # it runs a model
+            worst = _variation(drafts.q1, _draft_laws(options.drafter, eager, state, x, sampling))
             if not worst <= tolerance:
                 return worst, f"the draft's distributions differ by {worst:.2g}"
             draws = (draw(drafts.q[:, i], state.uniforms[:, i]) for i in range(x.shape[1]))
@@ -151,6 +166,31 @@ def _difference(
         redone = verify(rule, state, drafts, output, sampling.greedy)
         same = torch.equal(chosen.last, redone.last) and torch.equal(chosen.length, redone.length)
     return worst, None if same else "other tokens follow from the same distributions"
+
+
+def _twin(drafter: Drafter, pair: LoadedPair) -> Drafter:
+    """Return a drafter with a cache of its own for a pair that has its own."""
+    if isinstance(drafter, EagleDrafter):
+        return EagleDrafter(EagleRunner(drafter.head.head, pair.runners[0]))
+    return drafter
+
+
+def _draft_laws(
+    drafter: ModelDrafter | EagleDrafter,
+    pair: LoadedPair,
+    state: State,
+    x: Tensor,
+    sampling: Sampling,
+) -> Tensor:
+    """Return q1 ``[B, n, V]`` of drafts ``x`` ``[B, n]``, from one step after the other."""
+    eagle = isinstance(drafter, EagleDrafter)
+    step: Step = draft_from_states if eagle else draft_token
+    (model,) = drafter.runners(pair)
+    steps: list[Drafts] = []
+    for i in range(x.shape[1]):
+        previous = steps[-1]._replace(x=x[:, i - 1 : i]) if steps else None
+        steps.append(step(model, state, previous, i, sampling))
+    return joined(steps).q1
 
 
 def _variation(first: Tensor, second: Tensor) -> float:

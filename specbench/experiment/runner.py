@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from specbench.config import Loading
-from specbench.decoding.drafting import load_drafter
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.load import load_drafter
 from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device, free_memory, require_working
 from specbench.engine.engines import Engine
@@ -24,7 +24,7 @@ from specbench.engine.loading import Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import Encoded
-from specbench.errors import EngineError, UsageError
+from specbench.errors import EngineError, UsageError, require
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
@@ -35,8 +35,9 @@ from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_
 from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.files import describe_models
 from specbench.heads.head import Head
+from specbench.heads.kinds import KINDS
 from specbench.methods.control import DraftControl, warmup_lengths
-from specbench.methods.drafters import GREEDY, policy_of
+from specbench.methods.drafters import DRAFTERS, GREEDY, policy_of
 from specbench.methods.strict import sd
 from specbench.metrics.sandbox.launch import layers
 from specbench.pairs.registry import PairSpec
@@ -264,6 +265,13 @@ class SampleRunner:
 
     def _bind(self, cell: Cell, heads: dict[Path, Head]) -> BoundMethod:
         bound = bind(cell.method, cell.values, self._pair, heads)
+        reads_states = bound.head is not None and KINDS[bound.head.kind].width is None
+        require(
+            cell.drafter.partition("+")[0] in DRAFTERS or not reads_states,
+            f"{cell.method} has a head that reads the draft model's hidden states, and --drafter "
+            f"{cell.drafter} has others: leave out {cell.method}, or choose a head of kind "
+            "features with --head",
+        )
         if not (policy := policy_of(cell.drafter)):
             return bound
         softmax = self._plan.settings.temperature == 0 or cell.drafter.startswith(GREEDY)
@@ -311,7 +319,7 @@ class SampleRunner:
             max_new_tokens,
             seed=settings.seed,
             batch_size=settings.batch_size,
-            drafter=load_drafter(cell.drafter),
+            drafter=load_drafter(cell.drafter, self._pair),
             marks=self._bound[cell].marks,
             law=self._bound[cell].bound_law() if settings.record_laws else None,
         )

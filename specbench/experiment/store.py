@@ -377,6 +377,10 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
             "repeat": step.repeat,
             **({} if step.cell.drafter == MODEL else {"drafter": step.cell.drafter}),
         }
+        name = step.cell.drafter.partition("+")[0]
+        weights = Path(plan.pair.drafters.get(name, name)) / "model.safetensors"
+        if weights.is_file():
+            facts["drafter"] = [step.cell.drafter, _content(weights)]
         facts |= {"turn": step.turn} if step.turn else {}
         if step.cell.timing:
             facts["timing"] = [step.cell.timing, step.cell.session]

@@ -72,6 +72,7 @@ class PairTable(StrictModel):
     draft: Text
     description: Text = ""
     heads: Text | None = None
+    drafters: dict[str, Text] = Field(default_factory=dict)
     dtype: Dtype = "auto"
     training: dict[str, Any] = Field(default_factory=dict)
     target_revision: Text | None = None
@@ -98,6 +99,8 @@ class PairSpec:
     draft: str | None  # likewise; None for a target that drafts without a model
     description: str = ""
     heads: Path | None = None  # folder with one trained head per task
+    # Folders of heads that draft, by their names as a drafter.
+    drafters: Mapping[str, Path] = field(default_factory=dict)
     dtype: str = "auto"  # `auto` is bfloat16 on a GPU and float32 on a CPU
     # Changes to the default recipe of a head.
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -144,6 +147,7 @@ def read_pairs(path: Path) -> dict[str, PairSpec]:
                 values[key] = str(path.parent / values[key])
         if table.heads is not None:
             values["heads"] = Path(values["heads"])
+        values["drafters"] = {key: path.parent / own for key, own in table.drafters.items()}
         specs[name] = PairSpec(name=name, file=path, **values)
     return specs
 

@@ -64,7 +64,7 @@ def _copied(scores: Scores, sizes: tuple[int, int], most: int, seconds: Floats) 
     """Return the rounds of prompt lookup, whose proposals depend on where a round starts."""
     import torch
 
-    from specbench.decoding.drafting import lookup
+    from specbench.drafters.lookup import lookup
 
     shape = (*scores.tokens.shape, most)
     copied, proposed = np.full(shape, -1), np.zeros(shape[:2], dtype=np.int64)

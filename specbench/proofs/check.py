@@ -12,8 +12,8 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-from specbench.decoding.drafting import load_drafter
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.load import load_drafter
 from specbench.engine.device import choose_device, free_memory
 from specbench.engine.loading import choose_dtype
 from specbench.engine.memory import check_memory
@@ -175,7 +175,7 @@ def _cases(check: Check, setup: Setup, prompts: Sequence[Prompted]) -> Iterator[
         for cell, context in chosen:
             if cell not in groups:
                 method = bind(cell.method, dict(cell.parameters), pair, heads)
-                drafter = load_drafter(cell.drafter)
+                drafter = load_drafter(cell.drafter, pair)
                 groups[cell] = row._replace(method=method, drafter=drafter), []
             groups[cell][1].append(context)
         return Case(label, [*groups.values()])

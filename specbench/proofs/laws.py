@@ -9,14 +9,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter
+from specbench.decoding.drafting import Drafter, ModelDrafter
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.eagle import EagleDrafter
+from specbench.drafters.lookup import LookupDrafter
 from specbench.errors import UsageError
 from specbench.heads.bind import BoundMethod
 from specbench.methods import METHODS, Positions
 from specbench.methods.laws import Next, Split, likeliest, parameters_of
 from specbench.plugins import place, user_code
-from specbench.proofs.passes import plain_pass, processed
+from specbench.proofs.passes import head_pass, plain_pass, processed
 from specbench.proofs.texts import Setup
 
 
@@ -71,13 +73,17 @@ def laws_at(
     # A rule of the user's own may read hidden states without a head.
     hidden = method.head is not None or method.method not in METHODS
     forward = partial(plain_pass, texts=texts, last=position.shape[1], hidden=hidden)
-    target, draft = forward(setup.pair.target), forward(setup.pair.draft)
+    target = forward(setup.pair.target)
+    within = position.clamp_max(max(setup.drafts - 1, 0))  # a bonus token has no draft
+    if isinstance(setup.drafter, EagleDrafter):
+        draft = head_pass(setup.drafter.head, setup.pair.runners[0], texts, within, hidden)
+    else:
+        draft = forward(setup.pair.draft)
     p_logits, q_logits = target.logits.flatten(0, 1), draft.logits.flatten(0, 1)
     p1 = p_logits.double().softmax(-1)
     q, q1 = _draft_law(setup.drafter, q_logits, sampling, proposed)
-    within = position.flatten().clamp_max(max(setup.drafts - 1, 0))  # a bonus token has no draft
     next_law = Next(
-        *(processed(p_logits, sampling), q, p1, q1, within.to(q.device)),
+        *(processed(p_logits, sampling), q, p1, q1, within.flatten().to(q.device)),
         top=p_logits.double().amax(-1),
         inside=_inside(setup, texts, position),
     )

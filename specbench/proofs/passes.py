@@ -6,14 +6,16 @@ slots or processing of logits shows as a difference.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from specbench.decoding.sampling import Sampling
-from specbench.engine.runner import Model
+from specbench.drafters.head import EagleRunner
+from specbench.drafters.unrolled import unrolled
+from specbench.engine.runner import Model, Runner
 
 MAX_NUMBERS = 2**26  # maximum size of a tensor of logits; more texts are split into parts
 
@@ -43,6 +45,49 @@ def plain_pass(
         states.append(state)
     outputs = Pass(torch.cat(logits), torch.cat(states))
     return Pass(outputs.logits[rows], outputs.hidden[rows] if hidden else outputs.hidden)
+
+
+@torch.inference_mode()
+def head_pass(
+    head: EagleRunner,
+    target: Runner,
+    texts: Sequence[Sequence[int]],
+    position: Tensor,
+    hidden: bool,
+) -> Pass:
+    """Run a head that drafts over B texts of equal length, as ``plain_pass`` runs a model.
+
+    ``position`` ``[B, k]`` is the index of each of the last k tokens within its round, from 0. The
+    head drafts from where the round began, and the target's own pass gives its states there.
+    """
+    tokens = torch.tensor([list(text)[:-1] for text in texts], device=target.device)
+    states = states_after(target, tokens, head.head.config.layers)
+    last = tokens.shape[1] + 1 - position.shape[1] + torch.arange(position.shape[1])
+    starts = (last.to(position.device) - 2 - position).clamp_min(0)  # the last state of the target
+    rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+    drafts = states.new_zeros(*position.shape, head.head.config.width)
+    for depth, state in enumerate(unrolled(head.head, tokens, states, int(position.max()) + 1)):
+        drafts = torch.where((position == depth)[..., None], state[rows, starts], drafts)
+    logits = head.logits(drafts.flatten(0, 1)).unflatten(0, position.shape)
+    return Pass(logits, drafts if hidden else torch.empty(0))
+
+
+def states_after(target: Runner, tokens: Tensor, layers: Sequence[int]) -> Tensor:
+    """Return the states ``[B, T, layers * hidden]`` after layers in the model's own pass."""
+    states: dict[int, Tensor] = {}
+
+    def keep(layer: int) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            states[layer] = output[0] if isinstance(output, tuple) else output
+
+        return hook
+
+    modules = [target.base.embed_tokens, *target.base.layers]
+    handles = [modules[layer].register_forward_hook(keep(layer)) for layer in layers]
+    target.base(tokens, use_cache=False)
+    for handle in handles:
+        handle.remove()
+    return torch.cat([states[layer] for layer in layers], -1)
 
 
 def laws_along(model: Model, text: Sequence[int], last: int, sampling: Sampling) -> Tensor:

@@ -11,10 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter
+from specbench.decoding.drafting import Drafter, ModelDrafter
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.decoding.sampling import Sampling, uniforms
+from specbench.drafters.lookup import LookupDrafter
 from specbench.engine.pair import LoadedPair
 from specbench.heads.bind import BoundMethod
 from specbench.methods import Rule
@@ -85,7 +86,7 @@ def proposals(
 ) -> list[int]:
     """Return what a drafter must propose after a text, DRAWN if it draws.
 
-    The search for an n-gram is independent of ``decoding.drafting``: the longest that ends the text
+    The search for an n-gram is independent of ``drafters.lookup``: the longest that ends the text
     and occurs before, at its last occurrence.
     """
     if not isinstance(drafter, LookupDrafter):

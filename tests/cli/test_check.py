@@ -276,8 +276,8 @@ def skips_the_last_accepted_draft(monkeypatch: Patch) -> None:
     """After a round without rejection, let the draft model skip the last draft."""
     right = drafting.draft_token
 
-    def skipping(draft: Any, state: Any, tokens: Tensor, *args: Any) -> drafting.Drafts:
-        return right(draft, state, tokens[:, -1:], *args)
+    def skipping(draft: Any, state: Any, *args: Any) -> drafting.Drafts:
+        return right(draft, state._replace(last=state.last[:, -1:]), *args)
 
     monkeypatch.setattr(drafting, "draft_token", skipping)
 

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specbench.config import Loading
-from specbench.decoding.drafting import Drafter, State, draft_token, load_drafter
+from specbench.decoding.drafting import Drafter, ModelDrafter, State, draft_token
 from specbench.decoding.round import speculative_step
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.lookup import LookupDrafter
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import build_model, load_config
@@ -104,7 +105,7 @@ def step(
         chosen, _ = speculative_step(pair, rule, state, sampling, drafter)
         assert chosen.last.shape == (rows, 2) and chosen.last.is_meta
         if rule is not None:  # as a control drafts
-            draft_token(pair.draft, state, state.last, 0, sampling)
+            draft_token(pair.draft, state, None, 0, sampling)
 
 
 def rule_of(pair: LoadedPair, method: str) -> Rule | None:
@@ -119,14 +120,14 @@ def rule_of(pair: LoadedPair, method: str) -> Rule | None:
 
 @pytest.mark.parametrize(("name", "rows"), [(PAIRS[0], 1), *((name, 4) for name in PAIRS)])
 def test_no_part_of_a_round_waits_or_draws_random_numbers(name: str, rows: int) -> None:
-    pair, drafter = meta_pair(name), load_drafter("model")
+    pair, drafter = meta_pair(name), ModelDrafter()
     # A rule sees the distributions but not the models, so one pair runs all of them.
     for method in METHODS if (name, rows) == (PAIRS[0], 4) else BASIC_METHODS:
         rule = rule_of(pair, method)
         for sampling in SAMPLINGS if method in BASIC_METHODS else SAMPLINGS[:2]:
             step(pair, rule, rows, sampling, drafter)
-    for other in ("greedy", "prompt-lookup"):
-        step(pair, sd, rows, SAMPLINGS[0], load_drafter(other))
+    for other in (ModelDrafter(greedy=True), LookupDrafter()):
+        step(pair, sd, rows, SAMPLINGS[0], other)
 
 
 # Negative controls.
@@ -164,7 +165,7 @@ RANDOM: dict[str, Callable[[Tensor], Any]] = {
 def test_a_part_that_waits_is_detected(fault: str) -> None:
     pair = meta_pair("llama")
     with pytest.raises(UsageError) as error:
-        step(pair, planted(WAITING[fault]), 1, SAMPLINGS[0], load_drafter("model"))
+        step(pair, planted(WAITING[fault]), 1, SAMPLINGS[0], ModelDrafter())
     assert isinstance(error.value.__cause__, (RuntimeError, NotImplementedError))
 
 
@@ -172,5 +173,5 @@ def test_a_part_that_waits_is_detected(fault: str) -> None:
 def test_a_random_operation_is_detected(fault: str) -> None:
     pair = meta_pair("llama")
     with pytest.raises(UsageError) as error:
-        step(pair, planted(RANDOM[fault]), 1, SAMPLINGS[0], load_drafter("model"))
+        step(pair, planted(RANDOM[fault]), 1, SAMPLINGS[0], ModelDrafter())
     assert isinstance(error.value.__cause__, RandomError)

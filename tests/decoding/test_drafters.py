@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.decoding.drafting import ModelDrafter, State, draft_from_text, load_drafter
+from specbench.decoding.drafting import ModelDrafter, State
 from specbench.decoding.loop import Request
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.lookup import LookupDrafter, draft_from_text
 from specbench.errors import UsageError
 from specbench.methods import METHODS, Rule, laws, strict
 from specbench.methods.drafters import checked
@@ -21,7 +22,7 @@ from .helpers import GREEDY, constantly, run, run_all, said
 from .test_law import CERTAIN, LENGTH, VOCABULARY, Enumeration, N, lookup_pair, sample
 from .test_rows import rules as every_rule
 
-LOOKUP, LIKELIEST = load_drafter("prompt-lookup"), load_drafter("greedy")
+LOOKUP, LIKELIEST = LookupDrafter(), ModelDrafter(greedy=True)
 PROMPT = [1, 2, 3, 1, 2]  # 3 follows the last two tokens
 REQUESTS = [
     Request([*range(length), *range(length // 2)], f"sample {length}") for length in (3, 9, 2, 14)

@@ -40,7 +40,7 @@ class Lookup:
 
     def __init__(self, model: Any) -> None:
         self.model, self.vocabulary, self.device = model, VOCABULARY, torch.device("cpu")
-        self.context = None
+        self.context, self.hidden_size = None, VOCABULARY
 
     def reserve(self, rows: int, capacity: int) -> int:
         self.tokens = [[0] * capacity for _ in range(rows)]

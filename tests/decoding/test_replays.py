@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specbench.config import EAGER, GRAPH, Loading
-from specbench.decoding.drafting import State, draft
+from specbench.decoding.drafting import State, draft, draft_token
 from specbench.decoding.round import target_forward
 from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
@@ -59,7 +59,7 @@ def largest_difference(pair: LoadedPair, count: int, record: Record | None = Non
         found = []
         for engine in (eager, graph):
             own = engine.place(state)
-            drafts = engine(draft)(pair.draft, own, Sampling())
+            drafts = engine(draft)(draft_token, pair.draft, own, Sampling())
             drafted = [part.clone() for part in drafts[:2]]
             p = engine(target_forward)(pair.target, own, drafts.x, Sampling()).p.clone()
             found.append((*drafted, p))

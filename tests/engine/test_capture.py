@@ -17,7 +17,7 @@ import torch
 
 import specbench.engine.device
 from specbench.config import GRAPH
-from specbench.decoding.drafting import load_drafter
+from specbench.drafters.lookup import LookupDrafter
 from specbench.engine import graphs, runner
 from specbench.engine.cache import SlotCache
 from specbench.engine.engines import CaptureError, Engine
@@ -230,7 +230,7 @@ def test_graphs_in_one_pool_equal_the_eager_engine(
 def test_graphs_of_prompt_lookup_equal_the_eager_engine() -> None:
     pair, record = tiny_pair("llama"), Shared()
     pair.reserve(64)
-    how = {"drafter": load_drafter("prompt-lookup")}
+    how = {"drafter": LookupDrafter()}
     fast = replace(pair, engine=Engine(GRAPH, record=record))
     assert cells(fast, **how) == cells(replace(pair, engine=Engine()), **how)
     assert len(record.outputs) > 10

@@ -10,8 +10,8 @@ import torch
 from torch._inductor import config as inductor
 
 from specbench.config import COMPILE, EAGER
-from specbench.decoding.drafting import load_drafter
 from specbench.decoding.loop import Request
+from specbench.drafters.lookup import LookupDrafter
 from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair
 from specbench.errors import EngineError
@@ -46,7 +46,7 @@ def test_every_rule_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> N
     traced = replace(pair, engine=Engine(COMPILE))
     for name, rule in rules(pair).items():
         assert texts(traced, rule, 2) == texts(pair, rule, 2), name
-    how = {"drafter": load_drafter("prompt-lookup")}
+    how = {"drafter": LookupDrafter()}
     assert texts(traced, sd, 2, **how) == texts(pair, sd, 2, **how)
 
 

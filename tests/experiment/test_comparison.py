@@ -9,9 +9,11 @@ import torch
 
 from specbench.config import EAGER, GRAPH
 from specbench.decoding import drafting
-from specbench.decoding.drafting import load_drafter
+from specbench.decoding.drafting import ModelDrafter
 from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.eagle import EagleDrafter
+from specbench.drafters.lookup import LookupDrafter
 from specbench.engine import runner
 from specbench.engine.engines import Engine
 from specbench.engine.graphs import Graphs, Record
@@ -21,9 +23,11 @@ from specbench.errors import EngineError
 from specbench.experiment.comparison import ROUNDS, Comparison, compare_with_eager
 from specbench.methods.strict import sd
 
+from ..drafters.heads import head_runner
 from ..engine.test_graphs import record as faithful
 from ..engine.tiny import blurred, build, config, pair_of, tiny_pair
 
+EAGLE = "eagle3"
 OPTIONS = DecodeOptions(Sampling(), draft_length=3, max_new_tokens=1, batch_size=2)
 
 
@@ -60,13 +64,17 @@ def compared(pair: LoadedPair, record: Record = faithful, **changes: Any) -> Com
     [
         {},
         {"sampling": Sampling(temperature=0)},
-        {"drafter": load_drafter("greedy"), "batch_size": 1},
-        {"drafter": load_drafter("prompt-lookup")},
+        {"drafter": ModelDrafter(greedy=True), "batch_size": 1},
+        {"drafter": LookupDrafter()},
+        {"drafter": EAGLE},
         {"draft_length": 0},
     ],
 )
 def test_a_faithful_engine_is_the_same(family: str, changes: dict[str, Any]) -> None:
-    found = compared(tiny_pair(family), **changes)
+    pair = tiny_pair(family)
+    if changes.get("drafter") == EAGLE:
+        changes = {"drafter": EagleDrafter(head_runner(pair))}
+    found = compared(pair, **changes)
     assert (found.difference, found.rounds, found.engine) == (None, ROUNDS, GRAPH)
     assert found.total_variation < 1e-4
 

@@ -15,8 +15,11 @@ import torch
 
 from specbench.decoding import drafting, loop
 from specbench.decoding import round as rounds
-from specbench.decoding.drafting import Drafter, LookupDrafter, ModelDrafter, load_drafter
+from specbench.decoding.drafting import Drafter, ModelDrafter
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.eagle import EagleDrafter
+from specbench.drafters.load import load_drafter
+from specbench.drafters.lookup import LookupDrafter
 from specbench.engine.pair import LoadedPair
 from specbench.heads.bind import bind
 from specbench.methods import Rule
@@ -30,6 +33,7 @@ from specbench.proofs.rounds import Case, check_rounds
 from specbench.proofs.tables import NO_LAW
 from specbench.proofs.texts import Context, Setup, after_rounds
 
+from ..drafters.heads import head_runner
 from ..engine.tiny import blurred, build, config, pair_of, random_prompt
 
 Patch = pytest.MonkeyPatch
@@ -72,7 +76,14 @@ def failures(compared: list[Finding]) -> set[str]:
     return {finding.name for finding in compared if finding.verdict == FAILED}
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
+EAGLE = "eagle3"
+
+
+def drafter_of(name: str) -> Drafter:
+    return EagleDrafter(head_runner(pair())) if name == EAGLE else load_drafter(name, pair())
+
+
+@pytest.mark.parametrize("name", [*DRAFTERS, EAGLE])
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [("static", {"weight": 0.4}), ("block", {}), ("fly", {"window": 1, "entropy": 0.3})],
@@ -80,7 +91,7 @@ def failures(compared: list[Finding]) -> set[str]:
 def test_correct_outputs_of_every_drafter_pass(
     name: str, method: str, parameters: dict[str, Any]
 ) -> None:
-    compared = findings(load_drafter(name), method=method, **parameters)
+    compared = findings(drafter_of(name), method=method, **parameters)
     assert not failures(compared)
     verdicts = {finding.name: finding.verdict for finding in compared}
     assert verdicts["outputs"] == verdicts["endings"] == verdicts["replays"] == "ok"
@@ -142,10 +153,19 @@ def accepts_more(factor: float) -> Callable[[Patch], None]:
 def drafts_from_the_newest_token(monkeypatch: Patch) -> None:
     right = drafting.draft_token
 
-    def newest(draft: Any, state: Any, tokens: Any, *args: Any) -> drafting.Drafts:
-        return right(draft, state, tokens[:, -1:], *args)
+    def newest(draft: Any, state: Any, *args: Any) -> drafting.Drafts:
+        return right(draft, state._replace(last=state.last[:, -1:]), *args)
 
     monkeypatch.setattr(drafting, "draft_token", newest)
+
+
+def drafts_from_old_states(monkeypatch: Patch) -> None:
+    right = rounds.verify
+
+    def late(rule: Any, state: Any, *args: Any) -> Any:
+        return right(rule, state, *args)._replace(states=state.states)
+
+    monkeypatch.setattr(rounds, "verify", late)
 
 
 def limits(change: int) -> Callable[[Patch], None]:
@@ -185,13 +205,14 @@ def nothing(monkeypatch: Patch) -> None:
     """The drafter is the fault."""
 
 
-MODEL, LOOKUP = ModelDrafter(), load_drafter("prompt-lookup")
+MODEL, LOOKUP = ModelDrafter(), LookupDrafter()
 FAULTS: list[tuple[Callable[[Patch], None], Any, bool, str]] = [
     (ignores_ends_inside_a_round, MODEL, True, "endings"),
     (reuses_the_number_of_the_last_acceptance, MODEL, False, "replays"),
     (reuses_the_number_of_the_last_acceptance, LOOKUP, True, "replays"),
     (accepts_more(1.03), MODEL, False, "replays"),
     (drafts_from_the_newest_token, MODEL, False, "probabilities"),
+    (drafts_from_old_states, EagleDrafter(head_runner(pair())), False, "probabilities"),
     (limits(-1), MODEL, True, "endings"),
     (limits(1), MODEL, True, "endings"),
     (nothing, SoftGreedy(greedy=True), True, "probabilities"),

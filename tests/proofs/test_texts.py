@@ -5,8 +5,8 @@ from math import nan
 
 import torch
 
-from specbench.decoding.drafting import load_drafter
 from specbench.decoding.records import Generation, RoundRecord
+from specbench.drafters.lookup import LookupDrafter
 from specbench.proofs.texts import (
     ACCEPTED,
     CORRECTED,
@@ -65,7 +65,7 @@ def test_the_end_token_is_part_of_a_text_and_what_follows_is_void(
 
 
 def test_what_a_prompt_lookup_must_propose() -> None:
-    lookup = load_drafter("prompt-lookup")
+    lookup = LookupDrafter()
     assert proposals(lookup, [1, 2, 3, 9, 1, 2, 4, 1, 2], 3, 10) == [4, 1, 2]  # the last one
     assert proposals(lookup, [1, 2, 3, 4, 2, 9, 1, 2], 5, 10) == [3, 4, 2, 9, 1]  # the longest
     assert proposals(lookup, [1, 2, 9, 1], 3, 9) == [2]  # 9 is unknown to the models

@@ -25,9 +25,9 @@ from serving import DRAFT_LENGTH, DRAFTS, DRAWN, GREEDY, PLAIN, TEXTS, vllm_serv
 
 from specbench.analysis.intervals import interval, ratio
 from specbench.config import Loading
-from specbench.decoding.drafting import load_drafter
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.load import load_drafter
 from specbench.engine.loading import load_pair
 from specbench.engine.prompts import encode
 from specbench.methods.drafters import GREEDY as GREEDILY
@@ -120,7 +120,7 @@ def continued(run: Run, drafts: str, drafter: str, texts: dict[str, Any]) -> Cou
             seed=run.settings.seed,
             stop=task["stop"],
             batch_size=TEXTS,
-            drafter=load_drafter(drafter),
+            drafter=load_drafter(drafter, pair),
         )
         stored[drafts] = {}
         for number, text in decode_all(pair, sd, requests, options):

@@ -47,6 +47,8 @@ ACCEPTANCE, SPEEDUP, PASS = "draft_acceptance_rate", "speedup", "pass@1"
 BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size", "session"]
 TIME_UNITS = ("s", "s/round", "tokens/s", "x")
 _UNITS = {column.name: column.unit for column in dictionary() if columns.METRICS in column.tables}
+#: Counts of a text, and what is derived from them.
+_COUNTS = {"rounds": ["acceptance_length"], "proposed": ["draft_acceptance_rate"], "judged": []}
 _UNKNOWN = Interval(float("nan"), float("nan"), float("nan"), 0)
 
 #: Maps the samples of a cell, and those of its baseline if any, to a figure.
@@ -155,6 +157,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     rows: list[tuple[object, ...]] = []
     for cell, group in first_decodes(terms).groupby(list(CELL), sort=False, dropna=False):
         baseline = baselines.get(baseline_of(group.iloc[0]))
+        group = _reported_by_all(group)
         metric, timed = group["quality_metric"].iloc[0], by_time_unit(group)
         figures = [
             (name, figure(timed if unit in TIME_UNITS else group, baseline), unit or metric)
@@ -184,6 +187,22 @@ def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
         predicted_emitted=expected + emitted - samples["accepted"],
         weights=samples["mean_weight"] * samples["judged"],
     )
+
+
+def _reported_by_all(cell: pd.DataFrame) -> pd.DataFrame:
+    """Blank the counts that a server reports of some texts only.
+
+    vLLM reports none of texts that end at a stop string. Those that end at the limit are others,
+    and not a sample of all. A text of one token has no round.
+    """
+    counted = cell[cell["output_tokens"] > 1]
+    partial = [
+        name
+        for count, names in _COUNTS.items()
+        if counted[count].isna().any()
+        for name in (count, *names)
+    ]
+    return cell.assign(**dict.fromkeys(partial, np.nan)) if partial else cell
 
 
 def _further_scores(

@@ -105,6 +105,23 @@ def test_autoregressive_has_no_acceptance_and_is_its_own_baseline(make):
     assert tuple(summary.loc["speedup", ["value", "ci_low", "ci_high"]]) == (1.0, 1.0, 1.0)
 
 
+def test_counts_that_only_some_texts_report_give_no_acceptance(make):
+    silent = dict.fromkeys(
+        ["rounds", "proposed", "accepted", "judged", "draft_acceptance_rate", "acceptance_length"]
+    )
+    at_limit = {"sample_id": "a", "stopped_by": "length", "output_tokens": 30}
+    at_stop = {"sample_id": "b", "stopped_by": "stop", "output_tokens": 3}
+    acceptance = [name for name in FIGURES if "accept" in name and "seconds" not in name]
+    whole = summarise(make(at_limit, at_stop))
+    one_token = summarise(make(at_limit, {**at_stop, **silent, "output_tokens": 1}))
+    partial = summarise(make(at_limit, {**at_stop, **silent}))
+    for name in acceptance:
+        assert not np.isnan(value(whole, name))
+        assert not np.isnan(value(one_token, name))
+        assert np.isnan(value(partial, name)), name
+    assert value(partial, "output_tokens") == value(whole, "output_tokens")
+
+
 def test_prompts_without_a_reference_have_no_quality(make):
     summary = summarise(make({"quality_metric": None, "quality": None})).set_index("metric")
     assert np.isnan(summary.loc["quality", "value"])

@@ -161,6 +161,12 @@ COMMANDS = {
         "Fine-tune the draft on a task's training split, for `run --draft FOLDER`.",
         "finetune-draft --task mini-math",
     ),
+    "train-draft": Listed(
+        "drafter",
+        "Train",
+        "Train an EAGLE-3 head on the target's own texts, for `run --drafter FOLDER`.",
+        "train-draft --pair mini",
+    ),
     "pairs": Listed(
         "pairs",
         "Export to GGUF",

@@ -159,6 +159,47 @@ class DraftRecipe(Options):
         return self.learning_rate * warm_up_cosine(step, self.steps)
 
 
+class EagleRecipe(Options):
+    """The training of an EAGLE-3 head; ``specbench train-draft`` has an option for each field."""
+
+    panel = "Recipe"
+
+    texts: int = option(4000, "Texts that the target samples, over all tasks.", ge=1)
+    steps: int = option(3000, "Number of batches.", ge=1)
+    batch_size: int = option(16, "Texts per batch.", ge=1)
+    depths: int = option(5, "Drafts from every position: depths of the unrolled chain.", ge=1)
+    # After a short warm-up and before a cosine to zero.
+    learning_rate: float = option(1e-2, "Peak learning rate of AdamW.", gt=0)
+    layers: list[int] | None = option(
+        None,
+        "Layers of the target after which the head reads states; 0 is the embedding.",
+        metavar="K[,K...]",
+        shown="2, the middle one and the last but two",
+    )
+    hidden_size: int | None = option(
+        None,
+        "Width of the head, which then has an embedding of its own.",
+        ge=1,
+        shown="the target's",
+    )
+    intermediate_size: int | None = option(
+        None, "Width of the head's MLP.", ge=1, shown="3 times the head's"
+    )
+    max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, "Longest prompt; a longer one is cut.", ge=1)
+    seed: int = option(0, "Seed of the examples, texts and weights.", ge=0)
+
+    def depths_at(self, step: int) -> int:
+        """Return the depths of a step counted from 0: all from the middle of the training on.
+
+        A head that cannot yet draft one token learns slowly from its own states.
+        """
+        return min(self.depths, 1 + 2 * step * self.depths // self.steps)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step counted from 0."""
+        return self.learning_rate * warm_up_cosine(step, self.steps)
+
+
 def head_recipe(pair: PairSpec, task: Task, given: Mapping[str, Any]) -> HeadRecipe:
     """Return the recipe for a pair and a task.
 

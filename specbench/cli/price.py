@@ -13,21 +13,28 @@ from specbench.cli.measure import carry_out, say, start_workers
 from specbench.cli.options import JsonOutput, Measurement
 from specbench.cli.output import CSV, MARKDOWN, TEXT, print_as
 from specbench.config import Count, option
-from specbench.errors import RunError, UsageError
+from specbench.errors import RunError, UsageError, require
 from specbench.experiment.plan import Plan
 from specbench.experiment.variants import method_variants
 from specbench.methods.drafters import GREEDY, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.pairs.registry import PairSpec
 from specbench.runs.run import Trust, read_run
+from specbench.servers.server import Server
 
 if TYPE_CHECKING:
+    from specbench.config import Loading
+    from specbench.decoding.sampling import Sampling
+    from specbench.engine.loading import Reader
+    from specbench.engine.pair import LoadedPair
+    from specbench.price.passes import TextSource
     from specbench.price.scores import Record, Scores
     from specbench.runs.run import Run
     from specbench.table import Table
 
 DRAFTERS = [MODEL, f"{MODEL}/match", f"{MODEL}/block", GREEDY, LOOKUP]
 LENGTHS = [1, 2, 3, 5, 8, 16]
+SERVED = ("fixed", "schedule", "moving-average", "oracle")  # read nothing but accepted drafts
 HIDDEN = {
     "draft_length",
     "drafter",
@@ -75,6 +82,12 @@ class PriceOptions(JsonOutput):
         None,
         "Column of --prompts with texts of the target, instead of new ones.",
         metavar="COLUMN",
+    )
+    servers: list[str] | None = option(
+        None,
+        "Servers of the target and of the draft that give log-probabilities of given tokens (vLLM, "
+        "llama.cpp), instead of models here.",
+        metavar="URL,URL",
     )
     counts: bool = option(
         False, "Use the recorded rounds of RUN alone, without models: for every smaller N."
@@ -126,6 +139,10 @@ def price(
     for policy in policies:
         if policy.name != "oracle":
             require_predictable(policy)
+        require(
+            not asked.servers or policy.name in SERVED,
+            f"{policy.name} reads more than servers give: choose one of {', '.join(SERVED)}",
+        )
     if asked.texts and (run or not measurement.prompts):
         raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
     if asked.counts:
@@ -137,14 +154,14 @@ def price(
     if asked.texts:
         plan = measurement.plan(method_variants([AUTOREGRESSIVE], {}))
         pair = _with_draft(plan.pair, drafters)
-        by_task = _texts_in_column(plan, asked.texts, measurement)
+        by_task = _texts_in_column(plan, asked.texts, measurement, asked.servers)
     else:
         read = run_of_target(run, measurement)
         pair = _with_draft(read.pair, drafters)
         records = read.records(TRACED.union(CELL))
         of_target = records_of_target(records, measurement)
         recorded = recorded_rounds(records, {record["task"] for record in of_target})
-        by_task = scored(read, of_target, measurement)
+        by_task = scored(read, of_target, measurement, asked.servers)
 
     import pandas as pd
 
@@ -210,35 +227,63 @@ def records_of_target(records: list[Record], measurement: Measurement) -> list[R
     return target_texts(records, measurement.task or (), measurement.limit)
 
 
-def scored(run: Run, records: list[Record], measurement: Measurement) -> dict[str, Scores]:
+def scored(
+    run: Run,
+    records: list[Record],
+    measurement: Measurement,
+    servers: list[str] | None = None,
+) -> dict[str, Scores]:
     """Return the scores of texts by task; those in the run's folder are not computed again."""
     from specbench.decoding.sampling import Sampling
-    from specbench.engine.loading import load_pair
-    from specbench.experiment.progress import quiet_libraries, step_status
+    from specbench.experiment.progress import step_status
     from specbench.price.passes import score_texts, texts_of
 
-    quiet_libraries(downloads=not measurement.no_progress)
-    pair, sampling = load_pair(run.pair, run.loading), run.settings.part(Sampling)
-    folder = measurement.output or run.folder
+    folder, sampling = measurement.output or run.folder, run.settings.part(Sampling)
+    reader, source = _source(run.pair, run.loading, sampling, measurement, servers)
     with step_status(not measurement.no_progress) as show:
-        return score_texts(pair, texts_of(run, pair, records), sampling, folder, show)
+        return score_texts(source, texts_of(run, reader, records), folder, show)
 
 
-def _texts_in_column(plan: Plan, column: str, measurement: Measurement) -> dict[str, Scores]:
+def _source(
+    spec: PairSpec,
+    loading: Loading,
+    sampling: Sampling,
+    measurement: Measurement,
+    servers: list[str] | None,
+) -> tuple[LoadedPair | Reader, TextSource]:
+    """Return what encodes texts and what scores them: a pair, or its tokenizer and two servers."""
+    from specbench.engine.loading import load_pair, load_reader
+    from specbench.experiment.progress import quiet_libraries
+    from specbench.price.passes import PairScores
+    from specbench.price.servers import ServedScores
+
+    if servers:
+        require(len(servers) == 2, "--servers takes two addresses: of the target, of the draft")
+        target, draft = (Server(url) for url in servers)
+        for server in (target, draft):
+            server.reach()
+        return load_reader(spec, loading), ServedScores(target, draft, sampling)
+    quiet_libraries(downloads=not measurement.no_progress)
+    pair = load_pair(spec, loading)
+    return pair, PairScores(pair, sampling)
+
+
+def _texts_in_column(
+    plan: Plan, column: str, measurement: Measurement, servers: list[str] | None
+) -> dict[str, Scores]:
     """Return the scores of the texts in a column of prompt files."""
     from specbench.cli.output import new_folder
     from specbench.decoding.sampling import Sampling
-    from specbench.experiment.progress import quiet_libraries, step_status
-    from specbench.experiment.runner import Loader
+    from specbench.experiment.progress import step_status
     from specbench.price.passes import score_texts, texts_in_column
 
-    quiet_libraries(downloads=not measurement.no_progress)
-    pair, sampling = Loader().load(plan), plan.settings.part(Sampling)
+    sampling = plan.settings.part(Sampling)
+    reader, source = _source(plan.pair, plan.loading, sampling, measurement, servers)
     with (
         new_folder(measurement.output, f"price-{plan.pair.name}") as folder,
         step_status(not measurement.no_progress) as show,
     ):
-        return score_texts(pair, texts_in_column(plan, pair, column), sampling, folder, show)
+        return score_texts(source, texts_in_column(plan, reader, column), folder, show)
 
 
 def _print_counts(asked: PriceOptions, run: Run) -> None:

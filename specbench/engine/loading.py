@@ -31,6 +31,11 @@ class Reader(NamedTuple):
     context: int | None
     thinking: bool
 
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The token that ends an output."""
+        return frozenset(filter(None, [self.tokenizer.eos_token_id]))
+
 
 def load_reader(spec: PairSpec, loading: Loading) -> Reader:
     """Load a pair's tokenizer and configurations without its weights."""

@@ -48,7 +48,7 @@ def encode_prompt(
 
 def recorded_prompt(
     run: Run,
-    pair: LoadedPair,
+    pair: LoadedPair | Reader,
     example: Example,
     record: Mapping[str, Any],
     answers: Sequence[str] = (),

@@ -41,7 +41,9 @@ class Deviation(NamedTuple):
 
 
 def deviations(scores: Scores) -> list[Deviation]:
-    """Compare texts with the target's law; see the module."""
+    """Compare texts with the target's law; see the module. Servers do not give what it needs."""
+    if np.isnan(scores.tv).any():
+        return []
     count = scores.by_prompt(scores.length.astype(np.float64))
     if scores.temperature == 0:
         wrong = float(((scores.rank_p > 1) & scores.is_token).sum() / count.sum())

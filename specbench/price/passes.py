@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import Reader
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.example import Example
@@ -21,7 +23,16 @@ from specbench.files import clear_errors, make_folder, stored
 from specbench.heads.files import describe_models
 from specbench.methods.verdict import pick
 from specbench.price.records import cells_of, name_of
-from specbench.price.scores import COLUMNS, DIGITS, Record, Scores, StoredScores, TextName, joined
+from specbench.price.scores import (
+    COLUMNS,
+    DIGITS,
+    Record,
+    ScoredText,
+    Scores,
+    StoredScores,
+    TextName,
+    joined,
+)
 from specbench.proofs.passes import plain_pass
 from specbench.runs.records import EXAMPLES
 from specbench.runs.run import Run
@@ -30,15 +41,41 @@ from specbench.verification.plan import task_of
 MOST_NUMBERS = 2**24  # of distributions that are compared at once
 
 
-class ScoredText(NamedTuple):
-    """A text to score."""
+class TextSource(Protocol):
+    """What scores texts."""
 
-    name: TextName
-    prompt: Sequence[int]
-    tokens: Sequence[int]  # with the end token
+    @property
+    def sampling(self) -> Sampling:
+        """How the texts were drawn."""
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """What decides the scores beside a text."""
+
+    def __call__(self, text: ScoredText) -> dict[str, list[float]]:
+        """Return the columns of ``Scores`` for a text."""
 
 
-def texts_of(run: Run, pair: LoadedPair, records: Sequence[Record]) -> Iterator[ScoredText]:
+@dataclass(frozen=True)
+class PairScores:
+    """Scores by the models of a pair."""
+
+    pair: LoadedPair
+    sampling: Sampling
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """What decides the scores beside a text."""
+        return {"models": describe_models(self.pair), "sampling": self.sampling.model_dump()}
+
+    def __call__(self, text: ScoredText) -> dict[str, list[float]]:
+        """Return the columns of ``Scores`` for a text."""
+        return scores_of(self.pair, text, self.sampling)
+
+
+def texts_of(
+    run: Run, pair: LoadedPair | Reader, records: Sequence[Record]
+) -> Iterator[ScoredText]:
     """Yield the texts of a run's records, with their prompts as the run encoded them.
 
     Raises:
@@ -52,7 +89,7 @@ def texts_of(run: Run, pair: LoadedPair, records: Sequence[Record]) -> Iterator[
             yield ScoredText(name_of(record), prompt, output_of(record, pair))
 
 
-def texts_in_column(plan: Plan, pair: LoadedPair, column: str) -> Iterator[ScoredText]:
+def texts_in_column(plan: Plan, pair: LoadedPair | Reader, column: str) -> Iterator[ScoredText]:
     """Yield the texts in a column of prompt files; they are encoded as they are.
 
     Raises:
@@ -87,7 +124,7 @@ def examples_of(run: Run, task: str) -> Mapping[str, Example]:
     return {example.id: example for example in examples}
 
 
-def output_of(record: Mapping[str, Any], pair: LoadedPair) -> list[int]:
+def output_of(record: Mapping[str, Any], pair: LoadedPair | Reader) -> list[int]:
     """Return the tokens of a record's text, with the end token if there was one."""
     tokens = list(record["token_ids"] or ())
     if record["stopped_by"] != "eos" or not pair.eos_ids:
@@ -97,9 +134,8 @@ def output_of(record: Mapping[str, Any], pair: LoadedPair) -> list[int]:
 
 
 def score_texts(
-    pair: LoadedPair,
+    source: TextSource,
     texts: Iterable[ScoredText],
-    sampling: Sampling,
     folder: Path,
     show: Callable[[str], object],
 ) -> dict[str, Scores]:
@@ -110,7 +146,7 @@ def score_texts(
     Raises:
         SpecbenchError: The folder cannot be written.
     """
-    conditions = {"models": describe_models(pair), "sampling": sampling.model_dump()}
+    conditions = source.conditions
     with clear_errors(folder):
         make_folder(folder)
     stored = StoredScores(folder)
@@ -121,11 +157,12 @@ def score_texts(
         key = blake2b(decisive.encode(), digest_size=16).hexdigest()
         record = stored.get(key)
         if record is None:
-            record = {"key": key, **text._asdict(), **scores_of(pair, text, sampling)}
+            record = {"key": key, **text._asdict(), **source(text)}
             stored.add(record)
         by_task.setdefault(text.name.task, {})[text.name] = record
     stored.finish()
-    return {task: joined(records, sampling.temperature) for task, records in by_task.items()}
+    temperature = source.sampling.temperature
+    return {task: joined(records, temperature) for task, records in by_task.items()}
 
 
 @torch.inference_mode()

@@ -43,6 +43,14 @@ class TextName(NamedTuple):
         return f"{self.task} {self.sample_id}"
 
 
+class ScoredText(NamedTuple):
+    """A text to score."""
+
+    name: TextName
+    prompt: Sequence[int]
+    tokens: Sequence[int]  # with the end token
+
+
 @dataclass(frozen=True)
 class Scores:
     """The scores of B texts of up to T tokens; a shorter text is followed by zeros.

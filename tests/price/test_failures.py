@@ -9,9 +9,9 @@ from specbench.decoding.sampling import Sampling
 from specbench.policies import POLICIES, get_policy
 from specbench.price.checks import compare, deviations
 from specbench.price.counts import priced_counts
-from specbench.price.passes import ScoredText, scores_of
+from specbench.price.passes import scores_of
 from specbench.price.pricing import drafting, price, visits
-from specbench.price.scores import Scores, TextName, joined
+from specbench.price.scores import ScoredText, Scores, TextName, joined
 
 from ..proofs.toy import END, toy
 from ..synthetic import record

@@ -2,31 +2,34 @@
 
     python tests/benchmarks/price_agreement.py FOLDER RUN...
 
-scores the target's texts of each run into FOLDER and writes ``agreement.csv`` there. It then prints
-in how many cells the 95 % interval of the paired difference contains 0, and how wide the interval
-of the difference between two draft lengths is when priced, relative to decoding both.
+scores the target's texts of all runs into FOLDER and writes ``agreement.csv`` there. Each cell is
+priced by all lossless texts of its prompts but its own; runs of one pair, temperature and seed have
+the same prompts. It prints in how many cells the 95 % interval of the paired difference contains 0,
+whether the differences are larger than chance over all cells, and how wide the interval of the
+difference between two draft lengths is when priced, relative to decoding both.
 """
 
 import csv
 import sys
-import time
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.stats import binom, chi2
 
 from specbench.analysis.intervals import bootstrap, cluster_sums, estimate, ratio
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
 from specbench.policies import POLICIES
 from specbench.price.checks import compare, deviations
-from specbench.price.passes import score_texts, texts_of
+from specbench.price.passes import PairScores, score_texts, texts_of
 from specbench.price.pricing import price
-from specbench.price.records import recorded_rounds, target_texts
+from specbench.price.records import name_of, recorded_rounds, target_texts
 from specbench.runs.run import read_run
 
 LARGEST = 200  # prompts of a task
+STRICT = ("sd", "model")
 
 
 def measured(records):
@@ -37,66 +40,74 @@ def measured(records):
 
 def sharpness(scores, cells):
     """Yield the widths of intervals of differences between N: priced, and decoded."""
-    cells = {
-        c[0]["draft_length"]: c
-        for c in cells
-        if (c[0]["method"], c[0]["drafter"]) == ("sd", "model")
+    lengths = {
+        c[0]["draft_length"]: c for c in cells if (c[0]["method"], c[0]["drafter"]) == STRICT
     }
-    for first, second in pairwise(sorted(cells)):
-        labels, one = measured(cells[first])
-        _, two = measured(cells[second])
+    for first, second in pairwise(sorted(lengths)):
+        labels, one = measured(lengths[first])
+        _, two = measured(lengths[second])
         both, rows, _ = np.intersect1d(scores.prompt_labels, labels, return_indices=True)
-        if len(both) < len(labels):
-            continue
-        totals = bootstrap(np.hstack([one, two]))
-        loop = estimate(ratio(totals[:, 2:]) - ratio(totals[:, :2]), len(labels))
-        part = price(scores, "model", POLICIES["fixed"], [first, second]).of(rows).resampled
-        priced = estimate(part[:, 1] - part[:, 0], len(labels))
-        yield first, second, priced.high - priced.low, loop.high - loop.low
+        if len(both) == len(labels):
+            totals = bootstrap(np.hstack([one, two]))
+            loop = estimate(ratio(totals[:, 2:]) - ratio(totals[:, :2]), len(labels))
+            part = price(scores, "model", POLICIES["fixed"], [first, second]).of(rows).resampled
+            priced = estimate(part[:, 1] - part[:, 0], len(labels))
+            yield second, first, priced.high - priced.low, loop.high - loop.low
 
 
-def main(folder, *runs):
+def compared(scores, cells, about):
+    """Yield a row for each cell, and its difference in standard errors."""
+    for cell in cells:
+        c = compare(scores.not_written_by(name_of(cell[0]).method), cell)
+        row = {**about, "cell": c.label, "n": c.difference.n, "priced": c.predicted.value}
+        row |= {"recorded": c.measured.value, "difference": c.difference.value}
+        row |= {"low": c.difference.low, "high": c.difference.high, "errors": c.errors}
+        row["agrees"] = c.difference.low <= 0 <= c.difference.high
+        yield row
+
+
+def main(folder, *names):
     torch.set_num_threads(1)
+    groups = {}
+    for run in (read_run(Path(name)) for name in names):
+        settings = run.settings
+        groups.setdefault((run.pair.name, settings.temperature, settings.seed), []).append(run)
     rows, widths = [], []
-    for name in runs:
-        run = read_run(Path(name))
-        records = [r for r in run.records() if r["sample_id"] is not None]
-        texts = target_texts(records, limit=LARGEST)
-        pair, sampling = load_pair(run.pair, run.loading), run.settings.part(Sampling)
-        began = time.perf_counter()
-        by_task = score_texts(
-            pair, texts_of(run, pair, texts), sampling, Path(folder), lambda text: None
+    for (pair_name, temperature, _), runs in groups.items():
+        pair, sampling = load_pair(runs[0].pair, runs[0].loading), runs[0].settings.part(Sampling)
+        records = [[r for r in run.records() if r["sample_id"] is not None] for run in runs]
+        texts = (
+            texts_of(run, pair, target_texts(few, limit=LARGEST))
+            for run, few in zip(runs, records, strict=True)
         )
-        print(name, f"scored in {time.perf_counter() - began:.0f} s", flush=True)
+        source, whole = PairScores(pair, sampling), chain.from_iterable(texts)
+        by_task = score_texts(source, whole, Path(folder), lambda text: None)
         for task, scores in by_task.items():
+            about = {"pair": pair_name, "task": task, "temperature": temperature}
             for deviation in deviations(scores):
-                print(f"  {task}: {deviation.name} {deviation.mean:+.5f}, {deviation.errors:+.1f}")
-            cells = recorded_rounds(records, [task])
-            widths += [(run.folder.name, task, *width) for width in sharpness(scores, cells)]
-            for cell in cells:
-                c = compare(scores, cell)
-                rows.append(
-                    {
-                        **{"run": run.folder.name, "pair": run.pair.name, "task": task},
-                        **{"temperature": scores.temperature, "cell": c.label},
-                        **{"n": c.difference.n, "priced": c.predicted.value},
-                        **{"recorded": c.measured.value, "difference": c.difference.value},
-                        **{"low": c.difference.low, "high": c.difference.high},
-                    }
-                )
-                print("  ", *(f"{v:.3f}" if isinstance(v, float) else v for v in rows[-1].values()))
+                print(*about.values(), f"{deviation.name} {deviation.errors:+.1f} errors")
+            # Of a cell that several runs have, the one with most prompts.
+            cells = {}
+            for cell in chain.from_iterable(recorded_rounds(few, [task]) for few in records):
+                name = name_of(cell[0]).method
+                cells[name] = max(cells.get(name, []), cell, key=len)
+            widths += [(*about.values(), *w) for w in sharpness(scores, cells.values())]
+            rows += compared(scores, cells.values(), about)
     with (Path(folder) / "agreement.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, rows[0])
         table.writeheader()
         table.writerows(
             {k: f"{v:.4f}" if isinstance(v, float) else v for k, v in row.items()} for row in rows
         )
-    agreed = sum(row["low"] <= 0 <= row["high"] for row in rows)
-    print(f"{agreed} of {len(rows)} cells agree")
-    for run, task, first, second, priced, loop in widths:
-        print(
-            f"{run} {task} N = {second} - {first}: {priced:.3f} / {loop:.3f} = {priced / loop:.2f}"
-        )
+    for row in rows:
+        print(*(f"{v:.3f}" if isinstance(v, float) else v for v in row.values()))
+    agreed, n = sum(row["agrees"] for row in rows), len(rows)
+    print(f"{agreed} of {n} cells agree; fewer in {binom.cdf(agreed - 1, n, 0.95):.1%} of cases")
+    varied = np.array([row["errors"] for row in rows if row["low"] < row["high"]])
+    p_value = chi2.sf((varied**2).sum(), len(varied))
+    print(f"sum of squared errors {(varied**2).sum():.1f} of {len(varied)}, p = {p_value:.2f}")
+    for *about, second, first, priced, loop in widths:
+        print(*about, f"N = {second} - {first}: {priced:.3f} / {loop:.3f} = {priced / loop:.2f}")
 
 
 if __name__ == "__main__":

@@ -50,9 +50,9 @@ class ServedScores:
         """Return the columns of ``Scores`` for a text."""
         columns: dict[str, list[float]] = {}
         for name, server in (("p", self.target), ("q", self.draft)):
-            given = given_tokens(server, text.prompt, text.tokens)
-            columns[name] = [math.exp(logarithm) for logarithm, _ in given]
-            columns[f"rank_{name}"] = [rank for _, rank in given]
+            laws = given_tokens(server, text.prompt, text.tokens)
+            columns[name] = [math.exp(logarithm) for logarithm, _ in laws]
+            columns[f"rank_{name}"] = [rank for _, rank in laws]
         return {name: columns.get(name, [math.nan] * len(text.tokens)) for name in COLUMNS}
 
 
@@ -67,10 +67,10 @@ def given_tokens(
     Raises:
         UsageError: The server answers something else.
     """
-    told = server.told()
+    facts = server.told()
     whole = [*prompt, *tokens]
     try:
-        if told.get("software") == "llama.cpp":
+        if facts.get("software") == "llama.cpp":
             bodies = [
                 {
                     **{"prompt": whole[:end], "n_predict": 1, "n_probs": 1, "cache_prompt": True},
@@ -83,20 +83,20 @@ def given_tokens(
                 answer["completion_probabilities"][0]
                 for answer in server.client.post(address, bodies)
             ]
-            found = [
+            answered = [
                 (row["id"], row["logprob"], 1 if row["top_logprobs"][0]["id"] == row["id"] else 2)
                 for row in rows
             ]
         else:
-            body = {"model": told["model"], "prompt": whole, "max_tokens": 1, "prompt_logprobs": 0}
+            body = {"model": facts["model"], "prompt": whole, "max_tokens": 1, "prompt_logprobs": 0}
             (answer,) = server.client.post(server.endpoint, [body])
             rows = answer["choices"][0]["prompt_logprobs"][len(prompt) :]
-            found = [
+            answered = [
                 (token, row[str(token)]["logprob"], row[str(token)]["rank"])
                 for token, row in zip(tokens, rows, strict=True)
             ]
-        values = [(min(0.0, float(value)), int(rank)) for _, value, rank in found]
-        if [token for token, *_ in found] != list(tokens):
+        values = [(min(0.0, float(value)), int(rank)) for _, value, rank in answered]
+        if [token for token, *_ in answered] != list(tokens):
             raise ValueError
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise UsageError(

@@ -260,7 +260,7 @@ _WEIGHT_NOTES = (
 )
 _RECORDED = (QUALITY, WEIGHT, EFFECTIVE, DIVERGENCE, DIVERGENCE_OF_TEXTS, UNCOVERED)
 _DEGENERATE = (
-    f"Warning: the KL of a text is above {DEGENERATE:g} nats for {{}}, so a few texts have nearly all "
+    f"Warning: the KL of a text is above {DEGENERATE:g} nats for {{}}, so a few texts have most "
     "of the weight, and neither the target's score nor its interval can be relied on."
 )
 _NOTES = (

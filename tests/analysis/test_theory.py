@@ -14,7 +14,9 @@ from specbench.analysis.theory import (
     TOKENS,
     accepted_length,
     theory_table,
+    theory_tables,
 )
+from specbench.analysis.weights import DIVERGENCE_OF_TEXTS
 from specbench.errors import UsageError
 
 from ..synthetic import ACCEPTANCE as BY_PLACE
@@ -90,3 +92,15 @@ def test_theory_agrees_with_a_simulation_and_the_iid_formula_does_not(tmp_path: 
     # Acceptance grows within a block: the mean is too high if few positions are tried.
     assert not agrees(row(table, IID, 2))
     assert row(table, IID, 2)["difference"] < 0
+
+
+def test_weights_of_few_texts_are_warned_of() -> None:
+    cell = {"run_id": "run", "pair": "mini", "task": "task", "method": "static", "session": 0}
+    cell |= {"temperature": 1.0, "draft_length": 5, "engine": "eager", "batch_size": 1}
+    rows = [
+        {**cell, "weight": weight, "metric": DIVERGENCE_OF_TEXTS, "measured": nats}
+        for weight, nats in ((0.5, 4.0), (0.9, 2.0))
+    ]
+    (table,) = theory_tables(pd.DataFrame(rows, columns=list(COLUMNS)))
+    (warning,) = [note for note in table.notes if note.startswith("Warning")]
+    assert "for static w=0.5, so" in warning

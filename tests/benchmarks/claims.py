@@ -6,7 +6,9 @@ Each argument names runs of one task, pair and temperature: they are pooled, sin
 decode the same prompts with the same random numbers. Each setting of a rule below, and each cell
 that relaxes a part of a text, makes a claim about the static front and one about the front with
 ``cooled``. p-values are two-sided, from the distance over the standard error that its interval
-implies, and corrected over all arguments (Holm 1979), for each front alone.
+implies, and corrected over all arguments (Holm 1979), for each front alone. The figure:
+
+    specbench plot tests/benchmarks/claims.py:draw RUN... --output FOLDER
 """
 
 import sys
@@ -18,22 +20,23 @@ import pandas as pd
 
 from specbench.analysis.comparison import FRONTS
 from specbench.analysis.intervals import Interval, estimate_of_heads
-from specbench.analysis.pareto import front_of, gap_between
+from specbench.analysis.pareto import front_band, front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.sessions import methods_of
+from specbench.figures import figure, style
 from specbench.methods.method import INSIDE
 from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.results import Results
 from specbench.runs.frames import read_samples
 
 RULES = ("fly", "typical", "mars", "ears", "entropy-verify", "gated", "diversed")
 Z = 1.959964
 
 
-def pooled(runs: list[Path]) -> pd.DataFrame:
-    """Return the samples of the task that all runs have; equal cells once."""
-    samples = read_samples(*runs)
+def pooled(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the samples of the task that all runs have as those of one run; equal cells once."""
     tasks = set.intersection(*(set(rows["task"]) for _, rows in samples.groupby("run_id")))
-    samples = samples[samples["task"].isin(tasks)].assign(session=0)
+    samples = samples[samples["task"].isin(tasks)].assign(session=0, run_id="", batch_size=1)
     cell = ["method", *PARAMETER_COLUMNS, "draft_length", "drafter", "sample_id", "task"]
     return samples.drop_duplicates(cell)
 
@@ -63,6 +66,43 @@ def distances(samples: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
+@figure("claims")
+def draw(results: Results) -> style.Drawing:
+    """Draw quality against acceptance: the pooled fronts of each task, and each setting."""
+    samples = results.samples
+    inside = samples["settings"].fillna("").str.contains(f"{INSIDE}=")
+    ruled = samples[samples["method"].isin(RULES) & ~inside]["task"].unique()
+    drawing, axes = style.panels(1, len(ruled), height=2.4)
+    data, methods = [], list[str]()
+    for axis, task in zip(axes[0], ruled, strict=True):
+        rows = samples[samples["task"] == task]
+        rows = pooled(rows[rows["draft_length"].isin([0, 5])])
+        inside = rows["settings"].fillna("").str.contains(f"{INSIDE}=")
+        for family, method, line in zip(FRONTS.values(), ("static", "cooled"), "-:", strict=True):
+            band = front_band(rows[~inside], "acceptance", family)
+            colour = style.look(method).colour
+            axis.plot(100 * band["gain"], 100 * band["quality"], line, color=colour)
+        cells = [*PARAMETER_COLUMNS]
+        for (method, *_), of in rows.groupby(["method", *cells], dropna=False, sort=False):
+            if method not in (*RULES, "sd"):
+                continue
+            part = of.iloc[[0]][["task", "method", "settings"]].assign(
+                acceptance=of["accepted"].sum() / of["proposed"].sum(), quality=of["quality"].mean()
+            )
+            size = style.look(method).size * (0.5 if method == "diversed" and len(ruled) > 1 else 1)
+            style.method_points(
+                axis, part, method, "100*acceptance", "100*quality", markersize=size
+            )
+            data.append(part)
+            methods.append(method)
+        axis.set_title(task)
+        axis.set_xlabel("Accepted / drafted (%)")
+    axes[0, 0].set_ylabel("Quality (×100)")
+    style.legend(drawing, [style.handle(m) for m in style.ordered([*dict.fromkeys(methods)])])
+    style.settle(drawing)
+    return style.Drawing(drawing, pd.concat(data, ignore_index=True))
+
+
 def holm(distances: list[Interval]) -> list[float]:
     """Return the corrected p-values of distances, in their order."""
     scores = [abs(d.value) / max((d.high - d.low) / (2 * Z), 1e-12) for d in distances]
@@ -83,7 +123,7 @@ def text(interval: Interval) -> str:
 
 def main(*arguments: str) -> None:
     """Print a table for each argument."""
-    tables = [distances(pooled([Path(run) for run in a.split(",")])) for a in arguments]
+    tables = [distances(pooled(read_samples(*map(Path, a.split(","))))) for a in arguments]
     rows = [row for table in tables for row in table if not row["seed"]]  # of seeds, their mean
     for front in range(len(FRONTS)):
         corrected = holm([row["above"][front] for row in rows])

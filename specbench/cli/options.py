@@ -42,7 +42,6 @@ from specbench.pairs.registry import (
     without_draft,
 )
 from specbench.plugins import exists
-from specbench.policies import get_policy, require_predictable
 from specbench.servers.arm import Arm
 from specbench.tasks.dataset import Dataset, go_offline
 from specbench.tasks.prompts import prompts_task
@@ -368,8 +367,11 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         """Return the chosen drafters; a pair without a draft model has none that needs one."""
         names = self.drafter or [MODEL if spec.draft is not None else str(self.draft)]
         policies = self.drafting or ["fixed"]
-        for policy in policies:
-            require_predictable(get_policy(policy))
+        if self.drafting:
+            from specbench.policies import get_policy, require_predictable
+
+            for policy in policies:
+                require_predictable(get_policy(policy))
         whole = [
             name if policy == "fixed" or not needs_model(name) else f"{name}+{policy}"
             for name in names

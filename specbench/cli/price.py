@@ -20,7 +20,6 @@ from specbench.methods.drafters import GREEDY, LOOKUP, MODEL, checked, needs_mod
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.pairs.registry import PairSpec
 from specbench.runs.run import Trust, read_run
-from specbench.servers.server import Server
 
 if TYPE_CHECKING:
     from specbench.config import Loading
@@ -256,6 +255,7 @@ def _source(
     from specbench.experiment.progress import quiet_libraries
     from specbench.price.passes import PairScores
     from specbench.price.servers import ServedScores
+    from specbench.servers.server import Server
 
     if servers:
         require(len(servers) == 2, "--servers takes two addresses: of the target, of the draft")

@@ -61,7 +61,7 @@ def check(
         limit=settings.limit,
         may_execute=True,  # nothing is scored, so no generated code runs
         optional=methods.optional,
-        drafters=(*DRAFTERS, *spec.drafters),
+        drafters=tuple(DRAFTERS),
     )
     note(*plan.notes)
 

@@ -25,7 +25,7 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OPTIONS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 LAYER = (
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"),
-    *("num_key_value_heads", "head_dim", "rms_norm_eps", "max_position_embeddings"),
+    *("num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps", "max_position_embeddings"),
 )
 ROTARY = ("rope_parameters", "rope_theta", "rope_scaling")  # the last two in older files
 UNUSED = ("t2d",)  # which the draft's tokens imply

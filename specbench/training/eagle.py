@@ -39,6 +39,7 @@ SAVE_EVERY = 200  # steps
 MOST_BYTES = 2**32  # of the target's states in memory
 POOL = 16  # batches whose texts are sorted by length, so that a batch has little padding
 GAIN, RESIDUAL_GAIN = 0.8, 0.3  # of initial weights, relative to 1 / sqrt(inputs)
+STATE_GAIN = 0.1  # of those that read a state beside weights of a draft model, further
 Report = Callable[[int, str], None]
 
 
@@ -68,7 +69,7 @@ class EagleTraining:
         self.target.model.requires_grad_(False)
         with torch.random.fork_rng():
             torch.manual_seed(recipe.seed)
-            self.head = initial_head(self.target, recipe)
+            self.head = initial_head(*pair.runners, recipe)
         self.optimizer = torch.optim.AdamW(
             self.head.parameters(), betas=(0.9, 0.98), weight_decay=0.01
         )
@@ -206,20 +207,24 @@ class EagleTraining:
         return pad_sequence(chosen_states, batch_first=True)
 
 
-def initial_head(target: Runner, recipe: EagleRecipe) -> EagleHead:
-    """Return a head with random weights between the target's embedding and output head.
+def initial_head(target: Runner, draft: Runner, recipe: EagleRecipe) -> EagleHead:
+    """Return the head that a training begins with.
 
-    A narrower head has both for itself, as good as its width permits: the principal components of
-    the target's.
+    Its weights are random, apart from embedding and output head. A head as wide as the target
+    shares the target's. A narrower one has its own, which begin as those of the draft model if that
+    is as wide, beside the weights of the draft's last layer; else as the target's principal
+    components.
     """
     like = target.config
-    head_dim = getattr(like, "head_dim", None) or like.hidden_size // like.num_attention_heads
     width = recipe.hidden_size or like.hidden_size
     narrow = width != like.hidden_size
+    source = draft.config if width == draft.hidden_size and narrow else like
+    head_dim = getattr(source, "head_dim", None) or source.hidden_size // source.num_attention_heads
+    intermediate = source.intermediate_size if source is draft.config else 3 * width
     layer = LlamaConfig(
         vocab_size=like.vocab_size,
         hidden_size=width,
-        intermediate_size=recipe.intermediate_size or 3 * width,
+        intermediate_size=recipe.intermediate_size or intermediate,
         num_hidden_layers=1,
         num_attention_heads=max(1, width // head_dim),
         num_key_value_heads=max(1, width // head_dim),
@@ -231,27 +236,48 @@ def initial_head(target: Runner, recipe: EagleRecipe) -> EagleHead:
     layers = tuple(recipe.layers or default_layers(like.num_hidden_layers))
     if max(layers) > like.num_hidden_layers:
         raise UsageError(f"--layers: the target has only {like.num_hidden_layers} layers")
-    shape = EagleConfig(layer, layers, like.hidden_size, like.vocab_size, narrow, narrow)
-    head = EagleHead(shape)
+    head = EagleHead(EagleConfig(layer, layers, like.hidden_size, like.vocab_size, narrow, narrow))
     for name, weights in head.named_parameters():
         if weights.ndim == 2:
             writes = any(part in name for part in ("o_proj", "down_proj"))
             gain = RESIDUAL_GAIN if writes else GAIN
             nn.init.normal_(weights, std=gain * weights.shape[1] ** -0.5)
-    with torch.no_grad():
-        if narrow:
-            head.embed_tokens.weight.copy_(narrowed(target.base.embed_tokens.weight, width))
-            head.lm_head.weight.copy_(narrowed(target.output.weight, width))
-        else:
-            head.norm.weight.copy_(target.base.norm.weight)
+    if narrow:
+        head.embed_tokens.weight.data = narrowed(target.base.embed_tokens.weight, width)
+        head.lm_head.weight.data = narrowed(target.output.weight, width)
+    else:
+        head.norm.weight.data = target.base.norm.weight.detach().clone()
+    if source is draft.config:
+        start_from(head, draft)
     head.share(target.base.embed_tokens, target.output)
     return head.to(target.device)
+
+
+@torch.no_grad()
+def start_from(head: EagleHead, draft: Runner) -> None:
+    """Copy a draft model's embedding, last layer, last norm and output head, where they fit.
+
+    Of the projections to queries, keys and values, which also read the state, this is the half
+    that reads the embedding.
+    """
+    model = draft.base
+    weights = {
+        "embed_tokens.weight": model.embed_tokens.weight,
+        "lm_head.weight": draft.output.weight,
+        "norm.weight": model.norm.weight,
+        **{f"layers.0.{name}": part for name, part in model.layers[-1].named_parameters()},
+    }
+    for name, values in head.named_parameters():
+        part = weights.get(name)
+        if part is not None and len(part) == len(values) and part.shape[-1] <= values.shape[-1]:
+            values[..., : part.shape[-1]] = part
+            values[..., part.shape[-1] :] *= STATE_GAIN
 
 
 def narrowed(weights: Tensor, width: int) -> Tensor:
     """Return the principal components ``[V, width]`` of rows ``[V, H]``, at the rows' scale."""
     left, scales, _ = torch.linalg.svd(weights.float(), full_matrices=False)
-    components: Tensor = left[:, :width] * scales[:width]
+    components: Tensor = (left[:, :width] * scales[:width]).detach().contiguous()
     return components
 
 

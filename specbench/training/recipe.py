@@ -166,7 +166,7 @@ class EagleRecipe(Options):
 
     texts: int = option(4000, "Texts that the target samples, over all tasks.", ge=1)
     steps: int = option(3000, "Number of batches.", ge=1)
-    batch_size: int = option(16, "Texts per batch.", ge=1)
+    batch_size: int = option(8, "Texts per batch.", ge=1)
     depths: int = option(5, "Drafts from every position: depths of the unrolled chain.", ge=1)
     # After a short warm-up and before a cosine to zero.
     learning_rate: float = option(1e-2, "Peak learning rate of AdamW.", gt=0)
@@ -189,11 +189,11 @@ class EagleRecipe(Options):
     seed: int = option(0, "Seed of the examples, texts and weights.", ge=0)
 
     def depths_at(self, step: int) -> int:
-        """Return the depths of a step counted from 0: all from the middle of the training on.
+        """Return the depths of a step counted from 0: about half of the steps have all of them.
 
         A head that cannot yet draft one token learns slowly from its own states.
         """
-        return min(self.depths, 1 + 2 * step * self.depths // self.steps)
+        return min(self.depths, 1 + 3 * step * self.depths // (2 * self.steps))
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step counted from 0."""

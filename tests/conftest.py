@@ -179,7 +179,7 @@ class FakeEngine:
 
     def load_head(self, folder: Path, pair: Any) -> Any:
         self.heads.append(folder)
-        return SimpleNamespace(weigh=lambda at: at.h_p)
+        return SimpleNamespace(kind="linear", weigh=lambda at: at.h_p)
 
     def compare_with_eager(self, pair: Any, rule: Any, options: Any) -> Any:
         from specbench.experiment.comparison import Comparison

@@ -41,7 +41,8 @@ SERVERS = re.compile(r"http://127\.0\.0\.1:800\d")
 # In the place of names that a reader replaces, and of runs with many cells.
 LARGE = ("results/paper", "results/paper-$pair", "results/again-sharpened")
 NAMES = {
-    **{"I/4": "1/4", "DIR": DATA, "$pair": "llama", "$seed": "0", "eager,graph": "eager"},
+    **{"I/4": "1/4", "DIR": DATA, "$pair": "llama", "$seed": "0", "$T": "1"},
+    "eager,graph": "eager",
     **dict.fromkeys(("results/RUN", *LARGE), RUN),
     **{"autoregressive=plain.json": f"autoregressive={BENCH}", "fast=ngram.json": "fast=fast.json"},
 }

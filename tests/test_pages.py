@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from specbench.analysis.write import write_summary
 from specbench.cli.app import app
 from specbench.cli.commands import COMMANDS, load
+from specbench.files import open_text, stored
 
 from .pages import PAGES, README, ROOT, inline_code
 
@@ -98,7 +99,8 @@ def test_summaries_of_committed_runs_are_those_of_today(run, tmp_path):
     shutil.copy(ROOT / "results" / run / "samples.csv.bz2", tmp_path)
     write_summary(tmp_path)
     for name in ("summary.csv", "summary.md"):
-        assert (tmp_path / name).read_text() == (ROOT / "results" / run / name).read_text()
+        with open_text(stored(ROOT / "results" / run / name)) as committed:
+            assert (tmp_path / name).read_text() == committed.read()
 
 
 PYTHON = ("line", "block", "docstring")  # tasks
@@ -223,7 +225,7 @@ def test_a_wrong_table_in_the_findings_is_found():
 
 def _wrong_drafters(text: str) -> list[str]:
     """Return the rows of the table of drafters that differ from its run."""
-    with (ROOT / "results" / "reference-drafters" / "summary.csv").open(encoding="utf-8") as file:
+    with open_text(stored(ROOT / "results" / "reference-drafters" / "summary.csv")) as file:
         rows = list(csv.DictReader(file))
     value = {(r["method"], r["drafter"], r["task"], r["metric"]): r["value"] for r in rows}
     lines = re.findall(r"^\| `(\w+)`, `(model|greedy|prompt-lookup)` \|(.*)\|$", text, re.MULTILINE)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bz2
 import errno
 import gzip
+import lzma
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,8 @@ from specbench.errors import RunError, UsageError
 FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk
 OTHER_FOLDER = "choose another folder with --output"
 PARTIAL = ".partial"  # suffix of unfinished files; a killed process may leave them
-PACKINGS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}  # by suffix of a packed file
+# How a file is opened, by the suffix of its packing.
+PACKINGS: Mapping[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 SMALL = 2**28  # bytes; smaller files are not checked for their packing
 PACKING = 200  # bytes of content per byte on disk; a packed run has 5 to 30
 _CHUNK = 2**20  # bytes
@@ -172,7 +174,7 @@ class _Unpacked(RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             size: int = self._file.readinto(buffer)
-        except (EOFError, OSError, zlib.error) as error:
+        except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
             message = f"{self._path} is damaged ({error}): unpack or copy it again"
             raise UsageError(message) from error
         self._left -= size

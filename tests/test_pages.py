@@ -96,7 +96,7 @@ def test_tables_are_those_of_the_reference_runs(run, end):
 @pytest.mark.parametrize("run", ["reference-python-drafters", "reference-python-times"])
 def test_summaries_of_committed_runs_are_those_of_today(run, tmp_path):
     """Both have at most 100 prompts, where another kind of interval begins."""
-    shutil.copy(ROOT / "results" / run / "samples.csv.bz2", tmp_path)
+    shutil.copy(stored(ROOT / "results" / run / "samples.csv"), tmp_path)
     write_summary(tmp_path)
     for name in ("summary.csv", "summary.md"):
         with open_text(stored(ROOT / "results" / run / name)) as committed:

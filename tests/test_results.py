@@ -14,6 +14,7 @@ import pytest
 
 import specbench
 from specbench.errors import UsageError
+from specbench.files import stored
 from specbench.runs import columns
 from specbench.runs.columns import schema
 
@@ -126,8 +127,8 @@ def test_rounds_add_up_to_samples() -> None:
 def test_a_run_keeps_its_name_in_a_renamed_folder(tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     moved.mkdir()
-    for name in ("samples.csv.bz2", "config.json"):
-        shutil.copy(REFERENCE / name, moved)
+    for name in ("samples.csv", "config.json"):
+        shutil.copy(stored(REFERENCE / name), moved)
     (run,) = specbench.load(moved).runs.to_dict("records")
     assert run["run_id"] == "reference"
     assert Path(run["folder"]) == moved

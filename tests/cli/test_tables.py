@@ -377,6 +377,7 @@ def test_times_of_one_run_are_refused(cli: Cli, run: Path) -> None:
         (".gz", True, ("compare {} --draft-length 2", "verify {} --samples 0")),
         (".gz", False, ("verify {} --samples 0",)),
         (".bz2", True, ("table {} --json",)),
+        (".xz", True, ("compare {} --draft-length 2",)),
     ],
 )
 def test_a_run_may_be_packed(

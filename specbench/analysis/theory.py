@@ -28,10 +28,9 @@ from numpy.typing import ArrayLike
 
 from specbench.analysis.intervals import Floats, bootstrap, cluster_sums, estimate
 from specbench.analysis.weights import (
-    DEGENERATE,
     DIVERGENCE,
-    DIVERGENCE_OF_TEXTS,
     EFFECTIVE,
+    FEW,
     QUALITY,
     UNCOVERED,
     WEIGHT,
@@ -60,7 +59,6 @@ UNITS = {
     WEIGHT: "x",
     EFFECTIVE: "fraction",
     DIVERGENCE: "nats/token",
-    DIVERGENCE_OF_TEXTS: "nats/text",
     UNCOVERED: "fraction",
 }
 SIDES = PREDICTED, MEASURED, DIFFERENCE = ("predicted", "measured", "difference")
@@ -251,17 +249,16 @@ _WEIGHTS = (
     *_sides("weight of a text", WEIGHT, ".2f", 1, (MEASURED,), MEASURED),
     *_sides("effective samples %", EFFECTIVE, ".1f", 100, (MEASURED,)),
     *_sides("KL nats/token", DIVERGENCE, ".4f", 1, (MEASURED,), MEASURED),
-    *_sides("KL nats/text", DIVERGENCE_OF_TEXTS, ".1f", 1, (MEASURED,)),
     *_sides("uncovered %", UNCOVERED, ".2f", 100, (MEASURED,)),
 )
 _WEIGHT_NOTES = (
     "target's score: predicted from this rule's texts, weighted by p over the law that emitted "
     "them, and measured on texts of exact methods on the same prompts.",
 )
-_RECORDED = (QUALITY, WEIGHT, EFFECTIVE, DIVERGENCE, DIVERGENCE_OF_TEXTS, UNCOVERED)
-_DEGENERATE = (
-    f"Warning: the KL of a text is above {DEGENERATE:g} nats for {{}}, so a few texts have most "
-    "of the weight, and neither the target's score nor its interval can be relied on."
+_RECORDED = (QUALITY, WEIGHT, EFFECTIVE, DIVERGENCE, UNCOVERED)
+_UNEQUAL = (
+    f"Warning: fewer than {100 * FEW:.0f} % effective samples for {{}}: few texts have most of the "
+    "weight, and the interval of the target's score may be too narrow."
 )
 _NOTES = (
     "accepted / judged: fraction of judged drafts accepted; drafts after a round's first rejection "
@@ -280,8 +277,8 @@ def theory_tables(table: pd.DataFrame) -> Iterator[Table]:
         labelled = group.assign(label=method_labels(group.to_dict("records")))
         off_front = labelled["metric"].isin([BIAS, GAP])
         weights = labelled["metric"].isin(_RECORDED)
-        spread = labelled["metric"].eq(DIVERGENCE_OF_TEXTS) & (labelled[MEASURED] > DEGENERATE)
-        caution = [_DEGENERATE.format(", ".join(labelled[spread]["label"]))] if spread.any() else []
+        unequal = labelled[labelled["metric"].eq(EFFECTIVE) & (labelled[MEASURED] < FEW)]
+        caution = [_UNEQUAL.format(", ".join(unequal["label"]))] if len(unequal) else []
         accepted = labelled[~off_front & ~weights]
         for title, rows, fields, notes in (
             ("Acceptance and accepted length", accepted, _PREDICTIONS, _NOTES),

@@ -20,9 +20,8 @@ from specbench.methods.registry import METHODS
 QUALITY = "target_quality"  # predicted from a lossy rule's texts, and measured on the target's own
 WEIGHT = "mean_weight_of_texts"  # 1, if the recorded laws are those that the tokens came from
 EFFECTIVE = "effective_samples"  # share of the samples that equally weighted ones would need
+FEW = 0.2  # share of effective samples, below which few texts have most of the weight
 DIVERGENCE = "divergence"  # KL(pi || p)
-DIVERGENCE_OF_TEXTS = "divergence_of_texts"  # the same of whole texts
-DEGENERATE = 3.0  # nats per text, above which few texts carry an estimate
 UNCOVERED = "uncovered"  # mass of p that pi never emits
 Record = Mapping[str, Any]
 
@@ -43,7 +42,6 @@ def weighted_figures(
     yield WEIGHT, np.ones_like(count), weight / count
     yield EFFECTIVE, unknown, weight**2 / square / count
     yield DIVERGENCE, unknown, divergence / tokens
-    yield DIVERGENCE_OF_TEXTS, unknown, divergence / count
     yield UNCOVERED, unknown, uncovered / tokens
     scored = [record for record in exact if record.get("quality") is not None]
     if scored and all(record.get("quality") is not None for record in records):

@@ -12,10 +12,12 @@ from specbench.errors import UsageError
 from specbench.experiment.variants import (
     NUMBERS,
     STATIC,
+    Variant,
     method_variants,
     swept_methods,
     usual_values,
 )
+from specbench.methods.method import INSIDE
 from specbench.methods.registry import get_method
 
 
@@ -69,7 +71,7 @@ def sweep(grid: Sweep, measurement: Measurement, methods: SweptMethods) -> None:
     baselines = [n for n in names if n not in swept and not (grid.weights and n == STATIC)]
     variants = method_variants([*baselines, *swept], values)
     if grid.weights:
-        variants += method_variants([STATIC], {"weight": grid.weights})
+        variants += static_front(grid.weights, methods)
     measure(
         measurement.plan(variants, {*methods.optional, *(set(swept) - set(names))}),
         "sweep",
@@ -101,5 +103,10 @@ def sweep_weights(
     # Only static is swept; other methods with a weight keep their own values.
     names = [name for name in methods.names if name != STATIC]
     variants = method_variants(names, methods.given())
-    variants += method_variants([STATIC], {"weight": grid.weights})
+    variants += static_front(grid.weights, methods)
     measure(measurement.plan(variants, methods.optional), "sweep-weights", measurement)
+
+
+def static_front(weights: list[float], methods: Methods) -> list[Variant]:
+    """Return static at the weights, confined to the same marks as the other methods."""
+    return method_variants([STATIC], {"weight": weights, INSIDE: methods.inside})

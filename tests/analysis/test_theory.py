@@ -16,7 +16,7 @@ from specbench.analysis.theory import (
     theory_table,
     theory_tables,
 )
-from specbench.analysis.weights import DIVERGENCE_OF_TEXTS
+from specbench.analysis.weights import EFFECTIVE
 from specbench.errors import UsageError
 
 from ..synthetic import ACCEPTANCE as BY_PLACE
@@ -98,9 +98,9 @@ def test_weights_of_few_texts_are_warned_of() -> None:
     cell = {"run_id": "run", "pair": "mini", "task": "task", "method": "static", "session": 0}
     cell |= {"temperature": 1.0, "draft_length": 5, "engine": "eager", "batch_size": 1}
     rows = [
-        {**cell, "weight": weight, "metric": DIVERGENCE_OF_TEXTS, "measured": nats}
-        for weight, nats in ((0.5, 4.0), (0.9, 2.0))
+        {**cell, "weight": weight, "metric": EFFECTIVE, "measured": share}
+        for weight, share in ((0.5, 0.11), (0.9, 0.27))
     ]
     (table,) = theory_tables(pd.DataFrame(rows, columns=list(COLUMNS)))
     (warning,) = [note for note in table.notes if note.startswith("Warning")]
-    assert "for static w=0.5, so" in warning
+    assert "samples for static w=0.5: few" in warning

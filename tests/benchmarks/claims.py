@@ -3,10 +3,11 @@
     python tests/benchmarks/claims.py FRONT,RUN... FRONT,RUN...
 
 Each argument names runs of one task, pair and temperature: they are pooled, since runs of one seed
-decode the same prompts with the same random numbers. Each setting of a rule below, and each cell
-that relaxes a part of a text, makes a claim about the static front and one about the front with
-``cooled``. p-values are two-sided, from the distance over the standard error that its interval
-implies, and corrected over all arguments (Holm 1979), for each front alone. The figure:
+decode the same prompts with the same random numbers. Each setting of a rule below makes a claim
+about the static front and one about the front with ``cooled``, both confined to the same part of a
+text as the rule (``--inside``). p-values are two-sided, from the distance over the standard error
+that its interval implies, and corrected over all arguments (Holm 1979), for each front alone. The
+figure:
 
     specbench plot tests/benchmarks/claims.py:draw RUN... --output FOLDER
 """
@@ -29,7 +30,7 @@ from specbench.methods.parameters import PARAMETER_COLUMNS
 from specbench.results import Results
 from specbench.runs.frames import read_samples
 
-RULES = ("fly", "typical", "mars", "ears", "entropy-verify", "gated", "diversed")
+RULES = ("fly", "typical", "mars", "ears", "entropy-verify", "gated", "relaxed", "diversed")
 Z = 1.959964
 
 
@@ -41,11 +42,23 @@ def pooled(samples: pd.DataFrame) -> pd.DataFrame:
     return samples.drop_duplicates(cell)
 
 
+def by_marks(samples: pd.DataFrame) -> list[pd.DataFrame]:
+    """Split samples by the marks of ``--inside``, those without marks first; ``sd`` is in each."""
+    marks = samples["settings"].str.extract(rf"{INSIDE}=(.*)")[0].fillna("")
+    sd = samples[samples["method"] == "sd"]
+    return [
+        pd.concat([sd, rows]) if label else rows
+        for label, rows in samples.groupby(marks.to_numpy())
+    ]
+
+
 def distances(samples: pd.DataFrame) -> list[dict[str, Any]]:
     """Return label, acceptance, quality less SD's, and the distances from both fronts."""
-    inside = samples["settings"].fillna("").str.contains(f"{INSIDE}=")
-    fronts = settings_of(samples[~inside])
-    claims = samples[inside | samples["method"].isin(RULES)]
+    return [row for part in by_marks(samples) for row in _distances(part)]
+
+
+def _distances(samples: pd.DataFrame) -> list[dict[str, Any]]:
+    fronts, claims = settings_of(samples), samples[samples["method"].isin(RULES)]
     rows = []
     for method in methods_of(settings_of(claims), set(claims["method"])):
         (heads,) = method.lengths.values()
@@ -69,17 +82,15 @@ def distances(samples: pd.DataFrame) -> list[dict[str, Any]]:
 @figure("claims")
 def draw(results: Results) -> style.Drawing:
     """Draw quality against acceptance: the pooled fronts of each task, and each setting."""
-    samples = results.samples
-    inside = samples["settings"].fillna("").str.contains(f"{INSIDE}=")
-    ruled = samples[samples["method"].isin(RULES) & ~inside]["task"].unique()
+    samples = by_marks(results.samples)[0]
+    ruled = samples[samples["method"].isin(RULES)]["task"].unique()
     drawing, axes = style.panels(1, len(ruled), height=2.4)
     data, methods = [], list[str]()
     for axis, task in zip(axes[0], ruled, strict=True):
         rows = samples[samples["task"] == task]
         rows = pooled(rows[rows["draft_length"].isin([0, 5])])
-        inside = rows["settings"].fillna("").str.contains(f"{INSIDE}=")
         for family, method, line in zip(FRONTS.values(), ("static", "cooled"), "-:", strict=True):
-            band = front_band(rows[~inside], "acceptance", family)
+            band = front_band(rows, "acceptance", family)
             colour = style.look(method).colour
             axis.plot(100 * band["gain"], 100 * band["quality"], line, color=colour)
         cells = [*PARAMETER_COLUMNS]

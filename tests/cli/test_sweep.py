@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 MOST_SAMPLES = 400  # of `make run`, which the README promises to take one to three minutes
 
 FAST = ("-t", "mini-math", "--limit", "2", "--no-progress", "--output", "r")
+MARKS = "inside=Answer:,####"
 TRANSFER = ("run", "-m", "sd,diversed", "-t", "mini-headline,mini-math", "-n", "2", "-o", "r")
 
 
@@ -69,6 +70,12 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
                 ("gated", "0.5", "0.2", ""),
                 ("gated-diversed", "0.5", "", "untrained"),
             ],
+        ),
+        # The marks of the methods are those of the front.
+        (
+            "sweep-weights --weights 0.5 -m sd,lossy --inside Answer:,####",
+            ("weight", "settings"),
+            [("sd", "", ""), *((m, w, MARKS) for m, w in (("lossy", ""), ("static", "0.5")))],
         ),
         (
             "sweep-weights --weights 0,1 --draft-length 3,5 -m autoregressive,sd,static",

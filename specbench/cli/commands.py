@@ -164,7 +164,7 @@ COMMANDS = {
     "train-draft": Listed(
         "drafter",
         "Train",
-        "Train an EAGLE-3 head on the target's own texts, for `run --drafter FOLDER`.",
+        "Train an EAGLE-3 or MTP head on the target's own texts, for `run --drafter FOLDER`.",
         "train-draft --pair mini",
     ),
     "pairs": Listed(

@@ -1,4 +1,4 @@
-"""``specbench train-draft`` trains an EAGLE-3 head that drafts for a pair's target."""
+"""``specbench train-draft`` trains a head that drafts for a pair's target."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from specbench.cli.output import Interrupted, note
 from specbench.config import Options, option
 from specbench.errors import UsageError
 from specbench.files import check_writable
-from specbench.training.recipe import EagleRecipe
+from specbench.training.recipe import DrafterRecipe
 
 HEADS = Path("results/drafters")
 LINE_EVERY = 50  # steps per printed line without a terminal
 
 
-class EagleFolder(Options):
+class DrafterFolder(Options):
     """Where the head goes, and whether to resume."""
 
     output: Path | None = output_option("Folder for the head.", "results/drafters/PAIR")
@@ -29,11 +29,11 @@ class EagleFolder(Options):
 def train_draft(
     data: Tasks,
     models: Annotated[Models, ("pair", "target", "target_revision", "draft", "device", "dtype")],
-    recipe: EagleRecipe,
-    to: EagleFolder,
+    recipe: DrafterRecipe,
+    to: DrafterFolder,
     shown: Progress,
 ) -> None:
-    """Train an EAGLE-3 head on the target's own texts, for `run --drafter FOLDER`."""
+    """Train an EAGLE-3 or MTP head on the target's own texts, for `run --drafter FOLDER`."""
     spec, tasks = models.spec(), data.tasks()
     models.require_here(spec)
     folder = to.output or HEADS / spec.name.replace("/", "-")
@@ -51,11 +51,11 @@ def train_draft(
 
     from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries, training_bar
-    from specbench.training.eagle import EagleTraining
-    from specbench.training.eagle_session import carry_out
+    from specbench.training.drafter import DrafterTraining
+    from specbench.training.drafter_session import carry_out
 
     quiet_libraries(downloads=not shown.no_progress)
-    training = EagleTraining(load_pair(spec, models.loading()), tasks, recipe)
+    training = DrafterTraining(load_pair(spec, models.loading()), tasks, recipe)
     if unfinished:
         training.restore(folder)
     bars = not shown.no_progress
@@ -63,7 +63,7 @@ def train_draft(
         if not training.texts:
             with training_bar(f"texts of {spec.name}", training.batches(), bars) as report:
                 training.sample(folder, report)
-        title = f"EAGLE-3 head of {spec.name}"
+        title = f"{recipe.kind} head of {spec.name}"
         with training_bar(title, recipe.steps, bars, LINE_EVERY) as report:
             description = carry_out(training, folder, report)
     except KeyboardInterrupt as error:

@@ -341,7 +341,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
 
     drafter: list[str] | None = option(
         None,
-        f"What proposes drafts: {', '.join(DRAFTERS)}, or a folder with an EAGLE-3 head.",
+        f"What proposes drafts: {', '.join(DRAFTERS)}, or a folder with an EAGLE-3 or MTP head.",
         metavar="NAME[,NAME...]",
         shown="model",
         complete=lambda: DRAFTERS,

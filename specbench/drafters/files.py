@@ -1,7 +1,7 @@
-"""Folders of EAGLE-3 heads: `speculators`' format, and the flat one of SGLang and SpecForge.
+"""Folders of heads: `speculators`' format, and the flat one of SGLang and SpecForge for EAGLE-3.
 
 ``config.json`` has the shapes and ``model.safetensors`` the weights; both are checked before a
-weight is loaded. vLLM reads the same folders.
+weight is loaded. vLLM reads the same folders of EAGLE-3 heads.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
-from specbench.drafters.head import EagleConfig, EagleHead, EagleRunner
-from specbench.engine.runner import Runner
+from specbench.drafters.heads import KINDS, DraftHead, kind_of
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-OPTIONS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 LAYER = (
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"),
     *("num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps", "max_position_embeddings"),
@@ -32,42 +30,28 @@ UNUSED = ("t2d",)  # which the draft's tokens imply
 Shapes = dict[str, tuple[int, ...]]
 
 
-def default_layers(layers: int) -> tuple[int, int, int]:
-    """Return the layers that heads read by default of a target with so many."""
-    return 2, layers // 2, layers - 3
-
-
-def eagle_config(values: Mapping[str, Any], target: Any, stored: Shapes) -> EagleConfig:
-    """Return the shape of a head from its ``config.json`` and the shapes of its tensors.
+def configured(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftHead:
+    """Return a head without values from its ``config.json`` and the shapes of its tensors.
 
     ``target`` is the target's configuration.
 
     Raises:
-        UsageError: It is not an EAGLE-3 head with one Llama layer, or is for another target.
+        UsageError: It is no head of a known kind with one Llama layer, or is for another target.
     """
     layer = values.get("transformer_layer_config") or values
-    kinds = {values.get("speculators_model_type", "eagle3"), layer.get("model_type", "llama")}
-    named = values.get("architectures") or ["unknown"]
-    if kinds != {"eagle3", "llama"} or not str(named[0]).lower().replace("-", "").count("eagle3"):
+    architecture = str((values.get("architectures") or ["unknown"])[0])
+    flat = "eagle3" if "eagle3" in architecture.lower() else "unknown"
+    name, model = values.get("speculators_model_type", flat), layer.get("model_type", "llama")
+    if name not in KINDS or model != "llama":
         raise UsageError(
-            f"its architecture {named[0]} ({', '.join(sorted(map(str, kinds)))}) is not an EAGLE-3 "
-            "head with a Llama layer: choose one in the format of speculators or SpecForge"
+            f"its architecture {architecture} ({name}, {model}) is not an EAGLE-3 or MTP head with "
+            "a Llama layer: choose one in the format of speculators or SpecForge"
         )
+    kind, depth = KINDS[name], target.num_hidden_layers
     if layer.get("attention_bias"):
         raise UsageError("its attention has biases: choose a head without")
     shape = LlamaConfig(**{name: layer[name] for name in LAYER + ROTARY if name in layer})
-    nested = (values.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    layers = values.get("eagle_aux_hidden_state_layer_ids") or nested
-    config = EagleConfig(
-        shape,
-        tuple(layers or default_layers(target.num_hidden_layers)),
-        values.get("target_hidden_size") or shape.hidden_size,
-        values.get("draft_vocab_size") or shape.vocab_size,
-        own_embedding="embed_tokens.weight" in stored,
-        own_output="lm_head.weight" in stored,
-        **{name: bool(values.get(name, False)) for name in OPTIONS},
-    )
-    depth = target.num_hidden_layers
+    config = kind.configured(values, shape, depth, stored)
     for what, own, other in (
         ("states of width", config.target_hidden, target.hidden_size),
         ("a vocabulary of", shape.vocab_size, target.vocab_size),
@@ -77,7 +61,8 @@ def eagle_config(values: Mapping[str, Any], target: Any, stored: Shapes) -> Eagl
             raise UsageError(
                 f"it reads {what} {own}, and the target has {other}: choose a head of this target"
             )
-    return config
+    with torch.device("meta"):
+        return kind(config)
 
 
 def stored_name(name: str) -> str:
@@ -85,16 +70,14 @@ def stored_name(name: str) -> str:
     return name.removeprefix("model.").replace("midlayer.", "layers.0.", 1)
 
 
-def build_head(values: Mapping[str, Any], target: Any, stored: Shapes) -> EagleHead:
+def build_head(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftHead:
     """Return a head without values that has the tensors of a file.
 
     Raises:
         UsageError: The head is not supported, or the file's tensors do not fit it.
     """
     stored = {stored_name(name): shape for name, shape in stored.items()}
-    config = eagle_config(values, target, stored)
-    with torch.device("meta"):
-        head = EagleHead(config)
+    head = configured(values, target, stored)
     wanted = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
     for name in sorted(wanted.keys() | stored.keys() - {*UNUSED}):
         if wanted.get(name) != stored.get(name):
@@ -106,8 +89,8 @@ def build_head(values: Mapping[str, Any], target: Any, stored: Shapes) -> EagleH
     return head
 
 
-def load_eagle(folder: Path, target: Runner) -> EagleRunner:
-    """Load a head for a target.
+def load_head(folder: Path, target: Any) -> DraftHead:
+    """Load a head for a target with this configuration.
 
     Raises:
         UsageError: The folder has no such head, or one for another target.
@@ -116,9 +99,9 @@ def load_eagle(folder: Path, target: Runner) -> EagleRunner:
         values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         with safe_open(folder / WEIGHTS, "pt") as file:
             stored = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        head = build_head(values, target.config, stored)
+        head = build_head(values, target, stored)
         weights = load_file(folder / WEIGHTS)
-    except (OSError, ValueError, SafetensorError, AttributeError) as error:
+    except (OSError, ValueError, SafetensorError, AttributeError, TypeError) as error:
         raise UsageError(
             f"--drafter {folder}: {error}: name a folder with {CONFIG} and {WEIGHTS} of a head"
         ) from error
@@ -127,10 +110,10 @@ def load_eagle(folder: Path, target: Runner) -> EagleRunner:
     named = {stored_name(name): tensor for name, tensor in weights.items()}
     wanted = {name: named[name] for name in head.state_dict()}
     head.load_state_dict(wanted, assign=True)
-    return EagleRunner(head, target)
+    return head
 
 
-def save_eagle(head: EagleHead, folder: Path, verifier: Mapping[str, Any], drafts: int) -> None:
+def save_head(head: DraftHead, folder: Path, verifier: Mapping[str, Any], drafts: int) -> None:
     """Write a head in speculators' format, in bfloat16.
 
     Args:
@@ -139,22 +122,20 @@ def save_eagle(head: EagleHead, folder: Path, verifier: Mapping[str, Any], draft
         verifier: ``name_or_path`` and ``architectures`` of the target.
         drafts: The number of drafts that servers use by default.
     """
-    config, proposal = head.config, {"proposal_type": "greedy", "speculative_tokens": drafts}
+    config, kind = head.config, kind_of(head)
+    proposal = {"proposal_type": "greedy", "speculative_tokens": drafts}
     values = {
-        "architectures": ["Eagle3Speculator"],
-        "speculators_model_type": "eagle3",
+        "architectures": [head.architecture],
+        "speculators_model_type": kind,
         "speculators_version": "0.3.0",
-        "draft_vocab_size": config.draft_vocabulary,
-        "target_hidden_size": config.target_hidden,
-        "eagle_aux_hidden_state_layer_ids": list(config.layers),
-        **{name: getattr(config, name) for name in OPTIONS},
+        **head.values(),
         "transformer_layer_config": {
             **{name: getattr(config.layer, name) for name in LAYER},
             **{"num_hidden_layers": 1, "rope_parameters": dict(config.layer.rope_parameters or {})},
             "tie_word_embeddings": False,
         },
         "speculators_config": {
-            "algorithm": "eagle3",
+            "algorithm": kind,
             "default_proposal_method": "greedy",
             "proposal_methods": [proposal | {"verifier_accept_k": 1, "accept_tolerance": 0.0}],
             "verifier": dict(verifier),

@@ -4,9 +4,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from specbench.decoding.drafting import Drafter, ModelDrafter
-from specbench.drafters.eagle import EagleDrafter
-from specbench.drafters.files import load_eagle
-from specbench.drafters.head import EagleRunner
+from specbench.drafters.drafter import HeadDrafter
+from specbench.drafters.files import load_head
 from specbench.drafters.lookup import LookupDrafter
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
@@ -24,9 +23,9 @@ def load_drafter(name: str, pair: LoadedPair) -> Drafter:
     name = name.partition("+")[0]
     if name in (MODEL, GREEDY):
         return ModelDrafter(greedy=name == GREEDY)
-    return EagleDrafter(_loaded(pair.drafters.get(name, Path(name)), pair.runners[0]))
+    return _loaded(pair.drafters.get(name, Path(name)), pair.runners[0])
 
 
 @lru_cache(maxsize=4)
-def _loaded(folder: Path, target: Runner) -> EagleRunner:
-    return load_eagle(folder, target)
+def _loaded(folder: Path, target: Runner) -> HeadDrafter:
+    return HeadDrafter(load_head(folder, target.config), target)

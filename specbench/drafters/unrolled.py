@@ -1,4 +1,4 @@
-"""Drafting with an EAGLE-3 head from every position of whole texts at once, without a cache."""
+"""Drafting with a head from every position of whole texts at once, without a cache."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from specbench.drafters.head import EagleHead, rotary_tables
+from specbench.drafters.heads import DraftHead, rotary_tables
 
 
 def unrolled(
-    head: EagleHead, tokens: Tensor, states: Tensor, depths: int, start: int = 0
+    head: DraftHead, tokens: Tensor, states: Tensor, depths: int, start: int = 0
 ) -> Iterator[Tensor]:
     """Yield the head's states ``[B, T - start, H]`` of each depth after texts ``[B, T]``.
 

@@ -37,17 +37,22 @@ class SlotCache(Cache):
         self.values = [torch.zeros(shape, device=device, dtype=dtype) for device in devices]
         self.rows = rows
         self.capacity = capacity
-        self.set_positions(torch.zeros(1, 0, dtype=torch.long), 0)
+        self.place(torch.zeros(1, 0, dtype=torch.long), 0)
 
-    def set_positions(self, at: Tensor | slice, kv_length: int, row: int | None = None) -> None:
-        """Set the slots that the next states are written to, in one row or, with None, in all.
+    def place(
+        self, at: Tensor, kv_length: int | None, row: int | None = None
+    ) -> tuple[int, Tensor | slice]:
+        """Choose the slots of the next states, in one row or, with None, in all.
 
-        ``at`` holds the slots ``[B, k]`` of k tokens per row, or ``[1, k]`` if rows share them. A
-        slice stands for contiguous slots and is faster on a CPU. The layers attend to the first
-        ``kv_length`` slots.
+        ``at`` holds the slots ``[B, k]`` of k tokens per row, or ``[1, k]`` if rows share them and
+        they end at ``kv_length``, when given. Returns the number of slots that the layers attend
+        to, the first ones, and ``at`` itself or as a slice, which is faster on a CPU.
         """
-        self._at, self._kv_length = at, kv_length
+        slots, k = self.capacity if kv_length is None else kv_length, at.shape[1]
+        last = kv_length is not None and len(at) == 1 and k <= kv_length
+        self._at, self._kv_length = slice(slots - k, slots) if last else at, slots
         self._row = None if row is None else slice(row, row + 1)
+        return slots, self._at
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any

@@ -57,7 +57,7 @@ class LockstepBatch:
         masks = {
             kind: visible(positions, end, window) & real for kind, window in self.windows.items()
         }
-        self.cache.set_positions(positions, end)
+        self.cache.place(positions, end)
         angles = angles_at(self.rotary, positions)
         hidden = self.runner.through_layers(tokens, self.cache, angles, masks)[:, -1]
         self.position = end

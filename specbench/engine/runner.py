@@ -303,16 +303,12 @@ class Runner:
         self, tokens: Tensor, at: Tensor, kv_length: int | None, row: int | None = None
     ) -> Tensor:
         assert self.cache is not None
-        slots = self.cache.capacity if kv_length is None else kv_length
+        slots, places = self.cache.place(at, kv_length, row)
         masks: dict[str, Tensor | None] = {}
         for kind, window in self.windows.items():
             # A single new token attends to all slots: only a window needs a mask.
             alone = tokens.numel() == 1 and window is None and kv_length is not None
             masks[kind] = None if alone else visible(at, slots, window)
-        k = tokens.shape[1]
-        last = kv_length is not None and len(tokens) == 1 and k <= kv_length
-        places = slice(slots - k, slots) if last else at
-        self.cache.set_positions(places, slots, row)
         angles = angles_at(self.rotary, places)
         return self.through_layers(tokens, self.cache, angles, masks, self.layers)
 

@@ -35,8 +35,7 @@ from specbench.decoding.round import (
     verify,
 )
 from specbench.decoding.sampling import Sampling, draw
-from specbench.drafters.eagle import EagleDrafter, draft_from_states
-from specbench.drafters.head import EagleRunner
+from specbench.drafters.drafter import HeadDrafter, draft_from_states
 from specbench.engine.device import now, timestamp
 from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair
@@ -147,7 +146,7 @@ def _difference(
         x = drafts.x
         if not bool(((x >= 0) & (x < eager.target.vocabulary)).all()):
             return worst, "drafts are no tokens"
-        if isinstance(options.drafter, ModelDrafter | EagleDrafter):  # it runs a model
+        if isinstance(options.drafter, ModelDrafter | HeadDrafter):  # it runs a model
             worst = _variation(drafts.q1, _draft_laws(options.drafter, eager, state, x, sampling))
             if not worst <= tolerance:
                 return worst, f"the draft's distributions differ by {worst:.2g}"
@@ -170,21 +169,20 @@ def _difference(
 
 def _twin(drafter: Drafter, pair: LoadedPair) -> Drafter:
     """Return a drafter with a cache of its own for a pair that has its own."""
-    if isinstance(drafter, EagleDrafter):
-        return EagleDrafter(EagleRunner(drafter.head.head, pair.runners[0]))
+    if isinstance(drafter, HeadDrafter):
+        return HeadDrafter(drafter.head, pair.runners[0])
     return drafter
 
 
 def _draft_laws(
-    drafter: ModelDrafter | EagleDrafter,
+    drafter: ModelDrafter | HeadDrafter,
     pair: LoadedPair,
     state: State,
     x: Tensor,
     sampling: Sampling,
 ) -> Tensor:
     """Return q1 ``[B, n, V]`` of drafts ``x`` ``[B, n]``, from one step after the other."""
-    eagle = isinstance(drafter, EagleDrafter)
-    step: Step = draft_from_states if eagle else draft_token
+    step: Step = draft_from_states if isinstance(drafter, HeadDrafter) else draft_token
     (model,) = drafter.runners(pair)
     steps: list[Drafts] = []
     for i in range(x.shape[1]):

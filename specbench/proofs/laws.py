@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specbench.decoding.drafting import Drafter, ModelDrafter
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.eagle import EagleDrafter
+from specbench.drafters.drafter import HeadDrafter
 from specbench.drafters.lookup import LookupDrafter
 from specbench.errors import UsageError
 from specbench.heads.bind import BoundMethod
@@ -75,8 +75,8 @@ def laws_at(
     forward = partial(plain_pass, texts=texts, last=position.shape[1], hidden=hidden)
     target = forward(setup.pair.target)
     within = position.clamp_max(max(setup.drafts - 1, 0))  # a bonus token has no draft
-    if isinstance(setup.drafter, EagleDrafter):
-        draft = head_pass(setup.drafter.head, setup.pair.runners[0], texts, within, hidden)
+    if isinstance(setup.drafter, HeadDrafter):
+        draft = head_pass(setup.drafter, setup.pair.runners[0], texts, within, hidden)
     else:
         draft = forward(setup.pair.draft)
     p_logits, q_logits = target.logits.flatten(0, 1), draft.logits.flatten(0, 1)

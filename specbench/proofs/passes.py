@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.head import EagleRunner
+from specbench.drafters.drafter import HeadDrafter
 from specbench.drafters.unrolled import unrolled
 from specbench.engine.runner import Model, Runner
 
@@ -49,7 +49,7 @@ def plain_pass(
 
 @torch.inference_mode()
 def head_pass(
-    head: EagleRunner,
+    drafter: HeadDrafter,
     target: Runner,
     texts: Sequence[Sequence[int]],
     position: Tensor,
@@ -61,14 +61,14 @@ def head_pass(
     head drafts from where the round began, and the target's own pass gives its states there.
     """
     tokens = torch.tensor([list(text)[:-1] for text in texts], device=target.device)
-    states = states_after(target, tokens, head.head.config.layers)
+    states = states_after(target, tokens, drafter.head.config.layers)
     last = tokens.shape[1] + 1 - position.shape[1] + torch.arange(position.shape[1])
     starts = (last.to(position.device) - 2 - position).clamp_min(0)  # the last state of the target
     rows = torch.arange(len(tokens), device=tokens.device)[:, None]
-    drafts = states.new_zeros(*position.shape, head.head.config.width)
-    for depth, state in enumerate(unrolled(head.head, tokens, states, int(position.max()) + 1)):
+    drafts = states.new_zeros(*position.shape, drafter.head.config.width)
+    for depth, state in enumerate(unrolled(drafter.head, tokens, states, int(position.max()) + 1)):
         drafts = torch.where((position == depth)[..., None], state[rows, starts], drafts)
-    logits = head.logits(drafts.flatten(0, 1)).unflatten(0, position.shape)
+    logits = drafter.logits(drafts.flatten(0, 1)).unflatten(0, position.shape)
     return Pass(logits, drafts if hidden else torch.empty(0))
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from specbench.config import Filters, Options, Temperature, option
 from specbench.heads.kinds import FEATURES, KINDS
@@ -159,10 +159,16 @@ class DraftRecipe(Options):
         return self.learning_rate * warm_up_cosine(step, self.steps)
 
 
-class EagleRecipe(Options):
-    """The training of an EAGLE-3 head; ``specbench train-draft`` has an option for each field."""
+class DrafterRecipe(Options):
+    """The training of a head that drafts; ``specbench train-draft`` has an option per field."""
 
     panel = "Recipe"
+
+    kind: Literal["eagle3", "mtp"] = option(
+        "eagle3",
+        "eagle3: reads several layers of the target; mtp: multi-token prediction, reads the last "
+        "layer and shares the target's embedding and output head.",
+    )
 
     texts: int = option(4000, "Texts that the target samples, over all tasks.", ge=1)
     steps: int = option(3000, "Number of batches.", ge=1)
@@ -187,6 +193,15 @@ class EagleRecipe(Options):
     )
     max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, "Longest prompt; a longer one is cut.", ge=1)
     seed: int = option(0, "Seed of the examples, texts and weights.", ge=0)
+
+    @model_validator(mode="after")
+    def _shares_the_target(self) -> DrafterRecipe:
+        if self.kind == "mtp" and (self.layers or self.hidden_size):
+            raise ValueError(
+                "an MTP head is as wide as the target and reads its last layer: omit --layers and "
+                "--hidden-size"
+            )
+        return self
 
     def depths_at(self, step: int) -> int:
         """Return the depths of a step counted from 0: about half of the steps have all of them.

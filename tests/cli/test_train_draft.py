@@ -16,11 +16,11 @@ SHORT = (*TASK, "--steps", "3", "--depths", "2", "--hidden-size", "64")
 def test_an_interrupted_training_resumes_and_its_head_drafts(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specbench.training import eagle, eagle_session
+    from specbench.training import drafter, drafter_session
 
-    monkeypatch.setattr(eagle, "SAVE_EVERY", 1)
-    monkeypatch.setattr(eagle_session, "HELD_OUT", 3)
-    monkeypatch.setattr(eagle_session, "WARM_UPS", 0)
+    monkeypatch.setattr(drafter, "SAVE_EVERY", 1)
+    monkeypatch.setattr(drafter_session, "HELD_OUT", 3)
+    monkeypatch.setattr(drafter_session, "WARM_UPS", 0)
     whole = cli("train-draft", *SHORT, "--output", "whole")
     assert whole.code == 0
     assert "tokens per round at" in whole.err and "whole: " in whole.err
@@ -31,16 +31,16 @@ def test_an_interrupted_training_resumes_and_its_head_drafts(
         *("config.json", "model.safetensors", "training.csv", "training.json")
     ]
 
-    steps = eagle.EagleTraining.steps
+    steps = drafter.DrafterTraining.steps
 
     def interrupted(self: Any, folder: Path) -> Iterator[Any]:
         yield next(steps(self, folder))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(eagle.EagleTraining, "steps", interrupted)
+    monkeypatch.setattr(drafter.DrafterTraining, "steps", interrupted)
     stopped = cli("train-draft", *SHORT, "--output", "parts")
     assert stopped.code == 130 and "add --resume" in stopped.err
-    monkeypatch.setattr(eagle.EagleTraining, "steps", steps)
+    monkeypatch.setattr(drafter.DrafterTraining, "steps", steps)
     assert "unfinished training" in cli("train-draft", *SHORT, "--output", "parts").err
     other = cli("train-draft", *SHORT, "--seed", "1", "--output", "parts", "--resume")
     assert "is that of another recipe" in other.err

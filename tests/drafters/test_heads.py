@@ -1,4 +1,4 @@
-"""EAGLE-3 heads: drafting from a target's states, and the folders that they are read from."""
+"""Heads that draft from a target's states, and the folders that they are read from."""
 
 import json
 from dataclasses import replace
@@ -12,8 +12,7 @@ from transformers import LlamaConfig, Qwen3Config
 
 from specbench.config import COMPILE
 from specbench.decoding.loop import Request
-from specbench.drafters.eagle import EagleDrafter
-from specbench.drafters.files import build_head, load_eagle, save_eagle
+from specbench.drafters.files import build_head, load_head, save_head
 from specbench.drafters.load import load_drafter
 from specbench.engine.engines import Engine
 from specbench.errors import UsageError
@@ -22,7 +21,7 @@ from specbench.methods.strict import sd
 
 from ..decoding.helpers import GREEDY, run_all, said
 from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
-from .heads import head_runner, random_head
+from .heads import head_drafter, random_head
 
 REQUESTS = [Request(random_prompt(n), f"sample {n}") for n in (1, 2, 3, 9, 14)]
 
@@ -31,8 +30,9 @@ REQUESTS = [Request(random_prompt(n), f"sample {n}") for n in (1, 2, 3, 9, 14)]
 def test_greedy_texts_are_the_targets(family: str) -> None:
     pair = tiny_pair(family)
     expected = run_all(pair, None, REQUESTS, sampling=GREEDY)
-    for shape in ({}, {"draft_vocabulary": 40, "own_output": True, "norm_output": True}):
-        drafter = EagleDrafter(head_runner(pair, **shape))
+    reduced = {"draft_vocabulary": 40, "own_output": True, "norm_output": True}
+    for shape in ({}, reduced, {"kind": "mtp"}):
+        drafter = head_drafter(pair, **shape)
         for n in (1, 5):
             how: dict[str, Any] = {"drafter": drafter, "draft_length": n, "batch_size": 2}
             found = run_all(pair, sd, REQUESTS, sampling=GREEDY, **how)
@@ -43,7 +43,7 @@ def test_greedy_texts_are_the_targets(family: str) -> None:
 def test_a_text_does_not_depend_on_its_neighbours(control: DraftControl | None) -> None:
     """Nor on the window of states, which has more positions than a short text."""
     pair = tiny_pair("llama")
-    how: dict[str, Any] = {"drafter": EagleDrafter(head_runner(pair)), "control": control}
+    how: dict[str, Any] = {"drafter": head_drafter(pair), "control": control}
     alone = [said(run_all(pair, sd, [request], **how)[0]) for request in REQUESTS]
     together = run_all(pair, sd, REQUESTS, batch_size=3, **how)
     assert [said(text) for text in together] == alone
@@ -54,7 +54,7 @@ def test_the_whole_chain_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch)
     compiled = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **how: compiled(f, backend="eager", **how))
     pair = tiny_pair("llama")
-    how: dict[str, Any] = {"drafter": EagleDrafter(head_runner(pair)), "draft_length": 2}
+    how: dict[str, Any] = {"drafter": head_drafter(pair), "draft_length": 2}
     pairs = (pair, replace(pair, engine=Engine(COMPILE)))
     eager, traced = (run_all(each, sd, REQUESTS[3:], **how) for each in pairs)
     assert [said(text) for text in traced] == [said(text) for text in eager]
@@ -64,15 +64,17 @@ VERIFIER = {"name_or_path": "target", "architectures": ["LlamaForCausalLM"]}
 
 
 def saved(folder: Path, **shape: Any) -> Path:
-    save_eagle(random_head(tiny_pair("llama"), **shape).bfloat16(), folder, VERIFIER, 3)
+    save_head(random_head(tiny_pair("llama"), **shape).bfloat16(), folder, VERIFIER, 3)
     return folder
 
 
-@pytest.mark.parametrize("shape", [{}, {"draft_vocabulary": 40, "own_output": True}])
+@pytest.mark.parametrize(
+    "shape", [{}, {"draft_vocabulary": 40, "own_output": True}, {"kind": "mtp"}]
+)
 def test_a_saved_head_drafts_as_before(tmp_path: Path, shape: dict[str, Any]) -> None:
     pair = tiny_pair("llama")
-    before = EagleDrafter(head_runner(pair, **shape))
-    for weights in before.head.head.parameters():
+    before = head_drafter(pair, **shape)
+    for weights in before.head.parameters():
         weights.data = weights.bfloat16().float()
     after = load_drafter(str(saved(tmp_path / "head", **shape)), pair)
     assert load_drafter(str(tmp_path / "head"), pair) == after
@@ -81,7 +83,7 @@ def test_a_saved_head_drafts_as_before(tmp_path: Path, shape: dict[str, Any]) ->
 
 
 def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
-    target: Any = tiny_pair("llama").target
+    target: Any = tiny_pair("llama").runners[0].config
     folder = saved(tmp_path / "head")
     config, weights = folder / "config.json", folder / "model.safetensors"
     values, tensors = json.loads(config.read_text()), load_file(weights)
@@ -90,7 +92,7 @@ def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
         config.write_text(json.dumps(values | new))
         save_file({name: tensors[name] for name in names}, weights)
         with pytest.raises(UsageError, match=r"--drafter .*head: ") as error:
-            load_eagle(folder, target)
+            load_head(folder, target)
         return str(error.value)
 
     assert "fc.weight has the shape none instead of [32, 96]" in message(
@@ -100,10 +102,10 @@ def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
     assert "layers up to 9, and the target has 2" in message(
         {"eagle_aux_hidden_state_layer_ids": [0, 1, 9]}, tensors
     )
-    assert "is not an EAGLE-3 head" in message({"speculators_model_type": "dflash"}, tensors)
+    assert "is not an EAGLE-3 or MTP head" in message({"speculators_model_type": "dflash"}, tensors)
     config.unlink()
     with pytest.raises(UsageError, match=r"name a folder with config.json and model"):
-        load_eagle(folder, target)
+        load_head(folder, target)
 
 
 LLAMA = LlamaConfig(

@@ -12,7 +12,6 @@ from specbench.decoding import drafting
 from specbench.decoding.drafting import ModelDrafter
 from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.eagle import EagleDrafter
 from specbench.drafters.lookup import LookupDrafter
 from specbench.engine import runner
 from specbench.engine.engines import Engine
@@ -23,7 +22,7 @@ from specbench.errors import EngineError
 from specbench.experiment.comparison import ROUNDS, Comparison, compare_with_eager
 from specbench.methods.strict import sd
 
-from ..drafters.heads import head_runner
+from ..drafters.heads import head_drafter
 from ..engine.test_graphs import record as faithful
 from ..engine.tiny import blurred, build, config, pair_of, tiny_pair
 
@@ -73,7 +72,7 @@ def compared(pair: LoadedPair, record: Record = faithful, **changes: Any) -> Com
 def test_a_faithful_engine_is_the_same(family: str, changes: dict[str, Any]) -> None:
     pair = tiny_pair(family)
     if changes.get("drafter") == EAGLE:
-        changes = {"drafter": EagleDrafter(head_runner(pair))}
+        changes = {"drafter": head_drafter(pair)}
     found = compared(pair, **changes)
     assert (found.difference, found.rounds, found.engine) == (None, ROUNDS, GRAPH)
     assert found.total_variation < 1e-4

@@ -17,7 +17,7 @@ from specbench.decoding import drafting, loop
 from specbench.decoding import round as rounds
 from specbench.decoding.drafting import Drafter, ModelDrafter
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.eagle import EagleDrafter
+from specbench.drafters.heads import KINDS
 from specbench.drafters.load import load_drafter
 from specbench.drafters.lookup import LookupDrafter
 from specbench.engine.pair import LoadedPair
@@ -33,7 +33,7 @@ from specbench.proofs.rounds import Case, check_rounds
 from specbench.proofs.tables import NO_LAW
 from specbench.proofs.texts import Context, Setup, after_rounds
 
-from ..drafters.heads import head_runner
+from ..drafters.heads import head_drafter
 from ..engine.tiny import blurred, build, config, pair_of, random_prompt
 
 Patch = pytest.MonkeyPatch
@@ -76,14 +76,11 @@ def failures(compared: list[Finding]) -> set[str]:
     return {finding.name for finding in compared if finding.verdict == FAILED}
 
 
-EAGLE = "eagle3"
-
-
 def drafter_of(name: str) -> Drafter:
-    return EagleDrafter(head_runner(pair())) if name == EAGLE else load_drafter(name, pair())
+    return head_drafter(pair(), name) if name in KINDS else load_drafter(name, pair())
 
 
-@pytest.mark.parametrize("name", [*DRAFTERS, EAGLE])
+@pytest.mark.parametrize("name", [*DRAFTERS, *KINDS])
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [("static", {"weight": 0.4}), ("block", {}), ("fly", {"window": 1, "entropy": 0.3})],
@@ -212,7 +209,10 @@ FAULTS: list[tuple[Callable[[Patch], None], Any, bool, str]] = [
     (reuses_the_number_of_the_last_acceptance, LOOKUP, True, "replays"),
     (accepts_more(1.03), MODEL, False, "replays"),
     (drafts_from_the_newest_token, MODEL, False, "probabilities"),
-    (drafts_from_old_states, EagleDrafter(head_runner(pair())), False, "probabilities"),
+    *(
+        (drafts_from_old_states, head_drafter(pair(), kind), False, "probabilities")
+        for kind in KINDS
+    ),
     (limits(-1), MODEL, True, "endings"),
     (limits(1), MODEL, True, "endings"),
     (nothing, SoftGreedy(greedy=True), True, "probabilities"),

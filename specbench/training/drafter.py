@@ -1,4 +1,4 @@
-"""Training an EAGLE-3 head on the target's own texts.
+"""Training a head that drafts on the target's own texts.
 
 The target samples texts at temperature 1, and its states and distributions p on them are the only
 data. A step drafts from every position of some texts at once, several tokens deep. Depth 0 reads
@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaConfig
 
-from specbench.drafters.files import default_layers
-from specbench.drafters.head import EagleConfig, EagleHead
+from specbench.drafters.heads import KINDS, DraftHead, EagleHead, HeadConfig, MtpHead
 from specbench.drafters.unrolled import unrolled
 from specbench.engine.lockstep import LockstepBatch
 from specbench.engine.pair import LoadedPair
@@ -32,7 +31,7 @@ from specbench.tasks.task import Task
 from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material
 from specbench.training.objective import descend
-from specbench.training.recipe import EagleRecipe
+from specbench.training.recipe import DrafterRecipe
 from specbench.training.rollouts import AT_ONCE, COMPACT_BELOW
 
 SAVE_EVERY = 200  # steps
@@ -50,7 +49,7 @@ class TargetText(NamedTuple):
     prompt: int  # tokens of the prompt
 
 
-class EagleStep(NamedTuple):
+class DrafterStep(NamedTuple):
     """A step of a training: a row of ``training.csv``."""
 
     step: int
@@ -60,10 +59,10 @@ class EagleStep(NamedTuple):
     deepest: float  # at the last depth
 
 
-class EagleTraining:
+class DrafterTraining:
     """A head in training, with its texts; equal recipes give equal heads."""
 
-    def __init__(self, pair: LoadedPair, tasks: Sequence[Task], recipe: EagleRecipe) -> None:
+    def __init__(self, pair: LoadedPair, tasks: Sequence[Task], recipe: DrafterRecipe) -> None:
         self.pair, self.tasks, self.recipe = pair, tasks, recipe
         self.target = pair.runners[0]
         self.target.model.requires_grad_(False)
@@ -75,7 +74,7 @@ class EagleTraining:
         )
         self.texts: list[TargetText] = []
         self._states: dict[int, Tensor] = {}  # of the target on texts, by their number
-        self.history: list[EagleStep] = []
+        self.history: list[DrafterStep] = []
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -118,7 +117,7 @@ class EagleTraining:
                 "repeat its command, or choose another folder with --output"
             )
         self.texts = [TargetText(*text) for text in parts["texts"]]
-        self.history = [EagleStep(*step) for step in parts["history"]]
+        self.history = [DrafterStep(*step) for step in parts["history"]]
         self.head.load_state_dict(parts["head"])
         self.optimizer.load_state_dict(parts["optimizer"])
 
@@ -150,7 +149,7 @@ class EagleTraining:
         count = -(-self.recipe.texts // len(self.tasks))
         return len(self.tasks) * -(-count // AT_ONCE)
 
-    def steps(self, folder: Path) -> Iterator[EagleStep]:
+    def steps(self, folder: Path) -> Iterator[DrafterStep]:
         """Take the missing steps, with checkpoints.
 
         Raises:
@@ -162,7 +161,7 @@ class EagleTraining:
                 self.save(folder)
             yield self.history[-1]
 
-    def _step(self, step: int) -> EagleStep:
+    def _step(self, step: int) -> DrafterStep:
         self.optimizer.param_groups[0]["lr"] = self.recipe.rate(step)
         losses, accepted, depths = [], [], self.recipe.depths_at(step)
         chosen = self._chosen(step)
@@ -173,7 +172,7 @@ class EagleTraining:
                 accepted.append(float(torch.minimum(log_q.detach().exp(), p).sum(-1).mean()))
         loss = torch.stack(losses).mean()
         descend(loss, self.head, self.optimizer, step, "; the last checkpoint remains")
-        return EagleStep(step + 1, loss.item(), depths, accepted[0], accepted[-1])
+        return DrafterStep(step + 1, loss.item(), depths, accepted[0], accepted[-1])
 
     def _chosen(self, step: int) -> list[int]:
         """Return the texts of a step: each once per epoch, beside others of similar length."""
@@ -207,15 +206,15 @@ class EagleTraining:
         return pad_sequence(chosen_states, batch_first=True)
 
 
-def initial_head(target: Runner, draft: Runner, recipe: EagleRecipe) -> EagleHead:
-    """Return the head that a training begins with.
+def initial_head(target: Runner, draft: Runner, recipe: DrafterRecipe) -> DraftHead:
+    """Return the head that a training begins with: random weights beside those of models.
 
-    Its weights are random, apart from embedding and output head. A head as wide as the target
-    shares the target's. A narrower one has its own, which begin as those of the draft model if that
-    is as wide, beside the weights of the draft's last layer; else as the target's principal
-    components.
+    A head as wide as the target shares its embedding and output head, and begins with its norms;
+    an MTP head also with the attention of its last layer. A narrower head has an embedding and an
+    output head of its own, which begin as those of the draft model if that is as wide, beside the
+    weights of the draft's last layer; else as the target's principal components.
     """
-    like = target.config
+    like, kind = target.config, KINDS[recipe.kind]
     width = recipe.hidden_size or like.hidden_size
     narrow = width != like.hidden_size
     source = draft.config if width == draft.hidden_size and narrow else like
@@ -233,39 +232,43 @@ def initial_head(target: Runner, draft: Runner, recipe: EagleRecipe) -> EagleHea
         max_position_embeddings=like.max_position_embeddings,
         rope_parameters=like.rope_parameters,
     )
-    layers = tuple(recipe.layers or default_layers(like.num_hidden_layers))
+    layers = tuple(recipe.layers or kind.default_layers(like.num_hidden_layers))
     if max(layers) > like.num_hidden_layers:
         raise UsageError(f"--layers: the target has only {like.num_hidden_layers} layers")
-    head = EagleHead(EagleConfig(layer, layers, like.hidden_size, like.vocab_size, narrow, narrow))
+    head = kind(HeadConfig(layer, layers, like.hidden_size, like.vocab_size, narrow, narrow))
     for name, weights in head.named_parameters():
         if weights.ndim == 2:
             writes = any(part in name for part in ("o_proj", "down_proj"))
             gain = RESIDUAL_GAIN if writes else GAIN
             nn.init.normal_(weights, std=gain * weights.shape[1] ** -0.5)
-    if narrow:
+    if isinstance(head, EagleHead) and narrow:
         head.embed_tokens.weight.data = narrowed(target.base.embed_tokens.weight, width)
         head.lm_head.weight.data = narrowed(target.output.weight, width)
-    else:
+    elif isinstance(head, EagleHead):
         head.norm.weight.data = target.base.norm.weight.detach().clone()
-    if source is draft.config:
+    if isinstance(head, MtpHead):
+        start_from(head, target)
+    elif source is draft.config:
         start_from(head, draft)
     head.share(target.base.embed_tokens, target.output)
     return head.to(target.device)
 
 
 @torch.no_grad()
-def start_from(head: EagleHead, draft: Runner) -> None:
-    """Copy a draft model's embedding, last layer, last norm and output head, where they fit.
+def start_from(head: DraftHead, runner: Runner) -> None:
+    """Copy a model's embedding, last layer, last norm and output head, where they fit.
 
-    Of the projections to queries, keys and values, which also read the state, this is the half
-    that reads the embedding.
+    Of the projections of an EAGLE-3 head to queries, keys and values, which also read the state,
+    this is the half that reads the embedding.
     """
-    model = draft.base
+    model = runner.base
+    last = dict(model.layers[-1].named_parameters())
     weights = {
         "embed_tokens.weight": model.embed_tokens.weight,
-        "lm_head.weight": draft.output.weight,
+        "lm_head.weight": runner.output.weight,
         "norm.weight": model.norm.weight,
-        **{f"layers.0.{name}": part for name, part in model.layers[-1].named_parameters()},
+        "mtp_layers.0.final_layernorm.weight": model.norm.weight,
+        **{f"{layer}.0.{name}": last[name] for layer in ("layers", "mtp_layers") for name in last},
     }
     for name, values in head.named_parameters():
         part = weights.get(name)
@@ -309,7 +312,7 @@ def sample_texts(
 
 
 def drafted(
-    head: EagleHead, target: Runner, texts: Sequence[TargetText], read: Tensor, depths: int
+    head: DraftHead, target: Runner, texts: Sequence[TargetText], read: Tensor, depths: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield log q and p ``[M, V]`` at all tokens of the outputs that a depth drafts.
 

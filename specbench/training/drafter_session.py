@@ -1,4 +1,4 @@
-"""Running the training of an EAGLE-3 head: its folder, and what the finished head is worth.
+"""Running the training of a head that drafts: its folder, and what the finished head is worth.
 
 During training the folder contains ``training.csv`` (a row per step) and ``checkpoint.pt``; at the
 end the head's files and ``training.json`` replace the checkpoint.
@@ -20,28 +20,26 @@ from specbench.decoding.drafting import Drafter, ModelDrafter
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.eagle import EagleDrafter
-from specbench.drafters.files import save_eagle
-from specbench.drafters.head import EagleRunner
+from specbench.drafters.drafter import HeadDrafter
+from specbench.drafters.files import save_head
 from specbench.engine.pair import LoadedPair
 from specbench.files import clear_errors, write_atomically
 from specbench.methods.drafters import MODEL
 from specbench.methods.strict import sd
 from specbench.runs.heads import LOG
 from specbench.tasks.task import Task
-from specbench.training.eagle import EagleTraining, Report
+from specbench.training.drafter import DrafterTraining, Report
 from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material
 from specbench.version import __version__
 
 DESCRIPTION = "training.json"
-EAGLE = "eagle3"
 DRAFT_LENGTH = 5  # N of the measurement
 HELD_OUT = 64  # prompts of the measurement, over all tasks
 WARM_UPS = 2  # texts before the measured ones
 
 
-def carry_out(training: EagleTraining, folder: Path, report: Report) -> dict[str, Any]:
+def carry_out(training: DrafterTraining, folder: Path, report: Report) -> dict[str, Any]:
     """Train a head, write it to its folder, and return its description in ``training.json``.
 
     The texts must have been sampled. ``report`` gets the number of each step and its figures.
@@ -55,11 +53,11 @@ def carry_out(training: EagleTraining, folder: Path, report: Report) -> dict[str
         report(step.step, f"loss {step.loss:.3f}, acceptance {shown}, {step.depths} depths")
     pair, config = training.pair, training.target.model.config
     verifier = {"name_or_path": pair.name, "architectures": config.architectures}
-    save_eagle(training.head, folder, verifier, DRAFT_LENGTH)
+    save_head(training.head, folder, verifier, DRAFT_LENGTH)
     # What is measured is what the file has.
     head = training.head.bfloat16().to(training.target.dtype)
-    eagle = EagleDrafter(EagleRunner(head, training.target))
-    drafters: dict[str, Drafter] = {EAGLE: eagle, MODEL: ModelDrafter()}
+    drafter = HeadDrafter(head, training.target)
+    drafters: dict[str, Drafter] = {training.recipe.kind: drafter, MODEL: ModelDrafter()}
     description = {
         "pair": pair.name,
         **training.identity,

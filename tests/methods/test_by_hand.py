@@ -138,6 +138,11 @@ SECOND: list[tuple[str, dict[str, Any], bool]] = [
     ("static", {"weight": 0.7}, False),  # v1 = (17/40, 23/60, 23/120)
     ("speccascade", {"rule": "token-v3", "alpha": 0.5}, True),  # 1/3 > 1/4
     ("speccascade", {"rule": "token-v3", "alpha": 0.25}, False),  # 1/3 < 3/8
+    # As above: p1 >= 1/2 - 1/5 keeps the second, p1 >= 1/2 - 1/10 does not.
+    ("relaxed", {"form": "margin", "keep": 9, "margin": 0.2, "replacement": "argmax"}, True),
+    ("relaxed", {"form": "margin", "keep": 9, "margin": 0.1, "replacement": "argmax"}, False),
+    ("match", {}, False),
+    ("threshold", {"single": 0.3, "accumulated": 0.1}, False),  # p is one-hot
     ("mars", {"theta": 0.7}, True),  # as above
     ("mars", {"theta": 0.9}, False),
     ("entropy-verify", {"strength": 1.0, "cap": 0.5}, False),

@@ -177,11 +177,17 @@ def entropy_of_q(at: Positions, x: torch.Tensor) -> Verdict:
     return rule_of("entropy-verify")(at._replace(p1=at.q1), x, strength=1.0, cap=0.9)
 
 
+def threshold_with_draft(at: Positions, x: torch.Tensor) -> Verdict:
+    """A rejected token may be drawn again."""
+    return rule_of("threshold")(at, x, single=0.5, accumulated=1.0)._replace(residual=at.p)
+
+
 def ears_everywhere(at: Positions, x: torch.Tensor) -> Verdict:
     """The tolerance is the same where the target is sure."""
     return maximal_coupling(at, x, at.p + 0.3 * at.q, gain=at.p - at.q)
 
 
+RELAXED = {"form": "margin", "keep": 9, "margin": 0.1, "replacement": "argmax"}
 BROKEN: list[tuple[Rule, str, dict[str, Any]]] = [
     *(
         (partial(as_sd, method=method, **parameters), method, parameters)
@@ -189,10 +195,13 @@ BROKEN: list[tuple[Rule, str, dict[str, Any]]] = [
             ("mentored", {"budget": 0.1}),
             ("cactus", {"divergence": 0.1}),
             ("sharpened", {"target_temperature": 0.5, "target_min_p": 0.0}),
+            ("match", {}),
+            ("relaxed", RELAXED),
         )
     ),
     (unbounded, "mentored", {"budget": 0.1}),
     (typical_draw, "typical", {"epsilon": 0.3, "delta": 0.9}),
+    (threshold_with_draft, "threshold", {"single": 0.5, "accumulated": 1.0}),
     (mars_draw, "mars", {"theta": 0.5}),
     (entropy_of_q, "entropy-verify", {"strength": 1.0, "cap": 0.9}),
     (ears_everywhere, "ears", {"tolerance": 0.3}),

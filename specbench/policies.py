@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, first_line, require
 from specbench.methods.control import DraftControl, DraftState
 from specbench.methods.lazy import torch
 from specbench.plugins import declare, declared, exists, find, user_code
@@ -79,9 +79,7 @@ class Policy:
     """A policy with its value, such as a threshold."""
 
     name: str
-    summary: str
-    source: str
-    predictable: bool
+    predictable: bool  # whether a drafted token never decides if it is drafted
     function: Callable[..., Any]
     value: Any = None  # None without a value
 
@@ -109,87 +107,80 @@ class Policy:
 F = Callable[..., Any]
 
 
-def policy(summary: str = "", source: str = "", *, predictable: bool = True) -> Callable[[F], F]:
+def policy(*, predictable: bool = True) -> Callable[[F], F]:
     """Declare a policy; an argument with a default is its value."""
 
     def declaring(function: F) -> F:
         names = list(inspect.signature(function).parameters.values())[1:]
         value = next((p.default for p in names if p.default is not p.empty), None)
         name = function.__name__.replace("_", "-")
-        return declare(function, Policy(name, summary, source, predictable, function, value))
+        return declare(function, Policy(name, predictable, function, value))
 
     return declaring
 
 
-@policy("always N drafts")
+@policy()
 def fixed(rounds: Drafting) -> Integers:
     """Draft N tokens in each round."""
     return np.full(rounds.most.shape, rounds.longest)
 
 
-@policy(
-    "stops after a drafted token whose probability is below the threshold",
-    "Transformers, assistant_confidence_threshold",
-)
+@policy()
 def confidence(rounds: Drafting, threshold: float = 0.4) -> Integers:
-    """Draft until a token is less likely than the threshold; it is still verified."""
+    """Draft until a token is less likely than the threshold, and verify it (Transformers)."""
     return 1 + leading(rounds.q[..., :-1] >= threshold)
 
 
-@policy("stops before a token if the draft's largest probability is lower", "llama.cpp, p_min")
+@policy()
 def p_min(rounds: Drafting, threshold: float = 0.75) -> Integers:
-    """Draft while the likeliest token has at least this probability."""
+    """Draft while the likeliest token has at least this probability (llama.cpp)."""
     return leading(rounds.top >= threshold)
 
 
-@policy("stops before a token if the root of the draft's entropy is higher", "arXiv:2411.18462")
+@policy()
 def svip(rounds: Drafting, threshold: float = 0.6) -> Integers:
-    """Draft while sqrt(H(q)) is at most the threshold, and one token in any case."""
+    """Draft while sqrt(H(q)) is at most the threshold, at least 1 (arXiv:2411.18462)."""
     return np.maximum(1, leading(np.sqrt(rounds.entropy) <= threshold))
 
 
-@policy("stops before a token if 1 - sqrt(.2 H) of the draft is lower", "arXiv:2410.18351")
+@policy()
 def adaedl(rounds: Drafting, threshold: float = 0.4) -> Integers:
-    """Draft while the bound on acceptance by the draft's entropy is at least the threshold."""
+    """Draft while a bound on acceptance is at least this, at least 1 (arXiv:2410.18351)."""
     return np.maximum(1, leading(1 - np.sqrt(GAMMA * rounds.entropy) >= threshold))
 
 
-@policy("stops where another draft would not pay off, as sd-adaptive", "arXiv:2211.17192")
+@policy()
 def adaptive(rounds: Drafting, cost: float = 0.1) -> Integers:
     """Draft while the next draft raises the expected tokens per time, one token in any case.
 
     After i drafts, a round is expected to emit E tokens in time 1 + i c, in units of a target pass.
     One more draft adds c to the time. It adds to E the probability that all drafts are accepted,
     with the largest probability of the last draft as the estimate for the next one.
+
+    Source: Leviathan et al. 2023, arXiv:2211.17192.
     """
     survival = rounds.top.cumprod(-1)
     rate = (1 + survival.cumsum(-1)) / (1 + cost * np.arange(1, rounds.longest + 1))
     return 1 + leading((survival * rounds.top > cost * rate)[..., :-1])
 
 
-@policy("the number that vLLM's schedule has for a batch size", "vLLM, dynamic schedule")
+@policy()
 def schedule(rounds: Drafting, file: str = "FILE.json:1") -> Integers:
-    """Draft as many tokens as the file's [first, last, N] says for the batch size after a colon."""
+    """Draft as many tokens as vLLM's [first, last, N] say for the batch size after a colon."""
     name, _, batch = file.rpartition(":")
     try:
-        steps = [(int(first), int(drafts)) for first, _, drafts in json.loads(_text(name))]
-        number = [drafts for first, drafts in sorted(steps) if first <= int(batch)][-1]
-    except (ValueError, TypeError, IndexError) as error:
+        rows = json.loads(Path(name).read_text(encoding="utf-8"))
+        steps = sorted((int(batch_size), int(drafts)) for batch_size, _, drafts in rows)
+        number = [drafts for batch_size, drafts in steps if batch_size <= int(batch)][-1]
+    except (OSError, ValueError, TypeError, IndexError) as error:
         raise UsageError(
-            f"schedule:{file} is no schedule: give FILE.json:BATCH, a list of [first batch, last "
-            "batch, N] from batch 1 on"
+            f"schedule:{file} is no schedule ({first_line(error)}): give FILE.json:BATCH, a list "
+            "of [first batch, last batch, N] from batch 1 on"
         ) from error
     return np.full(rounds.most.shape, min(number, rounds.longest))
 
 
-def _text(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{name} cannot be read ({error.strerror}): give FILE.json") from error
-
-
-@policy("a rung up or down by the moving average of accepted drafts", "SGLang, adaptive steps")
+@policy()
 def moving_average(longest: int, repeats: int) -> Generator[Integers, Integers, None]:
     """Follow SGLang's ladder for a batch of 1: 1, 3, 5 and 7 drafts, up to N."""
     ladder = np.array([rung for rung in LADDER if rung <= longest])
@@ -210,9 +201,12 @@ def moving_average(longest: int, repeats: int) -> Generator[Integers, Integers, 
             rung = rung + rises
 
 
-@policy("the least expected seconds; knows the text, so no policy is better", predictable=False)
+@policy(predictable=False)
 def oracle(rounds: Drafting) -> Integers:
-    """Choose each round's drafts by dynamic programming over the rest of the text."""
+    """Take the least expected seconds, by dynamic programming over the rest of the text.
+
+    It knows the text, so no policy is faster.
+    """
     texts, tokens, size = rounds.reach.shape
     left = np.zeros((texts, tokens + size))  # least seconds from each token on
     best = np.zeros((texts, tokens), dtype=np.int64)
@@ -252,10 +246,11 @@ def get_policy(name: str) -> Policy:
     if exists(name, GROUP):
         plugin = find(name, GROUP)
         assert plugin is not None
-        declaration = declared(plugin.function, Policy)
-        declaration = declaration or declared(policy()(plugin.function), Policy)
+        declaration = declared(plugin.function, Policy) or declared(
+            policy()(plugin.function), Policy
+        )
         assert declaration is not None
-        return replace(declaration, name=plugin.name, source=plugin.source)
+        return replace(declaration, name=plugin.name)
     plain, colon, value = name.partition(":")
     if plain not in POLICIES:
         raise UsageError(unknown("policy", plain, [*POLICIES, "FILE.py:FUNCTION"]))
@@ -334,11 +329,11 @@ def require_predictable(chosen: Policy) -> None:
     Raises:
         UsageError: It looks at the tokens that it drops.
     """
-    if not chosen.predictable:
-        raise UsageError(
-            f"{chosen.name} looks at the tokens that it drops, so the texts would no longer be the "
-            "target's: choose another policy"
-        )
+    require(
+        chosen.predictable,
+        f"{chosen.name} looks at the tokens that it drops, so the texts would no longer be the "
+        "target's: choose another policy",
+    )
 
 
 def replay(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Annotated
@@ -14,15 +15,15 @@ from specbench.cli.methods import Methods
 from specbench.cli.options import JsonOutput, Measurement
 from specbench.cli.output import note, print_json, print_table
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
-from specbench.cli.price import TextsRun, records_of_target, run_of_target, scored
+from specbench.cli.price import TextsRun, run_of_target, scored
 from specbench.config import AUTO, Count, option
 from specbench.errors import RunError, require
 from specbench.experiment.variants import Variant, method_variants
-from specbench.methods.drafters import DRAFTERS, GREEDY, LOOKUP, MODEL, checked, needs_model
+from specbench.methods.drafters import DRAFTERS, GREEDY, LOOKUP, MODEL, checked
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 
 if TYPE_CHECKING:
-    from specbench.price.costs import Costs
+    from specbench.price.costs import Costs, Machine
     from specbench.price.decide import Decision
     from specbench.price.scores import Scores
     from specbench.runs.run import Run
@@ -106,17 +107,17 @@ def decide(
     require(not (asked.costs and asked.machine), "--costs and --machine exclude each other")
     drafters = [checked(name) for name in asked.drafter]
     variants = lossy.variants() if lossy.method else []
-    costs = _stated_costs(asked, measurement)  # a fault in them is told before models are loaded
+    costs_of_run = _costs(asked, measurement)  # a fault in them is told before models are loaded
+
+    from specbench.price.passes import texts_of
+    from specbench.price.records import target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
     read = run_of_target(run, measurement)
-    require(
-        read.pair.draft is not None or not any(map(needs_model, drafters)),
-        f"{read.pair.name} has no draft model: give --drafter {LOOKUP}",
-    )
-    records = [r for r in read.records(TRACED.union(CELL)) if r.get("token_ids") is not None]
-    by_task = scored(read, records_of_target(records, measurement), measurement)
+    chosen = measurement.task or (), measurement.limit
+    records = target_texts(read.records(TRACED.union(CELL)), *chosen)
+    by_task = scored(read, partial(texts_of, read, records=records), drafters, measurement)
     require(len(by_task) == 1, f"there are {len(by_task)} tasks: name one of them with --task")
     ((task, texts),) = by_task.items()
 
@@ -133,7 +134,7 @@ def decide(
         raise RunError(f"the texts of {task} are not drawn from the target: see `specbench price`")
     fixed = get_policy("fixed")
     priced = [price(texts, drafter, fixed, sorted(asked.draft_length)) for drafter in drafters]
-    costs = costs or _other_costs(asked, measurement, read, texts)
+    costs = costs_of_run(read, texts)
     decision = decided(priced, costs, sorted(asked.batch_size))
     folder = (measurement.output or read.folder) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
@@ -153,48 +154,52 @@ def decide(
         _measure(variants, asked.margin, measurement, decision)
 
 
-def _stated_costs(asked: DecideOptions, measurement: Measurement) -> Costs | None:
-    """Return the costs of a file, None without one."""
+def _costs(asked: DecideOptions, measurement: Measurement) -> Callable[[Run, Scores], Costs]:
+    """Return what gives the costs for the texts of a run: a file, a machine, or times taken here.
+
+    Raises:
+        UsageError: The file or the machine is faulty.
+    """
     from specbench.price.costs import machine, read_costs
 
+    if asked.costs:
+        engine = None if measurement.engine == AUTO else measurement.engine
+        table = read_costs(asked.costs, engine)
+        return lambda run, texts: table
     if asked.machine:
-        machine(asked.machine)
-    engine = None if measurement.engine == AUTO else measurement.engine
-    return read_costs(asked.costs, engine) if asked.costs else None
+        return partial(_computed, asked, measurement, machine(asked.machine))
+    return partial(_timed, asked, measurement)
 
 
-def _other_costs(asked: DecideOptions, measurement: Measurement, run: Run, texts: Scores) -> Costs:
-    """Return the costs by a machine's figures, or as measured here."""
-    from specbench.price.costs import (
-        BENCH_REPEATS,
-        PassSize,
-        costs_of,
-        from_bench,
-        machine,
-        roofline,
-    )
+def _computed(
+    asked: DecideOptions, measurement: Measurement, figures: Machine, run: Run, texts: Scores
+) -> Costs:
+    """Return the costs by a machine's figures."""
+    from specbench.price.costs import PassSize, roofline
+    from specbench.price.sizes import pass_sizes
 
-    prompt = round(mean(map(len, texts.prompts)))
+    sizes = pass_sizes(run.pair, measurement.loading())
+    context = asked.context or round(mean(map(len, texts.prompts))) + texts.length.mean() / 2
+    draft = sizes.get("draft", PassSize(0, 0, 0))
     batches, lengths = sorted(asked.batch_size), sorted(asked.draft_length)
-    if asked.machine:
-        from specbench.price.sizes import pass_sizes
+    return roofline(figures, sizes["target"], draft, context, batches, lengths)
 
-        sizes = pass_sizes(run.pair, measurement.loading())
-        context = asked.context or prompt + texts.length.mean() / 2
-        draft = sizes.get("draft", PassSize(0, 0, 0))
-        figures = machine(asked.machine)
-        return roofline(figures, sizes["target"], draft, context, batches, lengths)
+
+def _timed(asked: DecideOptions, measurement: Measurement, run: Run, texts: Scores) -> Costs:
+    """Return the costs as measured here."""
     from specbench.bench.measure import measure, prepare
     from specbench.bench.plan import BenchSettings, build_bench
     from specbench.experiment.progress import progress_bar
+    from specbench.price.costs import BENCH_REPEATS, costs_of, from_bench
 
+    lengths = sorted(asked.draft_length)
     settings = BenchSettings(
         engine=[measurement.engine],
         draft_length=sorted({lengths[0], lengths[len(lengths) // 2], lengths[-1]}),
-        batch_size=batches,
+        batch_size=sorted(asked.batch_size),
         acceptance=[ACCEPTED],
         temperature=measurement.temperature,
-        prompt_tokens=prompt,
+        prompt_tokens=round(mean(map(len, texts.prompts))),
         new_tokens=NEW_TOKENS,
         repeats=REPEATS,
         no_transformers=True,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,23 +14,21 @@ from pydantic import model_validator
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, say, start_workers
 from specbench.cli.options import JsonOutput, Measurement
-from specbench.cli.output import CSV, MARKDOWN, TEXT, print_as
+from specbench.cli.output import CSV, MARKDOWN, TEXT, new_folder, print_as
 from specbench.config import Count, option
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.plan import Plan
 from specbench.experiment.variants import method_variants
 from specbench.methods.drafters import GREEDY, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.pairs.registry import PairSpec
 from specbench.runs.run import Trust, read_run
 
 if TYPE_CHECKING:
-    from specbench.config import Loading
-    from specbench.decoding.sampling import Sampling
     from specbench.engine.loading import Reader
     from specbench.engine.pair import LoadedPair
-    from specbench.price.passes import TextSource
-    from specbench.price.scores import Record, Scores
+    from specbench.price.passes import PairScores
+    from specbench.price.scores import Record, ScoredText, Scores
+    from specbench.price.servers import ServedScores
     from specbench.runs.run import Run
     from specbench.table import Table
 
@@ -130,7 +131,8 @@ def price(
     texts of their prompts; the exit code is 1 if the texts or the rounds contradict it.
     """
     from specbench.policies import get_policy, require_predictable
-    from specbench.price.records import name_of, recorded_rounds
+    from specbench.price.passes import texts_in_column, texts_of
+    from specbench.price.records import recorded_rounds, target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
@@ -142,25 +144,25 @@ def price(
             not asked.servers or policy.name in SERVED,
             f"{policy.name} reads more than servers give: choose one of {', '.join(SERVED)}",
         )
-    if asked.texts and (run or not measurement.prompts):
-        raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
-    if asked.counts:
+    recorded: list[list[Record]] = []
+    if asked.texts:
+        if run or not measurement.prompts:
+            raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
+        plan = measurement.plan(method_variants([AUTOREGRESSIVE], {}))
+        source: Run | Plan = plan
+        texts = partial(texts_in_column, plan, column=asked.texts)
+    elif asked.counts:
         if run is None:
             raise UsageError("--counts reads recorded rounds: give a RUN")
         _print_counts(asked, read_run(run))
         return
-    recorded: list[list[Record]] = []
-    if asked.texts:
-        plan = measurement.plan(method_variants([AUTOREGRESSIVE], {}))
-        pair = _with_draft(plan.pair, drafters)
-        by_task = _texts_in_column(plan, asked.texts, measurement, asked.servers)
     else:
-        read = run_of_target(run, measurement)
-        pair = _with_draft(read.pair, drafters)
+        source = read = run_of_target(run, measurement)
         records = read.records(TRACED.union(CELL))
-        of_target = records_of_target(records, measurement)
+        of_target = target_texts(records, measurement.task or (), measurement.limit)
         recorded = recorded_rounds(records, {record["task"] for record in of_target})
-        by_task = scored(read, of_target, measurement, asked.servers)
+        texts = partial(texts_of, read, records=of_target)
+    by_task = scored(source, texts, [name for name, _ in drafters], measurement, asked.servers)
 
     import pandas as pd
 
@@ -171,16 +173,15 @@ def price(
     tables: list[Table] = []
     rows, doubts = [], list[str]()
     for task, scores in by_task.items():
-        setting = f"{task} on {pair.name}, T = {scores.temperature:g}"
+        setting = f"{task} on {source.pair.name}, T = {scores.temperature:g}"
         priced = priced_rows(scores, drafters, policies, *how)
         rows.append(priced.assign(task=task))
         tables.append(price_table(priced, setting, asked.by or "", asked.cost))
-        compared = []
-        for cell in recorded:
-            if cell[0]["task"] == task:
-                writer = name_of(cell[0]).method
-                texts = scores.written_by if asked.each_cell else scores.not_written_by
-                compared.append(compare(texts(writer), cell))
+        compared = [
+            compare(scores, cell, each_cell=asked.each_cell)
+            for cell in recorded
+            if cell[0]["task"] == task
+        ]
         if compared:
             tables.append(comparison_table(compared, f"Recorded rounds: {setting}"))
         if off := [deviation for deviation in deviations(scores) if deviation.is_sure]:
@@ -197,17 +198,6 @@ def price(
         raise RunError(f"{'; '.join(doubts)}: see the page price")
 
 
-def _with_draft(pair: PairSpec, drafters: list[tuple[str, str]]) -> PairSpec:
-    """Return a pair that has what the drafters need.
-
-    Raises:
-        UsageError: It has no draft model.
-    """
-    if pair.draft is None and any(needs_model(drafter) for drafter, _ in drafters):
-        raise UsageError(f"{pair.name} has no draft model: give --drafter {LOOKUP}")
-    return pair
-
-
 def run_of_target(folder: Path | None, measurement: Measurement) -> Run:
     """Return a run with the target's texts; without a folder the target writes them now."""
     if folder is None:
@@ -219,71 +209,58 @@ def run_of_target(folder: Path | None, measurement: Measurement) -> Run:
     return read_run(folder, Trust(pair, measurement.loading()))
 
 
-def records_of_target(records: list[Record], measurement: Measurement) -> list[Record]:
-    """Return the records of the texts to price: those of the lossless cells of each task."""
-    from specbench.price.records import target_texts
-
-    return target_texts(records, measurement.task or (), measurement.limit)
-
-
 def scored(
-    run: Run,
-    records: list[Record],
+    source: Run | Plan,
+    texts: Callable[[LoadedPair | Reader], Iterator[ScoredText]],
+    drafters: list[str],
     measurement: Measurement,
     servers: list[str] | None = None,
 ) -> dict[str, Scores]:
-    """Return the scores of texts by task; those in the run's folder are not computed again."""
+    """Return the scores of texts by task; those in the run's folder are not computed again.
+
+    Args:
+        source: What names the models and the sampling.
+        texts: Encodes the texts, given the pair or its tokenizer.
+        drafters: What will be priced.
+        measurement: The options.
+        servers: Addresses of servers of the target and of the draft, which score in place of a
+            pair.
+
+    Raises:
+        UsageError: The pair has no draft model, or there are not two servers.
+    """
     from specbench.decoding.sampling import Sampling
-    from specbench.experiment.progress import step_status
-    from specbench.price.passes import score_texts, texts_of
-
-    folder, sampling = measurement.output or run.folder, run.settings.part(Sampling)
-    reader, source = _source(run.pair, run.loading, sampling, measurement, servers)
-    with step_status(not measurement.no_progress) as show:
-        return score_texts(source, texts_of(run, reader, records), folder, show)
-
-
-def _source(
-    spec: PairSpec,
-    loading: Loading,
-    sampling: Sampling,
-    measurement: Measurement,
-    servers: list[str] | None,
-) -> tuple[LoadedPair | Reader, TextSource]:
-    """Return what encodes texts and what scores them: a pair, or its tokenizer and two servers."""
     from specbench.engine.loading import load_pair, load_reader
-    from specbench.experiment.progress import quiet_libraries
-    from specbench.price.passes import PairScores
+    from specbench.experiment.progress import quiet_libraries, step_status
+    from specbench.price.passes import PairScores, score_texts
     from specbench.price.servers import ServedScores
     from specbench.servers.server import Server
 
+    spec, sampling = source.pair, source.settings.part(Sampling)
+    require(
+        spec.draft is not None or not any(map(needs_model, drafters)),
+        f"{spec.name} has no draft model: give --drafter {LOOKUP}",
+    )
     if servers:
         require(len(servers) == 2, "--servers takes two addresses: of the target, of the draft")
         target, draft = (Server(url) for url in servers)
         for server in (target, draft):
             server.reach()
-        return load_reader(spec, loading), ServedScores(target, draft, sampling)
-    quiet_libraries(downloads=not measurement.no_progress)
-    pair = load_pair(spec, loading)
-    return pair, PairScores(pair, sampling)
-
-
-def _texts_in_column(
-    plan: Plan, column: str, measurement: Measurement, servers: list[str] | None
-) -> dict[str, Scores]:
-    """Return the scores of the texts in a column of prompt files."""
-    from specbench.cli.output import new_folder
-    from specbench.decoding.sampling import Sampling
-    from specbench.experiment.progress import step_status
-    from specbench.price.passes import score_texts, texts_in_column
-
-    sampling = plan.settings.part(Sampling)
-    reader, source = _source(plan.pair, plan.loading, sampling, measurement, servers)
+        reader: LoadedPair | Reader = load_reader(spec, source.loading)
+        scores: PairScores | ServedScores = ServedScores(target, draft, sampling)
+    else:
+        quiet_libraries(downloads=not measurement.no_progress)
+        reader = load_pair(spec, source.loading)
+        scores = PairScores(reader, sampling)
     with (
-        new_folder(measurement.output, f"price-{plan.pair.name}") as folder,
+        (
+            new_folder(measurement.output, f"price-{spec.name}")
+            if isinstance(source, Plan)
+            else nullcontext(measurement.output or source.folder)
+        ) as folder,
         step_status(not measurement.no_progress) as show,
     ):
-        return score_texts(source, texts_in_column(plan, reader, column), folder, show)
+        return score_texts(scores, texts(reader), folder, show)
 
 
 def _print_counts(asked: PriceOptions, run: Run) -> None:

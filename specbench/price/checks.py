@@ -18,8 +18,9 @@ import numpy as np
 
 from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, estimate, ratio
 from specbench.methods.drafters import MODEL
-from specbench.policies import Floats, get_policy
+from specbench.policies import get_policy
 from specbench.price.pricing import price
+from specbench.price.records import name_of
 from specbench.price.rounds import TINY, acceptance
 from specbench.price.scores import Scores
 
@@ -44,23 +45,20 @@ def deviations(scores: Scores) -> list[Deviation]:
     """Compare texts with the target's law; see the module. Servers do not give what it needs."""
     if np.isnan(scores.tv).any():
         return []
-    count = scores.by_prompt(scores.length.astype(np.float64))
     if scores.temperature == 0:
-        wrong = float(((scores.rank_p > 1) & scores.is_token).sum() / count.sum())
+        wrong = float(((scores.rank_p > 1) & scores.is_token).sum() / scores.length.sum())
         return [Deviation("not the target's first choice", wrong, SURE * wrong / ROUNDING)]
     terms = {
         "log p + H(p)": np.log(np.maximum(scores.p, TINY)) + scores.entropy_p,
         "min(1, q / p) - (1 - TV)": acceptance(scores) - (1 - scores.tv),
     }
+    columns = [np.where(scores.is_token, term, 0).sum(-1) for term in terms.values()]
+    sums = scores.by_prompt(np.column_stack([*columns, scores.length]))
+    total, error = sums.sum(0), np.sqrt((sums**2).sum(0))
     return [
-        _deviation(name, scores.by_prompt(np.where(scores.is_token, term, 0).sum(-1)), count)
-        for name, term in terms.items()
+        Deviation(name, float(total[i] / total[-1]), float(total[i] / error[i]))
+        for i, name in enumerate(terms)
     ]
-
-
-def _deviation(name: str, sums: Floats, count: Floats) -> Deviation:
-    error = np.sqrt((sums**2).sum())
-    return Deviation(name, float(sums.sum() / count.sum()), float(sums.sum() / error))
 
 
 class PriceCheck(NamedTuple):
@@ -78,15 +76,21 @@ class PriceCheck(NamedTuple):
         return abs(self.errors) > SURE
 
 
-def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> PriceCheck:
+def compare(
+    scores: Scores, records: Sequence[Mapping[str, Any]], *, each_cell: bool = False
+) -> PriceCheck:
     """Compare the price of a run's cell with its recorded rounds on the same prompts.
 
     Args:
-        scores: Texts of the target, of any lossless cell.
+        scores: Texts of the target, of all lossless cells.
         records: The cell's samples, by ``sd``, ``match``, ``block`` or ``sd-adaptive``, or by a
             server that reports each round of such a rule.
+        each_cell: Whether to price the cell by its own texts, and not by those of all other cells.
     """
     cell = records[0]
+    writer = name_of(cell).method
+    texts = [row for row, text in enumerate(scores.names) if (text.method == writer) == each_cell]
+    scores = scores.of(texts) if texts else scores
     counts = [record["per_round"]["emitted"] for record in records]
     # Servers draw the first token with the prompt, and count no round for it.
     first = int(sum(counts[0]) < cell["output_tokens"])
@@ -98,7 +102,8 @@ def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> PriceCheck:
     policy = get_policy(f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else name or "fixed")
     size = int(cell["draft_length"])
     priced = price(scores, drafter, policy, [size], rule=rule, first=first)
-    shared, rows, measured_rows = np.intersect1d(scores.prompt_labels, labels, return_indices=True)
+    prompts = np.unique(scores.prompt)
+    shared, rows, measured_rows = np.intersect1d(prompts, labels, return_indices=True)
     predicted = np.column_stack([priced.tokens, priced.rounds])[rows]
     totals = bootstrap(np.hstack([predicted, measured[measured_rows]]))
     sides = ratio(totals[:, :2]), ratio(totals[:, 2:])

@@ -10,22 +10,20 @@ measured apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pydantic import Field
 
+from specbench.analysis.intervals import Floats
 from specbench.errors import UsageError, require
 from specbench.methods.drafters import needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.validation import StrictModel, Text, read_toml
 from specbench.words import listed, unknown
-
-Floats = NDArray[np.float64]
 
 COLUMNS = ("batch_size", "draft_length", "repeat", "round_seconds", "draft_seconds")
 COSTS = "costs.csv"
@@ -58,8 +56,7 @@ class Costs:
 
     source: str
     batches: Floats  # [B]
-    lengths: Floats  # [L] without 0
-    plain: Floats  # [R, B] a pass without drafts
+    lengths: Floats  # [L] of which the first is 0, a pass without drafts
     rounds: Floats  # [R, B, L]
     drafts: Floats  # [R, B, L] the part of a round that the draft model takes
 
@@ -71,34 +68,29 @@ class Costs:
         Raises:
             UsageError: The batch size or the draft length is outside of the table.
         """
-        lower, upper, share = _between(self.batches, batch, "batch size")
-        if not length:
-            return (1 - share) * self.plain[:, lower] + share * self.plain[:, upper]
+        measured = {"batch size": (batch, self.batches), "draft length": (length, self.lengths[1:])}
+        for noun, (value, grid) in measured.items():
+            require(
+                grid[0] <= value <= grid[-1] or value == 0,
+                f"{noun} {value:g} is outside of the measured {grid[0]:g} to {grid[-1]:g}: measure "
+                "it too, or choose another",
+            )
         seconds = self.rounds if needs_model(drafter) else self.rounds - self.drafts
-        seconds = (1 - share) * seconds[:, lower] + share * seconds[:, upper]
-        lower, upper, share = _between(self.lengths, length, "draft length")
-        return (1 - share) * seconds[:, lower] + share * seconds[:, upper]
-
-    def within(self, batches: Sequence[int], lengths: Sequence[int]) -> Costs:
-        """Return the rows of some batch sizes and draft lengths, such as for a trial fit."""
-        b, n = np.isin(self.batches, batches), np.isin(self.lengths, lengths)
-        return replace(
-            self,
-            batches=self.batches[b],
-            lengths=self.lengths[n],
-            plain=self.plain[:, b],
-            rounds=self.rounds[:, b][:, :, n],
-            drafts=self.drafts[:, b][:, :, n],
-        )
+        by_batch = np.tensordot(seconds, _weights(self.batches, batch), (1, 0))
+        by_length: Floats = by_batch @ _weights(self.lengths, length)
+        return by_length
 
     def table(self) -> pd.DataFrame:
         """Return the costs as rows with ``COLUMNS``."""
-        rounds = np.concatenate([self.plain[..., None], self.rounds], axis=-1)
-        drafts = np.concatenate([np.zeros_like(self.plain)[..., None], self.drafts], axis=-1)
-        grid = np.meshgrid(np.arange(len(rounds)), self.batches, [0, *self.lengths], indexing="ij")
-        repeat, batch, length = (axis.ravel().astype(int) for axis in grid)
-        columns = (batch, length, repeat, rounds.ravel(), drafts.ravel())
-        return pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)))
+        sizes = (range(len(self.rounds)), self.batches.astype(int), self.lengths.astype(int))
+        index = pd.MultiIndex.from_product(sizes, names=("repeat", "batch_size", "draft_length"))
+        seconds = {"round_seconds": self.rounds.ravel(), "draft_seconds": self.drafts.ravel()}
+        return pd.DataFrame(seconds, index=index).reset_index()[[*COLUMNS]]
+
+
+def _weights(grid: Floats, value: float) -> Floats:
+    """Return the weight of each place of a sorted grid in the linear interpolation at a value."""
+    return np.array([np.interp(value, grid, place) for place in np.eye(len(grid))])
 
 
 def read_costs(path: Path, engine: str | None = None) -> Costs:
@@ -188,10 +180,11 @@ def costs_of(table: pd.DataFrame, source: str) -> Costs:
         f"{source} needs rows without drafts (draft length 0) and with drafts: measure "
         f"{AUTOREGRESSIVE} and {STRICT}",
     )
-    shape = (len(repeats), len(batches), len(lengths))
-    rounds = grid["round_seconds"].to_numpy().reshape(shape)
-    drafts = grid["draft_seconds"].to_numpy().reshape(shape)
-    return Costs(source, batches, lengths[1:], rounds[..., 0], rounds[..., 1:], drafts[..., 1:])
+    rounds, drafts = (
+        grid[name].to_numpy().reshape(len(repeats), len(batches), len(lengths))
+        for name in ("round_seconds", "draft_seconds")
+    )
+    return Costs(source, batches, lengths, rounds, drafts)
 
 
 def machine(name: str) -> Machine:
@@ -239,26 +232,7 @@ def roofline(
         computed = batch * tokens * size.operations / machine.flops
         return np.maximum(read, computed) / machine.share + machine.overhead
 
-    batch, length = np.array(batches, dtype=float)[:, None], np.array(lengths, dtype=float)
+    batch, length = np.array(batches, dtype=float)[:, None], np.array([0.0, *lengths])
     drafts = length * seconds(draft, batch, np.ones(1))
-    return Costs(
-        machine.description,
-        batch[:, 0],
-        length,
-        seconds(target, batch, np.ones(1))[:, 0][None],
-        (seconds(target, batch, length + 1) + drafts)[None],
-        np.broadcast_to(drafts, (len(batches), len(lengths)))[None],
-    )
-
-
-def _between(grid: Floats, value: float, noun: str) -> tuple[int, int, float]:
-    """Return the neighbours of a value in a sorted grid, and how far it is to the upper one."""
-    if not grid[0] <= value <= grid[-1]:
-        raise UsageError(
-            f"{noun} {value:g} is outside of the measured {grid[0]:g} to {grid[-1]:g}: measure it "
-            "too, or choose another"
-        )
-    upper = int(np.searchsorted(grid, value))
-    lower = max(upper - 1, 0) if grid[upper] != value else upper
-    width = grid[upper] - grid[lower]
-    return lower, upper, float((value - grid[lower]) / width) if width else 0.0
+    rounds = seconds(target, batch, length + 1) + drafts
+    return Costs(machine.description, batch[:, 0], length, rounds[None], drafts[None])

@@ -15,9 +15,8 @@ import numpy as np
 
 from specbench.analysis.intervals import cluster_sums
 from specbench.price.rounds import PricedRounds, reach_of, starts
+from specbench.price.scores import padded
 from specbench.runs.labels import method_label
-
-COUNTS = ("proposed", "accepted", "emitted")
 
 
 def most_drafts(records: Sequence[Mapping[str, Any]]) -> int:
@@ -31,31 +30,27 @@ def priced_counts(records: Sequence[Mapping[str, Any]]) -> PricedRounds:
     cell, most = records[0], most_drafts(records)
     records = [record for record in records if record.get("per_round")]
     rounds = [record["per_round"] for record in records]
-    steps = [list(zip(*(r[name] for name in COUNTS), strict=True)) for r in rounds]
-    whole = [accepted for text in steps for _, accepted, emitted in text if emitted > accepted]
-    last = whole.count(most) / max(1, whole.count(most) + whole.count(most - 1))
-    flags = [_flags(text, most, last) for text in steps]
-    length = np.array([len(text) for text in flags])
-    accepted = np.zeros((len(flags), length.max()))
-    for row, text in zip(accepted, flags, strict=True):
-        row[: len(text)] = text
-    reach = reach_of(accepted, most)
-    lengths = range(1, most + 1)
-    walks = [
-        starts(reach[..., : size + 1], np.full(accepted.shape, size), length) for size in lengths
+    steps = [[*zip(r["accepted"], r["emitted"], strict=True)] for r in rounds]
+    # Drafts that were accepted before each token that the target added.
+    ends = [accepted for text in steps for accepted, emitted in text if emitted > accepted]
+    last = ends.count(most) / max(1, ends.count(most) + ends.count(most - 1))
+    flags = [
+        [flag for accepted, emitted in text for flag in _flags(accepted, emitted, most, last)]
+        for text in steps
     ]
-    number = np.column_stack([walk.sum(-1) for walk in walks])
+    accepted = padded(flags)
+    length = np.array([len(text) for text in flags])
+    lengths = range(1, most + 1)
+    number = [
+        starts(reach_of(accepted, size), np.full(accepted.shape, size), length).sum(-1)
+        for size in lengths
+    ]
     names = [f"{record['task']} {record['sample_id']}" for record in records]
-    _, sums = cluster_sums(np.column_stack([length, number]), names)
+    _, sums = cluster_sums(np.column_stack([length, *number]), names)
     label = f"{method_label(cell)}, recorded at N = {most}"
     return PricedRounds(label, "fixed", (*lengths,), sums[:, 0], sums[:, 1:], sums[:, 1:] * lengths)
 
 
-def _flags(rounds: Sequence[tuple[int, int, int]], most: int, last: float) -> list[float]:
-    """Return the probability of acceptance at each token of a text's rounds."""
-    flags: list[float] = []
-    for _, accepted, emitted in rounds:
-        flags += [1.0] * accepted
-        if emitted > accepted:
-            flags.append(last if accepted == most else 0.0)
-    return flags
+def _flags(accepted: int, emitted: int, most: int, last: float) -> list[float]:
+    """Return the probability of acceptance at each token of a round."""
+    return [1.0] * accepted + [last if accepted == most else 0.0] * (emitted - accepted)

@@ -19,6 +19,7 @@ from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, es
 from specbench.errors import require
 from specbench.price.costs import Costs
 from specbench.price.rounds import PricedRounds
+from specbench.price.tables import ends_of
 from specbench.table import Table, number, with_interval
 
 CLOSE = 0.02  # gains below this are within the noise of measured costs
@@ -110,13 +111,9 @@ class Decision:
                 "batch_size": setting.batch,
                 "drafter": setting.drafter,
                 "draft_length": setting.length,
-                "tokens_per_round": setting.tokens_per_round.value,
-                "tokens_per_round_low": setting.tokens_per_round.low,
-                "tokens_per_round_high": setting.tokens_per_round.high,
+                **ends_of("tokens_per_round", setting.tokens_per_round),
                 "seconds_per_token": setting.seconds_per_token,
-                "speedup": setting.speedup.value,
-                "speedup_low": setting.speedup.low,
-                "speedup_high": setting.speedup.high,
+                **ends_of("speedup", setting.speedup),
                 "verdict": setting.verdict,
             }
             for setting in self.settings
@@ -138,7 +135,7 @@ def decide(priced: Iterable[PricedRounds], costs: Costs, batches: Sequence[int])
             f"{len(rounds.tokens)} prompts are too few for an interval: give {FEWEST} or more",
         )
         totals = bootstrap(np.column_stack([rounds.tokens, rounds.rounds]))
-        lengths = [n for n in rounds.lengths if costs.lengths[0] <= n <= costs.lengths[-1]]
+        lengths = [n for n in rounds.lengths if costs.lengths[1] <= n <= costs.lengths[-1]]
         for batch in batches:
             plain = costs.seconds(batch, 0, rounds.drafter)
             for length in lengths:

@@ -90,10 +90,7 @@ def batch_costs(costs: Costs) -> str:
 
     The target verifies N drafts in a pass of N + 1 tokens; this is for one text.
     """
-    batch, last = int(costs.batches[0]), int(costs.lengths[-1])
-    plain = costs.seconds(batch, 0, LOOKUP).mean()
-    numbers = [
-        costs.seconds(batch, length, LOOKUP).mean() / (length + 1) / plain
-        for length in range(int(costs.lengths[0]), last + 1)
-    ]
-    return ",".join(f"{value:.3f}" for value in (1.0, *numbers))
+    batch = int(costs.batches[0])
+    tokens = [1, *range(int(costs.lengths[1]) + 1, int(costs.lengths[-1]) + 2)]
+    seconds = [costs.seconds(batch, number - 1, LOOKUP).mean() / number for number in tokens]
+    return ",".join(f"{value / seconds[0]:.3f}" for value in seconds)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,34 +26,22 @@ from specbench.price.records import cells_of, name_of
 from specbench.price.scores import (
     COLUMNS,
     DIGITS,
+    SCORES,
     Record,
     ScoredText,
     Scores,
-    StoredScores,
     TextName,
     joined,
+    read_scores,
+    write_scores,
 )
+from specbench.price.servers import ServedScores
 from specbench.proofs.passes import plain_pass
 from specbench.runs.records import EXAMPLES
 from specbench.runs.run import Run
 from specbench.verification.plan import task_of
 
 MOST_NUMBERS = 2**24  # of distributions that are compared at once
-
-
-class TextSource(Protocol):
-    """What scores texts."""
-
-    @property
-    def sampling(self) -> Sampling:
-        """How the texts were drawn."""
-
-    @property
-    def conditions(self) -> dict[str, Any]:
-        """What decides the scores beside a text."""
-
-    def __call__(self, text: ScoredText) -> dict[str, list[float]]:
-        """Return the columns of ``Scores`` for a text."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +122,7 @@ def output_of(record: Mapping[str, Any], pair: LoadedPair | Reader) -> list[int]
 
 
 def score_texts(
-    source: TextSource,
+    source: PairScores | ServedScores,
     texts: Iterable[ScoredText],
     folder: Path,
     show: Callable[[str], object],
@@ -149,18 +137,20 @@ def score_texts(
     conditions = source.conditions
     with clear_errors(folder):
         make_folder(folder)
-    stored = StoredScores(folder)
+    scored = read_scores(folder / SCORES)
+    before = len(scored)
     by_task: dict[str, dict[TextName, Record]] = {}
-    for text in texts:
-        show(f"scoring {text.name.task} {text.name.sample_id}")
-        decisive = json.dumps([conditions, text.prompt, text.tokens])
-        key = blake2b(decisive.encode(), digest_size=16).hexdigest()
-        record = stored.get(key)
-        if record is None:
-            record = {"key": key, **text._asdict(), **source(text)}
-            stored.add(record)
-        by_task.setdefault(text.name.task, {})[text.name] = record
-    stored.finish()
+    try:
+        for text in texts:
+            show(f"scoring {text.name.task} {text.name.sample_id}")
+            decisive = json.dumps([conditions, text.prompt, text.tokens])
+            key = blake2b(decisive.encode(), digest_size=16).hexdigest()
+            if key not in scored:
+                scored[key] = {"key": key, **text._asdict(), **source(text)}
+            by_task.setdefault(text.name.task, {})[text.name] = scored[key]
+    finally:  # an interrupted pass goes on where it stopped
+        if len(scored) > before:
+            write_scores(folder / SCORES, scored)
     temperature = source.sampling.temperature
     return {task: joined(records, temperature) for task, records in by_task.items()}
 

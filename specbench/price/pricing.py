@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,20 +11,17 @@ from specbench.methods.drafters import GREEDY, MODEL, ngram_lengths
 from specbench.policies import Drafting, Floats, Policy, replay
 from specbench.price.rounds import (
     PricedRounds,
+    acceptance,
     block,
-    drawn,
-    greedy,
-    match,
+    reach_of,
     starts,
     windows,
+    with_one,
 )
 from specbench.price.scores import Scores
 
 MOST = 16  # drafts of a round
 DRAFT_COST = 0.1  # seconds of a draft step / seconds of a target pass
-Reach = Callable[[Scores, int], Floats]
-#: How a lossless rule accepts drawn drafts; greedy drafts and copies are accepted by all alike.
-RULES: dict[str, Reach] = {"sd": drawn, "match": match, "block": block}
 
 
 def drafting(
@@ -39,7 +36,7 @@ def drafting(
     Args:
         scores: The texts.
         drafter: A name of ``methods.drafters``.
-        rule: One of ``RULES``; ``sd-adaptive`` accepts as ``sd`` does.
+        rule: What judges drawn drafts: ``match``, ``block``, or ``sd`` and its like.
         most: N.
         seconds: ``[N + 1]`` of a round with so many drafts; by default those of a target pass and
             ``DRAFT_COST`` for each draft, in units of the target pass.
@@ -48,12 +45,17 @@ def drafting(
     if sizes := ngram_lengths(drafter):
         return _copied(scores, sizes, most, costs)
     top, entropy = windows(scores.top_q, most), windows(scores.entropy_q, most)
-    likeliest = drafter == GREEDY or scores.temperature == 0
+    if likeliest := drafter == GREEDY or scores.temperature == 0:  # every rule accepts these alike
+        reach = reach_of((scores.rank_q == 1).astype(np.float64), most)
+    elif rule == "block":
+        reach = block(scores, most)
+    else:
+        reach = reach_of(scores.q if rule == "match" else acceptance(scores), most)
     return Drafting(
         top if likeliest else windows(scores.q, most),
         top,
         entropy,
-        (greedy if likeliest else RULES.get(rule, drawn))(scores, most),
+        reach,
         np.full(scores.tokens.shape, most),
         scores.length,
         costs,
@@ -77,8 +79,7 @@ def _copied(scores: Scores, sizes: tuple[int, int], most: int, seconds: Floats) 
     following = windows(scores.tokens.astype(np.float64), most)
     is_proposed = np.arange(most) < proposed[..., None]
     equal = ((copied == following) & is_proposed).astype(np.float64)
-    reach = np.concatenate([np.ones((*shape[:2], 1)), equal.cumprod(-1)], -1)
-    sure = np.ones(shape)
+    sure, reach = np.ones(shape), with_one(equal.cumprod(-1))
     return Drafting(sure, sure, np.zeros(shape), reach, proposed, scores.length, seconds)
 
 
@@ -113,13 +114,17 @@ def price(
     """Return the expected rounds and drafts of each prompt for each N of ``lengths``."""
     whole = drafting(scores, drafter, rule, max(lengths))
     walks = [visits(whole.within(length), policy, first) for length in lengths]
-    tokens = np.maximum(scores.length - first, 0).astype(np.float64)
-    columns = [
-        np.column_stack([part.sum(-1) for part in parts])
-        for parts in ([walk.rounds for walk in walks], [walk.drafted for walk in walks])
-    ]
-    totals = [scores.by_prompt(values) for values in (tokens, *columns)]
-    return PricedRounds(drafter_label(drafter, rule), policy.label, tuple(lengths), *totals)
+    tokens = np.maximum(scores.length - first, 0)
+    rounds = [walk.rounds.sum(-1) for walk in walks]
+    drafted = [walk.drafted.sum(-1) for walk in walks]
+    sums = scores.by_prompt(np.column_stack([tokens, *rounds, *drafted]))
+    return PricedRounds(
+        drafter_label(drafter, rule),
+        policy.label,
+        tuple(lengths),
+        sums[:, 0],
+        *np.split(sums[:, 1:], 2, axis=1),
+    )
 
 
 def drafter_label(drafter: str, rule: str) -> str:

@@ -48,11 +48,6 @@ class PricedRounds:
         totals = bootstrap(np.column_stack([self.tokens, self.rounds]))
         return totals[:, :1] / totals[:, 1:]
 
-    def of(self, prompts: Integers) -> PricedRounds:
-        """Return the numbers of some of the prompts."""
-        parts = (self.tokens[prompts], self.rounds[prompts], self.drafted[prompts])
-        return PricedRounds(self.drafter, self.policy, self.lengths, *parts)
-
 
 def windows(columns: Floats, size: int) -> Floats:
     """Return the next ``size`` values of each place ``[B, T]`` as ``[B, T, size]``; 0 behind."""
@@ -63,22 +58,7 @@ def windows(columns: Floats, size: int) -> Floats:
 
 def reach_of(accepted: Floats, most: int) -> Floats:
     """Return ``reach`` ``[B, T, N + 1]`` from independent probabilities ``[B, T]`` of tokens."""
-    return _with_one(windows(accepted, most).cumprod(-1))
-
-
-def drawn(scores: Scores, most: int) -> Floats:
-    """Return ``reach`` of drafts drawn from q: a token is accepted with min(1, q / p)."""
-    return reach_of(acceptance(scores), most)
-
-
-def greedy(scores: Scores, most: int) -> Floats:
-    """Return ``reach`` of the draft's likeliest tokens, for every lossless rule."""
-    return reach_of((scores.rank_q == 1).astype(np.float64), most)
-
-
-def match(scores: Scores, most: int) -> Floats:
-    """Return ``reach`` of drawn drafts that must equal the target's own draw: q."""
-    return reach_of(scores.q, most)
+    return with_one(windows(accepted, most).cumprod(-1))
 
 
 def block(scores: Scores, most: int) -> Floats:
@@ -89,7 +69,7 @@ def block(scores: Scores, most: int) -> Floats:
     """
     logarithms = np.log(np.maximum(scores.q, TINY)) - np.log(np.maximum(scores.p, TINY))
     least = np.minimum.accumulate(windows(logarithms, most).cumsum(-1), axis=-1)
-    return _with_one(np.exp(np.minimum(least, 0)))
+    return with_one(np.exp(np.minimum(least, 0)))
 
 
 def acceptance(scores: Scores) -> Floats:
@@ -119,5 +99,6 @@ def starts(reach: Floats, drafts: Integers, length: Integers, first: int = 0) ->
     return inside
 
 
-def _with_one(reach: Floats) -> Floats:
+def with_one(reach: Floats) -> Floats:
+    """Return ``reach`` of 1, 2, ... drafts with that of none before it."""
     return np.concatenate([np.ones_like(reach[..., :1]), reach], axis=-1)

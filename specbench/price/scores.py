@@ -6,9 +6,10 @@ priced follows from them, so nothing here imports torch.
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,13 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.files import clear_errors, copies, packing, replacing
+from specbench.analysis.intervals import cluster_sums
+from specbench.files import write_atomically
 from specbench.policies import Floats, Integers
 from specbench.runs.records import read_lines
 
 Record = dict[str, Any]
 
-SCORES = "scores.jsonl"
+SCORES = "scores.jsonl.gz"
 DIGITS = 7  # significant; the models' own rounding is of this size
 
 
@@ -78,16 +80,8 @@ class Scores:
         """Return the number of texts."""
         return len(self.names)
 
-    def written_by(self, method: str) -> Scores:
-        """Return the texts of one method, see ``TextName``."""
-        return self._of([row for row, name in enumerate(self.names) if name.method == method])
-
-    def not_written_by(self, method: str) -> Scores:
-        """Return the texts of all other methods, or all texts if there are no others."""
-        rows = [row for row, name in enumerate(self.names) if name.method != method]
-        return self._of(rows) if rows else self
-
-    def _of(self, rows: list[int]) -> Scores:
+    def of(self, rows: Sequence[int]) -> Scores:
+        """Return the scores of some of the texts."""
         columns = {name: getattr(self, name)[rows] for name in ("tokens", "length", *COLUMNS)}
         names, prompts = tuple(self.names[i] for i in rows), tuple(self.prompts[i] for i in rows)
         return replace(self, names=names, prompts=prompts, **columns)
@@ -98,31 +92,20 @@ class Scores:
         return np.arange(self.tokens.shape[1]) < self.length[:, None]
 
     @cached_property
-    def prompt_labels(self) -> list[str]:
-        """The distinct prompts, in the order of sums over them."""
-        return sorted({name.prompt for name in self.names})
-
-    @cached_property
-    def prompt(self) -> Integers:
-        """The number of each text's prompt ``[B]``: repeats and turns of a prompt share it."""
-        number = {label: index for index, label in enumerate(self.prompt_labels)}
-        return np.array([number[name.prompt] for name in self.names], dtype=np.int64)
-
-    @cached_property
-    def share(self) -> Floats:
-        """The share of each text ``[B]`` in its prompt: the inverse of the number of its texts."""
-        texts = {(name.prompt, name.method, name.repeat) for name in self.names}
-        number = Counter(prompt for prompt, *_ in texts)
-        return np.array([1 / number[name.prompt] for name in self.names])
+    def prompt(self) -> list[str]:
+        """The prompt of each text; its repeats and turns share it."""
+        return [name.prompt for name in self.names]
 
     def by_prompt(self, values: Floats) -> Floats:
-        """Return the mean over each prompt's texts ``[n, ...]`` of values of texts ``[B, ...]``.
+        """Return the mean over each prompt's texts ``[n, k]`` of values of texts ``[B, k]``.
 
-        The turns of a conversation are one text, so they are added.
+        The prompts are sorted. The turns of a conversation are one text, so they are added.
         """
-        sums = np.zeros((len(self.prompt_labels), *values.shape[1:]))
-        np.add.at(sums, self.prompt, np.multiply(values.T, self.share).T)
-        return sums
+        texts = Counter(
+            prompt for prompt, *_ in {(n.prompt, n.method, n.repeat) for n in self.names}
+        )
+        number = np.array([[texts[prompt]] for prompt in self.prompt])
+        return cluster_sums(values / number, self.prompt)[1]
 
 
 #: The columns of numbers of each token.
@@ -130,62 +113,47 @@ COLUMNS = tuple(field.name for field in fields(Scores))[5:]
 
 
 def joined(texts: Mapping[TextName, Record], temperature: float) -> Scores:
-    """Return the scores of texts from their records, see ``StoredScores``."""
+    """Return the scores of texts from their records, see ``read_scores``."""
     records = [*texts.values()]
-    length = np.array([len(record["tokens"]) for record in records], dtype=np.int64)
-    columns: dict[str, Any] = {}
-    for name in ("tokens", *COLUMNS):
-        kind = np.int64 if name in ("tokens", "rank_p", "rank_q") else np.float64
-        columns[name] = np.zeros((len(records), length.max(initial=0)), kind)
-        for row, record, size in zip(columns[name], records, length, strict=True):
-            row[:size] = record[name]
+    columns: dict[str, Any] = {
+        name: padded([record[name] for record in records]) for name in ("tokens", *COLUMNS)
+    }
+    for name in ("tokens", "rank_p", "rank_q"):
+        columns[name] = columns[name].astype(np.int64)
+    length = np.array([len(record["tokens"]) for record in records])
     prompts = tuple(record["prompt"] for record in records)
     return Scores(tuple(texts), prompts, length=length, temperature=temperature, **columns)
 
 
-class StoredScores:
-    """The scores of texts in ``scores.jsonl``, by a key of all that decides them.
+def padded(rows: Sequence[Sequence[float]]) -> Floats:
+    """Return rows as one array, the shorter ones followed by zeros."""
+    array = np.zeros((len(rows), max(map(len, rows), default=0)))
+    for values, row in zip(array, rows, strict=True):
+        values[: len(row)] = row
+    return array
 
-    The file grows by a line per text, so an interrupted pass goes on where it stopped, and is
-    packed at the end.
+
+def read_scores(file: Path) -> dict[str, Record]:
+    """Return the scores of texts in a file, by the key of all that decides them."""
+    lines = read_lines(file) if file.is_file() else ()
+    return {record["key"]: record for record in map(_record, lines) if record}
+
+
+def _record(line: bytes) -> Record | None:
+    """Return the record in a line; None if it is damaged, so that its text is scored again."""
+    try:
+        record: Record = json.loads(line)
+        sizes = {len(record[name]) for name in ("tokens", *COLUMNS)}
+        return record if len(sizes) == 1 and isinstance(record["key"], str) else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def write_scores(file: Path, records: Mapping[str, Record]) -> None:
+    """Write the scores of texts, packed.
+
+    Raises:
+        SpecbenchError: They cannot be written.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / SCORES
-        files = [path for path in copies(self._path) if path.is_file()]
-        self._records = {record["key"]: record for path in files for record in _records(path)}
-
-    def get(self, key: str) -> Record | None:
-        """Return the scores of a text, if it is scored."""
-        return self._records.get(key)
-
-    def add(self, record: Record) -> None:
-        """Append the scores of a text.
-
-        Raises:
-            SpecbenchError: They cannot be written.
-        """
-        with clear_errors(self._path), self._path.open("ab") as file:
-            file.write(b"\n" + json.dumps(record).encode() + b"\n")  # ends a torn line first
-        self._records[record["key"]] = record
-
-    def finish(self) -> None:
-        """Pack the file, if it has grown."""
-        if self._path.is_file():
-            packed = self._path.with_name(f"{SCORES}.gz")
-            with replacing(packed) as file, packing(packed, file) as lines:
-                for record in self._records.values():
-                    lines.write(json.dumps(record).encode() + b"\n")
-            self._path.unlink()
-
-
-def _records(path: Path) -> Iterator[Record]:
-    """Yield the whole records of a file; a torn one is scored again."""
-    for line in read_lines(path):
-        try:
-            record = json.loads(line)
-            sizes = {len(record[name]) for name in ("tokens", *COLUMNS)}
-            if len(sizes) == 1 and isinstance(record["key"], str):
-                yield record
-        except (ValueError, TypeError, KeyError, RecursionError):
-            continue
+    lines = [json.dumps(record) + "\n" for record in records.values()]
+    write_atomically(file, gzip.compress("".join(lines).encode(), mtime=0))

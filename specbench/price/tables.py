@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from specbench.price.checks import Deviation, PriceCheck
 from specbench.price.pricing import DRAFT_COST, drafter_label, drafting, visits
 from specbench.price.rounds import PricedRounds
 from specbench.price.scores import Scores
+from specbench.runs.shown import ENDS
 from specbench.table import Field, Table, number, with_interval
 
 PLACES = (0, 16, 32, 64, 128, 256, 512, 1024)  # tokens before each part of a text
-EVERYWHERE, CATEGORY, PLACE = "", "category", "place"
-FIGURES = ("tokens_per_round", "drafted_per_round", "regret")
+EVERYWHERE, PLACE = "", "place"
 
 
 def priced_rows(
@@ -37,6 +38,7 @@ def priced_rows(
     the least possible, less 1, if a draft of the model takes ``cost`` times a target pass.
     """
     steps = np.arange(max(lengths) + 1.0)
+    tokens = np.where(np.arange(scores.tokens.shape[1]) < first, 0, scores.is_token)
     rows = []
     for drafter, rule in drafters:
         seconds = 1 + cost * steps * needs_model(drafter)
@@ -45,13 +47,12 @@ def priced_rows(
             rounds = whole.within(length)
             least = visits(rounds, POLICIES["oracle"], first).seconds
             for policy in policies:
-                walk = visits(rounds, policy, first)
-                tokens = np.where(np.arange(scores.tokens.shape[1]) < first, 0, scores.is_token)
-                columns = np.stack([tokens, *walk, least], axis=-1)  # [B, T, 5]
-                for part, sums in _parts(scores, columns, by):
-                    row = {by: part} if by else {}
-                    row |= {"drafter": drafter_label(drafter, rule), "policy": policy.label}
-                    rows.append({**row, "draft_length": length, **_figures(sums)})
+                columns = np.stack([tokens, *visits(rounds, policy, first), least], axis=-1)
+                setting = {"drafter": drafter_label(drafter, rule), "policy": policy.label}
+                rows += [
+                    {**part, **setting, "draft_length": length, **_figures(sums)}
+                    for part, sums in _parts(scores, columns, by)
+                ]
     return pd.DataFrame(rows)
 
 
@@ -67,20 +68,19 @@ def counts_rows(priced: PricedRounds) -> pd.DataFrame:
     )
 
 
-def _parts(scores: Scores, columns: Floats, by: str) -> Iterator[tuple[str, Floats]]:
-    """Yield the parts of texts with the columns ``[B, T, 5]`` of their prompts."""
+def _parts(scores: Scores, columns: Floats, by: str) -> Iterator[tuple[dict[str, str], Floats]]:
+    """Yield the parts of texts with the columns ``[B, T, 5]`` summed by prompt."""
     if by == PLACE:
-        for start, end in zip(PLACES, (*PLACES[1:], scores.tokens.shape[1]), strict=True):
-            if start < scores.length.max():  # times do not split: rounds reach into the next part
-                part = columns[:, start:end, :3].sum(1)
-                yield f"{start + 1} to {min(end, scores.length.max())}", scores.by_prompt(part)
+        longest = int(scores.length.max())
+        for start, end in pairwise([*(place for place in PLACES if place < longest), longest]):
+            part = columns[:, start:end, :3].sum(1)  # rounds reach into the next part, so no times
+            yield {by: f"{start + 1} to {end}"}, scores.by_prompt(part)
         return
-    categories = np.array([name.category or "" for name in scores.names])
-    sums = columns.sum(1)
-    for category in sorted({*categories}) if by else [None]:
-        chosen = categories == category if by else np.full(len(sums), True)
-        prompts = scores.by_prompt(np.where(chosen[:, None], sums, 0))
-        yield category or "", prompts[np.unique(scores.prompt[chosen])]
+    categories = [name.category or "" if by else "" for name in scores.names]
+    for category in sorted({*categories}):
+        rows = [row for row, name in enumerate(categories) if name == category]
+        part = scores.of(rows).by_prompt(columns[rows].sum(1))
+        yield {by: category} if by else {}, part
 
 
 def _figures(sums: Floats) -> dict[str, float]:
@@ -92,21 +92,23 @@ def _figures(sums: Floats) -> dict[str, float]:
     }
     if totals.shape[1] > 3:
         values["regret"] = ratio(totals[:, 3:]) - 1
-    intervals = {name: estimate(value, n) for name, value in values.items()}
-    ends = {
-        f"{name}{end}": getattr(interval, column)
-        for name, interval in intervals.items()
-        for end, column in (("", "value"), ("_low", "low"), ("_high", "high"))
-    }
-    return {**ends, "n": n}
+    columns: dict[str, float] = {}
+    for name, value in values.items():
+        columns |= ends_of(name, estimate(value, n))
+    return {**columns, "n": n}
+
+
+def ends_of(name: str, interval: Interval) -> dict[str, float]:
+    """Return the columns of a figure with its interval."""
+    return dict(zip((f"{name}{end}" for end in ENDS), interval[:3], strict=True))
 
 
 def price_table(rows: pd.DataFrame, title: str, by: str, cost: float = 0) -> Table:
     """Return a readable table of ``priced_rows``, or of ``counts_rows``."""
 
-    def interval_of(name: str, form: str, scale: float = 1) -> Any:
+    def interval_of(name: str, form: str, scale: float = 1) -> Callable[[Mapping[Any, Any]], str]:
         def cell(row: Mapping[Any, Any]) -> str:
-            value, low, high = (scale * row[f"{name}{end}"] for end in ("", "_low", "_high"))
+            value, low, high = (scale * row[f"{name}{end}"] for end in ENDS)
             return with_interval(value, low, high, form)
 
         return cell
@@ -131,15 +133,11 @@ def price_table(rows: pd.DataFrame, title: str, by: str, cost: float = 0) -> Tab
 
 def comparison_table(comparisons: Sequence[PriceCheck], title: str) -> Table:
     """Return a table of prices beside recorded rounds."""
-
-    def interval_of(interval: Interval, form: str = ".3f") -> str:
-        return with_interval(*interval[:3], form)
-
     fields: list[Field[PriceCheck]] = [
         ("cell", lambda row: row.label),
-        ("priced", lambda row: interval_of(row.predicted)),
-        ("recorded", lambda row: interval_of(row.measured)),
-        ("difference", lambda row: interval_of(row.difference, "+.3f")),
+        ("priced", lambda row: with_interval(*row.predicted[:3], ".3f")),
+        ("recorded", lambda row: with_interval(*row.measured[:3], ".3f")),
+        ("difference", lambda row: with_interval(*row.difference[:3], "+.3f")),
     ]
     return Table.of(comparisons, fields, title)
 

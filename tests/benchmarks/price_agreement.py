@@ -46,11 +46,11 @@ def sharpness(scores, cells):
     for first, second in pairwise(sorted(lengths)):
         labels, one = measured(lengths[first])
         _, two = measured(lengths[second])
-        both, rows, _ = np.intersect1d(scores.prompt_labels, labels, return_indices=True)
-        if len(both) == len(labels):
+        if {*labels} <= {*scores.prompt}:
             totals = bootstrap(np.hstack([one, two]))
             loop = estimate(ratio(totals[:, 2:]) - ratio(totals[:, :2]), len(labels))
-            part = price(scores, "model", POLICIES["fixed"], [first, second]).of(rows).resampled
+            few = scores.of([i for i, prompt in enumerate(scores.prompt) if prompt in {*labels}])
+            part = price(few, "model", POLICIES["fixed"], [first, second]).resampled
             priced = estimate(part[:, 1] - part[:, 0], len(labels))
             yield second, first, priced.high - priced.low, loop.high - loop.low
 
@@ -58,7 +58,7 @@ def sharpness(scores, cells):
 def compared(scores, cells, about):
     """Yield a row for each cell, and its difference in standard errors."""
     for cell in cells:
-        c = compare(scores.not_written_by(name_of(cell[0]).method), cell)
+        c = compare(scores, cell)
         row = {**about, "cell": c.label, "n": c.difference.n, "priced": c.predicted.value}
         row |= {"recorded": c.measured.value, "difference": c.difference.value}
         row |= {"low": c.difference.low, "high": c.difference.high, "errors": c.errors}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 
 import numpy as np
 import pandas as pd
@@ -134,27 +134,25 @@ def decide(priced: Iterable[PricedRounds], costs: Costs, batches: Sequence[int])
             len(rounds.tokens) >= FEWEST,
             f"{len(rounds.tokens)} prompts are too few for an interval: give {FEWEST} or more",
         )
-        totals = bootstrap(np.column_stack([rounds.tokens, rounds.rounds]))
-        lengths = [n for n in rounds.lengths if costs.lengths[1] <= n <= costs.lengths[-1]]
-        for batch in batches:
+        n, resampled = len(rounds.tokens), rounds.resampled
+        for batch, (column, length) in product(batches, enumerate(rounds.lengths)):
+            if not costs.lengths[1] <= length <= costs.lengths[-1]:
+                continue
             plain = costs.seconds(batch, 0, rounds.drafter)
-            for length in lengths:
-                column = rounds.lengths.index(length)
-                tokens_per_round = totals[:, 0] / totals[:, 1 + column]
-                seconds = costs.seconds(batch, length, rounds.drafter)
-                speedup = tokens_per_round * _resampled_ratio(plain, seconds)
-                n = len(rounds.tokens)
-                settings.append(
-                    PricedSetting(
-                        batch,
-                        rounds.drafter,
-                        length,
-                        estimate(tokens_per_round, n),
-                        float(seconds.mean() / tokens_per_round[0]),
-                        estimate(speedup, n, log=True),
-                        speedup,
-                    )
+            seconds = costs.seconds(batch, length, rounds.drafter)
+            tokens_per_round = resampled[:, column]
+            speedup = tokens_per_round * _resampled_ratio(plain, seconds)
+            settings.append(
+                PricedSetting(
+                    batch,
+                    rounds.drafter,
+                    length,
+                    estimate(tokens_per_round, n),
+                    float(seconds.mean() / tokens_per_round[0]),
+                    estimate(speedup, n, log=True),
+                    speedup,
                 )
+            )
     return Decision(costs, tuple(settings))
 
 

@@ -12,7 +12,7 @@ from specbench.cli.output import new_folder, note, print_findings
 from specbench.config import DRAFT_LENGTH, Options, RunSettings, Settings, option
 from specbench.errors import RunError
 from specbench.experiment.plan import build_plan
-from specbench.methods.drafters import DRAFTERS
+from specbench.methods.drafters import DRAFTERS, checked
 
 FILE = "check.json"
 MAX_NEW_TOKENS = 256  # of greedy texts, which should end before
@@ -25,6 +25,13 @@ class CheckSettings(Options):
     samples: int = option(256, "Texts sampled per method; more texts detect smaller faults.", ge=1)
     draft_length: int = option(DRAFT_LENGTH, "Tokens drafted per round.", ge=1)
     batch_size: int = option(64, "Texts sampled in one batch.", ge=1)
+    drafter: list[str] | None = option(
+        None,
+        f"What proposes drafts: {', '.join(DRAFTERS)}, a head of the pair, or a folder with one.",
+        metavar="NAME[,NAME...]",
+        shown=",".join(DRAFTERS),
+        complete=lambda: DRAFTERS,
+    )
 
 
 @grouped
@@ -45,6 +52,7 @@ def check(
     control passes, the verdict is weak.
     """
     spec = models.spec()
+    drafters = [checked(name, spec.drafters) for name in settings.drafter or DRAFTERS]
     models.require_here(spec, run.engine)
     plan = build_plan(
         spec,
@@ -61,7 +69,7 @@ def check(
         limit=settings.limit,
         may_execute=True,  # nothing is scored, so no generated code runs
         optional=methods.optional,
-        drafters=tuple(DRAFTERS),
+        drafters=drafters,
     )
     note(*plan.notes)
 

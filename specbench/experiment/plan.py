@@ -23,8 +23,9 @@ from specbench.example import Example
 from specbench.experiment.cells import CONCURRENCY, Cell, cells_of, server_cells, with_head
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
-from specbench.heads.registry import describe_heads, find_head
-from specbench.methods.drafters import MODEL, needs_model, policy_of
+from specbench.heads.kinds import LINEAR
+from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
+from specbench.methods.drafters import DRAFTERS, MODEL, needs_model, policy_of
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.metrics import GREEDY, METRICS, get_metric, try_metrics
 from specbench.pairs.registry import PairSpec
@@ -322,6 +323,7 @@ def build_plan(
     suited = {method: _suited(method, drafters, optional) for method, _ in variants}
     plans = []
     headless: dict[str, list[str]] = {}
+    unread: dict[str, None] = {}
     for task in tasks:
         trainable = not isinstance(task.source, PromptList)
         find = partial(find_head, pair, task.name, trainable=trainable)
@@ -334,6 +336,13 @@ def build_plan(
                     raise
                 headless.setdefault(method, []).append(task.name)
         cells = cells_of(with_heads, draft_lengths, suited)
+        misfits = [cell for cell in cells if _reads_other_states(cell)]
+        for method, drafter in {(cell.method, cell.drafter): None for cell in misfits}:
+            reason = f"{method}: its linear head cannot read the states that {drafter} drafts from"
+            advice = "train one with --head-kind features"
+            require(method in optional, f"{reason}: {advice}, or leave out one of them")
+            unread.setdefault(f"{reason}, so it is skipped: {advice}")
+        cells = [cell for cell in cells if cell not in misfits]
         repeated = [
             replace(cell, timing=TIMED_AGAIN) for cell in cells if a_a and cell.method == "sd"
         ]
@@ -346,7 +355,7 @@ def build_plan(
         try_metrics(task.metrics, examples)
         budget = settings.max_new_tokens or task.max_new_tokens
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
-    notes = (*_left_out(suited, drafters), *_notes(pair, plans, headless, may_execute))
+    notes = (*_left_out(suited, drafters), *unread, *_notes(pair, plans, headless, may_execute))
     sources = own_sources(plans)
     in_flight = most_in_flight(plans)
     plan = Plan(
@@ -389,6 +398,13 @@ def _suited(method: str, drafters: Sequence[str], optional: Collection[str]) -> 
             f"none: leave out {method}, or add --drafter model"
         )
     return fitting
+
+
+def _reads_other_states(cell: Cell) -> bool:
+    """Return whether a cell's head reads hidden states of a draft model that does not draft."""
+    head = dict(cell.parameters).get("head")
+    drafts = cell.drafter.partition("+")[0] not in DRAFTERS
+    return isinstance(head, HeadFile) and drafts and facts(head).get("kind") == LINEAR
 
 
 def _left_out(suited: Mapping[str, Sequence[str]], drafters: Sequence[str]) -> Iterator[str]:

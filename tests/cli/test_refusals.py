@@ -32,6 +32,8 @@ REFUSED = {
     "run -m sd --wait 0.2": "No such option",
     "run -t mini-maths": "did you mean `mini-math`?",
     "run --drafter models": "unknown drafter `models`",
+    "run -t mini-math -m diversed --drafter eagle3": "its linear head cannot read the states",
+    "check -t mini-math -m diversed --drafter eagle3": "its linear head cannot read the states",
     "run -t mini-math -m sd -o full": "full is not empty",
     "run -t mini-math -m sd -o used": "another process is writing used",
     "run -t mini-math -m sd -o full --workers 2": "full is not empty",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,8 +59,8 @@ class PriceOptions(JsonOutput):
 
     drafter: list[str] | None = option(
         None,
-        f"What proposes drafts: {', '.join(DRAFTERS)}; the rule after a slash judges drawn drafts, "
-        "by default sd.",
+        f"What proposes drafts: {', '.join(DRAFTERS)}, a head of the pair, or a folder with one; "
+        "the rule after a slash judges drawn drafts, by default sd.",
         metavar="NAME[,NAME...]",
         shown=f"{MODEL},{GREEDY},{LOOKUP}",
         complete=lambda: DRAFTERS,
@@ -106,14 +107,14 @@ class PriceOptions(JsonOutput):
             raise ValueError("--counts reads no texts: omit --by, --texts and --each-cell")
         return self
 
-    def drafters(self) -> list[tuple[str, str]]:
-        """Return the drafters with the rules that judge them."""
+    def drafters(self, heads: Collection[str]) -> list[tuple[str, str]]:
+        """Return the drafters, also by the names of a pair's heads, with the rules that judge."""
         chosen = []
         for name in self.drafter or [MODEL, GREEDY, LOOKUP]:
             drafter, _, rule = name.partition("/")
             if rule not in ("", "sd", "match", "block"):
                 raise UsageError(f"--drafter {name}: drafts are judged by sd, match or block")
-            chosen.append((checked(drafter), rule or "sd"))
+            chosen.append((checked(drafter, heads), rule or "sd"))
         return chosen
 
 
@@ -132,11 +133,11 @@ def price(
     """
     from specbench.policies import get_policy, require_predictable
     from specbench.price.passes import texts_in_column, texts_of
-    from specbench.price.records import recorded_rounds, target_texts
+    from specbench.price.records import heads_of, recorded_rounds, target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
-    drafters, policies = asked.drafters(), [get_policy(n) for n in asked.policy or ["fixed"]]
+    policies = [get_policy(name) for name in asked.policy or ["fixed"]]
     for policy in policies:
         if policy.name != "oracle":
             require_predictable(policy)
@@ -144,25 +145,31 @@ def price(
             not asked.servers or policy.name in SERVED,
             f"{policy.name} reads more than servers give: choose one of {', '.join(SERVED)}",
         )
-    recorded: list[list[Record]] = []
-    if asked.texts:
-        if run or not measurement.prompts:
-            raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
-        plan = measurement.plan(method_variants([AUTOREGRESSIVE], {}))
-        source: Run | Plan = plan
-        texts = partial(texts_in_column, plan, column=asked.texts)
-    elif asked.counts:
+    if asked.texts and (run or not measurement.prompts):
+        raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
+    if asked.counts:
         if run is None:
             raise UsageError("--counts reads recorded rounds: give a RUN")
         _print_counts(asked, read_run(run))
         return
+    given = None if run is None else run_of_target(run, measurement)
+    drafters = asked.drafters((given.pair if given else measurement.spec(alone=True)).drafters)
+    names, depths = [name for name, _ in drafters], max(asked.draft_length)
+    if asked.servers and (heads := heads_of(names)):
+        raise UsageError(f"servers do not score {', '.join(heads)}: omit --servers")
+    recorded: list[list[Record]] = []
+    if asked.texts:
+        plan = measurement.plan(method_variants([AUTOREGRESSIVE], {}))
+        source: Run | Plan = plan
+        texts = partial(texts_in_column, plan, column=asked.texts)
     else:
-        source = read = run_of_target(run, measurement)
+        source = read = given or run_of_target(None, measurement)
         records = read.records(TRACED.union(CELL))
         of_target = target_texts(records, measurement.task or (), measurement.limit)
-        recorded = recorded_rounds(records, {record["task"] for record in of_target})
+        recorded = recorded_rounds(records, {record["task"] for record in of_target}, names)
+        depths = max([depths, *(cell[0]["draft_length"] for cell in recorded)])
         texts = partial(texts_of, read, records=of_target)
-    by_task = scored(source, texts, [name for name, _ in drafters], measurement, asked.servers)
+    by_task = scored(source, texts, names, measurement, asked.servers, depths)
 
     import pandas as pd
 
@@ -215,6 +222,7 @@ def scored(
     drafters: list[str],
     measurement: Measurement,
     servers: list[str] | None = None,
+    depths: int = 1,
 ) -> dict[str, Scores]:
     """Return the scores of texts by task; those in the run's folder are not computed again.
 
@@ -225,6 +233,7 @@ def scored(
         measurement: The options.
         servers: Addresses of servers of the target and of the draft, which score in place of a
             pair.
+        depths: The most drafts of a round, for heads.
 
     Raises:
         UsageError: The pair has no draft model, or there are not two servers.
@@ -233,12 +242,13 @@ def scored(
     from specbench.engine.loading import load_pair, load_reader
     from specbench.experiment.progress import quiet_libraries, step_status
     from specbench.price.passes import PairScores, score_texts
+    from specbench.price.records import heads_of
     from specbench.price.servers import ServedScores
     from specbench.servers.server import Server
 
-    spec, sampling = source.pair, source.settings.part(Sampling)
+    spec, sampling, heads = source.pair, source.settings.part(Sampling), heads_of(drafters)
     require(
-        spec.draft is not None or not any(map(needs_model, drafters)),
+        spec.draft is not None or not any(map(needs_model, {*drafters} - {*heads})),
         f"{spec.name} has no draft model: give --drafter {LOOKUP}",
     )
     if servers:
@@ -260,7 +270,13 @@ def scored(
         ) as folder,
         step_status(not measurement.no_progress) as show,
     ):
-        return score_texts(scores, texts(reader), folder, show)
+        by_task = score_texts(scores, texts(reader), folder, show)
+        for name in heads:
+            assert isinstance(scores, PairScores)
+            of_head = score_texts(scores.with_head(name, depths), texts(scores.pair), folder, show)
+            for task, base in by_task.items():
+                by_task[task] = replace(base, heads={**base.heads, name: of_head[task]})
+        return by_task
 
 
 def _print_counts(asked: PriceOptions, run: Run) -> None:

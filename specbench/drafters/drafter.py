@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import torch
@@ -46,6 +47,13 @@ class HeadDrafter:
     def layers(self) -> Sequence[int]:
         """The layers whose states the head reads."""
         return self.head.config.layers
+
+    def fingerprint(self) -> str:
+        """Return a hash of the weights."""
+        digest = hashlib.blake2b(digest_size=8)
+        for weights in self.head.parameters():
+            digest.update(weights.float().cpu().numpy().tobytes())
+        return digest.hexdigest()
 
     def runners(self, pair: LoadedPair) -> Sequence[HeadDrafter]:
         """Return the drafter, which has the cache."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.drafter import HeadDrafter
+from specbench.drafters.load import load_drafter
 from specbench.engine.loading import Reader
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
@@ -36,12 +40,13 @@ from specbench.price.scores import (
     write_scores,
 )
 from specbench.price.servers import ServedScores
-from specbench.proofs.passes import plain_pass
+from specbench.proofs.passes import head_along, plain_pass
 from specbench.runs.records import EXAMPLES
 from specbench.runs.run import Run
 from specbench.verification.plan import task_of
 
 MOST_NUMBERS = 2**24  # of distributions that are compared at once
+OF_TARGET = ("p", "rank_p", "top_p", "entropy_p")  # the same at every depth
 
 
 @dataclass(frozen=True)
@@ -50,15 +55,26 @@ class PairScores:
 
     pair: LoadedPair
     sampling: Sampling
+    head: HeadDrafter | None = None  # what drafts in place of the draft model
+    depths: int = 1  # of the rounds of the head
 
     @property
     def conditions(self) -> dict[str, Any]:
         """What decides the scores beside a text."""
-        return {"models": describe_models(self.pair), "sampling": self.sampling.model_dump()}
+        models = {"models": describe_models(self.pair), "sampling": self.sampling.model_dump()}
+        if self.head is None:
+            return models
+        return {**models, "head": self.head.fingerprint(), "depths": self.depths}
 
-    def __call__(self, text: ScoredText) -> dict[str, list[float]]:
+    def with_head(self, name: str, depths: int) -> PairScores:
+        """Return the scores by a head that drafts, named as for ``load_drafter``."""
+        head = load_drafter(name, self.pair)
+        assert isinstance(head, HeadDrafter)
+        return replace(self, head=head, depths=depths)
+
+    def __call__(self, text: ScoredText) -> dict[str, list[Any]]:
         """Return the columns of ``Scores`` for a text."""
-        return scores_of(self.pair, text, self.sampling)
+        return scores_of(self.pair, text, self.sampling, self.head, self.depths)
 
 
 def texts_of(
@@ -156,26 +172,47 @@ def score_texts(
 
 
 @torch.inference_mode()
-def scores_of(pair: LoadedPair, text: ScoredText, sampling: Sampling) -> dict[str, list[float]]:
-    """Return the columns of ``Scores`` for a text of at least one token."""
+def scores_of(
+    pair: LoadedPair,
+    text: ScoredText,
+    sampling: Sampling,
+    head: HeadDrafter | None = None,
+    depths: int = 1,
+) -> dict[str, list[Any]]:
+    """Return the columns of ``Scores`` for a text, drafted by the draft model or by a head."""
     size = len(text.tokens)
     if not size:
         return {name: [] for name in COLUMNS}
-    models = (pair.target, pair.draft)
     read = [[*text.prompt, *text.tokens]]
-    logits = [plain_pass(model, read, size).logits[0] for model in models]
-    tokens = torch.tensor(text.tokens, device=logits[0].device)
-    step = max(1, MOST_NUMBERS // logits[0].shape[-1])
-    slices = zip(*(rows.split(step) for rows in (*logits, tokens)), strict=True)
-    parts = [_compared(p, q, drawn, sampling) for p, q, drawn in slices]
-    columns = {name: torch.cat([part[name] for part in parts]).tolist() for name in COLUMNS}
-    return {name: [_rounded(value) for value in values] for name, values in columns.items()}
+    p = plain_pass(pair.target, read, size).logits[0]
+    tokens = torch.tensor(text.tokens, device=p.device)
+    if head is None:
+        whole = _compared(p, plain_pass(pair.draft, read, size).logits[0], tokens, sampling)
+        return {name: _rounded(column.tolist()) for name, column in whole.items()}
+    depths_here = min(depths, size)
+    parts = [
+        _compared(p[depth:], q[: size - depth], tokens[depth:], sampling)
+        for depth, q in enumerate(head_along(head, pair.runners[0], read[0], size, depths_here))
+    ]
+    columns: dict[str, list[Any]] = {}
+    for name in COLUMNS:
+        matrix = pad_sequence([part[name] for part in parts])  # [T, D], zeros behind the text
+        matrix = pad(matrix, (0, depths - depths_here))
+        columns[name] = _rounded((matrix[:, 0] if name in OF_TARGET else matrix).tolist())
+    return columns
 
 
-def _compared(
+def _compared(p: Tensor, q: Tensor, tokens: Tensor, sampling: Sampling) -> dict[str, Tensor]:
+    """Return the columns for tokens ``[K]`` and the logits ``[K, V]`` that predict them."""
+    step = max(1, MOST_NUMBERS // p.shape[-1])
+    slices = zip(p.split(step), q.split(step), tokens.split(step), strict=True)
+    parts = [_compared_at_once(*rows, sampling) for rows in slices]
+    return {name: torch.cat([part[name] for part in parts]) for name in COLUMNS}
+
+
+def _compared_at_once(
     logits_p: Tensor, logits_q: Tensor, tokens: Tensor, sampling: Sampling
 ) -> dict[str, Tensor]:
-    """Return the columns for tokens ``[K]`` and the logits ``[K, V]`` that predict them."""
     columns: dict[str, Tensor] = {}
     laws = []
     for name, logits in (("p", logits_p), ("q", logits_q)):
@@ -193,5 +230,7 @@ def _compared(
     return columns
 
 
-def _rounded(value: float) -> float:
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(part) for part in value]
     return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")

@@ -35,7 +35,7 @@ def drafting(
 
     Args:
         scores: The texts.
-        drafter: A name of ``methods.drafters``.
+        drafter: A name of ``methods.drafters``, or of a head in ``scores.heads``.
         rule: What judges drawn drafts: ``match``, ``block``, or ``sd`` and its like.
         most: N.
         seconds: ``[N + 1]`` of a round with so many drafts; by default those of a target pass and
@@ -44,6 +44,7 @@ def drafting(
     costs: Floats = (1 + DRAFT_COST * np.arange(most + 1.0)) if seconds is None else seconds
     if sizes := ngram_lengths(drafter):
         return _copied(scores, sizes, most, costs)
+    scores = scores.heads.get(drafter, scores)
     top, entropy = windows(scores.top_q, most), windows(scores.entropy_q, most)
     if likeliest := drafter == GREEDY or scores.temperature == 0:  # every rule accepts these alike
         reach = reach_of((scores.rank_q == 1).astype(np.float64), most)
@@ -129,4 +130,5 @@ def price(
 
 def drafter_label(drafter: str, rule: str) -> str:
     """Return a drafter's name, with the rule where it matters."""
-    return drafter if drafter != MODEL or rule not in ("match", "block") else f"{drafter}, {rule}"
+    alike = drafter == GREEDY or ngram_lengths(drafter) or rule not in ("match", "block")
+    return drafter if alike else f"{drafter}, {rule}"

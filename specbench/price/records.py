@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from specbench.errors import UsageError
+from specbench.methods.drafters import DRAFTERS, MODEL, needs_model
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import METHODS
 from specbench.price.scores import Record, TextName
@@ -62,10 +63,28 @@ def target_texts(
     return [record for cell in chosen for record in cell]
 
 
-def recorded_rounds(records: Sequence[Record], tasks: Collection[str]) -> list[list[Record]]:
-    """Return the cells of tasks whose rounds can be compared with the price."""
+def recorded_rounds(
+    records: Sequence[Record], tasks: Collection[str], drafters: Collection[str]
+) -> list[list[Record]]:
+    """Return the cells of tasks whose rounds can be compared with the price.
+
+    Heads among the ``drafters`` are scored; cells of other heads are left out.
+    """
     return [
         cell
         for cell in cells_of(records)
-        if cell[0]["task"] in tasks and cell[0]["method"] in PRICED and cell[0]["draft_length"]
+        if cell[0]["task"] in tasks
+        and cell[0]["method"] in PRICED
+        and cell[0]["draft_length"]
+        and set(heads_of([drafter_of(cell[0])])) <= {*drafters}
     ]
+
+
+def drafter_of(record: Mapping[str, Any]) -> str:
+    """Return the drafter of a record, without a policy."""
+    return str(record.get("drafter") or MODEL).partition("+")[0]
+
+
+def heads_of(drafters: Iterable[str]) -> list[str]:
+    """Return those of the drafters that are heads."""
+    return [name for name in drafters if name not in DRAFTERS and needs_model(name)]

@@ -1,8 +1,9 @@
 """Expected rounds of a text, by the law of its renewals, without decoding.
 
 In lossless chain drafting a draft is accepted, given that the text has y there, with a probability
-that depends on y and the text before alone, wherever rounds begin. The probability that a round
-which starts at s accepts at least k drafts is therefore known from the text's scores: ``reach``. A
+that depends on y, the text before and, for a head that drafts, the start of the round alone. The
+probability that a round which starts at s accepts at least k drafts is therefore known from the
+text's scores: ``reach``. A
 round with n drafts emits k + 1 tokens with probability reach[k] - reach[k + 1] for k < n, and
 reach[n] for k = n, and the next round starts behind them. The probability that a round starts at
 each token follows in one walk along the text (``starts``), and every expected number is a sum
@@ -50,7 +51,12 @@ class PricedRounds:
 
 
 def windows(columns: Floats, size: int) -> Floats:
-    """Return the next ``size`` values of each place ``[B, T]`` as ``[B, T, size]``; 0 behind."""
+    """Return the next ``size`` values of each place ``[B, T]`` as ``[B, T, size]``; 0 behind.
+
+    Columns of a head ``[B, T, D]`` have them already.
+    """
+    if columns.ndim == 3:
+        return columns[..., :size]
     padded = np.pad(columns, ((0, 0), (0, size - 1)))
     following: Floats = sliding_window_view(padded, size, axis=1)
     return following
@@ -67,15 +73,20 @@ def block(scores: Scores, most: int) -> Floats:
     With rho_j the product of q / p over the first j tokens of the round, at least k drafts are
     accepted with the least of 1, rho_1, ..., rho_k.
     """
-    logarithms = np.log(np.maximum(scores.q, TINY)) - np.log(np.maximum(scores.p, TINY))
+    logarithms = np.log(np.maximum(scores.q, TINY)) - np.log(np.maximum(beside_q(scores), TINY))
     least = np.minimum.accumulate(windows(logarithms, most).cumsum(-1), axis=-1)
     return with_one(np.exp(np.minimum(least, 0)))
 
 
 def acceptance(scores: Scores) -> Floats:
     """Return min(1, q / p) of each token; 0 where the target cannot have drawn it."""
-    likely = scores.p > 0
-    return np.minimum(1, np.divide(scores.q, scores.p, out=np.zeros_like(scores.q), where=likely))
+    p = beside_q(scores)
+    return np.minimum(1, np.divide(scores.q, p, out=np.zeros_like(scores.q), where=p > 0))
+
+
+def beside_q(scores: Scores) -> Floats:
+    """Return p in the shape of q."""
+    return scores.p if scores.q.ndim == 2 else windows(scores.p, scores.q.shape[-1])
 
 
 def starts(reach: Floats, drafts: Integers, length: Integers, first: int = 0) -> Floats:

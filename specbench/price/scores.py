@@ -10,7 +10,7 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,6 +59,9 @@ class Scores:
 
     p and q are the processed distributions, as decoding uses them. At temperature 0 they are
     one-hot, so entropies and top probabilities are those of the softmax at temperature 1.
+
+    The q of a head that drafts depends on where a round starts. Its columns are ``[B, T, D]``: at
+    ``[b, s, d]`` is token s + d of text b, drafted at depth d of a round that starts at s.
     """
 
     names: tuple[TextName, ...]
@@ -75,6 +78,7 @@ class Scores:
     entropy_p: Floats  # [B, T] nats
     entropy_q: Floats  # [B, T] nats
     tv: Floats  # [B, T] total variation between p and q
+    heads: Mapping[str, Scores] = field(default_factory=dict)  # of other drafters, by name
 
     def __len__(self) -> int:
         """Return the number of texts."""
@@ -84,7 +88,8 @@ class Scores:
         """Return the scores of some of the texts."""
         columns = {name: getattr(self, name)[rows] for name in ("tokens", "length", *COLUMNS)}
         names, prompts = tuple(self.names[i] for i in rows), tuple(self.prompts[i] for i in rows)
-        return replace(self, names=names, prompts=prompts, **columns)
+        heads = {name: scores.of(rows) for name, scores in self.heads.items()}
+        return replace(self, names=names, prompts=prompts, heads=heads, **columns)
 
     @cached_property
     def is_token(self) -> NDArray[np.bool_]:
@@ -109,7 +114,7 @@ class Scores:
 
 
 #: The columns of numbers of each token.
-COLUMNS = tuple(field.name for field in fields(Scores))[5:]
+COLUMNS = tuple(column.name for column in fields(Scores))[5:-1]
 
 
 def joined(texts: Mapping[TextName, Record], temperature: float) -> Scores:
@@ -125,11 +130,13 @@ def joined(texts: Mapping[TextName, Record], temperature: float) -> Scores:
     return Scores(tuple(texts), prompts, length=length, temperature=temperature, **columns)
 
 
-def padded(rows: Sequence[Sequence[float]]) -> Floats:
-    """Return rows as one array, the shorter ones followed by zeros."""
-    array = np.zeros((len(rows), max(map(len, rows), default=0)))
+def padded(rows: Sequence[Sequence[Any]]) -> Floats:
+    """Return rows of numbers, or of lists of them, as one array; zeros follow the shorter ones."""
+    longest = max(map(np.array, rows), key=len, default=np.zeros(0))
+    array = np.zeros((len(rows), *longest.shape))
     for values, row in zip(array, rows, strict=True):
-        values[: len(row)] = row
+        if row:
+            values[: len(row)] = row
     return array
 
 

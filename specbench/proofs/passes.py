@@ -6,7 +6,7 @@ slots or processing of logits shows as a difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -70,6 +70,22 @@ def head_pass(
         drafts = torch.where((position == depth)[..., None], state[rows, starts], drafts)
     logits = drafter.logits(drafts.flatten(0, 1)).unflatten(0, position.shape)
     return Pass(logits, drafts if hidden else torch.empty(0))
+
+
+def head_along(
+    drafter: HeadDrafter, target: Runner, text: Sequence[int], last: int, depths: int
+) -> Iterator[Tensor]:
+    """Yield a head's logits ``[last, V]`` at each depth of rounds along a text.
+
+    A round starts at each of the ``last`` tokens, and all of its drafts are the text's own tokens.
+    Drafts beyond the end have no meaning.
+    """
+    tokens = torch.tensor([list(text)], device=target.device)
+    states = states_after(target, tokens, drafter.head.config.layers)
+    read = (len(text) - last - 2 + torch.arange(last, device=target.device)).clamp_min(0)
+    first = int(read[0])
+    for hidden in unrolled(drafter.head, tokens, states, depths, first):
+        yield drafter.logits(hidden[0, read - first])
 
 
 def states_after(target: Runner, tokens: Tensor, layers: Sequence[int]) -> Tensor:

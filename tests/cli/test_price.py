@@ -24,6 +24,10 @@ def test_a_run_is_priced_once_and_compared_with_its_rounds(cli: Cli, finished: s
     again = cli("price", "run", *options)
     assert "sd, model, N = 3" in again.out and "Recorded rounds" in again.out
     assert stored.stat().st_mtime_ns == before  # nothing was scored again
+    with_head = cli("price", "run", *options, "--drafter", "eagle3,eagle3/block", "--format", "csv")
+    rows = pd.read_csv(io.StringIO(with_head.out))
+    tokens = rows[rows["policy"] == "fixed"].groupby("draft_length")["tokens_per_round"]
+    assert (tokens.min() > 1).all() and (tokens.nunique() == 2).all()
 
 
 def test_recorded_rounds_need_no_models(cli: Cli, finished: str) -> None:
@@ -51,6 +55,7 @@ def test_texts_of_a_file_are_priced(cli: Cli) -> None:
         (("--policy", "schedule"), "needs a value"),
         (("--policy", "wrong.py:drops"), "drops looks at the tokens that it drops"),
         (("--drafter", "model/static"), "judged by sd, match or block"),
+        (("--drafter", "eagle3", "--servers", "a,b"), "servers do not score eagle3"),
         (("--counts",), "give a RUN"),
         (("--texts", "answer"), "column of --prompts"),
     ],

@@ -1,5 +1,6 @@
 """Prices against the exact mean of the real rules, over all texts of tiny models."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -20,17 +21,29 @@ WORDS, LENGTH, START = 3, 5, 0
 RNG = np.random.default_rng(2)
 P, Q = RNG.dirichlet(np.ones(WORDS), WORDS), RNG.dirichlet(np.ones(WORDS), WORDS)  # by last token
 GREEDY = np.eye(WORDS)[Q.argmax(-1)]
+HEAD, DEPTHS = "head", RNG.dirichlet(np.ones(WORDS), (3, WORDS))  # by depth and last token
 
 
 def all_texts() -> tuple[Scores, np.ndarray]:
-    """Return the scores of every text, and its probability."""
+    """Return the scores of every text, and its probability, with those of a head."""
+    scores, probability = texts_of(Q)
+    columns = {}
+    for name in ("q", "rank_q", "top_q", "entropy_q"):
+        depths = [getattr(texts_of(law)[0], name) for law in DEPTHS]
+        shifted = [np.pad(v[:, d:].astype(float), ((0, 0), (0, d))) for d, v in enumerate(depths)]
+        columns[name] = np.stack(shifted, -1)
+    return replace(scores, heads={HEAD: replace(scores, **columns)}), probability
+
+
+def texts_of(law: np.ndarray) -> tuple[Scores, np.ndarray]:
+    """Return the scores of every text with a draft's law, and its probability."""
     texts = np.array([*product(range(WORDS), repeat=LENGTH)])
     before = np.column_stack([np.full(len(texts), START), texts[:, :-1]])
-    p, q = P[before], Q[before]
+    p, q = P[before], law[before]
     token = texts[..., None]
 
-    def rank(law: np.ndarray) -> np.ndarray:
-        return 1 + (law > np.take_along_axis(law, token, -1)).sum(-1)
+    def rank(laws: np.ndarray) -> np.ndarray:
+        return 1 + (laws > np.take_along_axis(laws, token, -1)).sum(-1)
 
     columns = {
         "p": np.take_along_axis(p, token, -1)[..., 0],
@@ -107,12 +120,16 @@ def loop(rule, q, most: int, goes_on=lambda law, token: True) -> tuple[float, fl
         ("model", "block", block, Q),
         ("greedy", "sd", sd, GREEDY),
         ("greedy", "block", block, GREEDY),
+        (HEAD, "sd", sd, DEPTHS),
+        (HEAD, "match", match, DEPTHS),
+        (HEAD, "block", block, DEPTHS),
     ],
 )
 def test_the_price_is_the_exact_mean_of_the_loop(drafter, rule, real, q, most):
     scores, probability = all_texts()
     priced = price(scores, drafter, get_policy("fixed"), [most], rule=rule)
-    rounds, drafted = loop(real, lambda last, depth: q[last], most)
+    laws = np.broadcast_to(q, DEPTHS.shape)
+    rounds, drafted = loop(real, lambda last, depth: laws[depth, last], most)
     assert probability @ priced.rounds[:, 0] == pytest.approx(rounds, abs=1e-9)
     assert probability @ priced.drafted[:, 0] == pytest.approx(drafted, abs=1e-9)
 
@@ -143,5 +160,6 @@ def test_what_breaks_the_conditions_has_another_mean():
     deeper, _ = loop(sd, lambda last, depth: Q[last] if depth else P[last], 3)
     rate = probability @ np.minimum(1, scores.q / scores.p).mean(-1)
     formula = LENGTH / (1 + iid_accepted_length(rate, 3))
-    for other in (lossy, deeper, formula):
+    head, _ = loop(sd, lambda last, depth: DEPTHS[depth, last], 3)  # priced by another q
+    for other in (lossy, deeper, formula, head):
         assert abs(other - priced) > 0.01

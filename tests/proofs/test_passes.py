@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.heads import KINDS
 from specbench.proofs import passes
-from specbench.proofs.passes import plain_pass, processed
+from specbench.proofs.passes import head_along, head_pass, plain_pass, processed
 
+from ..drafters.heads import head_drafter
 from ..engine.tiny import random_prompt, read, tiny_pair
 
 SAMPLINGS = [
@@ -36,3 +38,13 @@ def test_logits_are_processed_like_the_engines(sampling: Sampling) -> None:
     logits = 3 * torch.randn(50, 30, generator=torch.Generator().manual_seed(0))
     ours, theirs = processed(logits, sampling), sampling.distributions(logits)[0]
     torch.testing.assert_close(ours.float(), theirs, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_pass_of_a_head_along_a_text_has_the_drafts_of_all_rounds(kind: str) -> None:
+    pair = tiny_pair("llama")
+    drafter, target, text = head_drafter(pair, kind), pair.runners[0], random_prompt(14)
+    for depth, along in enumerate(head_along(drafter, target, text, 6, depths=3)):
+        position = torch.full((1, 6), depth)
+        rounds = head_pass(drafter, target, [text], position, hidden=False).logits[0]
+        torch.testing.assert_close(along[: 6 - depth], rounds[depth:], atol=1e-4, rtol=1e-4)

@@ -17,7 +17,6 @@ from pretraining.texts import Batch, HeldOut
 from specbench.files import replacing
 
 BLOCK = 512  # tokens of a row
-ROWS = 8  # rows that go through the model together
 HELD_OUT_BLOCKS = 96  # of each split that no model is trained on
 SEED = 1  # of the order of the files
 AT_ONCE = 200  # files that are encoded together
@@ -31,9 +30,11 @@ class Corpus:
 
     Args:
         packages: The version and digest of each package, by split; see ``sources``.
-        rows_per_step: Blocks in one training step.
         for_merges: Characters of text that the tokenizer is trained on.
         folder: Where the tokens are stored, since encoding takes minutes.
+        packed: A file of ``sources.pack_sources`` to read instead of installed packages.
+        rows_per_step: Blocks in one training step.
+        rows_per_pass: Blocks that go through the model together.
     """
 
     one_shape = True
@@ -41,17 +42,21 @@ class Corpus:
     def __init__(
         self,
         packages: Mapping[str, Mapping[str, str]],
-        rows_per_step: int,
         for_merges: int,
         folder: Path,
+        packed: Path | None = None,
+        *,
+        rows_per_step: int,
+        rows_per_pass: int = 8,
     ) -> None:
-        self.packages, self.folder = packages, folder
-        self.rows_per_step, self.for_merges = rows_per_step, for_merges
+        self.packages, self.folder, self.packed = packages, folder, packed
+        self.rows_per_step, self.rows_per_pass = rows_per_step, rows_per_pass
+        self.for_merges = for_merges
 
     @cached_property
     def splits(self) -> dict[str, list[Source]]:
         """The files of each split."""
-        return read_splits(self.packages)
+        return read_splits(self.packages, self.packed)
 
     def for_tokenizer(self) -> Iterator[str]:
         """Yield training texts up to the asked number of characters."""
@@ -77,9 +82,10 @@ class Corpus:
     def batches(self, step: int, style: str | None) -> Iterator[Batch]:
         """Yield the blocks of a step; after the last block the first one follows."""
         first = step * self.rows_per_step
-        for start in range(first, first + self.rows_per_step, ROWS):
-            chosen = self.order[np.arange(start, start + ROWS) % len(self.order)]
-            yield self._batch(self.blocks[chosen], ROWS / self.rows_per_step)
+        rows = self.rows_per_pass
+        for start in range(first, first + self.rows_per_step, rows):
+            chosen = self.order[np.arange(start, start + rows) % len(self.order)]
+            yield self._batch(self.blocks[chosen], rows / self.rows_per_step)
 
     @cached_property
     def held_out(self) -> dict[str, HeldOut]:
@@ -90,8 +96,9 @@ class Corpus:
         tokens = np.concatenate(list(self._encoded(self.splits[split])))
         blocks = _blocks(tokens)[:HELD_OUT_BLOCKS]
         characters = len(self.tokenizer.decode(blocks.flatten(), skip_special_tokens=True))
-        rows = range(0, len(blocks), ROWS)
-        return HeldOut([self._batch(blocks[r : r + ROWS], 1.0) for r in rows], characters)
+        rows = self.rows_per_pass
+        starts = range(0, len(blocks), rows)
+        return HeldOut([self._batch(blocks[s : s + rows], 1.0) for s in starts], characters)
 
     def _encoded(self, sources: list[Source]) -> Iterator[Tokens]:
         """Yield the tokens of some texts at a time, each text followed by the end token."""

@@ -49,8 +49,9 @@ def train(
     optimizers = build_optimizers(named, recipe.learning_rate)
     run = _loss
     if texts.one_shape and can_compile():
-        # Compiled, the plain form of attention is faster on a CPU than the fused kernel.
-        model.set_attn_implementation("eager")
+        if model.device.type == "cpu":
+            # Compiled, the plain form of attention is faster there than the fused kernel.
+            model.set_attn_implementation("eager")
         run = torch.compile(_loss)
     saved, began = time.perf_counter(), time.perf_counter()
     first, curve, spent = _resume(folder, recipe, named, optimizers)
@@ -61,7 +62,7 @@ def train(
             group["lr"] = rate
         losses: dict[str, list[float]] = {}
         for batch in texts.batches(step, recipe.style):
-            loss = run(model, batch.ids, batch.labels)
+            loss = run(model, batch.ids.to(model.device), batch.labels.to(model.device))
             (loss * batch.share).backward()
             losses.setdefault(batch.name, []).append(loss.item())
         for (_, master), parameter in zip(named, model.parameters(), strict=True):
@@ -96,7 +97,8 @@ def measured(model: LlamaForCausalLM, held_out: dict[str, HeldOut]) -> dict[str,
         total, tokens = 0.0, 0
         for batch in texts.batches:
             count = int((batch.labels != IGNORED).sum())
-            total += _loss(model, batch.ids, batch.labels).item() * count
+            loss = _loss(model, batch.ids.to(model.device), batch.labels.to(model.device))
+            total += loss.item() * count
             tokens += count
         found[f"held_out_{name}_per_token"] = total / tokens
         found[f"held_out_{name}_per_character"] = total / texts.characters
@@ -152,7 +154,7 @@ def _resume(
     path = folder / CHECKPOINT
     if not path.exists():
         return 0, [], 0.0
-    state = torch.load(path, weights_only=True)
+    state = torch.load(path, weights_only=True, map_location=named[0][1].device)
     # More or fewer steps only change the schedule.
     if state["recipe"] | {"steps": 0} != asdict(recipe) | {"steps": 0}:
         raise UsageError(f"{path} is of another recipe: remove it, or choose another --output")

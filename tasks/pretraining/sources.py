@@ -3,13 +3,15 @@
 A recipe lists packages in three splits, each with its version and a digest of its files, so that
 another environment is recognised before it yields another split. ``train`` is for the models,
 ``choice`` for heads and settings, ``test`` for measurements only. Tests, vendored copies of other
-packages, generated files and large ones are left out.
+packages, generated files and large ones are left out. A packed file carries the source code to
+machines with other packages.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import platform
 import random
 import re
@@ -21,6 +23,7 @@ from textwrap import dedent
 from typing import NamedTuple
 
 from specbench.errors import UsageError
+from specbench.files import open_text, packing, replacing
 from specbench.metrics.sandbox.statements import read_python
 
 SPLITS = ("train", "choice", "test")
@@ -85,25 +88,41 @@ def version_of(name: str) -> str:
     return platform.python_version() if name == LIBRARY else _installed(name).version.split("+")[0]
 
 
-def read_splits(packages: Mapping[str, Mapping[str, str]]) -> dict[str, list[Source]]:
+def read_splits(
+    packages: Mapping[str, Mapping[str, str]], packed: Path | None = None
+) -> dict[str, list[Source]]:
     """Return the files of each split, without files whose text occurred before, test files first.
 
-    ``packages`` has for each split the version and digest of each package, such as
-    ``"3.6.1 0123456789ab"``.
+    Args:
+        packages: For each split the version and digest of each package, such as
+            ``"3.6.1 0123456789ab"``.
+        packed: A file of ``pack_sources`` to read instead of the installed packages.
 
     Raises:
         UsageError: A package is missing or differs from the recipe's; it is the first in order.
     """
+    sources = _installed_sources(packages) if packed is None else _packed_sources(packages, packed)
     seen: set[str] = set()
     splits: dict[str, list[Source]] = {}
     for split in reversed(SPLITS):
         splits[split] = []
-        for name, version in packages[split].items():
-            for source in _as_wanted(name, version):
-                if source.text not in seen:
-                    seen.add(source.text)
-                    splits[split].append(source)
+        for source in (file for name in packages[split] for file in sources[name]):
+            if source.text not in seen:
+                seen.add(source.text)
+                splits[split].append(source)
     return splits
+
+
+def pack_sources(packages: Mapping[str, Mapping[str, str]], path: Path) -> None:
+    """Write the files of a recipe's packages, one JSON array per line, packed as ``path`` says.
+
+    Raises:
+        UsageError: A package is missing or differs from the recipe's.
+    """
+    sources = _installed_sources(packages)
+    with replacing(path) as file, packing(path, file) as lines:
+        for files in sources.values():
+            lines.writelines(f"{json.dumps(source)}\n".encode() for source in files)
 
 
 def documents(sources: list[Source], seed: int) -> Iterator[str]:
@@ -147,15 +166,36 @@ def first_sentence(docstring: str) -> str:
     return sentence + "." if fits and "\\" not in sentence else ""
 
 
-def _as_wanted(name: str, wanted: str) -> list[Source]:
-    sources = read_package(name)
-    found = f"{version_of(name)} {digest(sources)}"
-    if found != wanted:
-        raise UsageError(
-            f"{name} is {found} here, and {wanted} in the recipe (version, digest of its files): "
-            "build the pair in an environment with the recipe's packages"
-        )
+def _installed_sources(packages: Mapping[str, Mapping[str, str]]) -> dict[str, list[Source]]:
+    sources = {}
+    for name, wanted in _versions(packages):
+        sources[name] = read_package(name)
+        installed = f"{version_of(name)} {digest(sources[name])}"
+        if installed != wanted:
+            raise UsageError(
+                f"{name} is {installed} here, and {wanted} in the recipe (version, digest of its "
+                "files): build the pair in an environment with the recipe's packages"
+            )
     return sources
+
+
+def _packed_sources(
+    packages: Mapping[str, Mapping[str, str]], path: Path
+) -> dict[str, list[Source]]:
+    sources: dict[str, list[Source]] = {name: [] for name, _ in _versions(packages)}
+    with open_text(path) as lines:
+        for source in (Source(*json.loads(line)) for line in lines):
+            sources.setdefault(source.package, []).append(source)
+    for name, wanted in _versions(packages):
+        if digest(sources[name]) != wanted.split()[-1]:
+            raise UsageError(f"{path}: the files of {name} are not the recipe's: pack them again")
+    return sources
+
+
+def _versions(packages: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield all packages with version and digest, those of the last split first."""
+    for split in reversed(SPLITS):
+        yield from packages[split].items()
 
 
 def _files(name: str) -> Iterator[tuple[str, Path]]:

@@ -1,10 +1,14 @@
 """Test and time specbench on a GPU in about an hour, and write one page about it.
 
-    python tests/benchmarks/gpu_hour.py [PART ...] [--output FOLDER]
+    python tests/benchmarks/gpu_hour.py [PART ...] [--output FOLDER] [--sources FILE] [--rehearse]
 
 Without names, all parts run. A part is one command that takes at most 9 minutes. Parts that
 succeeded before are skipped, and a part that fails does not stop the others. FOLDER gets the output
 of every part, the tables of every benchmark, and ``page.md``, which begins with the targets.
+
+The parts ``larger-...`` train a pair on source code and measure it. Where the packages differ from
+the recipe's, FILE has their texts (``tasks/make_pair.py --pack``). ``--rehearse`` runs these parts
+at small size on the CPU, before a GPU is paid for.
 """
 
 from __future__ import annotations
@@ -49,9 +53,19 @@ from specbench.experiment.environment import describe_environment
 print(json.dumps(describe_environment()))
 """
 HERE = Path(__file__).parent
-VLLM = str(HERE.parents[1] / ".servers-gpu/bin/vllm")
+ROOT = HERE.parents[1]
+VLLM = str(ROOT / ".servers-gpu/bin/vllm")
 KERNELS, REPLAYS = "tests/engine/test_math.py", "tests/decoding/test_replays.py"
 ENGINES = "tests/decoding/test_gpu.py"
+
+
+LARGER, REHEARSAL = ROOT / "tasks/pretraining/larger.toml", HERE / "rehearsal.toml"
+RULES = "autoregressive,sd,static,cooled,lossy,typical,gated,entropy-verify,ears,fly,mars,diversed"
+SETTINGS = (
+    "weight=0.2,0.4,0.6,0.8,0.9,cooled_weight=0.4,0.6,0.8,1,both_temperature=0.8,"
+    "lenience=0.3,0.6,epsilon=0.05,0.1,window=1,3"
+)
+SEEDS = (0, 1, 2)  # of the heads of the larger pair
 
 
 class Part(NamedTuple):
@@ -140,6 +154,55 @@ def parts(
         Part("vllm", "rules inside vLLM, with CUDA graphs", rules, VLLM),
         *(part for pair in others for part in of_pair(pair)),
         Part("tests", "all other tests", [*tests, *rest]),
+    ]
+
+
+def larger_pair(
+    folder: Path, device: str, sources: Path | None = None, rehearse: bool = False
+) -> list[Part]:
+    """Return the parts that train a pair on source code, judge rules on it, and price it."""
+    python, home = sys.executable, folder / "larger"
+    pair = REHEARSAL if rehearse else LARGER
+    make = [python, str(ROOT / "tasks/make_pair.py"), str(pair), "--device", device]
+    make += ["--output", str(home), *(["--sources", str(sources)] if sources else [])]
+    models = ["--target", str(home / "target"), "--draft", str(home / "draft")]
+
+    def on_pair(command: str, *options: str) -> list[str]:
+        task = ["-t", "python-line", "--temperature", "0.4", "--device", device, "--no-progress"]
+        return [python, "-m", "specbench", command, *models, *task, *options]
+
+    def head(seed: int) -> Part:
+        # On the pair python, only heads that were trained for agreement were above both fronts.
+        recipe = ["--seed", str(seed), "--head-kind", "features", "--reward", "agreement"]
+        recipe += ["--steps", "2", "--prompts-per-step", "4"] if rehearse else []
+        command = on_pair("train", *recipe, "--output", str(home / "heads" / str(seed)))
+        return Part(f"larger-head-{seed}", f"DIVERSED on the larger pair, seed {seed}", command)
+
+    run, heads = home / "run", [home / "heads" / str(seed) / "python-line" for seed in SEEDS]
+    judged = ["-m", RULES, "--set", SETTINGS, "--head", ",".join(map(str, heads))]
+    judged += ["--limit", "12" if rehearse else "500", "--batch-size", "6" if rehearse else "50"]
+    judged += ["--output", str(run)]
+    decided = ["--batch-size", "1,2" if rehearse else "1,2,4,8,16,32"]
+    decided += ["--limit", "10" if rehearse else "100", "--output", str(home / "decision")]
+    specbench = [python, "-m", "specbench"]
+    return [
+        *(
+            Part(f"larger-{role}", f"training of the {role}", [*make, "--model", role])
+            for role in ("target", "draft")
+        ),
+        *map(head, SEEDS),
+        Part("larger-run", "rules that ship and DIVERSED", on_pair("run", *judged)),
+        Part(
+            "larger-front",
+            "methods above the static front, at equal acceptance",
+            [*specbench, "compare", str(run), "--at", "acceptance"],
+        ),
+        Part(
+            "larger-price",
+            "tokens per round, predicted and measured",
+            [*specbench, "price", str(run), "--draft-length", "1,3,5,8"],
+        ),
+        Part("larger-decide", "batches at which speculation pays", on_pair("decide", *decided)),
     ]
 
 
@@ -253,12 +316,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("part", nargs="*", help="default: all")
     parser.add_argument("--output", type=Path, default=Path("results/gpu"))
+    parser.add_argument("--sources", type=Path, help="texts of tasks/make_pair.py --pack")
+    parser.add_argument("--rehearse", action="store_true", help="the larger pair, small, on a CPU")
     options = parser.parse_args()
-    known = {part.name: part for part in parts(options.output)}
+    device = "cpu" if options.rehearse else BENCH["--device"]
+    larger = larger_pair(options.output, device, options.sources, options.rehearse)
+    every = larger if options.rehearse else parts(options.output) + larger
+    known = {part.name: part for part in every}
     if unknown := set(options.part) - known.keys():
         parser.error(f"no part {', '.join(sorted(unknown))}: choose from {', '.join(known)}")
     environment = machine()
-    if not environment["torch"].get("gpus"):
+    if not environment["torch"].get("gpus") and not options.rehearse:
         parser.error("PyTorch finds no CUDA device")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the running part as well
     chosen = [known[name] for name in options.part or known]

@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     tables = load_toml(PAIRS_FILE.parent / "python" / "recipe.toml", "recipe")
-    corpus = Corpus(tables["packages"], 1, 0, folder / WORK)
+    corpus = Corpus(tables["packages"], 0, folder / WORK, rows_per_step=1)
     corpus.encode(PreTrainedTokenizerFast.from_pretrained(folder / WORK / "tokenizer"))
     trained = np.load(folder / WORK / TOKENS).astype(np.uint64)
     names = list(corpus.held_out)

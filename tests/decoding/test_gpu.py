@@ -11,6 +11,7 @@ from specbench.config import COMPILE, EAGER, GRAPH, Loading
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.load import load_drafter
 from specbench.engine.engines import Engine
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
@@ -77,6 +78,16 @@ def test_engines_agree_greedily(pair: LoadedPair, engine: str, method: str) -> N
     verify = rules(pair)[method]
     found = [texts(pair, name, verify) for name in (EAGER, engine)]
     require_equal_up_to_ties(pair, prompts(pair), *found)
+
+
+@pytest.mark.parametrize("name", get_pair("mini").drafters)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_heads_draft_for_greedy_texts(pair: LoadedPair, engine: str, name: str) -> None:
+    drafter = load_drafter(name, pair)
+    expected = texts(pair, EAGER, None)
+    found = texts(pair, engine, sd, drafter=drafter, batch_size=2)
+    require_equal_up_to_ties(pair, prompts(pair), expected, found)
+    assert any(r.accepted for text in found for r in text.rounds)
 
 
 @pytest.mark.parametrize("n", [1, 3, 15])

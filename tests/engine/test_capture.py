@@ -17,6 +17,7 @@ import torch
 
 import specbench.engine.device
 from specbench.config import GRAPH
+from specbench.drafters.heads import KINDS
 from specbench.drafters.lookup import LookupDrafter
 from specbench.engine import graphs, runner
 from specbench.engine.cache import SlotCache
@@ -30,6 +31,7 @@ from specbench.policies import Online, get_policy
 
 from ..decoding.helpers import run, run_all, said
 from ..decoding.test_rows import rules
+from ..drafters.heads import head_drafter
 from .test_graphs import REQUESTS, fresh_pair
 from .tiny import random_prompt, tiny_pair
 
@@ -227,10 +229,12 @@ def test_graphs_in_one_pool_equal_the_eager_engine(
     assert len(record.outputs) > 10
 
 
-def test_graphs_of_prompt_lookup_equal_the_eager_engine() -> None:
+@pytest.mark.parametrize("kind", ["prompt-lookup", *KINDS])
+def test_graphs_of_other_drafters_equal_the_eager_engine(kind: str) -> None:
+    """A head reads what the graph of the target's pass left in the shared memory."""
     pair, record = tiny_pair("llama"), Shared()
     pair.reserve(64)
-    how = {"drafter": LookupDrafter()}
+    how = {"drafter": head_drafter(pair, kind=kind) if kind in KINDS else LookupDrafter()}
     fast = replace(pair, engine=Engine(GRAPH, record=record))
     assert cells(fast, **how) == cells(replace(pair, engine=Engine()), **how)
     assert len(record.outputs) > 10

@@ -1,5 +1,6 @@
 """Pretraining: which tokens have loss, complete builds at toy size, and resuming."""
 
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,18 @@ import pandas as pd
 import pytest
 import torch
 from make_pair import make_pair
-from pretraining import loop
+from pretraining import loop, sources
 from pretraining.corpus import SEED, Corpus
 from pretraining.generated import Generated
 from pretraining.models import EOS, build_tokenizer
-from pretraining.sources import digest, documents, read_package, version_of
+from pretraining.sources import (
+    digest,
+    documents,
+    pack_sources,
+    read_package,
+    read_splits,
+    version_of,
+)
 from safetensors.torch import load_file
 
 from specbench.config import Loading
@@ -173,9 +181,23 @@ def test_a_pair_is_built_from_source_code(tmp_path: Path, monkeypatch: Any) -> N
     assert 1.2 < per_token / per_character < 4
 
 
+def test_packed_source_code_stands_for_the_packages(tmp_path: Path, monkeypatch: Any) -> None:
+    packages = {"train": {"tabulate": described("tabulate")}, "choice": {"six": described("six")}}
+    packages["test"] = {}
+    packed = tmp_path / "sources.jsonl.xz"
+    pack_sources(packages, packed)
+    installed = read_splits(packages)
+    monkeypatch.setattr(sources, "distribution", None)  # nothing is installed
+    assert read_splits(packages, packed) == installed
+    lines = lzma.decompress(packed.read_bytes())
+    packed.write_bytes(lzma.compress(lines.replace(b"import", b"export", 1)))
+    with pytest.raises(UsageError, match="are not the recipe's: pack them again"):
+        read_splits(packages, packed)
+
+
 def test_blocks_are_the_texts_without_a_gap(tmp_path: Path) -> None:
     packages = {"train": {"tabulate": described("tabulate")}, "choice": {}, "test": {}}
-    corpus = Corpus(packages, rows_per_step=8, for_merges=50_000, folder=tmp_path)
+    corpus = Corpus(packages, for_merges=50_000, folder=tmp_path, rows_per_step=8)
     tokenizer = build_tokenizer(corpus.for_tokenizer(), 400)
     corpus.encode(tokenizer)
     used = []

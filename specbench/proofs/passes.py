@@ -83,9 +83,8 @@ def head_along(
     tokens = torch.tensor([list(text)], device=target.device)
     states = states_after(target, tokens, drafter.head.config.layers)
     read = (len(text) - last - 2 + torch.arange(last, device=target.device)).clamp_min(0)
-    first = int(read[0])
-    for hidden in unrolled(drafter.head, tokens, states, depths, first):
-        yield drafter.logits(hidden[0, read - first])
+    for hidden in unrolled(drafter.head, tokens, states, depths):
+        yield drafter.logits(hidden[0, read])
 
 
 def states_after(target: Runner, tokens: Tensor, layers: Sequence[int]) -> Tensor:

@@ -103,6 +103,10 @@ def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
         {"eagle_aux_hidden_state_layer_ids": [0, 1, 9]}, tensors
     )
     assert "is not an EAGLE-3 or MTP head" in message({"speculators_model_type": "dflash"}, tensors)
+    assert "does not fit config.json: fc.weight has the shape [32, 96] instead of none" in message(
+        {"speculators_model_type": "mtp"}, tensors
+    )
+    assert "name a folder with config.json" in message({"speculators_model_type": ["mtp"]}, tensors)
     config.unlink()
     with pytest.raises(UsageError, match=r"name a folder with config.json and model"):
         load_head(folder, target)

@@ -57,8 +57,10 @@ def require_in_runs(column: str, values: Iterable[object], known: Sequence[str])
 
 def lacks(folder: Path, name: str) -> str:
     """Return the error message for a file that is missing from a folder."""
-    if any(
-        stored(folder / file).exists() for file in ("samples.csv", "summary.csv", "config.json")
-    ):
+    files = ("samples.csv", "summary.csv", "config.json")
+    present = [file for file in files if stored(folder / file).exists()]
+    if present == ["config.json"] and stored(folder / "samples.jsonl").exists():
+        return f"{folder} is unfinished: repeat its command with --output {folder} to resume it"
+    if present:
         return f"{folder} is a run without its {name}: put that file there, or measure it again"
     return f"{folder} holds no {name}: give the folder of a finished run"

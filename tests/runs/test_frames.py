@@ -83,7 +83,11 @@ def test_bad_input_is_one_line_with_its_location(tmp_path, make, monkeypatch):
     with pytest.raises(UsageError, match="cannot be read: File exists"):
         read_samples(tmp_path)
     path.unlink()
-    for folder, place in (("nowhere", "no folder"), (".", "holds no samples")):
+    (tmp_path / "stopped").mkdir()
+    for name in ("config.json", "samples.jsonl"):
+        (tmp_path / "stopped" / name).touch()
+    refusals = {"nowhere": "no folder", ".": "holds no samples", "stopped": "to resume it"}
+    for folder, place in refusals.items():
         with pytest.raises(UsageError, match=place):
             read_samples(tmp_path / folder)
 

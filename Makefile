@@ -31,7 +31,7 @@ figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under res
 	$(BIN)/specbench plot pareto $(addprefix results/reference-python-,line block docstring) --against acceptance \
 		--method sd,lossy,static,typical,gated,diversed --output results/reference-python-line/figures
 	$(BIN)/specbench plot tests/benchmarks/claims.py:draw results/reference $(addprefix results/reference-,rules-math \
-		python-line rules-fly) -t mini-math,python-line --style screen --output results/reference-rules-math/figures
+		python-line rules-line) -t mini-math,python-line --style screen --output results/reference-rules-math/figures
 	$(BIN)/specbench plot weights --head specbench/pairs/python/heads/python-line --output results/reference-python-learned
 
 # The workers share the cores: threads that wait for each other take processor time.

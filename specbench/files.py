@@ -148,8 +148,8 @@ def require_plain(folder: Path) -> None:
 def open_binary(path: Path) -> BinaryIO:
     """Open a file, plain or packed, as bytes.
 
-    Reading raises ``UsageError`` where a packed file is damaged or unpacks to more than any run
-    does.
+    Reading raises ``UsageError`` where a packed file is damaged or unpacks to far more than its
+    size.
     """
     if path.suffix in PACKINGS:
         return cast("BinaryIO", BufferedReader(_Unpacked(path), _CHUNK))
@@ -179,7 +179,7 @@ class _Unpacked(RawIOBase):
             raise UsageError(message) from error
         self._left -= size
         if self._left < 0:
-            raise UsageError(f"{self._path} unpacks to more than any run does: remove it")
+            raise UsageError(f"{self._path} unpacks to far more than its size: remove it")
         return size
 
     def close(self) -> None:

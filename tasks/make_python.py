@@ -1,7 +1,7 @@
 """Make the prompts of the tasks ``python-line``, ``python-block`` and ``python-docstring``.
 
 They are excerpts of packages that no model of the pair ``python`` was trained on: the test split of
-its recipe for ``...-test.jsonl.gz``, the split ``choice`` for ``...-train.jsonl.gz``. The last
+its recipe for ``...-test.jsonl.xz``, the split ``choice`` for ``...-train.jsonl.xz``. The last
 table says how many of the lines to be completed occur in the training files.
 
     python tasks/make_python.py --output tasks
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import gzip
 import json
+import lzma
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ def main() -> None:
     for task, make in MAKERS.items():
         for split, size in SIZES.items():
             rows = chosen(splits[SPLITS[split]], make, size)
-            write(folder / f"python-{task}-{split}.jsonl.gz", rows)
+            write(folder / f"python-{task}-{split}.jsonl.xz", rows)
             lines = [whole for row in rows for whole in completed(row)]
             seen = sum(line in trained for line in lines)
             shown = f"{seen} of {len(lines)} lines occur in training" if lines else ""
@@ -186,7 +186,7 @@ def completed(row: Row) -> list[str]:
 def write(path: Path, rows: list[Row]) -> None:
     """Write rows as compressed JSON lines, with the same bytes for the same rows."""
     text = "".join(json.dumps(row._asdict()) + "\n" for row in rows)
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    path.write_bytes(lzma.compress(text.encode(), preset=9))
 
 
 if __name__ == "__main__":

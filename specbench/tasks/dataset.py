@@ -13,9 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
-from specbench.files import shown_path
+from specbench.files import PACKINGS, shown_path
 from specbench.tasks.definition import Definition, fill
-from specbench.tasks.rows import GZIP, Row, plain_name, read_rows, require_columns
+from specbench.tasks.rows import Row, plain_name, read_rows, require_columns
 from specbench.words import listed
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
@@ -129,14 +129,15 @@ class Dataset:
 
     def _from(self, folder: Path, split: str, chosen: str) -> _Split:
         task = self.definition
-        names = [f"{split}{suffix}{packed}" for suffix in SUFFIXES for packed in ("", GZIP)]
+        plain = [f"{split}{suffix}" for suffix in SUFFIXES]
+        names = [f"{name}{packed}" for name in plain for packed in ("", *PACKINGS)]
         if plain_name(Path(split)).suffix in SUFFIXES:
-            names = [split]
+            plain = names = [split]
         files = [name for name in names if (folder / name).exists()]
         if not files:
             kind = "training split" if split == task.source.train else "test split"
             raise UsageError(
-                f"{task.name} has no {kind} in {folder}: put {listed(names[::2])} there, or choose "
+                f"{task.name} has no {kind} in {folder}: put {listed(plain)} there, or choose "
                 f"another with {chosen}"
             )
         if len(files) > 1:

@@ -56,8 +56,8 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
     ``.jsonl`` and ``.csv`` have a ``prompt`` column or, for conversations, ``turns``, a list of the
     user's messages. ``reference`` is optional: a text, or a list with one per turn, of which others
     are ignored. So are ``id`` or ``question_id``, ``category``, and ``passage``, the part of the
-    prompt that may be cut. In ``.txt`` every line is a prompt. Each may end in ``.gz``. Empty lines
-    are skipped. Spec-Bench's and MT-Bench's ``question.jsonl`` have this form.
+    prompt that may be cut. In ``.txt`` every line is a prompt. Each may be packed. Empty lines are
+    skipped. Spec-Bench's and MT-Bench's ``question.jsonl`` have this form.
 
     Args:
         path: The file.

@@ -1,23 +1,21 @@
-"""Rows of a JSONL, CSV, plain text or Parquet file, gzipped or not, with their locations."""
+"""Rows of a JSONL, CSV, plain text or Parquet file, plain or packed, with their locations."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
 import json
 import re
-import zlib
 from collections.abc import Collection, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from specbench.errors import UsageError
+from specbench.files import PACKINGS, open_binary
 from specbench.words import listed, shown
 
-GZIP = ".gz"
 _INDICES = re.compile(r"(\.\d+)+$")  # of entries of a list
 
 
@@ -39,7 +37,7 @@ class DataFile(NamedTuple):
 def read_rows(
     path: Path, suffixes: Collection[str], what: str, needed: Collection[str]
 ) -> DataFile:
-    """Read a file in the format of its suffix (before ``.gz``); empty lines are skipped.
+    """Read a file in the format of its suffix (before that of a packing); empty lines are skipped.
 
     In plain text, every line is a row with the single column ``prompt``. Messages call the file
     ``what``. Every row must have the ``needed`` columns; a dotted name may be a nested column.
@@ -50,13 +48,12 @@ def read_rows(
     suffix = plain_name(path).suffix
     if suffix not in suffixes:
         endings = f"{', '.join(list(suffixes)[:-1])} or {list(suffixes)[-1]}"
-        raise UsageError(f"{path}: a {what} must end in {endings}, optionally with {GZIP}")
+        raise UsageError(
+            f"{path}: a {what} must end in {endings}, plain or packed ({', '.join(PACKINGS)})"
+        )
     try:
-        content = path.read_bytes()
-        if path.suffix == GZIP:
-            content = gzip.decompress(content)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UsageError(f"{path}: not a complete gzip file; write it again") from error
+        with open_binary(path) as file:
+            content = file.read()
     except OSError as error:
         raise UsageError(f"cannot read the {what} {path}: {error.strerror}") from error
     rows = tuple(READERS[suffix](content, path, needed))
@@ -66,8 +63,8 @@ def read_rows(
 
 
 def plain_name(path: Path) -> Path:
-    """Return the path without a ``.gz`` suffix."""
-    return path.with_suffix("") if path.suffix == GZIP else path
+    """Return the path without the suffix of a packing."""
+    return path.with_suffix("") if path.suffix in PACKINGS else path
 
 
 def value_of(columns: Mapping[str, object], name: str) -> object:

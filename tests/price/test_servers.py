@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from specbench.client import Client
@@ -37,7 +38,8 @@ def test_llamacpp_gives_the_scores_of_the_pair(mini: Any, tmp_path: Path) -> Non
         served = ServedScores(target, draft, Sampling())(text(mini))
     passed = PairScores(mini, Sampling())(text(mini))
     for name in ("p", "q"):
-        assert served[name] == pytest.approx(passed[name], abs=1e-5)
+        # The server normalizes in float32, which is 1e-5 off where p(y) is near 1.
+        assert np.log(served[name]) == pytest.approx(np.log(passed[name]), abs=5e-5)
         assert [r == 1 for r in served[f"rank_{name}"]] == [r == 1 for r in passed[f"rank_{name}"]]
     assert all(math.isnan(value) for value in served["entropy_q"])
 

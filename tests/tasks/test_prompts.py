@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,8 @@ def read(path: Path, content: bytes) -> list[Example]:
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_every_format_gives_the_same_prompts(suffix: str, tmp_path: Path) -> None:
-    for name, content in (("mine", FORMATS[suffix]), ("mine.gz", gzip.compress(FORMATS[suffix]))):
+    packed = {"mine.gz": gzip.compress(FORMATS[suffix]), "mine.xz": lzma.compress(FORMATS[suffix])}
+    for name, content in {"mine": FORMATS[suffix], **packed}.items():
         path = tmp_path / name.replace("mine", f"mine{suffix}")
         examples = read(path, content)
         assert [e.prompt for e in examples] == [row["prompt"] for row in ROWS]
@@ -112,7 +114,7 @@ def test_an_empty_or_missing_reference_is_none(name: str, content: bytes, tmp_pa
         ("a.txt", b" \n", "a.txt:1: no rows in this prompt file"),
         ("a.txt", b"p\n\np\xff", "a.txt:3: not UTF-8 text"),
         ("a.json", b'["p"]', "a.json: a prompt file must end in .jsonl, .csv or .txt"),
-        ("a.txt.gz", b"p", "a.txt.gz: not a complete gzip file"),
+        ("a.txt.gz", b"p", "a.txt.gz is damaged"),
     ],
 )
 def test_wrong_prompt_files(name: str, content: bytes, message: str, tmp_path: Path) -> None:

@@ -71,4 +71,4 @@ def test_the_file_of_a_bundled_task_is_recorded_without_the_place_of_the_clone(
     task = load_task("python-line")
     task.examples("test", 1)
     file = task.provenance()["splits"]["python-line-test"]["file"]
-    assert file == "tasks/python-line-test.jsonl.gz"
+    assert file == "tasks/python-line-test.jsonl.xz"

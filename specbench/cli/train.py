@@ -21,6 +21,7 @@ from specbench.config import Loading, Options, option
 from specbench.errors import UsageError
 from specbench.files import cannot_write
 from specbench.heads.registry import read_description, trained_heads
+from specbench.methods.drafters import MODEL
 from specbench.metrics import get_metric
 from specbench.pairs.registry import PairSpec
 from specbench.runs.heads import FAMILIES
@@ -120,6 +121,8 @@ def train(
         def command(methods: str, tasks: Sequence[str], *last: str) -> str:
             chosen = data if len(trained) == 1 else data.updated(task=list(tasks))
             parts = ["specbench", "run", "--method", methods, *models.retyped()]
+            if (drafter := trained[0].recipe.drafter) != MODEL:
+                parts += ["--drafter", drafter]
             return shlex.join([*parts, *chosen.retyped(), *code.retyped(), *last])
 
         _advise(trained, root, command)

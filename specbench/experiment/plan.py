@@ -339,7 +339,7 @@ def build_plan(
         misfits = [cell for cell in cells if _reads_other_states(cell)]
         for method, drafter in {(cell.method, cell.drafter): None for cell in misfits}:
             reason = f"{method}: its linear head cannot read the states that {drafter} drafts from"
-            advice = "train one with --head-kind features"
+            advice = f"train one with --drafter {drafter}"
             require(method in optional, f"{reason}: {advice}, or leave out one of them")
             unread.setdefault(f"{reason}, so it is skipped: {advice}")
         cells = [cell for cell in cells if cell not in misfits]

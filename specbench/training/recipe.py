@@ -9,7 +9,8 @@ from typing import Any, Literal
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from specbench.config import Filters, Options, Temperature, option
-from specbench.heads.kinds import FEATURES, KINDS
+from specbench.heads.kinds import FEATURES, KINDS, LINEAR
+from specbench.methods.drafters import DRAFTERS, MODEL, checked, needs_model, policy_of
 from specbench.metrics import AGREEMENT
 from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import RESERVED_SEEDS, Task
@@ -36,6 +37,13 @@ class HeadRecipe(Filters):
         "; ".join(f"{name}: {kind.description}" for name, kind in KINDS.items()) + ".",
         metavar="KIND",
         complete=lambda: KINDS,
+    )
+    drafter: str = option(
+        MODEL,
+        "What drafts: model, greedy, or, for a head of kind features, a folder with an EAGLE-3 or "
+        "MTP head.",
+        metavar="NAME",
+        complete=lambda: [name for name, runs_model in DRAFTERS.items() if runs_model],
     )
     steps: int = option(60, "Steps, each with a set of roll-outs.", ge=1)
     prompts_per_step: int = option(16, "Prompts per step.", ge=1)
@@ -92,6 +100,18 @@ class HeadRecipe(Filters):
         "are held out.",
         ge=0,
     )
+
+    @field_validator("drafter")
+    @classmethod
+    def _drafts_all(cls, drafter: str, info: ValidationInfo) -> str:
+        if not needs_model(drafter) or policy_of(drafter):
+            raise ValueError(f"must be a model or a head that always drafts, not {drafter}")
+        if info.data.get("head_kind") == LINEAR and drafter not in DRAFTERS:
+            raise ValueError(
+                f"a linear head reads the draft model's states, and {drafter} has others: add "
+                "--head-kind features"
+            )
+        return drafter
 
     @field_validator("seed")
     @classmethod
@@ -229,7 +249,8 @@ def head_recipe(pair: PairSpec, task: Task, given: Mapping[str, Any]) -> HeadRec
     values |= pair.training
     validated(HeadRecipe, values, str(pair.file), lambda key: quoted(pairs_own + key))
     values |= {name: value for name, value in given.items() if value is not None}
-    return HeadRecipe(**values)
+    recipe = HeadRecipe(**values)
+    return recipe.updated(drafter=checked(recipe.drafter, pair.drafters))
 
 
 def warm_up_cosine(step: int, steps: int) -> float:

@@ -100,7 +100,7 @@ def _batch(
         (logits_p, h_p), (logits_q, h_q) = outputs
         (p, p1), (q, q1) = sampling.distributions(logits_p), sampling.distributions(logits_q)
         inputs = heads[0].inputs(Positions(p, q, p1, q1, h_p, h_q, sampling.greedy))
-        v = torch.lerp(q, p, _weights(heads, inputs, text).unsqueeze(-1))
+        v = torch.lerp(q, p, weights_of(heads, inputs, text).unsqueeze(-1))
         token = torch.multinomial(v, 1, generator=generator).squeeze(-1)
         tv = (p - q).abs().sum(-1) / 2
         active = text >= 0
@@ -125,7 +125,7 @@ def _batch(
     )
 
 
-def _weights(heads: Sequence[Head], inputs: Tensor, text: Tensor) -> Tensor:
+def weights_of(heads: Sequence[Head], inputs: Tensor, text: Tensor) -> Tensor:
     """Return the weight on the target ``[B]`` by the head of each row's text."""
     if all(head is heads[0] for head in heads):
         weights: Tensor = heads[0](inputs)

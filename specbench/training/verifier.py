@@ -19,12 +19,15 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.sampling import Sampling
+from specbench.drafters.load import load_drafter
 from specbench.engine.pair import LoadedPair
 from specbench.example import Example
 from specbench.heads.head import Head
+from specbench.methods.drafters import MODEL
 from specbench.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
+from specbench.training.drafted import drafted_rollouts
 from specbench.training.front import Point, Worth
 from specbench.training.material import Material, Materials
 from specbench.training.objective import Surrogate, advantages, descend, evaluate, text_mean
@@ -332,8 +335,11 @@ class Training:
         generator: torch.Generator,
         sampling: Sampling,
     ) -> Rollouts:
-        limit, stop = self.task.max_new_tokens, self.task.stop
-        return roll_out(self.pair, heads, material.prompts, limit, generator, stop, sampling)
+        texts = (self.pair, heads, material.prompts, self.task.max_new_tokens)
+        how = (generator, self.task.stop, sampling)
+        if self.recipe.drafter == MODEL:
+            return roll_out(*texts, *how)
+        return drafted_rollouts(*texts, *how, load_drafter(self.recipe.drafter, self.pair))
 
     def _new_generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.pair.target.device).manual_seed(seed)

@@ -65,6 +65,7 @@ SETTINGS = (
     "weight=0.2,0.4,0.6,0.8,0.9,cooled_weight=0.4,0.6,0.8,1,both_temperature=0.8,"
     "lenience=0.3,0.6,epsilon=0.05,0.1,window=1,3"
 )
+LENGTHS = ("--draft-length", "1,3,5,8")
 SEEDS = (0, 1, 2)  # of the heads of the larger pair
 
 
@@ -118,22 +119,12 @@ def parts(
     checked = [SANITIZER, "--error-exitcode", "1", *specbench, "bench", "--no-transformers"]
     checked += ["--prompt-tokens", "8", "--new-tokens", "8", "--repeats", "1", *device]
     checked += ["--method", "sd", "--output", str(folder / "sanitizer"), "--no-progress"]
-    run = [
-        *specbench,
-        "run",
-        "--method",
-        "all",
-        "--limit",
-        "10",
-        *device,
-        "--no-progress",
-        "--pair",
-    ]
+    run = [*specbench, "run", "--method", "all", "--limit", "10", *device, "--no-progress"]
     runs = [
         Part(
             f"methods-{pair}",
             f"all methods on the bundled pair {pair}",
-            [*run, pair, "--task", tasks, "--output", str(folder / "runs" / pair)],
+            [*run, "--pair", pair, "--task", tasks, "--output", str(folder / "runs" / pair)],
         )
         for pair, tasks in BUNDLED.items()
     ]
@@ -178,10 +169,12 @@ def larger_pair(
         command = on_pair("train", *recipe, "--output", str(home / "heads" / str(seed)))
         return Part(f"larger-head-{seed}", f"DIVERSED on the larger pair, seed {seed}", command)
 
-    run, heads = home / "run", [home / "heads" / str(seed) / "python-line" for seed in SEEDS]
-    judged = ["-m", RULES, "--set", SETTINGS, "--head", ",".join(map(str, heads))]
-    judged += ["--limit", "12" if rehearse else "500", "--batch-size", "6" if rehearse else "50"]
-    judged += ["--output", str(run)]
+    run, lengths = home / "run", home / "lengths"
+    heads = ",".join(str(home / "heads" / str(seed) / "python-line") for seed in SEEDS)
+    few = ["--limit", "12", "--batch-size", "6"]
+    prompts = few if rehearse else ["--limit", "500", "--batch-size", "50"]
+    judged = ["-m", RULES, "--set", SETTINGS, "--head", heads, *prompts, "--output", str(run)]
+    measured = ["-m", "sd", *LENGTHS, *prompts, "--output", str(lengths)]
     decided = ["--batch-size", "1,2" if rehearse else "1,2,4,8,16,32"]
     decided += ["--limit", "10" if rehearse else "100", "--output", str(home / "decision")]
     specbench = [python, "-m", "specbench"]
@@ -197,10 +190,11 @@ def larger_pair(
             "methods above the static front, at equal acceptance",
             [*specbench, "compare", str(run), "--at", "acceptance"],
         ),
+        Part("larger-lengths", "tokens per round by draft length", on_pair("run", *measured)),
         Part(
             "larger-price",
             "tokens per round, predicted and measured",
-            [*specbench, "price", str(run), "--draft-length", "1,3,5,8"],
+            [*specbench, "price", str(lengths), *models, "--device", device, *LENGTHS],
         ),
         Part("larger-decide", "batches at which speculation pays", on_pair("decide", *decided)),
     ]

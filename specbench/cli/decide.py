@@ -15,7 +15,7 @@ from specbench.cli.methods import Methods
 from specbench.cli.options import JsonOutput, Measurement
 from specbench.cli.output import note, print_json, print_table
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
-from specbench.cli.price import TextsRun, run_of_target, scored
+from specbench.cli.price import TextsRun, plan_of_target, run_of_target, scored
 from specbench.config import AUTO, Count, option
 from specbench.errors import RunError, require
 from specbench.experiment.variants import Variant, method_variants
@@ -109,16 +109,24 @@ def decide(
     variants = lossy.variants() if lossy.method else []
     costs_of_run = _costs(asked, measurement)  # a fault in them is told before models are loaded
 
-    from specbench.price.passes import texts_of
+    from specbench.price.decide import require_prompts
     from specbench.price.records import target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
-    read = run_of_target(run, measurement)
+    if run is None:
+        plan = plan_of_target(measurement)
+        require_prompts((part.task.name, e.id) for part in plan.tasks for e in part.examples)
+        read = run_of_target(plan, measurement)
+    else:
+        read = run_of_target(run, measurement)
     chosen = measurement.task or (), measurement.limit
     records = target_texts(read.records(TRACED.union(CELL)), *chosen)
+    require_prompts((record["task"], record["sample_id"]) for record in records)
+
+    from specbench.price.passes import texts_of
+
     by_task = scored(read, partial(texts_of, read, records=records), drafters, measurement)
-    require(len(by_task) == 1, f"there are {len(by_task)} tasks: name one of them with --task")
     ((task, texts),) = by_task.items()
 
     from specbench.figures import style

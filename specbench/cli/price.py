@@ -159,11 +159,11 @@ def price(
         raise UsageError(f"servers do not score {', '.join(heads)}: omit --servers")
     recorded: list[list[Record]] = []
     if asked.texts:
-        plan = measurement.plan(method_variants([AUTOREGRESSIVE], {}))
+        plan = plan_of_target(measurement)
         source: Run | Plan = plan
         texts = partial(texts_in_column, plan, column=asked.texts)
     else:
-        source = read = given or run_of_target(None, measurement)
+        source = read = given or run_of_target(plan_of_target(measurement), measurement)
         records = read.records(TRACED.union(CELL))
         of_target = target_texts(records, measurement.task or (), measurement.limit)
         recorded = recorded_rounds(records, {record["task"] for record in of_target}, names)
@@ -205,15 +205,19 @@ def price(
         raise RunError(f"{'; '.join(doubts)}: see the page price")
 
 
-def run_of_target(folder: Path | None, measurement: Measurement) -> Run:
-    """Return a run with the target's texts; without a folder the target writes them now."""
-    if folder is None:
-        plan = measurement.plan(method_variants([AUTOREGRESSIVE], {}))
-        say(plan, measurement.limit)
-        workers = start_workers(measurement, plan.loading, measurement)
-        folder = carry_out(plan, "price", measurement, workers).folder
+def plan_of_target(measurement: Measurement) -> Plan:
+    """Return the plan by which the target writes texts alone."""
+    return measurement.plan(method_variants([AUTOREGRESSIVE], {}))
+
+
+def run_of_target(texts: Path | Plan, measurement: Measurement) -> Run:
+    """Return a run with the target's texts, or let the target write those of a plan."""
+    if isinstance(texts, Plan):
+        say(texts, measurement.limit)
+        workers = start_workers(measurement, texts.loading, measurement)
+        texts = carry_out(texts, "price", measurement, workers).folder
     pair = measurement.spec(alone=True) if measurement.names_models else None
-    return read_run(folder, Trust(pair, measurement.loading()))
+    return read_run(texts, Trust(pair, measurement.loading()))
 
 
 def scored(

@@ -8,6 +8,7 @@ costs, their repeats, which are resampled independently.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
@@ -120,20 +121,31 @@ class Decision:
         )
 
 
+def require_prompts(names: Iterable[tuple[str, str]]) -> None:
+    """Check the task and the sample id of each text.
+
+    Raises:
+        UsageError: There are several tasks, or too few prompts for an interval.
+    """
+    prompts = Counter(task for task, _ in {*names})
+    require(len(prompts) == 1, f"there are {len(prompts)} tasks: name one of them with --task")
+    ((_, number),) = prompts.items()
+    require(
+        number >= FEWEST,
+        f"{number} prompts are too few for an interval: give {FEWEST} or more (--limit)",
+    )
+
+
 def decide(priced: Iterable[PricedRounds], costs: Costs, batches: Sequence[int]) -> Decision:
     """Return the speed-up of every drafter and draft length at every batch size.
 
     Draft lengths beyond those of the costs are left out.
 
     Raises:
-        UsageError: A batch size is outside of the costs, or there are too few prompts.
+        UsageError: A batch size is outside of the costs.
     """
     settings = []
     for rounds in priced:
-        require(
-            len(rounds.tokens) >= FEWEST,
-            f"{len(rounds.tokens)} prompts are too few for an interval: give {FEWEST} or more",
-        )
         n, resampled = len(rounds.tokens), rounds.resampled
         for batch, (column, length) in product(batches, enumerate(rounds.lengths)):
             if not costs.lengths[1] <= length <= costs.lengths[-1]:

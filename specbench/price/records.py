@@ -57,10 +57,21 @@ def target_texts(
             "price: give a run with autoregressive or sd, and token ids"
         )
     cells = cells_of([record for record in decoded if record["method"] in lossless])
-    chosen = [cell[:limit] for cell in cells if not tasks or cell[0]["task"] in tasks]
+    chosen = [
+        record
+        for cell in cells
+        if not tasks or cell[0]["task"] in tasks
+        for record in first_prompts(cell, limit)
+    ]
     if not chosen:
         raise UsageError(f"this run has no texts of {', '.join(tasks)}: see its config.json")
-    return [record for cell in chosen for record in cell]
+    return chosen
+
+
+def first_prompts(cell: Sequence[Record], limit: int | None) -> list[Record]:
+    """Return the records of a cell's first prompts, with all repeats and turns."""
+    prompts = {*[*dict.fromkeys(record["sample_id"] for record in cell)][:limit]}
+    return [record for record in cell if record["sample_id"] in prompts]
 
 
 def recorded_rounds(

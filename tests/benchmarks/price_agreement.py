@@ -21,6 +21,7 @@ from scipy.stats import binom, chi2
 from specbench.analysis.intervals import bootstrap, cluster_sums, estimate, ratio
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
+from specbench.methods.drafters import DRAFTERS
 from specbench.policies import POLICIES
 from specbench.price.checks import compare, deviations
 from specbench.price.passes import PairScores, score_texts, texts_of
@@ -88,7 +89,8 @@ def main(folder, *names):
                 print(*about.values(), f"{deviation.name} {deviation.errors:+.1f} errors")
             # Of a cell that several runs have, the one with most prompts.
             cells = {}
-            for cell in chain.from_iterable(recorded_rounds(few, [task]) for few in records):
+            recorded = (recorded_rounds(few, [task], DRAFTERS) for few in records)
+            for cell in chain.from_iterable(recorded):
                 name = name_of(cell[0]).method
                 cells[name] = max(cells.get(name, []), cell, key=len)
             widths += [(*about.values(), *w) for w in sharpness(scores, cells.values())]

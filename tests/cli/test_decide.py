@@ -51,9 +51,12 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
         ("--machine h1000", "h100"),
         ("--costs nowhere.csv", "cannot read the costs"),
         ("--drafter nobody", "nobody"),
+        ("--limit 2", "2 prompts are too few for an interval"),
+        ("--task mini-math,mini-code", "2 tasks: name one"),
     ],
 )
-def test_mistakes_are_told_before_models_are_loaded(cli: Cli, options: str, complaint: str) -> None:
+def test_mistakes_are_told_before_texts_are_written(cli: Cli, options: str, complaint: str) -> None:
     result = cli(*f"decide {TEXTS} {options}".split())
     assert result.code == 2
     assert complaint in result.err and len(result.err.strip().splitlines()) == 1
+    assert not Path("results").exists()

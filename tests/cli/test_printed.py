@@ -19,6 +19,7 @@ from specbench.engine import loading, memory
 from specbench.errors import UsageError
 from specbench.experiment import forecast
 from specbench.experiment.arms import NO_RULE
+from specbench.price import decide
 from specbench.proofs import check
 from specbench.servers.arm import ARGUMENT
 from specbench.training import finetune, folder
@@ -126,6 +127,7 @@ def reader(
     ):
         monkeypatch.setattr(module, name, loads)
     monkeypatch.setattr(folder, "find_spec", lambda name: name)  # an optional package
+    monkeypatch.setattr(decide, "FEWEST", 1)  # prompts
     for model in (engine.target, engine.draft):
         model.vocabulary, model.hidden_size, model.dtype = 20, 4, torch.float32
     shutil.copytree(small, tmp_path / RUN)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from specbench.analysis import comparison as c
 from specbench.analysis.intervals import FEWEST
-from specbench.runs.shown import ShownFigure, shown
+from specbench.runs.shown import PHASES, ShownFigure, shown
 from specbench.table import Field, Table, drop_empty
 
 CHOSEN = (
@@ -92,6 +92,7 @@ def overview(rows: pd.DataFrame) -> Table:
         *names,
         ("quality\nsd → own", partial(_change, "quality")),
         ("accepted\nsd → own", partial(_change, "acceptance")),
+        *_PHASES,
         ("s/sample\nsd → own", partial(_change, "seconds")),
         _NOISE,
         ("front's\nquality", _front_quality),
@@ -121,6 +122,7 @@ class _Tables:
             shown(c.QUALITY_LESS, self.metric).column_with_interval,
             shown("acceptance").column,
             shown(c.ACCEPTANCE_LESS).column_with_interval,
+            *_PHASES,
             shown(c.TOKENS).column_with_interval,
             (times.column_with_interval[0], lambda row: times.interval(row) or share.interval(row)),
             _NOISE,
@@ -266,5 +268,6 @@ def _change(name: str, row: _Row) -> str:
     return f"{value_of_sd} → {value}" if row["against"] == c.SD and value_of_sd else value
 
 
+_PHASES: _Fields = [shown(name).column for name in PHASES]
 _NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
 _NOISE: Field[_Row] = ("sd's s/sample\n/ sd's again", _noise)

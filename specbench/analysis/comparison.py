@@ -8,6 +8,7 @@ from specbench.analysis.intervals import Interval
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
+from specbench.runs.shown import PHASES
 
 #: The quantity held equal.
 At = Literal["acceptance", "time", "quality"]
@@ -42,19 +43,19 @@ TASK_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "qu
 #: One row per figure: ``value`` with its interval over ``n`` prompts.
 #:
 #: ``points`` counts the settings that a row chose from or combined. ``draft_length`` is the
-#: method's, or the chosen one; blank if the row combines several. ``quality``, ``acceptance`` and
-#: ``seconds`` (per sample) belong to the method. ``reference`` is the baseline's value: a quality,
-#: or seconds per sample at ``against_quality``, which for the front is the method's
-#: quality, capped at the front's best. ``between`` names the front's points of next lower and next
-#: higher gain; ``step`` is the difference of their qualities, and ``coarse`` whether it is large
-#: (``pareto.COARSE``). ``noise`` is a factor: speed-ups from 1 / noise to noise can be noise of the
-#: times; blank if ``sd`` was not timed twice. ``seeds`` counts the heads of one recipe of which the
-#: row is a mean, 1 for each of them alone; it is blank for all other methods. ``missing`` counts
-#: prompts that other settings of the run have and the method lacks. ``blocks`` counts the blocks of
-#: a run in batches, see ``analysis.blocks``.
+#: method's, or the chosen one; blank if the row combines several. ``quality``, ``acceptance``,
+#: ``seconds`` (per sample) and ``PHASES`` belong to the method. ``reference`` is the baseline's
+#: value: a quality, or seconds per sample at ``against_quality``, which for the front is the
+#: method's quality, capped at the front's best. ``between`` names the front's points of next lower
+#: and next higher gain; ``step`` is the difference of their qualities, and ``coarse`` whether it is
+#: large (``pareto.COARSE``). ``noise`` is a factor: speed-ups from 1 / noise to noise can be noise
+#: of the times; blank if ``sd`` was not timed twice. ``seeds`` counts the heads of one recipe of
+#: which the row is a mean, 1 for each of them alone; it is blank for all other methods. ``missing``
+#: counts prompts that other settings of the run have and the method lacks. ``blocks`` counts the
+#: blocks of a run in batches, see ``analysis.blocks``.
 COMPARISON = (
     *(*TASK_RUN, "blocks", "at", "method", "label", "points", "seeds", "missing", "draft_length"),
-    *("drafter", "quality", "acceptance", "seconds"),
+    *("drafter", "quality", "acceptance", "seconds", *PHASES),
     *("against", "against_draft_length", "against_quality", "reference", "between", "step"),
     *("coarse", "metric", "value", "ci_low", "ci_high", "n", "noise"),
 )

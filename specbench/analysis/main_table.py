@@ -44,10 +44,11 @@ from specbench.metrics import shown_metric
 from specbench.runs.frames import CELL
 from specbench.runs.heads import recipe_of
 from specbench.runs.labels import method_labels
-from specbench.runs.shown import ShownFigure, shown, temperature_text
+from specbench.runs.shown import PHASES, ShownFigure, shown, temperature_text
 from specbench.table import Column, Field, Table, TableCell, cell_at, number
 
-FIGURES = (ACCEPTANCE, QUALITY, SPEEDUP)
+COMPARED = (ACCEPTANCE, QUALITY, SPEEDUP)  # of which the best is marked
+FIGURES = (*COMPARED, *PHASES)
 #: The columns that identify one table; the others become its rows and columns.
 SECTION = ["pair", "temperature", "draft_length", "engine", "batch_size"]
 METHOD = [*METHOD_COLUMNS, "drafter"]
@@ -57,13 +58,14 @@ COLUMNS = [
 ]
 PAPER, DIFFERENCE = "paper", "diff"
 
-_UNITS = {ACCEPTANCE: "%", QUALITY: "0 to 100", SPEEDUP: "x"}
+_UNITS = {QUALITY: "0 to 100", SPEEDUP: "x"} | dict.fromkeys((ACCEPTANCE, *PHASES), "%")
 _SCALED = ["value", "ci_low", "ci_high"]
 _ROUNDING = 1e-9  # tolerance between equal figures
 _TWO_DECIMALS = ("rouge", "bleu", SPEEDUP)  # others have one decimal
 _EXPLAINED = {
     ACCEPTANCE: "acc. / drafted: accepted over drafted tokens, in %.",
     QUALITY: "Quality: times 100.",
+    PHASES[0]: "Inside: tokens of rounds that began between the marks of --inside.",
     SPEEDUP: "tok/s / AR: tokens/s with prefill over those of autoregressive, paired by prompt.",
 }
 _SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED]
@@ -93,7 +95,8 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     rows = rows.merge(contest.cells, on=list(CELL), how="left").fillna({"cell": -1})
     metric = rows["unit"].where(rows["figure"] == QUALITY, rows["figure"]).fillna("")
     scales = {name: shown_metric(name)[1] for name in metric[rows["figure"] == QUALITY]}
-    scale = metric.map(scales | {ACCEPTANCE: 100.0}).fillna(1.0)
+    percentages = dict.fromkeys((ACCEPTANCE, *PHASES), 100.0)
+    scale = metric.map(scales | percentages).fillna(1.0)
     scaled = {name: rows[name] * scale for name in _SCALED}
     rows = rows.assign(metric=metric, unit=rows["figure"].map(_UNITS), scale=scale, **scaled)
     sections = _in_sections(rows).assign(seeds=1)
@@ -214,6 +217,7 @@ def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataF
     shared = [*SECTION, "run_id", "task", "figure", "metric"]
     shared += [name for name in METHOD if name != "head"]
     trained = rows[recipes.notna() & rows["value"].notna() & (rows["cell"] >= 0)]
+    trained = trained[trained["figure"].isin(COMPARED)]
     for keys, seeds in trained.groupby([recipes, *shared], sort=False, dropna=False):
         timed_together = seeds["figure"].iloc[0] != SPEEDUP or seeds["session"].nunique() == 1
         if len(seeds) > 1 and timed_together:
@@ -253,7 +257,9 @@ def _best(table: pd.DataFrame, contest: Contest) -> pd.Series:
     is_quality = table["figure"] == QUALITY
     marked = _highest(table, is_quality, contest)
     cell = [table[name] for name in (*SECTION, "cell")]
-    comparable = (table["figure"] != SPEEDUP) | table["ci_low"].notna()
+    comparable = table["figure"].isin([ACCEPTANCE, QUALITY]) | (
+        (table["figure"] == SPEEDUP) & table["ci_low"].notna()
+    )
     is_compared = ~is_quality & comparable & marked.groupby(cell, dropna=False).transform("any")
     return marked | _highest(table, is_compared, contest)
 

@@ -28,6 +28,7 @@ from specbench.errors import UsageError
 from specbench.metrics import BLEU
 from specbench.metrics.bleu import TERMS, corpus_bleu
 from specbench.runs.columns import BLEU_TERMS
+from specbench.runs.shown import PHASES
 
 QUALITY, COMPLETED, TOKENS = "quality", "completed_quality", "output_tokens"
 AT_LIMIT, REPETITION = "length_limit_rate", "repetition"
@@ -43,6 +44,16 @@ TEXT_COLUMNS = (
     "stopped_by",
     REPETITION,
 )
+
+
+def phase_terms(cell: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:
+    """Return numerator and denominator of each of ``PHASES`` per text; none without marks."""
+    if "inside_emitted" not in cell or cell["inside_emitted"].isna().all():
+        return {}
+    outside = (cell[name] - cell[f"inside_{name}"] for name in ("accepted", "proposed"))
+    terms = [(cell["inside_emitted"], cell["output_tokens"])]
+    terms += [(cell["inside_accepted"], cell["inside_proposed"]), tuple(outside)]
+    return dict(zip(PHASES, terms, strict=True))
 
 
 def score_interval(cell: pd.DataFrame, column: str, metric: object) -> Interval:

@@ -17,6 +17,7 @@ from specbench.analysis.blocks import count_blocks, has_comparable_times
 from specbench.analysis.intervals import estimate
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import PointEstimates, Setting, settings_of, shared_points
+from specbench.analysis.scores import phase_terms
 from specbench.methods.parameters import PARAMETER_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.columns import TIMED_AGAIN
@@ -129,7 +130,13 @@ class MethodSettings(NamedTuple):
             "quality": reached.quality[0, points].mean(),
             "acceptance": reached.acceptance[0, points].mean(),
             "seconds": reached.seconds[0, points].mean(),
+            **self._phases(chosen),
         }
+
+    def _phases(self, length: int) -> dict[str, float]:
+        """Return the ``PHASES`` of the texts at a draft length, of all heads together."""
+        texts = pd.concat([setting.samples for setting in self.lengths.get(length, [])])
+        return {name: part.sum() / of.sum() for name, (part, of) in phase_terms(texts).items()}
 
 
 def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[MethodSettings]:

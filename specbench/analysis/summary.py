@@ -31,6 +31,7 @@ from specbench.analysis.scores import (
     REPETITION,
     TOKENS,
     completed,
+    phase_terms,
     score_interval,
 )
 from specbench.errors import UsageError
@@ -40,7 +41,7 @@ from specbench.metrics.passk import BUDGETS, pass_at_k
 from specbench.runs import columns
 from specbench.runs.columns import dictionary
 from specbench.runs.frames import CELL, MEASURED, SAMPLES, SUMMARY, first_decodes, typed
-from specbench.runs.shown import PHASES, shown
+from specbench.runs.shown import shown
 
 ACCEPTANCE, SPEEDUP, PASS = "draft_acceptance_rate", "speedup", "pass@1"
 #: Columns that a cell shares with its baseline, ``autoregressive``.
@@ -219,16 +220,8 @@ def _further_scores(
 
 def _phases(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
     """Yield the share of tokens between the marks of a text, and acceptance there and outside."""
-    if "inside_emitted" not in cell or cell["inside_emitted"].isna().all():
-        return
-    outside = {name: cell[name] - cell[f"inside_{name}"] for name in ("accepted", "proposed")}
-    terms = (
-        (cell["inside_emitted"], cell["output_tokens"]),
-        (cell["inside_accepted"], cell["inside_proposed"]),
-        (outside["accepted"], outside["proposed"]),
-    )
-    for name, (numerator, denominator) in zip(PHASES, terms, strict=True):
-        yield name, ratio_interval(numerator, denominator, cell["sample_id"]), "fraction"
+    for name, terms in phase_terms(cell).items():
+        yield name, ratio_interval(*terms, cell["sample_id"]), "fraction"
 
 
 def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, Interval, str]]:

@@ -69,7 +69,7 @@ def sweep(grid: Sweep, measurement: Measurement, methods: SweptMethods) -> None:
     if grid.weights and STATIC in swept:
         raise UsageError("--weights needs a sweep of another method: give --values instead")
     baselines = [n for n in names if n not in swept and not (grid.weights and n == STATIC)]
-    variants = method_variants([*baselines, *swept], values)
+    variants = method_variants([*baselines, *swept], values, front=bool(grid.weights))
     if grid.weights:
         variants += static_front(grid.weights, methods)
     measure(
@@ -102,7 +102,7 @@ def sweep_weights(
     """
     # Only static is swept; other methods with a weight keep their own values.
     names = [name for name in methods.names if name != STATIC]
-    variants = method_variants(names, methods.given())
+    variants = method_variants(names, methods.given(), front=True)
     variants += static_front(grid.weights, methods)
     measure(measurement.plan(variants, methods.optional), "sweep-weights", measurement)
 

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from specbench.errors import UsageError, require
-from specbench.methods.method import Method
+from specbench.methods.method import INSIDE, Method
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, METHODS, get_method
 from specbench.plugins import require_distinct
 from specbench.words import unknown
@@ -20,10 +20,13 @@ NUMBERS = tuple(dict.fromkeys(p.name for p in _ALL if p.kind is float))  # can b
 Variant = tuple[str, dict[str, Any]]  # a method's name and its parameters
 
 
-def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Variant]:
+def method_variants(
+    names: Iterable[str], given: Mapping[str, Any], *, front: bool = False
+) -> list[Variant]:
     """Return each method with every combination of its parameter values.
 
     ``given`` maps a parameter to a value or a list of values, or to None if the user gave none.
+    With a static ``front`` beside the methods, ``INSIDE`` may be a parameter of the front alone.
 
     Raises:
         UsageError: A method is unknown, a value is out of range, or no method has the parameter.
@@ -33,8 +36,9 @@ def method_variants(names: Iterable[str], given: Mapping[str, Any]) -> list[Vari
     values = {name: value for name, value in given.items() if value is not None}
     taken = [parameter.name for method in methods for parameter in method.parameters]
     for name in values:
-        if any(method.takes(name) for method in methods):
+        if any(method.takes(name) for method in methods) or (front and name == INSIDE):
             continue
+        require(name != INSIDE, "--inside confines rules that are not exact: name one, or omit it")
         owners = [method.name for method in METHODS.values() if method.takes(name)]
         if not owners:
             raise UsageError(unknown("parameter", name, dict.fromkeys(taken)))

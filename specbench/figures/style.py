@@ -69,6 +69,7 @@ LOOKS = {
     "ears": Look("#C77CBA", (7, 1, 0), 7.0),
     "entropy-verify": Look("#D9A441", (9, 1, 0), 7.0),
     "fly": Look("#7A6FBE", (12, 1, 0), 7.0),
+    "synthetic": Look("#999999", "x", 6.0),
     "gated": Look("#AA3377", "d", 6.0),
     "gated-diversed": Look("#7F1D0C", ">", 6.5),
 }

@@ -2,14 +2,7 @@
 
 from specbench.methods.method import Method, Parameter, rule
 from specbench.methods.registry import METHODS, get_method
-from specbench.methods.verdict import (
-    Positions,
-    Rule,
-    Verdict,
-    maximal_coupling,
-    normalise,
-    pick,
-)
+from specbench.methods.verdict import Positions, Rule, Verdict, maximal_coupling, normalise, pick
 
 __all__ = [
     "METHODS",

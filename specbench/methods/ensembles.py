@@ -17,14 +17,7 @@ Head = Callable[[Positions], "Tensor"]
 """`head(at) -> w [K]`, the weight on the target in [0, 1] at K positions."""
 
 WEIGHT = Parameter(
-    "weight",
-    0.5,
-    "w on the target; 1 is sd, 0 the draft alone",
-    ge=0,
-    le=1,
-    grid=TENTHS,
-    exact=1,
-    sign="w=",
+    "weight", 0.5, "w of p; 1 is sd, 0 the draft alone", ge=0, le=1, grid=TENTHS, exact=1, sign="w="
 )
 
 

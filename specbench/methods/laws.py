@@ -204,6 +204,12 @@ def ears(at: Next, tolerance: float) -> Split:
     return Split(accepted, (1 - total(accepted)) * _residual(at))
 
 
+def synthetic(at: Next, length: float) -> Split:
+    """Keep q at the first floor(L - 1) positions, and its share L - 1 - i at the next one, i."""
+    share = (length - 1 - at.position.to(at.p)[:, None]).clamp(0, 1)
+    return Split(at.q * share, (1 - share) * _residual(at))
+
+
 def _residual(at: Next) -> Tensor:
     """Return norm((p - q)+), or p where p = q."""
     mass = (at.p - at.q).clamp_min(0)

@@ -126,6 +126,7 @@ class Method:
     joint: bool = False
     law: Law | None = None  # without one, ``check`` cannot compare all draws
     digest: str | None = None  # of the source of the user's own rule
+    verifies: bool = True  # whether acceptance depends on the models; labels say so if not
 
     def takes(self, name: str) -> bool:
         """Return whether the method has a parameter, or may be confined by ``INSIDE``."""
@@ -171,6 +172,7 @@ def rule(
     exact: bool = False,
     joint: bool = False,
     control: str | None = None,
+    verifies: bool = True,
 ) -> Callable[[F], F]:
     """Declare a function as a rule; the function itself is not changed.
 
@@ -184,6 +186,7 @@ def rule(
         exact: Whether it emits the target's distribution for all parameters.
         joint: Whether it judges the drafts of a round jointly.
         control: Policy of how many tokens are drafted; its value is the parameter.
+        verifies: Whether acceptance depends on the models.
     """
 
     def declare_rule(function: F) -> F:
@@ -198,6 +201,7 @@ def rule(
             exact,
             joint,
             law,
+            verifies=verifies,
         )
         return declare(function, method)
 

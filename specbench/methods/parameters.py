@@ -33,7 +33,7 @@ def to_columns(parameters: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in further.items():
         plain = not isinstance(value, str) or not set(value) & set(" =")
         require(plain, f"{name} cannot be '{value}': leave out spaces and equals signs")
-    texts = [f"{name}={_text(value)}" for name, value in further.items()]
+    texts = [f"{name}={_text(value)}" for name, value in further.items() if value is not None]
     return columns | {SETTINGS: " ".join(texts) or None}
 
 

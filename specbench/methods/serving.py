@@ -173,12 +173,7 @@ def mars(at: Positions, x: Tensor, *, theta: float) -> Verdict:
 
 @rule(
     Parameter(
-        "strength",
-        0.4,
-        "of the entropy H: lenience exp(-s H)",
-        ge=0,
-        sign="s=",
-        grid=(0.1, 0.2, 0.4, 0.8),
+        "strength", 0.4, "s in the lenience exp(-s H)", ge=0, sign="s=", grid=(0.1, 0.2, 0.4, 0.8)
     ),
     Parameter("cap", 0.95, "largest lenience", gt=0, le=1, grid=TENTHS[1:]),
     summary="lossy that is more lenient where the target is unsure: accept with min(1, p / (t q))",
@@ -216,55 +211,71 @@ def ears(at: Positions, x: Tensor, *, tolerance: float) -> Verdict:
 
 @rule(
     Parameter(
-        "window",
-        6,
-        "W: drafts that must pass behind a deferred one; at most N - 1",
-        int,
-        ge=1,
-        sign="W=",
-        grid=(1, 2, 3, 4),
+        "window", 6, "W: next drafts, which must pass", int, ge=1, sign="W=", grid=(1, 2, 3, 4)
     ),
     Parameter(
-        "entropy",
-        0.3,
-        "least entropy of p's three likeliest, in nats",
-        ge=0,
-        sign="H=",
-        grid=(0, 0.1, 0.3, 0.6),
+        "bound", None, "least drafts behind it; default W", int, ge=1, sign="B=", grid=(2, 4)
+    ),
+    Parameter(
+        "entropy", 0.3, "least entropy of p's top 3, nats", ge=0, sign="H=", grid=(0, 0.1, 0.3, 0.6)
     ),
     summary="sd that keeps a rejected draft where the target is unsure, if the next W pass",
     source="FLy, proposed for vLLM",
     joint=True,
 )
-def fly(at: Positions, x: Tensor, *, window: int, entropy: float) -> Verdict:
+def fly(
+    at: Positions, x: Tensor, *, window: int, entropy: float, bound: int | None = None
+) -> Verdict:
     """Judge each draft as `sd`; defer a rejection, and drop it if the next W drafts all pass.
 
-    A rejection can be deferred where p(x) > 0, at least W drafts follow, and h >= `entropy`, with
+    A rejection can be deferred where p(x) > 0, `bound` drafts or more follow, and h >= `entropy`;
     h = -sum p log p over the three likeliest tokens, not normalised. It is replaced as in `sd`. So
     the draft at i is lost with probability c_i (1 - a_i) (1 - d_i): a_i is that of `sd`, c_i the
     probability that no window is open there, and d_i that the draft is deferred and its window
     passes. Deferral at i moves mass from c_i to c_{i+W+1}. `expected` is `accept`: what it would be
     before x is drawn depends on drafts that were not made. At temperature 0, h is that of p1.
 
-    Source: FLy of AMD, proposed for vLLM (#53987); there W = min(6, N - 1) and 0.3 nats.
+    Source: FLy of AMD, proposed for vLLM (#53987); there W = min(6, N - 1), with as many drafts to
+    follow, and 0.3 nats. The authors' code has W = 5 and a bound of 6.
     """
     strict = maximal_coupling(at, x, at.p)
     size = max(1, min(window, at.n - 1))
     three = (at.p1 if at.greedy else at.p).topk(min(3, at.p.shape[-1]), -1).values
-    can = (-torch.xlogy(three, three).sum(-1) >= entropy) & at.drafted
-    can &= pick(at.p1 if at.greedy else at.p, x) > 0
-    accept, opens = at.by_round(strict.accept * at.drafted), at.by_round(can)
+    unsure = -torch.xlogy(three, three).sum(-1) >= entropy
+    unsure &= pick(at.p1 if at.greedy else at.p, x) > 0
+    accept, drafted = at.by_round(strict.accept * at.drafted), at.by_round(at.drafted)
+    following = max(size, bound or 0)
+    followed = torch.nn.functional.pad(drafted, (0, following))[:, following:]
+    opens = at.by_round(unsure) & drafted & followed
     reached, closed = [torch.ones_like(accept[:, 0])], [torch.ones_like(accept[:, 0])]
     deferred: list[Tensor] = []
     for i in range(at.n):
         rejected = closed[i] * (1 - accept[:, i])
-        passes = accept[:, i + 1 : i + 1 + size].prod(-1) * opens[:, i] * (i + size < at.n)
+        passes = accept[:, i + 1 : i + 1 + size].prod(-1) * opens[:, i]
         deferred.append(rejected * passes)
         reached.append(reached[i] - rejected + deferred[i])
         ends = deferred[i - size] if i >= size else torch.zeros_like(rejected)
         closed.append(closed[i] * accept[:, i] + ends)
     chances = given_earlier(torch.stack(reached[1:], -1).clamp_min(0))
     return Verdict(chances, strict.residual, expected=chances)
+
+
+@rule(
+    Parameter("length", 3.0, "tokens per round, from 1 to N + 1", ge=1, sign="L=", grid=(2, 3, 4)),
+    summary="no verification: accept so many drafts, whatever the models say",
+    source="several serving engines, for benchmarks",
+    law=laws.synthetic,
+    verifies=False,
+)
+def synthetic(at: Positions, x: Tensor, *, length: float) -> Verdict:
+    """Accept floor(L - 1) drafts of a round, and the next with the rest of L - 1; replace as `sd`.
+
+    It shows what a round costs if L tokens come of it in the mean. Its texts are no answers.
+
+    Source: vLLM, ``synthetic_acceptance_length``; other engines force acceptance likewise.
+    """
+    accept = (length - 1 - at.position.to(at.p)).clamp(0, 1) * at.drafted
+    return maximal_coupling(at, x, at.p)._replace(accept=accept, expected=accept)
 
 
 def _without(at: Positions, x: Tensor, accept: Tensor) -> Verdict:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from specbench.methods import laws
 from specbench.methods.ensembles import WEIGHT, static
 from specbench.methods.lazy import torch
-from specbench.methods.method import Parameter, rule
+from specbench.methods.method import TENTHS, Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
 
 if TYPE_CHECKING:
@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 @rule(
     Parameter(
-        "target_temperature",
-        0.6,
-        "temperature of the target alone, on top of the run's",
-        gt=0,
-        le=1,
-        grid=(0.2, 0.4, 0.6, 0.8),
-        sign="t=",
+        "target_temperature", 0.6, "times the run's", gt=0, le=1, grid=TENTHS[2:9:2], sign="t="
     ),
     Parameter(
         "target_min_p",
@@ -59,13 +53,7 @@ def sharpened(
 
 @rule(
     Parameter(
-        "both_temperature",
-        0.6,
-        "temperature of both models, as a factor on the run's",
-        gt=0,
-        le=1,
-        grid=(0.2, 0.4, 0.6, 0.8),
-        sign="t=",
+        "both_temperature", 0.6, "factor on the run's", gt=0, le=1, grid=TENTHS[2:9:2], sign="t="
     ),
     Parameter(
         "both_min_p",

@@ -25,7 +25,9 @@ Accepts = Callable[..., Tensor]
 is accepted if those before it are, ``[M, F, N]``; a flag says whether `sd` accepts it."""
 
 
-def fly(flags: Tensor, p: Tensor, x: Tensor, *, window: int, entropy: float) -> Tensor:
+def fly(
+    flags: Tensor, p: Tensor, x: Tensor, *, window: int, entropy: float, bound: int | None = None
+) -> Tensor:
     """Accept what passes, and what is deferred: the target is unsure, and the next W pass.
 
     Source: the flags of FLy's authors, see ``methods.serving.fly``.
@@ -34,9 +36,10 @@ def fly(flags: Tensor, p: Tensor, x: Tensor, *, window: int, entropy: float) -> 
     size = max(1, min(window, n - 1))
     unsure = torch.special.entr(p.topk(min(3, p.shape[-1])).values).sum(-1) >= entropy
     unsure &= p.gather(-1, x.clamp_min(0)[..., None])[..., 0] > 0
-    windows = [flags[:, i + 1 : i + 1 + size].all(-1) & (i + size < n) for i in range(n)]
-    deferred: Tensor = (unsure & x.ne(NOTHING))[:, None] & torch.stack(windows, -1)
-    return flags | deferred
+    drafted, last = x.ne(NOTHING).sum(-1, keepdim=True), torch.arange(n) + max(size, bound or 0)
+    windows = [flags[:, i + 1 : i + 1 + size].all(-1) for i in range(n)]
+    may: Tensor = unsure & (last.to(x.device) < drafted)
+    return flags | may[:, None] & torch.stack(windows, -1)
 
 
 BLOCKS: dict[str, Accepts] = {"fly": fly}

@@ -11,6 +11,7 @@ from specbench.plugins import short_name
 from specbench.runs.heads import BUNDLED, RESULTS, recipe_of
 
 _SIGNS = {p.name: p.sign for method in METHODS.values() for p in method.parameters}
+NO_VERIFICATION = "(no verification)"  # ends the labels of rules that do not verify
 _FOUND = {BUNDLED: "", RESULTS: ""}  # default sources are not shown in labels
 
 
@@ -31,7 +32,9 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
     drafter = cell.get("drafter")
     other = isinstance(drafter, str) and drafter != MODEL
     name = short_name(cell["method"])
-    return " ".join(filter(None, [name, *parts, drafter if other else ""]))
+    blind = method is not None and not method.verifies
+    ends = [drafter if other else "", NO_VERIFICATION if blind else ""]
+    return " ".join(filter(None, [name, *parts, *ends]))
 
 
 def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.cells import cells_of
+from specbench.analysis.compare import compare
+from specbench.analysis.compare_tables import overview
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.published import beside_published
 from specbench.analysis.scores import quality_difference
@@ -49,6 +51,30 @@ def grid(tables):
 
 def best(table, figure):
     return set(table.loc[table["best"] & (table["figure"] == figure), "label"])
+
+
+def test_tokens_between_marks_are_counted_apart_here_and_in_a_comparison(tiny):
+    """5 of 20 tokens are inside, with 9 of 10 drafts accepted; outside are 13 of 15."""
+    of_task = tiny[tiny["task"] == "mini-math"]
+    inside = {"inside_emitted": 5.0, "inside_proposed": 10.0, "inside_accepted": 9.0}
+    told = pd.DataFrame(inside, of_task.index).where(of_task["method"] == "diversed")
+    marked = of_task.join(told)
+    for tables in (
+        lambda rows: typeset(table_of(rows)),
+        lambda rows: [overview(compare(rows).rows)],
+    ):
+        of_method = {
+            row[0]: [
+                str(getattr(cell, "text", cell))
+                for column, cell in zip(table.columns, row, strict=True)
+                if "side" in column.heading
+            ]
+            for table in tables(marked)
+            for row in table.rows
+        }
+        assert [text[:4] for text in of_method.pop("diversed")] == ["25.0", "90.0", "86.7"]
+        assert not any("".join(cells) for cells in of_method.values())
+        assert not any("side" in c.heading for table in tables(of_task) for c in table.columns)
 
 
 def test_numbers_are_scaled_for_display(tiny):

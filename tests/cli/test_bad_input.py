@@ -22,6 +22,7 @@ from .conftest import Cli
 # prompt file, custom a head of a pair without a name; full, taken and begun are folders with a
 # file, a head and an unfinished training.
 REFUSED = {
+    "run -m sd,block --inside a,b": "not exact",
     "lst": "Did you mean 'list'?",
     "run --methd sd": "--methd",
     "--loud run": "--loud",

@@ -78,6 +78,11 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
             [("sd", "", ""), *((m, w, MARKS) for m, w in (("lossy", ""), ("static", "0.5")))],
         ),
         (
+            "sweep-weights --weights 0.5 -m sd --inside Answer:,####",
+            ("weight", "settings"),
+            [("sd", "", ""), ("static", "0.5", MARKS)],
+        ),
+        (
             "sweep-weights --weights 0,1 --draft-length 3,5 -m autoregressive,sd,static",
             ("weight", "draft_length"),
             [

@@ -168,7 +168,7 @@ def accepted_by_flags(flags: tuple[bool, ...], opens: list[bool], window: int) -
     return len(flags)
 
 
-def law_by_flags(models: Models, window: int, entropy: float) -> dict[Text, float]:
+def law_by_flags(models: Models, window: int, entropy: float, bound: int = 0) -> dict[Text, float]:
     """The law of a round's tokens, and of how many of them are drafts (the last entry)."""
     blocks: dict[Text, float] = defaultdict(float)
     for draft in models.drafts():
@@ -177,7 +177,8 @@ def law_by_flags(models: Models, window: int, entropy: float) -> dict[Text, floa
         opens = []
         for row, y in zip(p, draft, strict=True):
             three = [mass for mass in sorted(row)[-3:] if mass > 0]
-            opens.append(-sum(m * np.log(m) for m in three) >= entropy and row[y] > 0)
+            followed = len(opens) + bound < models.n
+            opens.append(-sum(m * np.log(m) for m in three) >= entropy and row[y] > 0 and followed)
         for flags in product((False, True), repeat=models.n):
             weights = [c if flag else 1 - c for c, flag in zip(chances, flags, strict=True)]
             mass = models.chance(models.q, draft) * float(np.prod(weights))
@@ -210,11 +211,16 @@ def difference(first: dict[Text, float], second: dict[Text, float]) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("n", "window", "entropy"), [(4, 1, 0.7), (4, 2, 0.7), (3, 2, 0.3)])
-def test_fly_has_the_law_of_its_flags(kind: str, n: int, window: int, entropy: float) -> None:
+@pytest.mark.parametrize(
+    ("n", "window", "entropy", "bound"),
+    [(4, 1, 0.7, 0), (4, 2, 0.7, 0), (3, 2, 0.3, 0), (4, 1, 0.7, 2), (3, 1, 0.3, 3)],
+)
+def test_fly_has_the_law_of_its_flags(
+    kind: str, n: int, window: int, entropy: float, bound: int
+) -> None:
     pair = models(kind, n)
-    law = law_by_flags(pair, window, entropy)
-    rule = partial(fly, window=window, entropy=entropy)
+    law = law_by_flags(pair, window, entropy, bound)
+    rule = partial(fly, window=window, entropy=entropy, bound=bound)
     assert difference(law_of_rule(pair, rule), law) < 1e-12
     assert sum(law.values()) == pytest.approx(1)
     if kind == "dense" and n == 4:  # controls: strict, another window, and the gate left open
@@ -222,6 +228,7 @@ def test_fly_has_the_law_of_its_flags(kind: str, n: int, window: int, entropy: f
             sd,
             partial(fly, window=3 - window, entropy=entropy),
             partial(fly, window=window, entropy=0.0),
+            partial(fly, window=window, entropy=entropy, bound=3 - bound),
         ):
             assert difference(law_of_rule(pair, other), law) > 1e-3
 
@@ -234,18 +241,25 @@ def test_fly_without_a_gate_or_a_window_is_sd() -> None:
 
 
 def test_fly_at_temperature_0_and_in_a_shorter_round() -> None:
-    """Flags 0 1 1 0: the first is deferred with W = 2, the last is rejected; 0 1 0 1 with W = 1."""
+    """Flags 0 1 1 0: the first is deferred with W = 2, the last is rejected; 0 1 0 1 with W = 1.
+
+    With W = 1 and a bound of 2, the third of the latter is rejected, as one draft follows it.
+    """
     p1 = torch.tensor([[0.5, 0.4, 0.1]]).repeat(4, 1)
     p, one = torch.eye(3)[[0] * 4], torch.eye(3)
 
-    def accepted(x: list[int], window: int, drafts: int = 4) -> list[float]:
+    def accepted(
+        x: list[int], window: int, drafts: int = 4, bound: int | None = None
+    ) -> list[float]:
         q = one[x] * (torch.arange(4) < drafts)[:, None]
         at = Positions(p, q, p1, q, p, q, greedy=True, n=4)
-        return fly(at, torch.tensor(x), window=window, entropy=0.3).accept.tolist()
+        return fly(at, torch.tensor(x), window=window, entropy=0.3, bound=bound).accept.tolist()
 
     assert accepted([1, 0, 0, 1], 2) == [1, 1, 1, 0]
     assert accepted([1, 0, 1, 0], 1) == [1, 1, 1, 1]
     assert accepted([1, 0, 1, 0], 2)[0] == 0
+    assert accepted([1, 0, 1, 0], 1, bound=2)[:3] == [1, 1, 0]
+    assert accepted([1, 0, 0, 0], 1, drafts=3, bound=3)[0] == 0  # two follow
     assert accepted([1, 0, 0, 0], 2, drafts=2)[0] == 0  # the window ends behind the drafts
 
 

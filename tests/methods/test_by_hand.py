@@ -79,6 +79,8 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     ("entropy-verify", {"strength": 0.0, "cap": 0.8}, P, Q, "1/6 1/3 5/24", "7/24 0 0"),
     # p + 1/2 (1 - 1/2) q = (.., .., 1/6 + 1/8); 1 - 19/24 is replaced.
     ("ears", {"tolerance": 0.5}, P, Q, "1/6 1/3 7/24", "5/24 0 0"),
+    # A quarter of the first drafts is kept; the rest is replaced by (p - q)+ = (1, 0, 0)/3.
+    ("synthetic", {"length": 1.25}, P, Q, "1/24 1/12 1/8", "3/4 0 0"),
     # p^2 is as (1, 4/9, 1/9), of which 1/9 < 1/5 is dropped: the target is (9/13, 4/13, 0).
     # p q = (1/12, 1/9, 1/12) is kept; 1 - 5/18 goes by p (1 - q).
     ("match", {}, P, Q, "1/12 1/9 1/12", "5/12 2/9 1/12"),
@@ -147,6 +149,8 @@ SECOND: list[tuple[str, dict[str, Any], bool]] = [
     ("mars", {"theta": 0.9}, False),
     ("entropy-verify", {"strength": 1.0, "cap": 0.5}, False),
     ("ears", {"tolerance": 0.5}, False),
+    ("synthetic", {"length": 2.0}, True),
+    ("synthetic", {"length": 1.0}, False),
     ("gated", {"gate": 0.5, "weight": 0.5}, True),  # the plausible set is p1 >= 1/4, v1 as above
     ("gated", {"gate": 0.8, "weight": 0.0}, False),  # the plausible set is p1 >= 2/5
 ]
@@ -179,6 +183,16 @@ def test_values_worked_by_hand_at_temperature_0(
     at = Positions(rows("1 0 0"), rows("0 1 0"), p1, q1, p1, q1, greedy=True, top=top)
     worked = ("0 1 0", "0 0 0") if accepted else ("0 0 0", "1 0 0")
     compare(method, parameters, at, *worked)
+
+
+def test_forced_acceptance_of_a_round_worked_by_hand() -> None:
+    """L = 3.25 is 2 drafts and a quarter of a third, and none that was not made."""
+    p, q = (rows(x).repeat(4, 1) for x in (P, Q))
+    at = Positions(p, q, p, q, p, q, greedy=False, n=4)
+    for drafts, worked in ((4, [1, 1, 1 / 4, 0]), (1, [1, 0, 0, 0])):
+        shorter = at._replace(q=at.q * (at.position < drafts)[:, None])
+        verdict = rule_of("synthetic")(shorter, torch.zeros(4, dtype=torch.long), length=3.25)
+        assert verdict.accept.tolist() == verdict.expected.tolist() == worked
 
 
 def test_a_block_of_two_worked_by_hand() -> None:

@@ -68,6 +68,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "mars": grid(theta=(0.0, 0.5, 0.9, 1.0)),
     "entropy-verify": grid(strength=(0.0, 0.4, 3.0), cap=(1.0, 0.95, 0.5)),
     "ears": grid(tolerance=(0.0, 0.3, 2.0)),
+    "synthetic": grid(length=(1.0, 1.3, 9.0)),
 }
 JOINT = {"fly"}  # its law is that of whole blocks, see `test_block.py`
 SETTINGS = [
@@ -187,6 +188,11 @@ def ears_everywhere(at: Positions, x: torch.Tensor) -> Verdict:
     return maximal_coupling(at, x, at.p + 0.3 * at.q, gain=at.p - at.q)
 
 
+def synthetic_draw(at: Positions, x: torch.Tensor) -> Verdict:
+    """A rejected token is replaced by a draw from p."""
+    return rule_of("synthetic")(at, x, length=1.5)._replace(residual=at.p)
+
+
 RELAXED = {"form": "margin", "keep": 9, "margin": 0.1, "replacement": "argmax"}
 BROKEN: list[tuple[Rule, str, dict[str, Any]]] = [
     *(
@@ -205,6 +211,8 @@ BROKEN: list[tuple[Rule, str, dict[str, Any]]] = [
     (mars_draw, "mars", {"theta": 0.5}),
     (entropy_of_q, "entropy-verify", {"strength": 1.0, "cap": 0.9}),
     (ears_everywhere, "ears", {"tolerance": 0.3}),
+    (synthetic_draw, "synthetic", {"length": 1.5}),
+    (partial(as_sd, method="sd"), "synthetic", {"length": 1.5}),
     (gated_static, "gated", {"gate": 0.3, "weight": 0.5}),
     (gated_topped_up, "gated", {"gate": 0.3, "weight": 0.5}),
 ]

@@ -38,8 +38,6 @@ from specbench.analysis.weights import (
     weighted_figures,
 )
 from specbench.errors import UsageError
-from specbench.methods.drafters import needs_model
-from specbench.methods.registry import METHODS
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_labels
 from specbench.runs.records import TRACED, latest_records
@@ -51,7 +49,6 @@ from specbench.table import Column, Field, Table, drop_empty
 UNITS = {
     (ACCEPTANCE := "acceptance"): "fraction",
     (LENGTH := "accepted_length"): "tokens/round",
-    (IID := "accepted_length_iid"): "tokens/round",
     (TOKENS := "tokens_per_round"): "tokens/round",
     (BIAS := "bias"): "fraction",
     (GAP := "front_gap"): "fraction",
@@ -105,15 +102,6 @@ def accepted_length(acceptance: ArrayLike) -> Floats:
     """
     length: Floats = np.cumprod(np.asarray(acceptance, dtype=np.float64), axis=-1).sum(axis=-1)
     return length
-
-
-def iid_accepted_length(acceptance: ArrayLike, n: int) -> Floats:
-    """Return a (1 - a^N) / (1 - a): the accepted length if every draft has acceptance rate a.
-
-    Source: Leviathan et al. 2023, arXiv:2211.17192, equation 1, without the target's own token.
-    """
-    # The sum a + ... + a^N needs no special case and keeps its precision near a = 1.
-    return accepted_length(np.repeat(np.asarray(acceptance)[..., None], n, axis=-1))
 
 
 def front_gap(p: ArrayLike, q: ArrayLike, law: ArrayLike, acceptance: ArrayLike) -> Floats:
@@ -179,12 +167,6 @@ def _rows(cell: Record, records: Sequence[Record]) -> Iterator[Row]:
         PredictedMeasured(LENGTH, accepted_length(expected / reached), length),
         PredictedMeasured(TOKENS, tokens, emitted / rounds),
     ]
-    method = METHODS.get(cell["method"])  # a rule of the user's own has no control
-    fixed = method is None or method.control is None
-    if fixed and needs_model(cell["drafter"]):  # each round drafts N
-        figures.append(
-            PredictedMeasured(IID, iid_accepted_length(accepted_drafts / judged, size), length)
-        )
     return (figure.row(cell, len(prompts)) for figure in figures)
 
 
@@ -235,7 +217,6 @@ _PREDICTIONS = (
     *_NAMES,
     *_sides("accepted / judged %", ACCEPTANCE, ".1f", 100),
     *_sides("length", LENGTH, ".2f"),
-    *_sides("length i.i.d.", IID, ".2f", 1, (PREDICTED,)),
     *_sides("tokens/round", TOKENS, ".2f"),
 )
 _FRONT = (

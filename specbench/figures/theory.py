@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
-from specbench.analysis.theory import ACCEPTANCE, IID, LENGTH, theory_table
+from specbench.analysis.theory import ACCEPTANCE, LENGTH, theory_table
 from specbench.figures import figure, style
 from specbench.figures.cells import data, only, task_blocks
 from specbench.figures.style import GREY, Drawing, scaled
@@ -30,8 +28,7 @@ def draw(results: Results) -> Drawing:
     """Draw measured against predicted metrics: one row per task, one column per metric.
 
     A bar is the 95 % bootstrap interval over prompts of measured minus predicted; the two agree if
-    it crosses the diagonal. For accepted length, a hollow marker shows the prediction of the i.i.d.
-    formula.
+    it crosses the diagonal.
 
     Raises:
         UsageError: No method drafts, temperatures are mixed, or records are missing.
@@ -40,7 +37,7 @@ def draw(results: Results) -> Drawing:
     table = pd.concat([theory_table(folder) for folder in folders])
     table = results.selection.of(table)
     only(table, "temperature")
-    table = table[table["metric"].isin([*_COLUMNS, IID])].reset_index(drop=True)
+    table = table[table["metric"].isin([*_COLUMNS])].reset_index(drop=True)
     ends = {f"y{end}": table["predicted"] + table[f"difference{end}"] for end in ("_low", "_high")}
     table = table.assign(x=table["predicted"], y=table["measured"], **ends)
     lines = task_blocks(table)
@@ -52,24 +49,17 @@ def draw(results: Results) -> Drawing:
     for (_, heading), top, bottom in zip(_COLUMNS.values(), grid[0], grid[-1], strict=True):
         top.set_title(heading)
         bottom.set_xlabel("Predicted")
-    hollow: dict[str, Any] = {"marker": "o", "markersize": scaled(5), "mfc": "none"}
-    iid = Line2D([], [], ls="none", color=GREY, label="i.i.d. formula", **hollow)
     methods = style.ordered(style.distinct(table, "method"))
-    style.legend(figure, [*map(style.handle, methods), iid])
+    style.legend(figure, [*map(style.handle, methods)])
     return Drawing(figure, data(table, "metric", "unit", predicted="x", measured="y"))
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, metric: str) -> None:
-    """Draw a metric, the predictions of the i.i.d. formula behind it, and the diagonal."""
+    """Draw a metric and the diagonal."""
     scale, _ = _COLUMNS[metric]
-    drawn = rows[rows["metric"].isin([metric, IID] if metric == LENGTH else [metric])]
-    for (name, method), points in drawn.groupby(["metric", "method"], sort=False):
-        changes: dict[str, Any] = {}
-        if name == IID:
-            colour = style.look(str(method)).colour
-            changes = {"markerfacecolor": "none", "markeredgecolor": colour, "zorder": 2}
-            points = points.drop(columns=["y_low", "y_high"])
-        style.method_points(axes, points, str(method), f"{scale}*x", f"{scale}*y", **changes)
+    drawn = rows[rows["metric"] == metric]
+    for method, points in drawn.groupby("method", sort=False):
+        style.method_points(axes, points, str(method), f"{scale}*x", f"{scale}*y")
     ends = scale * drawn[["x", "y", "y_low", "y_high"]].to_numpy(dtype=float)
     if np.isnan(ends).all():
         return

@@ -9,7 +9,6 @@ import pytest
 from specbench.analysis.theory import (
     ACCEPTANCE,
     COLUMNS,
-    IID,
     LENGTH,
     TOKENS,
     accepted_length,
@@ -54,8 +53,6 @@ def test_metrics_by_hand(tmp_path: Path) -> None:
     # The text ended before the third position of its third round: two rounds reached it.
     chances = [2.2 / 3, 1.8 / 3, 1.1 / 2]
     assert sides(table, LENGTH) == pytest.approx((accepted_length(chances), 1 + 1 + 1 / 2))
-    pooled = 7 / 8
-    assert sides(table, IID) == pytest.approx((pooled + pooled**2 + pooled**3, 2.5))
     assert sides(table, TOKENS) == pytest.approx((tokens, 9 / 3))
     assert set(table["n"]) == {1}
     samples = [record(ROUNDS, **OURS), record(ROUNDS, "b", engine="graph", **OURS)]
@@ -72,7 +69,7 @@ def test_a_repeated_sample_counts_once_and_a_failed_one_never(tmp_path: Path) ->
     assert sides(table, ACCEPTANCE) == pytest.approx((5.1 / 8, 7 / 8))
 
 
-def test_rounds_of_varying_length_have_no_fixed_length_formula(tmp_path: Path) -> None:
+def test_rounds_may_vary_in_length(tmp_path: Path) -> None:
     rounds = [(2, (0.9, 0.8), 2, 1), (3, (0.9, 0.7, 0.6), 2, 1)]
     adaptive = record(rounds, method="sd-adaptive", cost=0.1, **OURS)
     table = table_of(tmp_path, adaptive)
@@ -81,7 +78,7 @@ def test_rounds_of_varying_length_have_no_fixed_length_formula(tmp_path: Path) -
     assert row(table, LENGTH)["predicted"] == pytest.approx(accepted_length([0.9, 0.75, 0.3]))
 
 
-def test_theory_agrees_with_a_simulation_and_the_iid_formula_does_not(tmp_path: Path) -> None:
+def test_theory_agrees_with_a_simulation(tmp_path: Path) -> None:
     table = theory_table(write_simulated(tmp_path, lengths=(2, 5, 8), prompts=150))
     for n in (2, 5, 8):
         for metric in (ACCEPTANCE, LENGTH, TOKENS):
@@ -89,9 +86,6 @@ def test_theory_agrees_with_a_simulation_and_the_iid_formula_does_not(tmp_path: 
         exact = accepted_length(BY_PLACE[:n])
         assert row(table, LENGTH, n)["predicted"] == pytest.approx(exact, rel=0.01)
         assert row(table, LENGTH, n)["measured"] == pytest.approx(exact, rel=0.05)
-    # Acceptance grows within a block: the mean is too high if few positions are tried.
-    assert not agrees(row(table, IID, 2))
-    assert row(table, IID, 2)["difference"] < 0
 
 
 def test_weights_of_few_texts_are_warned_of() -> None:

@@ -337,14 +337,12 @@ def test_theory_has_the_interval_of_the_difference(tmp_path: Path) -> None:
     run = write_simulated(tmp_path / "run", lengths=(2, 5), prompts=40)
     other = write_simulated(tmp_path / "other", prompts=4, task="mini-news", run_id="other")
     data = theory.draw(Results([run, other], Selection(["mini-math"]))).data
-    assert len(data) == 2 * 3  # two draft lengths, and the i.i.d. formula next to accepted lengths
-    formula = data["metric"] == "accepted_length_iid"
+    assert len(data) == 2 * 2  # two draft lengths
     assert (data["measured_low"] <= data["measured"]).all()
     within = (data["measured_low"] <= data["predicted"]) & (
         data["predicted"] <= data["measured_high"]
     )
-    assert within[~formula].all()
-    assert not within[formula & (data["draft_length"] == 2)].any()
+    assert within.all()
 
 
 def texts(axes: Any) -> list[list[str]]:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from specbench.analysis.theory import iid_accepted_length
 from specbench.methods.ensembles import static
 from specbench.methods.exact import block
 from specbench.methods.serving import match
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
 from specbench.policies import get_policy
+from specbench.price.figures import tokens_of
 from specbench.price.pricing import price
 from specbench.price.scores import COLUMNS, Scores, TextName
 
@@ -159,7 +159,7 @@ def test_what_breaks_the_conditions_has_another_mean():
     lossy, _ = loop(lambda at, x: static(at, x, weight=0.5), lambda last, depth: Q[last], 3)
     deeper, _ = loop(sd, lambda last, depth: Q[last] if depth else P[last], 3)
     rate = probability @ np.minimum(1, scores.q / scores.p).mean(-1)
-    formula = LENGTH / (1 + iid_accepted_length(rate, 3))
+    formula = LENGTH / tokens_of(rate, 3)
     head, _ = loop(sd, lambda last, depth: DEPTHS[depth, last], 3)  # priced by another q
     for other in (lossy, deeper, formula, head):
         assert abs(other - priced) > 0.01

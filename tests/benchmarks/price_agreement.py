@@ -6,11 +6,14 @@ scores the target's texts of all runs into FOLDER and writes ``agreement.csv`` t
 priced by all lossless texts of its prompts but its own; runs of one pair, temperature and seed have
 the same prompts. It prints in how many cells the 95 % interval of the paired difference contains 0,
 whether the differences are larger than chance over all cells, and how wide the interval of the
-difference between two draft lengths is when priced, relative to decoding both.
+difference between two draft lengths is when priced on so many texts of each prompt, relative to
+decoding both. ``--own`` prices each cell by its own texts instead, which leaves to chance only the
+draws of acceptance.
 """
 
 import csv
 import sys
+from collections import Counter
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -31,6 +34,7 @@ from specbench.runs.run import read_run
 
 LARGEST = 200  # prompts of a task
 STRICT = ("sd", "model")
+TEXTS = (1, 2, 4, 8, 16)
 
 
 def measured(records):
@@ -50,16 +54,29 @@ def sharpness(scores, cells):
         if {*labels} <= {*scores.prompt}:
             totals = bootstrap(np.hstack([one, two]))
             loop = estimate(ratio(totals[:, 2:]) - ratio(totals[:, :2]), len(labels))
-            few = scores.of([i for i, prompt in enumerate(scores.prompt) if prompt in {*labels}])
-            part = price(few, "model", POLICIES["fixed"], [first, second]).resampled
-            priced = estimate(part[:, 1] - part[:, 0], len(labels))
-            yield second, first, priced.high - priced.low, loop.high - loop.low
+            for texts, rows in first_texts(scores, {*labels}):
+                few = scores.of(rows)
+                part = price(few, "model", POLICIES["fixed"], [first, second]).resampled
+                priced = estimate(part[:, 1] - part[:, 0], len(labels))
+                yield second, first, texts, priced.high - priced.low, loop.high - loop.low
 
 
-def compared(scores, cells, about):
+def first_texts(scores, prompts):
+    """Yield 1, 2, 4, ... and all, each with the rows of so many texts of each prompt."""
+    numbers, seen = [], Counter()
+    for prompt in scores.prompt:
+        numbers.append(seen[prompt])
+        seen[prompt] += 1
+    most = max(seen[prompt] for prompt in prompts)
+    for texts in (*(size for size in TEXTS if size < most), most):
+        rows = zip(scores.prompt, numbers, strict=True)
+        yield texts, [i for i, (p, number) in enumerate(rows) if p in prompts and number < texts]
+
+
+def compared(scores, cells, about, own):
     """Yield a row for each cell, and its difference in standard errors."""
     for cell in cells:
-        c = compare(scores, cell)
+        c = compare(scores, cell, each_cell=own)
         row = {**about, "cell": c.label, "n": c.difference.n, "priced": c.predicted.value}
         row |= {"recorded": c.measured.value, "difference": c.difference.value}
         row |= {"low": c.difference.low, "high": c.difference.high, "errors": c.errors}
@@ -69,6 +86,7 @@ def compared(scores, cells, about):
 
 def main(folder, *names):
     torch.set_num_threads(1)
+    own, names = "--own" in names, [name for name in names if name != "--own"]
     groups = {}
     for run in (read_run(Path(name)) for name in names):
         settings = run.settings
@@ -94,7 +112,7 @@ def main(folder, *names):
                 name = name_of(cell[0]).method
                 cells[name] = max(cells.get(name, []), cell, key=len)
             widths += [(*about.values(), *w) for w in sharpness(scores, cells.values())]
-            rows += compared(scores, cells.values(), about)
+            rows += compared(scores, cells.values(), about, own)
     with (Path(folder) / "agreement.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, rows[0])
         table.writeheader()
@@ -108,8 +126,11 @@ def main(folder, *names):
     varied = np.array([row["errors"] for row in rows if row["low"] < row["high"]])
     p_value = chi2.sf((varied**2).sum(), len(varied))
     print(f"sum of squared errors {(varied**2).sum():.1f} of {len(varied)}, p = {p_value:.2f}")
-    for *about, second, first, priced, loop in widths:
-        print(*about, f"N = {second} - {first}: {priced:.3f} / {loop:.3f} = {priced / loop:.2f}")
+    for *about, second, first, texts, priced, loop in widths:
+        print(
+            *about, f"N = {second} - {first}, {texts} texts: {priced:.3f} / {loop:.3f} = ", end=""
+        )
+        print(f"{priced / loop:.2f}")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import pandas as pd
 
 from specbench.analysis.comparison import FRONTS
 from specbench.analysis.intervals import Interval, estimate_of_heads
+from specbench.analysis.margin import paired_quality
 from specbench.analysis.pareto import front_band, front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.sessions import methods_of
@@ -66,13 +67,19 @@ def _distances(samples: pd.DataFrame) -> list[dict[str, Any]]:
             gap_between(heads, front_of(fronts, family), "acceptance") for family in FRONTS.values()
         ]
         quality, size = gaps[0].reached.quality, len(heads)
-        less = quality[:, :size] - quality[:, [size]]  # `sd` is the first point of a front
+        less = estimate_of_heads(  # `sd` is the first point of a front
+            quality[:, :size] - quality[:, [size]], gaps[0].reached.n
+        )
+        if size == 1:
+            sd = next(setting for setting in fronts if setting.method == "sd")
+            arm, base = (s.samples.set_index("sample_id", drop=False) for s in (*heads, sd))
+            less = paired_quality(arm, base.loc[arm.index])
         rows.append(
             {
                 "label": method.label,
                 "seed": method.seeds == 1,
                 "acceptance": gaps[0].reached.acceptance[0, :size].mean(),
-                "less": estimate_of_heads(less, gaps[0].reached.n),
+                "less": less,
                 "above": [gap.above for gap in gaps],
             }
         )

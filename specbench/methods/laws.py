@@ -56,8 +56,11 @@ def sd(at: Next) -> Split:
 
 def lossy(at: Next, lenience: float | Tensor) -> Split:
     """Keep up to p / l of each token, at T = 0 if p1 >= l max p1; replace by norm((p - q)+)."""
-    near = at.p1 >= lenience * top(at.p1)
-    accepted = torch.where(near, at.q, 0) if at.greedy else torch.minimum(at.q, at.p / lenience)
+    if at.greedy:  # with l = 1 strict, even where two tokens share max p1
+        near = at.p1 >= lenience * top(at.p1) if lenience < 1 else at.p > 0
+        accepted = torch.where(near, at.q, 0)
+    else:
+        accepted = torch.minimum(at.q, at.p / lenience)
     return Split(accepted, (1 - total(accepted)) * normalised((at.p - at.q).clamp_min(0)))
 
 
@@ -182,13 +185,12 @@ def relaxed(
 
 
 def mars(at: Next, theta: float) -> Split:
-    """Keep the likeliest token, and the second where z2 > theta z1 > 0; replace as `sd` does."""
+    """Keep the likeliest token, and the second where z2 > theta z1 > 0, and their equals."""
     assert at.top is not None
-    largest = at.p1.topk(2, -1)
-    second = at.top + (largest.values[:, 1] / largest.values[:, 0]).log()
-    keeps_second = (second > theta * at.top) & (at.top > 0)
-    first_two = torch.stack((torch.ones_like(keeps_second), keeps_second), -1).to(at.p)
-    accepted = at.q * torch.zeros_like(at.p).scatter(-1, largest.indices, first_two)
+    first, second = at.p1.sort(-1, descending=True).values[:, :2, None].unbind(1)
+    z1, z2 = at.top[:, None], at.top[:, None] + (second / first).log()
+    least = torch.where((z2 > theta * z1) & (z1 > 0), second, first)
+    accepted = torch.where(at.p1 >= least, at.q, 0)
     return Split(accepted, (1 - total(accepted)) * _residual(at))
 
 

@@ -157,7 +157,8 @@ def mars(at: Positions, x: Tensor, *, theta: float) -> Verdict:
     """Accept the target's likeliest token, and its second if z2 > theta z1; replace as `sd` does.
 
     z1 and z2 are the largest logits before any processing. Their ratio, unlike probabilities,
-    depends on what is added to all logits, so the rule keeps only the first where z1 <= 0.
+    depends on what is added to all logits, so the rule keeps only the first where z1 <= 0. Tokens
+    that are as likely as a kept one are kept too.
 
     Source: MARS, arXiv:2601.15498.
     """
@@ -173,7 +174,7 @@ def mars(at: Positions, x: Tensor, *, theta: float) -> Verdict:
 
 @rule(
     Parameter(
-        "strength", 0.4, "s in the lenience exp(-s H)", ge=0, sign="s=", grid=(0.1, 0.2, 0.4, 0.8)
+        "strength", 0.4, "s: lenience exp(-s H)", ge=0, le=99, sign="s=", grid=(0.1, 0.2, 0.4, 0.8)
     ),
     Parameter("cap", 0.95, "largest lenience", gt=0, le=1, grid=TENTHS[1:]),
     summary="lossy that is more lenient where the target is unsure: accept with min(1, p / (t q))",
@@ -195,7 +196,7 @@ def entropy_verify(at: Positions, x: Tensor, *, strength: float, cap: float) -> 
 
 
 @rule(
-    Parameter("tolerance", 0.3, "t; 0 is sd", ge=0, grid=(0, 0.1, 0.3, 0.5), exact=0, sign="t="),
+    Parameter("tolerance", 0.3, "t; 0 is sd", ge=0, le=99, grid=TENTHS[:6], exact=0, sign="t="),
     summary="sd that accepts more where the target's likeliest token is unlikely",
     source="vLLM Ascend, a vendor's patch",
     law=laws.ears,
@@ -244,7 +245,7 @@ def fly(
     unsure = -torch.xlogy(three, three).sum(-1) >= entropy
     unsure &= pick(at.p1 if at.greedy else at.p, x) > 0
     accept, drafted = at.by_round(strict.accept * at.drafted), at.by_round(at.drafted)
-    following = max(size, bound or 0)
+    following = max(size, min(bound or 0, at.n))
     followed = torch.nn.functional.pad(drafted, (0, following))[:, following:]
     opens = at.by_round(unsure) & drafted & followed
     reached, closed = [torch.ones_like(accept[:, 0])], [torch.ones_like(accept[:, 0])]

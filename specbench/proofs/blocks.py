@@ -36,7 +36,10 @@ def fly(
     size = max(1, min(window, n - 1))
     unsure = torch.special.entr(p.topk(min(3, p.shape[-1])).values).sum(-1) >= entropy
     unsure &= p.gather(-1, x.clamp_min(0)[..., None])[..., 0] > 0
-    drafted, last = x.ne(NOTHING).sum(-1, keepdim=True), torch.arange(n) + max(size, bound or 0)
+    drafted, last = (
+        x.ne(NOTHING).sum(-1, keepdim=True),
+        torch.arange(n) + max(size, min(bound or 0, n)),
+    )
     windows = [flags[:, i + 1 : i + 1 + size].all(-1) for i in range(n)]
     may: Tensor = unsure & (last.to(x.device) < drafted)
     return flags | may[:, None] & torch.stack(windows, -1)

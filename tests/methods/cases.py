@@ -54,6 +54,12 @@ def equal(rng: np.random.Generator) -> tuple[Array, Array]:
     return rows, rows.copy()
 
 
+def tied(rng: np.random.Generator) -> tuple[Array, Array]:
+    """Rows with few different numbers, most of them several times."""
+    p, q = rng.integers(1, 4, (2, ROWS, VOCABULARY)).astype(float)
+    return normalised(p), normalised(q)
+
+
 UNFILTERED: dict[str, Sampler] = {
     "dense": lambda rng: (dense(rng), dense(rng)),
     "zeros in p": lambda rng: (masked(dense(rng), some(rng)), dense(rng)),
@@ -64,6 +70,7 @@ UNFILTERED: dict[str, Sampler] = {
     "one-hot p": lambda rng: (one_hot(dense(rng)), dense(rng)),
     "one-hot q": lambda rng: (dense(rng), one_hot(dense(rng))),
     "one-hot both": lambda rng: (one_hot(dense(rng)), one_hot(dense(rng))),
+    "ties": tied,
 }
 
 
@@ -81,15 +88,15 @@ PROCESSING: dict[str, Callable[[Array], Array]] = {
     "top-k 3": lambda rows: top_k(rows, 3),
     "temperature 0": one_hot,
 }
-KINDS = [*UNFILTERED, *PROCESSING, "temperature 0, zeros"]
+KINDS = [*UNFILTERED, *PROCESSING, "temperature 0, zeros in both", "temperature 0, ties"]
 
 
 def make_case(kind: str) -> Positions:
     """K random positions of one of `KINDS`, float64."""
     rng = np.random.default_rng(KINDS.index(kind))
-    base, _, zeros = kind.partition(", ")
+    base, _, rows = kind.partition(", ")
     process = PROCESSING.get(base, np.copy)
-    p1, q1 = UNFILTERED["zeros in both" if zeros else base if base in UNFILTERED else "dense"](rng)
+    p1, q1 = UNFILTERED[rows or (base if base in UNFILTERED else "dense")](rng)
     h_p, h_q = rng.normal(size=(ROWS, HIDDEN_P)), rng.normal(size=(ROWS, HIDDEN_Q))
     fields = map(torch.from_numpy, (process(p1), process(q1), p1, q1, h_p, h_q))
     tops = torch.from_numpy(rng.normal(1.0, 2.0, ROWS))

@@ -70,6 +70,7 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     # The second logit is log(2/3) below the first, which is 2: 1.59 > 1.4. The third is rejected.
     ("mars", {"theta": 0.7}, P, Q, "1/6 1/3 0", "1/2 0 0"),
     ("mars", {"theta": 0.9}, P, Q, "1/6 0 0", "5/6 0 0"),
+    ("mars", {"theta": 0.9}, "1/3 1/3 1/3", Q, Q, "0 0 0"),  # ties count, even of three
     # H = (1/2 + 2/4 + 3/8 + 3/8) log 2 = 7/4 log 2, so exp(-4/7 H) = 1/2: min(q, 2 p).
     (
         "entropy-verify",

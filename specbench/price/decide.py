@@ -81,7 +81,7 @@ class Decision:
         """
         values = np.array([s.resampled for s in self.settings if s.batch == batch])
         chosen = values[:, 1:].argmax(axis=0)
-        return float((values[:, 1:].max(axis=0) - values[chosen, 0]).mean())
+        return max(0.0, float((values[:, 1:].max(axis=0) - values[chosen, 0]).mean()))
 
     def schedule(self, drafter: str) -> list[tuple[int, int, int]]:
         """Return (first batch, last batch, N) with the fastest N of a drafter; 0 drafts nothing.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,13 @@ def profile(rounds: PricedRounds) -> dict[str, Any]:
 
     The marginal rate at position k is what the k-th draft adds to the tokens of a round, so that
     their sum and 1 is the accepted length. With another N rounds begin elsewhere, so it may differ
-    a little from the rate of that position at the largest N. Missing N end the profile.
+    a little from the rate of that position at the largest N, and is cut to that of the position
+    before. Missing N end the profile.
     """
     lengths = [n for i, n in enumerate(rounds.lengths) if n == i + 1]
     means = [1.0, *(interval.value for interval in rounds.tokens_per_round[: len(lengths)])]
-    marginal = [upper - lower for lower, upper in pairwise(means)]
+    added = (upper - lower for lower, upper in pairwise(means))
+    marginal = [*accumulate(added, min)]
     above = [1.0, *marginal]
     conditional = [m / a if a > 0 else 0.0 for m, a in zip(marginal, above, strict=False)]
     return {

@@ -92,6 +92,9 @@ def test_files_for_other_tools(tmp_path: Path) -> None:
     described = profile(rounds)
     assert described["marginal_accept_rates"] == pytest.approx([0.8, 0.64, 0.512, 0.4096])
     assert described["conditional_accept_rates"] == pytest.approx([0.8] * 4)
+    rounds.rounds[:, 2] *= 1.1  # the third draft adds less than the fourth
+    assert max(profile(rounds)["conditional_accept_rates"]) == 1
+    rounds = constant(MODEL, 0.8)
     total = 1 + sum(described["marginal_accept_rates"])
     assert described["mean_accept_length"] == pytest.approx(total, abs=1e-3)
     assert "    2: 2.44  # 95 % interval 2.440 to 2.440, n = 200" in golden(rounds, "t", "d")

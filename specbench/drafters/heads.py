@@ -149,11 +149,14 @@ class EagleLayer(LlamaLayer):
         self.hidden_norm = _norm(config.layer, config.width)
         self.norm_before_residual = config.norm_before_residual
 
+    def joined(self, embedded: Tensor, hidden: Tensor) -> Tensor:
+        """Return embeddings and states side by side ``[..., 2 H]``, both normed."""
+        return torch.cat((self.input_layernorm(embedded), self.hidden_norm(hidden)), -1)
+
     def forward(self, embedded: Tensor, hidden: Tensor, angles: Angles, attend: Attend) -> Tensor:
         """Return the states ``[B, k, H]`` after the layer."""
-        normed = self.hidden_norm(hidden)
-        read = torch.cat((self.input_layernorm(embedded), normed), -1)
-        residual = normed if self.norm_before_residual else hidden
+        read = self.joined(embedded, hidden)
+        residual = read[..., embedded.shape[-1] :] if self.norm_before_residual else hidden
         return self.attended(read, residual, angles, attend)
 
 
@@ -244,11 +247,14 @@ class MtpLayer(LlamaLayer):
         self.input_proj = nn.Linear(2 * config.width, config.width, bias=False)
         self.final_layernorm = _norm(config.layer, config.width)
 
+    def joined(self, embedded: Tensor, hidden: Tensor) -> Tensor:
+        """Return embeddings and states side by side ``[..., 2 H]``, both normed."""
+        return torch.cat((self.token_layernorm(embedded), self.hidden_layernorm(hidden)), -1)
+
     def forward(self, embedded: Tensor, hidden: Tensor, angles: Angles, attend: Attend) -> Tensor:
         """Return the normed states ``[B, k, H]`` after the layer."""
-        both = torch.cat((self.token_layernorm(embedded), self.hidden_layernorm(hidden)), -1)
-        joined = self.input_proj(both)
-        hidden = self.attended(self.input_layernorm(joined), joined, angles, attend)
+        projected = self.input_proj(self.joined(embedded, hidden))
+        hidden = self.attended(self.input_layernorm(projected), projected, angles, attend)
         normed: Tensor = self.final_layernorm(hidden)
         return normed
 

@@ -74,11 +74,14 @@ def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
     contexts = [context for _, context in prompts]
     show_step("greedy decoding, sd against the target alone")
     settings = check.plan.settings
+    cells = [cell for task in check.plan.tasks for cell in task.cells]
+    drafters = [*dict.fromkeys(cell.drafter for cell in cells if cell.drafter)]
     greedy = partial(
         check_greedy,
         contexts=contexts,
         draft_length=check.draft_length,
         limit=check.max_new_tokens,
+        drafters=drafters,
     )
     yield from findings_or_crash("greedy", partial(greedy, pair, strict=strict))
     setup = Setup(

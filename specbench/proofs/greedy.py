@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from specbench.decoding.records import Generation
+from specbench.drafters.load import load_drafter
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Model
-from specbench.methods import Rule
+from specbench.methods.drafters import MODEL
 from specbench.methods.strict import sd
 from specbench.proofs.findings import REPORT, Finding, Judgement, judged
 from specbench.proofs.passes import plain_pass
@@ -25,6 +28,7 @@ TIE = 1e-3
 END = -1  # represents any end token
 NEVER = -1e9  # logit of an end if there are no end tokens
 NEVER_UNLIKE = "the draft never differs, so accepting every draft would also pass"
+NEVER_REJECTED = "no draft is rejected, so accepting every draft would also pass"
 
 
 class Lag(NamedTuple):
@@ -49,25 +53,35 @@ class FirstChoices(NamedTuple):
 
 
 def check_greedy(
-    pair: LoadedPair, contexts: Sequence[Context], draft_length: int, limit: int, *, strict: bool
+    pair: LoadedPair,
+    contexts: Sequence[Context],
+    draft_length: int,
+    limit: int,
+    *,
+    strict: bool,
+    drafters: Sequence[str] = (MODEL,),
 ) -> list[Finding]:
-    """Decode prompts greedily, alone and speculatively, and compare.
+    """Decode prompts greedily, alone and speculatively with each drafter, and compare.
 
     Texts should end before the limit of tokens. Without ``strict`` the findings are only reports,
     because the dtype is too coarse.
     """
-    alone = [greedy_text(pair, context, limit) for context in contexts]
-    drafted = [greedy_text(pair, context, limit, sd, draft_length) for context in contexts]
+    alone = [marked(decode_one(pair, context, limit)) for context in contexts]
     choices = first_choices(pair, contexts, alone)
-    texts = zip(contexts, alone, drafted, strict=True)
-    divergences = [divergence(pair, *text) for text in texts if text[1] != text[2]]
     ended = sum(text[-1:] == [END] for text in alone)
     subject = f"T=0, {str(pair.target.dtype).removeprefix('torch.')}"
-    facts = choices._asdict() | {"texts": len(alone), "ended": ended, "divergences": divergences}
-    findings = [
-        Finding(PART, subject, PLAIN, *_against_plain(choices, facts)),
-        Finding(PART, subject, EQUAL, *_against_alone(choices, facts)),
-    ]
+    facts = choices._asdict() | {"texts": len(alone), "ended": ended}
+    findings = [Finding(PART, subject, PLAIN, *_against_plain(choices, facts))]
+    for name in drafters:
+        speculate = partial(decode_one, pair, rule=sd, draft_length=draft_length)
+        drafter = load_drafter(name, pair)
+        drafted = [speculate(context, limit, drafter=drafter) for context in contexts]
+        texts = zip(contexts, alone, map(marked, drafted), strict=True)
+        differ = [divergence(pair, *text) for text in texts if text[1] != text[2]]
+        rejected = sum(r.accepted < r.proposed for text in drafted for r in text.rounds)
+        judgement = _against_alone(facts | {"divergences": differ, "rejected": rejected})
+        about = subject if name == MODEL else f"{subject}, {name}"
+        findings.append(Finding(PART, about, EQUAL, *judgement))
     return findings if strict else [replace(finding, verdict=REPORT) for finding in findings]
 
 
@@ -120,11 +134,8 @@ def divergence(
     }
 
 
-def greedy_text(
-    pair: LoadedPair, context: Context, limit: int, rule: Rule | None = None, draft_length: int = 0
-) -> list[int]:
-    """Return the tokens of a greedy text, with ``END`` if it ended."""
-    text = decode_one(pair, context, limit, rule=rule, draft_length=draft_length)
+def marked(text: Generation) -> list[int]:
+    """Return the tokens of a text, with ``END`` if it ended."""
     return [*text.token_ids, *([END] if text.stopped_by == "eos" else [])]
 
 
@@ -141,11 +152,11 @@ def _against_plain(choices: FirstChoices, facts: dict[str, Any]) -> Judgement:
     return judged(bool(wrong), not choices.clear, sentence, facts)
 
 
-def _against_alone(choices: FirstChoices, facts: dict[str, Any]) -> Judgement:
+def _against_alone(facts: dict[str, Any]) -> Judgement:
     texts, divergences = facts["texts"], facts["divergences"]
     equal = texts - len(divergences)
     sentence = (
-        f"{equal} of {texts} texts equal, {choices.tokens:,} tokens, {facts['ended']} to their end"
+        f"{equal} of {texts} texts equal, {facts['tokens']:,} tokens, {facts['ended']} to their end"
     )
     wrong = [fork for fork in divergences if not fork["tie"]]
     if divergences:
@@ -154,6 +165,6 @@ def _against_alone(choices: FirstChoices, facts: dict[str, Any]) -> Judgement:
             f"; first divergence at token {first['position']} of {first['prompt']}, "
             f"top-1/top-2 margin there {first['margin']:.2g}" + (" (a tie)" if first["tie"] else "")
         )
-    if not wrong and not choices.draft_unlike:
-        sentence += f"; {NEVER_UNLIKE}"
-    return judged(bool(wrong), not choices.draft_unlike, sentence, facts)
+    if not wrong and not facts["rejected"]:
+        sentence += f"; {NEVER_REJECTED}"
+    return judged(bool(wrong), not facts["rejected"], sentence, facts)

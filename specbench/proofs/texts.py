@@ -108,9 +108,11 @@ def decode_one(
     rule: Rule | None = None,
     draft_length: int = 0,
     temperature: float = 0.0,
+    drafter: Drafter | None = None,
 ) -> Generation:
     """Decode a prompt once, by default greedily with the target alone."""
-    options = DecodeOptions(Sampling(temperature=temperature), draft_length, tokens)
+    sampling = Sampling(temperature=temperature)
+    options = DecodeOptions(sampling, draft_length, tokens, drafter=drafter or ModelDrafter())
     return decode(pair, rule, Request(context.prompt, f"check/{context.name}"), options)
 
 

@@ -26,6 +26,8 @@ MAX_PROMPT_TOKENS = 512  # as in the paper (arXiv:2604.07622)
 # Default learning rates of drafts below this hidden size, and of others.
 SMALL_WIDTH, SMALL_RATE, LARGE_RATE = 512, 3e-3, 1e-5
 
+LONGEST_PROMPT = "Longest prompt; a longer one is cut in its passage, or skipped without one."
+
 
 class HeadRecipe(Filters):
     """The training of a head; ``specbench train`` has an option for each field."""
@@ -93,7 +95,7 @@ class HeadRecipe(Filters):
     temperature: list[Temperature] = option(
         [1.0], "Temperature of the texts; several take turns.", metavar="T[,T...]", min_length=1
     )
-    max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, "Longest prompt; a longer one is cut.", ge=1)
+    max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, LONGEST_PROMPT, ge=1)
     seed: int = option(
         0,
         f"Seed of the examples and all draws; those from {RESERVED_SEEDS} on draw the prompts that "
@@ -165,7 +167,7 @@ class DraftRecipe(Options):
         gt=0,
         shown=f"{SMALL_RATE:g} for models narrower than {SMALL_WIDTH}, else {LARGE_RATE:g}",
     )
-    max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, "Longest prompt; a longer one is cut.", ge=1)
+    max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, LONGEST_PROMPT, ge=1)
     seed: int = option(0, "Seed of the examples.", ge=0)
 
     def for_width(self, width: int) -> DraftRecipe:
@@ -211,7 +213,16 @@ class DrafterRecipe(Options):
     intermediate_size: int | None = option(
         None, "Width of the head's MLP.", ge=1, shown="3 times the head's"
     )
-    max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, "Longest prompt; a longer one is cut.", ge=1)
+    start: Literal["layer", "linear"] = option(
+        "layer",
+        "layer: begin with weights of the target's or draft's last layer; linear: with a linear "
+        "prediction of the target's next state.",
+    )
+    prompts: bool = option(False, "Learn on the tokens of prompts, too.")
+    depth_weight: float = option(
+        1.0, "Weight of each depth, relative to the one before it.", gt=0, le=1
+    )
+    max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, LONGEST_PROMPT, ge=1)
     seed: int = option(0, "Seed of the examples, texts and weights.", ge=0)
 
     @model_validator(mode="after")
@@ -220,6 +231,10 @@ class DrafterRecipe(Options):
             raise ValueError(
                 "an MTP head is as wide as the target and reads its last layer: omit --layers and "
                 "--hidden-size"
+            )
+        if self.start == "linear" and self.hidden_size:
+            raise ValueError(
+                "a linear start needs a head as wide as the target: omit --hidden-size"
             )
         return self
 

@@ -10,18 +10,20 @@ import pytest
 from .conftest import Cli
 
 TASK = ("-t", "mini-headline", "--texts", "8", "--batch-size", "4")
-SHORT = (*TASK, "--steps", "3", "--depths", "2", "--hidden-size", "64")
+LENGTH = (*TASK, "--steps", "3", "--depths", "2")
+LINEAR = ("--start", "linear", "--prompts", "--depth-weight", "0.5", "--layers", "2,8")
 
 
+@pytest.mark.parametrize("shape", [("--hidden-size", "64"), LINEAR])
 def test_an_interrupted_training_resumes_and_its_head_drafts(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[str, ...], cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from specbench.training import drafter, drafter_session
 
     monkeypatch.setattr(drafter, "SAVE_EVERY", 1)
     monkeypatch.setattr(drafter_session, "HELD_OUT", 3)
     monkeypatch.setattr(drafter_session, "WARM_UPS", 0)
-    whole = cli("train-draft", *SHORT, "--output", "whole")
+    whole = cli("train-draft", *LENGTH, *shape, "--output", "whole")
     assert whole.code == 0
     assert "tokens per round at" in whole.err and "whole: " in whole.err
     description = json.loads((tmp_path / "whole" / "training.json").read_text())
@@ -38,16 +40,16 @@ def test_an_interrupted_training_resumes_and_its_head_drafts(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(drafter.DrafterTraining, "steps", interrupted)
-    stopped = cli("train-draft", *SHORT, "--output", "parts")
+    stopped = cli("train-draft", *LENGTH, *shape, "--output", "parts")
     assert stopped.code == 130 and "add --resume" in stopped.err
     monkeypatch.setattr(drafter.DrafterTraining, "steps", steps)
-    assert "unfinished training" in cli("train-draft", *SHORT, "--output", "parts").err
-    other = cli("train-draft", *SHORT, "--seed", "1", "--output", "parts", "--resume")
+    assert "unfinished training" in cli("train-draft", *LENGTH, *shape, "--output", "parts").err
+    other = cli("train-draft", *LENGTH, *shape, "--seed", "1", "--output", "parts", "--resume")
     assert "is that of another recipe" in other.err
-    assert cli("train-draft", *SHORT, "--output", "parts", "--resume").code == 0
+    assert cli("train-draft", *LENGTH, *shape, "--output", "parts", "--resume").code == 0
     files = [tmp_path / name / "model.safetensors" for name in ("whole", "parts")]
     assert files[0].read_bytes() == files[1].read_bytes()
-    assert "already contains a head" in cli("train-draft", *SHORT, "--output", "parts").err
+    assert "already contains a head" in cli("train-draft", *LENGTH, *shape, "--output", "parts").err
 
     line = whole.out.splitlines()[-1].removeprefix("use it: specbench ").split()
     used = cli(*line, "--limit", "1", "--output", "r")

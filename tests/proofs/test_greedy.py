@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 
+from specbench.decoding.records import Generation
 from specbench.engine.pair import LoadedPair
+from specbench.methods.drafters import MODEL
 from specbench.proofs import greedy
 from specbench.proofs.findings import FAILED, OK, REPORT, WEAK
-from specbench.proofs.greedy import END, check_greedy, divergence, greedy_text, lag
-from specbench.proofs.texts import Context
+from specbench.proofs.greedy import END, check_greedy, divergence, lag
+from specbench.proofs.texts import Context, decode_one
 
 from ..decoding.helpers import own_draft
 from ..engine.tiny import (
@@ -58,7 +60,7 @@ def test_a_tie_is_no_divergence_and_a_worse_token_is() -> None:
     assert (tie["position"], tie["tie"]) == (1, True)
     assert tie["margin"] < greedy.TIE
     right = tiny_pair("llama")
-    text = greedy_text(right, CONTEXTS[0], 4)
+    text = decode_one(right, CONTEXTS[0], 4).token_ids
     worse = divergence(right, CONTEXTS[0], text, [*text[:2], (text[2] + 1) % VOCABULARY, 0])
     assert (worse["position"], worse["tie"]) == (2, False)
     assert worse["behind"][0] <= greedy.TIE < worse["margin"] <= worse["behind"][1] + 1e-6
@@ -66,7 +68,7 @@ def test_a_tie_is_no_divergence_and_a_worse_token_is() -> None:
 
 def test_a_text_that_ends_early_diverges_at_its_end() -> None:
     pair = replace(tiny_pair("llama"), eos_ids=frozenset({3}))
-    text = greedy_text(tiny_pair("llama"), CONTEXTS[0], 4)
+    text = decode_one(tiny_pair("llama"), CONTEXTS[0], 4).token_ids
     found = divergence(pair, CONTEXTS[0], text, [*text[:2], END])
     assert (found["position"], found["tie"]) == (2, False)
     without = divergence(tiny_pair("llama"), CONTEXTS[0], text, text[:2])
@@ -74,21 +76,31 @@ def test_a_text_that_ends_early_diverges_at_its_end() -> None:
 
 
 def test_a_fault_fails_with_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(pair: LoadedPair, context: Context, *options: Any) -> list[int]:
-        text = greedy_text(pair, context, *options)
-        drafted = len(options) > 1
-        return [*text[:6], (text[6] + 1) % VOCABULARY, *text[7:]] if drafted else text
+    def wrong(*options: Any, **how: Any) -> Generation:
+        text = decode_one(*options, **how)
+        if how:
+            text.token_ids[6] = (text.token_ids[6] + 1) % VOCABULARY
+        return text
 
-    monkeypatch.setattr(greedy, "greedy_text", wrong)
+    monkeypatch.setattr(greedy, "decode_one", wrong)
     plain, equal = check_greedy(tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True)
     assert (plain.verdict, equal.verdict) == (OK, FAILED)
     assert "0 of 2 texts equal" in equal.sentence
     assert "first divergence at token 6 of task/5, top-1/top-2 margin there" in equal.sentence
 
 
+def test_every_drafter_is_compared() -> None:
+    drafters = [MODEL, "prompt-lookup"]
+    found = check_greedy(tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True, drafters=drafters)
+    subjects = ["T=0, float32", "T=0, float32", "T=0, float32, prompt-lookup"]
+    assert [finding.subject for finding in found] == subjects
+    rejected = [finding.facts["rejected"] for finding in found[1:]]
+    assert rejected[0] != rejected[1]
+
+
 def test_lag_is_measured_from_the_first_choice() -> None:
     pair = tiny_pair("llama")
-    text = greedy_text(pair, CONTEXTS[1], 5)
+    text = decode_one(pair, CONTEXTS[1], 5).token_ids
     found = lag(pair.target, CONTEXTS[1], [*text[:4], (text[4] + 1) % VOCABULARY], frozenset())
     assert found.behind[:4].max() <= greedy.TIE
     assert found.behind[4] >= found.margin[4] - 1e-6 > 0

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1)
+
+
 @rule(
     summary="accept a draft that a draw from the target repeats: exact, accepts less than sd",
     source="default of several serving engines",
@@ -41,22 +44,10 @@ def match(at: Positions, x: Tensor) -> Verdict:
 
 @rule(
     Parameter(
-        "single",
-        0.5,
-        "always accept where p is at least this",
-        gt=0,
-        le=1,
-        grid=(0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1),
-        sign="s=",
+        "single", 0.5, "accept all with p of at least this", gt=0, le=1, grid=_SHARES, sign="s="
     ),
     Parameter(
-        "accumulated",
-        1.0,
-        "elsewhere accept with p over this; 1 is match, smaller accepts more",
-        gt=0,
-        le=1,
-        grid=(0.05, 0.1, 0.2, 0.5, 1),
-        sign="a=",
+        "accumulated", 1.0, "else accept p / a; 1 is match", gt=0, le=1, grid=_SHARES, sign="a="
     ),
     summary="match that keeps tokens the target finds likely: SGLang's acceptance thresholds",
     source="SGLang",

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
 from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, estimate, ratio
 from specbench.methods.drafters import MODEL
@@ -24,8 +25,16 @@ from specbench.price.records import name_of
 from specbench.price.rounds import TINY, acceptance
 from specbench.price.scores import Scores
 
-SURE = 4.0  # standard errors; a correct text passes this in 1 of 16,000 cases
+SURE = 4.0  # standard errors; correct texts of many prompts pass this in 1 of 16,000 cases
 ROUNDING = 0.01  # share of tokens at temperature 0 that rounding may change
+
+
+def sure(prompts: int) -> float:
+    """Return the standard errors that chance passes as rarely with few prompts as ``SURE``.
+
+    The error is estimated from the prompts themselves, so its ratio has Student's distribution.
+    """
+    return float(stdtrit(max(prompts - 1, 1), ndtr(SURE)))
 
 
 class Deviation(NamedTuple):
@@ -34,11 +43,12 @@ class Deviation(NamedTuple):
     name: str
     mean: float  # per token
     errors: float  # in standard errors over prompts
+    prompts: int
 
     @property
     def is_sure(self) -> bool:
         """Whether it is no chance."""
-        return abs(self.errors) > SURE
+        return abs(self.errors) > sure(self.prompts)
 
 
 def deviations(scores: Scores) -> list[Deviation]:
@@ -47,7 +57,9 @@ def deviations(scores: Scores) -> list[Deviation]:
         return []
     if scores.temperature == 0:
         wrong = float(((scores.rank_p > 1) & scores.is_token).sum() / scores.length.sum())
-        return [Deviation("not the target's first choice", wrong, SURE * wrong / ROUNDING)]
+        prompts = len(np.unique(scores.prompt))
+        errors = sure(prompts) * wrong / ROUNDING
+        return [Deviation("not the target's first choice", wrong, errors, prompts)]
     terms = {
         "log p + H(p)": np.log(np.maximum(scores.p, TINY)) + scores.entropy_p,
         "min(1, q / p) - (1 - TV)": acceptance(scores) - (1 - scores.tv),
@@ -56,7 +68,7 @@ def deviations(scores: Scores) -> list[Deviation]:
     sums = scores.by_prompt(np.column_stack([*columns, scores.length]))
     total, error = sums.sum(0), np.sqrt((sums**2).sum(0))
     return [
-        Deviation(name, float(total[i] / total[-1]), float(total[i] / error[i]))
+        Deviation(name, float(total[i] / total[-1]), float(total[i] / error[i]), len(sums))
         for i, name in enumerate(terms)
     ]
 
@@ -69,11 +81,12 @@ class PriceCheck(NamedTuple):
     measured: Interval
     difference: Interval  # measured - predicted, paired by prompt
     errors: float  # the difference in its standard errors
+    prompts: int
 
     @property
     def is_sure(self) -> bool:
         """Whether the difference is no chance."""
-        return abs(self.errors) > SURE
+        return abs(self.errors) > sure(self.prompts)
 
 
 def compare(
@@ -114,4 +127,5 @@ def compare(
         estimate(sides[1], n),
         estimate(gap, n),
         float(gap[0] / max(gap[1:].std(), TINY)),
+        n,
     )

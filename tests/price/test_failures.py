@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy.stats import norm, t
 
 from specbench.decoding.sampling import Sampling
 from specbench.policies import POLICIES, get_policy
-from specbench.price.checks import compare, deviations
+from specbench.price.checks import SURE, compare, deviations, sure
 from specbench.price.counts import priced_counts
 from specbench.price.passes import scores_of
 from specbench.price.pricing import drafting, price, visits
@@ -94,6 +95,11 @@ def test_a_drafter_that_reads_the_targets_states_is_seen():
     )
     assert not any(deviation.is_sure for deviation in deviations(scores))
     assert compare(scores, records).is_sure
+
+
+@pytest.mark.parametrize("prompts", [3, 8, 1000])
+def test_few_prompts_need_a_larger_difference(prompts: int) -> None:
+    assert t.sf(sure(prompts), prompts - 1) == pytest.approx(norm.sf(SURE), rel=1e-6)
 
 
 def test_recorded_rounds_alone_price_every_smaller_number_of_drafts(honest):

@@ -69,6 +69,7 @@ def vllm_server(
     *,
     repaired: bool = True,
     rule: str = "",
+    most_drafts: int = 0,
     python: Path = PYTHON,
 ) -> Iterator[str]:
     """Start vLLM with a bundled pair, yield its address and stop it.
@@ -78,6 +79,7 @@ def vllm_server(
         drafts: One of ``DRAFTS``.
         repaired: Whether the temperatures of drafts are repaired, by the plugin in ``repaired/``.
         rule: A rule of specbench that verifies, as ``specbench serve`` starts it; else vLLM's own.
+        most_drafts: If given, an address that ends in /n3 has three drafts a round (``switched/``).
         python: Of vLLM's environment; another one than the default is for a GPU, with CUDA graphs.
 
     Raises:
@@ -88,17 +90,24 @@ def vllm_server(
     spec, port = get_pair(pair), free_port()
     options = [*OPTIONS, "--port", f"{port}", "--served-model-name", pair]
     if speculation := DRAFTS[drafts]:
-        speculation = speculation | {"num_speculative_tokens": DRAFT_LENGTH}
+        speculation = speculation | {"num_speculative_tokens": most_drafts or DRAFT_LENGTH}
         if drafts != NGRAM:
             speculation |= {"model": spec.draft}
+        if most_drafts:
+            speculation["num_speculative_tokens_per_batch_size"] = [[1, 16, most_drafts]]
+            options += ["--middleware", "drafts_switch.Switch"]
         options += ["--speculative-config", json.dumps(speculation)]
         options += ["--per-request-spec-decode-metrics", "detailed"]
     named = [NAMED] if python == PYTHON else []
     if not named:
         options.remove("--enforce-eager")
-    paths = os.pathsep.join(map(str, [*named, *(REPAIRED if repaired else ())]))
+    switched = [HERE / "switched"] if most_drafts else []
+    paths = os.pathsep.join(map(str, [*named, *switched, *(REPAIRED if repaired else ())]))
     chosen = {VARIABLE: rule, "VLLM_PLUGINS": "specbench"} if rule else {}
     with TemporaryDirectory() as folder, (Path(folder) / "log").open("w+b") as log:
+        if most_drafts:
+            chosen["SPECBENCH_DRAFTS_FILE"] = f"{folder}/drafts"
+            (Path(folder) / "drafts").touch()
         process = subprocess.Popen(
             [python.with_name("vllm"), "serve", spec.target, *options],
             env={**os.environ, **ENVIRONMENT, **chosen, "PYTHONPATH": paths},

@@ -1,7 +1,7 @@
 """What was priced, in the files of other tools.
 
 The forms were read in the sources and proposals of vLLM, NVIDIA's simulator, InferenceX and
-llama.cpp; the links stand in ``README.md`` of this package.
+llama.cpp.
 """
 
 from __future__ import annotations

@@ -80,10 +80,6 @@ class Scores:
     tv: Floats  # [B, T] total variation between p and q
     heads: Mapping[str, Scores] = field(default_factory=dict)  # of other drafters, by name
 
-    def __len__(self) -> int:
-        """Return the number of texts."""
-        return len(self.names)
-
     def of(self, rows: Sequence[int]) -> Scores:
         """Return the scores of some of the texts."""
         columns = {name: getattr(self, name)[rows] for name in ("tokens", "length", *COLUMNS)}

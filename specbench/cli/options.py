@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import field_validator, model_validator
 
@@ -23,11 +23,7 @@ from specbench.config import (
 from specbench.engine.choice import require_engine
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, build_plan
-from specbench.experiment.variants import (
-    Variant,
-    with_baselines,
-    with_control,
-)
+from specbench.experiment.variants import Variant, with_baselines, with_control
 from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, needs_model
 from specbench.metrics import AGREEMENT, GREEDY, METRICS, get_metric
 from specbench.metrics import GROUP as METRIC_GROUP
@@ -47,9 +43,6 @@ from specbench.tasks.dataset import Dataset, go_offline
 from specbench.tasks.prompts import prompts_task
 from specbench.tasks.task import Task, default_task_names, load_task, task_names
 from specbench.words import none_of
-
-if TYPE_CHECKING:
-    pass
 
 ALL = "all"
 DEFAULT_PAIR = "mini"

@@ -125,14 +125,11 @@ def mean_over_seeds(values: Floats, n: int) -> Interval:
     The variance of the mean has two parts: that of the seeds, ``s^2 / S``, which includes the noise
     that each seed has of its own on these prompts, and that of the prompts, which all seeds share.
     The second is the bootstrap's variance of the mean over seeds less the noise of single seeds,
-    which the first part contains already. The interval uses Student's t with Satterthwaite's
-    degrees of freedom.
+    which the first part contains already. ``half_width`` adds both.
 
     Args:
         values: [1 + RESAMPLES, S] the statistic of each seed; resamples are paired by prompt.
         n: Number of prompts.
-
-    Source: Satterthwaite 1946, doi:10.2307/3002019.
     """
     mean, (_, seeds) = float(values[0].mean()), values.shape
     if n < FEWEST or seeds < 2:
@@ -142,12 +139,23 @@ def mean_over_seeds(values: Floats, n: int) -> Interval:
     single = (resampled - means[:, None]).var(axis=0, ddof=1).sum() / (seeds - 1)
     between_seeds = values[0].var(ddof=1) / seeds
     between_prompts = max(float(means.var(ddof=1) - single / seeds), 0.0)
-    variance = between_seeds + between_prompts
-    if variance == 0:
-        return Interval(mean, mean, mean, n)
-    freedom = variance**2 / (between_seeds**2 / (seeds - 1) + between_prompts**2 / (n - 1))
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(variance))
+    half = half_width((between_seeds, seeds - 1), (between_prompts, n - 1))
     return Interval(mean, mean - half, mean + half, n)
+
+
+def half_width(*parts: tuple[float, int]) -> float:
+    """Return half of the interval of a sum of independent terms, by Student's t.
+
+    Args:
+        parts: The variance of each term, and the degrees of freedom with which it is estimated.
+
+    Source: Satterthwaite 1946, doi:10.2307/3002019.
+    """
+    variance = sum(term for term, _ in parts)
+    if variance == 0:
+        return 0.0
+    freedom = variance**2 / sum(term**2 / degrees for term, degrees in parts)
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(variance))
 
 
 def interval(sums: Floats, statistic: Statistic, *, log: bool = False) -> Interval:

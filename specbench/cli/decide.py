@@ -156,10 +156,10 @@ def decide(
         print_table(decision_table(decision))
         print(*_flags(decision, read, task), sep="\n")
         print(f"results: {folder}")
-    if asked.costs and len(costs.rounds) == 1:
-        note("the costs have no repeats, so intervals cover the choice of prompts alone")
     most = max(decision.optimism(batch) for batch in decision.batches)
-    note(f"choosing the fastest setting makes its speed-up look larger by at most {most:.3f}")
+    note(f"choosing the fastest setting makes its speed-up look larger by about {most:.3f}")
+    if asked.costs and len(costs.rounds) == 1:
+        note("the costs were measured once: neither the intervals nor this cover their noise")
     if variants:
         _measure(variants, asked.margin, measurement, decision)
 

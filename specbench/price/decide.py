@@ -2,8 +2,8 @@
 
 A text of T tokens takes R expected rounds (``price.rounds``), and a round of its batch takes s
 seconds (``price.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
-where s(0) is a pass without drafts. The interval covers the choice of prompts and, for measured
-costs, their repeats, which are resampled independently.
+where s(0) is a pass without drafts. The interval covers the choice of prompts and, for costs that
+were measured repeatedly, the noise of the mean of their repeats.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
+from math import exp
 
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate
+from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate, half_width
 from specbench.errors import require
 from specbench.price.costs import Costs
 from specbench.price.rounds import PricedRounds
@@ -72,10 +73,10 @@ class Decision:
         )
 
     def optimism(self, batch: int) -> float:
-        """Return by how much the best of all settings looks too fast, because it was chosen.
+        """Return by about how much the best of all settings looks too fast, as it was chosen.
 
         In every resample the fastest setting is chosen anew and compared with its value in the
-        data.
+        data. This estimates the mean over experiments; a single one may be off by more.
 
         Source: Efron 1983, doi:10.2307/2288636.
         """
@@ -153,7 +154,6 @@ def decide(priced: Iterable[PricedRounds], costs: Costs, batches: Sequence[int])
             plain = costs.seconds(batch, 0, rounds.drafter)
             seconds = costs.seconds(batch, length, rounds.drafter)
             tokens_per_round = resampled[:, column]
-            speedup = tokens_per_round * _resampled_ratio(plain, seconds)
             settings.append(
                 PricedSetting(
                     batch,
@@ -161,11 +161,34 @@ def decide(priced: Iterable[PricedRounds], costs: Costs, batches: Sequence[int])
                     length,
                     estimate(tokens_per_round, n),
                     float(seconds.mean() / tokens_per_round[0]),
-                    estimate(speedup, n, log=True),
-                    speedup,
+                    _speedup(tokens_per_round, plain, seconds, n),
+                    tokens_per_round * _resampled_ratio(plain, seconds),
                 )
             )
     return Decision(costs, tuple(settings))
+
+
+def _speedup(tokens_per_round: Floats, plain: Floats, seconds: Floats, n: int) -> Interval:
+    """Return the speed-up with its interval.
+
+    The logarithm of the ratio of mean seconds has the variance of a mean over R repeats. It is
+    added to that of the tokens per round, which the bootstrap over n prompts gives.
+
+    Args:
+        tokens_per_round: Of the prompts and of their resamples ``[1 + RESAMPLES]``.
+        plain: Seconds of a pass without drafts in every repeat ``[R]``.
+        seconds: Seconds of a round ``[R]``.
+        n: Number of prompts.
+    """
+    ratio, repeats = plain.mean() / seconds.mean(), len(plain)
+    if repeats == 1:
+        return estimate(ratio * tokens_per_round, n, log=True)
+    of_prompts = float(np.log(tokens_per_round[1:]).var() * n / (n - 1))
+    noise = plain / plain.mean() - seconds / seconds.mean()  # of the logarithm, to first order
+    of_costs = float(noise.var(ddof=1) / repeats)
+    half = half_width((of_costs, repeats - 1), (of_prompts, n - 1))
+    value = float(ratio * tokens_per_round[0])
+    return Interval(value, value * exp(-half), value * exp(half), n)
 
 
 def _resampled_ratio(plain: Floats, seconds: Floats) -> Floats:

@@ -28,7 +28,7 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
     assert "model: speculation pays at batch 1, N = " in result.out
     assert "loses at batch 8 (N = 1, " in result.out
     assert "--speculative-num-steps" in result.out
-    assert "the costs have no repeats" in result.err
+    assert "the costs were measured once" in result.err
     table = pd.read_csv("run/decision/decision.csv")
     assert len(table) == 2 * 3 * 3
     # Costs of 8 texts grow with every token, so a round takes as long as its tokens one by one.

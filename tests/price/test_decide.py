@@ -64,6 +64,19 @@ def test_noise_of_costs_widens_the_interval() -> None:
     assert 0.03 < wide.speedup.high - wide.speedup.low < 0.6
 
 
+def test_few_repeats_of_costs_give_intervals_that_contain_the_truth() -> None:
+    random, times, table = np.random.default_rng(0), 100, costs(3).table()
+    contained = 0
+    for _ in range(times):
+        noisy = table.assign(
+            round_seconds=table["round_seconds"] * random.lognormal(0, 0.05, len(table)),
+            draft_seconds=0.0,
+        )
+        (setting, *_) = decide([constant(MODEL, 0.5)], costs_of(noisy, "noisy"), (1,)).settings
+        contained += setting.speedup.low <= 1.5 / 1.1 <= setting.speedup.high
+    assert contained >= 0.9 * times
+
+
 def test_where_it_pays_and_where_it_loses() -> None:
     found = decision()
     assert found.fastest(1).drafter == MODEL

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, start_workers
 from specbench.cli.methods import Methods
-from specbench.cli.options import JsonOutput, Measurement
+from specbench.cli.options import JsonOutput, Measurement, Models, Prompts
 from specbench.cli.output import note, print_json, print_table
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
 from specbench.cli.price import TextsRun, plan_of_target, run_of_target, scored
@@ -21,6 +21,8 @@ from specbench.errors import RunError, require
 from specbench.experiment.variants import Variant, method_variants
 from specbench.methods.drafters import DRAFTERS, GREEDY, LOOKUP, MODEL, checked
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
+from specbench.tasks.task import task_names
+from specbench.words import listed
 
 if TYPE_CHECKING:
     from specbench.price.costs import Costs, Machine
@@ -154,7 +156,7 @@ def decide(
         print(f"{task} on {read.pair.name}, T = {texts.temperature:g}; costs: {costs.source}")
         print(*sentences(decision), sep="\n")
         print_table(decision_table(decision))
-        print(*_flags(decision, read, task), sep="\n")
+        print(*_flags(decision, read, task, measurement), sep="\n")
         print(f"results: {folder}")
     most = max(decision.optimism(batch) for batch in decision.batches)
     note(f"choosing the fastest setting makes its speed-up look larger by about {most:.3f}")
@@ -222,25 +224,33 @@ def _timed(asked: DecideOptions, measurement: Measurement, run: Run, texts: Scor
     return costs_of(from_bench(repeats, Path(BENCH_REPEATS)), f"{engine}, measured here")
 
 
-def _flags(decision: Decision, run: Run, task: str) -> Iterator[str]:
+def _flags(decision: Decision, run: Run, task: str, measurement: Measurement) -> Iterator[str]:
     """Yield the flags that carry out the decision, a line for each engine."""
+    from specbench.price.decide import PAYS
     from specbench.servers.flags import llamacpp_flags, sglang_flags, vllm_flags
 
-    first = decision.batches[0]
-    best = decision.fastest(first)
-    schedule = decision.schedule(best.drafter)
-    if best.verdict != "pays":
-        yield f"at batch {first} leave speculation off"
+    if off := [str(b) for b in decision.batches if decision.fastest(b).verdict != PAYS]:
+        yield f"at batch {listed(off)} leave speculation off"
+    best = decision.first_that_pays()
+    if best is None:
         return
-    draft = str(run.pair.draft)
-    yield f"vllm: {shlex.join(vllm_flags(best.drafter, schedule, draft))}"
+    draft, first, schedule = str(run.pair.draft), best.batch, decision.schedule(best.drafter)
+    if any(length for *_, length in schedule):
+        yield f"vllm: {shlex.join(vllm_flags(best.drafter, schedule, draft))}"
     yield f"sglang, batch {first}: {shlex.join(sglang_flags(best.drafter, best.length, draft))}"
     arguments = llamacpp_flags(best.drafter, best.length, draft)
     yield f"llama.cpp, batch {first}: {shlex.join(arguments)}"
-    yield (
-        f"specbench: specbench run --pair {run.pair.name} -t {task} -m sd "
-        f"--drafter {best.drafter} --draft-length {best.length} --batch-size {first}"
-    )
+    prompts = measurement.part(Prompts).retyped()
+    if not (measurement.task or measurement.prompts):
+        prompts += ["--task", task] if task in task_names() else ["--prompts", "FILE"]
+    command = [
+        *("specbench", "run", "--method", STRICT, "--drafter", best.drafter),
+        *("--draft-length", str(best.length)),
+        *(measurement.part(Models).retyped() or ["--pair", run.pair.name]),
+        *prompts,
+        *run.settings.updated(batch_size=first).retyped(),
+    ]
+    yield f"specbench, batch {first}: {shlex.join(command)}"
 
 
 def _measure(

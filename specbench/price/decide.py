@@ -72,6 +72,11 @@ class Decision:
             key=lambda setting: setting.speedup.value,
         )
 
+    def first_that_pays(self) -> PricedSetting | None:
+        """Return the fastest setting at the smallest batch size at which speculation pays."""
+        best = (self.fastest(batch) for batch in self.batches)
+        return next((setting for setting in best if setting.verdict == PAYS), None)
+
     def optimism(self, batch: int) -> float:
         """Return by about how much the best of all settings looks too fast, as it was chosen.
 
@@ -88,7 +93,7 @@ class Decision:
         """Return (first batch, last batch, N) with the fastest N of a drafter; 0 drafts nothing.
 
         Between two priced batch sizes, costs are interpolated. N changes only for a gain of more
-        than ``CLOSE``.
+        than ``CLOSE``. The first row begins at batch 1, as vLLM requires.
         """
         rows = [s for s in self.settings if s.drafter == drafter]
         rounds = {s.length: s.tokens_per_round.value for s in rows}
@@ -103,8 +108,12 @@ class Decision:
             before = best[-1][1] if best else fastest
             stays = seconds[before] * (1 - CLOSE) <= seconds[fastest]
             best.append((batch, before if stays else fastest))
-        runs = [(length, [b for b, _ in run]) for length, run in groupby(best, lambda row: row[1])]
-        return [(batches[0], batches[-1], length) for length, batches in runs]
+        schedule, first = [], 1
+        for length, run in groupby(best, lambda row: row[1]):
+            last = max(batch for batch, _ in run)
+            schedule.append((first, last, length))
+            first = last + 1
+        return schedule
 
     def table(self) -> pd.DataFrame:
         """Return one row for each setting."""

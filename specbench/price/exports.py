@@ -12,8 +12,9 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from specbench.files import write_atomically
-from specbench.methods.drafters import LOOKUP
 from specbench.price.costs import COSTS, Costs
 from specbench.price.decide import Decision
 from specbench.price.rounds import PricedRounds
@@ -31,20 +32,27 @@ def write_all(
 ) -> list[Path]:
     """Write the tables and the files for other tools; return their paths.
 
+    Without a batch size at which drafting is faster there is no schedule, and without N = 1 no
+    profile, which begins with it.
+
     Raises:
         SpecbenchError: A file cannot be written.
     """
-    best = decision.fastest(decision.batches[0]).drafter
+    best = (decision.first_that_pays() or decision.fastest(decision.batches[0])).drafter
     rounds = next(rounds for rounds in priced if rounds.drafter == best)
-    _, settings = vllm_flags(best, decision.schedule(best), draft)
+    schedule = decision.schedule(best)
     texts = {
         DECISION: decision.table().to_csv(index=False, float_format="%.6g"),
         COSTS: decision.costs.table().to_csv(index=False, float_format="%.6g"),
-        SCHEDULE: settings + "\n",
-        PROFILE: json.dumps(profile(rounds), indent=2) + "\n",
         GOLDEN: golden(rounds, target, draft),
         BATCH_COSTS: batch_costs(decision.costs) + "\n",
     }
+    if any(length for *_, length in schedule):
+        texts[SCHEDULE] = vllm_flags(best, schedule, draft)[-1] + "\n"
+    if rounds.lengths[0] == 1:
+        texts[PROFILE] = json.dumps(profile(rounds), indent=2) + "\n"
+    for name in (SCHEDULE, PROFILE):
+        (folder / name).unlink(missing_ok=True)  # of another decision
     for name, text in texts.items():
         write_atomically(folder / name, text)
     return [folder / name for name in texts]
@@ -90,9 +98,10 @@ def golden(rounds: PricedRounds, target: str, draft: str) -> str:
 def batch_costs(costs: Costs) -> str:
     """Return the seconds per token of a pass with 1, 2, ... tokens, relative to one token.
 
-    The target verifies N drafts in a pass of N + 1 tokens; this is for one text.
+    The target verifies N drafts in a pass of N + 1 tokens; this is for the smallest batch. Between
+    measured N, seconds are interpolated linearly.
     """
-    batch = int(costs.batches[0])
-    tokens = [1, *range(int(costs.lengths[1]) + 1, int(costs.lengths[-1]) + 2)]
-    seconds = [costs.seconds(batch, number - 1, LOOKUP).mean() / number for number in tokens]
+    drafts = np.arange(costs.lengths[-1] + 1)
+    passes = (costs.rounds - costs.drafts).mean(axis=0)[0]
+    seconds = np.interp(drafts, costs.lengths, passes) / (drafts + 1)
     return ",".join(f"{value / seconds[0]:.3f}" for value in seconds)

@@ -23,11 +23,13 @@ def costs(tmp_path: Path) -> Path:
 
 def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
     line = f"decide {TEXTS} --costs {costs} --batch-size 1,8 --draft-length 1,2,4 --output run"
+    line += " --top-k 50"
     result = cli(*line.split())
     assert result.code == 0, result.err
     assert "model: speculation pays at batch 1, N = " in result.out
     assert "loses at batch 8 (N = 1, " in result.out
     assert "--speculative-num-steps" in result.out
+    assert "--task mini-math" in result.out and "--top-k 50" in result.out
     assert "the costs were measured once" in result.err
     table = pd.read_csv("run/decision/decision.csv")
     assert len(table) == 2 * 3 * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,23 @@ def test_files_for_other_tools(tmp_path: Path) -> None:
     costs_of_llamacpp = (tmp_path / "llamacpp_batch_costs.txt").read_text().split(",")
     assert [float(cost) for cost in costs_of_llamacpp] == pytest.approx(
         [1, 1 / 2, 1 / 3, 1 / 4, 1.25 / 5], abs=1e-3
+    )
+
+
+def test_files_for_other_tools_of_batches_and_lengths_with_gaps(tmp_path: Path) -> None:
+    rows = [(b, n, b + 0.9 * n) for b in (4, 32) for n in (0, 3)]  # pays for 32 texts, not for 4
+    table = pd.DataFrame(rows, columns=["batch_size", "draft_length", "round_seconds"])
+    rounds = constant(MODEL, 0.3, 0.1)
+    found = decide([rounds], costs_of(table, "by hand"), (4, 32))
+    assert (paying := found.first_that_pays()) is not None and paying.batch == 32
+    (first, *_) = found.schedule(MODEL)
+    assert first[0] == 1 and first[2] == 0  # vLLM refuses a schedule that begins later
+    (tmp_path / "speculation_profile.json").touch()  # of an earlier decision
+    write_all(tmp_path, found, [replace(rounds, lengths=(3, 4, 5, 6))], "org/t", "org/d")
+    assert not (tmp_path / "speculation_profile.json").exists()
+    costs_of_llamacpp = (tmp_path / "llamacpp_batch_costs.txt").read_text().split(",")
+    assert [float(cost) for cost in costs_of_llamacpp] == pytest.approx(
+        [1, 4.9 / 4 / 2, 5.8 / 4 / 3, 6.7 / 4 / 4], abs=1e-3
     )
 
 

@@ -103,8 +103,13 @@ class PriceOptions(JsonOutput):
 
     @model_validator(mode="after")
     def _together(self) -> PriceOptions:
-        if self.counts and (self.by or self.texts or self.each_cell):
-            raise ValueError("--counts reads no texts: omit --by, --texts and --each-cell")
+        if self.counts and (
+            self.by or self.texts or self.each_cell or self.drafter or self.policy or self.servers
+        ):
+            raise ValueError(
+                "--counts reads recorded rounds alone: omit --by, --texts, --each-cell, --drafter, "
+                "--policy and --servers"
+            )
         return self
 
     def drafters(self, heads: Collection[str]) -> list[tuple[str, str]]:
@@ -150,7 +155,7 @@ def price(
     if asked.counts:
         if run is None:
             raise UsageError("--counts reads recorded rounds: give a RUN")
-        _print_counts(asked, read_run(run))
+        _print_counts(asked, measurement, read_run(run))
         return
     given = None if run is None else run_of_target(run, measurement)
     drafters = asked.drafters((given.pair if given else measurement.spec(alone=True)).drafters)
@@ -283,20 +288,20 @@ def scored(
         return by_task
 
 
-def _print_counts(asked: PriceOptions, run: Run) -> None:
-    """Print prices from the recorded rounds of each cell that drafts."""
+def _print_counts(asked: PriceOptions, measurement: Measurement, run: Run) -> None:
+    """Print prices from the recorded rounds of each cell that drafts losslessly."""
     import pandas as pd
 
-    from specbench.price.counts import most_drafts, priced_counts
-    from specbench.price.records import cells_of
+    from specbench.price.counts import counted_cells, priced_counts
     from specbench.price.tables import counts_rows, price_table
 
-    cells = [cell for cell in cells_of(run.records()) if most_drafts(cell) > 1]
+    cells = counted_cells(run.records(), measurement.task or (), measurement.limit)
     if not cells:
         raise UsageError(
-            f"{run.folder} has no recorded rounds with several drafts: let the server report each "
-            "round, see the page servers"
+            f"{run.folder} has no recorded rounds with several drafts of the tasks, by sd, match "
+            "or a server: let the server report each round, see the page servers"
         )
     rows = [counts_rows(priced_counts(cell)).assign(task=cell[0]["task"]) for cell in cells]
     printed = pd.concat(rows, ignore_index=True)
-    print_as(asked.form, printed, lambda: [price_table(printed, "Recorded rounds", "task")])
+    title = "Recorded rounds (intervals contain all values of what they do not show)"
+    print_as(asked.form, printed, lambda: [price_table(printed, title, "task")])

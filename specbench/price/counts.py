@@ -2,21 +2,50 @@
 
 A round with N drafts shows, token by token, whether a draft is accepted there: yes for each
 accepted draft, no for the first rejected one. With fewer drafts, the rounds would start elsewhere,
-but the answer at each token would be the same. It is unknown where all N drafts were accepted, at
-the token that the target added: there it is taken as likely as that of an N-th draft.
+but the answer at each token would be the same. This holds for rules that judge every token by
+itself and for drafts that depend on the text alone. It is unknown where all drafts were accepted,
+at the token that the target added: there it is taken as likely as that of an N-th draft. Rounds are
+the fewest if all of these are accepted and the most if none is, so both are priced too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from specbench.analysis.intervals import cluster_sums
+from specbench.methods.drafters import GREEDY, MODEL
+from specbench.methods.registry import METHODS
+from specbench.price.records import cells_of, first_prompts
 from specbench.price.rounds import PricedRounds, reach_of, starts
-from specbench.price.scores import padded
+from specbench.price.scores import Record, padded
 from specbench.runs.labels import method_label
+
+RULES, DRAFTERS = ("sd", "match"), (None, MODEL, GREEDY)
+
+
+class PricedCounts(NamedTuple):
+    """The price of recorded rounds, and its bounds."""
+
+    likely: PricedRounds  # unknown drafts are as likely as an N-th one
+    least: PricedRounds  # none of them is accepted
+    most: PricedRounds  # all of them are
+
+
+def counted_cells(
+    records: Sequence[Record], tasks: Collection[str] = (), limit: int | None = None
+) -> list[list[Record]]:
+    """Return the cells whose rounds have a price: of servers, or of lossless rules by token."""
+    return [
+        first_prompts(cell, limit)
+        for cell in cells_of(records)
+        if (not tasks or cell[0]["task"] in tasks)
+        and (cell[0]["method"] in RULES or cell[0]["method"] not in METHODS)
+        and cell[0].get("drafter") in DRAFTERS
+        and most_drafts(cell) > 1
+    ]
 
 
 def most_drafts(records: Sequence[Mapping[str, Any]]) -> int:
@@ -25,18 +54,32 @@ def most_drafts(records: Sequence[Mapping[str, Any]]) -> int:
     return max((drafts for r in rounds for drafts in r.get("proposed", ())), default=0)
 
 
-def priced_counts(records: Sequence[Mapping[str, Any]]) -> PricedRounds:
+def priced_counts(records: Sequence[Mapping[str, Any]]) -> PricedCounts:
     """Price the recorded rounds of a cell for each number of drafts from 1 to N, at least 1."""
-    cell, most = records[0], most_drafts(records)
+    most, recorded = most_drafts(records), [r["per_round"] for r in records if r.get("per_round")]
+    # Drafts that were accepted before each token that the target added.
+    ends = [
+        accepted
+        for r in recorded
+        for accepted, emitted in zip(r["accepted"], r["emitted"], strict=True)
+        if emitted > accepted
+    ]
+    last = ends.count(most) / max(1, ends.count(most) + ends.count(most - 1))
+    return PricedCounts(*(_priced(records, most, unknown) for unknown in (last, 0.0, 1.0)))
+
+
+def _priced(records: Sequence[Mapping[str, Any]], most: int, unknown: float) -> PricedRounds:
+    """Return the price if unknown drafts are accepted with a probability."""
+    cell = records[0]
     records = [record for record in records if record.get("per_round")]
     rounds = [record["per_round"] for record in records]
-    steps = [[*zip(r["accepted"], r["emitted"], strict=True)] for r in rounds]
-    # Drafts that were accepted before each token that the target added.
-    ends = [accepted for text in steps for accepted, emitted in text if emitted > accepted]
-    last = ends.count(most) / max(1, ends.count(most) + ends.count(most - 1))
     flags = [
-        [flag for accepted, emitted in text for flag in _flags(accepted, emitted, most, last)]
-        for text in steps
+        [
+            flag
+            for step in zip(r["proposed"], r["accepted"], r["emitted"], strict=True)
+            for flag in _flags(*step, unknown)
+        ]
+        for r in rounds
     ]
     accepted = padded(flags)
     length = np.array([len(text) for text in flags])
@@ -51,6 +94,6 @@ def priced_counts(records: Sequence[Mapping[str, Any]]) -> PricedRounds:
     return PricedRounds(label, "fixed", (*lengths,), sums[:, 0], sums[:, 1:], sums[:, 1:] * lengths)
 
 
-def _flags(accepted: int, emitted: int, most: int, last: float) -> list[float]:
+def _flags(proposed: int, accepted: int, emitted: int, unknown: float) -> list[float]:
     """Return the probability of acceptance at each token of a round."""
-    return [1.0] * accepted + [last if accepted == most else 0.0] * (emitted - accepted)
+    return [1.0] * accepted + [unknown if accepted == proposed else 0.0] * (emitted - accepted)

@@ -13,8 +13,8 @@ from specbench.analysis.intervals import Interval, bootstrap, estimate, ratio
 from specbench.methods.drafters import needs_model
 from specbench.policies import POLICIES, Floats, Policy
 from specbench.price.checks import Deviation, PriceCheck
+from specbench.price.counts import PricedCounts
 from specbench.price.pricing import DRAFT_COST, drafter_label, drafting, visits
-from specbench.price.rounds import PricedRounds
 from specbench.price.scores import Scores
 from specbench.runs.shown import ENDS
 from specbench.table import Field, Table, number, with_interval
@@ -56,16 +56,20 @@ def priced_rows(
     return pd.DataFrame(rows)
 
 
-def counts_rows(priced: PricedRounds) -> pd.DataFrame:
-    """Return a row for each N of prices from recorded rounds."""
-    numbers = zip(priced.lengths, priced.rounds.T, priced.drafted.T, strict=True)
-    return pd.DataFrame(
-        {
-            **{"drafter": priced.drafter, "policy": priced.policy, "draft_length": length},
-            **_figures(np.column_stack([priced.tokens, *sums])),
-        }
-        for length, *sums in numbers
+def counts_rows(counts: PricedCounts) -> pd.DataFrame:
+    """Return a row for each N of prices from recorded rounds; intervals contain their bounds."""
+    likely, least, most = (
+        pd.DataFrame(
+            {
+                **{"drafter": priced.drafter, "policy": priced.policy, "draft_length": length},
+                **_figures(np.column_stack([priced.tokens, *sums])),
+            }
+            for length, *sums in zip(priced.lengths, priced.rounds.T, priced.drafted.T, strict=True)
+        )
+        for priced in counts
     )
+    low, high = (f"tokens_per_round{end}" for end in ENDS[1:])
+    return likely.assign(**{low: least[low], high: most[high]})
 
 
 def _parts(scores: Scores, columns: Floats, by: str) -> Iterator[tuple[dict[str, str], Floats]]:

@@ -9,7 +9,7 @@ from scipy.stats import norm, t
 from specbench.decoding.sampling import Sampling
 from specbench.policies import POLICIES, get_policy
 from specbench.price.checks import SURE, compare, deviations, sure
-from specbench.price.counts import priced_counts
+from specbench.price.counts import counted_cells, priced_counts
 from specbench.price.passes import scores_of
 from specbench.price.pricing import drafting, price, visits
 from specbench.price.scores import ScoredText, Scores, TextName, joined
@@ -104,7 +104,7 @@ def test_few_prompts_need_a_larger_difference(prompts: int) -> None:
 
 def test_recorded_rounds_alone_price_every_smaller_number_of_drafts(honest):
     scores, records = honest
-    counted = priced_counts(records)
+    counted, least, most = priced_counts(records)
     emitted = sum(sum(r["per_round"]["emitted"]) for r in records)
     assert counted.lengths == (1, 2, 3, 4, 5)
     assert counted.tokens.sum() == emitted
@@ -113,6 +113,20 @@ def test_recorded_rounds_alone_price_every_smaller_number_of_drafts(honest):
     exact = price(scores, "model", POLICIES["fixed"], counted.lengths)
     gaps = counted.resampled - exact.resampled
     assert (np.abs(gaps[0]) < 4 * gaps[1:].std(0)).all()
+    low, value, high = (rounds.resampled[0] for rounds in (least, counted, most))
+    assert (low[2:4] < value[2:4]).all() and (value[2:4] < high[2:4]).all()
+    assert low[[0, 1, 4]] == pytest.approx(high[[0, 1, 4]])  # rounds fill those of N = 5
+
+
+def test_recorded_rounds_of_other_rules_and_drafters_are_left_out(honest):
+    rounds = honest[1][:2]
+    shown = {"sd": None, "match": "greedy", "vllm": None}
+    hidden = {"lossy": None, "block": None, "static": None, "sd-adaptive": None}
+    cells = [*shown.items(), *hidden.items(), ("sd", "prompt-lookup"), ("sd", "model+svip:0.6")]
+    records = [{**r, "method": m, "drafter": d} for m, d in cells for r in rounds]
+    assert [cell[0]["method"] for cell in counted_cells(records)] == [*shown]
+    assert [len(cell) for cell in counted_cells(records, ["task"], 1)] == [1, 1, 1]
+    assert not counted_cells(records, ["other"])
 
 
 def test_no_policy_needs_less_time_than_the_oracle(honest):

@@ -170,13 +170,14 @@ def _costs(asked: DecideOptions, measurement: Measurement) -> Callable[[Run, Sco
     """Return what gives the costs for the texts of a run: a file, a machine, or times taken here.
 
     Raises:
-        UsageError: The file or the machine is faulty.
+        UsageError: The file or the machine is faulty, or the file lacks what is asked.
     """
     from specbench.price.costs import machine, read_costs
 
     if asked.costs:
         engine = None if measurement.engine == AUTO else measurement.engine
         table = read_costs(asked.costs, engine)
+        table.require_measured(asked.batch_size, asked.draft_length)
         return lambda run, texts: table
     if asked.machine:
         return partial(_computed, asked, measurement, machine(asked.machine))

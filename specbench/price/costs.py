@@ -20,7 +20,7 @@ from pydantic import Field
 
 from specbench.analysis.intervals import Floats
 from specbench.errors import UsageError, require
-from specbench.methods.drafters import needs_model
+from specbench.methods.drafters import LOOKUP, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.validation import StrictModel, Text, read_toml
 from specbench.words import listed, unknown
@@ -28,6 +28,7 @@ from specbench.words import listed, unknown
 COLUMNS = ("batch_size", "draft_length", "repeat", "round_seconds", "draft_seconds")
 COSTS = "costs.csv"
 BENCH_REPEATS = "repeats.csv"  # of a folder of ``bench``
+LARGEST = 2**31  # of a batch, a draft length or seconds
 MACHINES_FILE = Path(__file__).with_name("machines.toml")
 STRICT = "sd"
 
@@ -80,6 +81,21 @@ class Costs:
         by_length: Floats = by_batch @ _weights(self.lengths, length)
         return by_length
 
+    def require_measured(self, batches: Sequence[int], lengths: Sequence[int]) -> None:
+        """Check that all batch sizes, and some of the draft lengths, can be interpolated.
+
+        Raises:
+            UsageError: They cannot.
+        """
+        for batch in batches:
+            self.seconds(batch, 0, LOOKUP)
+        first, last = self.lengths[[1, -1]]
+        require(
+            any(first <= length <= last for length in lengths),
+            f"{self.source} has draft lengths {first:g} to {last:g} alone: choose one of them with "
+            "--draft-length",
+        )
+
     def table(self) -> pd.DataFrame:
         """Return the costs as rows with ``COLUMNS``."""
         sizes = (range(len(self.rounds)), self.batches.astype(int), self.lengths.astype(int))
@@ -107,7 +123,7 @@ def read_costs(path: Path, engine: str | None = None) -> Costs:
     is_bench = path.is_dir()
     file = path / BENCH_REPEATS if is_bench else path
     try:
-        table = pd.read_csv(file)
+        table = pd.read_csv(file, compression=None)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(
@@ -136,12 +152,13 @@ def from_bench(table: pd.DataFrame, file: Path, engine: str | None = None) -> pd
         f"{file} has times of {listed(engines) or 'no engine'}: name one of them with --engine",
     )
     table = table[table["engine"] == chosen]
+    decode, draft, rounds = (
+        pd.to_numeric(table[name], errors="coerce")
+        for name in ("decode_seconds", "draft_seconds", "rounds")
+    )
+    sizes = {name: table[name] for name in COLUMNS[:3]}
     return pd.DataFrame(
-        {
-            **{name: table[name] for name in COLUMNS[:3]},
-            "round_seconds": table["decode_seconds"] / table["rounds"],
-            "draft_seconds": table["draft_seconds"] / table["rounds"],
-        }
+        {**sizes, "round_seconds": decode / rounds, "draft_seconds": draft / rounds}
     )
 
 
@@ -149,13 +166,15 @@ def costs_of(table: pd.DataFrame, source: str) -> Costs:
     """Return the costs of a table with ``COLUMNS``.
 
     Raises:
-        UsageError: A number is not a positive one, or a combination is missing.
+        UsageError: There are no rows, a number is not a positive one or too large, or a
+            combination is missing.
     """
     lacking = sorted({"batch_size", "draft_length", "round_seconds"} - {*table})
     require(not lacking, f"{source} has no column {', '.join(lacking)}: add it")
+    require(len(table) > 0, f"{source} has no rows: give the seconds of rounds")
     table = pd.DataFrame({name: table.get(name, 0.0) for name in COLUMNS})
     numbers = table.apply(pd.to_numeric, errors="coerce").fillna({"draft_seconds": 0.0})
-    good = np.isfinite(numbers).all(axis=1) & (numbers >= 0).all(axis=1)
+    good = ((numbers >= 0) & (numbers < LARGEST)).all(axis=1)
     good &= (numbers["batch_size"] >= 1) & (numbers["round_seconds"] > 0)
     good &= (numbers[["batch_size", "draft_length", "repeat"]] % 1 == 0).all(axis=1)
     good &= numbers["draft_seconds"] < numbers["round_seconds"]

@@ -53,12 +53,16 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
         ("--costs c.csv --machine h100", "exclude each other"),
         ("--machine h1000", "h100"),
         ("--costs nowhere.csv", "cannot read the costs"),
+        ("--costs few.csv --batch-size 1,8", "batch size 8 is outside of the measured 1 to 2"),
+        ("--costs few.csv --batch-size 1", "has draft lengths 12 to 12 alone"),
         ("--drafter nobody", "nobody"),
         ("--limit 2", "2 prompts are too few for an interval"),
         ("--task mini-math,mini-code", "2 tasks: name one"),
     ],
 )
 def test_mistakes_are_told_before_texts_are_written(cli: Cli, options: str, complaint: str) -> None:
+    rows = "1,0,1\n1,12,2\n2,0,1\n2,12,2\n"
+    Path("few.csv").write_text("batch_size,draft_length,round_seconds\n" + rows)
     result = cli(*f"decide {TEXTS} {options}".split())
     assert result.code == 2
     assert complaint in result.err and len(result.err.strip().splitlines()) == 1

@@ -57,6 +57,7 @@ def test_beyond_the_measured_sizes_nothing_is_guessed(batch: int, length: int) -
         ({"round_seconds": "x"}, "data row 1 is not a cost"),
         ({"round_seconds": np.inf}, "data row 1 is not a cost"),
         ({"batch_size": 1.5}, "data row 1 is not a cost"),
+        ({"batch_size": 1e300}, "data row 1 is not a cost"),
         ({"draft_length": -1}, "data row 1 is not a cost"),
         ({"draft_seconds": 99.0}, "data row 1 is not a cost"),
         ({"batch_size": 7}, r"lacks batch 7 with draft length 1|lacks batch 1 with"),
@@ -71,6 +72,16 @@ def test_other_numbers_are_refused(
     table.to_csv(tmp_path / "costs.csv", index=False)
     with pytest.raises(UsageError, match=complaint):
         read_costs(tmp_path / "costs.csv")
+
+
+@pytest.mark.parametrize("name", ["costs.csv", "costs.zip", "costs.csv.xz", "costs.csv.zst"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x1f\x8bjunk", b"batch_size,draft_length,round_seconds\n"]
+)
+def test_files_without_costs_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=r"cannot read the costs|has no rows|has no column"):
+        read_costs(tmp_path / name)
 
 
 def test_times_of_bench_become_costs(tmp_path: Path) -> None:
@@ -95,6 +106,9 @@ def test_times_of_bench_become_costs(tmp_path: Path) -> None:
     costs = read_costs(tmp_path, "compile")
     assert costs.seconds(2, 4, MODEL) == pytest.approx([3.5])
     assert costs.seconds(2, 4, LOOKUP) == pytest.approx([3.1])
+    pd.DataFrame(rows).assign(rounds="x").to_csv(tmp_path / "repeats.csv", index=False)
+    with pytest.raises(UsageError, match="data row 1 is not a cost"):
+        read_costs(tmp_path, "compile")
     with pytest.raises(UsageError, match=r"cannot read the costs .*repeats\.csv"):
         read_costs(tmp_path / "nowhere" / "repeats.csv")
 

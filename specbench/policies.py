@@ -17,6 +17,7 @@ import inspect
 import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -97,11 +98,29 @@ class Policy:
         """Return the number of drafts ``[B, T]``, or the generator of a replayed policy.
 
         Raises:
-            UsageError: A function of the user's own raised an error.
+            UsageError: A function of the user's own raised an error or returns something else.
         """
         values = () if self.value is None else (self.value,)
         with user_code(self.function):
-            return self.function(*about, *values)
+            returned = self.function(*about, *values)
+        return returned if self.replayed else self.drafts(returned, about[0].most.shape)
+
+    def drafts(self, returned: Any, shape: tuple[int, ...]) -> Integers:
+        """Return numbers of drafts in a shape.
+
+        Raises:
+            UsageError: They are of another shape, below 0 or no whole numbers.
+        """
+        try:
+            drafts = np.broadcast_to(returned, shape)
+        except ValueError:
+            drafts = np.array(np.nan)
+        require(
+            np.issubdtype(drafts.dtype, np.integer) and bool((drafts >= 0).all()),
+            f"{self.name} returns no numbers of drafts: let it return whole numbers of 0 or more, "
+            "one for each token of the texts",
+        )
+        return drafts.astype(np.int64)
 
 
 F = Callable[..., Any]
@@ -170,9 +189,11 @@ def schedule(rounds: Drafting, file: str = "FILE.json:1") -> Integers:
     name, _, batch = file.rpartition(":")
     try:
         rows = json.loads(Path(name).read_text(encoding="utf-8"))
-        steps = sorted((int(batch_size), int(drafts)) for batch_size, _, drafts in rows)
+        steps = sorted((index(batch_size), index(drafts)) for batch_size, _, drafts in rows)
         number = [drafts for batch_size, drafts in steps if batch_size <= int(batch)][-1]
-    except (OSError, ValueError, TypeError, IndexError) as error:
+        if number < 0:
+            raise ValueError(f"N is {number}")
+    except (OSError, ValueError, TypeError, IndexError, RecursionError) as error:
         raise UsageError(
             f"schedule:{file} is no schedule ({first_line(error)}): give FILE.json:BATCH, a list "
             "of [first batch, last batch, N] from batch 1 on"
@@ -356,7 +377,7 @@ def replay(
     drafts = next(numbers)
     while (active := turn < len(queue)).any():
         text = queue[np.minimum(turn, len(queue) - 1)]
-        drafts = np.minimum(drafts, rounds.most[text, position])
+        drafts = np.minimum(chosen.drafts(drafts, (repeats,)), rounds.most[text, position])
         np.add.at(visits, (((text * tokens + position) * size) + drafts)[active], 1 / repeats)
         accepted = (rounds.reach[text, position, 1:] > random.random((repeats, 1))) & (
             np.arange(1, size) <= drafts[:, None]

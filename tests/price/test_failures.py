@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import norm, t
 
 from specbench.decoding.sampling import Sampling
-from specbench.policies import POLICIES, get_policy
+from specbench.errors import UsageError
+from specbench.policies import POLICIES, Policy, get_policy
 from specbench.price.checks import SURE, compare, deviations, sure
 from specbench.price.counts import counted_cells, priced_counts
 from specbench.price.passes import scores_of
@@ -139,6 +140,23 @@ def test_no_policy_needs_less_time_than_the_oracle(honest):
     assert min(seconds, key=seconds.__getitem__) == "oracle"
     best = min(visits(rounds.within(n), POLICIES["fixed"]).seconds.sum() for n in range(1, 9))
     assert seconds["oracle"] < best
+
+
+@pytest.mark.parametrize("returned", [-1, 2.5, None, True, [1, 2, 3], np.zeros((7, 7), int)])
+def test_a_policy_that_returns_no_numbers_of_drafts_is_refused(honest, returned):
+    rounds = drafting(honest[0], most=3)
+    chosen = Policy("own", True, lambda rounds: returned)
+    with pytest.raises(UsageError, match="own returns no numbers of drafts"):
+        visits(rounds, chosen)
+
+
+@pytest.mark.parametrize(
+    "rows", ["[[1, 8, -3]]", "[[1, 8, 2.9]]", "[[1, 8, Infinity]]", "[" * 9999]
+)
+def test_a_schedule_of_other_numbers_is_refused(honest, tmp_path, rows):
+    (tmp_path / "s.json").write_text(rows)
+    with pytest.raises(UsageError, match="is no schedule"):
+        visits(drafting(honest[0], most=3), get_policy(f"schedule:{tmp_path}/s.json:1"))
 
 
 def test_a_replayed_policy_has_the_rounds_of_its_numbers(honest):

@@ -30,11 +30,13 @@ from specbench.price.records import cells_of, name_of
 from specbench.price.scores import (
     COLUMNS,
     DIGITS,
+    OF_TARGET,
     SCORES,
     Record,
     ScoredText,
     Scores,
     TextName,
+    is_scored,
     joined,
     read_scores,
     write_scores,
@@ -46,7 +48,6 @@ from specbench.runs.run import Run
 from specbench.verification.plan import task_of
 
 MOST_NUMBERS = 2**24  # of distributions that are compared at once
-OF_TARGET = ("p", "rank_p", "top_p", "entropy_p")  # the same at every depth
 
 
 @dataclass(frozen=True)
@@ -153,19 +154,19 @@ def score_texts(
     conditions = source.conditions
     with clear_errors(folder):
         make_folder(folder)
-    scored = read_scores(folder / SCORES)
-    before = len(scored)
+    scored, is_new = read_scores(folder / SCORES), False
     by_task: dict[str, dict[TextName, Record]] = {}
     try:
         for text in texts:
             show(f"scoring {text.name.task} {text.name.sample_id}")
             decisive = json.dumps([conditions, text.prompt, text.tokens])
             key = blake2b(decisive.encode(), digest_size=16).hexdigest()
-            if key not in scored:
-                scored[key] = {"key": key, **text._asdict(), **source(text)}
+            if not is_scored(scored.get(key), len(text.tokens), conditions.get("depths", 0)):
+                scored[key], is_new = {"key": key, **source(text)}, True
+            scored[key] |= text._asdict()
             by_task.setdefault(text.name.task, {})[text.name] = scored[key]
     finally:  # an interrupted pass goes on where it stopped
-        if len(scored) > before:
+        if is_new:
             write_scores(folder / SCORES, scored)
     temperature = source.sampling.temperature
     return {task: joined(records, temperature) for task, records in by_task.items()}

@@ -27,6 +27,10 @@ Record = dict[str, Any]
 
 SCORES = "scores.jsonl.gz"
 DIGITS = 7  # significant; the models' own rounding is of this size
+MOST_RANK = 2**31
+ROUNDING = 1e-3  # by which a probability may exceed 1, or its logarithm 0
+OF_TARGET = ("p", "rank_p", "top_p", "entropy_p")  # columns that are the same at every depth
+UNKNOWN = ("top_p", "top_q", "entropy_p", "entropy_q", "tv")  # NaN if servers give the scores
 
 
 class TextName(NamedTuple):
@@ -146,10 +150,32 @@ def _record(line: bytes) -> Record | None:
     """Return the record in a line; None if it is damaged, so that its text is scored again."""
     try:
         record: Record = json.loads(line)
-        sizes = {len(record[name]) for name in ("tokens", *COLUMNS)}
-        return record if len(sizes) == 1 and isinstance(record["key"], str) else None
+        return record if isinstance(record["key"], str) else None
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
+
+
+def is_scored(record: Record | None, size: int, depths: int = 0) -> bool:
+    """Return whether a record has possible numbers for each token of a text.
+
+    Args:
+        record: The record, which may come from anyone; None if there is none.
+        size: Tokens of the text.
+        depths: Depths of a head that drafts, else 0.
+    """
+    for name in COLUMNS:
+        try:
+            column = np.array(record and record.get(name))
+        except ValueError:  # lists of several lengths
+            return False
+        shape = (size, depths) if depths and size and name not in OF_TARGET else (size,)
+        if column.shape != shape or column.dtype.kind not in "if":
+            return False
+        most = MOST_RANK if name.startswith(("rank", "entropy")) else 1 + ROUNDING
+        possible = (column >= 0) & (column <= most)
+        if not (possible | (np.isnan(column) & (name in UNKNOWN))).all():
+            return False
+    return True
 
 
 def write_scores(file: Path, records: Mapping[str, Record]) -> None:

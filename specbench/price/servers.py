@@ -14,7 +14,7 @@ from typing import Any
 
 from specbench.decoding.sampling import Sampling
 from specbench.errors import UsageError, require
-from specbench.price.scores import COLUMNS, ScoredText
+from specbench.price.scores import COLUMNS, MOST_RANK, ROUNDING, ScoredText
 from specbench.servers.server import Server
 
 FORCED = 1e9  # added to the logit of a token that must come; what is reported is without it
@@ -95,12 +95,14 @@ def given_tokens(
                 (token, row[str(token)]["logprob"], row[str(token)]["rank"])
                 for token, row in zip(tokens, rows, strict=True)
             ]
-        values = [(min(0.0, float(value)), int(rank)) for _, value, rank in answered]
-        if [token for token, *_ in answered] != list(tokens):
+        values = [(float(value), int(rank)) for _, value, rank in answered]
+        if [token for token, *_ in answered] != list(tokens) or not all(
+            -math.inf < value <= ROUNDING and 1 <= rank < MOST_RANK for value, rank in values
+        ):
             raise ValueError
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
         raise UsageError(
             f"{server.base} does not give the log-probabilities of given tokens: give a server of "
             "vLLM or llama.cpp with the pair's vocabulary"
         ) from error
-    return values
+    return [(min(0.0, value), rank) for value, rank in values]

@@ -63,13 +63,29 @@ def row(token: int, value: float, rank: int) -> dict[str, Any]:
     return {str(token): {"logprob": value, "rank": rank, "decoded_token": "x"}}
 
 
+IMPOSSIBLE = (
+    row(4, math.nan, 1),
+    row(4, 50.0, 1),
+    row(4, -math.inf, 1),
+    row(4, -(10**400), 1),
+    row(4, -1.0, -5),
+    row(4, -1.0, 2**40),
+)
+
+
 def test_vllm_gives_those_of_a_whole_prompt() -> None:
     rows = [None, row(2, -1.0, 1), row(3, -0.5, 1), row(4, -2.5, 7)]
     server = Server(URL, cast(Client, Prepared(rows)))
     assert given_tokens(server, [1, 2], [3, 4]) == [(-0.5, 1), (-2.5, 7)]
 
 
-@pytest.mark.parametrize("rows", [None, [None], [None, None, None, row(5, -1.0, 1)]])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        *(None, [None], [None, None, None, row(5, -1.0, 1)]),
+        *([None, None, row(3, -0.5, 1), last] for last in IMPOSSIBLE),
+    ],
+)
 def test_another_answer_is_refused(rows: Any) -> None:
     server = Server(URL, cast(Client, Prepared(rows)))
     with pytest.raises(UsageError, match="does not give the log-probabilities of given tokens"):

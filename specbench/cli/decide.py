@@ -19,7 +19,7 @@ from specbench.cli.price import TextsRun, plan_of_target, run_of_target, scored
 from specbench.config import AUTO, Count, option
 from specbench.errors import RunError, require
 from specbench.experiment.variants import Variant, method_variants
-from specbench.methods.drafters import DRAFTERS, GREEDY, LOOKUP, MODEL, checked
+from specbench.methods.drafters import DRAFTERS, GREEDY, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.tasks.task import task_names
 from specbench.words import listed
@@ -158,6 +158,14 @@ def decide(
         print_table(decision_table(decision))
         print(*_flags(decision, read, task, measurement), sep="\n")
         print(f"results: {folder}")
+    for rounds in priced:
+        if not needs_model(rounds.drafter):
+            drafts = rounds.drafted[:, -1].sum() / rounds.rounds[:, -1].sum()
+            note(
+                f"{rounds.drafter} is priced as if every round had N drafts, as specbench pads "
+                f"them: with N = {rounds.lengths[-1]} it copies {drafts:.1f} in the mean, so "
+                "engines that verify only these gain more"
+            )
     most = max(decision.optimism(batch) for batch in decision.batches)
     note(f"choosing the fastest setting makes its speed-up look larger by about {most:.3f}")
     if asked.costs and len(costs.rounds) == 1:

@@ -31,6 +31,8 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
     assert "--speculative-num-steps" in result.out
     assert "--task mini-math" in result.out and "--top-k 50" in result.out
     assert "the costs were measured once" in result.err
+    assert "prompt-lookup is priced as if every round had N drafts" in result.err
+    assert "with N = 4 it copies " in result.err
     table = pd.read_csv("run/decision/decision.csv")
     assert len(table) == 2 * 3 * 3
     # Costs of 8 texts grow with every token, so a round takes as long as its tokens one by one.

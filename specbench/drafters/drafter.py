@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 
 import torch
@@ -49,10 +50,11 @@ class HeadDrafter:
         return self.head.config.layers
 
     def fingerprint(self) -> str:
-        """Return a hash of the weights."""
-        digest = hashlib.blake2b(digest_size=8)
-        for weights in self.head.parameters():
-            digest.update(weights.float().cpu().numpy().tobytes())
+        """Return a hash of the configuration, the weights and the buffers."""
+        shape = {**self.head.values(), "layer": self.head.config.layer.to_dict()}
+        digest = hashlib.blake2b(json.dumps(shape, sort_keys=True).encode(), digest_size=8)
+        for tensor in self.head.state_dict().values():
+            digest.update(tensor.float().cpu().numpy().tobytes())
         return digest.hexdigest()
 
     def runners(self, pair: LoadedPair) -> Sequence[HeadDrafter]:

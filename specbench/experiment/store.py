@@ -378,9 +378,11 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
             **({} if step.cell.drafter == MODEL else {"drafter": step.cell.drafter}),
         }
         name = step.cell.drafter.partition("+")[0]
-        weights = Path(plan.pair.drafters.get(name, name)) / "model.safetensors"
-        if weights.is_file():
-            facts["drafter"] = [step.cell.drafter, _content(weights)]
+        folder, files = Path(plan.pair.drafters.get(name, name)), ["model.safetensors"]
+        # Heads of a pair keep the keys of earlier runs.
+        files += [] if name in plan.pair.drafters else ["config.json"]
+        if (folder / files[0]).is_file():
+            facts["drafter"] = [step.cell.drafter, *(_content(folder / file) for file in files)]
         facts |= {"turn": step.turn} if step.turn else {}
         if step.cell.timing:
             facts["timing"] = [step.cell.timing, step.cell.session]

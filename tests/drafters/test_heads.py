@@ -82,6 +82,23 @@ def test_a_saved_head_drafts_as_before(tmp_path: Path, shape: dict[str, Any]) ->
     assert [said(text) for text in ours] == [said(text) for text in theirs]
 
 
+def test_a_fingerprint_depends_on_weights_buffers_and_configuration() -> None:
+    shape = {"draft_vocabulary": 40, "own_output": True}
+
+    def fingerprint(**changes: Any) -> str:
+        drafter = head_drafter(tiny_pair("llama"), **shape)
+        drafter.head.config = replace(drafter.head.config, **changes)
+        return drafter.fingerprint()
+
+    shifted = head_drafter(tiny_pair("llama"), **shape)
+    shifted.head.get_buffer("d2t").add_(1)
+    layer = head_drafter(tiny_pair("llama")).head.config.layer
+    layer.rms_norm_eps = 0.5
+    prints = [fingerprint(), fingerprint(layers=(1, 1, 1)), fingerprint(fc_norm=True)]
+    prints += [fingerprint(layer=layer), shifted.fingerprint()]
+    assert len({*prints}) == len(prints) and prints[0] == fingerprint()
+
+
 def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
     target: Any = tiny_pair("llama").runners[0].config
     folder = saved(tmp_path / "head")

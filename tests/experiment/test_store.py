@@ -230,3 +230,21 @@ def test_a_head_counts_by_its_content(tmp_path: Path) -> None:
         cell = replace(step.cell, parameters=(("head", HeadFile("h", tmp_path / name)),))
         found.append(sample_keys(plan, MODELS, "eager")(replace(step, cell=cell)))
     assert found[0] == found[1] != found[2]
+
+
+def test_a_folder_that_drafts_counts_by_weights_and_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(["sd"])
+    step = next(plan.steps())
+    drafting = replace(step, cell=replace(step.cell, drafter="head"))
+    found = []
+    for weights, layers in ((b"1", "0"), (b"2", "0"), (b"1", "1")):
+        module._content.cache_clear()  # a process reads a head once
+        folder = tmp_path / "head"
+        folder.mkdir(exist_ok=True)
+        (folder / "model.safetensors").write_bytes(weights)
+        (folder / "config.json").write_text(layers)
+        monkeypatch.chdir(tmp_path)
+        found.append(sample_keys(plan, MODELS, "eager")(drafting))
+    assert len({*found}) == 3

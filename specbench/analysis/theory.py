@@ -241,6 +241,10 @@ _UNEQUAL = (
     f"Warning: fewer than {100 * FEW:.0f} % effective samples for {{}}: few texts have most of the "
     "weight, and the interval of the target's score may be too narrow."
 )
+_INFINITE = (
+    "Warning: {} emits tokens that p excludes, such as by --top-k: its KL divergence from p is "
+    "infinite, and texts with such tokens have no weight."
+)
 _NOTES = (
     "accepted / judged: fraction of judged drafts accepted; drafts after a round's first rejection "
     "are not judged, but a run's accepted / drafted includes them.",
@@ -258,8 +262,13 @@ def theory_tables(table: pd.DataFrame) -> Iterator[Table]:
         labelled = group.assign(label=method_labels(group.to_dict("records")))
         off_front = labelled["metric"].isin([BIAS, GAP])
         weights = labelled["metric"].isin(_RECORDED)
-        unequal = labelled[labelled["metric"].eq(EFFECTIVE) & (labelled[MEASURED] < FEW)]
-        caution = [_UNEQUAL.format(", ".join(unequal["label"]))] if len(unequal) else []
+        unequal = labelled[labelled["metric"].eq(EFFECTIVE) & ~(labelled[MEASURED] >= FEW)]
+        infinite = labelled[labelled["metric"].eq(DIVERGENCE) & labelled[MEASURED].isna()]
+        caution = [
+            sentence.format(", ".join(rows["label"]))
+            for sentence, rows in ((_INFINITE, infinite), (_UNEQUAL, unequal))
+            if len(rows)
+        ]
         accepted = labelled[~off_front & ~weights]
         for title, rows, fields, notes in (
             ("Acceptance and accepted length", accepted, _PREDICTIONS, _NOTES),

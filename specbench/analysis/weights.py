@@ -23,6 +23,7 @@ EFFECTIVE = "effective_samples"  # share of the samples that equally weighted on
 FEW = 0.2  # share of effective samples, below which few texts have most of the weight
 DIVERGENCE = "divergence"  # KL(pi || p)
 UNCOVERED = "uncovered"  # mass of p that pi never emits
+EXCLUDED = -690.0  # a lower log p stands for p = 0, see ``laws_of_tokens``
 Record = Mapping[str, Any]
 
 
@@ -40,8 +41,9 @@ def weighted_figures(
     count, weight, square, tokens, divergence, uncovered, *_ = bootstrap(sums).T
     unknown = np.full_like(count, np.nan)
     yield WEIGHT, np.ones_like(count), weight / count
-    yield EFFECTIVE, unknown, weight**2 / square / count
-    yield DIVERGENCE, unknown, divergence / tokens
+    yield EFFECTIVE, unknown, ratio(np.stack((weight**2, square * count), -1))
+    excluded = any(_excludes(record) for record in records)
+    yield DIVERGENCE, unknown, unknown if excluded else divergence / tokens
     yield UNCOVERED, unknown, uncovered / tokens
     scored = [record for record in exact if record.get("quality") is not None]
     if scored and all(record.get("quality") is not None for record in records):
@@ -56,6 +58,11 @@ def is_exact(record: Record) -> bool:
     """Return whether a sample was decoded by a method that emits the target's distribution."""
     method = METHODS.get(record["method"])
     return method is not None and method.exact
+
+
+def _excludes(record: Record) -> bool:
+    """Return whether p excludes a token of a text, so that log pi / p is infinite."""
+    return min(chain.from_iterable(record["per_round"]["log_p"]), default=0.0) < EXCLUDED
 
 
 def _terms(record: Record) -> list[float]:

@@ -15,8 +15,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from specbench.drafters.heads import KINDS, DraftHead, kind_of
+from specbench.drafters.heads import KINDS, DraftHead, kind_of, require_layers
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 
@@ -51,16 +52,25 @@ def configured(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftH
     if layer.get("attention_bias"):
         raise UsageError("its attention has biases: choose a head without")
     shape = LlamaConfig(**{name: layer[name] for name in LAYER + ROTARY if name in layer})
+    rope_type = (shape.rope_parameters or {}).get("rope_type", "default")
+    for name, value, supported in (
+        ("hidden_act", shape.hidden_act, ("silu",)),
+        ("rope_type", rope_type, ("default", *ROPE_INIT_FUNCTIONS)),
+        ("parity of head_dim", (shape.head_dim or 0) % 2, (0,)),
+    ):
+        if value not in supported:
+            accepted = " or ".join(map(str, supported))
+            raise UsageError(f"its {name} is {value!r}: choose a head with {accepted}")
     config = kind.configured(values, shape, depth, stored)
     for what, own, other in (
         ("states of width", config.target_hidden, target.hidden_size),
         ("a vocabulary of", shape.vocab_size, target.vocab_size),
-        ("layers up to", max(config.layers), min(max(config.layers), depth)),
     ):
         if own != other:
             raise UsageError(
                 f"it reads {what} {own}, and the target has {other}: choose a head of this target"
             )
+    require_layers(config.layers, depth)
     with torch.device("meta"):
         return kind(config)
 
@@ -100,17 +110,41 @@ def load_head(folder: Path, target: Any) -> DraftHead:
         with safe_open(folder / WEIGHTS, "pt") as file:
             stored = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
         head = build_head(values, target, stored)
-        weights = load_file(folder / WEIGHTS)
-    except (OSError, ValueError, SafetensorError, AttributeError, TypeError) as error:
+        weights = {stored_name(n): tensor for n, tensor in load_file(folder / WEIGHTS).items()}
+        require_weights(weights, head)
+        head.load_state_dict({name: weights[name] for name in head.state_dict()}, assign=True)
+    except (
+        *(OSError, ValueError, SafetensorError, AttributeError, TypeError),
+        *(KeyError, ArithmeticError, RuntimeError),  # RecursionError is a RuntimeError
+    ) as error:
         raise UsageError(
             f"--drafter {folder}: {error}: name a folder with {CONFIG} and {WEIGHTS} of a head"
         ) from error
     except UsageError as error:
         raise UsageError(f"--drafter {folder}: {error}") from error
-    named = {stored_name(name): tensor for name, tensor in weights.items()}
-    wanted = {name: named[name] for name in head.state_dict()}
-    head.load_state_dict(wanted, assign=True)
     return head
+
+
+def require_weights(weights: Mapping[str, torch.Tensor], head: DraftHead) -> None:
+    """Check the types of a head's tensors, and the tokens that its vocabulary stands for.
+
+    Raises:
+        UsageError: A weight is not a floating number, or ``d2t`` does not name different tokens of
+            the target's vocabulary.
+    """
+    for name, _ in head.named_parameters():
+        if not weights[name].is_floating_point():
+            raise UsageError(f"{name} has the type {weights[name].dtype}: store floating numbers")
+    if isinstance(offsets := weights.get("d2t"), torch.Tensor) and hasattr(head, "d2t"):
+        if offsets.dtype != torch.long:
+            raise UsageError(f"d2t has the type {offsets.dtype}: store it as int64")
+        tokens = (offsets + torch.arange(len(offsets))).tolist()
+        vocabulary = head.config.layer.vocab_size
+        if len({*tokens}) < len(tokens) or not 0 <= min(tokens) <= max(tokens) < vocabulary:
+            raise UsageError(
+                f"d2t must lead to different tokens from 0 to {vocabulary - 1}: convert the head "
+                "again"
+            )
 
 
 def save_head(head: DraftHead, folder: Path, verifier: Mapping[str, Any], drafts: int) -> None:

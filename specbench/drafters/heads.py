@@ -12,7 +12,7 @@ are called. Tensors are named as in its files.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from specbench.errors import UsageError
 
 # Mixes values under queries, keys and values, all ``[B, heads, k, width]``.
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -188,7 +190,7 @@ class EagleHead(DraftHead):
     @staticmethod
     def default_layers(layers: int) -> tuple[int, ...]:
         """Return an early, the middle and a late layer."""
-        return 2, layers // 2, layers - 3
+        return min(2, layers), layers // 2, max(layers - 3, 0)
 
     @classmethod
     def configured(
@@ -297,6 +299,19 @@ class MtpHead(DraftHead):
 
 #: The kinds of head by their names in ``config.json`` and for ``train-draft --kind``.
 KINDS: dict[str, type[DraftHead]] = {"eagle3": EagleHead, "mtp": MtpHead}
+
+
+def require_layers(layers: Sequence[object], depth: int) -> None:
+    """Check that a target of this depth has the states after these layers; 0 is its embedding.
+
+    Raises:
+        UsageError: It has not.
+    """
+    if not layers or any(type(number) is not int or not 0 <= number <= depth for number in layers):
+        raise UsageError(
+            f"it reads states after the layers {', '.join(map(str, layers))}, and the target has "
+            f"layers 0 to {depth}: choose whole numbers among these"
+        )
 
 
 def kind_of(head: DraftHead) -> str:

@@ -31,7 +31,7 @@ from specbench.experiment.measurements import (
 from specbench.experiment.plan import Plan, Step
 from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
 from specbench.runs.records import ERROR, to_line
-from specbench.servers.answers import Acceptance, Answer, of_rounds, read_answer
+from specbench.servers.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
 from specbench.servers.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
 from specbench.servers.rounds import read_rounds
 from specbench.servers.server import OPTIONS, Server
@@ -153,7 +153,9 @@ class ArmRunner:
         decoded: list[tuple[Step, Streamed, Answer]] = []
         for step, body, streamed in zip(ready, bodies, streams, strict=True):
             try:
-                answer = self._with_rounds(arm, body, self._answer(arm, streamed))
+                answer = self._with_rounds(
+                    arm, body, self._answer(arm, streamed, body["max_tokens"])
+                )
                 decoded.append((step, streamed, answer))
                 self._failed[arm.name] = 0
             except UsageError as error:
@@ -209,8 +211,8 @@ class ArmRunner:
         path = server.chat_endpoint if arm.prompts == CHAT else server.endpoint
         return self._client.stream(path, bodies, requests)
 
-    def _answer(self, arm: Arm, streamed: Streamed) -> Answer:
-        """Return the answer in a stream.
+    def _answer(self, arm: Arm, streamed: Streamed, limit: int = MOST_ROUNDS) -> Answer:
+        """Return the answer in a stream, of at most ``limit`` tokens.
 
         Raises:
             UsageError: There is none, or another model's.
@@ -218,7 +220,7 @@ class ArmRunner:
         if streamed.error:
             raise UsageError(streamed.error)
         vocabulary = None if self._prompts is None else self._prompts.vocabulary
-        answer = read_answer(streamed, arm.prompts == CHAT, vocabulary)
+        answer = read_answer(streamed, arm.prompts == CHAT, vocabulary, limit=limit)
         model = self.models[arm.name]["model"]
         if None not in (model, answer.model) and model != answer.model:
             raise UsageError(f"{arm.name} answers as the model {answer.model}, not as {model}")

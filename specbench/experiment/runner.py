@@ -265,6 +265,7 @@ class SampleRunner:
 
     def _bind(self, cell: Cell, heads: dict[Path, Head]) -> BoundMethod:
         bound = bind(cell.method, cell.values, self._pair, heads)
+        load_drafter(cell.drafter, self._pair)  # a faulty head is told before anything is decoded
         reads_states = bound.head is not None and KINDS[bound.head.kind].width is None
         require(
             cell.drafter.partition("+")[0] in DRAFTERS or not reads_states,

@@ -159,8 +159,12 @@ class Method:
                 resolved[name] = parameter.check(values[name]) if is_set else parameter.default
         if INSIDE in values:
             resolved[INSIDE] = marks = str(values[INSIDE])
-            if marks.count(",") != 1 or not all(marks.split(",")):
-                raise UsageError(f"--inside cannot be {marks}: give BEGIN,END")
+            begin, _, end = marks.partition(",")
+            if "," in end or not begin or not end or begin in end or end in begin:
+                raise UsageError(
+                    f"--inside cannot be {marks}: give BEGIN,END, neither of which contains the "
+                    "other"
+                )
         return resolved
 
 

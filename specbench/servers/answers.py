@@ -132,6 +132,7 @@ def llamacpp(stream: Merged) -> Acceptance | None:
     for before, after in pairwise(sums):
         tokens, drafted, accepted = (new - old for new, old in zip(after, before, strict=True))
         whole &= 0 <= tokens <= (1 if drafted else MOST_ROUNDS)
+        whole &= after[0] - number + len(steps) < MOST_ROUNDS
         if whole and drafted:
             steps += [(0, 0)] * (after[0] - number) + [(drafted, accepted)]
             number = after[0] + accepted + 1
@@ -164,6 +165,7 @@ def read_answer(
     chat: bool = False,
     vocabulary: int | None = None,
     server: str = "the server",
+    limit: int = MOST_ROUNDS,
 ) -> Answer:
     """Return the answer in a stream, which may contain anything.
 
@@ -172,9 +174,11 @@ def read_answer(
         chat: Whether the answer is a message.
         vocabulary: Number of tokens that the server can return; None if it is unknown.
         server: The server, as messages name it.
+        limit: Number of tokens that the request allowed.
 
     Raises:
-        UsageError: It is no answer of OpenAI's API, or a token is outside the vocabulary.
+        UsageError: It is no answer of OpenAI's API, a token is outside the vocabulary, or counts
+            contradict each other.
     """
     merged: dict[str, Any] = {}
     last: dict[str, Any] = {}
@@ -213,10 +217,20 @@ def read_answer(
     usage = _part(merged, "usage")
     counted = _count(usage, "completion_tokens", None)
     output_tokens = counted or len(ids) or None
+    require(  # some do not count the end token
+        len(ids) - 1 <= (output_tokens or 0) <= limit,
+        f"{server} reports {output_tokens} completion_tokens, returns {len(ids)} token_ids and was "
+        f"asked for {limit} at most: {API}",
+    )
     stream = Merged([value for _, value in streamed.events], merged, last, output_tokens)
     stopped_by = _stopped_by(last, _part(merged, VERBOSE).get("stop_type"))
     ended = stopped_by == "eos" and len(ids) == counted  # the last token is the end token
     streams = len(streamed.events) > 1
+    acceptance = next(filter(None, (read(stream) for read in REPORTS)), None)
+    require(
+        acceptance is None or acceptance.accepted <= acceptance.proposed,
+        f"{server} reports more accepted drafts than drafts: measure it without this report",
+    )
     return Answer(
         "".join(texts),
         (ids[:-1] if ended else ids) if ids else None,
@@ -227,7 +241,7 @@ def read_answer(
         times[-1][0] if times else streamed.seconds,
         times[0][1] or 1 if times else None,
         merged["model"] if isinstance(merged.get("model"), str) else None,
-        next(filter(None, (read(stream) for read in REPORTS)), None),
+        acceptance,
     )
 
 

@@ -100,18 +100,26 @@ class DrafterTraining:
         """Continue from the checkpoint in a folder.
 
         Raises:
-            UsageError: It is that of another training.
+            UsageError: It is that of another training, or not readable.
         """
-        parts = torch.load(folder / CHECKPOINT, weights_only=True)
-        if parts["identity"] != self.identity:
+        try:
+            parts = torch.load(folder / CHECKPOINT, weights_only=True)
+            same = parts["identity"] == self.identity
+            if same:
+                self.texts = [TargetText(*text) for text in parts["texts"]]
+                self.history = [DrafterStep(*step) for step in parts["history"]]
+                self.head.load_state_dict(parts["head"])
+                self.optimizer.load_state_dict(parts["optimizer"])
+        except Exception as error:  # of any type, as the file may hold anything
+            raise UsageError(
+                f"{folder / CHECKPOINT} is not a checkpoint of train-draft: delete it and train "
+                "again without --resume"
+            ) from error
+        if not same:
             raise UsageError(
                 f"{folder / CHECKPOINT} is that of another recipe, target or choice of tasks: "
                 "repeat its command, or choose another folder with --output"
             )
-        self.texts = [TargetText(*text) for text in parts["texts"]]
-        self.history = [DrafterStep(*step) for step in parts["history"]]
-        self.head.load_state_dict(parts["head"])
-        self.optimizer.load_state_dict(parts["optimizer"])
 
     def sample(self, folder: Path, report: Report) -> None:
         """Sample the target's texts after prompts of the training split, and save them.

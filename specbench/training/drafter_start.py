@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from specbench.drafters.heads import KINDS, DraftHead, EagleHead, HeadConfig, MtpHead
+from specbench.drafters.heads import (
+    KINDS,
+    DraftHead,
+    EagleHead,
+    HeadConfig,
+    MtpHead,
+    require_layers,
+)
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
 from specbench.training.drafter_texts import read_target
@@ -48,8 +55,10 @@ def initial_head(target: Runner, draft: Runner, recipe: DrafterRecipe) -> DraftH
         rope_parameters=like.rope_parameters,
     )
     layers = tuple(recipe.layers or kind.default_layers(like.num_hidden_layers))
-    if max(layers) > like.num_hidden_layers:
-        raise UsageError(f"--layers: the target has only {like.num_hidden_layers} layers")
+    try:
+        require_layers(layers, like.num_hidden_layers)
+    except UsageError as error:
+        raise UsageError(f"--layers: {error}") from error
     if recipe.start == "linear" and layers[-1] != like.num_hidden_layers:
         raise UsageError(
             "a linear start needs the state after the target's last layer: end --layers with "

@@ -1,5 +1,6 @@
 """Predictions match measurements under a known law, and wrong predictions do not."""
 
+from math import isnan, log
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from specbench.analysis.theory import (
     theory_table,
     theory_tables,
 )
-from specbench.analysis.weights import EFFECTIVE
+from specbench.analysis.weights import DIVERGENCE, EFFECTIVE, weighted_figures
 from specbench.errors import UsageError
 
 from ..synthetic import ACCEPTANCE as BY_PLACE
@@ -98,3 +99,20 @@ def test_weights_of_few_texts_are_warned_of() -> None:
     (table,) = theory_tables(pd.DataFrame(rows, columns=list(COLUMNS)))
     (warning,) = [note for note in table.notes if note.startswith("Warning")]
     assert "samples for static w=0.5: few" in warning
+
+
+def test_tokens_that_p_excludes_make_the_divergence_infinite() -> None:
+    def noted(log_p: float) -> tuple[float, list[str]]:
+        laws = {"log_p": [[-1.0, log_p]], "log_law": [[-1.0, -2.0]], "uncovered": [[0.0, 0.0]]}
+        text = {"sample_id": "a", "method": "static", "quality": None, "per_round": laws}
+        figures = [(name, ours[0]) for name, _, ours in weighted_figures([text], [])]
+        cell = {"run_id": "run", "pair": "mini", "task": "task", "method": "static", "session": 0}
+        cell |= {"temperature": 1.0, "draft_length": 5, "engine": "eager", "batch_size": 1}
+        rows = [{**cell, "weight": 0.5, "metric": name, "measured": x} for name, x in figures]
+        (table,) = theory_tables(pd.DataFrame(rows, columns=list(COLUMNS)))
+        warnings = [note for note in table.notes if note.startswith("Warning")]
+        return dict(figures)[DIVERGENCE], warnings
+
+    divergence, warnings = noted(log(1e-300))
+    assert isnan(divergence) and "static w=0.5 emits tokens that p excludes" in warnings[0]
+    assert noted(-3.0) == (0.5, [])

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from specbench.training.folder import CHECKPOINT
+
 from .conftest import Cli
 
 TASK = ("-t", "mini-headline", "--texts", "8", "--batch-size", "4")
@@ -44,6 +46,13 @@ def test_an_interrupted_training_resumes_and_its_head_drafts(
     assert stopped.code == 130 and "add --resume" in stopped.err
     monkeypatch.setattr(drafter.DrafterTraining, "steps", steps)
     assert "unfinished training" in cli("train-draft", *LENGTH, *shape, "--output", "parts").err
+    checkpoint = next(Path("parts").rglob(CHECKPOINT))
+    whole_bytes = checkpoint.read_bytes()
+    for junk in (whole_bytes[:200], b"junk"):
+        checkpoint.write_bytes(junk)
+        resumed = cli("train-draft", *LENGTH, *shape, "--output", "parts", "--resume")
+        assert resumed.code == 2 and "is not a checkpoint of train-draft" in resumed.err
+    checkpoint.write_bytes(whole_bytes)
     other = cli("train-draft", *LENGTH, *shape, "--seed", "1", "--output", "parts", "--resume")
     assert "is that of another recipe" in other.err
     assert cli("train-draft", *LENGTH, *shape, "--output", "parts", "--resume").code == 0

@@ -2,9 +2,13 @@
 
 from functools import partial
 
+import pytest
+
 from specbench.decoding.loop import is_inside
+from specbench.errors import UsageError
 from specbench.heads.bind import bind
 from specbench.methods.laws import Next, Split, sd, static
+from specbench.methods.registry import METHODS
 
 from .test_law import LENGTH, LOWEST_P, N, enumeration, lookup_pair, p_value, sample
 
@@ -20,6 +24,12 @@ def test_the_last_begin_mark_without_an_end_behind_it_begins_the_part() -> None:
     marks = ("12", "30")
     texts = {(1,): False, (1, 2): True, (1, 2, 3, 0): False, (1, 2, 3, 0, 1, 2, 5): True}
     assert {text: is_inside(Spelled(), text, marks) for text in texts} == texts
+
+
+@pytest.mark.parametrize("marks", ["a,a", "<a>,a", "a,<a>", "a,", ",a", "a", "a,b,c"])
+def test_marks_that_end_nothing_are_refused(marks: str) -> None:
+    with pytest.raises(UsageError, match="neither of which contains the other"):
+        METHODS["static"].resolve({"inside": marks})
 
 
 def test_the_law_follows_the_phase_at_the_beginning_of_each_round() -> None:

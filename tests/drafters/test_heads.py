@@ -116,17 +116,46 @@ def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
         {}, {*tensors} - {"fc.weight"}
     )
     assert "reads states of width 16" in message({"target_hidden_size": 16}, tensors)
-    assert "layers up to 9, and the target has 2" in message(
-        {"eagle_aux_hidden_state_layer_ids": [0, 1, 9]}, tensors
-    )
+    for layers in ("[0, 1, 9]", "[-1, 1, 2]", "[2.5, 1, 2]", "[true, 1, 2]"):
+        new = {"eagle_aux_hidden_state_layer_ids": json.loads(layers)}
+        assert "and the target has layers 0 to 2: choose whole" in message(new, tensors)
+    layer = values["transformer_layer_config"]
+    for name, value, reason in (
+        ("hidden_act", "gelu", "its hidden_act is 'gelu': choose a head with silu"),
+        ("rope_parameters", {"rope_type": "evil"}, "its rope_type is 'evil'"),
+        ("head_dim", 3, "its parity of head_dim is 1"),
+    ):
+        assert reason in message({"transformer_layer_config": layer | {name: value}}, tensors)
     assert "is not an EAGLE-3 or MTP head" in message({"speculators_model_type": "dflash"}, tensors)
     assert "does not fit config.json: fc.weight has the shape [32, 96] instead of none" in message(
         {"speculators_model_type": "mtp"}, tensors
     )
     assert "name a folder with config.json" in message({"speculators_model_type": ["mtp"]}, tensors)
+    config.write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"head: .*name a folder with config.json and model"):
+        load_head(folder, target)
     config.unlink()
     with pytest.raises(UsageError, match=r"name a folder with config.json and model"):
         load_head(folder, target)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("fc.weight", lambda weights: weights.int(), "store floating numbers"),
+        ("d2t", lambda offsets: offsets.float(), "store it as int64"),
+        ("d2t", lambda offsets: offsets + 60, "different tokens from 0 to 63"),
+        ("d2t", lambda offsets: -torch.arange(len(offsets)), "different tokens from 0 to 63"),
+    ],
+)
+def test_tensors_that_cannot_draft_are_named(
+    tmp_path: Path, name: str, change: Any, reason: str
+) -> None:
+    folder = saved(tmp_path / "head", draft_vocabulary=40, own_output=True)
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {name: change(tensors[name])}, folder / "model.safetensors")
+    with pytest.raises(UsageError, match=reason):
+        load_head(folder, tiny_pair("llama").runners[0].config)
 
 
 LLAMA = LlamaConfig(

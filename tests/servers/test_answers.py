@@ -10,10 +10,12 @@ from specbench.errors import UsageError
 from specbench.experiment.arms import shares_of
 from specbench.servers.answers import Acceptance, Answer, read_answer
 
+LLAMACPP = ("predicted_n", "draft_n", "draft_n_accepted")
 
-def answer(*values: Any, chat: bool = False) -> Answer:
+
+def answer(*values: Any, chat: bool = False, limit: int = 100) -> Answer:
     events = [Event(0.1 * (number + 1), value) for number, value in enumerate(values)]
-    return read_answer(Streamed(0.0, 1.0, events, 0), chat)
+    return read_answer(Streamed(0.0, 1.0, events, 0), chat, limit=limit)
 
 
 def ended(tokens: int, **extra: Any) -> dict[str, Any]:
@@ -65,9 +67,8 @@ def test_engines_report_under_different_names() -> None:
 
 def timed(*sums: tuple[int, int, int]) -> Answer:
     """The answer of llama.cpp whose chunks tell these sums: tokens, drafts and accepted drafts."""
-    names = ("predicted_n", "draft_n", "draft_n_accepted")
     chunks = [
-        {"choices": [{"text": "x"}], "timings": dict(zip(names, values, strict=True))}
+        {"choices": [{"text": "x"}], "timings": dict(zip(LLAMACPP, values, strict=True))}
         for values in sums
     ]
     return answer(*chunks, ended(sums[-1][0], **{"timings": chunks[-1]["timings"]}))
@@ -103,6 +104,34 @@ def test_refusals_are_noticed_by_how_they_begin() -> None:
 def test_impossible_reports_are_refused(wrong: tuple[list[Any], list[Any]]) -> None:
     with pytest.raises(UsageError, match="no counts of drafts"):
         answer(ended(8, **vllm(*wrong)))
+
+
+def test_impossible_sums_are_refused() -> None:
+    timings = {"timings": {"draft_n": 1, "draft_n_accepted": 100, "predicted_n": 8}}
+    details = {"spec_verify_ct": 2, "spec_num_proposed_drafts": 1, "spec_num_correct_drafts": 9}
+    for report in (timings, {"sglext": {"spec_tokens_details": details}}):
+        with pytest.raises(UsageError, match="more accepted drafts than drafts"):
+            answer(ended(8, **report))
+    with pytest.raises(
+        UsageError, match="reports 8 completion_tokens, returns 8 token_ids and was"
+    ):
+        answer(ended(8), limit=7)
+    few = {**ended(8), "usage": {"completion_tokens": 5}}
+    with pytest.raises(
+        UsageError, match="reports 5 completion_tokens, returns 8 token_ids and was"
+    ):
+        answer(few)
+
+
+def test_sums_that_jump_far_have_no_rounds() -> None:
+    far = 2**31 - 1
+    jumps = [(1, 0, 0), (far - 1, 0, 0), (far, 5, 3)]
+    chunks = [
+        {"choices": [{"text": "x"}], "timings": dict(zip(LLAMACPP, sums, strict=True))}
+        for sums in jumps
+    ]
+    acceptance = answer(*chunks, ended(8, timings=chunks[-1]["timings"])).acceptance
+    assert acceptance == Acceptance(None, 5, 3)
 
 
 def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them() -> None:

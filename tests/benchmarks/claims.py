@@ -1,18 +1,20 @@
 """Which rules of some runs lie above the static front at equal acceptance, after Holm?
 
-    python tests/benchmarks/claims.py FRONT,RUN... FRONT,RUN...
+    python tests/benchmarks/claims.py [--rules NAME,NAME] FRONT,RUN... FRONT,RUN...
 
 Each argument names runs of one task, pair and temperature: they are pooled, since runs of one seed
-decode the same prompts with the same random numbers. Each setting of a rule below makes a claim
-about the static front and one about the front with ``cooled``, both confined to the same part of a
-text as the rule (``--inside``). p-values are two-sided, from the distance over the standard error
-that its interval implies, and corrected over all arguments (Holm 1979), for each front alone. The
+decode the same prompts with the same random numbers. Each setting of a rule, by default of those
+below, makes a claim about the static front of its drafter and one about the front with ``cooled``,
+both confined to the same part of a text as the rule (``--inside``). p-values are two-sided, from
+the distance over the standard error that its interval implies, and corrected over all arguments
+(Holm 1979), for each front alone. The
 figure:
 
     specbench plot tests/benchmarks/claims.py:draw RUN... --output FOLDER
 """
 
 import sys
+from collections.abc import Sequence
 from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
@@ -53,13 +55,14 @@ def by_marks(samples: pd.DataFrame) -> list[pd.DataFrame]:
     ]
 
 
-def distances(samples: pd.DataFrame) -> list[dict[str, Any]]:
+def distances(samples: pd.DataFrame, rules: Sequence[str] = RULES) -> list[dict[str, Any]]:
     """Return label, acceptance, quality less SD's, and the distances from both fronts."""
-    return [row for part in by_marks(samples) for row in _distances(part)]
+    drafters = [rows for _, rows in samples.groupby("drafter", sort=False)]
+    return [row for rows in drafters for part in by_marks(rows) for row in _distances(part, rules)]
 
 
-def _distances(samples: pd.DataFrame) -> list[dict[str, Any]]:
-    fronts, claims = settings_of(samples), samples[samples["method"].isin(RULES)]
+def _distances(samples: pd.DataFrame, rules: Sequence[str]) -> list[dict[str, Any]]:
+    fronts, claims = settings_of(samples), samples[samples["method"].isin(rules)]
     rows = []
     for method in methods_of(settings_of(claims), set(claims["method"])):
         (heads,) = method.lengths.values()
@@ -141,7 +144,10 @@ def text(interval: Interval) -> str:
 
 def main(*arguments: str) -> None:
     """Print a table for each argument."""
-    tables = [distances(pooled(read_samples(*map(Path, a.split(","))))) for a in arguments]
+    rules: Sequence[str] = RULES
+    if arguments[0] == "--rules":
+        rules, arguments = arguments[1].split(","), arguments[2:]
+    tables = [distances(pooled(read_samples(*map(Path, a.split(",")))), rules) for a in arguments]
     rows = [row for table in tables for row in table if not row["seed"]]  # of seeds, their mean
     for front in range(len(FRONTS)):
         corrected = holm([row["above"][front] for row in rows])

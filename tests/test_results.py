@@ -110,7 +110,7 @@ def test_only_the_last_attempt_of_a_sample_counts(tmp_path: Path) -> None:
 
 
 def test_rounds_add_up_to_samples() -> None:
-    run = REFERENCE.with_name("reference-transfer")
+    run = REFERENCE.with_name("reference-lengths")
     found = specbench.load(run)
     key = list(found.rounds)[: list(found.rounds).index("round")]
     summed = found.rounds.groupby(key, dropna=False)[["proposed", "accepted", "emitted"]].sum()

@@ -219,7 +219,7 @@ def read_answer(
     output_tokens = counted or len(ids) or None
     require(  # some do not count the end token
         len(ids) - 1 <= (output_tokens or 0) <= limit,
-        f"{server} reports {output_tokens} completion_tokens, returns {len(ids)} token_ids and was "
+        f"{server} answers {len(ids)} token_ids, reports {output_tokens} completion_tokens and was "
         f"asked for {limit} at most: {API}",
     )
     stream = Merged([value for _, value in streamed.events], merged, last, output_tokens)

@@ -113,12 +113,12 @@ def test_impossible_sums_are_refused() -> None:
         with pytest.raises(UsageError, match="more accepted drafts than drafts"):
             answer(ended(8, **report))
     with pytest.raises(
-        UsageError, match="reports 8 completion_tokens, returns 8 token_ids and was"
+        UsageError, match="answers 8 token_ids, reports 8 completion_tokens and was"
     ):
         answer(ended(8), limit=7)
     few = {**ended(8), "usage": {"completion_tokens": 5}}
     with pytest.raises(
-        UsageError, match="reports 5 completion_tokens, returns 8 token_ids and was"
+        UsageError, match="answers 8 token_ids, reports 5 completion_tokens and was"
     ):
         answer(few)
 

@@ -257,6 +257,35 @@ def score_limits(differences: Floats, samples: ArrayLike) -> tuple[Floats, Float
     return _lower_limit(better, worse, effective), -_lower_limit(worse, better, effective)
 
 
+def limit_with_failures(differences: Floats, failure: float) -> float:
+    """Return the lower limit of a mean difference, with failures that no prompt shows.
+
+    A bootstrap of n prompts cannot draw what none of them shows, such as one answer in 100 that
+    fails completely. Here, one more prompt fails, and all n + 1 get random weights that sum to 1.
+    Of prompts without a loss, this is the limit of Clopper and Pearson for the share of failures
+    times their size; of many prompts, it is the limit of a normal distribution.
+
+    Args:
+        differences: [n] difference of each prompt.
+        failure: What a failure loses, at least 0.
+
+    Source: Gaffke 2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean
+    of a nonnegative variable", Mathematical Methods of Statistics 14.
+    """
+    n, rng = len(differences), np.random.default_rng(SEED)
+    weights = rng.standard_exponential((RESAMPLES, n))
+    means = weights @ differences / weights.sum(axis=1)
+    # The weight of the failure has the law Beta(1, n); its quantiles are taken instead of draws.
+    quantiles = rng.permutation(np.arange(RESAMPLES) + 0.5) / RESAMPLES
+    failing = 1 - (1 - quantiles) ** (1 / n)
+    return float(np.percentile((1 - failing) * means - failing * failure, _ENDS[0]))
+
+
+def unseen_share(n: int) -> float:
+    """Return the share of failures that n prompts without one cannot exclude (about 3.7 / n)."""
+    return float(1 - (_ENDS[0] / 100) ** (1 / n))
+
+
 def _lower_limit(better: Floats, worse: Floats, n: Floats) -> Floats:
     """Return the smallest difference that Tango's test does not reject, by bisection."""
     value = better - worse

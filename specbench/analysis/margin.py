@@ -8,9 +8,12 @@ that decodes B texts together has a concurrency of B. Engine and drafter may dif
 above minus the margin (non-inferiority), and beyond it if the upper end is below. If fewer than
 ``FEWEST`` prompts have another score, resamples cannot know what a rare difference costs; of equal
 scores they are all 0. The score interval of proportions then takes every difference as a possible
-loss of the whole score: equal scores of n prompts give about -3.84 / n to 3.84 / n. Answers that
-only a method lacks are left out, but must not help it: it has to be within the margin with these
-answers counted as wrong, too.
+loss of the whole score: equal scores of n prompts give about -3.84 / n to 3.84 / n. Scores that
+are not all 0 or 1 nearly always differ a little, so that this does not happen, and still n prompts
+cannot show that fewer than 3.7 / n of all answers fail. A method is within the margin only if it is
+with such failures, too (``limit_with_failures``), each of which loses the baseline's mean score.
+Answers that only a method lacks are left out, but must not help it: it has to be within the margin
+with these answers counted as wrong, too.
 
 *Time.* The noise of times is how much the same server under another name differs from the baseline,
 or ``sd`` from itself with ``--a-a``.
@@ -33,9 +36,12 @@ from specbench.analysis.intervals import (
     FEWEST,
     Floats,
     Interval,
+    is_binary,
+    limit_with_failures,
     paired_interval,
     paired_ratio,
     score_limits,
+    unseen_share,
 )
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun
@@ -143,7 +149,7 @@ def _apart(arm: pd.DataFrame, base: pd.DataFrame) -> Floats:
     return np.asarray(differences.dropna())
 
 
-def prompts_needed(differences: Floats, margin: float) -> int:
+def prompts_needed(differences: Floats, margin: float, failure: float = 0) -> int:
     """Return how many prompts in all decide, in 4 of 5 runs, whether a method keeps to a margin.
 
     So many show that equal methods are within the margin, and also that a loss as large as the
@@ -153,19 +159,25 @@ def prompts_needed(differences: Floats, margin: float) -> int:
     equal prompts do not show that v is 0. A loss adds at most the margin to v: scores from 1 to 0.
 
     A measured loss is not undone by further prompts. These are taken as equal, so n is the smallest
-    with ``margin n - loss of the present prompts >= 2.8 sqrt(v n)``. A gain is not trusted to last.
+    with ``margin n - loss of the present prompts >= sqrt(2.8^2 v n + (3.7 failure)^2)``, where 3.7
+    is the number of failures that prompts without one cannot exclude. A gain is not trusted to
+    last.
 
     Args:
         differences: [prompts] score of each prompt less the baseline's, -1 to 1.
         margin: The margin as a score, 0 to 1.
+        failure: What a failure loses that no prompt shows, 0 to 1; 0 for scores of 0 and 1.
     """
     n, unequal = len(differences), differences[differences != 0]
     square = float(np.mean(unequal**2)) if len(unequal) else 1.0
     variance = square * (len(unequal) + 2) / (n + 4) + margin
     normal = NormalDist()
     errors = normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)
-    spread, loss = errors * math.sqrt(variance), max(-float(differences.sum()), 0.0)
-    return math.ceil(((spread + math.sqrt(spread**2 + 4 * margin * loss)) / (2 * margin)) ** 2)
+    loss, unseen = max(-float(differences.sum()), 0.0), failure * -math.log((1 - CONFIDENCE) / 2)
+    # The larger root of (margin n - loss)^2 = errors^2 variance n + unseen^2.
+    half = margin * loss + errors**2 * variance / 2
+    root = math.sqrt(half**2 - margin**2 * (loss**2 - unseen**2))
+    return math.ceil((half + root) / margin**2)
 
 
 def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
@@ -270,13 +282,16 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> _Row:
     length = _ratio(arm[counted], reference[counted], "output_tokens", "one")
     figures = {QUALITY_LESS: quality, TIMES: _speed(cell, base), LENGTH: length}
     score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
+    binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))
+    failure = 0.0 if binary or not len(apart) else max(float(reference["quality"].mean()), 0.0)
     return {
         **{n + end: v for n, f in figures.items() for end, v in zip(ENDS, f[:3], strict=True)},
         "n": arm["sample_id"].nunique(),
         "missing": len(lost) or math.nan,
         "missing_in_baseline": len(answers) - len(arm) or math.nan,
         "differ": np.count_nonzero(apart) / (len(apart) or math.nan),
-        "prompts_needed": prompts_needed(apart, score),
+        "prompts_needed": prompts_needed(apart, score, failure),
+        "low_with_failures": limit_with_failures(apart, failure) if failure else quality.low,
         "lowest": (quality.low * len(arm) - lost.sum()) / max(len(arm) + len(lost), 1),
     }
 
@@ -375,6 +390,11 @@ def _said_of_quality(row: _Row) -> tuple[str, str, float]:
         more = row["prompts_needed"] - row["n"]
         text += f"; about {float(f'{more:.2g}'):.0f} more prompts would decide"
         return UNSHOWN, f"{text} (the scores of {percent(row['differ'], '.1f')} differ)", more
+    if scale * row["low_with_failures"] <= -row["margin"]:
+        more, share = row["prompts_needed"] - row["n"], percent(unseen_share(row["n"]), ".2g")
+        unseen = f"{row['n']:.0f} prompts cannot exclude {share} of failed answers"
+        text = f"{points}: {evidence}not shown to be within {margin}, since {unseen}"
+        return UNSHOWN, f"{text}; about {float(f'{more:.2g}'):.0f} more would decide", more
     if scale * row["lowest"] <= -row["margin"]:
         wrong = f"not within {margin} if the missing answers are wrong"
         return UNSHOWN, f"{points}: {evidence}{wrong}", math.nan

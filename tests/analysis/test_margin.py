@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.intervals import Floats
+from specbench.analysis.intervals import Floats, limit_with_failures, unseen_share
 from specbench.analysis.margin import (
     BEYOND,
     WITHIN,
@@ -112,6 +112,47 @@ def test_the_interval_covers_a_rare_loss_where_no_score_differs() -> None:
     one = np.linspace(0.2, 1, 300)
     low, high = interval_of(one, one - 0.1 * (np.arange(300) == 7))
     assert low <= -1 / 300 and high >= 0.003
+
+
+def rouge_like(
+    rng: np.random.Generator, prompts: int, failing: float, spread: float = 0.02
+) -> tuple[Floats, Floats]:
+    """Scores around .66, and those of a server that differs a little and at times fails."""
+    base = rng.normal(0.66, 0.1, prompts).clip(0, 1)
+    own = base + spread * rng.choice([-1, 1], prompts)
+    return base, np.where(rng.random(prompts) < failing, 0.0, own)
+
+
+@pytest.mark.parametrize("prompts", [12, 30, 60, 100, 200, 300, 500])
+def test_failures_that_no_prompt_shows_are_not_within_the_margin(prompts: int) -> None:
+    """The loss is just above the margin; the control is the bootstrap, which calls it within."""
+    rng = np.random.default_rng(4)
+    within, bootstrapped, repetitions = 0, 0, 0
+    for failing in (0.005, 0.01, 0.02, 0.05):
+        for _ in range(100):
+            base, own = rouge_like(rng, prompts, failing)
+            margin = 0.65 * failing
+            low = interval_of(base, own)[0]
+            within += min(low, limit_with_failures(own - base, float(base.mean()))) > -margin
+            bootstrapped += low > -margin
+            repetitions += 1
+    assert within / repetitions <= 0.03 < bootstrapped / repetitions
+
+
+def test_the_prompts_named_exclude_failures(make: Make) -> None:
+    rng = np.random.default_rng(5)
+    rows = [judged(make, *rouge_like(rng, n, 0), margin=1) for n in (100, 300)]
+    assert [row["loss"] for row in rows] == [UNSHOWN, WITHIN]
+    assert "100 prompts cannot exclude 3.6 % of failed answers" in rows[0]["sentence"]
+    enough = int(rows[0]["prompts_needed"])
+    assert enough > 300
+    assert judged(make, *rouge_like(rng, enough, 0), margin=1)["loss"] == WITHIN
+    # The limit is that of Clopper and Pearson for the share of failures.
+    assert limit_with_failures(np.zeros(100), 1.0) == pytest.approx(-unseen_share(100), rel=0.05)
+    equal = np.zeros(100)
+    assert prompts_needed(equal, 0.01, 0.66) > prompts_needed(equal, 0.01)
+    # Of scores of 0 and 1, the score interval decides as before.
+    assert judged(make, np.ones(300), np.ones(300))["loss"] == WITHIN
 
 
 @pytest.mark.parametrize(

@@ -24,16 +24,18 @@ def whole_blocks(samples: pd.DataFrame) -> pd.Series:
 
 
 def time_units(samples: pd.DataFrame) -> pd.Series:
-    """Return the unit in which each sample's time is measured: its prompt, or its block.
+    """Return the unit in which each sample's time is measured, as text: its prompt, or its block.
 
-    Where a cell has whole blocks, its other samples have none (NaN): their times do not count.
+    Where a cell has whole blocks, its other samples have none (NaN): their times do not count. A
+    cell without a whole block, as after an interruption, shares no unit with one that has some.
     """
     block = whole_blocks(samples)
+    prompts = samples["sample_id"].map("prompt {}".format)
     if block.isna().all():
-        return samples["sample_id"]
+        return prompts
     in_blocks = block.notna().groupby([samples[name] for name in CELL], dropna=False)
-    prompts = samples["sample_id"].astype("object").mask(in_blocks.transform("any"))
-    return prompts.where(block.isna(), "block " + block.map("{:.0f}".format))
+    alone = prompts.mask(in_blocks.transform("any"))
+    return alone.where(block.isna(), "block " + block.map("{:.0f}".format))
 
 
 def by_time_unit(samples: pd.DataFrame) -> pd.DataFrame:

@@ -130,7 +130,7 @@ def carry_out(
         note(f"resuming {store.folder}: {done} of {len(plan)} samples are done")
     try:
         with (
-            _first_interrupt() as stop,
+            _first_interrupt(store) as stop,
             store,
             workers as pool,
             progress_bar(len(plan), not to.no_progress) as display,
@@ -158,15 +158,20 @@ def _summarise(folder: Path) -> None:
 
 
 @contextmanager
-def _first_interrupt() -> Iterator[Callable[[], bool]]:
-    """Stop after the current sample on the first Ctrl-C, and at once on the second."""
+def _first_interrupt(store: Store) -> Iterator[Callable[[], bool]]:
+    """Stop on the first Ctrl-C, but for a record that is being written, and keep what is recorded.
+
+    Texts that are being decoded are lost; the yielded function is for a stop behind a record.
+    """
     requested = False
 
     def handler(number: int, frame: Any) -> None:
         nonlocal requested
         requested = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        note("stopping after this sample; press Ctrl-C again to stop at once")
+        note("stopping and writing the tables; press Ctrl-C again to stop at once")
+        if not store.writing:
+            raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, handler)
     try:

@@ -73,6 +73,7 @@ class Store:
         folder: The run's folder.
         run_id: The folder's original name; renaming the folder does not change it.
         resumed: Number of samples recorded before the store was opened.
+        writing: Whether a record is being written, which an interrupt must not tear.
 
     Raises:
         UsageError: The folder contains something else, is in use, or cannot be written.
@@ -95,6 +96,7 @@ class Store:
         self._sync_seconds, self._last_sync_seconds = 0.0, 0.0  # of all syncs, and of the last one
         self._named_files: set[Path] = set()  # those whose names are synced too
         self._damaged_lines = 0  # in the files beside the records
+        self.writing = False
         self._made = not folder.exists()  # whether this store created the folder
         try:
             make_folder(folder)
@@ -218,9 +220,13 @@ class Store:
             SpecbenchError: It cannot be written, for example because the disk is full.
         """
         path = self._file_of(record)
-        with clear_errors(path), path.open("ab") as file:
-            file.write(to_line(record))
-        self._unsynced.append(record)
+        self.writing = True
+        try:
+            with clear_errors(path), path.open("ab") as file:
+                file.write(to_line(record))
+            self._unsynced.append(record)
+        finally:
+            self.writing = False
 
     def sync(self) -> Sequence[Mapping[str, Any]]:
         """Sync the appended records to disk and return them; only now they are done.

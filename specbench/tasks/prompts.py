@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,8 @@ from specbench.words import shown
 
 MAX_NEW_TOKENS = 128  # the paper's limit
 SUFFIXES = (".jsonl", ".csv", ".txt")
+#: Kinds of values besides texts that names and categories of rows may be.
+SCALARS = (int, float, bool)
 #: The columns that specbench uses.
 COLUMNS = ("id", "question_id", "prompt", "turns", "reference", "passage", "category")
 
@@ -109,11 +112,11 @@ def _example(row: Row, name: str) -> Example:
         raise UsageError(f"{row.location}: `passage` must be a part of the prompt, word for word")
     several = len(turns) > 1
     return Example(
-        id=_text(row, "id", int) or _text(row, "question_id", int) or name,
+        id=_text(row, "id", *SCALARS) or _text(row, "question_id", *SCALARS) or name,
         prompt=turns[0],
         reference=references[0],
         passage=passage,
-        category=_text(row, "category", int),
+        category=_text(row, "category", *SCALARS),
         turns=tuple(turns) if several else (),
         references=tuple(references[: len(turns)]) if several else (),
         columns={n: v for n, v in row.columns.items() if n not in COLUMNS} or None,
@@ -129,9 +132,9 @@ def _texts(row: Row, name: str) -> list[str]:
 
 
 def _text(row: Row, name: str, *others: type) -> str:
-    """Return a column's text, empty if it is missing; values of ``others`` become text."""
+    """Return a column's text, empty if it is missing; values of ``others`` as in JSON."""
     value = row.columns.get(name)
-    text = str(value) if type(value) in others else value
+    text = json.dumps(value) if type(value) in others else value
     return "" if text is None else _checked(text, name, row)
 
 

@@ -1,5 +1,6 @@
 """Killed and interrupted runs: messages, remaining files, and resuming."""
 
+import json
 import os
 import random
 import signal
@@ -14,6 +15,8 @@ import pandas as pd
 import pytest
 
 from specbench.cli.app import main
+from specbench.runs.frames import read_samples
+from specbench.runs.records import to_line
 
 from ..benchmarks.kill_and_resume import untimed
 from .conftest import Cli
@@ -72,20 +75,86 @@ def samples(folder: Path) -> int:
     return len((folder / "r" / "samples.csv").read_text().splitlines()) - 1
 
 
-def test_ctrl_c_finishes_the_sample_and_the_same_command_resumes(
+def test_ctrl_c_drops_the_text_that_is_decoded_and_the_same_command_resumes(
     cli: Cli, engine: Any, tmp_path: Path
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
     press(engine, at=2)
     stopped = cli(*RUN)
     assert stopped.code == 130
-    assert "2 of 4 samples are in r" in stopped.err
+    assert "1 of 4 samples are in r" in stopped.err
     assert signal.getsignal(signal.SIGINT) is before
-    assert samples(tmp_path) == 2
+    assert samples(tmp_path) == 1
     resumed = cli(*RUN)
     assert resumed.code == 0
-    assert "2 of 4 samples" in resumed.err
+    assert "1 of 4 samples" in resumed.err
     assert samples(tmp_path) == 4
+
+
+def test_ctrl_c_while_a_record_is_written_stops_behind_it(
+    cli: Cli, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def line(record: Any) -> bytes:
+        if not done:
+            done.append(os.kill(os.getpid(), signal.SIGINT))
+        return to_line(record)
+
+    done: list[Any] = []
+    monkeypatch.setattr("specbench.experiment.store.to_line", line)
+    assert cli(*RUN).code == 130
+    assert samples(tmp_path) == 1
+
+
+def test_ctrl_c_while_the_models_are_loaded_stops_at_once(
+    cli: Cli, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("the models are still loaded")
+
+    monkeypatch.setattr(engine, "check_memory", load)
+    stopped = cli(*RUN)
+    assert (stopped.code, "no sample was finished" in stopped.err) == (130, True)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        "mini-math,mini-code,mini-headline,mini-news,python-line,python-block,python-docstring",
+        f"gsm8k,mbpp,humaneval --data {Path(__file__).parents[1] / 'data'}",
+    ],
+)
+def test_batches_of_every_task_are_stopped_at_ten_moments_and_resumed(
+    cli: Cli, engine: Any, tmp_path: Path, tasks: str
+) -> None:
+    """Cells without a whole block stand beside whole ones, and ids of numbers beside names."""
+    line = f"run -m autoregressive,sd,lossy -t {tasks} -n 5 --batch-size 4 --no-progress --output"
+    assert cli(*line.split(), "whole/r").code == 0
+    calls, random_call = len(engine.calls), random.Random(4).randrange
+    for _ in range(10):
+        press(engine, at=len(engine.calls) + random_call(calls // 2))
+        assert cli(*line.split(), "r").code in (0, 130)
+    engine.on_call = lambda number: None
+    assert cli(*line.split(), "r").code == 0
+    whole, resumed = (untimed(pd.read_csv(f"{run}/samples.csv")) for run in ("whole/r", "r"))
+    pd.testing.assert_frame_equal(resumed, whole)
+
+
+STRANGE_IDS = ["007", "1e5", "12.0", "true", "NA", "9" * 40, 7, 2.5, False, 10**40 - 7, "block 1"]
+
+
+def test_ids_are_text_from_the_file_to_the_tables(cli: Cli, engine: Any, tmp_path: Path) -> None:
+    rows = [{"id": name, "prompt": "p" * n} for n, name in enumerate(STRANGE_IDS, 1)]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    run = ("run", "-m", "autoregressive,sd", "--prompts", "p.jsonl", "--batch-size", "4", "-o", "r")
+    press(engine, at=25)
+    assert cli(*run).code == 130
+    engine.on_call = lambda number: None
+    assert cli(*run).code == 0
+    texts = [name if isinstance(name, str) else json.dumps(name) for name in STRANGE_IDS]
+    assert list(read_samples("r")["sample_id"].unique()) == texts
+    assert cli("table", "r").code == 0
 
 
 def test_a_second_ctrl_c_stops_at_once_and_a_third_prints_no_traceback(

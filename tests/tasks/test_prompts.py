@@ -168,7 +168,7 @@ def test_own_names_and_other_columns_are_kept_and_long_prompts_can_be_cut(tmp_pa
             [{"prompt": "a", "id": 1}, {"prompt": "b", "id": "1"}],
             ":2: a second row with the id `1`",
         ),
-        ([{"prompt": "a", "id": 1.5}], ":1: `id` must be a string, not float"),
+        ([{"prompt": "a", "id": [1]}], ":1: `id` must be a string, not list"),
         ([{"prompt": "a", "passage": "b"}], ":1: `passage` must be a part of the prompt"),
         ([{"turns": ["a"]}, {"text": "b"}], ":2: no `prompt` column"),
     ],

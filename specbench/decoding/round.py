@@ -71,7 +71,8 @@ def speculative_step(
     N tokens are drafted; None drafts all of them. ``law`` adds the new tokens' ``laws``.
 
     Raises:
-        UsageError: The rule raised an error, or its verdict has the wrong shape.
+        UsageError: The rule raised an error or wrote to its inputs, or its verdict has another
+            shape.
     """
     rows, draws = state.uniforms.shape
     assert state.last.shape == (rows, 2) and state.length.shape == state.active.shape == (rows,)
@@ -140,7 +141,9 @@ def verify(
         None if top is None else top[:, :n].flatten(),
         None if state.inside is None else state.inside.repeat_interleave(n),
     )
-    verdict = rule(at, x.flatten())
+    # Outside inference mode, PyTorch refuses to write to the inputs, which are read again below.
+    with torch.inference_mode(torch.compiler.is_compiling()), torch.no_grad():
+        verdict = rule(at, x.flatten())
     if (fault := fault_of_form(verdict, *at.p.shape)) is not None:
         raise ValueError(fault)
     accept, expected = verdict.accept.reshape(rows, n), verdict.expected.reshape(rows, n)

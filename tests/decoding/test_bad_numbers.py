@@ -128,3 +128,28 @@ def test_logits_that_are_not_finite_are_named(
     monkeypatch.setattr(runner, "read", late)
     with pytest.raises(SpecbenchError, match=f"the {model}'s logits are not finite"):
         run(pair, random_prompt(6), rule, max_new_tokens=40, sampling=sampling)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda at, x: at.p.mul_(0.5),
+        lambda at, x: at.p[:, 3:4].zero_(),
+        lambda at, x: at.q.copy_(at.p),
+        lambda at, x: torch.div(at.p1, 2, out=at.p1),
+        lambda at, x: at.h_p.relu_(),
+        lambda at, x: x.zero_(),
+    ],
+)
+def test_a_rule_that_writes_to_its_inputs_only_later_is_noticed(write: Any) -> None:
+    calls: list[int] = []
+
+    def late(at: Positions, x: Tensor) -> Verdict:
+        calls.append(1)
+        if len(calls) == 3:
+            write(at, x)
+        return sd(at, x)
+
+    with pytest.raises(SpecbenchError, match="late .*RuntimeError: Inplace update"):
+        run(tiny_pair("llama"), random_prompt(6), late)
+    assert len(calls) == 3

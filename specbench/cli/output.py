@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -115,8 +116,12 @@ _NOTES = _Notes(logging.WARNING)
 
 
 def show_warnings() -> None:
-    """Print warnings that specbench's packages log as notes, each once from now on."""
+    """Print warnings that specbench's packages log as notes, each once from now on.
+
+    Warnings of libraries may quote what files contain, such as a character without a glyph.
+    """
     _NOTES.printed = set()
+    warnings.formatwarning = lambda text, *_, **__: f"note: {message(str(text))}\n"
     logging.getLogger("specbench").addHandler(_NOTES)  # adds it only once
 
 

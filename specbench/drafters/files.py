@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
@@ -114,7 +115,7 @@ def load_head(folder: Path, target: Any) -> DraftHead:
         require_weights(weights, head)
         head.load_state_dict({name: weights[name] for name in head.state_dict()}, assign=True)
     except (
-        *(OSError, ValueError, SafetensorError, AttributeError, TypeError),
+        *(OSError, ValueError, SafetensorError, AttributeError, TypeError, StrictDataclassError),
         *(KeyError, ArithmeticError, RuntimeError),  # RecursionError is a RuntimeError
     ) as error:
         raise UsageError(

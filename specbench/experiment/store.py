@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -97,6 +98,7 @@ class Store:
         self._named_files: set[Path] = set()  # those whose names are synced too
         self._damaged_lines = 0  # in the files beside the records
         self.writing = False
+        self._process = os.getpid()
         self._made = not folder.exists()  # whether this store created the folder
         try:
             make_folder(folder)
@@ -131,13 +133,15 @@ class Store:
 
         Without ``output``, resume the newest unfinished run ``results/<UTC time>-<label>`` with the
         same configuration, or start a new one. ``fresh`` always starts a new run and renames an
-        existing run in ``output`` first. ``summarise`` is called after the tables of samples are
-        written.
+        existing run in ``output`` first; a folder with anything else stays as it is. ``summarise``
+        is called after the tables of samples are written.
         """
         if output is not None:
-            if fresh and (output / CONFIG).exists():
+            if fresh and output.is_dir() and read_run(output, required=False).progress:
                 lock(output).release()  # fails if it is in use
-                output.rename(unused(output.with_name(f"{output.name}-before")))
+                renamed = unused(output.with_name(f"{output.name}-before"))
+                output.rename(renamed)
+                log.warning(f"the run that was in {output} is now in {renamed}")
             return cls(output, config, summarise)
         for folder in () if fresh else unfinished_twins(label, config):
             with suppress(UsageError):
@@ -219,6 +223,7 @@ class Store:
         Raises:
             SpecbenchError: It cannot be written, for example because the disk is full.
         """
+        self._end_fork()
         path = self._file_of(record)
         self.writing = True
         try:
@@ -255,7 +260,13 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
+    def _end_fork(self) -> None:
+        """End a process that a user's rule has forked: it would write all records again."""
+        if os.getpid() != self._process:
+            os._exit(1)
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end_fork()
         try:
             state = "interrupted" if kind is KeyboardInterrupt else "failed"
             # Report the first error; a second one is often its consequence.
@@ -268,7 +279,8 @@ class Store:
                         self._summarise(self.folder)
                     self._write_config(state if kind else COMPLETE)
         finally:
-            self._lock.release()
+            with clear_errors(self.folder / LOCK, "a rule or metric of yours may have closed it"):
+                self._lock.release()
 
     def _recover(self, path: Path) -> None:
         """Count the records of a file, and move its damaged lines to the file beside it."""

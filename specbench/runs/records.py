@@ -60,6 +60,7 @@ NAMES = (
     "turn",
     "repeat",
 )
+LONGEST_LINE = 2**24  # bytes; a text of 32,000 tokens takes about 1.5 MB
 MOST_NAMED = 5  # damaged lines in a message
 MOST_DAMAGED = 10_000  # lines; a crash damages a few, a file made to fill the memory millions
 # The types of the values of a record; a null is a blank.
@@ -83,11 +84,18 @@ def read_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, plain or packed; only the last one may lack its line end.
 
     Raises:
-        UsageError: The file cannot be read, or it is packed and damaged.
+        UsageError: The file cannot be read, it is packed and damaged, or a line is longer than
+            ``LONGEST_LINE``: as JSON it would take up to fifty times as much memory.
     """
     try:
         with open_binary(path) as file:
-            yield from file
+            number = 0
+            while line := file.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(line) > LONGEST_LINE:
+                    size = f"{LONGEST_LINE >> 20} MiB"
+                    raise UsageError(f"{path}:{number} is longer than {size}: remove the line")
+                yield line
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; check permissions") from error
 

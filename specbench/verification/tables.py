@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from specbench.analysis.write import write_summary, write_tables
-from specbench.errors import UsageError
+from specbench.errors import UsageError, first_line
 from specbench.files import open_binary, stored
 from specbench.proofs.findings import Finding
 from specbench.runs.folders import TIMINGS, lacks
@@ -94,8 +94,11 @@ def _rows(path: Path, keys: Sequence[str]) -> dict[tuple[Any, ...], dict[str, An
 
     A row's name has the values of its ``keys`` and a number, by which copies of a row differ.
     """
-    with open_binary(path) as file:
-        rows = pd.read_csv(file, dtype=str, keep_default_na=False).to_dict("records")
+    try:
+        with open_binary(path) as file:
+            rows = pd.read_csv(file, dtype=str, keep_default_na=False).to_dict("records")
+    except ValueError as error:  # pandas' own errors of parsing, and of text that is not UTF-8
+        raise UsageError(f"{path} is not a readable CSV file ({first_line(error)})") from error
     copies: Counter[tuple[Any, ...]] = Counter()
     named_rows = {}
     for texts in rows:

@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import lzma
 import os
 import shutil
 import unicodedata
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from specbench.analysis.write import write_tables
 from specbench.example import Example
 from specbench.files import write_atomically
-from specbench.runs.records import read_records
+from specbench.runs.records import LONGEST_LINE, read_records
 from specbench.runs.run import read_run
 from specbench.verification.plan import check_plan
 
@@ -231,3 +233,31 @@ def test_names_steer_nothing(cli: Cli, steered: Path, command: str) -> None:
     if command == "report":
         page = Path("report.html").read_text()
         assert "<script>alert" not in page and not steering(page)
+
+
+@pytest.mark.parametrize("damage", [b'x,"' + b"a" * 30_000_000, b'"\n' * 9, b"\xff\xfe,"])
+@pytest.mark.parametrize("name", ["summary.csv", "samples.csv"])
+def test_a_damaged_table_is_named(cli: Cli, run: Path, name: str, damage: bytes) -> None:
+    with (run / name).open("ab") as file:
+        file.write(damage)
+    for command in ("verify", "table"):
+        shown = cli(*COMMANDS[command])
+        assert shown.code and "(for the traceback" not in shown.err
+        assert f"r/{name}" in shown.err or name in shown.out
+
+
+@pytest.mark.parametrize("suffix", ["", ".xz"])
+def test_a_line_that_would_fill_the_memory_is_refused(cli: Cli, run: Path, suffix: str) -> None:
+    (run / "samples.jsonl").unlink()
+    opened = lzma.open if suffix else open
+    with opened(run / f"samples.jsonl{suffix}", "wb") as file:
+        file.write(b'{"key": "' + b"[" * (LONGEST_LINE + 1))
+    shown = cli("verify", "r")
+    assert shown.code == 2
+    assert f"samples.jsonl{suffix}:1 is longer than 16 MiB: remove the line" in shown.err
+
+
+def test_warnings_of_libraries_steer_nothing(cli: Cli) -> None:
+    cli("--version")
+    text = warnings.formatwarning(f"Glyph 7 ({STEERING}) missing", UserWarning, "style.py", 1)
+    assert text.startswith("note: Glyph 7") and not steering(text)

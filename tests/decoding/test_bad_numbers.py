@@ -150,6 +150,6 @@ def test_a_rule_that_writes_to_its_inputs_only_later_is_noticed(write: Any) -> N
             write(at, x)
         return sd(at, x)
 
-    with pytest.raises(SpecbenchError, match="late .*RuntimeError: Inplace update"):
+    with pytest.raises(SpecbenchError, match=r"late .*RuntimeError: Inplace update"):
         run(tiny_pair("llama"), random_prompt(6), late)
     assert len(calls) == 3

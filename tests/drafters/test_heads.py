@@ -124,6 +124,9 @@ def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
         ("hidden_act", "gelu", "its hidden_act is 'gelu': choose a head with silu"),
         ("rope_parameters", {"rope_type": "evil"}, "its rope_type is 'evil'"),
         ("head_dim", 3, "its parity of head_dim is 1"),
+        ("head_dim", [3], "field 'head_dim'"),
+        ("rms_norm_eps", "nan", "field 'rms_norm_eps'"),
+        ("max_position_embeddings", None, "field 'max_position_embeddings'"),
     ):
         assert reason in message({"transformer_layer_config": layer | {name: value}}, tensors)
     assert "is not an EAGLE-3 or MTP head" in message({"speculators_model_type": "dflash"}, tensors)

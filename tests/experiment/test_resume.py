@@ -332,6 +332,33 @@ def test_fresh_renames_an_existing_run(engine: Any, tmp_path: Path) -> None:
     assert (tmp_path / "r-before-2").is_dir()
 
 
+@pytest.mark.parametrize("content", ['{"model_type": "llama"}', "no JSON", '{"progress": 3}'])
+def test_fresh_leaves_the_folder_of_a_model_where_it_is(
+    engine: Any, tmp_path: Path, content: str
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(content)
+    (folder / "model.safetensors").touch()
+    with pytest.raises(UsageError, match="choose another folder with --output"):
+        run(folder, fresh=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"model"}
+    assert (folder / "config.json").read_text() == content
+
+
+def test_a_process_that_a_rule_forks_writes_nothing(engine: Any, tmp_path: Path) -> None:
+    children: list[int] = []
+
+    def fork(number: int) -> None:
+        if number == 2:
+            children.append(os.fork())
+
+    engine.on_call = fork
+    run(tmp_path / "r")
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 1
+    assert len(list(read_records(tmp_path / "r" / RECORDS))) == COMPLETE_RUN["samples"]
+
+
 def test_without_a_folder_the_newest_unfinished_run_of_the_plan_resumes(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -195,10 +195,10 @@ def findings_tables(run: str) -> tuple[str, str]:
             row["label"], {"accepted": f"{100 * float(row['acceptance']):.0f} %"}
         )
         if row["metric"] == "quality_difference":
-            named["less SD's"] = text
+            named["minus SD"] = text
         elif row["metric"] == "quality_above":
             named[_ABOVE[front]] = f"**{text}**" if low > 0 else text
-    names = ["accepted", "less SD's", *_ABOVE.values()]
+    names = ["accepted", "minus SD", *_ABOVE.values()]
     lines = [f"| method | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
     for label, texts in cells.items():
         lines.append(f"| `{label}` | {' | '.join(texts.get(name, '') for name in names)} |")

@@ -149,7 +149,7 @@ class _Tables:
             *(shown(name, self.metric).column_with_interval for name in figures),
         ]
         settings = merge_metrics(group[group["against"] == c.SD])
-        return drop_empty(Table.of(settings, fields, f"Texts less sd's: {where}", [LESS], stub=2))
+        return drop_empty(Table.of(settings, fields, f"Texts minus sd: {where}", [LESS], stub=2))
 
     def above(self, group: pd.DataFrame, where: str) -> Table:
         kind = group["at"].iloc[0]
@@ -195,7 +195,7 @@ class _Tables:
             (shown("acceptance"), c.ACCEPTANCE_LESS),
         ):
             less = shown(metric, self.metric)
-            yield f"{figure.heading}\nless sd's [95 %]", partial(self._versus_sd, less)
+            yield f"{figure.heading}\nminus sd [95 %]", partial(self._versus_sd, less)
 
     def _versus_sd(self, figure: ShownFigure, row: _Row) -> str:
         beside_sd = self.from_sd.get((row["label"], row["draft_length"]), {})

@@ -191,7 +191,7 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
             _field("at once", CONCURRENCY),
             _field("n", "n"),
             shown("quality", metric).column,
-            (f"less\n{baseline}'s\n[95 %]", shown(QUALITY_LESS, metric).interval),
+            (f"minus\n{baseline}'s\n[95 %]", shown(QUALITY_LESS, metric).interval),
             ("differ", lambda row: percent(row["differ"], ".1f")),
             ("speed,\nratio\n[95 %]", shown(TIMES).interval),
             ("tokens,\nratio\n[95 %]", shown(LENGTH).interval),

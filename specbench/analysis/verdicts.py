@@ -177,9 +177,9 @@ def _coin(run: pd.DataFrame) -> Iterator[_Row]:
                 "missing": 0,
                 **dict.fromkeys(_SHOWN, MISSING),
                 "sentence": (
-                    f"every weight measured between 0 and 1 lies below a {c.COIN} at equal "
-                    f"acceptance, by {points.min():.1f} to {points.max():.1f} points, so that coin "
-                    "is the randomised static front"
+                    "mixing is never worth it here: answering some prompts with sd and the rest "
+                    "with the draft alone beats every measured weight between 0 and 1 by "
+                    f"{points.min():.1f} to {points.max():.1f} points at equal acceptance"
                 ),
             }
 

@@ -53,15 +53,16 @@ def draw_time(results: Results) -> Drawing:
     colours_of_pairs = cycle(style.PAIR_COLOURS if len(pairs) > 1 else [None])
     colours: dict[str, str | None] = dict(zip(pairs, colours_of_pairs, strict=False))
     figure, grid, panels = task_panels(table, 2.0, ["engine", "batch_size"], sharey=True)
+    fitted = False
     for axes, rows in panels:
         for pair, colour in colours.items():
-            _draw_pair(axes, rows[rows["pair"] == pair], colour)
+            fitted |= _draw_pair(axes, rows[rows["pair"] == pair], colour)
         axes.set_xlim(-0.06, 1.06)
         axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     for axes in grid[:, 0]:
         axes.set_ylabel(_LABEL)
     for axes in grid[-1]:
-        axes.set_xlabel("Total time (normalised)")
+        axes.set_xlabel("Total time (0: fastest,\n1: slowest of the panel)")
     grey = style.GREY if len(pairs) > 1 else None
     handles = [
         *(Line2D([], [], color=c, lw=scaled(1.5), label=pair) for pair, c in colours.items() if c),
@@ -69,6 +70,7 @@ def draw_time(results: Results) -> Drawing:
             style.handle(method, **_paint(method, grey, rim=False))
             for method in style.ordered(style.distinct(table, "method"))
         ),
+        *([Line2D([], [], color=style.GREY, label="quadratic fit, 95 % band")] if fitted else []),
     ]
     style.legend(figure, handles)
     behind = data(table, "time", "seconds_per_sample", draft_acceptance=_ACCEPTANCE)
@@ -142,8 +144,10 @@ def _normalised(table: pd.DataFrame) -> pd.Series:
     return (table["seconds_per_sample"] - fastest) / (slowest - fastest).replace(0, 1)
 
 
-def _draw_pair(axes: Axes, cells: pd.DataFrame, colour: str | None) -> None:
-    if cells["time"].nunique() >= _FEWEST_POINTS:
+def _draw_pair(axes: Axes, cells: pd.DataFrame, colour: str | None) -> bool:
+    """Draw the cells of a pair, and a curve if there are enough; return whether there are."""
+    fits = cells["time"].nunique() >= _FEWEST_POINTS
+    if fits:
         times = np.linspace(cells["time"].min(), cells["time"].max(), 101)
         acceptance = 100 * cells["draft_acceptance_rate"].to_numpy()
         curves = quadratic_band(cells["time"].to_numpy(), acceptance, times)
@@ -154,6 +158,7 @@ def _draw_pair(axes: Axes, cells: pd.DataFrame, colour: str | None) -> None:
     for method, points in cells.groupby("method", sort=False):
         paint = _paint(str(method), colour)
         style.method_points(axes, points, str(method), "time", _ACCEPTANCE, **paint)
+    return fits
 
 
 def _paint(method: str, pair_colour: str | None, rim: bool = True) -> dict[str, Any]:

@@ -60,14 +60,15 @@ def task_blocks(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     ]
 
 
-def title(task: str, setting: str) -> str:
+def title(shown: str, setting: str, of: str = "") -> str:
     """Return the title of a task's panel in a setting, whose name may be empty.
 
-    Generated tasks are a positive control; a reader of the figure alone must know.
+    Generated tasks are a positive control; a reader of the figure alone must know. ``of`` is the
+    task if it is shown with a mark.
     """
-    notes = ["positive control"] if task in GENERATORS else []
+    notes = ["positive control"] if (of or shown) in GENERATORS else []
     notes += [setting] if setting else []
-    return f"{task}\n({', '.join(notes)})" if notes else task
+    return f"{shown}\n({', '.join(notes)})" if notes else shown
 
 
 def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:

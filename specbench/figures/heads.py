@@ -38,9 +38,9 @@ _STRICT = "strict_acceptance"  # at w = 1
 _SMOOTHED = 10  # lines are running medians over 1/10 of the steps
 _DASHES = ("-", "--", ":")
 
-SHOWN = 12  # tokens with the highest weights, and with the lowest
+RANGES = 12  # equal ranges of w from 0 to 1
+SHOWN = 2  # tokens of each range, those on which the models disagree most
 FEWEST = 10  # occurrences required of a token that is shown
-_GAP = 0.8  # rows between the highest and the lowest
 _OFFSET = 0.14  # rows between the two means of a kind
 
 #: Colour (Paul Tol's muted scheme) and marker of each kind of token.
@@ -157,9 +157,9 @@ def draw_learned(table: pd.DataFrame) -> Drawing:
     """Draw a head's weight on the target by kind of token and by token.
 
     Left: per kind, the distribution of w, its mean, and its mean weighted by TV(p, q). Right: the
-    tokens with the highest and lowest mean weights. Boxes span the quartiles, whiskers the 5 % and
-    95 % quantiles; bars are 95 % intervals. ``table`` comes from ``analysis.learned.tabulate`` and
-    is saved as the figure's data.
+    tokens of each twelfth of the range of w on which the models disagree most, n TV(p, q). Boxes
+    span the quartiles, whiskers the 5 % and 95 % quantiles; bars are 95 % intervals. ``table``
+    comes from ``analysis.learned.tabulate`` and is saved as the figure's data.
 
     Raises:
         UsageError: The table is empty.
@@ -173,7 +173,7 @@ def draw_learned(table: pd.DataFrame) -> Drawing:
     _draw_kinds(left, frequent[frequent["level"] == learned.KIND])
     _draw_tokens(right, frequent[frequent["level"] == learned.TOKEN])
     left.set_title("Kinds of token")
-    right.set_title("Highest and lowest mean w")
+    right.set_title("Tokens from the whole range")
     line: dict[str, Any] = {"color": GREY, "linewidth": scaled(0.8), "linestyle": "--"}
     for axes in (left, right):
         axes.axvline(mean, zorder=1, **line)
@@ -224,15 +224,16 @@ def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
 
 
 def _draw_tokens(axes: Axes, tokens: pd.DataFrame) -> None:
-    """Draw the tokens with the highest and lowest weights, their counts and mean TV."""
-    ranked = tokens.sort_values("mean_weight", ascending=False, kind="stable")
-    highest, lowest = ranked[:SHOWN], ranked[SHOWN:][-SHOWN:]
-    gap = _GAP if len(ranked) > 2 * SHOWN else 0.0
-    places = [*range(len(highest)), *(SHOWN + gap + i for i in range(len(lowest)))]
-    ranked_tokens = pd.concat([highest, lowest]).assign(place=places)
+    """Draw the tokens with the most disagreement in each range, their counts and mean TV."""
+    disagreement = (tokens["n"] * tokens["mean_tv"]).sort_values(ascending=False, kind="stable")
+    part = (RANGES * tokens["mean_weight"]).astype(int).clip(upper=RANGES - 1)
+    ranked_tokens = tokens.loc[disagreement.index].groupby(part, sort=False).head(SHOWN)
+    ranked_tokens = ranked_tokens.sort_values("mean_weight", ascending=False, kind="stable")
+    places = [*range(len(ranked_tokens))]
+    ranked_tokens = ranked_tokens.assign(place=places)
     _draw_means(axes, ranked_tokens)
     axes.set_yticks(places, ranked_tokens["name"], parse_math=False)
-    axes.set_ylim(max([SHOWN, *places]) + 0.6, -0.6)
+    axes.set_ylim(max([RANGES, *places]) + 0.6, -0.6)
     tv = [f"{share:.2f}".removeprefix("0") for share in ranked_tokens["mean_tv"]]
     small: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": scaled(6), "color": GREY}
     transform = axes.get_yaxis_transform()

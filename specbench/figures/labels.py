@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,10 @@ from specbench.figures.style import GREY, scaled
 _FONT_POINTS = 5.8
 _REACH = 4.2  # distance of a label from its point, in points
 _MARGIN = 0.4  # free space around a label, in points
-# Positions of a label around its point, best first.
+# Positions of a label around its point, best first, and their distances relative to its reach.
 _SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
+_DISTANCES = (1.0, 2.2, 3.5)
+_FARTHER = 3.0  # cost of each further distance
 _COVERED = 1e6  # cost of covering a marker or a label; a point on a line costs 1
 
 
@@ -33,8 +36,9 @@ def place(
 ) -> None:
     """Place each label beside its point where it covers least; earlier labels have priority.
 
-    A label is omitted if every position covers a marker or another label, or leaves the panel.
-    (adjustText was tried, but it keeps every label, even over markers or outside the panel.)
+    A label that is not right beside its point has a line to it. A label is omitted if every
+    position covers a marker or another label, or leaves the panel. (adjustText was tried, but it
+    keeps every label, even over markers or outside the panel.)
 
     Args:
         axes: A panel of a figure with a fixed layout.
@@ -63,8 +67,9 @@ def place(
         )
         text.set_in_layout(False)
         spots = []
-        for across, up in _SIDES:
+        for step, (across, up) in product(range(len(_DISTANCES)), _SIDES):
             reach = (label.reach or scaled(_REACH)) * (0.6 if across and up else 1.0)
+            reach *= _DISTANCES[step]
             spot: dict[str, Any] = {"position": (reach * across, reach * up)}
             spot |= {"ha": ("right", "center", "left")[across + 1]}
             spot |= {"va": ("top", "center", "bottom")[up + 1]}
@@ -72,11 +77,15 @@ def place(
             box = np.array(text.get_window_extent().extents) + margin
             outside = (box[:2] < frame[:2]).any() or (box[2:] > frame[2:]).any()
             apart = (boxes[:, :2] >= box[2:]) | (boxes[:, 2:] <= box[:2])
-            cost = costs[~apart.any(axis=1)].sum() + _COVERED * outside
-            spots.append((cost, spot, box))
-        cost, spot, box = min(spots, key=lambda candidate: candidate[0])
+            cost = costs[~apart.any(axis=1)].sum() + _COVERED * outside + _FARTHER * step
+            spots.append((cost, spot, box, step))
+        cost, spot, box, step = min(spots, key=lambda candidate: candidate[0])
         if cost < _COVERED:
             text.set(**spot)
+            if step:
+                line = {"arrowstyle": "-", "lw": scaled(0.4), "color": label.colour}
+                around = {"xytext": spot["position"], "textcoords": "offset points"}
+                axes.annotate("", label.point, arrowprops=line | {"shrinkA": 0}, **around)
             boxes, costs = np.vstack([boxes, box]), np.append(costs, _COVERED)
         else:
             text.remove()

@@ -3,7 +3,7 @@
 After arXiv 2604.07622, with intervals. The dashed line is the randomised static front, that is, the
 best mixtures of static points, with its 95 % band; the dotted line, if controls were run, that of
 the static and sharpened points together. Fronts are those of comparisons, so they need samples; if
-every static weight lies below a coin between SD and the draft, the title says so. DIVERSED heads
+every static weight lies below a coin between SD and the draft, the title has a mark. DIVERSED heads
 trained for several target acceptances are joined by a line and labelled with their targets. A
 target is a mean over positions; the fraction of drafts accepted is lower. Other methods that were
 run with several values of one parameter are joined and labelled with these; if two parameters vary,
@@ -14,6 +14,7 @@ alone are small marks; the large mark is their mean.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +49,8 @@ _QUALITY = "100*quality"
 #: The fronts drawn, by the mark of their data, with the methods of their points.
 _FRONTS = {"front": STATIC_FAMILY, "sharpened front": (*STATIC_FAMILY, *CONTROLS)}
 _LINES = {"front": "--", "sharpened front": ":"}
-_COIN = "\nfront: a coin between\nSD and the draft"  # below the title
+_COIN = "†"  # behind the title, and in the legend
+_COIN_LABEL = f"{_COIN} the front mixes sd and the draft"
 _MOST_LABELLED = 100  # points of a panel; more leave no room for labels
 
 
@@ -132,10 +134,13 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
             drawn = list(_column(column, costs, rows[rows["task"] == task], results))
             if drawn:
                 coin = _COIN if drawn[0].coin else ""
-                drawn[0].axes.set_title(title(task, setting) + coin)
+                drawn[0].axes.set_title(title(task + coin, setting, of=task))
             panels += drawn
-    methods = style.distinct(table, "method")
-    handles = _handles(methods, not _targets(table).empty, not _recipes(table).empty)
+    cells = pd.concat([panel.cells for panel in panels])
+    methods = style.distinct(cells, "method")
+    handles = _handles(methods, not _targets(cells).empty, not _recipes(cells).empty)
+    if any(panel.coin for panel in panels):
+        handles.append(Line2D([], [], linestyle="none", label=_COIN_LABEL))
     style.legend(figure, handles)
     style.settle(figure)  # labels need the final layout
     for panel in panels:
@@ -356,7 +361,20 @@ def _label_points(panel: _Panel) -> None:
         )
         for i, text in texts.items()
     ]
-    place(axes, labels, np.column_stack([x, y, radius]), lines)
+    recipes = _recipes(cells)
+    heads = cells.loc[recipes.index].assign(x=cost.scale * cells[cost.column])
+    means = heads.groupby(recipes, sort=False)[["x", "quality"]].mean() * [1, 100]
+    colour, size = style.look(LEARNED).colour, panel.size(LEARNED)
+    labels = [
+        *(
+            Label((mean.x, mean.quality), PurePath(str(mean.Index)).name, colour, 0.9 * size)
+            for mean in (means.itertuples() if len(means) > 1 else ())
+        ),
+        *labels,
+    ]
+    marks = np.column_stack([x, y, radius])
+    marks = np.vstack([marks, np.insert(means.to_numpy(), 2, size / 2, axis=1)])
+    place(axes, labels, marks, lines)
 
 
 def _handles(methods: Sequence[str], family: bool, seeds: bool) -> list[Line2D]:
@@ -364,7 +382,7 @@ def _handles(methods: Sequence[str], family: bool, seeds: bool) -> list[Line2D]:
         "static": {
             "linestyle": "--",
             "linewidth": scaled(1.1),
-            "label": "static (w labelled) with randomised front",
+            "label": "static (w), dashed: its front",
         }
     }
     if controlled := [method for method in CONTROLS if method in methods]:
@@ -380,5 +398,14 @@ def _handles(methods: Sequence[str], family: bool, seeds: bool) -> list[Line2D]:
             "label": "diversed (goal of training labelled)",
         }
     elif seeds:
-        lines[LEARNED] = {"label": "diversed (small: one seed; large: the mean of its seeds)"}
-    return [style.handle(method, **lines.get(method, {})) for method in style.ordered(methods)]
+        lines[LEARNED] = {"label": "diversed: mean of a recipe (small: a seed)"}
+    servers = {name.partition("-")[0]: name for name in methods if style.look(name).open}
+    opened = {"color": GREY, "markeredgecolor": GREY, "markersize": scaled(4.5)}
+    return [
+        *(
+            style.handle(method, **lines.get(method, {}))
+            for method in style.ordered(methods)
+            if not style.look(method).open
+        ),
+        *(style.handle(n, label=f"open: {s}", marker="o", **opened) for s, n in servers.items()),
+    ]

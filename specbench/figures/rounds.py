@@ -7,7 +7,6 @@ not judged. Their mean therefore equals that of the tables: accepted drafts / ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -35,10 +34,13 @@ from specbench.results import Results
 from specbench.runs.frames import CELL
 from specbench.runs.shown import shown
 
-_KINDS = {CONDITIONAL: "Conditional (%)", MARGINAL: "Marginal (%)"}
+_KINDS = {
+    CONDITIONAL: "Accepted, if all\nbefore it were (%)",
+    MARGINAL: "Accepted,\nof all rounds (%)",
+}
 _APART = 0.12  # largest distance of a point from its position, so that intervals do not overlap
 _LIGHTEST = 0.75  # share of white in the last setting of a method
-_MOST_NAMED = 5  # settings of a method with legend entries of their own
+_MOST_DRAWN = 4  # settings of a method
 SHARE, MEAN = "share", "mean"
 _MARK = ("mark", "accepted", "value", "value_low", "value_high")
 _MEAN_AT = 1.18  # height of the mean's marker, in panel heights
@@ -50,8 +52,8 @@ _WHOLE, _PREFILL = "1000*round_seconds", "1000*prefill_seconds"
 def draw_positions(results: Results) -> Drawing:
     """Draw acceptance by position: a column per task, conditional above marginal rates.
 
-    Settings of one method have its colour, lighter for each further one. Pairs, engines and batch
-    sizes have separate rows.
+    Settings of one method have its colour, lighter for each further one; of more than four, four
+    are drawn, from the first to the last. Pairs, engines and batch sizes have separate rows.
 
     Raises:
         UsageError: No method drafts, temperatures or draft lengths are mixed, there are too many
@@ -63,6 +65,7 @@ def draw_positions(results: Results) -> Drawing:
     only(table, "draft_length")
     cells = table[list(CELL)].drop_duplicates()
     cells = cells.assign(name=cell_names(cells))
+    cells = cells[cells["name"].isin(_evenly(cells.drop_duplicates("name")))]
     table = table.merge(cells, on=list(CELL))
     methods = cells.drop_duplicates("name").set_index("name")["method"]
     order = style.ordered(list(methods.unique()))
@@ -88,7 +91,7 @@ def draw_positions(results: Results) -> Drawing:
     for axes in grid[-1]:
         axes.set_xlabel("Position of the draft")
         axes.set_xticks(range(1, table["position"].max() + 1))
-    style.legend(figure, list(_handles(methods, lines)))
+    style.legend(figure, [Line2D([], [], label=name, **look) for name, look in lines.items()])
     return Drawing(figure, data(table, "kind", "position", "rounds", accepted="100*value"))
 
 
@@ -111,15 +114,13 @@ def _line_styles(methods: pd.Series) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _handles(methods: pd.Series, lines: dict[str, dict[str, Any]]) -> Iterator[Line2D]:
-    """Yield a legend entry for each setting; more than ``_MOST_NAMED`` of a method share one."""
-    for _, settings in methods.groupby(methods, sort=False):
-        names = [str(name) for name in settings.index]
-        if len(names) > _MOST_NAMED:
-            last = names[-1].partition(" ")[2]
-            yield Line2D([], [], label=f"{names[0]} to {last}, dark to light", **lines[names[0]])
-        else:
-            yield from (Line2D([], [], label=name, **lines[name]) for name in names)
+def _evenly(settings: pd.DataFrame) -> list[str]:
+    """Return the names of at most ``_MOST_DRAWN`` settings of each method, evenly spread."""
+    names: list[str] = []
+    for _, of_method in settings.groupby("method", sort=False):
+        ranks = np.linspace(0, len(of_method) - 1, min(len(of_method), _MOST_DRAWN)).round()
+        names += of_method["name"].iloc[ranks.astype(int)].tolist()
+    return names
 
 
 @figure("accepted-length")

@@ -47,11 +47,12 @@ class Look(NamedTuple):
     marker: Marker
     size: float  # of the marker, in points
     layer: int = 4  # higher layers cover lower ones
+    open: bool = False  # a white marker with a coloured edge
 
 
 LOOKS = {
     "autoregressive": Look("#222222", "o", 5.5),
-    "sd": Look("#0077BB", "^", 6.5),
+    "sd": Look("#0077BB", "^", 6.5, layer=6),
     "lossy": Look("#EE7733", "s", 5.0),
     "speccascade": Look("#009988", "D", 4.8),
     "static": Look("#6C6C80", "h", 4.2, layer=3),
@@ -148,7 +149,13 @@ def scaled(size: float) -> float:
 
 
 def look(method: str) -> Look:
-    """Return the style of a method; one of the user's own gets a stable marker and colour."""
+    """Return the style of a method; one of the user's own gets a stable marker and colour.
+
+    A server that verifies by a method, such as ``vllm-sd``, has its colour and marker, but is open.
+    """
+    _, dash, rule = method.partition("-")
+    if dash and method not in LOOKS and rule in LOOKS:
+        return look(rule)._replace(open=True)
     colour, marker = divmod(crc32(short_name(method).encode()), len(_OTHER_MARKERS))
     generated = Look(_OTHER_COLOURS[colour % len(_OTHER_COLOURS)], _OTHER_MARKERS[marker], 7.0)
     style = LOOKS.get(method, generated)
@@ -341,11 +348,13 @@ def rendered(figure: Figure, kind: str, salt: str = "specbench") -> bytes:
 
 def _marker(method: str) -> dict[str, Any]:
     method_look = look(method)
+    edge = {"markerfacecolor": "white", "markeredgecolor": method_look.colour}
     return {
         "color": method_look.colour,
         "marker": method_look.marker,
         "markersize": method_look.size,
-    } | _white_rim()
+        **(edge | {"markeredgewidth": scaled(0.9)} if method_look.open else _white_rim()),
+    }
 
 
 def _white_rim() -> dict[str, Any]:

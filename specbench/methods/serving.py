@@ -212,7 +212,7 @@ def ears(at: Positions, x: Tensor, *, tolerance: float) -> Verdict:
         "entropy", 0.3, "least entropy of p's top 3, nats", ge=0, sign="H=", grid=(0, 0.1, 0.3, 0.6)
     ),
     summary="sd that keeps a rejected draft where the target is unsure, if the next W pass",
-    source="FLy, proposed for vLLM",
+    source="FLy, vLLM 0.33",
     joint=True,
 )
 def fly(
@@ -227,7 +227,7 @@ def fly(
     passes. Deferral at i moves mass from c_i to c_{i+W+1}. `expected` is `accept`: what it would be
     before x is drawn depends on drafts that were not made. At temperature 0, h is that of p1.
 
-    Source: FLy of AMD, proposed for vLLM (#53987); there W = min(6, N - 1), with as many drafts to
+    Source: FLy of AMD, in vLLM 0.33 (#53987); there W = min(6, N - 1), with as many drafts to
     follow, and 0.3 nats. The authors' code has W = 5 and a bound of 6.
     """
     strict = maximal_coupling(at, x, at.p)

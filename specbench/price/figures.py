@@ -18,7 +18,8 @@ from specbench.price.decide import Decision, PricedSetting
 _COLOURS = ("#0077BB", "#EE7733", "#228833", "#AA3377")  # of drafters
 _MARKERS = ("^", "s", "D", "o")
 _MAP = "PuOr_r"  # diverges at 1 and keeps its order in greyscale on either side
-_SHADED = "#E6E6E6"  # where drafting loses
+_APART = 0.1  # distance of the marks of drafters, so that none hides another
+_DOT: dict[str, Any] = {"marker": "o", "ls": "none", "color": "black"}
 _ACCEPTANCES = np.linspace(0.02, 0.98, 97)
 
 
@@ -47,6 +48,10 @@ def draw_crossover(decision: Decision, measured: pd.DataFrame | None = None) -> 
     if measured is not None:
         point: dict[str, Any] = {"marker": "o", "ls": "none", "mfc": "none", "color": GREY}
         handles.append(Line2D([], [], label="measured", **point))
+    handles += [
+        Line2D([], [], label="fastest N", markersize=scaled(3), **_DOT),
+        Line2D([], [], label="speed-up of 1", color="black", lw=scaled(0.9)),
+    ]
     style.legend(figure, handles)
     return Drawing(figure, decision.table())
 
@@ -56,22 +61,30 @@ def _look(decision: Decision, drafter: str) -> dict[str, Any]:
     return {"color": _COLOURS[number], "marker": _MARKERS[number], "markersize": scaled(3.5)}
 
 
+def _beside(decision: Decision, drafter: str) -> Floats:
+    """Return the places of a drafter's marks on the axis of batch sizes."""
+    middle = (len(decision.drafters) - 1) / 2
+    number = decision.drafters.index(drafter) - middle
+    places: Floats = np.arange(len(decision.batches)) + _APART * number
+    return places
+
+
 def _draw_speedups(axes: Axes, decision: Decision, measured: pd.DataFrame | None) -> None:
     axes.axhline(1, color=GREY, lw=scaled(0.7))
     for drafter in decision.drafters:
         best = [decision.fastest(batch, drafter) for batch in decision.batches]
         look = _look(decision, drafter)
         value, low, high = np.array([setting.speedup[:3] for setting in best]).T
-        axes.fill_between(range(len(best)), low, high, color=look["color"], alpha=0.18, lw=0)
-        axes.plot(value, lw=scaled(1), **look)
+        beside = _beside(decision, drafter)
+        axes.fill_between(beside, low, high, color=look["color"], alpha=0.18, lw=0)
+        axes.plot(beside, value, lw=scaled(1), **look)
         if measured is not None:
             rows = measured[measured["drafter"] == drafter].reset_index(drop=True)
             rows["place"] = rows["batch_size"].map(decision.batches.index)
             ring = {**look, "marker": "o", "markersize": scaled(5), "markerfacecolor": "none"}
             style.points(axes, rows, "place", "speedup", **ring, markeredgecolor=look["color"])
-    axes.set_ylabel("Speed-up, fastest N")
-    axes.set_ylim(bottom=0)
-    axes.set_title("Speed-up")
+    axes.set_ylabel("Speed-up over no drafts")
+    axes.set_title("Fastest N, 95 % band")
 
 
 def _draw_lengths(axes: Axes, decision: Decision, drafter: str) -> None:
@@ -89,30 +102,30 @@ def _draw_lengths(axes: Axes, decision: Decision, drafter: str) -> None:
         lines = axes.contour(places, lengths, grid, [1], colors="black")
         lines.set_linewidth(scaled(0.9))
     fastest = [decision.fastest(batch, drafter) for batch in decision.batches]
-    dots: dict[str, Any] = {"marker": "o", "ls": "none", "color": "black", "markersize": scaled(3)}
-    axes.plot([setting.length for setting in fastest], **dots)
+    axes.plot([setting.length for setting in fastest], **_DOT, markersize=scaled(3))
     axes.set_yticks(lengths)
     axes.set_ylabel("N")
     axes.grid(visible=False)
-    axes.set_title(f"{drafter}: fastest N (dots)")
+    axes.set_title(f"Drafter: {drafter}")
     bar = axes.figure.colorbar(drawn, ax=axes, pad=0.02)
     bar.ax.tick_params(labelsize=scaled(6))
+    bar.set_label("Speed-up", fontsize=scaled(6.5))
     bar.outline.set_visible(False)
 
 
 def _draw_break_even(axes: Axes, decision: Decision) -> None:
     """Draw the acceptance per position from which drafting pays, if positions were alike."""
-    for number, drafter in enumerate(decision.drafters):
+    for drafter in decision.drafters:
         look = _look(decision, drafter)
         edges = [break_even(decision, batch, drafter) for batch in decision.batches]
-        if not number:
-            axes.fill_between(range(len(edges)), 0, edges, color=_SHADED, lw=0)
         axes.plot(edges, color=look["color"], lw=scaled(0.9))
         best = [decision.fastest(batch, drafter) for batch in decision.batches]
-        axes.plot([equivalent(setting) for setting in best], ls="none", **look)
+        axes.plot(
+            _beside(decision, drafter), [equivalent(setting) for setting in best], ls="none", **look
+        )
     axes.set_ylim(0, 1)
     axes.set_ylabel("Acceptance per position")
-    axes.set_title("Break-even (lines)")
+    axes.set_title("Needed to pay (lines)")
 
 
 def tokens_of(acceptance: Floats, length: int) -> Floats:

@@ -106,7 +106,7 @@ class ShownFigure(NamedTuple):
 
     def less(self) -> ShownFigure:
         """Return the figure's difference from that of ``sd``."""
-        return self._replace(name=f"{self.name}_less", heading="less sd's", unit="", form="+.1f")
+        return self._replace(name=f"{self.name}_less", heading="minus sd", unit="", form="+.1f")
 
 
 _FIGURES = {
@@ -138,9 +138,9 @@ _FIGURES = {
         # Of a comparison, see ``analysis.comparison``.
         ShownFigure("acceptance", "accepted / drafted", "%", 100),
         ShownFigure("seconds", "s/sample", form="3s"),
-        ShownFigure("quality_difference", "less sd's", SCORE, form="+.1f"),
+        ShownFigure("quality_difference", "minus sd", SCORE, form="+.1f"),
         ShownFigure("completed_quality_difference", "quality of completed", SCORE, form="+.1f"),
-        ShownFigure("acceptance_difference", "less sd's", "", 100, "+.1f"),
+        ShownFigure("acceptance_difference", "minus sd", "", 100, "+.1f"),
         ShownFigure("length_limit_difference", "ended by limit", "", 100, "+.1f"),
         ShownFigure("repetition_difference", "repeated 4-grams", "", 100, "+.1f"),
         ShownFigure("length_ratio", "tokens, ratio", form=".2f"),

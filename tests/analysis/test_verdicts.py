@@ -156,7 +156,7 @@ def test_a_lower_temperature_that_gains_as_much_is_named(planted):
 def test_static_weights_below_a_coin_have_a_sentence(planted):
     table = verdicts_of(planted(front=(0.2, 0.3, 0.35)))
     (sentence,) = table.loc[table["label"] == "static", "sentence"]
-    assert "below a coin between sd and the draft" in sentence and "points" in sentence
+    assert "answering some prompts with sd and the rest with the draft" in sentence
     fine = verdicts_of(planted(front=(0.2, 0.7, 0.8)))
     assert not (fine["label"] == "static").any()
 

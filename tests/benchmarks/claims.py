@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.lines import Line2D
 
 from specbench.analysis.comparison import FRONTS
 from specbench.analysis.intervals import Interval, estimate_of_heads
@@ -56,7 +57,7 @@ def by_marks(samples: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def distances(samples: pd.DataFrame, rules: Sequence[str] = RULES) -> list[dict[str, Any]]:
-    """Return label, acceptance, quality less SD's, and the distances from both fronts."""
+    """Return label, acceptance, quality minus SD, and the distances from both fronts."""
     drafters = [rows for _, rows in samples.groupby("drafter", sort=False)]
     return [row for rows in drafters for part in by_marks(rows) for row in _distances(part, rules)]
 
@@ -119,7 +120,15 @@ def draw(results: Results) -> style.Drawing:
         axis.set_title(task)
         axis.set_xlabel("Accepted / drafted (%)")
     axes[0, 0].set_ylabel("Quality (×100)")
-    style.legend(drawing, [style.handle(m) for m in style.ordered([*dict.fromkeys(methods)])])
+    fronts = [
+        Line2D([], [], color=style.look(method).colour, ls=line, label=label)
+        for method, label, line in (
+            ("static", "static front", "-"),
+            ("cooled", "front with cooled", ":"),
+        )
+    ]
+    handles = [style.handle(m) for m in style.ordered([*dict.fromkeys(methods)])]
+    style.legend(drawing, [*handles, *fronts])
     style.settle(drawing)
     return style.Drawing(drawing, pd.concat(data, ignore_index=True))
 
@@ -155,7 +164,7 @@ def main(*arguments: str) -> None:
             row.setdefault("p", []).append(p)
     for argument, table in zip(arguments, tables, strict=True):
         print(f"\n{argument}\n")
-        print("| method | accepted | less SD's | above the static front | above it with `cooled` |")
+        print("| method | accepted | minus SD | above the static front | above it with `cooled` |")
         print("|---|--:|--:|--:|--:|")
         for row in table:
             if row["seed"]:

@@ -178,7 +178,7 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
     ]
     assert [title.strip().partition(":")[0] for title in titles] == [
         "Against sd and no speculation, each at its own quality",
-        "Texts less sd's",
+        "Texts minus sd",
         "At equal acceptance",
         "At equal time",
         "At equal quality",

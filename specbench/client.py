@@ -65,10 +65,21 @@ class Streamed(NamedTuple):
     events: list[Event]
     retries: int  # tries before this one, which failed
     error: str = ""  # why there is no answer; empty if there is one
+    status: int = 0  # of an answer that is an error; 0 if there is none
 
 
-class _Unavailable(UsageError):
-    """A server does not take a request now, and may take it later."""
+class StatusError(UsageError):
+    """A server answers with the status of an error."""
+
+    status: int = 0
+
+    @property
+    def passing(self) -> bool:
+        """Whether the server may take the same request later."""
+        return (
+            self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+            or self.status == HTTPStatus.TOO_MANY_REQUESTS
+        )
 
 
 @dataclass(frozen=True)
@@ -113,10 +124,10 @@ class Client:
         return None
 
     def get_content(self, url: str) -> bytes:
-        """Return what is at an address, nothing if there is none."""
+        """Return what is at an address, nothing if there is none or nothing answers."""
 
         async def read(url: str, body: Any) -> bytes:
-            with suppress(UsageError):
+            with suppress(UsageError, *UNREACHABLE):
                 response, content = await self._exchange(url, body)
                 return content if response.status_code == HTTPStatus.OK else b""
             return b""
@@ -186,16 +197,24 @@ class Client:
             raise UsageError(_unreachable(url, error)) from error
 
     async def _exchange(self, url: str, body: Any) -> tuple[httpx2.Response, bytes]:
-        """Return an answer and its body."""
-        method = "GET" if body is None else "POST"
-        try:
-            async with (
-                asyncio.timeout(self.timeout),
-                self._http.stream(method, url, json=body) as response,
-            ):
-                return response, await _content(url, response)
-        except TimeoutError as error:
-            raise UsageError(self._late(url)) from error
+        """Return an answer and its body.
+
+        A GET whose connection breaks is sent once more, since a healthy server may close one.
+        """
+        method, again = ("GET", True) if body is None else ("POST", False)
+        while True:
+            try:
+                async with (
+                    asyncio.timeout(self.timeout),
+                    self._http.stream(method, url, json=body) as response,
+                ):
+                    return response, await _content(url, response)
+            except TimeoutError as error:
+                raise UsageError(self._late(url)) from error
+            except httpx2.TransportError:
+                if not again:
+                    raise
+                again = False
 
     async def _streamed(self, url: str, body: Any) -> Streamed:
         """Send a request, again if the server could not take it, and read the stream."""
@@ -210,15 +229,15 @@ class Client:
                 return Streamed(began, time.perf_counter() - began, events, retries)
             except TimeoutError:
                 return Streamed(began, self.timeout, [], retries, self._late(url))
-            except _Unavailable as failure:
-                error = str(failure)
             except UsageError as failure:
-                return Streamed(began, time.perf_counter() - began, [], retries, str(failure))
+                error, status = str(failure), getattr(failure, "status", 0)
+                if not (isinstance(failure, StatusError) and failure.passing):
+                    break
             except UNREACHABLE as failure:
-                error = _unreachable(url, failure)
+                error, status = _unreachable(url, failure), 0
             if retries + 1 < TRIES:
                 await asyncio.sleep(PAUSE * 2**retries)
-        return Streamed(began, time.perf_counter() - began, [], retries, error)
+        return Streamed(began, time.perf_counter() - began, [], retries, error, status)
 
     async def _events(self, url: str, response: httpx2.Response, began: float) -> list[Event]:
         """Return the values of a stream; a server that does not stream answers with one.
@@ -263,9 +282,9 @@ class Client:
             )
         if (code := response.status_code) != HTTPStatus.OK:
             advice = {**ADVICE, **self.advice}.get(code, "look into the server's log")
-            busy = code >= HTTPStatus.INTERNAL_SERVER_ERROR or code == HTTPStatus.TOO_MANY_REQUESTS
-            refused = _Unavailable if busy else UsageError
-            raise refused(f"{url} answers {code} ({quoted(content)}): {advice}")
+            failure = StatusError(f"{url} answers {code} ({quoted(content)}): {advice}")
+            failure.status = code
+            raise failure
         try:
             return parsed(content)
         except (ValueError, RecursionError) as error:

@@ -59,6 +59,7 @@ from specbench.words import listed, unknown
 CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
 WITHIN, BEYOND = "within the margin", "beyond the margin"
 POWER = 0.8  # of ``prompts_needed``
+UNEQUAL_COUNTS = 1.1  # ratio of tokens per byte from which two servers do not count alike
 DIFFER = "differ: prompts with another score."
 LATENCIES = "p50, p99: ms, over all answers; p99 of fewer than 100 is nearly their maximum."
 SEVERAL = (
@@ -207,7 +208,8 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
             f"{task}, {temperature_text(temperature)}: against {baseline}, margin {margin:g} points"
         )
         title += f", {run}" if several else ""
-        notes = [DIFFER, *([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
+        notes = [f"{remarks}." for remarks in group["remarks"].dropna() if remarks]
+        notes += [DIFFER, *([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
         yield drop_empty(Table.of(group.to_dict("records"), fields, title, notes))
 
 
@@ -293,7 +295,37 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> _Row:
         "prompts_needed": prompts_needed(apart, score, failure),
         "low_with_failures": limit_with_failures(apart, failure) if failure else quality.low,
         "lowest": (quality.low * len(arm) - lost.sum()) / max(len(arm) + len(lost), 1),
+        "remarks": "; ".join(_remarks(arm, reference)),
     }
+
+
+def _remarks(arm: pd.DataFrame, base: pd.DataFrame) -> Iterator[str]:
+    """Yield what servers did otherwise than asked, and where they contradict their own texts."""
+    if arm.empty or "options_refused" not in arm:
+        return
+    sides = {side["arm"].iloc[0]: side for side in (arm, base)}
+    refused = {name: _values_in(side["options_refused"], ", ") for name, side in sides.items()}
+    for name, options in refused.items():
+        if options:
+            yield f"{name} refused {', '.join(options)}, so its own values may apply"
+    if len({*map(tuple, refused.values())}) > 1:
+        yield "both may be sampled differently, so the difference in quality may come from that"
+    for name, side in sides.items():
+        for text, count in _values_in(side["contradictions"], "; ").items():
+            yield f"{name}: {text} in {count} of {len(side)} answers"
+    counted = arm["output_tokens"].notna() & base["output_tokens"].notna()
+    written = (arm["delivered_bytes"] > 0) & (base["delivered_bytes"] > 0)
+    each = [side[counted & written] for side in (arm, base)]
+    ratio = _ratio(each[0], each[1], "output_tokens", "delivered_bytes")
+    if ratio.low > UNEQUAL_COUNTS or ratio.high < 1 / UNEQUAL_COUNTS:
+        apart = f"counts {ratio.value:.2f} times as many tokens in a text of the same length"
+        yield f"{arm['arm'].iloc[0]} {apart}, so its tokens are not comparable"
+
+
+def _values_in(texts: pd.Series, separator: str) -> dict[str, int]:
+    """Return how often each part of separated texts occurs, by part."""
+    parts = texts.dropna().str.split(separator).explode()
+    return dict(parts[parts != ""].value_counts(sort=False))
 
 
 def _speed(cell: pd.DataFrame, base: pd.DataFrame) -> Interval:
@@ -329,7 +361,7 @@ def _verdict(row: _Row) -> _Row:
     if row["n"] < FEWEST:
         few = f"too few answers to the same prompts by {baseline} with {row['load']:.0f} at once"
         few += f" (n = {row['n']:.0f}; at least {FEWEST} are needed)"
-        return {"sentence": f"{row['label']}: {few}"}
+        return {"sentence": f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"}
     speed, times = _said_of_speed(row, f" per {'request' if known else 'sample'}{load}")
     loss, quality, more = _said_of_quality(row)
     low, high = (round(row[LENGTH + end], 2) for end in ENDS[1:])
@@ -350,6 +382,7 @@ def _verdict(row: _Row) -> _Row:
         "a server does not differ from itself, so differences of this size are noise"
         if row["again"] and not equal
         else "",
+        row["remarks"],
     ]
     again = "the same server again: " if row["again"] else ""
     sentence = f"{row['label']}: {again}{'; '.join(filter(None, parts))}"

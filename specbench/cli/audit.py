@@ -25,7 +25,9 @@ from specbench.experiment.variants import method_variants
 from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import RESULTS
+from specbench.servers.options import NEUTRAL_START
 from specbench.servers.server import ADVICE, Server
+from specbench.words import shown
 
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
@@ -152,6 +154,8 @@ def audit(
         pair = Loader().load(plan)
         contexts = [context for _, context in read_prompts(plan, pair)]
         texts = StoredTexts(folder / TEXTS)
+        if isinstance(refused := _stored(folder / FILE).get("options_refused"), str):
+            result["options_refused"] = shown(refused)
         if len(texts):
             note(f"resuming {folder}: {len(texts)} texts are done")
         try:
@@ -163,6 +167,8 @@ def audit(
                 write_atomically(folder / FILE, as_json(result))
                 for finding in run_audit(pair, decoder, contexts, options, show_step, texts):
                     findings.append(finding)
+                if isinstance(decoder, Server) and decoder.unset:
+                    result["options_refused"] = ", ".join(decoder.unset)
             result |= {"verdict": verdict(findings), "visible": visible_faults(findings)}
         except KeyboardInterrupt as error:
             if not len(texts):
@@ -174,12 +180,23 @@ def audit(
             if len(texts):
                 result["findings"] = list(map(asdict, findings))
                 write_atomically(folder / FILE, as_json(result))
+    refusal = ""
+    if names := result.get("options_refused"):
+        refusal = f"the server refuses {names}, so its own values apply: {NEUTRAL_START}"
     visible = f"; {result['visible']} (99 % confidence)" if result["visible"] else ""
     print_findings(
         to.as_json,
         {"results": str(folder / FILE), **result},
         findings_table(findings, f"Audit with {plan.pair.name}"),
-        after=f"verdict: {result['verdict']}{visible}\nresults: {folder / FILE}\n",
+        after="".join(
+            f"{line}\n"
+            for line in (
+                f"verdict: {result['verdict']}{visible}",
+                refusal,
+                f"results: {folder / FILE}",
+            )
+            if line
+        ),
     )
     if result["verdict"] == TOO_WEAK:
         raise UsageError(
@@ -187,7 +204,8 @@ def audit(
             "raise --samples, or give other --prompts"
         )
     if result["verdict"] == FAULT:
-        raise RunError(f"the decoder has a fault: {failures(findings)} tests failed")
+        fault = f"the decoder has a fault: {failures(findings)} tests failed"
+        raise RunError(f"{fault}; {refusal}" if refusal else fault)
 
 
 def _folder(

@@ -9,6 +9,7 @@ split evenly among them, so all texts add up to the elapsed time.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +35,17 @@ from specbench.runs.records import ERROR, to_line
 from specbench.servers.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
 from specbench.servers.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
 from specbench.servers.rounds import read_rounds
-from specbench.servers.server import OPTIONS, Server
+from specbench.servers.options import (
+    LLAMACPP_NEUTRAL,
+    MEASURED,
+    NEUTRAL,
+    NEUTRAL_START,
+    STREAMED,
+    WITH_TOKENS,
+    Dialect,
+    learn_dialect,
+)
+from specbench.servers.server import Server
 
 if TYPE_CHECKING:
     from specbench.experiment.prompts import EncodedPrompts
@@ -43,10 +54,13 @@ WARM_UP_TOKENS = 16
 ARGUMENTS = "vllm_xargs"  # of a request to vLLM's plugins
 NO_RULE = "no-such-rule"
 MOST_FAILED = 5  # requests of an arm that fail one after the other
-UNCACHED = {"cache_prompt": False}  # llama.cpp's cache would favour the arm that comes second
-SPECULATION = {"return_spec_tokens_details": True, "timings_per_token": True}  # SGLang, llama.cpp
-_COUNTER = re.compile(r"^\w+:spec_decode_num_(drafts|draft_tokens|accepted_tokens)_total\S* (\S+)$")
+_COUNTER = re.compile(
+    r"^\w+:spec_decode_num_(drafts|draft_tokens|accepted_tokens)_total\S* "
+    r"(\d+(?:\.\d+)?(?:e\+\d\d)?)$"
+)
 _EMPTY = ("device", "draft_seconds", "verify_seconds", "accept_seconds")
+
+log = logging.getLogger(__name__)
 
 Span = tuple[float, float, float]  # when a request was sent, when its first token and its end came
 
@@ -71,8 +85,9 @@ class ArmRunner:
         self._plan, self._client, self._prompts = plan, client, prompts
         self._servers = {arm.name: Server(arm.url, client, arm.model) for arm in plan.arms}
         self._arms = {arm.name: arm for arm in plan.arms}
-        self._options = {name: {**OPTIONS, **UNCACHED, **SPECULATION} for name in self._arms}
+        self._dialects = {name: Dialect() for name in self._arms}
         self.engine = ""
+        self._warned: set[tuple[str, str]] = set()
         self._failed: Counter[str] = Counter()  # requests in a row, by arm
         self.models = {name: server.told() for name, server in self._servers.items()}
         # Servers whose answers do not tell all rounds; vLLM's tell none after a stop string.
@@ -99,7 +114,10 @@ class ArmRunner:
         addresses = {arm.name: {"url": arm.url} for arm in self._plan.arms}
         return {
             **describe_environment(),
-            "servers": {name: addresses[name] | told for name, told in self.models.items()},
+            "servers": {
+                name: addresses[name] | told | self._dialects[name].described
+                for name, told in self.models.items()
+            },
         }
 
     def pace(self, steps: Sequence[Step]) -> float:
@@ -110,18 +128,38 @@ class ArmRunner:
         return streamed.seconds / (answer.output_tokens or WARM_UP_TOKENS)
 
     def _try(self, arm: Arm) -> Answer:
-        """Send a short request, which also warms up; without further options if need be.
+        """Send a short request, which also warms up, and learn which options the server takes.
 
         Raises:
-            UsageError: The server refuses it.
+            UsageError: The server refuses it with any options.
         """
-        step = self._first_step(arm)
-        for options in (self._options[arm.name], {}):
-            self._options[arm.name] = options
-            (streamed,) = self._stream(arm, [self._body(step, [], WARM_UP_TOKENS)], 1)
-            if not streamed.error:
-                break
+        body = self._body(self._first_step(arm), [], WARM_UP_TOKENS)
+        self._dialects[arm.name], streamed = learn_dialect(
+            body, lambda tried: self._stream(arm, [tried], 1)[0], self._filters
+        )
+        if refused := self._dialects[arm.name].refused:
+            unset = self._unset(arm)
+            log.warning(
+                f"{arm.name} refuses {', '.join(refused)}; "
+                + (
+                    f"its own values of {', '.join(unset)} apply, so its texts may be sampled "
+                    f"otherwise than asked: {NEUTRAL_START}"
+                    if unset
+                    else "they are left out, which changes no sampling"
+                )
+            )
         return self._answer(arm, streamed)
+
+    @property
+    def _filters(self) -> dict[str, Any]:
+        """The filters that the user asked for."""
+        settings = self._plan.settings
+        filters = {"top_k": settings.top_k, "top_p": settings.top_p, "min_p": settings.min_p}
+        return {name: value for name, value in filters.items() if value is not None}
+
+    def _unset(self, arm: Arm) -> list[str]:
+        """Return the penalties and filters of which a server uses its own values."""
+        return self._dialects[arm.name].unset(self.models[arm.name].get("software"))
 
     def _require_plugin(self, arm: Arm) -> None:
         """Refuse a server that would ignore the rule of an arm, as one without the plugin does."""
@@ -153,9 +191,9 @@ class ArmRunner:
         decoded: list[tuple[Step, Streamed, Answer]] = []
         for step, body, streamed in zip(ready, bodies, streams, strict=True):
             try:
-                answer = self._with_rounds(
-                    arm, body, self._answer(arm, streamed, body["max_tokens"])
-                )
+                limit, stop = body["max_tokens"], body.get("stop", ())
+                answer = self._with_rounds(arm, body, self._answer(arm, streamed, limit, stop))
+                self._warn(arm, answer)
                 decoded.append((step, streamed, answer))
                 self._failed[arm.name] = 0
             except UsageError as error:
@@ -183,19 +221,17 @@ class ArmRunner:
         """Return the request for a step's text."""
         arm, task, settings = self._arms[step.cell.method], step.plan, self._plan.settings
         key = f"{settings.seed}/{step.sample_key}".encode()
-        filters = {"top_k": settings.top_k, "top_p": settings.top_p, "min_p": settings.min_p}
         body = {
-            **self._options[arm.name],
-            **{name: value for name, value in filters.items() if value is not None},
+            **NEUTRAL | LLAMACPP_NEUTRAL | WITH_TOKENS | MEASURED | STREAMED | self._filters,
             "model": self.models[arm.name]["model"],
             "temperature": settings.temperature,
             "max_tokens": min(task.max_new_tokens, most or task.max_new_tokens),
             "seed": int.from_bytes(blake2b(key, digest_size=4).digest()) >> 1,
             "stream": True,
-            "stream_options": {"include_usage": True},
         }
         body |= {"stop": list(task.task.stop)} if task.task.stop else {}
         body |= _asking(arm.rule) if arm.rule else {}
+        body = self._dialects[arm.name].of(body)
         if arm.prompts == TOKENS:
             assert self._prompts is not None
             return body | {"prompt": self._prompts.of(task, step.example, answers).ids}
@@ -211,7 +247,9 @@ class ArmRunner:
         path = server.chat_endpoint if arm.prompts == CHAT else server.endpoint
         return self._client.stream(path, bodies, requests)
 
-    def _answer(self, arm: Arm, streamed: Streamed, limit: int = MOST_ROUNDS) -> Answer:
+    def _answer(
+        self, arm: Arm, streamed: Streamed, limit: int = MOST_ROUNDS, stop: Sequence[str] = ()
+    ) -> Answer:
         """Return the answer in a stream, of at most ``limit`` tokens.
 
         Raises:
@@ -219,12 +257,23 @@ class ArmRunner:
         """
         if streamed.error:
             raise UsageError(streamed.error)
-        vocabulary = None if self._prompts is None else self._prompts.vocabulary
-        answer = read_answer(streamed, arm.prompts == CHAT, vocabulary, limit=limit)
+        prompts = self._prompts
+        vocabulary, tokenizer = (prompts.vocabulary, prompts.tokenizer) if prompts else (None, None)
+        chat = arm.prompts == CHAT
+        answer = read_answer(
+            streamed, chat, vocabulary, limit=limit, tokenizer=tokenizer, stop=stop
+        )
         model = self.models[arm.name]["model"]
         if None not in (model, answer.model) and model != answer.model:
             raise UsageError(f"{arm.name} answers as the model {answer.model}, not as {model}")
         return answer
+
+    def _warn(self, arm: Arm, answer: Answer) -> None:
+        """Name each kind of contradiction in a server's answers once."""
+        for contradiction in answer.contradictions:
+            if (arm.name, contradiction) not in self._warned:
+                self._warned.add((arm.name, contradiction))
+                log.warning(f"{arm.name}: {contradiction}, see the column contradictions")
 
     def _with_rounds(self, arm: Arm, body: Mapping[str, Any], answer: Answer) -> Answer:
         """Return an answer with the rounds that specbench's plugin tells, if the server has it.
@@ -260,10 +309,7 @@ class ArmRunner:
         self, step: Step, streamed: Streamed, answer: Answer, share: tuple[float, float]
     ) -> dict[str, Any]:
         """Return the record of an answer."""
-        text, stopped_by = answer.text, answer.stopped_by
-        for stop in step.plan.task.stop:  # which some servers ignore
-            text, cut, _ = text.partition(stop)
-            stopped_by = "stop" if cut else stopped_by
+        arm, text = self._arms[step.cell.method], answer.text
         seconds = sum(share)
         tokens = answer.output_tokens
         record = {
@@ -281,7 +327,10 @@ class ArmRunner:
             "inter_token_seconds": answer.inter_token_seconds,
             "retries": streamed.retries,
             "refused": int(answer.refused),
-            "stopped_by": stopped_by,
+            "delivered_bytes": answer.delivered_bytes,
+            "contradictions": "; ".join(answer.contradictions) or None,
+            "options_refused": ", ".join(self._unset(arm)) or None,
+            "stopped_by": answer.stopped_by,
             "text": text,
             "token_ids": answer.token_ids or [],
             "chunk_seconds": [round(seconds, 6) for seconds, _ in streamed.events],
@@ -356,8 +405,9 @@ def _acceptance_columns(acceptance: Acceptance | None) -> dict[str, Any]:
 def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> Acceptance | None:
     """Return the acceptance between two readings of a server's counters."""
     names = ("drafts", "draft_tokens", "accepted_tokens")
-    counts = [int(after[name] - before[name]) for name in names if name in after]
-    if len(counts) < len(names) or counts[0] < 1:
+    counts = [int(after[n] - before[n]) for n in names if n in after and n in before]
+    if len(counts) < len(names):
         return None
     rounds, proposed, accepted = counts
-    return Acceptance(rounds, proposed, accepted)
+    possible = rounds > 0 and 0 <= accepted <= proposed  # the server may start again
+    return Acceptance(rounds, proposed, accepted) if possible else None

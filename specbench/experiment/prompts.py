@@ -107,6 +107,11 @@ class EncodedPrompts:
         """The number of tokens."""
         return len(self._pair.tokenizer)
 
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The target's tokenizer."""
+        return self._pair.tokenizer
+
     def of(self, task: TaskPlan, example: Example, answers: Sequence[str] = ()) -> Encoded:
         """Return the tokens of an example's prompt, after ``answers`` to its first turns.
 

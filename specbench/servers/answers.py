@@ -7,13 +7,18 @@ of another engine is one function with the decorator ``report``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, zip_longest
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.client import API, Streamed, described
 from specbench.decoding.records import RoundRecord
 from specbench.errors import UsageError, require
+from specbench.servers.delivered import AT_ONCE, OVER_LIMIT, UNSTOPPED, Written, at_once, delivered
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Values = Mapping[str, Any]
 
@@ -57,14 +62,16 @@ class Answer(NamedTuple):
     first_tokens: int | None  # number of tokens that came first, 1 if the server does not tell
     model: str | None
     acceptance: Acceptance | None
+    delivered_bytes: int  # with thoughts and calls of tools
+    contradictions: tuple[str, ...] = ()  # see ``delivered``
 
     @property
     def inter_token_seconds(self) -> float | None:
         """The mean time between tokens after the first ones; None if all came at once."""
         if self.first_token is None or not self.output_tokens or not self.first_tokens:
             return None
-        later = self.output_tokens - self.first_tokens
-        return (self.last_token - self.first_token) / later if later > 0 else None
+        seconds, later = self.last_token - self.first_token, self.output_tokens - self.first_tokens
+        return seconds / later if seconds > 0 and later > 0 else None
 
     @property
     def refused(self) -> bool:
@@ -166,6 +173,8 @@ def read_answer(
     vocabulary: int | None = None,
     server: str = "the server",
     limit: int = MOST_ROUNDS,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    stop: Sequence[str] = (),
 ) -> Answer:
     """Return the answer in a stream, which may contain anything.
 
@@ -175,14 +184,17 @@ def read_answer(
         vocabulary: Number of tokens that the server can return; None if it is unknown.
         server: The server, as messages name it.
         limit: Number of tokens that the request allowed.
+        tokenizer: That of the server, if it is known.
+        stop: Strings that end the text.
 
     Raises:
-        UsageError: It is no answer of OpenAI's API, a token is outside the vocabulary, or counts
-            contradict each other.
+        UsageError: It is no answer of OpenAI's API, a token is outside the vocabulary, or there are
+            more tokens than the request allowed.
     """
     merged: dict[str, Any] = {}
     last: dict[str, Any] = {}
     texts: list[str] = []
+    others: list[str] = []  # thoughts and calls of tools
     ids: list[int] = []
     times: list[tuple[float, int]] = []  # when tokens came, and how many are known by their ids
     needed = {"finish_reason"} if chat else {"text", "finish_reason"}
@@ -203,9 +215,9 @@ def read_answer(
         merged |= {name: part for name, part in value.items() if part is not None}
         last |= {name: part for name, part in choice.items() if part is not None}
         texts.append(text)
+        others.append(_beside_text(choice))
         ids += new
-        thought = _part(choice, "delta").get("reasoning_content")
-        if text or new or thought:
+        if text or new or others[-1]:
             times.append((seconds, len(new)))
     require(needed <= last.keys(), f"{server} answers {described(merged)} {lacks}: {API}")
     largest = max(ids, default=0)
@@ -216,32 +228,47 @@ def read_answer(
     )
     usage = _part(merged, "usage")
     counted = _count(usage, "completion_tokens", None)
-    output_tokens = counted or len(ids) or None
-    require(  # some do not count the end token
-        len(ids) - 1 <= (output_tokens or 0) <= limit,
-        f"{server} answers {len(ids)} token_ids, reports {output_tokens} completion_tokens and was "
+    hidden = 0
+    if not any(others):
+        hidden = _count(_part(usage, "completion_tokens_details"), "reasoning_tokens")
+    stopped_by = _stopped_by(last, _part(merged, VERBOSE).get("stop_type"))
+    text, unstopped = "".join(texts), ""
+    for string in stop:  # which some servers ignore
+        text, cut, behind = text.partition(string)
+        stopped_by, unstopped = ("stop", unstopped + behind) if cut else (stopped_by, unstopped)
+    length = sum(len(part.encode(errors="replace")) for part in (text, *others))
+    written = Written(text, length, ids, counted, hidden, stopped_by == "eos")
+    token_ids, output_tokens, contradictions = delivered(written, tokenizer, stop)
+    contradictions += (UNSTOPPED,) if unstopped else ()
+    if not ids and (output_tokens or 0) > limit:
+        output_tokens, contradictions = None, (*contradictions, OVER_LIMIT)
+    require(
+        (output_tokens or 0) <= limit,
+        f"{server} answers {len(ids)} token_ids, reports {counted} completion_tokens and was "
         f"asked for {limit} at most: {API}",
     )
     stream = Merged([value for _, value in streamed.events], merged, last, output_tokens)
-    stopped_by = _stopped_by(last, _part(merged, VERBOSE).get("stop_type"))
-    ended = stopped_by == "eos" and len(ids) == counted  # the last token is the end token
-    streams = len(streamed.events) > 1
+    streams = len(streamed.events) > 1 and bool(times)
+    if streams and at_once([seconds for seconds, _ in times], output_tokens):
+        streams, contradictions = False, (*contradictions, AT_ONCE)
     acceptance = next(filter(None, (read(stream) for read in REPORTS)), None)
     require(
         acceptance is None or acceptance.accepted <= acceptance.proposed,
         f"{server} reports more accepted drafts than drafts: measure it without this report",
     )
     return Answer(
-        "".join(texts),
-        (ids[:-1] if ended else ids) if ids else None,
+        text,
+        token_ids,
         _count(usage, "prompt_tokens", None),
         output_tokens,
         stopped_by,
-        times[0][0] if times and streams else None,
+        times[0][0] if streams else None,
         times[-1][0] if times else streamed.seconds,
         times[0][1] or 1 if times else None,
         merged["model"] if isinstance(merged.get("model"), str) else None,
         acceptance,
+        length,
+        contradictions,
     )
 
 
@@ -284,6 +311,14 @@ def _text(choice: Values, chat: bool) -> Any:
     message = _part(choice, "delta") or _part(choice, "message")
     text = message.get("content") if chat else choice.get("text")
     return "" if text is None else text
+
+
+def _beside_text(choice: Values) -> str:
+    """Return the thoughts of a choice, under either of their names, and its calls of tools."""
+    message = _part(choice, "delta") or _part(choice, "message")
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    calls = message.get("tool_calls")
+    return (thought if isinstance(thought, str) else "") + (json.dumps(calls) if calls else "")
 
 
 def _tokens(choice: Values, value: Values) -> Any:

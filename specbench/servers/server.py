@@ -5,24 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from specbench.client import Client, Event, Streamed, quoted
+from specbench.client import Client, Event, StatusError, Streamed, quoted
 from specbench.errors import require
 from specbench.servers.answers import read_answer
+from specbench.servers.options import (
+    LLAMACPP_NEUTRAL,
+    NEUTRAL,
+    WITH_TOKENS,
+    Dialect,
+    learn_dialect,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Servers filter tokens by default; names that a server does not know are ignored.
-UNFILTERED = {"top_p": 1, "top_k": 0, "min_p": 0, "repeat_penalty": 1}
-# vLLM returns tokens by the first option, llama.cpp by the others in a part of its answer.
-WITH_TOKENS = {"return_token_ids": True, "return_tokens": True, "verbose": True}
-OPTIONS = UNFILTERED | WITH_TOKENS
 # Where engines tell their version: the path, the engine, and the key of the answer.
 TELLING = (
     ("/version", "vllm", "version"),
@@ -59,6 +61,7 @@ class Server:
     model: str | None = None  # the server's name of the model; None leaves it out
     # Sends prompts as text by this tokenizer, else as token ids.
     tokenizer: PreTrainedTokenizerBase | None = None
+    _learned: list[Dialect] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the address."""
@@ -125,7 +128,8 @@ class Server:
         self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
     ) -> list[Completion]:
         """Continue a prompt, one request per text; see ``Decoder.complete``."""
-        body = OPTIONS | {
+        body = {
+            **NEUTRAL | LLAMACPP_NEUTRAL | WITH_TOKENS,
             "prompt": list(prompt) if self.tokenizer is None else _text(self.tokenizer, prompt),
             "temperature": temperature,
             "max_tokens": limit,
@@ -133,9 +137,30 @@ class Server:
         if self.model is not None:
             body["model"] = self.model
         bodies = [{**body, "seed": number} for number in range(seed, seed + count)]
-        return [
-            self._completion(answer, limit) for answer in self.client.post(self.endpoint, bodies)
-        ]
+        try:
+            answers = self._post(bodies)
+        except StatusError:
+            if self._learned or not (dialect := self._learn(bodies[0])).described:
+                raise
+            self._learned.append(dialect)
+            answers = self._post(bodies)
+        return [self._completion(answer, limit) for answer in answers]
+
+    @property
+    def dialect(self) -> Dialect:
+        """The options that the server takes, as far as its refusals tell."""
+        return self._learned[0] if self._learned else Dialect()
+
+    @property
+    def unset(self) -> list[str]:
+        """Penalties and filters that the server refuses, so that its own values apply."""
+        return self.dialect.unset(self.told().get("software")) if self._learned else []
+
+    def _learn(self, body: Mapping[str, Any]) -> Dialect:
+        return learn_dialect(body, lambda b: self.client.stream(self.endpoint, [b], 1)[0])[0]
+
+    def _post(self, bodies: Sequence[Mapping[str, Any]]) -> list[Any]:
+        return self.client.post(self.endpoint, [self.dialect.of(body) for body in bodies])
 
     def _completion(self, value: Any, limit: int) -> Completion:
         """Return the text in an answer, which may contain anything."""

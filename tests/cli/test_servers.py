@@ -2,15 +2,16 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from threading import Barrier
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import pytest
 
-from ..servers.fake import Fake, Fault, Handler, serving, solved
+from ..servers.fake import Fake, Fault, Handler, serving, solved, threaded
 from ..servers.proxy import proxied
 from .conftest import Cli
 
@@ -203,15 +204,91 @@ def test_a_busy_server_is_asked_again_and_the_tries_are_counted(
     assert [*pd.read_csv("run/samples.csv")["retries"]] == [1, 1, 1]
 
 
-def test_a_server_that_takes_only_the_standard_is_asked_so(cli: Cli) -> None:
+@pytest.mark.parametrize("refused", ["min_p", "repetition_penalty"])
+def test_an_option_that_a_server_refuses_is_named_in_the_run_and_in_the_verdict(
+    cli: Cli, refused: str
+) -> None:
     def strict(handler: Handler, body: dict[str, Any]) -> bool:
-        if "top_k" not in body:
+        if refused not in body and body.get("top_k") != 0:
             return False
-        handler.reply(400, {"error": "unknown argument top_k"})
+        handler.reply(400, {"error": "bad request"})
         return True
 
-    with serving(Fake(solved, fault=strict)) as url:
+    plain, picky = Fake(solved), Fake(solved, fault=strict)
+    with serving(plain) as first, serving(picky) as second:
+        arms = "--server", f"plain={first}", "--server", f"picky={second}"
+        done = cli(*RUN, *arms, "-n", "12")
+    assert done.code == 0 and f"picky refuses {refused};" in done.err
+    for fake, top_k in ((plain, 0), (picky, -1)):
+        neutral = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+        neutral |= {"top_k": top_k, "top_p": 1, "min_p": 0, "repeat_penalty": 1, "typical_p": 1}
+        neutral |= {refused: None} if fake is picky else {}
+        body = fake.bodies[-1]
+        assert {name: body.get(name) for name in neutral} == neutral
+    environment = json.loads(Path("run/environment.json").read_text(encoding="utf-8"))
+    assert environment["servers"]["picky"]["options_refused"] == [refused]
+    assert environment["servers"]["picky"]["options_changed"] == {"top_k": -1}
+    for form in ((), ("--json",)):
+        verdict = cli("compare", "run", "--against", "plain", "--margin", "2", *form).out
+        told = " ".join(verdict.split())
+        assert f"picky refused {refused}, so its own values may apply" in told
+        assert "both may be sampled differently" in told
+
+
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+def test_thoughts_are_the_first_tokens_under_either_name(cli: Cli, key: str) -> None:
+    def thinks(handler: Handler, body: dict[str, Any]) -> bool:
+        handler.begin()
+        for _ in range(8):
+            handler.event({"choices": [{"delta": {key: "hm "}}]})
+            time.sleep(0.02)
+        handler.event({"choices": [{"delta": {"content": "#### 4"}, "finish_reason": "stop"}]})
+        handler.event({"choices": [], "usage": {"completion_tokens": 9}})
+        handler.close_connection = True
+        return True
+
+    with serving(Fake(fault=thinks)) as url:
         assert cli(*RUN, "--server", f"a={url}", "-n", "2").code == 0
+    rows = pd.read_csv("run/samples.csv")
+    assert (rows["first_token_seconds"] < rows["latency_seconds"] - 0.05).all()
+    assert {*rows["output_tokens"]} == {9} and {*rows["delivered_bytes"]} == {30}
+
+
+def test_a_server_that_counts_tokens_of_no_text_is_named_in_the_verdict(cli: Cli) -> None:
+    def inflated(words: int) -> dict[str, Any]:
+        return {"usage": {"prompt_tokens": 9, "completion_tokens": 2 * words}}
+
+    with serving(Fake(solved)) as first, serving(Fake(solved, report=inflated)) as second:
+        arms = "--server", f"plain={first}", "--server", f"fast={second}"
+        assert cli(*RUN, *arms, "-n", "12").code == 0
+    told = " ".join(cli("compare", "run", "--against", "plain", "--margin", "2").out.split())
+    assert "fast counts 2.00 times as many tokens in a text of the same length" in told
+
+
+def test_counters_are_optional(cli: Cli) -> None:
+    class Flaky(Handler):
+        """Its counters are there at first, then wrong, then gone; every GET is lost once."""
+
+        fake = Fake(solved)
+        gets: ClassVar[Counter[str]] = Counter()
+
+        def do_GET(self) -> None:
+            self.gets[self.path] += 1
+            if self.gets[self.path] % 2:
+                self.close_connection = True
+                return
+            counters = b"vllm:spec_decode_num_drafts_total 1\n"
+            if self.path == "/metrics" and self.gets[self.path] <= 4:
+                return self.reply(200, counters)
+            if self.path == "/metrics":
+                return self.reply(200, b"vllm:spec_decode_num_drafts_total NaN\n" + counters[9:])
+            return super().do_GET()
+
+    with threaded(Flaky) as url:
+        done = cli(*RUN, "--server", f"a={url}", "-n", "3", "--batch-size", "1")
+    assert done.code == 0, done.err
+    assert Flaky.gets["/metrics"] > 4
+    assert pd.read_csv("run/samples.csv")["rounds"].isna().all()
 
 
 REFUSED: dict[str, Callable[[str], list[str]]] = {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 CHAT, PLAIN = "chat", "plain"
 FORMATS = (CHAT, PLAIN)  # prompt formats: with the model's chat template, or unchanged
+
+Message = Mapping[str, Any]  # of a conversation, in the form of OpenAI's API
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,8 @@ class Example:
 
     Attributes:
         id: Name of the example, unique within its task and split.
-        prompt: Text given to the models; of a conversation, the user's first message.
+        prompt: Text given to the models; of a conversation, the user's first message, or the last
+            one if the messages before it are in ``conversation``.
         reference: Correct answer, if known; of a conversation, to the first message.
         tests: Python statements that a generated program must pass.
         passage: Part of the prompt that may be truncated at its end if the prompt is too long, for
@@ -26,6 +30,8 @@ class Example:
         category: Group of examples, such as a domain; empty if there is none.
         turns: All messages of the user in a conversation of several turns, the prompt first.
         references: Correct answers of the turns.
+        conversation: A conversation that one answer continues, with its system message and earlier
+            answers; the last message has the prompt.
         greedy: The target's own greedy text, known only while a sample is scored.
         columns: Other columns of the user's prompt file; nothing uses them.
     """
@@ -40,6 +46,7 @@ class Example:
     category: str = ""
     turns: tuple[str, ...] = ()
     references: tuple[str | None, ...] = ()
+    conversation: tuple[Message, ...] = ()
     greedy: str | None = None
     columns: Mapping[str, Any] | None = field(default=None, compare=False)
 
@@ -47,6 +54,22 @@ class Example:
     def messages(self) -> tuple[str, ...]:
         """All messages of the user: one, or one per turn."""
         return self.turns or (self.prompt,)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of all messages that are known before any answer."""
+        return tuple(map(text_of, self.conversation)) or self.messages
+
+    def chat(self, answers: Sequence[str] = ()) -> list[Message]:
+        """Return the messages up to the prompt, or to the user's message after ``answers``."""
+        if self.conversation:
+            return [*self.conversation]
+        later = chain.from_iterable(zip(answers, self.messages[1:], strict=False))
+        roles = ("user", "assistant")
+        return [
+            {"role": roles[number % 2], "content": text}
+            for number, text in enumerate((self.messages[0], *later))
+        ]
 
     def scored(self, turn: int | None, greedy: str | None) -> Example:
         """Return the example that scores the text of a turn, with the target's greedy text."""
@@ -56,7 +79,14 @@ class Example:
         return replace(self, prompt=prompt, reference=reference, greedy=greedy)
 
     def identity(self) -> dict[str, Any]:
-        """Return the values that determine a sample; ``turns`` only if there are several."""
+        """Return the values that determine a sample; parts of conversations only in these."""
         left_out = {"category", "greedy", "columns"}
         left_out |= set() if self.turns else {"turns", "references"}
+        left_out |= set() if self.conversation else {"conversation"}
         return {name: value for name, value in asdict(self).items() if name not in left_out}
+
+
+def text_of(message: Message) -> str:
+    """Return the text of a message, whose content may be a list of texts."""
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)

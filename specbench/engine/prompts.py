@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import cycle
 from typing import Any, NamedTuple
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from specbench.errors import UsageError
-from specbench.example import CHAT, FORMATS
+from specbench.errors import UsageError, first_line
+from specbench.example import CHAT, FORMATS, Message, text_of
 from specbench.words import unknown
 
 # Some templates insert today's date unless one is given (this is Llama 3's default).
 DATE = "26 Jul 2024"
+# Names of roles in OpenAI's API, and in templates.
+ROLES = {"developer": "system", "function": "tool"}
 
 
 class Encoded(NamedTuple):
@@ -28,6 +32,7 @@ def encode(
     prompt: str,
     later: Sequence[str] = (),
     *,
+    conversation: Sequence[Message] = (),
     passage: str = "",
     prompt_format: str = CHAT,
     limit: int | None = None,
@@ -35,35 +40,45 @@ def encode(
 ) -> Encoded:
     """Tokenise a prompt, with one start token if the model has one.
 
-    In a conversation, the messages ``later`` follow the prompt, the model's and the user's in turn.
-    ``chat`` formats them with the tokenizer's template, if there is one; ``plain`` takes the texts
-    as they are, with an empty line between them. If a prompt exceeds ``limit`` tokens, the end of
-    its ``passage`` is cut. ``thinking`` enables thinking in Qwen3's template; others ignore it.
+    In a conversation, the messages ``later`` follow the prompt, the model's and the user's in turn;
+    or the prompt is the text of the last message of ``conversation``. ``chat`` formats them with
+    the tokenizer's template, if there is one; ``plain`` takes the texts as they are, with an empty
+    line between them. If a prompt exceeds ``limit`` tokens, the end of its ``passage`` is cut.
+    ``thinking`` enables thinking in Qwen3's template; others ignore it.
 
     Raises:
-        UsageError: The prompt is empty or exceeds the limit without its passage, or the format is
-            unknown.
+        UsageError: The prompt is empty or exceeds the limit without its passage, the template does
+            not take the messages, or the format is unknown.
     """
     if prompt_format not in FORMATS:
         raise UsageError(unknown("prompt format", prompt_format, FORMATS))
     chat = prompt_format == CHAT and tokenizer.chat_template is not None
     bos = tokenizer.bos_token_id
 
+    roles = cycle(("user", "assistant"))
+    turns = [{"role": next(roles), "content": text} for text in (prompt, *later)]
+    templated = [_templated(message) for message in conversation or turns]
+    holds_prompt = templated[-1 if conversation else 0]
+
     def tokens(text: str) -> list[int]:
         ids: Any
+        holds_prompt["content"] = text
         if chat:
-            ids = tokenizer.apply_chat_template(
-                [
-                    {"role": role, "content": message}
-                    for role, message in zip(cycle(("user", "assistant")), (text, *later))
-                ],
-                add_generation_prompt=True,
-                return_dict=False,
-                enable_thinking=thinking,
-                date_string=DATE,
-            )
+            try:
+                ids = tokenizer.apply_chat_template(
+                    templated,
+                    add_generation_prompt=True,
+                    return_dict=False,
+                    enable_thinking=thinking,
+                    date_string=DATE,
+                )
+            except (TemplateError, TypeError) as error:
+                raise UsageError(
+                    f"the chat template does not take these messages ({first_line(error)}): leave "
+                    "this example out, or give --prompt-format plain"
+                ) from error
         else:
-            ids = tokenizer("\n\n".join((text, *later)))["input_ids"]
+            ids = tokenizer("\n\n".join(m["content"] for m in templated))["input_ids"]
         started: list[int] = list(ids)
         # A text may begin with its own start token, before the tokenizer adds another.
         while bos is not None and started[:2] == [bos, bos]:
@@ -96,6 +111,27 @@ def encode(
     if not ids:
         raise UsageError(_too_long(len(whole), limit, "and nothing of it is left"))
     return Encoded(ids, len(whole) - len(ids))
+
+
+def _templated(message: Message) -> dict[str, Any]:
+    """Return a message as templates take it: with one text, and arguments of tools as objects."""
+    role = message["role"]
+    values = {**message, "role": ROLES.get(role, role), "content": text_of(message)}
+    if calls := message.get("tool_calls"):
+        values["tool_calls"] = [
+            {**call, "function": {**call["function"], "arguments": _object(call["function"])}}
+            for call in calls
+        ]
+    return values
+
+
+def _object(function: Message) -> Any:
+    """Return the arguments of a function, which OpenAI's API has as JSON in a text."""
+    arguments = function.get("arguments", {})
+    try:
+        return json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        return arguments
 
 
 def _too_long(tokens: int, limit: int, why: str) -> str:

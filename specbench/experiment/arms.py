@@ -14,13 +14,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import cycle, pairwise
+from itertools import pairwise
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from specbench.client import Client, Streamed
 from specbench.errors import RunError, SpecbenchError, UsageError
-from specbench.example import Example
+from specbench.example import text_of
 from specbench.experiment.cells import CONCURRENCY
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.measurements import (
@@ -34,7 +34,6 @@ from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_
 from specbench.runs.records import ERROR, to_line
 from specbench.servers.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
 from specbench.servers.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
-from specbench.servers.rounds import read_rounds
 from specbench.servers.options import (
     LLAMACPP_NEUTRAL,
     MEASURED,
@@ -45,6 +44,7 @@ from specbench.servers.options import (
     Dialect,
     learn_dialect,
 )
+from specbench.servers.rounds import read_rounds
 from specbench.servers.server import Server
 
 if TYPE_CHECKING:
@@ -235,10 +235,10 @@ class ArmRunner:
         if arm.prompts == TOKENS:
             assert self._prompts is not None
             return body | {"prompt": self._prompts.of(task, step.example, answers).ids}
-        messages = _messages(step.example, answers)
+        messages = step.example.chat(answers)
         if arm.prompts == CHAT:
             return body | {"messages": messages}
-        return body | {"prompt": "\n\n".join(message["content"] for message in messages)}
+        return body | {"prompt": "\n\n".join(map(text_of, messages))}
 
     def _stream(
         self, arm: Arm, bodies: Sequence[Mapping[str, Any]], requests: int
@@ -378,15 +378,6 @@ def _asking(rule: str) -> dict[str, Any]:
 def _span(streamed: Streamed, answer: Answer) -> Span:
     first = streamed.seconds if answer.first_token is None else answer.first_token
     return streamed.began, streamed.began + first, streamed.began + streamed.seconds
-
-
-def _messages(example: Example, answers: Sequence[str]) -> list[dict[str, str]]:
-    """Return a conversation up to the next message of the user."""
-    texts = [example.messages[0]]
-    for answer, message in zip(answers, example.messages[1:], strict=False):
-        texts += [answer, message]
-    roles = cycle(("user", "assistant"))
-    return [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
 
 
 def _acceptance_columns(acceptance: Acceptance | None) -> dict[str, Any]:

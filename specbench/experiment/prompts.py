@@ -39,6 +39,7 @@ def encode_prompt(
         tokenizer,
         example.prompt,
         list(chain.from_iterable(pairs)),
+        conversation=example.conversation,
         passage=example.passage,
         prompt_format=prompt_format,
         limit=limit,

@@ -355,7 +355,7 @@ def largest(plan: Plan) -> tuple[int, int, int, int]:
     """Return a plan's longest prompt (estimated), answer and draft in tokens, and batch size."""
     limit = plan.settings.max_prompt_tokens or math.inf
     examples = [example for task in plan.tasks for example in task.examples]
-    longest = estimate_tokens("\n".join(example.messages) for example in examples)
+    longest = estimate_tokens("\n".join(example.texts) for example in examples)
     further = max((len(e.messages) - 1 for e in examples), default=0)  # answers in the prompt
     answers = further * max(task.max_new_tokens for task in plan.tasks)
     return (

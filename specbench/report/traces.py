@@ -76,7 +76,7 @@ def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Trac
             break
         if (task, sample) not in by_prompt:
             example = source.examples.get(task, {}).get(sample) or Example(sample, "")
-            prompt, reference = _cut("\n\n".join(example.messages)), _cut(example.reference or "")
+            prompt, reference = _cut("\n\n".join(example.texts)), _cut(example.reference or "")
             by_prompt[task, sample] = PromptTraces(task, sample, prompt, reference, [])
         by_prompt[task, sample].traces.extend(articles)
     return Traces(list(by_prompt.values()), list(dict.fromkeys(notes)))

@@ -1,4 +1,4 @@
-"""Users' own prompt files in place of a task: JSONL, CSV or plain text, gzipped or not."""
+"""Users' own prompt files in place of a task: JSON, JSONL, CSV or plain text, gzipped or not."""
 
 from __future__ import annotations
 
@@ -10,25 +10,21 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from specbench.errors import UsageError
-from specbench.example import Example
-from specbench.tasks.rows import (
-    DataFile,
-    Row,
-    list_in,
-    plain_name,
-    read_rows,
-    require_columns,
-    require_utf8,
-)
+from specbench.example import Example, text_of
+from specbench.tasks import conversations
+from specbench.tasks.rows import DataFile, Row, list_in, plain_name, read_rows, require_utf8
 from specbench.tasks.task import Task
-from specbench.words import shown
+from specbench.words import listed, shown
 
 MAX_NEW_TOKENS = 128  # the paper's limit
-SUFFIXES = (".jsonl", ".csv", ".txt")
+SUFFIXES = (".jsonl", ".json", ".csv", ".txt")
 #: Kinds of values besides texts that names and categories of rows may be.
 SCALARS = (int, float, bool)
 #: The columns that specbench uses.
-COLUMNS = ("id", "question_id", "prompt", "turns", "reference", "passage", "category")
+COLUMNS = (
+    *("id", "question_id", "prompt", "turns", "reference", "passage", "category"),
+    *conversations.COLUMNS,
+)
 
 
 @dataclass(frozen=True)
@@ -56,11 +52,12 @@ class PromptList:
 def prompts_task(path: Path, *, cut: bool = False) -> Task:
     """Read a prompt file as a task without metrics; its version is a prefix of the file's digest.
 
-    ``.jsonl`` and ``.csv`` have a ``prompt`` column or, for conversations, ``turns``, a list of the
-    user's messages. ``reference`` is optional: a text, or a list with one per turn, of which others
-    are ignored. So are ``id`` or ``question_id``, ``category``, and ``passage``, the part of the
-    prompt that may be cut. In ``.txt`` every line is a prompt. Each may be packed. Empty lines are
-    skipped. Spec-Bench's and MT-Bench's ``question.jsonl`` have this form.
+    ``.jsonl``, ``.json`` (a list) and ``.csv`` have a ``prompt`` column, or ``turns``, a list of
+    the user's messages that are answered one after the other, or a column of ``conversations``.
+    ``reference`` is optional: a text, or a list with one per turn, of which others are ignored. So
+    are ``id`` or ``question_id``, ``category``, and ``passage``, the part of the prompt that may be
+    cut. In ``.txt`` every line is a prompt. Each may be packed. Empty lines are skipped.
+    Spec-Bench's and MT-Bench's ``question.jsonl`` have this form.
 
     Args:
         path: The file.
@@ -72,9 +69,9 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
     plain = plain_name(path)
     needed = ["prompt"] if plain.suffix == ".txt" else []
     file = read_rows(path, SUFFIXES, "prompt file", needed)
-    if plain.suffix == ".csv" and "turns" not in file.rows[0].columns:
-        require_columns(file.rows[0].columns, ["prompt"], f"{path}:1")
-    rows = [_example(row, f"{plain.stem}-{row.location.rpartition(':')[2]}") for row in file.rows]
+    if plain.suffix == ".csv":
+        _require_prompt(file.rows[0].columns, f"{path}:1")
+    rows = [_example(row, f"{plain.stem}-{_number(row)}") for row in file.rows]
     seen: set[str] = set()
     for row, example in zip(file.rows, rows, strict=True):
         if example.id in seen:
@@ -98,14 +95,31 @@ def _facts(path: Path, file: DataFile) -> dict[str, Any]:
     return {"file": str(path), "sha256": file.sha256, "rows": len(file.rows)}
 
 
+def _number(row: Row) -> str:
+    """Return the number of a row's line, or of its entry in a list."""
+    return row.location.rpartition(":")[2].split()[-1]
+
+
+def _require_prompt(columns: Mapping[str, object], where: str) -> None:
+    if not {"prompt", "turns", *conversations.COLUMNS} & columns.keys():
+        raise UsageError(
+            f"{where}: no `prompt` column; columns found: {listed(columns) or 'none'}; "
+            f"{conversations.advice(columns)}"
+        )
+
+
 def _example(row: Row, name: str) -> Example:
     """Return the prompt or conversation of a row; ``name`` is its id unless it has its own."""
-    if "turns" not in row.columns:
-        require_columns(row.columns, ["prompt"], row.location)
-    turns = _texts(row, "turns") or [_text(row, "prompt")]
+    _require_prompt(row.columns, row.location)
+    column = None
+    if not {"prompt", "turns"} & row.columns.keys():
+        column = conversations.conversation_column(row.columns)
+    messages, answer = conversations.read_conversation(row, column) if column else ((), None)
+    turns = [text_of(messages[-1])] if messages else _texts(row, "turns")
+    turns = turns or [_text(row, "prompt")]
     if not all(turn.strip() for turn in turns):
         raise UsageError(f"{row.location}: the prompt is empty; fill it in or remove the line")
-    references = [text or None for text in _texts(row, "reference")]
+    references = [text or None for text in _texts(row, "reference")] or [answer]
     references += [None] * (len(turns) - len(references))
     passage = _text(row, "passage")
     if passage not in turns[0]:
@@ -119,6 +133,7 @@ def _example(row: Row, name: str) -> Example:
         category=_text(row, "category", *SCALARS),
         turns=tuple(turns) if several else (),
         references=tuple(references[: len(turns)]) if several else (),
+        conversation=messages,
         columns={n: v for n, v in row.columns.items() if n not in COLUMNS} or None,
     )
 

@@ -1,4 +1,4 @@
-"""Rows of a JSONL, CSV, plain text or Parquet file, plain or packed, with their locations."""
+"""Rows of a JSON, JSONL, CSV, plain text or Parquet file, plain or packed, with their locations."""
 
 from __future__ import annotations
 
@@ -141,18 +141,35 @@ def _plain(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]
         yield Row(location, {"prompt": line})
 
 
+def _values(content: bytes, path: Path) -> Iterator[tuple[str, object]]:
+    """Yield the values of JSONL, or of one list, with their locations."""
+    text = _text(content, path)
+    if not text.lstrip().startswith("["):
+        for location, line in _lines(content, path):
+            yield location, _parsed(line, path, int(location.rpartition(":")[2]))
+        return
+    values = _parsed(text, path)
+    assert isinstance(values, list)
+    for number, value in enumerate(values, 1):
+        yield f"{path}: entry {number}", value
+
+
+def _parsed(text: str, path: Path, line: int = 1) -> object:
+    """Return the value of a text that begins in this line of a file."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        # Some messages already end in "at".
+        problem = f"not valid JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
+        raise UsageError(f"{path}:{line + error.lineno - 1}: {problem}") from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise UsageError(f"{path}:{line}: not valid JSON: a number is too long") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}:{line}: not valid JSON: nested too deeply") from error
+
+
 def _jsonl(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
-    for location, line in _lines(content, path):
-        try:
-            columns = json.loads(line)
-        except json.JSONDecodeError as error:
-            # Some messages already end in "at".
-            problem = f"not valid JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
-            raise UsageError(f"{location}: {problem}") from error
-        except ValueError as error:  # an integer of thousands of digits
-            raise UsageError(f"{location}: not valid JSON: a number is too long") from error
-        except RecursionError as error:
-            raise UsageError(f"{location}: not valid JSON: nested too deeply") from error
+    for location, columns in _values(content, path):
         if not isinstance(columns, dict):
             example = ", ".join(f'"{name}": "..."' for name in needed or ["prompt"])
             raise UsageError(f"{location}: expected a JSON object such as {{{example}}}")
@@ -205,4 +222,4 @@ def _parquet(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Ro
         yield Row(location, columns)
 
 
-READERS = {".jsonl": _jsonl, ".csv": _csv, ".txt": _plain, ".parquet": _parquet}
+READERS = {".jsonl": _jsonl, ".json": _jsonl, ".csv": _csv, ".txt": _plain, ".parquet": _parquet}

@@ -195,7 +195,7 @@ def completed(ids: list[int], text: str, usage: int | None, **choice: Any) -> di
 
 
 def counted(value: dict[str, Any], *stop: str, known: bool = True) -> tuple[Any, ...]:
-    """Return the ids, their number and the contradictions of an answer; the pair is known or not."""
+    """Return an answer's ids, their number and the contradictions, with the tokenizer or not."""
     tokens = tokenizer() if known else None
     streamed = Streamed(0.0, 1.0, [Event(0.1, value)], 0)
     got = read_answer(streamed, tokenizer=tokens, stop=stop)

@@ -30,6 +30,7 @@ def as_csv(rows: list[dict[str, str]]) -> bytes:
 
 
 FORMATS = {
+    ".json": json.dumps(ROWS, indent=2).encode(),
     ".jsonl": "\n\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS).encode(),
     ".csv": as_csv(ROWS),
     ".txt": "\r\n".join(row["prompt"] for row in ROWS).encode(),
@@ -113,7 +114,11 @@ def test_an_empty_or_missing_reference_is_none(name: str, content: bytes, tmp_pa
         ("a.csv", b"prompt,reference\n", "a.csv:1: no rows in this prompt file"),
         ("a.txt", b" \n", "a.txt:1: no rows in this prompt file"),
         ("a.txt", b"p\n\np\xff", "a.txt:3: not UTF-8 text"),
-        ("a.json", b'["p"]', "a.json: a prompt file must end in .jsonl, .csv or .txt"),
+        ("a.yaml", b"- p", "a.yaml: a prompt file must end in .jsonl, .json, .csv or .txt"),
+        ("a.json", b'["p"]', "a.json: entry 1: expected a JSON object"),
+        ("a.json", b'[{"prompt": "p"},\n{"prompt": p}]', "a.json:2: not valid JSON"),
+        ("a.json", b'[{"prompt": "p"}, {"text": 1}]', "a.json: entry 2: no `prompt` column"),
+        ("a.json", b"[]", "no rows in this prompt file"),
         ("a.txt.gz", b"p", "a.txt.gz is damaged"),
     ],
 )

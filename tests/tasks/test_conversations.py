@@ -1,0 +1,136 @@
+"""Prompt files with OpenAI's ``messages`` and ShareGPT's ``conversations``."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.example import Example
+from specbench.tasks.prompts import prompts_task
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+USER, ANSWER = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}
+NEXT = {
+    "role": "user",
+    "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "3?"}],
+}
+CALL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "a", "function": {"name": "add", "arguments": '{"x": 1}'}}],
+}
+RESULT = {"role": "tool", "tool_call_id": "a", "content": "4"}
+
+
+def read(tmp_path: Path, rows: Any, name: str = "a.jsonl") -> list[Example]:
+    path = tmp_path / name
+    lines = json.dumps(rows) if name.endswith("json") else "\n".join(map(json.dumps, rows))
+    path.write_text(lines, encoding="utf-8")
+    return prompts_task(path).examples("test", None)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+@pytest.mark.parametrize(
+    ("messages", "asked", "prompt", "reference"),
+    [
+        ([USER], 1, "1 + 1?", None),
+        ([SYSTEM, USER, ANSWER], 2, "1 + 1?", "2"),
+        ([SYSTEM, USER, ANSWER, NEXT], 4, "And\n3?", None),
+        ([USER, CALL, RESULT, ANSWER], 3, "4", "2"),
+        ([USER, CALL], 1, "1 + 1?", None),
+    ],
+)
+def test_messages_are_kept_as_they_are(
+    tmp_path: Path, name: str, messages: list[Any], asked: int, prompt: str, reference: str | None
+) -> None:
+    (example,) = read(tmp_path, [{"messages": messages, "source": "x"}], name)
+    assert example.chat() == messages[:asked]
+    assert (example.prompt, example.reference) == (prompt, reference)
+    assert example.messages == (prompt,) and example.columns == {"source": "x"}
+
+
+def test_conversations_of_sharegpt_are_messages(tmp_path: Path) -> None:
+    turns = [
+        {"from": "system", "value": "Be brief."},
+        {"from": "human", "value": "1 + 1?"},
+        {"from": "gpt", "value": "2"},
+        {"from": "tool", "value": "4"},
+        {"from": "gpt", "value": "5"},
+    ]
+    rows = [{"id": "x_0", "conversations": turns}, {"conversations": turns[1:3]}]
+    first, second = read(tmp_path, rows, "a.json")
+    roles = ["system", "user", "assistant", "tool"]
+    assert [m["role"] for m in first.chat()] == roles and set(first.chat()[0]) == {
+        "role",
+        "content",
+    }
+    assert (first.id, first.prompt, first.reference) == ("x_0", "4", "5")
+    assert (second.id, second.chat(), second.reference) == ("a-2", [USER], "2")
+    # Other names of the same: OpenAI's keys in ShareGPT's column, and JSON in a CSV file.
+    (again,) = read(tmp_path, [{"conversations": [USER, ANSWER]}])
+    assert again.chat() == [USER]
+    file = io.StringIO()
+    csv.writer(file).writerows([["messages"], [json.dumps([SYSTEM, USER])]])
+    (tmp_path / "a.csv").write_text(file.getvalue(), encoding="utf-8")
+    (packed,) = prompts_task(tmp_path / "a.csv").examples("test", None)
+    assert packed.chat() == [SYSTEM, USER]
+
+
+def test_a_prompt_or_turns_come_before_a_conversation(tmp_path: Path) -> None:
+    both = {"messages": [SYSTEM, USER]}
+    first, second = read(tmp_path, [both | {"prompt": "p"}, both | {"turns": ["t", "u"]}])
+    assert not first.conversation and first.prompt == "p"
+    assert not second.conversation and second.turns == ("t", "u")
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        ([], "a.jsonl:1: `messages` has no message of the user"),
+        ([SYSTEM, ANSWER], "has no message of the user"),
+        ("1 + 1?", "must be a list of messages"),
+        (["1 + 1?"], "must be a list of messages"),
+        ([{"role": "usr", "content": "a"}], "message 1: the role must be one of"),
+        ([{"content": "a"}], "message 1: the role must be one of"),
+        ([USER, {"role": "user", "content": 3}], "message 2: the content must be a text"),
+        ([{"role": "user", "text": "a"}], "the content must be a text or a list of text parts"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "list of text parts"),
+        ([{"role": "user", "content": "\ud800"}], "message 1: no valid text"),
+        ([USER | {"tool_calls": "add"}], "`tool_calls` must be a list of calls"),
+        ([{"role": "user", "content": " "}], "a.jsonl:1: the prompt is empty"),
+    ],
+)
+def test_what_is_no_conversation_is_located(tmp_path: Path, messages: Any, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, [{"messages": messages}])
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ({"question": "1 + 1?", "n": 1}, "prompt"),
+        ({"questions": ["1 + 1?", "+ 1?"]}, "turns"),
+        ({"dialog": [SYSTEM, USER], "source": "x"}, "messages"),
+        ({"chat": [{"from": "human", "value": "a"}], "source": "x"}, "conversations"),
+    ],
+)
+def test_the_advice_for_a_wrong_column_works(
+    tmp_path: Path, row: dict[str, Any], column: str
+) -> None:
+    name = next(iter(row))
+    with pytest.raises(UsageError, match=f"rename `{name}` to `{column}`$"):
+        read(tmp_path, [row])
+    row[column] = row.pop(name)
+    assert len(read(tmp_path, [row])) == 1
+
+
+def test_advice_where_no_column_has_a_prompt(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="rename the right one of `a`, `b` to `prompt`$"):
+        read(tmp_path, [{"a": "x", "b": "y"}])
+    with pytest.raises(UsageError, match="give each row `prompt`, a text"):
+        read(tmp_path, [{"body": {"messages": [USER]}}])

@@ -89,6 +89,26 @@ def test_the_pair_gives_token_ids_and_text_stays_text(cli: Cli) -> None:
         assert all("messages" not in body for body in fake.bodies)
 
 
+def test_conversations_are_sent_as_they_are(cli: Cli) -> None:
+    parts = [{"type": "text", "text": "And"}, {"type": "text", "text": "3?"}]
+    turns = [("system", "Brief."), ("user", "1 + 1?"), ("assistant", "2"), ("user", parts)]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    shared = {"conversations": [{"from": "human", "value": "4?"}, {"from": "gpt", "value": "4"}]}
+    Path("asked.json").write_text(json.dumps([{"messages": messages}, shared]), encoding="utf-8")
+    run = ("run", "--prompts", "asked.json", "--metric", "accuracy", "-o", "run", "--no-progress")
+    for form in ("chat", "text"):
+        fake = Fake(solved)
+        with serving(fake) as url:
+            assert cli(*run, "--server", f"a={url}", "--send", form, "--fresh").code == 0
+        sent = [body["messages" if form == "chat" else "prompt"] for body in fake.bodies]
+        if form == "chat":
+            assert messages in sent and [{"role": "user", "content": "4?"}] in sent
+        else:
+            assert {*sent} == {"Brief.\n\n1 + 1?\n\n2\n\nAnd\n3?", "4?"}
+    assert [record["text"] for record in records()] == ["so it is #### 3", "so it is #### 4"]
+    assert [record["quality"] for record in records()] == [None, 1.0]
+
+
 def test_a_run_resumes_with_the_server_at_another_address(cli: Cli) -> None:
     def dies(handler: Handler, body: dict[str, Any]) -> bool:
         if len(handler.fake.bodies) < 6:

@@ -57,6 +57,50 @@ def test_a_prompt_is_the_text_or_one_user_message(
     assert encode(bare, text).ids == encode(chat, text).ids[1:]
 
 
+CALL = {"id": "a", "function": {"name": "add", "arguments": '{"x": 1}'}}
+CONVERSATION = (
+    {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"text": "brief."}]},
+    {"role": "user", "content": "How many?"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "function", "content": "5"},
+)
+
+
+def test_messages_of_other_roles_are_templated(
+    chat: PreTrainedTokenizerBase, plain: PreTrainedTokenizerBase
+) -> None:
+    whole = encode(chat, "5", conversation=CONVERSATION).ids
+    text = "<system>Be\nbrief.<user>How many?<assistant><tool>5<assistant>(quiet)"
+    assert whole[1:] == text_ids(chat, text)
+    assert encode(plain, "5", conversation=CONVERSATION[:2] + CONVERSATION[3:]) == encode(
+        plain, "Be\nbrief.\n\nHow many?\n\n5"
+    )
+    calling = deepcopy(chat)  # as Qwen's, which writes arguments as JSON itself
+    calling.chat_template = (
+        "{% for message in messages %}{% for call in message.tool_calls or [] %}"
+        "{{ call.function.arguments | tojson }}{% endfor %}{% endfor %}"
+    )
+    assert encode(calling, "5", conversation=CONVERSATION).ids == text_ids(calling, '{"x": 1}')
+    # The last message can be cut.
+    long = "5 apples and 5 pears"
+    shorter = encode(chat, long, conversation=CONVERSATION, passage=long, limit=len(whole) + 1)
+    assert shorter.cut and len(shorter.ids) <= len(whole) + 1
+    written = chat.decode(shorter.ids)
+    assert "<user>How many?<assistant><tool>" in written and "pears" not in written
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ raise_exception('no system role') }}", "{{ messages[0].content + 1 }}"]
+)
+def test_a_template_that_does_not_take_the_messages(
+    chat: PreTrainedTokenizerBase, template: str
+) -> None:
+    strict = deepcopy(chat)
+    strict.chat_template = template
+    with pytest.raises(UsageError, match="the chat template does not take these messages"):
+        encode(strict, "5", conversation=CONVERSATION)
+
+
 def test_a_conversation_has_all_messages(
     chat: PreTrainedTokenizerBase, plain: PreTrainedTokenizerBase
 ) -> None:

@@ -130,7 +130,7 @@ def test_the_advice_for_a_wrong_column_works(
 
 
 def test_advice_where_no_column_has_a_prompt(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="rename the right one of `a`, `b` to `prompt`$"):
+    with pytest.raises(UsageError, match=r"rename the right one of `a`, `b` to `prompt`$"):
         read(tmp_path, [{"a": "x", "b": "y"}])
     with pytest.raises(UsageError, match="give each row `prompt`, a text"):
         read(tmp_path, [{"body": {"messages": [USER]}}])

@@ -107,14 +107,8 @@ class Server:
         Raises:
             UsageError: It has no model, or none of the name that the user gave.
         """
-        root = self.base.removesuffix("/v1")
         models = _models(self.client.get(f"{self.base}/models"))
-        facts: dict[str, Any] = {"models": [*models]}
-        for path, name, key in TELLING:
-            answer = self.client.get(f"{root}{path}")
-            if isinstance(answer, dict) and isinstance(version := answer.get(key), str):
-                facts |= {"software": name, "version": quoted(version)}
-                break
+        facts: dict[str, Any] = {"models": [*models], **self.software()}
         model = self.model or next(iter(models), None)
         require(
             model is not None and (model in models or not models),
@@ -123,6 +117,15 @@ class Server:
             f"{quoted(self.url)}#MODEL",
         )
         return {**facts, "model": model, "context": models.get(model or "")}
+
+    def software(self) -> dict[str, str]:
+        """Return the engine and its version; empty if the server does not tell them."""
+        root = self.base.removesuffix("/v1")
+        for path, name, key in TELLING:
+            answer = self.client.get(f"{root}{path}")
+            if isinstance(answer, dict) and isinstance(version := answer.get(key), str):
+                return {"software": name, "version": quoted(version)}
+        return {}
 
     def complete(
         self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
@@ -154,7 +157,7 @@ class Server:
     @property
     def unset(self) -> list[str]:
         """Penalties and filters that the server refuses, so that its own values apply."""
-        return self.dialect.unset(self.told().get("software")) if self._learned else []
+        return self.dialect.unset(self.software().get("software")) if self._learned else []
 
     def _learn(self, body: Mapping[str, Any]) -> Dialect:
         return learn_dialect(body, lambda b: self.client.stream(self.endpoint, [b], 1)[0])[0]

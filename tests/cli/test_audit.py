@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,33 @@ def test_a_lossy_server_gives_exit_code_1(cli: Cli) -> None:
     assert re.search(r"error: the decoder has a fault: \d of 7 tests failed", result.err)
     found = json.loads(result.out)
     assert found["verdict"] == "fault found" and found["results"] == "out/audit.json"
+
+
+@pytest.mark.parametrize("refused", ["top_k", "frequency_penalty"])
+def test_an_option_that_the_server_refuses_is_left_out_alone_and_named(
+    cli: Cli, refused: str
+) -> None:
+    bodies: list[dict[str, Any]] = []
+
+    class Strict(Handler):
+        def do_POST(self) -> None:
+            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            if refused in bodies[-1]:
+                return self.reply(400, {"error": f"{refused} is no option"})
+            content = json.dumps({"seed": 0, **bodies[-1]}).encode()
+            self.headers.replace_header("Content-Length", str(len(content)))
+            self.rfile = BytesIO(content)  # type: ignore[assignment]
+            return super().do_POST()
+
+    with serving("forced", Strict) as url:
+        lossy = audit(cli, url, "--temperature", "1", "--samples", "64")
+        again = audit(cli, url, "--temperature", "1", "--samples", "64")  # from the stored texts
+    assert lossy.code == again.code == 1
+    told = f"the server refuses {refused}, so its own values apply: start it without values of its"
+    for text in (lossy.out, lossy.err, again.out):
+        assert told in text and "--generation-config vllm" in text
+    assert json.loads(Path("out/audit.json").read_text())["options_refused"] == refused
+    assert bodies[-1].keys() ^ bodies[0].keys() == {refused}
 
 
 def test_a_weak_audit_says_so(cli: Cli) -> None:

@@ -12,7 +12,10 @@ from specbench.runs.columns import BLEU_TERMS, TABLES, TYPES, dictionary, schema
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 
 
-OF_REQUESTS = ("first_token_seconds", "inter_token_seconds", "retries", "refused")
+OF_REQUESTS = (
+    *("first_token_seconds", "inter_token_seconds", "retries", "refused"),
+    *("delivered_bytes", "contradictions", "options_refused"),
+)
 
 
 def test_metrics_match_the_code() -> None:

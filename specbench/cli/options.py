@@ -119,8 +119,8 @@ class PromptFiles(Tasks):
 
     prompts: list[Path] | None = option(
         None,
-        "Instead of tasks: .jsonl, .csv or .txt files with a column `prompt` or `turns`, and "
-        "optionally `reference`, `id`, `category` and `passage`.",
+        "Instead of tasks: .jsonl, .json, .csv or .txt files with a column `prompt`, `turns`, "
+        "`messages` or `conversations`, and optionally `reference`, `id`, `category` and `passage`.",
     )
     cut_prompts: bool = option(
         False, "Cut long prompts of --prompts without a `passage` at their end."

@@ -230,7 +230,7 @@ def read_answer(
     counted = _count(usage, "completion_tokens", None)
     hidden = 0
     if not any(others):
-        hidden = _count(_part(usage, "completion_tokens_details"), "reasoning_tokens")
+        hidden = _count(_part(usage, "completion_tokens_details"), "reasoning_tokens", None) or 0
     stopped_by = _stopped_by(last, _part(merged, VERBOSE).get("stop_type"))
     text, unstopped = "".join(texts), ""
     for string in stop:  # which some servers ignore

@@ -14,7 +14,7 @@ from specbench.client import Streamed
 
 #: Values at which penalties and filters are off, in the words of OpenAI, vLLM, SGLang and
 #: TensorRT-LLM. Most servers ignore words that they do not know; others refuse them.
-NEUTRAL = {
+NEUTRAL: Mapping[str, Any] = {
     **{"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
     **{"presence_penalty": 0.0, "frequency_penalty": 0.0},
 }

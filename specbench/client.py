@@ -68,18 +68,12 @@ class Streamed(NamedTuple):
     status: int = 0  # of an answer that is an error; 0 if there is none
 
 
-class StatusError(UsageError):
+class _StatusError(UsageError):
     """A server answers with the status of an error."""
 
-    status: int = 0
-
-    @property
-    def passing(self) -> bool:
-        """Whether the server may take the same request later."""
-        return (
-            self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-            or self.status == HTTPStatus.TOO_MANY_REQUESTS
-        )
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -196,25 +190,26 @@ class Client:
         except UNREACHABLE as error:
             raise UsageError(_unreachable(url, error)) from error
 
-    async def _exchange(self, url: str, body: Any) -> tuple[httpx2.Response, bytes]:
+    async def _exchange(
+        self, url: str, body: Any, again: bool = False
+    ) -> tuple[httpx2.Response, bytes]:
         """Return an answer and its body.
 
         A GET whose connection breaks is sent once more, since a healthy server may close one.
         """
-        method, again = ("GET", True) if body is None else ("POST", False)
-        while True:
-            try:
-                async with (
-                    asyncio.timeout(self.timeout),
-                    self._http.stream(method, url, json=body) as response,
-                ):
-                    return response, await _content(url, response)
-            except TimeoutError as error:
-                raise UsageError(self._late(url)) from error
-            except httpx2.TransportError:
-                if not again:
-                    raise
-                again = False
+        method = "GET" if body is None else "POST"
+        try:
+            async with (
+                asyncio.timeout(self.timeout),
+                self._http.stream(method, url, json=body) as response,
+            ):
+                return response, await _content(url, response)
+        except TimeoutError as error:
+            raise UsageError(self._late(url)) from error
+        except httpx2.TransportError:
+            if again or body is not None:
+                raise
+        return await self._exchange(url, body, again=True)
 
     async def _streamed(self, url: str, body: Any) -> Streamed:
         """Send a request, again if the server could not take it, and read the stream."""
@@ -229,10 +224,15 @@ class Client:
                 return Streamed(began, time.perf_counter() - began, events, retries)
             except TimeoutError:
                 return Streamed(began, self.timeout, [], retries, self._late(url))
-            except UsageError as failure:
-                error, status = str(failure), getattr(failure, "status", 0)
-                if not (isinstance(failure, StatusError) and failure.passing):
+            except _StatusError as failure:
+                error, status = str(failure), failure.status
+                if (
+                    status < HTTPStatus.INTERNAL_SERVER_ERROR
+                    and status != HTTPStatus.TOO_MANY_REQUESTS
+                ):
                     break
+            except UsageError as failure:
+                return Streamed(began, time.perf_counter() - began, [], retries, str(failure))
             except UNREACHABLE as failure:
                 error, status = _unreachable(url, failure), 0
             if retries + 1 < TRIES:
@@ -282,9 +282,7 @@ class Client:
             )
         if (code := response.status_code) != HTTPStatus.OK:
             advice = {**ADVICE, **self.advice}.get(code, "look into the server's log")
-            failure = StatusError(f"{url} answers {code} ({quoted(content)}): {advice}")
-            failure.status = code
-            raise failure
+            raise _StatusError(f"{url} answers {code} ({quoted(content)}): {advice}", code)
         try:
             return parsed(content)
         except (ValueError, RecursionError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,7 +27,6 @@ from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import RESULTS
 from specbench.servers.options import NEUTRAL_START
 from specbench.servers.server import ADVICE, Server
-from specbench.words import shown
 
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
@@ -154,21 +153,19 @@ def audit(
         pair = Loader().load(plan)
         contexts = [context for _, context in read_prompts(plan, pair)]
         texts = StoredTexts(folder / TEXTS)
-        if isinstance(refused := _stored(folder / FILE).get("options_refused"), str):
-            result["options_refused"] = shown(refused)
         if len(texts):
             note(f"resuming {folder}: {len(texts)} texts are done")
         try:
             with (
-                _decoder(settings, pair, plan, folder) as decoder,
+                _decoder(settings, pair, plan, folder, contexts[0].prompt) as decoder,
                 step_status(not to.no_progress) as show_step,
             ):
+                if isinstance(decoder, Server) and (refused := decoder.unset):
+                    result["options_refused"] = refused
                 # A process that is killed leaves an audit that goes on.
                 write_atomically(folder / FILE, as_json(result))
                 for finding in run_audit(pair, decoder, contexts, options, show_step, texts):
                     findings.append(finding)
-                if isinstance(decoder, Server) and decoder.unset:
-                    result["options_refused"] = ", ".join(decoder.unset)
             result |= {"verdict": verdict(findings), "visible": visible_faults(findings)}
         except KeyboardInterrupt as error:
             if not len(texts):
@@ -181,22 +178,15 @@ def audit(
                 result["findings"] = list(map(asdict, findings))
                 write_atomically(folder / FILE, as_json(result))
     refusal = ""
-    if names := result.get("options_refused"):
+    if names := ", ".join(result.get("options_refused", ())):
         refusal = f"the server refuses {names}, so its own values apply: {NEUTRAL_START}"
     visible = f"; {result['visible']} (99 % confidence)" if result["visible"] else ""
+    lines = [f"verdict: {result['verdict']}{visible}", refusal, f"results: {folder / FILE}"]
     print_findings(
         to.as_json,
         {"results": str(folder / FILE), **result},
         findings_table(findings, f"Audit with {plan.pair.name}"),
-        after="".join(
-            f"{line}\n"
-            for line in (
-                f"verdict: {result['verdict']}{visible}",
-                refusal,
-                f"results: {folder / FILE}",
-            )
-            if line
-        ),
+        after="\n".join(line for line in lines if line) + "\n",
     )
     if result["verdict"] == TOO_WEAK:
         raise UsageError(
@@ -204,8 +194,8 @@ def audit(
             "raise --samples, or give other --prompts"
         )
     if result["verdict"] == FAULT:
-        fault = f"the decoder has a fault: {failures(findings)} tests failed"
-        raise RunError(f"{fault}; {refusal}" if refusal else fault)
+        faults = f"the decoder has a fault: {failures(findings)} tests failed"
+        raise RunError("; ".join(filter(None, (faults, refusal))))
 
 
 def _folder(
@@ -232,14 +222,18 @@ def _stored(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _decoder(
-    settings: AuditSettings, pair: LoadedPair, plan: Plan, folder: Path
+    settings: AuditSettings, pair: LoadedPair, plan: Plan, folder: Path, prompt: Sequence[int]
 ) -> Iterator[Decoder]:
-    """Yield the decoder to audit; llama.cpp gets files that are exported for it if necessary."""
+    """Yield the decoder to audit; llama.cpp gets files that are exported for it if necessary.
+
+    A server is asked by ``prompt`` which options it takes.
+    """
     from specbench.engine.export import export_pair
     from specbench.proofs.libraries import Assisted, llamacpp_server
 
     if (server := settings.server()) is not None:
-        yield replace(server, tokenizer=pair.tokenizer if settings.text_prompts else None)
+        tokenizer = pair.tokenizer if settings.text_prompts else None
+        yield replace(server, tokenizer=tokenizer).learned(prompt)
     elif settings.decoder == TRANSFORMERS:
         yield Assisted(pair, settings.draft_length, settings.weight)
     else:

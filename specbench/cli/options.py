@@ -120,7 +120,7 @@ class PromptFiles(Tasks):
     prompts: list[Path] | None = option(
         None,
         "Instead of tasks: .jsonl, .json, .csv or .txt files with a column `prompt`, `turns`, "
-        "`messages` or `conversations`, and optionally `reference`, `id`, `category` and `passage`.",
+        "`messages` or `conversations`, and others; see `specbench docs tasks`.",
     )
     cut_prompts: bool = option(
         False, "Cut long prompts of --prompts without a `passage` at their end."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -115,23 +116,14 @@ def encode(
 
 def _templated(message: Message) -> dict[str, Any]:
     """Return a message as templates take it: with one text, and arguments of tools as objects."""
-    role = message["role"]
-    values = {**message, "role": ROLES.get(role, role), "content": text_of(message)}
-    if calls := message.get("tool_calls"):
-        values["tool_calls"] = [
-            {**call, "function": {**call["function"], "arguments": _object(call["function"])}}
-            for call in calls
-        ]
+    values = {**message, "content": text_of(message)}
+    values["role"] = ROLES.get(message["role"], message["role"])
+    for call in message.get("tool_calls") or ():
+        function = dict(call["function"])
+        with suppress(KeyError, TypeError, ValueError, RecursionError):  # they are no JSON
+            function["arguments"] = json.loads(function["arguments"])
+        values["tool_calls"] = [*values["tool_calls"][1:], {**call, "function": function}]
     return values
-
-
-def _object(function: Message) -> Any:
-    """Return the arguments of a function, which OpenAI's API has as JSON in a text."""
-    arguments = function.get("arguments", {})
-    try:
-        return json.loads(arguments) if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError):
-        return arguments
 
 
 def _too_long(tokens: int, limit: int, why: str) -> str:

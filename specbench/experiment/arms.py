@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import pairwise
@@ -34,16 +34,7 @@ from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_
 from specbench.runs.records import ERROR, to_line
 from specbench.servers.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
 from specbench.servers.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
-from specbench.servers.options import (
-    LLAMACPP_NEUTRAL,
-    MEASURED,
-    NEUTRAL,
-    NEUTRAL_START,
-    STREAMED,
-    WITH_TOKENS,
-    Dialect,
-    learn_dialect,
-)
+from specbench.servers.options import MEASURED, NEUTRAL_START, OPTIONS, Dialect, learn_dialect
 from specbench.servers.rounds import read_rounds
 from specbench.servers.server import Server
 
@@ -87,7 +78,7 @@ class ArmRunner:
         self._arms = {arm.name: arm for arm in plan.arms}
         self._dialects = {name: Dialect() for name in self._arms}
         self.engine = ""
-        self._warned: set[tuple[str, str]] = set()
+        self._contradictions: dict[str, set[str]] = defaultdict(set)  # that were named, by arm
         self._failed: Counter[str] = Counter()  # requests in a row, by arm
         self.models = {name: server.told() for name, server in self._servers.items()}
         # Servers whose answers do not tell all rounds; vLLM's tell none after a stop string.
@@ -138,16 +129,9 @@ class ArmRunner:
             body, lambda tried: self._stream(arm, [tried], 1)[0], self._filters
         )
         if refused := self._dialects[arm.name].refused:
-            unset = self._unset(arm)
-            log.warning(
-                f"{arm.name} refuses {', '.join(refused)}; "
-                + (
-                    f"its own values of {', '.join(unset)} apply, so its texts may be sampled "
-                    f"otherwise than asked: {NEUTRAL_START}"
-                    if unset
-                    else "they are left out, which changes no sampling"
-                )
-            )
+            unset = ", ".join(self._unset(arm))
+            remark = f"; its own {unset} may apply: {NEUTRAL_START}" if unset else ""
+            log.warning(f"{arm.name} refuses {', '.join(refused)}, so they are left out{remark}")
         return self._answer(arm, streamed)
 
     @property
@@ -193,7 +177,9 @@ class ArmRunner:
             try:
                 limit, stop = body["max_tokens"], body.get("stop", ())
                 answer = self._with_rounds(arm, body, self._answer(arm, streamed, limit, stop))
-                self._warn(arm, answer)
+                for told in {*answer.contradictions} - self._contradictions[arm.name]:
+                    self._contradictions[arm.name].add(told)
+                    log.warning(f"{arm.name}: {told}, see the page servers")
                 decoded.append((step, streamed, answer))
                 self._failed[arm.name] = 0
             except UsageError as error:
@@ -222,7 +208,7 @@ class ArmRunner:
         arm, task, settings = self._arms[step.cell.method], step.plan, self._plan.settings
         key = f"{settings.seed}/{step.sample_key}".encode()
         body = {
-            **NEUTRAL | LLAMACPP_NEUTRAL | WITH_TOKENS | MEASURED | STREAMED | self._filters,
+            **OPTIONS | MEASURED | self._filters,
             "model": self.models[arm.name]["model"],
             "temperature": settings.temperature,
             "max_tokens": min(task.max_new_tokens, most or task.max_new_tokens),
@@ -267,13 +253,6 @@ class ArmRunner:
         if None not in (model, answer.model) and model != answer.model:
             raise UsageError(f"{arm.name} answers as the model {answer.model}, not as {model}")
         return answer
-
-    def _warn(self, arm: Arm, answer: Answer) -> None:
-        """Name each kind of contradiction in a server's answers once."""
-        for contradiction in answer.contradictions:
-            if (arm.name, contradiction) not in self._warned:
-                self._warned.add((arm.name, contradiction))
-                log.warning(f"{arm.name}: {contradiction}, see the column contradictions")
 
     def _with_rounds(self, arm: Arm, body: Mapping[str, Any], answer: Answer) -> Answer:
         """Return an answer with the rounds that specbench's plugin tells, if the server has it.

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from specbench.client import API, Streamed, described
 from specbench.decoding.records import RoundRecord
 from specbench.errors import UsageError, require
-from specbench.servers.delivered import AT_ONCE, OVER_LIMIT, UNSTOPPED, Written, at_once, delivered
+from specbench.servers.delivered import (
+    AT_ONCE,
+    HIDDEN,
+    OVER_LIMIT,
+    UNSTOPPED,
+    at_once,
+    delivered,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -63,7 +70,7 @@ class Answer(NamedTuple):
     model: str | None
     acceptance: Acceptance | None
     delivered_bytes: int  # with thoughts and calls of tools
-    contradictions: tuple[str, ...] = ()  # see ``delivered``
+    contradictions: tuple[str, ...]  # see ``delivered``
 
     @property
     def inter_token_seconds(self) -> float | None:
@@ -228,20 +235,21 @@ def read_answer(
     )
     usage = _part(merged, "usage")
     counted = _count(usage, "completion_tokens", None)
-    hidden = 0
-    if not any(others):
-        hidden = _count(_part(usage, "completion_tokens_details"), "reasoning_tokens", None) or 0
+    details = _part(usage, "completion_tokens_details")
+    hidden = 0 if any(others) else _count(details, "reasoning_tokens", None) or 0
     stopped_by = _stopped_by(last, _part(merged, VERBOSE).get("stop_type"))
     text, unstopped = "".join(texts), ""
     for string in stop:  # which some servers ignore
         text, cut, behind = text.partition(string)
         stopped_by, unstopped = ("stop", unstopped + behind) if cut else (stopped_by, unstopped)
-    length = sum(len(part.encode(errors="replace")) for part in (text, *others))
-    written = Written(text, length, ids, counted, hidden, stopped_by == "eos")
-    token_ids, output_tokens, contradictions = delivered(written, tokenizer, stop)
-    contradictions += (UNSTOPPED,) if unstopped else ()
-    if not ids and (output_tokens or 0) > limit:
-        output_tokens, contradictions = None, (*contradictions, OVER_LIMIT)
+    size = sum(len(part.encode(errors="replace")) for part in (text, *others))
+    shown = max(counted - hidden, 0) if counted else None
+    token_ids, output_tokens, told = delivered(
+        text, ids, shown, stopped_by == "eos", size, tokenizer, stop
+    )
+    if not token_ids and (output_tokens or 0) > limit:
+        output_tokens, told = None, OVER_LIMIT
+    contradictions = [told, HIDDEN if counted and hidden else "", UNSTOPPED if unstopped else ""]
     require(
         (output_tokens or 0) <= limit,
         f"{server} answers {len(ids)} token_ids, reports {counted} completion_tokens and was "
@@ -250,7 +258,7 @@ def read_answer(
     stream = Merged([value for _, value in streamed.events], merged, last, output_tokens)
     streams = len(streamed.events) > 1 and bool(times)
     if streams and at_once([seconds for seconds, _ in times], output_tokens):
-        streams, contradictions = False, (*contradictions, AT_ONCE)
+        streams, contradictions = False, [*contradictions, AT_ONCE]
     acceptance = next(filter(None, (read(stream) for read in REPORTS)), None)
     require(
         acceptance is None or acceptance.accepted <= acceptance.proposed,
@@ -267,8 +275,8 @@ def read_answer(
         times[0][1] or 1 if times else None,
         merged["model"] if isinstance(merged.get("model"), str) else None,
         acceptance,
-        length,
-        contradictions,
+        size,
+        tuple(filter(None, contradictions)),
     )
 
 

@@ -1,7 +1,7 @@
 """Which tokens of an answer were delivered, by its text, its token ids and the server's ``usage``.
 
 The text decides: ids that it does not contain are no tokens of the answer, and ``usage`` counts
-only if it fits them. Whatever contradicts the text is named.
+only if it fits them. What contradicts the text is named.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ UNDELIVERED = "usage does not count the text"
 UNSTOPPED = "the text goes on behind a stop string"
 HIDDEN = "usage counts thoughts that were not delivered"
 AT_ONCE = "all chunks came at once"
-OVER_LIMIT = "usage counts more tokens than were allowed"
-#: Tokens that no text shows, such as the end token and the marks around thoughts.
-UNSEEN = 8
-#: Seconds between chunks below which a decoder did not write them, if they also took less than
-#: this share of the time before the first one. A proxy that holds chunks back sends them so.
-FASTEST, SHORT = 4e-4, 0.1
+OVER_LIMIT = "more tokens are counted than were allowed"
+UNSEEN = 8  # tokens that no text shows, such as the end token and the marks around thoughts
+#: Seconds between chunks below which no decoder wrote them one by one, if all of them also took
+#: less than this share of the time before the first one.
+FASTEST, SHARE = 4e-4, 0.1
 #: Fewer chunks may be those of one round, or wait together for a packet, if they came this early.
 FEW, EARLY = 8, 0.1
 MOST_IN_ONE = 16  # tokens in the only chunk of a stream
@@ -37,60 +36,47 @@ class Delivered(NamedTuple):
 
     token_ids: list[int] | None  # without the end token; None if they are unknown or wrong
     output_tokens: int | None  # with the end token; None if nothing credible counts them
-    contradictions: tuple[str, ...]
-
-
-class Written(NamedTuple):
-    """What a server says that it wrote."""
-
-    text: str
-    length: int  # bytes, with thoughts and calls of tools
-    token_ids: Sequence[int]
-    counted: int | None  # by ``usage``
-    hidden: int  # tokens of thoughts that were not delivered, by ``usage``
-    ended: bool  # by the end token
+    contradiction: str = ""
 
 
 def delivered(
-    written: Written, tokenizer: PreTrainedTokenizerBase | None = None, stop: Sequence[str] = ()
+    text: str,
+    ids: list[int],
+    counted: int | None,
+    ended: bool,
+    size: int,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    stop: Sequence[str] = (),
 ) -> Delivered:
     """Return which tokens of an answer were delivered.
 
-    Without the server's tokenizer, ids decide over ``usage``, which must not count more tokens than
-    there are bytes.
-
     Args:
-        written: The answer.
-        tokenizer: That of the server.
+        text: The answer, up to a stop string.
+        ids: Its token ids, if the server returns any.
+        counted: Its tokens by ``usage``.
+        ended: Whether the end token is among them.
+        size: Bytes of the answer, with thoughts and calls of tools; no token has less than one.
+        tokenizer: That of the server, if it is known.
         stop: Strings that end the text, without being part of it.
     """
-    ids, counted = [*written.token_ids], written.counted
-    told: list[str] = [HIDDEN] if counted and written.hidden else []
-    counted = max(counted - written.hidden, 0) if counted else counted
-    if ids and tokenizer is not None:
-        length = covering(tokenizer, ids, written.text, stop)
+    if tokenizer is not None and (ids or counted):
+        expected = len(tokenizer(text, add_special_tokens=False)["input_ids"]) + ended
+        if not ids:  # a sampled text may be spelled in other tokens than the tokenizer's
+            credible = abs(counted - expected) <= 2 + expected // 10  # type: ignore[operator]
+            return Delivered(None, counted) if credible else Delivered(None, expected, UNDELIVERED)
+        length = covering(tokenizer, ids, text, stop)
         if length is None:
-            ids, counted = [], len(_encoded(tokenizer, written.text)) + written.ended
-            return Delivered(None, counted, (*told, UNLIKE))
+            return Delivered(None, expected, UNLIKE)
         if length < len(ids):
-            return Delivered(ids[:length], length, (*told, BEHIND))
+            return Delivered(ids[:length], length, BEHIND)
     if ids:
-        if counted is not None and not 0 <= counted - len(ids) + 1 <= 2:
-            return Delivered(ids, len(ids), (*told, UNEQUAL))
-        last = written.ended and len(ids) == counted  # the last token is the end token
-        return Delivered(ids[:-1] if last else ids, counted or len(ids), (*told,))
-    if not counted:
-        return Delivered(None, None, (*told,))
-    if tokenizer is None:
-        credible = counted <= written.length + UNSEEN
-        return Delivered(
-            None, counted if credible else None, (*told, *([] if credible else [UNDELIVERED]))
-        )
-    expected = len(_encoded(tokenizer, written.text)) + written.ended
-    # A sampled text may be spelled in other tokens than the tokenizer's.
-    if abs(counted - expected) <= 2 + expected // 10:
-        return Delivered(None, counted, (*told,))
-    return Delivered(None, expected, (*told, UNDELIVERED))
+        if counted is not None and abs(counted - len(ids)) > 1:  # some count no end token
+            return Delivered(ids, len(ids), UNEQUAL)
+        last = ended and len(ids) == counted  # the last token is the end token
+        return Delivered(ids[:-1] if last else ids, counted or len(ids))
+    if counted and counted > size + UNSEEN:
+        return Delivered(None, None, UNDELIVERED)
+    return Delivered(None, counted or None)
 
 
 def covering(
@@ -101,41 +87,29 @@ def covering(
     Tokens behind it that no text shows are counted, too. None if the tokens do not spell the text.
     """
     shown = text.strip(PARTIAL).lstrip()  # some servers leave out the first space
+    for skip in (True, False):  # special tokens, which some servers show
 
-    def decoded(tokens: Sequence[int], special: bool = False) -> str:
-        return str(
-            tokenizer.decode(
-                list(tokens), skip_special_tokens=not special, clean_up_tokenization_spaces=False
-            )
-        )
+        def decoded(tokens: Sequence[int], skip: bool = skip) -> str:
+            options = {"skip_special_tokens": skip, "clean_up_tokenization_spaces": False}
+            return str(tokenizer.decode(list(tokens), **options))
 
-    def first(string: str, special: bool) -> int:
-        """Return the smallest number of tokens whose text contains a string."""
-        return bisect_left(
-            range(len(ids)), True, lo=0, key=lambda end: string in decoded(ids[:end], special)
-        )
-
-    for special in (False, True):
-        whole = decoded(ids, special)
-        if shown not in whole:
-            continue
-        after = whole[whole.index(shown) + len(shown) :]
-        stops = [string for string in stop if after.startswith(string)]
-        length = first(shown + stops[0] if stops else shown, special)
-        behind = decoded(ids[length:]).strip(PARTIAL)
-        return length if (behind if stops else behind.strip()) else len(ids)
+        _, found, after = decoded(ids).partition(shown)
+        if found == shown:
+            stops = [string for string in stop if after.startswith(string)]
+            whole = shown + stops[0] if stops else shown
+            length = bisect_left(range(len(ids)), True, key=lambda n: whole in decoded(ids[:n]))
+            behind = decoded(ids[length:], True).strip(PARTIAL)
+            return length if (behind if stops else behind.strip()) else len(ids)
     return None
 
 
 def at_once(times: Sequence[float], output_tokens: int | None) -> bool:
-    """Return whether the chunks of a stream arrived as no decoder can have written them."""
+    """Return whether the chunks of a stream arrived as no decoder can have written them.
+
+    A proxy that holds them back sends them so.
+    """
     if len(times) < 2:
         return bool(times) and (output_tokens or 0) > MOST_IN_ONE
     if len(times) < FEW and times[0] < EARLY:
         return False
-    seconds = times[-1] - times[0]
-    return seconds < min(FASTEST * (len(times) - 1), SHORT * times[0])
-
-
-def _encoded(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return times[-1] - times[0] < min(FASTEST * (len(times) - 1), SHARE * times[0])

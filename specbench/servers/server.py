@@ -5,22 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from specbench.client import Client, Event, StatusError, Streamed, quoted
+from specbench.client import Client, Event, Streamed, quoted
 from specbench.errors import require
 from specbench.servers.answers import read_answer
-from specbench.servers.options import (
-    LLAMACPP_NEUTRAL,
-    NEUTRAL,
-    WITH_TOKENS,
-    Dialect,
-    learn_dialect,
-)
+from specbench.servers.options import OPTIONS, Dialect, learn_dialect
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -61,7 +55,7 @@ class Server:
     model: str | None = None  # the server's name of the model; None leaves it out
     # Sends prompts as text by this tokenizer, else as token ids.
     tokenizer: PreTrainedTokenizerBase | None = None
-    _learned: list[Dialect] = field(default_factory=list, repr=False, compare=False)
+    dialect: Dialect = field(default_factory=Dialect, compare=False)  # see ``learned``
 
     def __post_init__(self) -> None:
         """Check the address."""
@@ -131,39 +125,27 @@ class Server:
         self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
     ) -> list[Completion]:
         """Continue a prompt, one request per text; see ``Decoder.complete``."""
-        body = {
-            **NEUTRAL | LLAMACPP_NEUTRAL | WITH_TOKENS,
-            "prompt": list(prompt) if self.tokenizer is None else _text(self.tokenizer, prompt),
-            "temperature": temperature,
-            "max_tokens": limit,
-        }
-        if self.model is not None:
-            body["model"] = self.model
-        bodies = [{**body, "seed": number} for number in range(seed, seed + count)]
-        try:
-            answers = self._post(bodies)
-        except StatusError:
-            if self._learned or not (dialect := self._learn(bodies[0])).described:
-                raise
-            self._learned.append(dialect)
-            answers = self._post(bodies)
-        return [self._completion(answer, limit) for answer in answers]
+        body = self._body(prompt, temperature, limit)
+        bodies = [self.dialect.of({**body, "seed": number}) for number in range(seed, seed + count)]
+        return [
+            self._completion(answer, limit) for answer in self.client.post(self.endpoint, bodies)
+        ]
 
-    @property
-    def dialect(self) -> Dialect:
-        """The options that the server takes, as far as its refusals tell."""
-        return self._learned[0] if self._learned else Dialect()
+    def learned(self, prompt: Sequence[int]) -> Server:
+        """Return the server with the options that it takes, by requests for one token."""
+        body = {**self._body(prompt, 0.0, 1), "seed": 0}
+        dialect, _ = learn_dialect(body, lambda b: self.client.stream(self.endpoint, [b], 1)[0])
+        return replace(self, dialect=dialect)
 
     @property
     def unset(self) -> list[str]:
         """Penalties and filters that the server refuses, so that its own values apply."""
-        return self.dialect.unset(self.software().get("software")) if self._learned else []
+        return self.dialect.unset(self.software().get("software"))
 
-    def _learn(self, body: Mapping[str, Any]) -> Dialect:
-        return learn_dialect(body, lambda b: self.client.stream(self.endpoint, [b], 1)[0])[0]
-
-    def _post(self, bodies: Sequence[Mapping[str, Any]]) -> list[Any]:
-        return self.client.post(self.endpoint, [self.dialect.of(body) for body in bodies])
+    def _body(self, prompt: Sequence[int], temperature: float, limit: int) -> dict[str, Any]:
+        sent = list(prompt) if self.tokenizer is None else _text(self.tokenizer, prompt)
+        body = OPTIONS | {"prompt": sent, "temperature": temperature, "max_tokens": limit}
+        return body if self.model is None else body | {"model": self.model}
 
     def _completion(self, value: Any, limit: int) -> Completion:
         """Return the text in an answer, which may contain anything."""

@@ -20,11 +20,9 @@ MAX_NEW_TOKENS = 128  # the paper's limit
 SUFFIXES = (".jsonl", ".json", ".csv", ".txt")
 #: Kinds of values besides texts that names and categories of rows may be.
 SCALARS = (int, float, bool)
+PROMPTS = ("turns", "prompt", *conversations.COLUMNS)  # columns, of which the first one counts
 #: The columns that specbench uses.
-COLUMNS = (
-    *("id", "question_id", "prompt", "turns", "reference", "passage", "category"),
-    *conversations.COLUMNS,
-)
+COLUMNS = (*PROMPTS, "id", "question_id", "reference", "passage", "category")
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def _number(row: Row) -> str:
 
 
 def _require_prompt(columns: Mapping[str, object], where: str) -> None:
-    if not {"prompt", "turns", *conversations.COLUMNS} & columns.keys():
+    if not {*PROMPTS} & columns.keys():
         raise UsageError(
             f"{where}: no `prompt` column; columns found: {listed(columns) or 'none'}; "
             f"{conversations.advice(columns)}"
@@ -111,12 +109,11 @@ def _require_prompt(columns: Mapping[str, object], where: str) -> None:
 def _example(row: Row, name: str) -> Example:
     """Return the prompt or conversation of a row; ``name`` is its id unless it has its own."""
     _require_prompt(row.columns, row.location)
-    column = None
-    if not {"prompt", "turns"} & row.columns.keys():
-        column = conversations.conversation_column(row.columns)
-    messages, answer = conversations.read_conversation(row, column) if column else ((), None)
-    turns = [text_of(messages[-1])] if messages else _texts(row, "turns")
-    turns = turns or [_text(row, "prompt")]
+    column = next(name for name in PROMPTS if name in row.columns)
+    messages, answer = (), None
+    if column in conversations.COLUMNS:
+        messages, answer = conversations.read_conversation(row, column)
+    turns = [text_of(messages[-1])] if messages else _texts(row, "turns") or [_text(row, "prompt")]
     if not all(turn.strip() for turn in turns):
         raise UsageError(f"{row.location}: the prompt is empty; fill it in or remove the line")
     references = [text or None for text in _texts(row, "reference")] or [answer]

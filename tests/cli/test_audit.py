@@ -91,7 +91,7 @@ def test_an_option_that_the_server_refuses_is_left_out_alone_and_named(
     told = f"the server refuses {refused}, so its own values apply: start it without values of its"
     for text in (lossy.out, lossy.err, again.out):
         assert told in text and "--generation-config vllm" in text
-    assert json.loads(Path("out/audit.json").read_text())["options_refused"] == refused
+    assert json.loads(Path("out/audit.json").read_text())["options_refused"] == [refused]
     assert bodies[-1].keys() ^ bodies[0].keys() == {refused}
 
 

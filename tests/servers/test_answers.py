@@ -187,100 +187,79 @@ def test_shares_add_up_to_the_time_in_which_requests_are_in_flight() -> None:
     assert sum(map(sum, shares)) == 4 + 2
 
 
-def completed(ids: list[int], text: str, usage: int | None, **choice: Any) -> dict[str, Any]:
-    """A whole answer, with a choice of these ids and this text."""
-    told = {} if usage is None else {"usage": {"completion_tokens": usage}}
-    whole = {"text": text, "token_ids": ids, "finish_reason": "stop"}
-    return {"choices": [{**whole, **choice}], **told}
-
-
-def counted(value: dict[str, Any], *stop: str, known: bool = True) -> tuple[Any, ...]:
-    """Return an answer's ids, their number and the contradictions, with the tokenizer or not."""
-    tokens = tokenizer() if known else None
-    streamed = Streamed(0.0, 1.0, [Event(0.1, value)], 0)
-    got = read_answer(streamed, tokenizer=tokens, stop=stop)
-    return got.token_ids, got.output_tokens, got.contradictions
-
-
 A, B, C, ABC, SPACE = 0, 1, 2, 6, 8  # of the toy's tokens
-STOPPED = {"stop_reason": " "}
+ABCS = "abc " * 15  # of 30 tokens
 
 
-@pytest.mark.parametrize("usage", [4, 7, None])
-def test_tokens_behind_a_stop_string_are_none(usage: int | None) -> None:
-    exact = completed([A, ABC, B, SPACE], "aabcb", usage, **STOPPED)
-    contradictions = (UNEQUAL,) if usage == 7 else ()
-    assert counted(exact, " ") == ([A, ABC, B, SPACE], 4, contradictions)
-    for leaked in ([C, C, C], [SPACE], [A]):
-        behind = completed([A, ABC, B, SPACE, *leaked], "aabcb", usage, **STOPPED)
-        assert counted(behind, " ") == ([A, ABC, B, SPACE], 4, (BEHIND,))
-    # Some servers do not return the tokens of the stop string.
-    assert counted(completed([A, ABC, B], "aabcb", None, **STOPPED), " ")[1:] == (3, ())
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("ids", "text", "usage", "exact", "unknown"),
+    [
+        # Behind a stop string, with and without usage; some return no token of the string.
+        ([A, ABC, B, SPACE], "aabcb", 4, (4,), (4,)),
+        ([A, ABC, B], "aabcb", None, (3,), (3,)),
+        ([A, ABC, B, SPACE, C, C], "aabcb", 6, (4, BEHIND), (6,)),
+        ([A, ABC, B, SPACE, SPACE], "aabcb", None, (4, BEHIND), (5,)),
+        ([A, ABC, B, SPACE], "aabcb", 7, (4, UNEQUAL), (4, UNEQUAL)),
+        ([A, ABC, B, SPACE], "aabcb", 2, (4, UNEQUAL), (4, UNEQUAL)),
+        ([A, SPACE, B, B], "a bb", 4, (2, BEHIND, UNSTOPPED), (4, UNSTOPPED)),
+        ([C, C, C, C], "abc", 4, (1, UNLIKE), (4,)),
+        ([SPACE, A, B], "ab", 3, (3,), (3,)),  # the text was stripped
+        ([], ABCS.replace(" ", "a"), 33, (33,), (33,)),
+        ([], ABCS.replace(" ", "a"), 51, (30, UNDELIVERED), (51,)),
+        ([], "abc", 60, (1, UNDELIVERED), (None, UNDELIVERED)),
+        ([], "abc", 120, (1, UNDELIVERED), (None, UNDELIVERED)),
+    ],
+)
+def test_tokens_that_the_text_does_not_have_are_not_counted(
+    ids: list[int], text: str, usage: int | None, exact: Any, unknown: Any, known: bool
+) -> None:
+    choice = {"text": text, "token_ids": ids, "finish_reason": "stop", "stop_reason": " "}
+    value = {"choices": [choice], "usage": {"completion_tokens": usage}}
+    streamed = Streamed(0.0, 1.0, [Event(0.1, value)], 0)
+    got = read_answer(streamed, tokenizer=tokenizer() if known else None, stop=[" "])
+    assert (got.output_tokens, *got.contradictions) == (exact if known else unknown)
+    if got.token_ids:
+        assert got.token_ids == ids[: got.output_tokens]
 
 
-def test_ids_that_do_not_spell_the_text_are_not_counted() -> None:
-    assert counted(completed([C, C, C, C], "abc ab", 4, **STOPPED)) == (None, 3, (UNLIKE,))
-    assert counted(completed([END, A, A], "bbb", 3)) == (None, 4, (UNLIKE,))  # with the end token
+@pytest.mark.parametrize("text", ["ab", "ab</s>"])
+def test_the_end_token_is_none_of_the_text(text: str) -> None:
+    value = {"choices": [{"text": text, "token_ids": [A, B, END], "finish_reason": "stop"}]}
+    value |= {"usage": {"completion_tokens": 3}}  # type: ignore[dict-item]
+    got = read_answer(Streamed(0.0, 1.0, [Event(0.1, value)], 0), tokenizer=tokenizer())
+    assert (got.token_ids, got.output_tokens, got.contradictions) == ([A, B], 3, ())
 
 
-def test_an_end_token_and_spaces_that_a_server_strips_are_no_contradiction() -> None:
-    assert counted(completed([A, B, END], "ab", 3)) == ([A, B], 3, ())
-    assert counted(completed([SPACE, A, B, SPACE], "ab", 4, **STOPPED))[1:] == (4, ())
-    assert counted(completed([A, B, END], "ab</s>", 3)) == ([A, B], 3, ())
-    assert counted(completed([], "", 1)) == (None, 1, ())
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+def test_thoughts_that_are_not_delivered_are_no_tokens(key: str) -> None:
+    message = {"content": "yes"}
+    value: dict[str, Any] = {"choices": [{"message": message, "finish_reason": "stop"}]}
+    details = {"completion_tokens_details": {"reasoning_tokens": 48}}
+    value["usage"] = {"completion_tokens": 50, **details}
+    got = answer(value, chat=True)
+    assert (got.output_tokens, got.contradictions) == (2, (HIDDEN,))
+    message[key] = "hm " * 48
+    got = answer(value, chat=True)
+    assert (got.output_tokens, got.contradictions, got.delivered_bytes) == (50, (), 3 + 3 * 48)
 
 
 @pytest.mark.parametrize(
-    ("usage", "expected"), [(30, (30, ())), (33, (33, ())), (51, (31, (UNDELIVERED,)))]
+    ("first", "between", "chunks", "held"),
+    [
+        *((0.3, seconds, 20, True) for seconds in (0.0, 1e-5, 1e-4)),
+        *((0.3, 0.0, 1, True), (0.3, 1e-5, 2, True)),
+        *((0.3, 2e-3, 20, False), (1e-3, 1e-4, 20, False), (0.02, 0.0, 2, False)),
+    ],
 )
-def test_usage_counts_if_it_fits_the_text(usage: int, expected: tuple[Any, ...]) -> None:
-    text = "abc " * 15  # 30 tokens and the end
-    assert counted(completed([], text, usage))[1:] == expected
-    assert counted(completed([], text, usage), known=False)[1:] == (usage, ())
-
-
-def test_without_a_tokenizer_ids_decide_and_a_token_has_a_byte() -> None:
-    many = [A] * 100
-    assert counted(completed(many, "a" * 100, 165, **STOPPED), known=False) == (
-        *(many, 100),
-        (UNEQUAL,),
-    )
-    assert counted(completed(many, "a" * 100, 60, **STOPPED), known=False)[1:] == (100, (UNEQUAL,))
-    assert counted(completed([], "a" * 10, 60), known=False)[1:] == (None, (UNDELIVERED,))
-
-
-def test_thoughts_that_are_not_delivered_are_no_tokens() -> None:
-    value: dict[str, Any] = {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}
-    value["usage"] = {
-        "completion_tokens": 50,
-        "completion_tokens_details": {"reasoning_tokens": 48},
-    }
-    got = answer(value, chat=True)
-    assert (got.output_tokens, got.contradictions) == (2, (HIDDEN,))
-    value["choices"][0]["message"]["reasoning"] = "hm " * 48
-    got = answer(value, chat=True)
-    assert (got.output_tokens, got.contradictions) == (50, ())
-    assert got.delivered_bytes == 3 + 3 * 48
-
-
-def test_a_server_that_ignores_stop_strings_is_named() -> None:
-    value = completed([A, SPACE, B, B], "a bb", 4)
-    assert counted(value, " ") == ([A, SPACE], 2, (BEHIND, UNSTOPPED))
-    assert counted(value, " ", known=False) == ([A, SPACE, B, B], 4, (UNSTOPPED,))
-
-
-@pytest.mark.parametrize("seconds", [0.0, 1e-5, 1e-4])
-def test_chunks_that_a_proxy_holds_back_have_no_times(seconds: float) -> None:
-    def held(first: float, between: float, chunks: int = 20) -> Answer:
-        values = [{"choices": [{"delta": {"content": 20 // chunks * "a"}}]} for _ in range(chunks)]
-        events = [Event(first + between * n, value) for n, value in enumerate(values)]
-        end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
-        usage = {"choices": [], "usage": {"completion_tokens": max(chunks, 20)}}
-        ends = [Event(events[-1].seconds, value) for value in (end, usage)]
-        return read_answer(Streamed(0.0, 1.0, [*events, *ends], 0), chat=True)
-
-    for answer in (held(0.3, seconds), held(0.3, 0, chunks=1)):
-        assert answer.contradictions == (AT_ONCE,)
-        assert answer.first_token is answer.inter_token_seconds is None
-    for fast in (held(0.3, 2e-3), held(0.001, 1e-4), held(0.02, 0.001, chunks=2)):
-        assert fast.contradictions == () and fast.first_token is not None
+def test_chunks_that_a_proxy_holds_back_have_no_times(
+    first: float, between: float, chunks: int, held: bool
+) -> None:
+    content = {"choices": [{"delta": {"content": 20 // chunks * "a"}}]}
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": 20}}
+    times = [first + between * number for number in range(chunks)]
+    events = [*(Event(seconds, content) for seconds in times), Event(times[-1], end)]
+    got = read_answer(Streamed(0.0, 1.0, events, 0), chat=True)
+    assert got.contradictions == ((AT_ONCE,) if held else ())
+    assert got.first_token == (None if held else first)
+    assert held <= (got.inter_token_seconds is None)

@@ -1,7 +1,6 @@
 """Prompt files with OpenAI's ``messages`` and ShareGPT's ``conversations``."""
 
 import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -18,18 +17,13 @@ NEXT = {
     "role": "user",
     "content": [{"type": "text", "text": "And"}, {"type": "text", "text": "3?"}],
 }
-CALL = {
-    "role": "assistant",
-    "content": None,
-    "tool_calls": [{"id": "a", "function": {"name": "add", "arguments": '{"x": 1}'}}],
-}
+CALL: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [{"function": {}}]}
 RESULT = {"role": "tool", "tool_call_id": "a", "content": "4"}
 
 
-def read(tmp_path: Path, rows: Any, name: str = "a.jsonl") -> list[Example]:
+def read(tmp_path: Path, *rows: Any, name: str = "a.jsonl") -> list[Example]:
     path = tmp_path / name
-    lines = json.dumps(rows) if name.endswith("json") else "\n".join(map(json.dumps, rows))
-    path.write_text(lines, encoding="utf-8")
+    path.write_text(json.dumps(rows) if name == "a.json" else "\n".join(map(json.dumps, rows)))
     return prompts_task(path).examples("test", None)
 
 
@@ -47,44 +41,24 @@ def read(tmp_path: Path, rows: Any, name: str = "a.jsonl") -> list[Example]:
 def test_messages_are_kept_as_they_are(
     tmp_path: Path, name: str, messages: list[Any], asked: int, prompt: str, reference: str | None
 ) -> None:
-    (example,) = read(tmp_path, [{"messages": messages, "source": "x"}], name)
-    assert example.chat() == messages[:asked]
-    assert (example.prompt, example.reference) == (prompt, reference)
-    assert example.messages == (prompt,) and example.columns == {"source": "x"}
+    (example,) = read(tmp_path, {"messages": messages, "source": "x"}, name=name)
+    assert example.chat() == messages[:asked] and example.columns == {"source": "x"}
+    assert (example.messages, example.reference) == ((prompt,), reference)
 
 
 def test_conversations_of_sharegpt_are_messages(tmp_path: Path) -> None:
-    turns = [
-        {"from": "system", "value": "Be brief."},
-        {"from": "human", "value": "1 + 1?"},
-        {"from": "gpt", "value": "2"},
-        {"from": "tool", "value": "4"},
-        {"from": "gpt", "value": "5"},
-    ]
-    rows = [{"id": "x_0", "conversations": turns}, {"conversations": turns[1:3]}]
-    first, second = read(tmp_path, rows, "a.json")
-    roles = ["system", "user", "assistant", "tool"]
-    assert [m["role"] for m in first.chat()] == roles and set(first.chat()[0]) == {
-        "role",
-        "content",
-    }
+    spoken = ("system", "Be brief."), ("human", "1 + 1?"), ("gpt", "2"), ("tool", "4"), ("gpt", "5")
+    turns = [{"from": speaker, "value": text} for speaker, text in spoken]
+    rows = {"id": "x_0", "conversations": turns}, {"conversations": turns[1:3]}
+    first, second, third = read(tmp_path, *rows, {"conversations": [USER, ANSWER]}, name="a.json")
+    assert first.chat() == [SYSTEM, USER, ANSWER, {"role": "tool", "content": "4"}]
     assert (first.id, first.prompt, first.reference) == ("x_0", "4", "5")
     assert (second.id, second.chat(), second.reference) == ("a-2", [USER], "2")
-    # Other names of the same: OpenAI's keys in ShareGPT's column, and JSON in a CSV file.
-    (again,) = read(tmp_path, [{"conversations": [USER, ANSWER]}])
-    assert again.chat() == [USER]
-    file = io.StringIO()
-    csv.writer(file).writerows([["messages"], [json.dumps([SYSTEM, USER])]])
-    (tmp_path / "a.csv").write_text(file.getvalue(), encoding="utf-8")
-    (packed,) = prompts_task(tmp_path / "a.csv").examples("test", None)
-    assert packed.chat() == [SYSTEM, USER]
-
-
-def test_a_prompt_or_turns_come_before_a_conversation(tmp_path: Path) -> None:
-    both = {"messages": [SYSTEM, USER]}
-    first, second = read(tmp_path, [both | {"prompt": "p"}, both | {"turns": ["t", "u"]}])
-    assert not first.conversation and first.prompt == "p"
-    assert not second.conversation and second.turns == ("t", "u")
+    assert (third.chat(), third.reference) == ([USER], "2")  # with OpenAI's names
+    with (tmp_path / "a.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["messages"], [json.dumps([SYSTEM, USER])]])
+    (stored,) = prompts_task(tmp_path / "a.csv").examples("test", None)
+    assert stored.chat() == [SYSTEM, USER]
 
 
 @pytest.mark.parametrize(
@@ -94,9 +68,9 @@ def test_a_prompt_or_turns_come_before_a_conversation(tmp_path: Path) -> None:
         ([SYSTEM, ANSWER], "has no message of the user"),
         ("1 + 1?", "must be a list of messages"),
         (["1 + 1?"], "must be a list of messages"),
-        ([{"role": "usr", "content": "a"}], "message 1: the role must be one of"),
+        ([USER, {"role": "usr", "content": "a"}], "message 2: the role must be one of"),
         ([{"content": "a"}], "message 1: the role must be one of"),
-        ([USER, {"role": "user", "content": 3}], "message 2: the content must be a text"),
+        ([{"role": "user", "content": 3}], "message 1: the content must be a text"),
         ([{"role": "user", "text": "a"}], "the content must be a text or a list of text parts"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], "list of text parts"),
         ([{"role": "user", "content": "\ud800"}], "message 1: no valid text"),
@@ -106,7 +80,7 @@ def test_a_prompt_or_turns_come_before_a_conversation(tmp_path: Path) -> None:
 )
 def test_what_is_no_conversation_is_located(tmp_path: Path, messages: Any, told: str) -> None:
     with pytest.raises(UsageError) as caught:
-        read(tmp_path, [{"messages": messages}])
+        read(tmp_path, {"messages": messages})
     assert told in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -124,13 +98,13 @@ def test_the_advice_for_a_wrong_column_works(
 ) -> None:
     name = next(iter(row))
     with pytest.raises(UsageError, match=f"rename `{name}` to `{column}`$"):
-        read(tmp_path, [row])
+        read(tmp_path, row)
     row[column] = row.pop(name)
-    assert len(read(tmp_path, [row])) == 1
+    assert len(read(tmp_path, row)) == 1
 
 
-def test_advice_where_no_column_has_a_prompt(tmp_path: Path) -> None:
+def test_advice_where_the_column_is_not_clear(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"rename the right one of `a`, `b` to `prompt`$"):
-        read(tmp_path, [{"a": "x", "b": "y"}])
+        read(tmp_path, {"a": "x", "b": "y"})
     with pytest.raises(UsageError, match="give each row `prompt`, a text"):
-        read(tmp_path, [{"body": {"messages": [USER]}}])
+        read(tmp_path, {"body": {"messages": [USER]}})

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from specbench.errors import UsageError
 from specbench.example import Example, text_of
 from specbench.tasks import conversations
+from specbench.tasks.conversations import read_conversation
 from specbench.tasks.rows import DataFile, Row, list_in, plain_name, read_rows, require_utf8
 from specbench.tasks.task import Task
 from specbench.words import listed, shown
@@ -110,9 +111,8 @@ def _example(row: Row, name: str) -> Example:
     """Return the prompt or conversation of a row; ``name`` is its id unless it has its own."""
     _require_prompt(row.columns, row.location)
     column = next(name for name in PROMPTS if name in row.columns)
-    messages, answer = (), None
-    if column in conversations.COLUMNS:
-        messages, answer = conversations.read_conversation(row, column)
+    is_conversation = column in conversations.COLUMNS
+    messages, answer = read_conversation(row, column) if is_conversation else ((), None)
     turns = [text_of(messages[-1])] if messages else _texts(row, "turns") or [_text(row, "prompt")]
     if not all(turn.strip() for turn in turns):
         raise UsageError(f"{row.location}: the prompt is empty; fill it in or remove the line")

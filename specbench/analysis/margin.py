@@ -282,6 +282,10 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> _Row:
     quality = paired_quality(arm, reference)
     counted = arm["output_tokens"].notna() & reference["output_tokens"].notna()
     length = _ratio(arm[counted], reference[counted], "output_tokens", "one")
+    remarks = [*_remarks(arm, reference)]
+    if told := _unequal_counts(arm[counted], reference[counted]):
+        length = length._replace(value=math.nan, low=math.nan, high=math.nan)
+        remarks.append(told)
     figures = {QUALITY_LESS: quality, TIMES: _speed(cell, base), LENGTH: length}
     score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
     binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))
@@ -295,7 +299,7 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> _Row:
         "prompts_needed": prompts_needed(apart, score, failure),
         "low_with_failures": limit_with_failures(apart, failure) if failure else quality.low,
         "lowest": (quality.low * len(arm) - lost.sum()) / max(len(arm) + len(lost), 1),
-        "remarks": "; ".join(_remarks(arm, reference)),
+        "remarks": "; ".join(remarks),
     }
 
 
@@ -313,13 +317,20 @@ def _remarks(arm: pd.DataFrame, base: pd.DataFrame) -> Iterator[str]:
     for name, side in sides.items():
         for text, count in _values_in(side["contradictions"], "; ").items():
             yield f"{name}: {text} in {count} of {len(side)} answers"
-    counted = arm["output_tokens"].notna() & base["output_tokens"].notna()
+
+
+def _unequal_counts(arm: pd.DataFrame, base: pd.DataFrame) -> str:
+    """Say whether two servers count other numbers of tokens in texts of the same length."""
+    if "delivered_bytes" not in arm:
+        return ""
     written = (arm["delivered_bytes"] > 0) & (base["delivered_bytes"] > 0)
-    each = [side[counted & written] for side in (arm, base)]
-    ratio = _ratio(each[0], each[1], "output_tokens", "delivered_bytes")
-    if ratio.low > UNEQUAL_COUNTS or ratio.high < 1 / UNEQUAL_COUNTS:
-        apart = f"counts {ratio.value:.2f} times as many tokens in a text of the same length"
-        yield f"{arm['arm'].iloc[0]} {apart}, so its tokens are not comparable"
+    ratio = _ratio(arm[written], base[written], "output_tokens", "delivered_bytes")
+    if not (ratio.low > UNEQUAL_COUNTS or ratio.high < 1 / UNEQUAL_COUNTS):
+        return ""
+    return (
+        f"{arm['arm'].iloc[0]} counts {ratio.value:.2f} times as many tokens in a text of the same "
+        "length, so tokens are not comparable"
+    )
 
 
 def _values_in(texts: pd.Series, separator: str) -> dict[str, int]:

@@ -51,8 +51,9 @@ def advice(columns: Mapping[str, object]) -> str:
     """Say how to name the columns of a row that has no prompt."""
     kinds: dict[str, list[str]] = {name: [] for name in (*COLUMNS, "turns", "prompt")}
     for name, value in columns.items():
-        if entries := _entries(value):
-            kinds[MESSAGES if "role" in entries[0] else CONVERSATIONS].append(name)
+        first = (_entries(value) or [{}])[0]
+        if {"role", "from"} & first.keys():
+            kinds[MESSAGES if "role" in first else CONVERSATIONS].append(name)
         elif isinstance(value, list) and value and all(isinstance(v, str) for v in value):
             kinds["turns"].append(name)
         elif isinstance(value, str):
@@ -84,9 +85,9 @@ def _message(entry: Mapping[str, Any], where: str) -> Message:
     Raises:
         UsageError: Its role is unknown, or its content is no text.
     """
-    role = entry.get("role", entry.get("from"))
-    if not isinstance(role, str) or role not in ROLES:
-        raise UsageError(f"{where}: the role {none_of(role, ROLES)}")
+    named = entry.get("role", entry.get("from"))
+    if (role := ROLES.get(str(named).lower())) is None:
+        raise UsageError(f"{where}: the role {none_of(named, ROLES)}")
     content, calls = entry.get("content", entry.get("value")), entry.get("tool_calls") or []
     silent = content is None and (calls or entry.get("function_call"))
     parts = content if isinstance(content, list) else [{"text": "" if silent else content}]
@@ -99,7 +100,7 @@ def _message(entry: Mapping[str, Any], where: str) -> Message:
         and all(isinstance(c, dict) and isinstance(c.get("function"), dict) for c in calls),
         f"{where}: `tool_calls` must be a list of calls, each with a `function`",
     )
-    message = {"role": ROLES[role], "content": content}
+    message = {"role": role, "content": content}
     message |= {name: entry[name] for name in _PARTS if entry.get(name) is not None}
     try:
         json.dumps(message, ensure_ascii=False, allow_nan=False).encode()

@@ -142,16 +142,17 @@ def _plain(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]
 
 
 def _values(content: bytes, path: Path) -> Iterator[tuple[str, object]]:
-    """Yield the values of JSONL, or of one list, with their locations."""
+    """Yield the values of JSONL, of one list, or of one object in several lines."""
     text = _text(content, path)
-    if not text.lstrip().startswith("["):
+    if text.lstrip().startswith("["):
+        values = _parsed(text, path)
+        for number, value in enumerate(values if isinstance(values, list) else (), 1):
+            yield f"{path}: entry {number}", value
+    elif text.strip().partition("\n")[0].rstrip() == "{":
+        yield f"{path}:1", _parsed(text, path)
+    else:
         for location, line in _lines(content, path):
             yield location, _parsed(line, path, int(location.rpartition(":")[2]))
-        return
-    values = _parsed(text, path)
-    assert isinstance(values, list)
-    for number, value in enumerate(values, 1):
-        yield f"{path}: entry {number}", value
 
 
 def _parsed(text: str, path: Path, line: int = 1) -> object:

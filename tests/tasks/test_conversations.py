@@ -47,7 +47,7 @@ def test_messages_are_kept_as_they_are(
 
 
 def test_conversations_of_sharegpt_are_messages(tmp_path: Path) -> None:
-    spoken = ("system", "Be brief."), ("human", "1 + 1?"), ("gpt", "2"), ("tool", "4"), ("gpt", "5")
+    spoken = ("system", "Be brief."), ("Human", "1 + 1?"), ("gpt", "2"), ("tool", "4"), ("gpt", "5")
     turns = [{"from": speaker, "value": text} for speaker, text in spoken]
     rows = {"id": "x_0", "conversations": turns}, {"conversations": turns[1:3]}
     first, second, third = read(tmp_path, *rows, {"conversations": [USER, ANSWER]}, name="a.json")
@@ -59,6 +59,13 @@ def test_conversations_of_sharegpt_are_messages(tmp_path: Path) -> None:
         csv.writer(file).writerows([["messages"], [json.dumps([SYSTEM, USER])]])
     (stored,) = prompts_task(tmp_path / "a.csv").examples("test", None)
     assert stored.chat() == [SYSTEM, USER]
+
+
+def test_a_file_may_be_one_request(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"model": "m", "messages": [SYSTEM, USER]}, indent=2))
+    (example,) = prompts_task(path).examples("test", None)
+    assert example.chat() == [SYSTEM, USER] and example.id == "a-1"
 
 
 @pytest.mark.parametrize(
@@ -107,4 +114,4 @@ def test_advice_where_the_column_is_not_clear(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"rename the right one of `a`, `b` to `prompt`$"):
         read(tmp_path, {"a": "x", "b": "y"})
     with pytest.raises(UsageError, match="give each row `prompt`, a text"):
-        read(tmp_path, {"body": {"messages": [USER]}})
+        read(tmp_path, {"body": {"messages": [USER]}, "data": [{"prompt": "a"}]})

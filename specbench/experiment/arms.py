@@ -129,9 +129,11 @@ class ArmRunner:
             body, lambda tried: self._stream(arm, [tried], 1)[0], self._filters
         )
         if refused := self._dialects[arm.name].refused:
-            unset = ", ".join(self._unset(arm))
-            remark = f"; its own {unset} may apply: {NEUTRAL_START}" if unset else ""
-            log.warning(f"{arm.name} refuses {', '.join(refused)}, so they are left out{remark}")
+            unset = self._unset(arm)
+            others = f" and {len(refused) - len(unset)} options that change no sampling"
+            remark = f", so its own values may apply: {NEUTRAL_START}" if unset else ""
+            named = ", ".join(unset or refused) + (others if 0 < len(unset) < len(refused) else "")
+            log.warning(f"{arm.name} refuses {named}{remark}")
         return self._answer(arm, streamed)
 
     @property

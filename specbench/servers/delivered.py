@@ -86,18 +86,20 @@ def covering(
 
     Tokens behind it that no text shows are counted, too. None if the tokens do not spell the text.
     """
-    shown = text.strip(PARTIAL).lstrip()  # some servers leave out the first space
+    shown = text.strip(PARTIAL)
     for skip in (True, False):  # special tokens, which some servers show
 
         def decoded(tokens: Sequence[int], skip: bool = skip) -> str:
             options = {"skip_special_tokens": skip, "clean_up_tokenization_spaces": False}
             return str(tokenizer.decode(list(tokens), **options))
 
-        _, found, after = decoded(ids).partition(shown)
-        if found == shown:
-            stops = [string for string in stop if after.startswith(string)]
-            whole = shown + stops[0] if stops else shown
-            length = bisect_left(range(len(ids)), True, key=lambda n: whole in decoded(ids[:n]))
+        whole = decoded(ids)
+        if not whole.startswith(shown):  # some servers or tokenizers leave out the first space
+            whole, shown = whole.lstrip(), shown.lstrip()
+        if whole.startswith(shown):
+            stops = [string for string in stop if whole.startswith(string, len(shown))]
+            end = shown + stops[0] if stops else shown
+            length = bisect_left(range(len(ids)), True, key=lambda n: end in decoded(ids[:n]))
             behind = decoded(ids[length:], True).strip(PARTIAL)
             return length if (behind if stops else behind.strip()) else len(ids)
     return None

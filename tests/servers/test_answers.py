@@ -203,8 +203,10 @@ ABCS = "abc " * 15  # of 30 tokens
         ([A, ABC, B, SPACE], "aabcb", 7, (4, UNEQUAL), (4, UNEQUAL)),
         ([A, ABC, B, SPACE], "aabcb", 2, (4, UNEQUAL), (4, UNEQUAL)),
         ([A, SPACE, B, B], "a bb", 4, (2, BEHIND, UNSTOPPED), (4, UNSTOPPED)),
-        ([C, C, C, C], "abc", 4, (1, UNLIKE), (4,)),
+        *(([*other, C], "abc", 4, (1, UNLIKE), (4,)) for other in ([C, C, C], [B, A, B])),
         ([SPACE, A, B], "ab", 3, (3,), (3,)),  # the text was stripped
+        ([SPACE], "", 1, (1,), (1,)),
+        ([SPACE, A, B], "", 3, (1, BEHIND), (3,)),
         ([], ABCS.replace(" ", "a"), 33, (33,), (33,)),
         ([], ABCS.replace(" ", "a"), 51, (30, UNDELIVERED), (51,)),
         ([], "abc", 60, (1, UNDELIVERED), (None, UNDELIVERED)),

@@ -80,11 +80,7 @@ def _entries(value: object) -> list[Any] | None:
 
 
 def _message(entry: Mapping[str, Any], where: str) -> Message:
-    """Return a message in the form of OpenAI's API.
-
-    Raises:
-        UsageError: Its role is unknown, or its content is no text.
-    """
+    """Return a message in the form of OpenAI's API, after checks."""
     named = entry.get("role", entry.get("from"))
     if (role := ROLES.get(str(named).lower())) is None:
         raise UsageError(f"{where}: the role {none_of(named, ROLES)}")

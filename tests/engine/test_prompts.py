@@ -81,12 +81,7 @@ def test_messages_of_other_roles_are_templated(
         "{{ call.function.arguments | tojson }}{% endfor %}{% endfor %}"
     )
     assert encode(calling, "5", conversation=CONVERSATION).ids == text_ids(calling, '{"x": 1}')
-    # The last message can be cut.
-    long = "5 apples and 5 pears"
-    shorter = encode(chat, long, conversation=CONVERSATION, passage=long, limit=len(whole) + 1)
-    assert shorter.cut and len(shorter.ids) <= len(whole) + 1
-    written = chat.decode(shorter.ids)
-    assert "<user>How many?<assistant><tool>" in written and "pears" not in written
+    assert encode(chat, "5 5 5", conversation=CONVERSATION, passage="5 5 5", limit=len(whole)).cut
 
 
 @pytest.mark.parametrize(

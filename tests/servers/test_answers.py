@@ -168,8 +168,9 @@ def test_a_stop_string_is_not_the_end_token() -> None:
     assert answer({"choices": [choice], **verbose}).stopped_by == "stop"
 
 
-def test_chat_has_messages_and_thoughts_are_no_text() -> None:
-    thought = {"choices": [{"delta": {"reasoning_content": "hm", "content": None}}]}
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+def test_chat_has_messages_and_thoughts_are_no_text(key: str) -> None:
+    thought = {"choices": [{"delta": {key: "hm", "content": None}}]}
     text = {"choices": [{"delta": {"content": "yes"}}]}
     end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
     got = answer(thought, text, end, chat=True)
@@ -206,6 +207,7 @@ ABCS = "abc " * 15  # of 30 tokens
         *(([*other, C], "abc", 4, (1, UNLIKE), (4,)) for other in ([C, C, C], [B, A, B])),
         ([SPACE, A, B], "ab", 3, (3,), (3,)),  # the text was stripped
         ([SPACE], "", 1, (1,), (1,)),
+        ([A, B, END], "ab</s>", 3, (3,), (3,)),  # the end token was shown
         ([SPACE, A, B], "", 3, (1, BEHIND), (3,)),
         ([], ABCS.replace(" ", "a"), 33, (33,), (33,)),
         ([], ABCS.replace(" ", "a"), 51, (30, UNDELIVERED), (51,)),
@@ -223,14 +225,6 @@ def test_tokens_that_the_text_does_not_have_are_not_counted(
     assert (got.output_tokens, *got.contradictions) == (exact if known else unknown)
     if got.token_ids:
         assert got.token_ids == ids[: got.output_tokens]
-
-
-@pytest.mark.parametrize("text", ["ab", "ab</s>"])
-def test_the_end_token_is_none_of_the_text(text: str) -> None:
-    value = {"choices": [{"text": text, "token_ids": [A, B, END], "finish_reason": "stop"}]}
-    value |= {"usage": {"completion_tokens": 3}}  # type: ignore[dict-item]
-    got = read_answer(Streamed(0.0, 1.0, [Event(0.1, value)], 0), tokenizer=tokenizer())
-    assert (got.token_ids, got.output_tokens, got.contradictions) == ([A, B], 3, ())
 
 
 @pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])

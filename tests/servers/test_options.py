@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from specbench.client import Client, Streamed
-from specbench.servers.options import NEUTRAL, OPTIONS, Dialect, learn_dialect
+from specbench.servers.options import NEUTRAL, OPTIONS, learn_dialect
 
 from .fake import Fake, Handler, serving
 
@@ -50,30 +50,25 @@ def test_an_option_that_is_refused_is_changed_or_left_out_alone(
         assert refuses(dialect.of(BODY) | {name: BODY[name]})
 
 
-def learned(refused: str, status: int, *asked_for: str) -> tuple[Dialect, Streamed, int]:
-    """Return a dialect, the last answer, and the number of requests."""
+@pytest.mark.parametrize(
+    ("failing", "status", "refused", "requests"),
+    [
+        ("typical_p", 400, ("typical_p",), len(OPTIONS) + 3),  # with the last one as it is
+        ("top_k", 400, (), 2),  # as the user asked for it
+        *(("prompt", status, (), 1) for status in (0, 401, 429, 503)),  # busy or away
+    ],
+)
+def test_only_options_are_left_out(
+    failing: str, status: int, refused: tuple[str, ...], requests: int
+) -> None:
     bodies = []
 
     def ask(body: Any) -> Streamed:
         bodies.append(body)
-        failed = refused in body
+        failed = failing in body
         return Streamed(0.0, 0.0, [], 0, "failed" * failed, status * failed)
 
-    return *learn_dialect(BODY, ask, asked_for), len(bodies)
-
-
-def test_what_the_user_asked_for_is_never_left_out() -> None:
-    dialect, answer, _ = learned("top_k", 400, "top_k")
-    assert answer.error and not dialect.refused
-
-
-@pytest.mark.parametrize("status", [0, 401, 429, 503])
-def test_a_server_that_is_busy_or_away_refuses_no_option(status: int) -> None:
-    dialect, answer, requests = learned("prompt", status)
-    assert answer.error and not dialect.refused and requests == 1
-
-
-def test_words_of_llamacpp_matter_for_llamacpp_alone() -> None:
-    dialect, _, _ = learned("typical_p", 400)
-    assert dialect.described == {"options_refused": ["typical_p"]}
-    assert dialect.unset("vllm") == [] and dialect.unset("llama.cpp") == ["typical_p"]
+    dialect, answer = learn_dialect(BODY, ask, ["top_k"])
+    assert dialect.refused == refused and bool(answer.error) == (not refused)
+    assert len(bodies) == requests
+    assert dialect.unset("vllm") == [] and dialect.unset("llama.cpp") == [*refused]

@@ -59,12 +59,6 @@ COMMANDS = {
         "Price drafting without decoding: tokens per round for every N, drafter and policy.",
         "price --pair mini -t mini-math -n 100",
     ),
-    "import": Listed(
-        "imports",
-        "Measure",
-        "Make a run of what other tools measured; table, compare and plot then read it.",
-        "import plain=vllm-plain.json fast=vllm-ngram.json --output results/vllm",
-    ),
     "bench": Listed(
         "bench",
         "Measure",

@@ -32,7 +32,6 @@ from .conftest import Cli, measured
 
 RUN = "results/reference"
 DATA = "tests/data"
-BENCH = f"{DATA}/vllm-bench.json"
 ARTICLES = {"cnndm": ("id", "article", "highlights"), "xsum": ("id", "document", "summary")}
 MEASURE = ("run", "sweep-weights", "sweep")
 LOADS = "here models are loaded"
@@ -45,7 +44,6 @@ NAMES = {
     **{"I/4": "1/4", "DIR": DATA, "$pair": "llama", "$seed": "0", "$T": "1"},
     "eager,graph": "eager",
     **dict.fromkeys(("results/RUN", *LARGE), RUN),
-    **{"autoregressive=plain.json": f"autoregressive={BENCH}", "fast=ngram.json": "fast=fast.json"},
 }
 MODELS = ("BIG", "SMALL", "ID_OR_FOLDER", "gguf/target-f32.gguf", "gguf/draft-f32.gguf")
 
@@ -141,7 +139,6 @@ def reader(
         (tmp_path / name).touch() if name.endswith(".gguf") else (tmp_path / name).mkdir()
     shutil.copy(ROOT / "specbench" / "docs" / "my_rules.py", tmp_path)
     shutil.copytree(ROOT / DATA, tmp_path / DATA)
-    (tmp_path / "fast.json").write_text((ROOT / BENCH).read_text().replace("openai", "vllm"))
     for task, columns in ARTICLES.items():
         rows = [dict.fromkeys(columns, "One thing happened.") | {"id": str(n)} for n in range(40)]
         (tmp_path / DATA / task).mkdir()

@@ -1,1 +1,0 @@
-"""Results of other tools as runs: ``specbench import``."""

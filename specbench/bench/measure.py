@@ -19,9 +19,11 @@ from specbench.config import EAGER
 from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device, copy_bandwidth
 from specbench.engine.engines import Engine
-from specbench.engine.loading import load_pair, shared_context
+from specbench.engine.loading import load_pair
 from specbench.engine.memory import bytes_per_round, check_memory
 from specbench.engine.pair import LoadedPair
+from specbench.engine.runner import context_length
+from specbench.engine.sources import load_config
 from specbench.errors import RunError, require
 from specbench.experiment.environment import describe_environment
 from specbench.heads.files import describe_models
@@ -168,7 +170,7 @@ def _warmed_up(
 
 def _prompt_tokens(bench: Bench) -> int:
     """Return the prompt length: the requested one, or the default if it fits."""
-    context = shared_context(bench.pair, bench.loading)
+    context = context_length(load_config(bench.pair, "target", bench.loading))
     new, length_given = bench.settings.new_tokens, bench.settings.prompt_tokens
     if context is None:
         return length_given or DEFAULT_PROMPT

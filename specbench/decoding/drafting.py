@@ -159,6 +159,24 @@ def drawn(logits: Tensor, hidden: Tensor, uniform: Tensor, sampling: Sampling) -
     return Drafts(x[:, None], q[:, None], q1[:, None], hidden)
 
 
+def context_of(drafter: Drafter, pair: LoadedPair) -> int | None:
+    """Return the tokens that a drafter can read, if a text may be longer."""
+    contexts = [runner.context for runner in drafter.runners(pair)]
+    context = min(filter(None, contexts), default=None)
+    longest = pair.target.context
+    return None if longest is not None and longest <= (context or longest) else context
+
+
+def within(drafts: Drafts, length: Tensor, context: int) -> Drafts:
+    """Propose nothing that is drafted after more tokens than a drafter can read."""
+    count = torch.arange(drafts.x.shape[1], device=length.device)
+    proposed = (context + 1 - length).clamp(0, len(count))
+    if drafts.proposed is not None:
+        proposed = torch.minimum(proposed, drafts.proposed)
+    is_proposed = count < proposed[:, None]
+    return drafts._replace(q=drafts.q * is_proposed[..., None], proposed=proposed)
+
+
 def joined(drafts: list[Drafts]) -> Drafts:
     """Concatenate drafts of the same texts along the token dimension."""
     return Drafts(*(torch.cat(parts, 1) for parts in zip(*(d[:4] for d in drafts), strict=True)))

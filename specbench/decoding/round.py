@@ -13,7 +13,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafting import Drafter, Drafts, ModelDrafter, State, kv_length
+from specbench.decoding.drafting import (
+    Drafter,
+    Drafts,
+    ModelDrafter,
+    State,
+    context_of,
+    kv_length,
+    within,
+)
 from specbench.decoding.records import NO_WEIGHT
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.device import Timestamp, timestamp
@@ -85,6 +93,8 @@ def speculative_step(
         finished = timestamp(device)
         return result, StepTimes(started, started, finished, finished)
     drafts = drafter(pair, state, sampling, control)
+    if (context := context_of(drafter, pair)) is not None:
+        drafts = engine(within)(drafts, state.length, context)
     drafted = timestamp(device)
     output = engine(target_forward)(pair.target, state, drafts.x, sampling)
     verified = timestamp(device)

@@ -22,7 +22,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.drafters.heads import DraftHead, rotary_tables
 from specbench.engine.cache import SlotCache
 from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import Runner, angles_at, capacity_for, visible
+from specbench.engine.runner import Runner, angles_at, capacity_for, context_length, visible
 from specbench.methods.control import DraftControl
 
 
@@ -39,6 +39,7 @@ class HeadDrafter:
         self.head = head.to(target.device, target.dtype).requires_grad_(False)
         head.share(target.base.embed_tokens, target.output)
         self.device, self.dtype, self.vocabulary = target.device, target.dtype, target.vocabulary
+        self.context = context_length(head.config.layer)
         self.cache: SlotCache | None = None
         self.drafted: Tensor | None = None  # the tokens of a reduced vocabulary
         if isinstance(offsets := getattr(head, "d2t", None), Tensor):

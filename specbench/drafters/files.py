@@ -52,7 +52,10 @@ def configured(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftH
     kind, depth = KINDS[name], target.num_hidden_layers
     if layer.get("attention_bias"):
         raise UsageError("its attention has biases: choose a head without")
-    shape = LlamaConfig(**{name: layer[name] for name in LAYER + ROTARY if name in layer})
+    sizes = {name: layer[name] for name in LAYER + ROTARY if name in layer}
+    # Without a context of its own, a head reads as far as the target does.
+    sizes.setdefault("max_position_embeddings", target.max_position_embeddings)
+    shape = LlamaConfig(**sizes)
     rope_type = (shape.rope_parameters or {}).get("rope_type", "default")
     for name, value, supported in (
         ("hidden_act", shape.hidden_act, ("silu",)),

@@ -1,40 +1,173 @@
-"""Keys of GGUF files, and the Transformers tokenizer stored in one."""
+"""GGUF files: their metadata, shards and configuration, without weights.
+
+A file's metadata is read once and kept until the file changes: with a vocabulary of 150,000 tokens
+that takes a second, and several parts of a command need it.
+"""
 
 from __future__ import annotations
 
+import re
+import struct
+from collections.abc import Mapping
+from functools import lru_cache
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
-from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedConfig
+
+from specbench.errors import UsageError, require
+from specbench.pairs.registry import require_model
 
 FINGERPRINT_KEY = "specbench.fingerprint"
 TOKENIZER_KEY = "tokenizer.huggingface.json"
 TEMPLATE_KEY = "tokenizer.chat_template"
-SPECIAL = {"bos": "bos", "eos": "eos", "pad": "padding"}  # Transformers' names, and GGUF's
+TOKENS_KEY, KINDS_KEY = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
+SPECIAL = {"bos": "bos", "eos": "eos", "pad": "padding"}  # Transformers', GGUF's
+# The format's types of single values, as letters of ``struct``; the others are texts and lists.
+NUMBERS = dict(enumerate("BbHhIif?")) | dict(enumerate("Qqd", 10))
+TEXT, LIST = 8, 9
+LENGTH = struct.Struct("<Q")  # of a text
+BUFFER = 1 << 20  # bytes
+UNUSED = 5  # the kind of a token that fills up the rows of a model
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
-def stored_tokenizer(path: Path) -> PreTrainedTokenizerFast | None:
-    """Return the Transformers tokenizer in a GGUF file; None if it has only llama.cpp's."""
-    from gguf import GGUFReader
+class GgufFile(NamedTuple):
+    """What a file holds beside its weights."""
 
-    reader = GGUFReader(path)
+    metadata: Mapping[str, Any]
+    parameters: int  # numbers in the tensors of this file
 
-    def value(key: str) -> Any:
-        field = reader.get_field(key)
-        return None if field is None else field.contents()
+    def value(self, key: str, default: Any = None) -> Any:
+        """Return a value of the architecture, such as ``block_count``; the largest of a list."""
+        value = self.metadata.get(f"{self.metadata['general.architecture']}.{key}", default)
+        return max(value, default=default) if isinstance(value, list) else value
 
-    text = value(TOKENIZER_KEY)
-    if text is None:
-        return None
-    tokenizer = Tokenizer.from_str(text)
-    names = {}
-    for name, kind in SPECIAL.items():
-        number = value(f"tokenizer.ggml.{kind}_token_id")
-        if number is not None:
-            names[f"{name}_token"] = tokenizer.id_to_token(int(number))
-    wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **names
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens without the unused ones behind the last, which only pad the weights."""
+        tokens: list[str] = self.metadata[TOKENS_KEY]
+        kinds = self.metadata.get(KINDS_KEY) or [0] * len(tokens)
+        size = len(tokens)
+        while size and kinds[size - 1] == UNUSED:
+            size -= 1
+        return tokens[:size]
+
+
+def read_gguf(path: Path) -> GgufFile:
+    """Return what a file holds beside its weights.
+
+    Raises:
+        UsageError: There is no such file, or it is no complete GGUF file of a language model.
+    """
+    require_model(str(path))
+    facts = path.stat()
+    return _read(path, facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, size: int, changed: int) -> GgufFile:
+    try:
+        with path.open("rb", buffering=BUFFER) as file:
+            return _parsed(file, size)
+    except (ValueError, struct.error, KeyError, TypeError, OverflowError, MemoryError) as error:
+        raise UsageError(
+            f"cannot read {path} ({error}): give a complete GGUF file of a language model"
+        ) from error
+
+
+def _parsed(file: BinaryIO, size: int) -> GgufFile:
+    """Parse the header; source: ``docs/gguf.md`` of ggml, versions 2 and 3."""
+
+    def content(length: int) -> bytes:
+        if length > size:
+            raise ValueError("a length is greater than the file")
+        return file.read(length)
+
+    def numbers(letters: str) -> tuple[Any, ...]:
+        return struct.unpack(f"<{letters}", content(struct.calcsize(f"<{letters}")))
+
+    def text() -> str:
+        (length,) = LENGTH.unpack(file.read(LENGTH.size))
+        return content(length).decode(errors="replace")
+
+    def value(kind: int) -> Any:
+        if kind == TEXT:
+            return text()
+        if kind != LIST:
+            return numbers(NUMBERS[kind])[0]
+        inner, count = numbers("IQ")
+        if inner in (TEXT, LIST):
+            return [value(inner) for _ in range(count)]
+        return list(numbers(f"{count}{NUMBERS[inner]}"))
+
+    magic, version, tensors, entries = numbers("4sIQQ")
+    if magic != b"GGUF" or version not in (2, 3):
+        raise ValueError("it does not begin as a GGUF file of version 2 or 3")
+    metadata = {text(): value(*numbers("I")) for _ in range(entries)}
+    if not isinstance(metadata["general.architecture"], str):
+        raise ValueError("its architecture has no name")
+    parameters = 0
+    for _ in range(tensors):
+        text()
+        (dimensions,) = numbers("I")
+        parameters += prod(numbers(f"{dimensions}Q"))
+        numbers("IQ")
+    return GgufFile(metadata, parameters)
+
+
+def shards(path: Path) -> list[Path]:
+    """Return all files of a model, of which ``path`` is the only or the first one.
+
+    Raises:
+        UsageError: One of them is missing, or ``path`` is not the first.
+    """
+    require_model(str(path))
+    if (match := _SHARD.fullmatch(path.name)) is None:
+        return [path]
+    count = int(match["count"])
+    files = [
+        path.with_name(f"{match['stem']}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)
+    ]
+    missing = [file.name for file in files if not file.is_file()]
+    require(
+        not missing,
+        f"{path} is one of {count} files of a model, and {', '.join(missing[:3])} "
+        f"{'is' if len(missing) == 1 else 'are'} missing beside it: download all of them",
     )
-    wrapped.chat_template = value(TEMPLATE_KEY)
-    return wrapped
+    require(files[0] == path, f"{path} is not the first file of its model: give {files[0]}")
+    return files
+
+
+def file_bytes(path: Path) -> int:
+    """Return the size of all files of a model."""
+    return sum(file.stat().st_size for file in shards(path))
+
+
+def gguf_config(path: Path) -> PreTrainedConfig:
+    """Return the sizes of a model by Transformers' names.
+
+    Raises:
+        UsageError: The file does not describe a language model.
+    """
+    file = read_gguf(path)
+    heads = file.value("attention.head_count", 0)
+    values = {
+        "vocab_size": len(file.metadata.get(TOKENS_KEY) or ()),
+        "hidden_size": file.value("embedding_length"),
+        "intermediate_size": file.value("feed_forward_length", 0),
+        "num_hidden_layers": file.value("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": file.value("attention.head_count_kv", heads),
+        "head_dim": file.value("attention.key_length"),
+        "max_position_embeddings": file.value("context_length"),
+    }
+    for name in ("vocab_size", "hidden_size", "num_hidden_layers"):
+        require(
+            isinstance(values[name], int) and values[name] > 0,
+            f"{path} has no {name}: give a complete GGUF file of a language model",
+        )
+    config = PreTrainedConfig(**{n: v for n, v in values.items() if v is not None})
+    config.model_type = file.metadata["general.architecture"]
+    return config

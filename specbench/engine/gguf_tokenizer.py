@@ -1,4 +1,4 @@
-"""A Transformers tokenizer in the keys of a GGUF file, checked against llama.cpp's own tokenizer.
+"""The tokenizer of a GGUF file, read and written, checked against llama.cpp's own tokenizer.
 
 llama.cpp reimplements tokenizers in two families: byte-level BPE, with the regular expression of
 its first split chosen by a name, and SentencePiece, where U+2581 marks spaces and bytes have tokens
@@ -10,15 +10,17 @@ Unicode, so the probes are composed (NFC).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from specbench.engine.gguf import SPECIAL, TEMPLATE_KEY, TOKENIZER_KEY
-from specbench.engine.llamacpp import tokenize
+from specbench.engine.gguf import SPECIAL, TEMPLATE_KEY, TOKENIZER_KEY, read_gguf
+from specbench.engine.llamacpp import model_facts, tokenize
 from specbench.errors import UsageError
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark of a space
@@ -48,6 +50,64 @@ class _Vocabulary(NamedTuple):
     split: str  # the name of the first split; "default" for SentencePiece
     scores: list[float] | None = None
     space_prefix: bool | None = None
+
+
+def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
+    """Return the tokenizer of a file: the one of Transformers if it has it, else llama.cpp's.
+
+    Raises:
+        UsageError: Its kind is unknown, or it splits texts in another way than llama.cpp.
+    """
+    facts = path.stat()
+    return _read_tokenizer(path, facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _read_tokenizer(path: Path, size: int, changed: int) -> PreTrainedTokenizerFast:
+    file = read_gguf(path)
+    options: dict[str, Any] = {}
+    try:
+        if TOKENIZER_KEY in file.metadata:
+            backend = Tokenizer.from_str(file.metadata[TOKENIZER_KEY])
+        else:
+            backend = _converted(file.metadata, file.tokens)
+            options["add_bos_token"] = model_facts(path).adds_start
+        for name, kind in SPECIAL.items():
+            number = file.metadata.get(f"tokenizer.ggml.{kind}_token_id")
+            if number is not None:
+                options[f"{name}_token"] = backend.id_to_token(number)
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise UsageError(
+            f"cannot read the tokenizer of {path} ({error}): give the folder that the file was "
+            "made from"
+        ) from error
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, clean_up_tokenization_spaces=False, **options
+    )
+    tokenizer.chat_template = file.metadata.get(TEMPLATE_KEY)
+    if TOKENIZER_KEY not in file.metadata:
+        for text, tokens in zip(PROBES, tokenize(path, PROBES), strict=True):
+            if tokenizer.encode(text, add_special_tokens=False) != tokens:
+                raise UsageError(
+                    f"the tokenizer of {path} would split {text!r} in another way than llama.cpp: "
+                    "give the folder that the file was made from"
+                )
+    return tokenizer
+
+
+def _converted(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Tokenizer:
+    """Return llama.cpp's tokenizer as one of Transformers."""
+    from transformers.integrations.gguf import convert_gguf_tokenizer
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_TOKENIZER_MAPPING
+
+    names = GGUF_TOKENIZER_MAPPING["tokenizer"].items()
+    values = {
+        name: metadata[f"tokenizer.{key}"] for key, name in names if f"tokenizer.{key}" in metadata
+    }
+    values["tokens"] = list(tokens)
+    backend, _ = convert_gguf_tokenizer(metadata["general.architecture"], values)
+    converted: Tokenizer = backend
+    return converted
 
 
 def write_tokenizer(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from ctypes import (
     POINTER,
     Structure,
@@ -22,10 +23,10 @@ from ctypes import (
     c_size_t,
     c_void_p,
 )
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import finalize
 
 import numpy as np
@@ -33,8 +34,9 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from specbench.engine.gguf import FINGERPRINT_KEY
-from specbench.engine.runner import capacity_for, context_length
+from specbench.engine.gguf import FINGERPRINT_KEY, file_bytes, shards
+from specbench.engine.runner import OTHER_MODEL, capacity_for, context_length
+from specbench.engine.vocabulary import DraftTokens
 from specbench.errors import RunError, UsageError
 
 PACKAGE, BUILD = "xllamacpp", "2026.10.11549"
@@ -42,6 +44,7 @@ INSTALL = f"pip install '{PACKAGE}=={BUILD}' gguf"
 # Defaults of the parameters in this build; others would mean another layout in memory.
 CONTEXT_DEFAULTS = {"n_ctx": 512, "n_batch": 2048, "n_ubatch": 512, "n_seq_max": 1, "type_k": 1}
 MODEL_DEFAULTS = {"vocab_only": False, "check_tensors": False, "use_extra_bufts": True}
+OTHER_FILE = "give a complete GGUF file of an architecture that this build knows"
 SPARE = 512  # bytes behind the fields in use, for those of the library
 FLOAT32 = 0  # ggml's number of the type
 READ_AT_ONCE = 512  # tokens of a prompt in one call
@@ -97,6 +100,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_model_free": (None, [c_void_p]),
     "llama_model_get_vocab": (c_void_p, [c_void_p]),
     "llama_vocab_n_tokens": (c_int32, [c_void_p]),
+    "llama_vocab_is_eog": (c_bool, [c_void_p, c_int32]),
+    "llama_vocab_get_add_bos": (c_bool, [c_void_p]),
+    "llama_model_is_recurrent": (c_bool, [c_void_p]),
+    "llama_model_is_hybrid": (c_bool, [c_void_p]),
     "llama_tokenize": (
         c_int32,
         [c_void_p, c_char_p, c_int32, POINTER(c_int32), c_int32, c_bool, c_bool],
@@ -118,7 +125,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 class LlamaCppModel:
     """A model in a GGUF file; see ``runner.Runner`` for the methods.
 
-    Logits are cut to ``vocabulary``, and all outputs are float32 on the CPU.
+    All outputs are float32 on the CPU.
 
     Raises:
         UsageError: The library is missing or another build, or it cannot read the file.
@@ -127,8 +134,14 @@ class LlamaCppModel:
     device = torch.device("cpu")
     dtype = torch.float32
 
-    def __init__(self, path: Path, config: PretrainedConfig, vocabulary: int) -> None:
-        self.path, self.config, self.vocabulary = path, config, vocabulary
+    def __init__(
+        self,
+        path: Path,
+        config: PretrainedConfig,
+        vocabulary: int,
+        present: DraftTokens | None = None,
+    ) -> None:
+        self.path, self.config, self.vocabulary, self.present = path, config, vocabulary, present
         self._other: LlamaCppModel | None = None  # see ``plain``
         self.hidden_size: int = config.hidden_size
         self.context = context_length(config)
@@ -139,25 +152,25 @@ class LlamaCppModel:
         params = self._library.llama_model_default_params()
         self._model = self._library.llama_model_load_from_file(str(path).encode(), params)
         if not self._model:
-            raise UsageError(
-                f"llama.cpp cannot read {path} ({_last_error()}): give a GGUF file of an "
-                "architecture that this build knows"
-            )
+            raise UsageError(f"llama.cpp cannot read {path} ({_last_error()}): {OTHER_FILE}")
 
         # A finalizer runs before the modules are gone that the library calls.
         finalize(self, self._library.llama_model_free, self._model)
-        vocabulary = self._library.llama_model_get_vocab(self._model)
+        tokens = self._library.llama_model_get_vocab(self._model)
         self.layers: Sequence[int] = ()
-        self._tokens: int = self._library.llama_vocab_n_tokens(vocabulary)
+        self._tokens: int = self._library.llama_vocab_n_tokens(tokens)
 
     def fingerprint(self) -> str:
         """The fingerprint of the weights before their export, else a hash of the file's end."""
         stored = self.metadata(FINGERPRINT_KEY)
         if stored is not None:
             return stored
-        with self.path.open("rb") as file:
-            file.seek(max(0, self.path.stat().st_size - FINGERPRINT_BYTES))
-            return hashlib.blake2b(file.read(), digest_size=8).hexdigest()
+        digest = hashlib.blake2b(digest_size=8)
+        for path in shards(self.path):
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - FINGERPRINT_BYTES))
+                digest.update(file.read())
+        return digest.hexdigest()
 
     def metadata(self, key: str) -> str | None:
         """Return a text in the file's metadata; None if it has none by this name."""
@@ -199,7 +212,7 @@ class LlamaCppModel:
 
     def prefill(self, prompt: Tensor, row: int = 0) -> None:
         """Read all tokens of a prompt ``[T]`` except the last into a row."""
-        ids = prompt[:-1].tolist()
+        ids = self._inputs(prompt[:-1]).tolist()
         self._remove(row, 0)
         for start in range(0, len(ids), READ_AT_ONCE):
             part = ids[start : start + READ_AT_ONCE]
@@ -209,7 +222,7 @@ class LlamaCppModel:
         self, tokens: Tensor, at: Tensor, kv_length: int | None = None, last: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Read ``tokens`` at positions ``at``, both ``[B, k]``; see ``Runner.read``."""
-        rows, k = tokens.shape
+        (rows, k), tokens = tokens.shape, self._inputs(tokens)
         items: list[tuple[int, int, int]] = []
         index = torch.empty(rows, k, dtype=torch.long)
         for row, (ids, positions) in enumerate(zip(tokens.tolist(), at.tolist(), strict=True)):
@@ -224,7 +237,11 @@ class LlamaCppModel:
         states = self._library.llama_get_embeddings(self._context)
         hidden = _copied(states, len(items), self.hidden_size)
         index = index[:, -1:] if last else index
-        return hidden[index], logits[index][..., : self.vocabulary]
+        logits = logits[index][..., : self.vocabulary]
+        return hidden[index], logits if self.present is None else self.present.outputs(logits)
+
+    def _inputs(self, tokens: Tensor) -> Tensor:
+        return tokens if self.present is None else self.present.inputs(tokens)
 
     def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
         """Run whole texts ``[B, T]``, one pass each in an empty cache; see ``Runner.plain``."""
@@ -241,11 +258,11 @@ class LlamaCppModel:
 
     def twin(self) -> LlamaCppModel:
         """Return the same weights with a cache of their own; both map the same file."""
-        return LlamaCppModel(self.path, self.config, self.vocabulary)
+        return LlamaCppModel(self.path, self.config, self.vocabulary, self.present)
 
     def weight_bytes(self) -> int:
-        """Return the size of the file; a step reads all of it but most of the embedding table."""
-        return self.path.stat().st_size
+        """Return the size of the files; a step reads all but most of the embedding table."""
+        return file_bytes(self.path)
 
     def cache_bytes(self, tokens: float) -> float:
         """Return the bytes of keys and values that a step reads for a text of so many tokens."""
@@ -258,7 +275,8 @@ class LlamaCppModel:
     def _remove(self, row: int, position: int) -> None:
         """Forget a row from a position on."""
         memory = self._library.llama_get_memory(self._context)
-        self._library.llama_memory_seq_rm(memory, row, position, -1)
+        if not self._library.llama_memory_seq_rm(memory, row, position, -1):
+            raise RunError(f"llama.cpp cannot take tokens of {self.path} back: {OTHER_MODEL}")
 
     def _decode(self, items: list[tuple[int, int, int]], outputs: bool) -> None:
         if len(items) > self._size:
@@ -272,21 +290,45 @@ class LlamaCppModel:
             raise RunError(f"llama.cpp failed with status {status} ({_last_error()})")
 
 
+class ModelFacts(NamedTuple):
+    """What llama.cpp says of a file without reading its weights."""
+
+    eos_ids: frozenset[int]  # all tokens at which it ends a text
+    adds_start: bool  # whether a text begins with the start token
+    has_state: bool  # whether some layers keep a state, from which no token can be taken back
+
+
+def model_facts(path: Path) -> ModelFacts:
+    """Return what llama.cpp says of a file, read once until the file changes.
+
+    Raises:
+        UsageError: llama.cpp cannot read the file.
+    """
+    facts = path.stat()
+    return _model_facts(path, facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _model_facts(path: Path, size: int, changed: int) -> ModelFacts:
+    with _without_weights(path) as (loaded, model):
+        vocabulary = loaded.llama_model_get_vocab(model)
+        tokens = range(loaded.llama_vocab_n_tokens(vocabulary))
+        return ModelFacts(
+            frozenset(t for t in tokens if loaded.llama_vocab_is_eog(vocabulary, t)),
+            loaded.llama_vocab_get_add_bos(vocabulary),
+            loaded.llama_model_is_recurrent(model) or loaded.llama_model_is_hybrid(model),
+        )
+
+
 def tokenize(path: Path, texts: Iterable[str]) -> list[list[int]]:
     """Return the tokens of texts by a GGUF file's tokenizer, without a start token.
 
-    Only the vocabulary is read, so the file may lack tensors.
+    The file may lack tensors.
 
     Raises:
         UsageError: llama.cpp does not know this kind of tokenizer.
     """
-    loaded = library()
-    params = loaded.llama_model_default_params()
-    params.vocab_only = True
-    model = loaded.llama_model_load_from_file(str(path).encode(), params)
-    if not model:
-        raise UsageError(f"llama.cpp cannot read the tokenizer in {path} ({_last_error()})")
-    try:
+    with _without_weights(path) as (loaded, model):
         vocabulary, tokens = loaded.llama_model_get_vocab(model), []
         for text in texts:
             encoded = text.encode()
@@ -296,6 +338,19 @@ def tokenize(path: Path, texts: Iterable[str]) -> list[list[int]]:
             )
             tokens.append(list(ids[:number]))
         return tokens
+
+
+@contextmanager
+def _without_weights(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield the library and a model of which only metadata and vocabulary are read."""
+    loaded = library()
+    params = loaded.llama_model_default_params()
+    params.vocab_only = True
+    model = loaded.llama_model_load_from_file(str(path).encode(), params)
+    if not model:
+        raise UsageError(f"llama.cpp cannot read {path} ({_last_error()}): {OTHER_FILE}")
+    try:
+        yield loaded, model
     finally:
         loaded.llama_model_free(model)
 

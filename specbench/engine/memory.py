@@ -13,10 +13,11 @@ from transformers import PretrainedConfig
 
 from specbench.config import Loading
 from specbench.engine.device import available_memory, choose_device
-from specbench.engine.loading import choose_dtype, shared_context
+from specbench.engine.gguf import file_bytes
+from specbench.engine.loading import choose_dtype
 from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import capacity_for
-from specbench.engine.sources import build_model, load_config
+from specbench.engine.runner import capacity_for, context_length
+from specbench.engine.sources import build_model, is_gguf, load_config
 from specbench.errors import UsageError
 from specbench.pairs.registry import PairSpec
 
@@ -50,17 +51,19 @@ def model_need(
     draft_length: int,
     rows: int = 1,
     bits: float | None = None,
+    weights: float | None = None,
 ) -> Need:
     """Estimate the memory for decoding ``rows`` texts together, with prompts prefilled one by one.
 
     ``prompt_tokens`` is the length of the longest prompt, ``new_tokens`` the limit on new tokens
     and ``draft_length`` N. ``bits`` is the size of a quantised weight, None without quantisation.
+    ``weights`` is the size of all weights in bytes, None to count them.
     """
     capacity = capacity_for(prompt_tokens + new_tokens + draft_length + 1)
     states = 4 * config.hidden_size + 3 * config.intermediate_size
     states += 2 * config.num_attention_heads * _head_width(config)
     return Need(
-        weights=_weights(config, dtype, bits),
+        weights=_weights(config, dtype, bits) if weights is None else weights,
         cache=rows * cache_bytes(config, dtype, capacity),
         work=_tables(config, dtype, capacity)
         + states * prompt_tokens * dtype.itemsize
@@ -75,6 +78,7 @@ def training_need(
     new_tokens: int,
     texts: int,
     bits: float | None = None,
+    weights: float | None = None,
 ) -> Need:
     """Estimate the memory for sampling ``texts`` in lockstep to train a head.
 
@@ -87,7 +91,7 @@ def training_need(
     mlp = 4 * config.hidden_size + 3 * config.intermediate_size
     reading = texts * prompt_tokens * (max(attention, mlp) * size + 2 * prompt_tokens)
     return Need(
-        weights=_weights(config, dtype, bits),
+        weights=_weights(config, dtype, bits) if weights is None else weights,
         # While ended texts are dropped, one layer exists twice.
         cache=texts * cache_bytes(config, dtype, capacity) * (layers + 1) / layers,
         work=_tables(config, dtype, capacity)
@@ -129,7 +133,8 @@ def decoding_needs(
     rows: int = 1,
 ) -> dict[str, Need]:
     """Estimate the memory of each model; prompts are cut to the context."""
-    room = (shared_context(spec, loading) or math.inf) - new_tokens - draft_length - 1
+    context = context_length(load_config(spec, "target", loading))
+    room = (context or math.inf) - new_tokens - draft_length - 1
     prompt = int(max(min(prompt_tokens, room), 0))
     return _needs(spec, loading, model_need, prompt, new_tokens, draft_length, rows)
 
@@ -151,10 +156,9 @@ def _needs(
     for role in spec.models:
         config = load_config(spec, role, loading)
         bits = _bits(config, loading.quantization if role == "target" else None)
-        needs[role] = need(config, dtype, *sizes, bits=bits)
-        if spec.gguf:  # mapped from the file
-            weights = Path(spec.models[role]).stat().st_size
-            needs[role] = needs[role]._replace(weights=weights)
+        # GGUF files are mapped.
+        weights = file_bytes(Path(spec.models[role])) if is_gguf(spec, role) else None
+        needs[role] = need(config, dtype, *sizes, bits=bits, weights=weights)
     return needs
 
 

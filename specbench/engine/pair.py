@@ -16,7 +16,7 @@ from specbench.errors import UsageError
 
 @dataclass
 class LoadedPair:
-    """Two models with a shared vocabulary, ready to decode."""
+    """Two models, of which the draft reads and writes the target's tokens, ready to decode."""
 
     name: str
     target: Model  # the model whose distribution is p
@@ -57,5 +57,5 @@ class LoadedPair:
 
     @property
     def context(self) -> int | None:
-        """The smaller context length of the two models, in tokens; None if neither has one."""
-        return min(filter(None, (self.target.context, self.draft.context)), default=None)
+        """The target's context length in tokens; None if it has none."""
+        return self.target.context

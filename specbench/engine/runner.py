@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,10 @@ from specbench.engine.attention import MOST_TOKENS, group_heads, grouped_mask
 from specbench.engine.cache import SlotCache
 from specbench.errors import RunError, UsageError, cause
 
+if TYPE_CHECKING:
+    from specbench.engine.vocabulary import DraftTokens
+
+OTHER_MODEL = "choose a model whose layers all attend, such as a Llama, Qwen2.5, Qwen3 or Gemma"
 # Capacities are multiples of this, so that requests of similar length share one allocation.
 CAPACITY_STEP = 256
 Rotary = Mapping[str, tuple[Tensor, Tensor]]
@@ -82,7 +86,7 @@ def visible(at: Tensor, kv_length: int, window: int | None) -> Tensor:
 class Model(Protocol):
     """What decoding needs of a model, whichever library runs it; ``Runner`` has the details."""
 
-    vocabulary: int  # tokens shared with the other model; logits are cut to them
+    vocabulary: int  # V, the target's tokens; a draft's logits are -inf for those that it lacks
     hidden_size: int
     context: int | None  # in tokens; None if unknown
     layers: Sequence[int]  # after which states are returned too; see ``Runner``
@@ -143,21 +147,25 @@ class Model(Protocol):
 class Runner:
     """Runs a model over rows of text: tokens at any positions, which later calls may overwrite.
 
-    Logits are cut to ``vocabulary``, the number of tokens shared with the other model. A drafter
-    may read states after some ``layers``, from 0 for the embedding: then they follow the hidden
-    states along the last dimension, ``[..., (1 + len(layers)) * hidden]``.
+    Logits are cut to ``vocabulary``, the number of the target's tokens; ``present`` says which of
+    them a draft has. A drafter may read states after some ``layers``, from 0 for the embedding:
+    then they follow the hidden states along the last dimension,
+    ``[..., (1 + len(layers)) * hidden]``.
 
     Raises:
         UsageError: The model is not a plain stack of decoder layers, so running its layers does not
             reproduce its own forward pass.
     """
 
-    def __init__(self, model: PreTrainedModel, vocabulary: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, vocabulary: int, present: DraftTokens | None = None
+    ) -> None:
         self.model = model
         self.base = model.get_decoder()
         self.config = model.config.get_text_config()
         self.vocabulary = vocabulary
         self.device = model.device  # of the embedding, and of all inputs and outputs
+        self.present = None if present is None else present.to(self.device)
         self.dtype = model.dtype  # of hidden states and cache
         self.hidden_size: int = self.config.hidden_size
         self.context = context_length(self.config)
@@ -214,11 +222,11 @@ class Runner:
         Raises:
             RunError: The prompt has a token that the model does not know.
         """
-        vocabulary = self.base.embed_tokens.weight.shape[0]
-        if (highest := int(prompt.max())) >= vocabulary:
+        rows = self.base.embed_tokens.weight.shape[0]
+        if (highest := int(self._inputs(prompt).max())) >= rows:
             raise RunError(
-                f"the prompt has token {highest}, but a model knows only {vocabulary} tokens: "
-                "choose a draft with the target's special tokens, or --prompt-format plain"
+                f"the prompt has token {highest}, but the target has only {rows} tokens: choose "
+                "another target, or --prompt-format plain"
             )
         read = len(prompt) - 1
         if not read:
@@ -262,22 +270,29 @@ class Runner:
             Logits ``[B, last, V]`` and, if wanted, the states before them ``[B, last, hidden]``.
         """
         model: Any = self.model
+        tokens = self._inputs(tokens)
         logits = model(tokens, use_cache=False, logits_to_keep=last).logits
         states = torch.empty(0)
         if hidden:
             states = self.base(tokens, use_cache=False).last_hidden_state[:, -last:]
-        return logits[..., : self.vocabulary].float().to(self.device), states
+        return self._outputs(logits[..., : self.vocabulary].float().to(self.device)), states
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits ``[..., V]`` of hidden states ``[..., hidden]``."""
         logits: Tensor = self.output(hidden)[..., : self.vocabulary].float().to(self.device)
         if self.softcap is not None:
             logits = self.softcap * (logits / self.softcap).tanh()
-        return logits
+        return self._outputs(logits)
+
+    def _inputs(self, tokens: Tensor) -> Tensor:
+        return tokens if self.present is None else self.present.inputs(tokens)
+
+    def _outputs(self, logits: Tensor) -> Tensor:
+        return logits if self.present is None else self.present.outputs(logits)
 
     def twin(self) -> Runner:
         """Return the same weights with a cache of their own."""
-        return Runner(self.model, self.vocabulary)
+        return Runner(self.model, self.vocabulary, self.present)
 
     def weight_bytes(self) -> int:
         """Return the bytes of weights that one step reads: layers, last norm and output head.
@@ -332,7 +347,7 @@ class Runner:
                 kind: None if mask is None else grouped_mask(mask, self.groups)
                 for kind, mask in masks.items()
             }
-        hidden = self.base.embed_tokens(tokens)
+        hidden = self.base.embed_tokens(self._inputs(tokens))
         states = {0: hidden}
         for number, (layer, kind) in enumerate(zip(self.base.layers, self.kinds, strict=True), 1):
             hidden = layer(
@@ -416,15 +431,17 @@ class Runner:
     def _difference(self) -> float:
         """Relative error of the logits of a few tokens, run in several pieces."""
         index = torch.arange(CHECKED_TOKENS, device=self.device)[None]
-        tokens = index % self.vocabulary
+        tokens = index % min(self.vocabulary, self.base.embed_tokens.weight.shape[0])
         self.reserve(1, CAPACITY_STEP)
-        expected = self.model(tokens, use_cache=False).logits[0, :, : self.vocabulary].float()
+        expected = self.plain(tokens, CHECKED_TOKENS, hidden=False)[0][0]
         pieces = [
             self._forward(tokens[:, positions[0]], positions, int(positions[0, -1]) + 1)
             for positions in index.split([3, 1, CHECKED_TOKENS - 4], dim=1)
         ]
         ours = self.logits(torch.cat(pieces, dim=1))[0]
-        return float((expected.to(self.device) - ours).norm() / expected.norm())
+        present = ~expected.isneginf()  # where a draft has the token
+        expected, ours = expected[present], ours[present]
+        return float((expected - ours).norm() / expected.norm())
 
 
 @contextmanager

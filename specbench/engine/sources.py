@@ -7,7 +7,7 @@ tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     BitsAndBytesConfig,
+    GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -29,7 +30,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging
 
 from specbench.config import Loading
-from specbench.engine.gguf import stored_tokenizer
+from specbench.engine.gguf import gguf_config, read_gguf, shards
+from specbench.engine.runner import OTHER_MODEL
 from specbench.errors import UsageError, cause, first_line
 from specbench.masking import mask_tokens
 from specbench.pairs.registry import GGUF, HUB_ID, ROLES, PairSpec, get_pair, require_model
@@ -44,7 +46,8 @@ TEXT_WEIGHTS = {
     r"^model\.language_model\.": "model.",
     r"^language_model\.lm_head\.": "lm_head.",
 }
-GGUF_FILE = "gguf_file"  # Transformers' name for a file in the folder
+# Layers of other types keep a state of all tokens, from which no token can be taken back.
+ATTENDING = ("full_attention", "sliding_attention", "chunked_attention")
 TOKENIZER_OF_DUMMIES = "mini"  # a bundled pair
 
 
@@ -52,6 +55,8 @@ def load_config(spec: PairSpec, role: str, loading: Loading) -> PretrainedConfig
     """Return the configuration of a model's decoder; for a dummy, from the pair's entry."""
     if loading.dummy and role in spec.architecture:
         return _described_config(spec, role)
+    if is_gguf(spec, role):
+        return _gguf_config(Path(spec.models[role]))
     name, options = _source(spec, role, loading)
     return decoder_config(name, **options)
 
@@ -61,9 +66,13 @@ def decoder_config(name: str, **options: Any) -> PretrainedConfig:
     config: PretrainedConfig = load_pretrained(AutoConfig, name, **options)
     text: PretrainedConfig = config.get_text_config()
     if text is config or type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        _require_rollback(name, config)
         return config
+    _require_rollback(name, text)
     # Settings of the whole model apply to its text part.
     text.dtype = config.dtype or text.dtype
+    if (ends := getattr(config, "eos_token_id", None)) is not None:
+        text.eos_token_id = ends
     text.tie_word_embeddings = getattr(config, "tie_word_embeddings", text.tie_word_embeddings)
     if (quantised := getattr(config, "quantization_config", None)) is not None:
         text.quantization_config = quantised
@@ -72,15 +81,40 @@ def decoder_config(name: str, **options: Any) -> PretrainedConfig:
 
 def load_tokenizer(spec: PairSpec, role: str, loading: Loading) -> PreTrainedTokenizerBase:
     """Return a model's tokenizer; for a dummy, that of a bundled pair."""
+    if is_gguf(spec, role):
+        from specbench.engine.gguf_tokenizer import read_tokenizer
+
+        return read_tokenizer(Path(spec.models[role]))
     name, options = _source(spec, role, loading)
     if loading.dummy:
         name, options = get_pair(TOKENIZER_OF_DUMMIES).target, {}
-    if GGUF_FILE in options and (
-        tokenizer_in_file := stored_tokenizer(Path(name) / options[GGUF_FILE])
-    ):
-        return tokenizer_in_file
     tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, name, **options)
     return tokenizer
+
+
+def load_ends(
+    spec: PairSpec, loading: Loading, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase
+) -> frozenset[int]:
+    """Return all tokens that end the target's texts; none for random weights."""
+    if loading.dummy:
+        return frozenset()
+    if is_gguf(spec, "target"):
+        from specbench.engine.llamacpp import model_facts
+
+        return model_facts(Path(spec.target)).eos_ids | end_tokens(tokenizer)
+    name, options = _source(spec, "target", loading)
+    with suppress(OSError):  # most models have a file of generation settings
+        return end_tokens(GenerationConfig.from_pretrained(name, **options), config, tokenizer)
+    return end_tokens(config, tokenizer)
+
+
+def end_tokens(*settings: Any) -> frozenset[int]:
+    """Collect the end tokens of generation settings, a configuration or a tokenizer."""
+    end_ids: set[int] = set()
+    for source in settings:
+        ids = getattr(source, "eos_token_id", None)
+        end_ids.update([] if ids is None else [ids] if isinstance(ids, int) else ids)
+    return frozenset(end_ids)
 
 
 def load_model(
@@ -188,12 +222,6 @@ def load_pretrained(factory: Any, name: str, **options: object) -> Any:
     except torch.OutOfMemoryError:
         raise
     except (OSError, RuntimeError, ImportError, SafetensorError, *CONTRADICTIONS) as error:
-        file = options.get(GGUF_FILE)
-        if file is not None:
-            reason = f"cannot load {Path(name) / str(file)} ({first_line(error)})"
-            raise UsageError(
-                f"{reason}: give a complete GGUF file of a supported architecture"
-            ) from error
         raise UsageError(mask_tokens(_failure(name, error))) from error
 
 
@@ -209,15 +237,39 @@ def _errors_only() -> Iterator[None]:
 
 
 def _source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str, Any]]:
-    """Return a model's id or folder, and the options for its revision, own code or GGUF file."""
-    path = Path(getattr(spec, role))
-    if path.suffix == GGUF:
-        require_model(str(path))
-        require_package("gguf", "a GGUF file")
-        return str(path.parent), {GGUF_FILE: path.name}
+    """Return a model's id or folder, and the options for its revision and its own code."""
     revision = getattr(loading, f"{role}_revision") or getattr(spec, f"{role}_revision")
     options = {"trust_remote_code": loading.trust_remote_code}
     return getattr(spec, role), options if revision is None else options | {"revision": revision}
+
+
+def is_gguf(spec: PairSpec, role: str) -> bool:
+    """Return whether a model is a GGUF file."""
+    return spec.models[role].endswith(GGUF)
+
+
+def _gguf_config(path: Path) -> PretrainedConfig:
+    from specbench.engine.llamacpp import model_facts
+
+    architecture = read_gguf(shards(path)[0]).metadata["general.architecture"]
+    if model_facts(path).has_state:
+        raise UsageError(_without_rollback(path, architecture))
+    return gguf_config(path)
+
+
+def _require_rollback(name: str, config: PretrainedConfig) -> None:
+    """Refuse a model with layers that keep a state."""
+    kinds = {*(getattr(config, "layer_types", None) or ())} - {*ATTENDING}
+    model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if kinds or getattr(model, "_is_stateful", False):
+        raise UsageError(_without_rollback(name, config.model_type))
+
+
+def _without_rollback(name: object, family: str) -> str:
+    return (
+        f"{name} is a {family} model, some of whose layers keep a state: rejected drafts cannot be "
+        f"taken back from it, so {OTHER_MODEL}"
+    )
 
 
 def _described_config(spec: PairSpec, role: str) -> PretrainedConfig:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.config import Loading
+from specbench.decoding.drafting import context_of
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
@@ -112,13 +113,25 @@ class SampleRunner:
             files = ", ".join(plan.sources)
             raise UsageError(f"{files} changed while the run began: start it again")
         self.models = describe_models(pair)
-        pair.reserve(self._prompts.longest_text(), plan.settings.batch_size)
+        longest = self._prompts.longest_text()
+        for drafter in dict.fromkeys(cell.drafter for cell in self._bound if cell.draft_length):
+            self._note_context(drafter, longest)
+        pair.reserve(longest, plan.settings.batch_size)
         self._comparison = self._compare_engine() if pair.engine.static else None
 
     @property
     def engine(self) -> str:
         """The current engine, which a fallback may change."""
         return self._pair.engine.name
+
+    def _note_context(self, drafter: str, longest: int) -> None:
+        """Say once that a drafter's context is shorter than some texts."""
+        context = context_of(load_drafter(drafter, self._pair), self._pair)
+        if context is not None and context < longest:
+            log.warning(
+                f"the drafter {drafter} reads at most {context} tokens, and texts have up to "
+                f"{longest}: nothing is drafted beyond its context"
+            )
 
     def _compare_engine(self) -> Comparison:
         """Compare the engine with eager on a cell that drafts, if there is one.

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
+from specbench.decoding.drafting import ModelDrafter, context_of
 from specbench.decoding.sampling import Sampling
 from specbench.drafters.drafter import HeadDrafter
 from specbench.drafters.load import load_drafter
@@ -187,14 +188,20 @@ def scores_of(
     read = [[*text.prompt, *text.tokens]]
     p = plain_pass(pair.target, read, size).logits[0]
     tokens = torch.tensor(text.tokens, device=p.device)
+    context = context_of(head or ModelDrafter(), pair)
+    # How many tokens, the first ones, follow a text that the drafter can read.
+    drafted = size if context is None else min(size, max(0, context + 1 - len(text.prompt)))
     if head is None:
         whole = _compared(p, plain_pass(pair.draft, read, size).logits[0], tokens, sampling)
+        whole["q"][drafted:], whole["tv"][drafted:] = 0, 1
         return {name: _rounded(column.tolist()) for name, column in whole.items()}
     depths_here = min(depths, size)
     parts = [
         _compared(p[depth:], q[: size - depth], tokens[depth:], sampling)
         for depth, q in enumerate(head_along(head, pair.runners[0], read[0], size, depths_here))
     ]
+    for depth, part in enumerate(parts):
+        part["q"][max(0, drafted - depth) :], part["tv"][max(0, drafted - depth) :] = 0, 1
     columns: dict[str, list[Any]] = {}
     for name in COLUMNS:
         matrix = pad_sequence([part[name] for part in parts])  # [T, D], zeros behind the text

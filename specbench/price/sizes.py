@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from specbench.config import Loading
 from specbench.engine.device import choose_device
+from specbench.engine.gguf import file_bytes, read_gguf, shards
 from specbench.engine.loading import choose_dtype
 from specbench.engine.memory import cache_bytes
-from specbench.engine.sources import build_model, load_config
+from specbench.engine.sources import build_model, is_gguf, load_config
 from specbench.pairs.registry import PairSpec
 from specbench.price.costs import PassSize
 
@@ -28,11 +30,16 @@ def pass_sizes(spec: PairSpec, loading: Loading) -> dict[str, PassSize]:
     sizes = {}
     for role in spec.models:
         config = load_config(spec, role, loading)
+        cached = cache_bytes(config, dtype, 1)
+        if is_gguf(spec, role):
+            files = shards(Path(spec.models[role]))
+            operations = 2 * sum(read_gguf(file).parameters for file in files)
+            sizes[role] = PassSize(file_bytes(files[0]), cached, operations)
+            continue
         with torch.device("meta"):
             model: Any = build_model(config, dtype)
         weights = sum(weight.numel() for weight in model.parameters())
         if model.get_output_embeddings().weight is not model.get_input_embeddings().weight:
             weights -= model.get_input_embeddings().weight.numel()
-        cached = cache_bytes(config, dtype, 1)
         sizes[role] = PassSize(weights * dtype.itemsize, cached, 2 * weights)
     return sizes

@@ -12,6 +12,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
+from specbench.config import DUMMY
 from specbench.decoding.sampling import Sampling
 from specbench.drafters.load import load_drafter
 from specbench.engine.device import choose_device, free_memory
@@ -70,6 +71,7 @@ def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
     dtype = EXACT if strict else working
     show_step(f"loading the models in {dtype}")
     pair = _load(check, dtype)
+    yield from ends_finding(pair)
     prompts = read_prompts(check.plan, pair)
     contexts = [context for _, context in prompts]
     show_step("greedy decoding, sd against the target alone")
@@ -152,6 +154,18 @@ def findings_or_crash(subject: str, compare: Callable[[], Sequence[Finding]]) ->
         line = f"{Path(frame.filename).name}, line {frame.lineno}"
         reason = f"decoding stopped with {type(error).__name__} ({error}) in {line}"
         return [Finding("crash", subject, "decoding", FAILED, reason)]
+
+
+def ends_finding(pair: LoadedPair) -> Iterator[Finding]:
+    """Yield a failure if no text of the target can end."""
+    dummy = pair.facts.get("load_format") == DUMMY
+    if not dummy and not any(token < pair.target.vocabulary for token in pair.eos_ids):
+        ids = ", ".join(map(str, sorted(pair.eos_ids))) or "none"
+        reason = (
+            f"every text runs to its limit: the end tokens are {ids}, and the target has "
+            f"{pair.target.vocabulary} tokens; correct eos_token_id in generation_config.json"
+        )
+        yield Finding("ends", pair.name, "end tokens", FAILED, reason)
 
 
 def _cases(check: Check, setup: Setup, prompts: Sequence[Prompted]) -> Iterator[Case]:

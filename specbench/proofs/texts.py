@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafting import Drafter, ModelDrafter
+from specbench.decoding.drafting import Drafter, ModelDrafter, context_of
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.decoding.sampling import Sampling, uniforms
@@ -78,7 +78,10 @@ class Setup(NamedTuple):
 
     def propose(self, text: Sequence[int]) -> list[int]:
         """Return what must be proposed after a text, ``DRAWN`` if it is drawn."""
-        return proposals(self.drafter, text, self.drafts, self.pair.target.vocabulary)
+        context = context_of(self.drafter, self.pair)
+        room = self.drafts if context is None else max(0, context + 1 - len(text))
+        drafts = min(self.drafts, room)
+        return proposals(self.drafter, text, drafts, self.pair.target.vocabulary)
 
 
 def proposals(

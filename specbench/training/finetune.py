@@ -21,9 +21,8 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from specbench.engine.device import choose_device
-from specbench.engine.loading import end_tokens
 from specbench.engine.runner import Runner
-from specbench.engine.sources import decoder_config, load_pretrained, load_weights
+from specbench.engine.sources import decoder_config, end_tokens, load_pretrained, load_weights
 from specbench.errors import RunError, UsageError
 from specbench.example import Example
 from specbench.files import (
@@ -149,7 +148,7 @@ def _held_out_loss(model: PreTrainedModel, batch: Batch, material: Material, siz
 def _end_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     """Return the token that ends an answer; in Gemma's chat template it differs from EOS."""
     if tokenizer.chat_template is not None:
-        end_ids = end_tokens(model, tokenizer)
+        end_ids = end_tokens(model.generation_config, model.config, tokenizer)
         turns = [{"role": role, "content": "."} for role in ("user", "assistant")]
         for token in reversed(list(tokenizer.apply_chat_template(turns, return_dict=False))):
             if token in end_ids:

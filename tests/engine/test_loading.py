@@ -17,7 +17,8 @@ from transformers import AddedToken, AutoConfig, AutoModelForCausalLM, PreTraine
 
 from specbench.config import Loading
 from specbench.engine import loading, sources
-from specbench.engine.loading import load_pair, shared_vocabulary
+from specbench.engine.loading import load_pair
+from specbench.engine.vocabulary import draft_tokens, vocabulary_size
 from specbench.errors import RunError, UsageError
 from specbench.methods.strict import sd
 from specbench.pairs.registry import PairSpec, custom_pair
@@ -42,7 +43,9 @@ def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec: PairSpec) -> No
     assert pair.facts["shared_vocabulary"] == VOCABULARY
     assert pair.facts["target_commit"] is None  # a folder has none
     json.dumps(pair.facts)
-    with pytest.raises(RunError, match=f"token {VOCABULARY}, but a model knows only"):
+    with pytest.raises(
+        RunError, match=f"token {VOCABULARY}, but the target has only {VOCABULARY} tokens"
+    ):
         run(pair, [1, VOCABULARY, 2], sd)
 
 
@@ -233,21 +236,39 @@ def words(tokens: Sequence[str], *added: str) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def test_special_tokens_beyond_the_others_vocabulary_are_ignored() -> None:
-    for marks, others, shared in (("x", "x", 6), ("xy", "x", 6), ("xy", "", 5), ("x", "", 5)):
-        longer, shorter = words(WORDS, *marks), words(WORDS, *others)
-        assert shared_vocabulary(longer, shorter) == shared_vocabulary(shorter, longer) == shared
+@pytest.mark.parametrize(
+    ("target", "draft", "missing"),
+    [
+        (words(WORDS, *"x"), words(WORDS, *"x"), []),
+        (words(WORDS), words(WORDS, *"xy"), []),  # a larger draft
+        (words(WORDS, *"xy"), words(WORDS, *"x"), [6]),
+        (words(WORDS, *"xy"), words(WORDS), [5, 6]),
+        (words(WORDS), words(WORDS[:3]), [3, 4]),  # regular tokens that only the target has
+        (words(WORDS, *"xy"), words(WORDS, *"zy"), [5]),  # another name of a reserved token
+        (words(WORDS[:4], *"xy"), words(WORDS, *"y"), [4]),
+    ],
+)
+def test_the_target_keeps_tokens_that_the_draft_lacks(
+    target: PreTrainedTokenizerFast, draft: PreTrainedTokenizerFast, missing: list[int]
+) -> None:
+    size = vocabulary_size(target, 100)  # the rest are rows of padding
+    assert size == len(target)
+    for rows in (len(draft), 90):
+        found = draft_tokens(target, draft, size, rows)
+        lacked = [] if found is None else (~found.present[:-1]).nonzero()[:, 0].tolist()
+        assert lacked == missing
+        if found is not None:
+            read = found.inputs(torch.arange(size + 3)).tolist()
+            assert read == [i if i < size and i not in missing else 0 for i in range(size + 3)]
+            logits = found.outputs(torch.zeros(2, 1, rows))
+            assert logits.shape == (2, 1, size)
+            assert logits[0, 0].isneginf().nonzero()[:, 0].tolist() == missing
 
 
 def test_the_first_difference_is_named() -> None:
     for target, draft, told in (
         (words(WORDS), words(list("acbde")), r"token 1 is 'b' .* and 'c' .*\(2 ids"),
         (words(WORDS), words(list("abcdE")), r"token 4 is 'e' .* and 'E' .*\(1 ids differ\)"),
-        # A regular token is not special: the longer model would lose it.
-        (words(WORDS), words(WORDS[:3]), r"token 3 is 'd' .* and nothing .*\(2 ids"),
-        (words(WORDS[:3]), words(WORDS), r"token 3 is nothing .* and 'd' .*\(2 ids"),
-        (words(WORDS, "x"), words(WORDS, "y", "z"), "token 5 is 'x' .* and 'y'"),
-        (words(WORDS[:4], "x"), words(WORDS), "token 4 is 'x' .* and 'e'"),
     ):
         with pytest.raises(UsageError, match=told):
-            shared_vocabulary(target, draft)
+            draft_tokens(target, draft, 5, 5)

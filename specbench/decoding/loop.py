@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafting import Drafter, ModelDrafter, State
+from specbench.decoding.drafting import Drafter, ModelDrafter, State, context_of
 from specbench.decoding.records import (
     Generation,
     RoundRecord,
@@ -91,9 +91,10 @@ def decode_all(
         batch = Batch(pair, rule, requests, options)
     while batch.longest:
         with torch.inference_mode():
-            started, state = now(pair.target.device), batch.state()
+            now_rule = rule if batch.drafts else None
+            started, state = now(pair.target.device), batch.state(drafts=now_rule is not None)
             outcome = speculative_step(
-                *(pair, rule, state, options.sampling, options.drafter),
+                *(pair, now_rule, state, options.sampling, options.drafter),
                 *(options.control, options.law),
             )
             ended = batch.advance(*outcome, started)
@@ -137,6 +138,7 @@ class Batch:
         self._n = draft_length = options.draft_length if rule else 0
         self._pair, self._rule, self._options = pair, rule, options
         self._drafter = drafter = options.drafter if draft_length else None
+        self._context = context_of(drafter, pair) if drafter else None
         size, limit = options.batch_size, options.max_new_tokens
         longest = max(len(request.prompt) for request in requests)
         require_context(pair.context, longest, limit)
@@ -167,10 +169,17 @@ class Batch:
         """Length of the longest text in the batch, in tokens; 0 if all rows are idle."""
         return max((len(text) for text in self._texts if text), default=0)
 
-    def state(self) -> State:
-        """Return the state of the texts before the next round."""
+    @property
+    def drafts(self) -> bool:
+        """Whether the drafter can still read one of the texts; static engines draft in any case."""
+        if self._context is None or self._options.law is not None or self._pair.engine.static:
+            return True
+        return any(len(text) <= self._context for text in self._texts if text)
+
+    def state(self, drafts: bool = True) -> State:
+        """Return the state of the texts before the next round, in which nothing may be drafted."""
         kv_length = None if self._pair.engine.static else self.longest
-        drawn = self._uniforms[self._row, self._round]
+        drawn = self._uniforms[self._row, self._round, 0 if drafts else -1 :]
         inside = None
         if self._options.marks is not None and self._rule is not None:
             phases = [bool(text and text.inside) for text in self._texts]
@@ -189,8 +198,9 @@ class Batch:
         # The only place in a round where the host waits for the device.
         reports = [read_report(row) for row in result.report.tolist()]
         if self._tokens is not None:
-            new_tokens = result.report[:, new_token_columns(self._n)].long()
-            positions = self._length[:, None] + torch.arange(1 + self._n, device=new_tokens.device)
+            n = len(reports[0].drafted)
+            new_tokens = result.report[:, new_token_columns(n)].long()
+            positions = self._length[:, None] + torch.arange(1 + n, device=new_tokens.device)
             self._tokens.scatter_(1, positions, new_tokens)  # void ones stay behind the text's end
         if self._states is not None and result.states is not None:
             self._states.copy_(result.states)

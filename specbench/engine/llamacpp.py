@@ -44,7 +44,6 @@ INSTALL = f"pip install '{PACKAGE}=={BUILD}' gguf"
 # Defaults of the parameters in this build; others would mean another layout in memory.
 CONTEXT_DEFAULTS = {"n_ctx": 512, "n_batch": 2048, "n_ubatch": 512, "n_seq_max": 1, "type_k": 1}
 MODEL_DEFAULTS = {"vocab_only": False, "check_tensors": False, "use_extra_bufts": True}
-OTHER_FILE = "give a complete GGUF file of an architecture that this build knows"
 SPARE = 512  # bytes behind the fields in use, for those of the library
 FLOAT32 = 0  # ggml's number of the type
 READ_AT_ONCE = 512  # tokens of a prompt in one call
@@ -149,11 +148,7 @@ class LlamaCppModel:
         self._batch = _Batch()
         self._free: Callable[[], object] = lambda: None
         self._library, self._context = library(), None
-        params = self._library.llama_model_default_params()
-        self._model = self._library.llama_model_load_from_file(str(path).encode(), params)
-        if not self._model:
-            raise UsageError(f"llama.cpp cannot read {path} ({_last_error()}): {OTHER_FILE}")
-
+        self._model = _loaded(path)
         # A finalizer runs before the modules are gone that the library calls.
         finalize(self, self._library.llama_model_free, self._model)
         tokens = self._library.llama_model_get_vocab(self._model)
@@ -343,16 +338,25 @@ def tokenize(path: Path, texts: Iterable[str]) -> list[list[int]]:
 @contextmanager
 def _without_weights(path: Path) -> Iterator[tuple[Any, Any]]:
     """Yield the library and a model of which only metadata and vocabulary are read."""
-    loaded = library()
-    params = loaded.llama_model_default_params()
-    params.vocab_only = True
-    model = loaded.llama_model_load_from_file(str(path).encode(), params)
-    if not model:
-        raise UsageError(f"llama.cpp cannot read {path} ({_last_error()}): {OTHER_FILE}")
+    model = _loaded(path, vocab_only=True)
     try:
-        yield loaded, model
+        yield library(), model
     finally:
-        loaded.llama_model_free(model)
+        library().llama_model_free(model)
+
+
+def _loaded(path: Path, vocab_only: bool = False) -> Any:
+    params = library().llama_model_default_params()
+    params.vocab_only = vocab_only
+    _messages.clear()
+    model = library().llama_model_load_from_file(str(path).encode(), params)
+    if not model:
+        reason = _messages[0] if _messages else "no reason given"  # later ones repeat it
+        raise UsageError(
+            f"llama.cpp cannot read {path} ({reason}): give a complete GGUF file of an "
+            "architecture that this build knows"
+        )
+    return model
 
 
 def _free(loaded: Any, batch: _Batch, context: Any) -> None:
@@ -400,9 +404,9 @@ ERROR = 4  # ggml's level
 
 
 def _keep_error(level: int, text: bytes, _: object) -> None:
-    """Keep the library's last error instead of printing its messages."""
+    """Keep the library's errors instead of printing its messages."""
     if level == ERROR:
-        _messages[:] = [text.decode(errors="replace").strip()]
+        _messages.append(text.decode(errors="replace").strip())
 
 
 _note = _Log(_keep_error)  # the library keeps a pointer to it

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
+from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from specbench.engine.attention import MOST_TOKENS, group_heads, grouped_mask
@@ -391,6 +388,8 @@ class Runner:
     @torch.no_grad()
     def _check(self) -> None:
         """Compare with the model's own forward pass on a few tokens, in float32 if possible."""
+        from specbench.engine.precision import in_float32
+
         if self.device.type == "meta":  # no values to compare
             return
         quantised = getattr(self.model, "is_quantized", False)
@@ -442,50 +441,3 @@ class Runner:
         present = ~expected.isneginf()  # where a draft has the token
         expected, ours = expected[present], ours[present]
         return float((expected - ours).norm() / expected.norm())
-
-
-@contextmanager
-def in_float32(
-    embedding: nn.Module, layers: Iterable[nn.Module], output: nn.Module, rows: int
-) -> Iterator[None]:
-    """Make a model compute in float32, and only the first ``rows`` logits, within the context.
-
-    A layer's weights are float32 only while it runs, in memory that the next layer reuses; of the
-    embedding, only the output is converted. Layers must not be nested.
-    """
-    spare: dict[tuple[Any, ...], Tensor] = {}
-    handles = [embedding.register_forward_hook(lambda module, inputs, given: given.float())]
-    for layer in layers:
-        handles += _widening_hooks(layer, None, spare)
-    handles += _widening_hooks(output, rows, spare)
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _widening_hooks(
-    module: nn.Module, rows: int | None, spare: dict[tuple[Any, ...], Tensor]
-) -> list[RemovableHandle]:
-    stored: list[tuple[Tensor, Tensor]] = []
-
-    def widen(*_: Any) -> None:
-        for number, weights in enumerate(chain(module.parameters(), module.buffers())):
-            if weights.is_floating_point() and weights.dtype != torch.float32:
-                data = weights.data[:rows]
-                key = (number, data.shape, data.device)
-                if key not in spare:
-                    spare[key] = torch.empty_like(data, dtype=torch.float32)
-                stored.append((weights, weights.data))
-                weights.data = spare[key].copy_(data)
-
-    def restore(*_: Any) -> None:
-        for weights, data in stored:
-            weights.data = data
-        stored.clear()
-
-    return [
-        module.register_forward_pre_hook(widen),
-        module.register_forward_hook(restore, always_call=True),
-    ]

@@ -43,9 +43,7 @@ def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec: PairSpec) -> No
     assert pair.facts["shared_vocabulary"] == VOCABULARY
     assert pair.facts["target_commit"] is None  # a folder has none
     json.dumps(pair.facts)
-    with pytest.raises(
-        RunError, match=f"token {VOCABULARY}, but the target has only {VOCABULARY} tokens"
-    ):
+    with pytest.raises(RunError, match=f"token {VOCABULARY}, but the target has only"):
         run(pair, [1, VOCABULARY, 2], sd)
 
 

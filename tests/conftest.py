@@ -158,8 +158,9 @@ class FakeEngine:
             device=torch.device("cpu"),
             dtype="torch.float32",
             fingerprint=lambda: "t0",
+            context=None,
         )
-        self.draft = SimpleNamespace(fingerprint=lambda: "d0")
+        self.draft = SimpleNamespace(fingerprint=lambda: "d0", context=None)
 
     def load_pair(self, spec: Any, loading: Any) -> "FakeEngine":
         self.loaded = (spec.name, loading.device, loading.dtype)

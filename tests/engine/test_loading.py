@@ -17,13 +17,14 @@ from transformers import AddedToken, AutoConfig, AutoModelForCausalLM, PreTraine
 
 from specbench.config import Loading
 from specbench.engine import loading, sources
-from specbench.engine.loading import load_pair
+from specbench.engine.loading import load_pair, load_reader
 from specbench.engine.vocabulary import draft_tokens, vocabulary_size
 from specbench.errors import RunError, UsageError
 from specbench.methods.strict import sd
 from specbench.pairs.registry import PairSpec, custom_pair
+from specbench.proofs.check import ends_finding
 
-from ..decoding.helpers import run
+from ..decoding.helpers import GREEDY, run
 from .tiny import VOCABULARY, build, config, random_prompt
 
 CPU = Loading(device="cpu")
@@ -270,3 +271,48 @@ def test_the_first_difference_is_named() -> None:
     ):
         with pytest.raises(UsageError, match=told):
             draft_tokens(target, draft, 5, 5)
+
+
+@pytest.mark.parametrize("ends", [0, [0, 7], [5, 64]])
+def test_all_ends_of_a_folder_count(ends: Any, spec: PairSpec) -> None:
+    """Also with the id 0, from ``generation_config.json``, ``config.json`` and the tokenizer."""
+    marked = PreTrainedTokenizerFast.from_pretrained(spec.target)
+    marked.eos_token = "h"
+    marked.save_pretrained(spec.target)
+    file = Path(spec.target) / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": ends}))
+    expected = {5, 7, *(ends if isinstance(ends, list) else [ends])}
+    assert load_pair(spec, CPU).eos_ids == load_reader(spec, CPU).eos_ids == expected
+    file.unlink()
+    assert load_pair(spec, CPU).eos_ids == load_reader(spec, CPU).eos_ids == {5, 7}
+
+
+@pytest.mark.parametrize("added", [["<|im_end|>"], ["<|im_start|>", "<|im_end|>", "<think>"]])
+def test_a_target_ends_with_a_token_that_the_draft_lacks(added: list[str], spec: PairSpec) -> None:
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(spec.target)
+    tokenizer.add_special_tokens({"eos_token": added[-1], "additional_special_tokens": added[:-1]})
+    model: Any = AutoModelForCausalLM.from_pretrained(spec.target)
+    model.resize_token_embeddings(80, mean_resizing=False)  # and rows of padding
+    end = tokenizer.eos_token_id
+    weights, (first, *_) = model.get_output_embeddings().weight.data, random_prompt(8)
+    prompt = [*random_prompt(8), tokenizer.convert_tokens_to_ids(added[0])]
+    states = model.get_decoder()(torch.tensor([[*prompt, first]])).last_hidden_state[0]
+    weights[end] = 10 * states[-1].detach() - 10 * states[-2].detach()
+    model.config.eos_token_id = model.generation_config.eos_token_id = end
+    model.save_pretrained(spec.target)
+    tokenizer.save_pretrained(spec.target)
+    pair = load_pair(spec, CPU)
+    assert pair.target.vocabulary == pair.draft.vocabulary == len(tokenizer)
+    assert pair.facts["shared_vocabulary"] == VOCABULARY
+    assert pair.eos_ids == {end}
+    for text in ([*prompt, first], [*prompt, end, *prompt]):
+        alone, drafted = (run(pair, text, rule, sampling=GREEDY) for rule in (None, sd))
+        assert alone.token_ids == drafted.token_ids
+        assert alone.stopped_by == drafted.stopped_by
+    assert run(pair, [*prompt, first], sd, sampling=GREEDY).stopped_by == "eos"
+    assert not [*ends_finding(pair)]
+    endless = replace(pair, eos_ids=frozenset({len(tokenizer)}))
+    assert [finding.verdict for finding in ends_finding(endless)] == ["FAILED"]
+    assert [finding.verdict for finding in ends_finding(replace(pair, eos_ids=frozenset()))] == [
+        "FAILED"
+    ]

@@ -60,6 +60,11 @@ def tied(rng: np.random.Generator) -> tuple[Array, Array]:
     return normalised(p), normalised(q)
 
 
+def lacking(rows: Array) -> Array:
+    """Rows of a draft that lacks some tokens of the target everywhere."""
+    return normalised(np.where(np.arange(VOCABULARY) < VOCABULARY - 3, rows, 0.0))
+
+
 UNFILTERED: dict[str, Sampler] = {
     "dense": lambda rng: (dense(rng), dense(rng)),
     "zeros in p": lambda rng: (masked(dense(rng), some(rng)), dense(rng)),
@@ -72,6 +77,7 @@ UNFILTERED: dict[str, Sampler] = {
     "one-hot both": lambda rng: (one_hot(dense(rng)), one_hot(dense(rng))),
     "ties": tied,
 }
+MISSING: dict[str, Sampler] = {"missing in q": lambda rng: (dense(rng), lacking(dense(rng)))}
 
 
 def cooled(rows: Array, temperature: float) -> Array:
@@ -88,15 +94,19 @@ PROCESSING: dict[str, Callable[[Array], Array]] = {
     "top-k 3": lambda rows: top_k(rows, 3),
     "temperature 0": one_hot,
 }
-KINDS = [*UNFILTERED, *PROCESSING, "temperature 0, zeros in both", "temperature 0, ties"]
+# A new kind goes to the end, since its place is the seed of its numbers.
+KINDS = [
+    *(*UNFILTERED, *PROCESSING, "temperature 0, zeros in both", "temperature 0, ties"),
+    *(*MISSING, "temperature 0.6, missing in q", "temperature 0, missing in q"),
+]
 
 
 def make_case(kind: str) -> Positions:
     """K random positions of one of `KINDS`, float64."""
     rng = np.random.default_rng(KINDS.index(kind))
     base, _, rows = kind.partition(", ")
-    process = PROCESSING.get(base, np.copy)
-    p1, q1 = UNFILTERED[rows or (base if base in UNFILTERED else "dense")](rng)
+    process, samplers = PROCESSING.get(base, np.copy), UNFILTERED | MISSING
+    p1, q1 = samplers[rows or (base if base in samplers else "dense")](rng)
     h_p, h_q = rng.normal(size=(ROWS, HIDDEN_P)), rng.normal(size=(ROWS, HIDDEN_Q))
     fields = map(torch.from_numpy, (process(p1), process(q1), p1, q1, h_p, h_q))
     tops = torch.from_numpy(rng.normal(1.0, 2.0, ROWS))

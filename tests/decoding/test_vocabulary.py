@@ -1,0 +1,112 @@
+"""A draft that lacks tokens of the target: q is 0 there, and every law stays exact."""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from specbench.decoding.drafting import Drafter, ModelDrafter
+from specbench.decoding.sampling import Sampling
+from specbench.drafters.lookup import LookupDrafter
+from specbench.engine.pair import LoadedPair
+from specbench.engine.runner import Runner
+from specbench.engine.vocabulary import DraftTokens
+from specbench.methods import METHODS, Rule, laws, strict
+from specbench.methods.laws import Next
+
+from ..drafters.heads import head_drafter
+from ..engine.tiny import build, config, pair_of, random_prompt
+from .exact import LOWEST_P, Array, Enumeration, last_logits, normalised, p_value, softmax
+from .helpers import GREEDY, generate, run
+from .test_law import CASES, CERTAIN, LENGTH, VOCABULARY, N, sample
+
+ROWS, SUBSTITUTE = 5, 2  # of the draft's weights; what it reads for a token that it lacks
+PRESENT = [0, 2, 3]  # token 1 has another meaning in the draft, 4 is padding, 5 has no row
+PROMPT = [3, 5, 1, 0]
+
+
+@cache
+def pair(family: str = "llama") -> LoadedPair:
+    sizes = {"num_hidden_layers": 2 if family == "gemma3" else 1, "initializer_range": 0.3}
+    loaded = pair_of(
+        build(config(family, vocab_size=VOCABULARY, **sizes), seed=3),
+        build(config(family, vocab_size=ROWS, **sizes), seed=4),
+    )
+    present = torch.tensor([token in PRESENT for token in range(VOCABULARY + 1)])
+    loaded.draft = Runner(loaded.draft.model, VOCABULARY, DraftTokens(present, SUBSTITUTE))
+    return loaded
+
+
+class Lacking(Enumeration):
+    """Enumerates with a draft that lacks tokens; ``cut`` makes the target lack them too."""
+
+    cut = False
+
+    def next(self, tokens: tuple[int, ...], position: int) -> Next:
+        context = (*self.prompt, *tokens)
+        read = tuple(token if token in PRESENT else SUBSTITUTE for token in context)
+        p = last_logits(self.target, context).double().numpy()
+        q = np.full(VOCABULARY, -np.inf)
+        q[PRESENT] = last_logits(self.draft, read).double().numpy()[PRESENT]
+        p = np.where(np.isfinite(q), p, -np.inf) if self.cut else p
+        rows = (self._processed(p), self._processed(q), softmax(p), softmax(q))
+        return Next(*(torch.from_numpy(row)[None] for row in rows), torch.tensor([position]))
+
+    def _processed(self, logits: Array) -> Array:
+        finite = np.isfinite(logits)
+        mass = np.zeros(len(logits))
+        mass[finite] = super()._processed(logits[finite])
+        return normalised(mass)
+
+
+class Cut(Lacking):
+    """What decoding was when it cut the target to the draft's tokens."""
+
+    cut = True
+
+
+def models(kind: type[Lacking] = Lacking, **processing: Any) -> Lacking:
+    return kind(pair().target.model, pair().draft.model, PROMPT, **processing)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "processing", "batch_size"),
+    [*((*case, 64) for case in CASES), ("sd", {}, {}, 1)],
+)
+def test_samples_follow_the_closed_form(
+    method: str, parameters: dict[str, Any], processing: dict[str, Any], batch_size: int
+) -> None:
+    rule = METHODS[method].rule
+    verify = None if rule is None else partial(rule, **parameters)
+    settings = {"sampling": Sampling(**processing), "batch_size": batch_size, "prompt": PROMPT}
+    samples = sample(pair(), verify, 700, **settings)
+    bound = partial(METHODS[method].law or laws.sd, **parameters)
+    n = 0 if rule is None else N
+    assert p_value(samples, models(**processing).law(bound, n, LENGTH)) > LOWEST_P
+    assert p_value(samples, models(Cut, **processing).law(bound, n, LENGTH)) < CERTAIN
+
+
+DRAFTERS: dict[str, Callable[[], Drafter]] = {
+    "greedy": lambda: ModelDrafter(greedy=True),
+    "prompt lookup": LookupDrafter,
+    "head": lambda: head_drafter(pair(), draft_vocabulary=4, own_output=True),
+}
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("rule", [strict.sd, METHODS["block"].rule], ids=["sd", "block"])
+def test_lossless_rules_emit_every_token_of_the_target(rule: Rule, drafter: str) -> None:
+    samples = sample(pair(), rule, 700, prompt=PROMPT, drafter=DRAFTERS[drafter]())
+    assert p_value(samples, models().law(laws.sd, 0, LENGTH)) > LOWEST_P
+    assert p_value(samples, models(Cut).law(laws.sd, 0, LENGTH)) < CERTAIN
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
+def test_greedy_texts_are_those_of_transformers(family: str) -> None:
+    for length in range(3, 9):
+        prompt = random_prompt(length, VOCABULARY)
+        text = run(pair(family), prompt, strict.sd, sampling=GREEDY).token_ids
+        assert text == generate(pair(family), prompt, 16)

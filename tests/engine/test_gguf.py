@@ -1,0 +1,189 @@
+"""GGUF files as people have them: several ends, padding, shards, and models with a state."""
+
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import FalconH1Config, JambaConfig, Lfm2Config, MambaConfig, Qwen3_5TextConfig
+
+from specbench.config import Loading
+from specbench.engine.loading import load_pair, load_reader
+from specbench.engine.sources import decoder_config
+from specbench.errors import UsageError
+from specbench.methods.strict import sd
+from specbench.pairs.registry import PairSpec, custom_pair, get_pair
+
+from ..conftest import Once
+from ..decoding.helpers import GREEDY, run
+
+needs_llamacpp = pytest.mark.skipif(
+    find_spec("xllamacpp") is None or find_spec("gguf") is None,
+    reason="needs the packages xllamacpp and gguf",
+)
+CPU = Loading(device="cpu", dtype="float32")
+PADDING = 40
+
+
+@pytest.fixture(scope="session")
+def mini_files(once: Once) -> Path:
+    """The folder with the bundled pair as float32 files."""
+    from specbench.engine.export import export_pair
+
+    return once("gguf-files", lambda folder: export_pair(get_pair("mini"), folder, "f32"))
+
+
+def rewrite(source: Path, path: Path, padding: int = 0, split: int = 0, **ids: int) -> Path:
+    """Copy a file with other end tokens, rows of padding, or in shards of so many tensors."""
+    from gguf import GGUFReader, GGUFValueType, GGUFWriter
+
+    reader = GGUFReader(source)
+    writer = GGUFWriter(path, "llama", split_max_tensors=split)
+    values = {f"tokenizer.ggml.{name}_token_id": number for name, number in ids.items()}
+    for name, field in reader.fields.items():
+        if name.startswith("GGUF.") or name in ("general.architecture", *values):
+            continue
+        value = field.contents()
+        if padding and name == "tokenizer.ggml.tokens":
+            value += [f"[PAD{number}]" for number in range(padding)]
+        elif padding and name == "tokenizer.ggml.token_type":
+            value += [5] * padding
+        elif padding and name == "llama.vocab_size":
+            value += padding
+        inner = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+        writer.add_key_value(name, value, field.types[0], inner)
+    for name, number in values.items():
+        writer.add_uint32(name, number)
+    for tensor in reader.tensors:
+        data = tensor.data
+        if tensor.name in ("token_embd.weight", "output.weight"):
+            data = np.concatenate([data, data[len(data) - padding :]])
+        writer.add_tensor(tensor.name, data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@needs_llamacpp
+@pytest.mark.parametrize(
+    "ids",
+    [{"eot": 9}, {"eos": 11, "eot": 9}, {"eom": 9}, {"eos": 0}, {"eos": 11, "eom": 0}],
+    ids=str,
+)
+def test_all_ends_of_a_file_count(ids: dict[str, int], mini_files: Path, tmp_path: Path) -> None:
+    file = rewrite(mini_files / "target-f32.gguf", tmp_path / "ends.gguf", **ids)
+    spec = custom_pair(str(file), None)
+    pair = load_pair(spec, CPU)
+    assert pair.eos_ids >= {*ids.values()}
+    assert load_reader(spec, CPU).eos_ids == pair.eos_ids
+
+
+@needs_llamacpp
+@pytest.mark.parametrize("padded", ["target", "draft"])
+def test_padding_is_no_token(padded: str, mini_files: Path, tmp_path: Path) -> None:
+    files = {role: mini_files / f"{role}-f32.gguf" for role in ("target", "draft")}
+    expected = load_pair(custom_pair(*map(str, files.values())), CPU)
+    files[padded] = rewrite(files[padded], tmp_path / "padded.gguf", padding=PADDING)
+    pair = load_pair(custom_pair(*map(str, files.values())), CPU)
+    assert pair.target.vocabulary == pair.draft.vocabulary == expected.target.vocabulary
+    assert len(pair.tokenizer) == len(expected.tokenizer)
+    prompt = pair.tokenizer.encode("How many apples are left?")
+    texts = [run(p, prompt, sd, sampling=GREEDY).token_ids for p in (pair, expected)]
+    assert texts[0] == texts[1]
+
+
+@needs_llamacpp
+def test_all_shards_count_and_none_may_be_missing(mini_files: Path, tmp_path: Path) -> None:
+    from specbench.engine.gguf import file_bytes
+
+    source = mini_files / "target-f32.gguf"
+    rewrite(source, tmp_path / "model.gguf", split=30)
+    first, second, third = sorted(tmp_path.glob("model-*.gguf"))
+    whole, sharded = (load_pair(custom_pair(str(file), None), CPU) for file in (source, first))
+    tokens = torch.tensor([[5, 6, 7]])
+    logits = [pair.target.plain(tokens, 3, hidden=False)[0] for pair in (whole, sharded)]
+    assert torch.equal(*logits)
+    assert (
+        file_bytes(first)
+        == sharded.target.weight_bytes()
+        == sum(file.stat().st_size for file in (first, second, third))
+    )
+    with pytest.raises(UsageError, match=rf"is not the first file .*give .*{first.name}"):
+        load_reader(custom_pair(str(second), None), CPU)
+    for lost, told in ((third, "is missing"), (second, "are missing")):
+        lost.unlink()
+        with pytest.raises(UsageError, match=rf"one of 3 files .*{lost.name}.* {told} beside it"):
+            load_reader(custom_pair(str(first), None), CPU)
+
+
+@needs_llamacpp
+def test_a_file_is_read_once_until_it_changes(mini_files: Path, tmp_path: Path) -> None:
+    from specbench.engine import gguf
+
+    spec = custom_pair(
+        str(rewrite(mini_files / "draft-f32.gguf", tmp_path / "a.gguf", eot=7)), None
+    )
+    before = gguf._read.cache_info().misses
+    ends = [load_reader(spec, CPU).eos_ids, load_pair(spec, CPU).eos_ids]
+    assert gguf._read.cache_info().misses == before + 1
+    assert all(7 in ids for ids in ends)
+    rewrite(mini_files / "draft-f32.gguf", tmp_path / "a.gguf", eot=8, padding=1)
+    assert 8 in load_reader(spec, CPU).eos_ids
+
+
+@pytest.mark.parametrize("size", [0, 3, 20, 500, 3000])
+def test_a_cut_file_is_refused(size: int, tmp_path: Path) -> None:
+    from specbench.engine.gguf import read_gguf
+
+    path = tmp_path / "cut.gguf"
+    path.write_bytes((b"GGUF\3\0\0\0" + (2).to_bytes(8, "little") * 400)[:size])
+    with pytest.raises(UsageError, match=r"cannot read .*cut.gguf .*give a complete GGUF file"):
+        read_gguf(path)
+
+
+SMALL: dict[str, Any] = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}
+STATEFUL: list[Callable[..., Any]] = [
+    MambaConfig,
+    partial(Lfm2Config, layer_types=["conv", "full_attention"]),
+    partial(Qwen3_5TextConfig, layer_types=["linear_attention", "full_attention"]),
+    JambaConfig,
+    FalconH1Config,
+]
+
+
+@pytest.mark.parametrize("kind", STATEFUL)
+def test_a_folder_of_a_model_with_a_state_is_refused_by_name(
+    kind: Callable[..., Any], tmp_path: Path
+) -> None:
+    config = kind(**SMALL)
+    config.save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match=rf"{config.model_type} model.* choose a model whose"):
+        decoder_config(str(tmp_path))
+
+
+@needs_llamacpp
+@pytest.mark.parametrize("architecture", ["mamba", "lfm2", "jamba", "rwkv7"])
+def test_a_file_of_a_model_with_a_state_is_refused_by_name(
+    architecture: str, mini_files: Path, tmp_path: Path
+) -> None:
+    """The vocabulary alone is read, so the file needs no tensors."""
+    from gguf import GGUFReader, GGUFValueType, GGUFWriter
+
+    reader = GGUFReader(mini_files / "target-f32.gguf")
+    writer = GGUFWriter(tmp_path / "state.gguf", architecture)
+    for name, field in reader.fields.items():
+        if name.startswith("tokenizer."):
+            inner = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field.contents(), field.types[0], inner)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    spec = PairSpec("state", str(tmp_path / "state.gguf"), None)
+    with pytest.raises(UsageError, match=f"{architecture} model, .* keep a state"):
+        load_reader(spec, CPU)

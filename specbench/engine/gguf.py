@@ -169,5 +169,5 @@ def gguf_config(path: Path) -> PreTrainedConfig:
             f"{path} has no {name}: give a complete GGUF file of a language model",
         )
     config = PreTrainedConfig(**{n: v for n, v in values.items() if v is not None})
-    config.model_type = file.metadata["general.architecture"]
+    vars(config)["model_type"] = file.metadata["general.architecture"]
     return config

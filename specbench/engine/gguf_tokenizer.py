@@ -97,8 +97,10 @@ def _read_tokenizer(path: Path, size: int, changed: int) -> PreTrainedTokenizerF
 
 def _converted(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Tokenizer:
     """Return llama.cpp's tokenizer as one of Transformers."""
-    from transformers.integrations.gguf import convert_gguf_tokenizer
-    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_TOKENIZER_MAPPING
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import (
+        GGUF_TOKENIZER_MAPPING,
+        convert_gguf_tokenizer,
+    )
 
     names = GGUF_TOKENIZER_MAPPING["tokenizer"].items()
     values = {

@@ -44,7 +44,8 @@ PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive
 def pair(dtype: str = "float32") -> LoadedPair:
     target = build(config("llama", initializer_range=0.25, num_hidden_layers=1))
     draft = blurred(target, noise=0.05)
-    return pair_of(target.to(getattr(torch, dtype)), draft.to(getattr(torch, dtype)))
+    loaded = pair_of(target.to(getattr(torch, dtype)), draft.to(getattr(torch, dtype)))
+    return replace(loaded, eos_ids=frozenset({0}))
 
 
 def load_by(monkeypatch: Patch, load_pair: Callable[..., LoadedPair]) -> None:

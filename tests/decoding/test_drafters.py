@@ -1,6 +1,7 @@
 """Drafters: their texts follow the rule's law, and prompt lookup runs no draft model."""
 
-from copy import deepcopy
+from copy import copy, deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,9 @@ from specbench.errors import UsageError
 from specbench.methods import METHODS, Rule, laws, strict
 from specbench.methods.drafters import checked
 from specbench.methods.laws import Next, Split, likeliest
+from specbench.training.drafted import _draft_law
 
+from ..drafters.heads import head_drafter
 from ..engine.tiny import FAMILIES, pair_of, tiny_pair
 from .exact import LOWEST_P, Tokens, p_value
 from .helpers import GREEDY, constantly, run, run_all, said
@@ -135,3 +138,28 @@ def test_names() -> None:
     for wrong in ("lookup", "prompt-lookup:3-2", "prompt-lookup:0-2", "prompt-lookup:3"):
         with pytest.raises(UsageError):
             checked(wrong)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize("context", [1, 7, 12, 20])
+@pytest.mark.parametrize("kind", ["model", "greedy", "eagle3", "mtp"])
+def test_nothing_is_drafted_beyond_the_drafters_context(
+    kind: str, context: int, batch_size: int
+) -> None:
+    pair = tiny_pair("llama")
+    if kind in ("model", "greedy"):
+        pair = replace(pair, draft=copy(pair.draft))
+        pair.draft.context, drafter = context, ModelDrafter(kind == "greedy")
+    else:
+        drafter = head_drafter(pair, kind)
+        drafter.context = context
+    alone = [t.token_ids for t in run_all(pair, None, REQUESTS, sampling=GREEDY)]
+    for law in (None, _draft_law):
+        settings = {"sampling": GREEDY, "drafter": drafter, "batch_size": batch_size, "law": law}
+        texts = run_all(pair, strict.sd, REQUESTS, **settings)
+        assert [t.token_ids for t in texts] == alone
+        for request, text in zip(REQUESTS, texts, strict=True):
+            length = len(request.prompt)
+            for record in text.rounds[:-1]:  # the last one ends with its text
+                assert record.proposed == min(5, max(0, context + 1 - length))
+                length += record.emitted

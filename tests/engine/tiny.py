@@ -110,7 +110,8 @@ def random_prompt(length: int, vocabulary: int = VOCABULARY) -> list[int]:
 def read(runner: Runner, tokens: Sequence[int], begin: int = 0) -> tuple[Tensor, Tensor]:
     """Logits and hidden states ``[k, ...]`` of tokens at positions from ``begin`` on."""
     at = torch.arange(begin, begin + len(tokens))[None]
-    hidden = runner.forward(torch.tensor([list(tokens)]), at, begin + len(tokens))[0]
+    states = runner.forward(torch.tensor([list(tokens)]), at, begin + len(tokens))[0]
+    hidden = states[:, : runner.hidden_size]  # a drafter may have left its layers set
     return runner.logits(hidden), hidden
 
 

@@ -14,7 +14,7 @@ from specbench.config import Loading
 from specbench.engine.gguf import FINGERPRINT_KEY
 from specbench.engine.gguf_tokenizer import write_tokenizer
 from specbench.engine.loading import load_pair
-from specbench.engine.sources import require_package
+from specbench.engine.sources import load_tokenizer, require_package
 from specbench.errors import UsageError
 from specbench.files import clear_errors, sync
 from specbench.pairs.registry import PairSpec
@@ -32,12 +32,12 @@ def export_pair(spec: PairSpec, folder: Path, form: str) -> list[Path]:
     """
     require_package("gguf", "a GGUF file")
     pair = load_pair(spec, Loading(device="cpu", dtype="float32"))
-    tokenizer = cast(PreTrainedTokenizerFast, pair.tokenizer)
     files = []
     with clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for role, runner in zip(spec.models, pair.runners, strict=False):
             files.append(folder / f"{role}-{form}.gguf")
+            tokenizer = cast(PreTrainedTokenizerFast, load_tokenizer(spec, role, Loading()))
             unfinished = files[-1].with_suffix(".partial")
             write_gguf(unfinished, runner.model, tokenizer, runner.fingerprint(), form)
             sync(unfinished)

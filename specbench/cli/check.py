@@ -8,7 +8,7 @@ from typing import Annotated
 from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
 from specbench.cli.options import Models, NewFolder, PromptFiles
-from specbench.cli.output import new_folder, note, print_findings
+from specbench.cli.output import new_folder, note, note_loading, print_findings
 from specbench.config import DRAFT_LENGTH, Options, RunSettings, Settings, option
 from specbench.errors import RunError
 from specbench.experiment.plan import build_plan
@@ -72,6 +72,7 @@ def check(
         drafters=drafters,
     )
     note(*plan.notes)
+    note_loading(plan.pair.models)
 
     with new_folder(to.output, f"check-{plan.pair.name}") as folder:
         from specbench.experiment.folders import as_json

@@ -16,6 +16,7 @@ from specbench.cli.output import (
     Interrupted,
     next_step,
     note,
+    note_loading,
     print_json,
     print_table,
     print_verdicts,
@@ -64,6 +65,8 @@ def measure(plan: Plan, label: str, options: Measurement, client: Client | None 
 def say(plan: Plan, limit: int | None = None) -> None:
     """Print notes on a plan before it is executed."""
     note(*plan.notes)
+    if len(plan.part(servers=False)):
+        note_loading(plan.pair.models)
     tasks = [task_plan.task for task_plan in plan.tasks]
     if names := [t.name for t in tasks if isinstance(t.source, PromptList) and not t.metrics]:
         note(

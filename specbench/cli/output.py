@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from specbench.table import Table
 
 INTERRUPTED = 130  # exit code
+LARGE = 10**8  # bytes of weights that are not read at once
 PIPED_WIDTH = 140  # characters per line when stdout is not a terminal
 TEXT, MARKDOWN, LATEX, CSV, JSON = "text", "markdown", "latex", "csv", "json"
 
@@ -137,6 +138,16 @@ def note(*texts: str) -> None:
     """Print notes to stderr, one line each."""
     for text in texts:
         print("note:", message(text), file=sys.stderr)
+
+
+def note_loading(models: Mapping[str, str]) -> None:
+    """Say at once which large models are loaded, by role, before anything heavy is imported."""
+    from specbench.pairs.registry import stored_bytes
+
+    sizes = {role: stored_bytes(model) for role, model in models.items()}
+    if sum(sizes.values()) > LARGE:
+        parts = [f"the {role} ({size / 1e9:.1f} GB)" for role, size in sizes.items() if size]
+        note(f"loading {' and '.join(parts)}")
 
 
 def next_step(text: str) -> None:

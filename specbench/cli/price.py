@@ -15,7 +15,7 @@ from pydantic import model_validator
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, say, start_workers
 from specbench.cli.options import JsonOutput, Measurement
-from specbench.cli.output import CSV, MARKDOWN, TEXT, new_folder, print_as
+from specbench.cli.output import CSV, MARKDOWN, TEXT, new_folder, note_loading, print_as
 from specbench.config import Count, option
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.plan import Plan
@@ -247,6 +247,8 @@ def scored(
     Raises:
         UsageError: The pair has no draft model, or there are not two servers.
     """
+    note_loading({} if servers else source.pair.models)
+
     from specbench.decoding.sampling import Sampling
     from specbench.engine.loading import load_pair, load_reader
     from specbench.experiment.progress import quiet_libraries, step_status

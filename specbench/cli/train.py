@@ -16,7 +16,7 @@ from specbench.cli.options import (
     Tasks,
     output_option,
 )
-from specbench.cli.output import Interrupted, note, print_table
+from specbench.cli.output import Interrupted, note, note_loading, print_table
 from specbench.config import Loading, Options, option
 from specbench.errors import UsageError
 from specbench.files import cannot_write
@@ -175,6 +175,8 @@ def _train_all(
     spec: PairSpec, loading: Loading, jobs: Sequence[HeadJob], resume: bool, shown: bool
 ) -> dict[Path, UsageError]:
     """Train all heads; return why a head was not trained, by its folder."""
+    note_loading(spec.models)
+
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
     from specbench.experiment.progress import quiet_libraries, training_bar

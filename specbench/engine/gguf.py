@@ -6,7 +6,6 @@ that takes a second, and several parts of a command need it.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Mapping
 from functools import lru_cache
@@ -30,7 +29,6 @@ TEXT, LIST = 8, 9
 LENGTH = struct.Struct("<Q")  # of a text
 BUFFER = 1 << 20  # bytes
 UNUSED = 5  # the kind of a token that fills up the rows of a model
-_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
 class GgufFile(NamedTuple):
@@ -115,34 +113,6 @@ def _parsed(file: BinaryIO, size: int) -> GgufFile:
         parameters += prod(numbers(f"{dimensions}Q"))
         numbers("IQ")
     return GgufFile(metadata, parameters)
-
-
-def shards(path: Path) -> list[Path]:
-    """Return all files of a model, of which ``path`` is the only or the first one.
-
-    Raises:
-        UsageError: One of them is missing, or ``path`` is not the first.
-    """
-    require_model(str(path))
-    if (match := _SHARD.fullmatch(path.name)) is None:
-        return [path]
-    count = int(match["count"])
-    files = [
-        path.with_name(f"{match['stem']}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)
-    ]
-    missing = [file.name for file in files if not file.is_file()]
-    require(
-        not missing,
-        f"{path} is one of {count} files of a model, and {', '.join(missing[:3])} "
-        f"{'is' if len(missing) == 1 else 'are'} missing beside it: download all of them",
-    )
-    require(files[0] == path, f"{path} is not the first file of its model: give {files[0]}")
-    return files
-
-
-def file_bytes(path: Path) -> int:
-    """Return the size of all files of a model."""
-    return sum(file.stat().st_size for file in shards(path))
 
 
 def gguf_config(path: Path) -> PreTrainedConfig:

@@ -34,10 +34,11 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from specbench.engine.gguf import FINGERPRINT_KEY, file_bytes, shards
+from specbench.engine.gguf import FINGERPRINT_KEY
 from specbench.engine.runner import OTHER_MODEL, capacity_for, context_length
 from specbench.engine.vocabulary import DraftTokens
 from specbench.errors import RunError, UsageError
+from specbench.pairs.registry import shards, stored_bytes
 
 PACKAGE, BUILD = "xllamacpp", "2026.10.11549"
 INSTALL = f"pip install '{PACKAGE}=={BUILD}' gguf"
@@ -257,7 +258,7 @@ class LlamaCppModel:
 
     def weight_bytes(self) -> int:
         """Return the size of the files; a step reads all but most of the embedding table."""
-        return file_bytes(self.path)
+        return stored_bytes(str(self.path))
 
     def cache_bytes(self, tokens: float) -> float:
         """Return the bytes of keys and values that a step reads for a text of so many tokens."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -13,13 +12,12 @@ from transformers import PretrainedConfig
 
 from specbench.config import Loading
 from specbench.engine.device import available_memory, choose_device
-from specbench.engine.gguf import file_bytes
 from specbench.engine.loading import choose_dtype
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import capacity_for, context_length
 from specbench.engine.sources import build_model, is_gguf, load_config
 from specbench.errors import UsageError
-from specbench.pairs.registry import PairSpec
+from specbench.pairs.registry import PairSpec, stored_bytes
 
 GIB = 2**30
 BITS = {"8bit": 8, "4bit": 4.5}  # per quantised weight, including its share of the scales
@@ -157,7 +155,7 @@ def _needs(
         config = load_config(spec, role, loading)
         bits = _bits(config, loading.quantization if role == "target" else None)
         # GGUF files are mapped.
-        weights = file_bytes(Path(spec.models[role])) if is_gguf(spec, role) else None
+        weights = stored_bytes(spec.models[role]) if is_gguf(spec, role) else None
         needs[role] = need(config, dtype, *sizes, bits=bits, weights=weights)
     return needs
 

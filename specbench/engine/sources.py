@@ -30,11 +30,11 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging
 
 from specbench.config import Loading
-from specbench.engine.gguf import gguf_config, read_gguf, shards
+from specbench.engine.gguf import gguf_config, read_gguf
 from specbench.engine.runner import OTHER_MODEL
 from specbench.errors import UsageError, cause, first_line
 from specbench.masking import mask_tokens
-from specbench.pairs.registry import GGUF, HUB_ID, ROLES, PairSpec, get_pair, require_model
+from specbench.pairs.registry import GGUF, HUB_ID, ROLES, PairSpec, get_pair, require_model, shards
 
 # Errors that Transformers raises for an inconsistent configuration.
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)

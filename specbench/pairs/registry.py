@@ -24,6 +24,7 @@ GGUF = ".gguf"
 GGUF_TYPES = ("f32", "f16", "q8_0")  # of exported weights
 
 HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _IN_A_FILE = re.compile(r"(?P<file>.+\.toml)(:(?P<name>.+))?")
 
 Size = Annotated[int | None, Field(gt=0)]
@@ -182,6 +183,36 @@ def require_model(name: str) -> None:
         require(Path(name).is_file(), f"no file {name}: give a GGUF file")
     elif not Path(name).exists() and not HUB_ID.fullmatch(name):
         raise UsageError(f"no model folder {name}: give a folder or a hub id like owner/name")
+
+
+def shards(path: Path) -> list[Path]:
+    """Return all files of a model, of which ``path`` is the only or the first one.
+
+    Raises:
+        UsageError: One of them is missing, or ``path`` is not the first.
+    """
+    require_model(str(path))
+    if (match := _SHARD.fullmatch(path.name)) is None:
+        return [path]
+    count = int(match["count"])
+    files = [
+        path.with_name(f"{match['stem']}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)
+    ]
+    missing = [file.name for file in files if not file.is_file()]
+    require(
+        not missing,
+        f"{path} is one of {count} files of a model, and {', '.join(missing[:3])} "
+        f"{'is' if len(missing) == 1 else 'are'} missing beside it: download all of them",
+    )
+    require(files[0] == path, f"{path} is not the first file of its model: give {files[0]}")
+    return files
+
+
+def stored_bytes(model: str) -> int:
+    """Return the size of the weights in a folder or of a GGUF file; 0 if they are not on disk."""
+    path = Path(model)
+    files = shards(path) if path.suffix == GGUF else path.glob("*.safetensors")
+    return sum(file.stat().st_size for file in files)
 
 
 def without_draft(pair: PairSpec) -> PairSpec:

@@ -9,11 +9,11 @@ import torch
 
 from specbench.config import Loading
 from specbench.engine.device import choose_device
-from specbench.engine.gguf import file_bytes, read_gguf, shards
+from specbench.engine.gguf import read_gguf
 from specbench.engine.loading import choose_dtype
 from specbench.engine.memory import cache_bytes
 from specbench.engine.sources import build_model, is_gguf, load_config
-from specbench.pairs.registry import PairSpec
+from specbench.pairs.registry import PairSpec, shards, stored_bytes
 from specbench.price.costs import PassSize
 
 
@@ -34,7 +34,7 @@ def pass_sizes(spec: PairSpec, loading: Loading) -> dict[str, PassSize]:
         if is_gguf(spec, role):
             files = shards(Path(spec.models[role]))
             operations = 2 * sum(read_gguf(file).parameters for file in files)
-            sizes[role] = PassSize(file_bytes(files[0]), cached, operations)
+            sizes[role] = PassSize(stored_bytes(spec.models[role]), cached, operations)
             continue
         with torch.device("meta"):
             model: Any = build_model(config, dtype)

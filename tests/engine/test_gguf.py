@@ -16,7 +16,7 @@ from specbench.engine.loading import load_pair, load_reader
 from specbench.engine.sources import decoder_config
 from specbench.errors import UsageError
 from specbench.methods.strict import sd
-from specbench.pairs.registry import PairSpec, custom_pair, get_pair
+from specbench.pairs.registry import PairSpec, custom_pair, get_pair, stored_bytes
 
 from ..conftest import Once
 from ..decoding.helpers import GREEDY, run
@@ -100,8 +100,6 @@ def test_padding_is_no_token(padded: str, mini_files: Path, tmp_path: Path) -> N
 
 @needs_llamacpp
 def test_all_shards_count_and_none_may_be_missing(mini_files: Path, tmp_path: Path) -> None:
-    from specbench.engine.gguf import file_bytes
-
     source = mini_files / "target-f32.gguf"
     rewrite(source, tmp_path / "model.gguf", split=30)
     first, second, third = sorted(tmp_path.glob("model-*.gguf"))
@@ -110,7 +108,7 @@ def test_all_shards_count_and_none_may_be_missing(mini_files: Path, tmp_path: Pa
     logits = [pair.target.plain(tokens, 3, hidden=False)[0] for pair in (whole, sharded)]
     assert torch.equal(*logits)
     assert (
-        file_bytes(first)
+        stored_bytes(str(first))
         == sharded.target.weight_bytes()
         == sum(file.stat().st_size for file in (first, second, third))
     )

@@ -21,6 +21,9 @@ ENSEMBLE = "assistant_ensemble_weight"
 DECISION = "_speculative_sampling"  # Transformers' function that accepts drafts
 
 
+ONE_VOCABULARY = "Transformers' assisted generation needs a draft with all tokens of the target"
+
+
 class MissingError(Exception):
     """This version of Transformers lacks a feature that a system needs."""
 
@@ -29,11 +32,13 @@ def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPa
     """Return a decoder that uses Transformers' implementation of a system's method.
 
     Raises:
-        MissingError: This version does not implement the method.
+        MissingError: This version does not implement the method, or not for this pair.
     """
     n = system.cell.draft_length
     target: Any = pair.runners[0].model
     draft = pair.runners[1].model if n else None
+    if n and pair.runners[1].present is not None:
+        raise MissingError(ONE_VOCABULARY)
     options = sampling_options(settings.temperature, system.cell.values.get("weight"))
 
     def decode(prompts: PromptTokens, limit: int, key: str) -> Timing:

@@ -10,7 +10,9 @@ Unicode, so the probes are composed (NFC).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ctypes import c_int32
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +22,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from specbench.engine.gguf import SPECIAL, TEMPLATE_KEY, TOKENIZER_KEY, read_gguf
-from specbench.engine.llamacpp import model_facts, tokenize
+from specbench.engine.llamacpp import library, load_file
 from specbench.errors import UsageError
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark of a space
@@ -50,6 +52,66 @@ class _Vocabulary(NamedTuple):
     split: str  # the name of the first split; "default" for SentencePiece
     scores: list[float] | None = None
     space_prefix: bool | None = None
+
+
+class ModelFacts(NamedTuple):
+    """What llama.cpp says of a file without reading its weights."""
+
+    eos_ids: frozenset[int]  # all tokens at which it ends a text
+    adds_start: bool  # whether a text begins with the start token
+    has_state: bool  # whether some layers keep a state, from which no token can be taken back
+
+
+def model_facts(path: Path) -> ModelFacts:
+    """Return what llama.cpp says of a file, read once until the file changes.
+
+    Raises:
+        UsageError: llama.cpp cannot read the file.
+    """
+    facts = path.stat()
+    return _model_facts(path, facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _model_facts(path: Path, size: int, changed: int) -> ModelFacts:
+    with _without_weights(path) as (loaded, model):
+        vocabulary = loaded.llama_model_get_vocab(model)
+        tokens = range(loaded.llama_vocab_n_tokens(vocabulary))
+        return ModelFacts(
+            frozenset(t for t in tokens if loaded.llama_vocab_is_eog(vocabulary, t)),
+            loaded.llama_vocab_get_add_bos(vocabulary),
+            loaded.llama_model_is_recurrent(model) or loaded.llama_model_is_hybrid(model),
+        )
+
+
+def tokenize(path: Path, texts: Iterable[str]) -> list[list[int]]:
+    """Return the tokens of texts by a GGUF file's tokenizer, without a start token.
+
+    The file may lack tensors.
+
+    Raises:
+        UsageError: llama.cpp does not know this kind of tokenizer.
+    """
+    with _without_weights(path) as (loaded, model):
+        vocabulary, tokens = loaded.llama_model_get_vocab(model), []
+        for text in texts:
+            encoded = text.encode()
+            ids = (c_int32 * (len(encoded) + 8))()
+            number = loaded.llama_tokenize(
+                vocabulary, encoded, len(encoded), ids, len(ids), False, False
+            )
+            tokens.append(list(ids[:number]))
+        return tokens
+
+
+@contextmanager
+def _without_weights(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield the library and a model of which only metadata and vocabulary are read."""
+    model = load_file(path, vocab_only=True)
+    try:
+        yield library(), model
+    finally:
+        library().llama_model_free(model)
 
 
 def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:

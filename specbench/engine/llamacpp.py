@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from ctypes import (
     POINTER,
     Structure,
@@ -23,10 +22,10 @@ from ctypes import (
     c_size_t,
     c_void_p,
 )
-from functools import cache, lru_cache
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import finalize
 
 import numpy as np
@@ -149,7 +148,7 @@ class LlamaCppModel:
         self._batch = _Batch()
         self._free: Callable[[], object] = lambda: None
         self._library, self._context = library(), None
-        self._model = _loaded(path)
+        self._model = load_file(path)
         # A finalizer runs before the modules are gone that the library calls.
         finalize(self, self._library.llama_model_free, self._model)
         tokens = self._library.llama_model_get_vocab(self._model)
@@ -286,67 +285,12 @@ class LlamaCppModel:
             raise RunError(f"llama.cpp failed with status {status} ({_last_error()})")
 
 
-class ModelFacts(NamedTuple):
-    """What llama.cpp says of a file without reading its weights."""
-
-    eos_ids: frozenset[int]  # all tokens at which it ends a text
-    adds_start: bool  # whether a text begins with the start token
-    has_state: bool  # whether some layers keep a state, from which no token can be taken back
-
-
-def model_facts(path: Path) -> ModelFacts:
-    """Return what llama.cpp says of a file, read once until the file changes.
+def load_file(path: Path, vocab_only: bool = False) -> Any:
+    """Load a model, or its metadata and vocabulary only; return the library's pointer.
 
     Raises:
         UsageError: llama.cpp cannot read the file.
     """
-    facts = path.stat()
-    return _model_facts(path, facts.st_size, facts.st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _model_facts(path: Path, size: int, changed: int) -> ModelFacts:
-    with _without_weights(path) as (loaded, model):
-        vocabulary = loaded.llama_model_get_vocab(model)
-        tokens = range(loaded.llama_vocab_n_tokens(vocabulary))
-        return ModelFacts(
-            frozenset(t for t in tokens if loaded.llama_vocab_is_eog(vocabulary, t)),
-            loaded.llama_vocab_get_add_bos(vocabulary),
-            loaded.llama_model_is_recurrent(model) or loaded.llama_model_is_hybrid(model),
-        )
-
-
-def tokenize(path: Path, texts: Iterable[str]) -> list[list[int]]:
-    """Return the tokens of texts by a GGUF file's tokenizer, without a start token.
-
-    The file may lack tensors.
-
-    Raises:
-        UsageError: llama.cpp does not know this kind of tokenizer.
-    """
-    with _without_weights(path) as (loaded, model):
-        vocabulary, tokens = loaded.llama_model_get_vocab(model), []
-        for text in texts:
-            encoded = text.encode()
-            ids = (c_int32 * (len(encoded) + 8))()
-            number = loaded.llama_tokenize(
-                vocabulary, encoded, len(encoded), ids, len(ids), False, False
-            )
-            tokens.append(list(ids[:number]))
-        return tokens
-
-
-@contextmanager
-def _without_weights(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Yield the library and a model of which only metadata and vocabulary are read."""
-    model = _loaded(path, vocab_only=True)
-    try:
-        yield library(), model
-    finally:
-        library().llama_model_free(model)
-
-
-def _loaded(path: Path, vocab_only: bool = False) -> Any:
     params = library().llama_model_default_params()
     params.vocab_only = vocab_only
     _messages.clear()

@@ -7,7 +7,7 @@ tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-from transformers.utils import logging
+from transformers.utils import GENERATION_CONFIG_NAME, logging
 
 from specbench.config import Loading
 from specbench.engine.gguf import gguf_config, read_gguf
@@ -99,13 +99,19 @@ def load_ends(
     if loading.dummy:
         return frozenset()
     if is_gguf(spec, "target"):
-        from specbench.engine.llamacpp import model_facts
+        from specbench.engine.gguf_tokenizer import model_facts
 
         return model_facts(Path(spec.target)).eos_ids | end_tokens(tokenizer)
     name, options = _source(spec, "target", loading)
-    with suppress(OSError):  # most models have a file of generation settings
+    try:
         return end_tokens(GenerationConfig.from_pretrained(name, **options), config, tokenizer)
-    return end_tokens(config, tokenizer)
+    except (OSError, *CONTRADICTIONS) as error:
+        if (Path(name) / GENERATION_CONFIG_NAME).exists() or not isinstance(error, OSError):
+            raise UsageError(
+                f"cannot read {GENERATION_CONFIG_NAME} of {name} ({first_line(error)}): correct "
+                "it, or remove it if it names no further end token"
+            ) from error
+    return end_tokens(config, tokenizer)  # some models have no such file
 
 
 def end_tokens(*settings: Any) -> frozenset[int]:
@@ -113,7 +119,8 @@ def end_tokens(*settings: Any) -> frozenset[int]:
     end_ids: set[int] = set()
     for source in settings:
         ids = getattr(source, "eos_token_id", None)
-        end_ids.update([] if ids is None else [ids] if isinstance(ids, int) else ids)
+        every = ids if isinstance(ids, list | tuple) else [ids]
+        end_ids.update(token for token in every if type(token) is int and token >= 0)
     return frozenset(end_ids)
 
 
@@ -249,7 +256,7 @@ def is_gguf(spec: PairSpec, role: str) -> bool:
 
 
 def _gguf_config(path: Path) -> PretrainedConfig:
-    from specbench.engine.llamacpp import model_facts
+    from specbench.engine.gguf_tokenizer import model_facts
 
     architecture = read_gguf(shards(path)[0]).metadata["general.architecture"]
     if model_facts(path).has_state:

@@ -24,8 +24,8 @@ class DraftTokens(NamedTuple):
 
     def inputs(self, tokens: Tensor) -> Tensor:
         """Return the tokens that the draft reads for the target's ``tokens``."""
-        known = self.present[tokens.clamp_max(len(self.present) - 1)]
-        return torch.where(known, tokens, self.substitute)
+        is_present = self.present[tokens.clamp_max(len(self.present) - 1)]
+        return torch.where(is_present, tokens, self.substitute)
 
     def outputs(self, logits: Tensor) -> Tensor:
         """Return the draft's logits ``[..., rows]`` as ``[..., V]``, -inf for missing tokens."""

@@ -10,9 +10,14 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from specbench.bench.transformers_loops import MissingError, own_settings, sampling_options
+from specbench.bench.transformers_loops import (
+    ONE_VOCABULARY,
+    MissingError,
+    own_settings,
+    sampling_options,
+)
 from specbench.engine.pair import LoadedPair
-from specbench.errors import UsageError
+from specbench.errors import UsageError, require
 from specbench.servers.server import Completion, Server
 
 LONGEST_PROMPT = 4096  # tokens of a text on llama.cpp's server
@@ -34,6 +39,7 @@ class Assisted:
         self._target: Any = pair.runners[0].model
         self._draft, self._ends = pair.runners[1].model, sorted(pair.eos_ids)
         self._draft_length, self._weight = draft_length, weight
+        require(pair.runners[1].present is None, f"{ONE_VOCABULARY}: choose another draft")
         try:
             sampling_options(1.0, weight)
         except MissingError as error:

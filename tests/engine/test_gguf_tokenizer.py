@@ -96,8 +96,7 @@ def export(tokenizer: PreTrainedTokenizerFast, path: Path, *splits: tuple[str, .
 def test_llamacpp_splits_an_unseen_text_in_the_same_way(
     tokenizer: Callable[[], PreTrainedTokenizerFast], tmp_path: Path
 ) -> None:
-    from specbench.engine.gguf_tokenizer import read_tokenizer
-    from specbench.engine.llamacpp import tokenize
+    from specbench.engine.gguf_tokenizer import read_tokenizer, tokenize
 
     original = tokenizer()
     path = export(original, tmp_path / "vocabulary.gguf")

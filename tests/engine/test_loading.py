@@ -283,6 +283,10 @@ def test_all_ends_of_a_folder_count(ends: Any, spec: PairSpec) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": ends}))
     expected = {5, 7, *(ends if isinstance(ends, list) else [ends])}
     assert load_pair(spec, CPU).eos_ids == load_reader(spec, CPU).eos_ids == expected
+    for broken in ("{", "[5]"):
+        file.write_text(broken)
+        with pytest.raises(UsageError, match=r"cannot read generation_config.json of .*correct it"):
+            load_reader(spec, CPU)
     file.unlink()
     assert load_pair(spec, CPU).eos_ids == load_reader(spec, CPU).eos_ids == {5, 7}
 

@@ -1,6 +1,8 @@
 """What breaks the conditions of a price is seen: by the texts alone, or by recorded rounds."""
 
 from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,6 +74,17 @@ def decoded(
 @pytest.fixture(scope="module")
 def honest() -> tuple[Scores, list]:
     return decoded()
+
+
+def test_nothing_is_drafted_beyond_the_drafts_context():
+    draft = copy(toy().draft)
+    draft.context = 4
+    text = ScoredText(TextName("task", "0", "sd"), [0, 0], [1, 2, 1, 2, 1, 2])
+    whole, cut = (
+        scores_of(pair, text, Sampling()) for pair in (toy(), replace(toy(), draft=draft))
+    )
+    assert cut["q"] == [*whole["q"][:3], 0, 0, 0]
+    assert cut["tv"] == [*whole["tv"][:3], 1, 1, 1]
 
 
 def test_a_lossless_loop_agrees(honest):

@@ -7,17 +7,18 @@ that takes a second, and several parts of a command need it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, wraps
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from transformers import PreTrainedConfig
 
 from specbench.errors import UsageError, require
 from specbench.pairs.registry import require_model
 
+T = TypeVar("T")
 FINGERPRINT_KEY = "specbench.fingerprint"
 TOKENIZER_KEY = "tokenizer.huggingface.json"
 TEMPLATE_KEY = "tokenizer.chat_template"
@@ -53,22 +54,32 @@ class GgufFile(NamedTuple):
         return tokens[:size]
 
 
+def once_per_file(read: Callable[[Path], T]) -> Callable[[Path], T]:
+    """Keep what a function reads from a file until the file changes."""
+
+    @lru_cache(maxsize=8)
+    def read_version(path: Path, size: int, changed: int) -> T:
+        return read(path)
+
+    @wraps(read)
+    def read_once(path: Path) -> T:
+        require_model(str(path))
+        facts = path.stat()
+        return read_version(path, facts.st_size, facts.st_mtime_ns)
+
+    return read_once
+
+
+@once_per_file
 def read_gguf(path: Path) -> GgufFile:
     """Return what a file holds beside its weights.
 
     Raises:
         UsageError: There is no such file, or it is no complete GGUF file of a language model.
     """
-    require_model(str(path))
-    facts = path.stat()
-    return _read(path, facts.st_size, facts.st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _read(path: Path, size: int, changed: int) -> GgufFile:
     try:
         with path.open("rb", buffering=BUFFER) as file:
-            return _parsed(file, size)
+            return _parsed(file, path.stat().st_size)
     except (ValueError, struct.error, KeyError, TypeError, OverflowError, MemoryError) as error:
         raise UsageError(
             f"cannot read {path} ({error}): give a complete GGUF file of a language model"
@@ -133,7 +144,7 @@ def gguf_config(path: Path) -> PreTrainedConfig:
         "head_dim": file.value("attention.key_length"),
         "max_position_embeddings": file.value("context_length"),
     }
-    for name in ("vocab_size", "hidden_size", "num_hidden_layers"):
+    for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
         require(
             isinstance(values[name], int) and values[name] > 0,
             f"{path} has no {name}: give a complete GGUF file of a language model",

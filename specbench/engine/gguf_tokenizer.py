@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import c_int32
-from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from specbench.engine.gguf import SPECIAL, TEMPLATE_KEY, TOKENIZER_KEY, read_gguf
+from specbench.engine.gguf import SPECIAL, TEMPLATE_KEY, TOKENIZER_KEY, once_per_file, read_gguf
 from specbench.engine.llamacpp import library, load_file
 from specbench.errors import UsageError
 
@@ -62,18 +61,13 @@ class ModelFacts(NamedTuple):
     has_state: bool  # whether some layers keep a state, from which no token can be taken back
 
 
+@once_per_file
 def model_facts(path: Path) -> ModelFacts:
-    """Return what llama.cpp says of a file, read once until the file changes.
+    """Return what llama.cpp says of a file.
 
     Raises:
         UsageError: llama.cpp cannot read the file.
     """
-    facts = path.stat()
-    return _model_facts(path, facts.st_size, facts.st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _model_facts(path: Path, size: int, changed: int) -> ModelFacts:
     with _without_weights(path) as (loaded, model):
         vocabulary = loaded.llama_model_get_vocab(model)
         tokens = range(loaded.llama_vocab_n_tokens(vocabulary))
@@ -114,18 +108,13 @@ def _without_weights(path: Path) -> Iterator[tuple[Any, Any]]:
         library().llama_model_free(model)
 
 
+@once_per_file
 def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """Return the tokenizer of a file: the one of Transformers if it has it, else llama.cpp's.
 
     Raises:
         UsageError: Its kind is unknown, or it splits texts in another way than llama.cpp.
     """
-    facts = path.stat()
-    return _read_tokenizer(path, facts.st_size, facts.st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _read_tokenizer(path: Path, size: int, changed: int) -> PreTrainedTokenizerFast:
     file = read_gguf(path)
     options: dict[str, Any] = {}
     try:

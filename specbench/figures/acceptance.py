@@ -146,7 +146,7 @@ def _normalised(table: pd.DataFrame) -> pd.Series:
 
 def _draw_pair(axes: Axes, cells: pd.DataFrame, colour: str | None) -> bool:
     """Draw the cells of a pair, and a curve if there are enough; return whether there are."""
-    fits = cells["time"].nunique() >= _FEWEST_POINTS
+    fits = bool(cells["time"].nunique() >= _FEWEST_POINTS)
     if fits:
         times = np.linspace(cells["time"].min(), cells["time"].max(), 101)
         acceptance = 100 * cells["draft_acceptance_rate"].to_numpy()

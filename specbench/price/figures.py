@@ -65,8 +65,7 @@ def _beside(decision: Decision, drafter: str) -> Floats:
     """Return the places of a drafter's marks on the axis of batch sizes."""
     middle = (len(decision.drafters) - 1) / 2
     number = decision.drafters.index(drafter) - middle
-    places: Floats = np.arange(len(decision.batches)) + _APART * number
-    return places
+    return np.arange(len(decision.batches), dtype=np.float64) + _APART * number
 
 
 def _draw_speedups(axes: Axes, decision: Decision, measured: pd.DataFrame | None) -> None:

@@ -15,7 +15,7 @@ import torch
 from specbench.bench.decoders import Decoder, specbench_decoders
 from specbench.bench.plan import TRANSFORMERS, Bench, System, name_of
 from specbench.bench.transformers_loops import MissingError, transformers_decoder
-from specbench.config import EAGER
+from specbench.config import EAGER, Loading
 from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device, copy_bandwidth
 from specbench.engine.engines import Engine
@@ -27,12 +27,14 @@ from specbench.engine.sources import load_config
 from specbench.errors import RunError, require
 from specbench.experiment.environment import describe_environment
 from specbench.heads.files import describe_models
+from specbench.pairs.registry import PairSpec
 
 DEFAULT_PROMPT = 512
 WARM_UP_TOKENS = 16  # enough for every part of a round to run
 
 log = logging.getLogger(__name__)
 
+LoadPair = Callable[[PairSpec, Loading], LoadedPair]
 MakeDecoders = Callable[[Bench, System, LoadedPair], tuple[Decoder, list[Decoder]]]
 
 
@@ -46,8 +48,8 @@ class Measured:
     environment: dict[str, Any]
 
 
-def prepare(bench: Bench) -> tuple[Bench, dict[str, LoadedPair]]:
-    """Check that device, models and memory suit a benchmark, and load the pair.
+def prepare(bench: Bench, load: LoadPair = load_pair) -> tuple[Bench, dict[str, LoadedPair]]:
+    """Check that device, models and memory suit a benchmark, and ``load`` the pair.
 
     Returns the benchmark with resolved engines and prompt length, and for each engine the same
     loaded models without end tokens.
@@ -69,7 +71,7 @@ def prepare(bench: Bench) -> tuple[Bench, dict[str, LoadedPair]]:
     }
     sizes = (settings.new_tokens, bench.draft_length, max(settings.batch_size))
     check_memory(bench.pair, loading, bench.prompt_tokens, *sizes)
-    pair = replace(load_pair(bench.pair, loading), eos_ids=frozenset())
+    pair = replace(load(bench.pair, loading), eos_ids=frozenset())
     return bench, {name: replace(pair, engine=engine) for name, engine in engines.items()}
 
 

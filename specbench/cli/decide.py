@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -16,19 +17,19 @@ from specbench.cli.options import JsonOutput, Measurement, Models, Prompts
 from specbench.cli.output import note, print_json, print_table
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
 from specbench.cli.price import TextsRun, plan_of_target, run_of_target, scored
-from specbench.config import AUTO, Count, option
-from specbench.errors import RunError, require
+from specbench.config import AUTO, Count, Loading, Settings, option
+from specbench.errors import RunError, UsageError, require
 from specbench.experiment.variants import Variant, method_variants
 from specbench.methods.drafters import DRAFTERS, GREEDY, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
+from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import task_names
-from specbench.words import listed
 
 if TYPE_CHECKING:
+    from specbench.experiment.runner import Loader
     from specbench.price.costs import Costs, Machine
     from specbench.price.decide import Decision
-    from specbench.price.scores import Scores
-    from specbench.runs.run import Run
+    from specbench.price.rounds import PricedRounds
 
 MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "draft_length")]
 REPEATS, NEW_TOKENS = 8, 48  # of the times that are measured here
@@ -36,6 +37,9 @@ ACCEPTED = 0.6  # by force, so that rounds take the same time for all pairs
 STRICT = "sd"
 CONTROL = "cooled"  # sharpens the target without a draft
 FOLDER = "decision"
+NOTICED = 0.0005  # of a speed-up
+PROMPT_TOKENS = 512  # of a profile, which has no texts
+UNNAMED = "DRAFT"  # stands in flags for a draft model that is not named
 
 
 class DecideOptions(JsonOutput):
@@ -54,6 +58,13 @@ class DecideOptions(JsonOutput):
     batch_size: list[Count] = option(
         [1, 2, 4, 8, 16], "Batch sizes to decide for.", metavar="B[,B...]"
     )
+    acceptance: str | None = option(
+        None,
+        "Acceptance in place of texts: rates by position, each given that the drafts before it are "
+        "accepted, or a run with recorded rounds. Then nothing is decoded or scored.",
+        metavar="A,A...|RUN",
+        shown="of the target's texts",
+    )
     costs: Path | None = option(
         None,
         "Seconds of rounds: a folder of `specbench bench`, or a CSV file (page price).",
@@ -71,7 +82,7 @@ class DecideOptions(JsonOutput):
         None,
         "Tokens in the cache of a text, for --machine.",
         ge=1,
-        shown="prompt and half of the text",
+        shown=f"prompt and half of the text; with --acceptance {PROMPT_TOKENS}",
         panel="Costs",
     )
     margin: float = option(2.0, "Loss of quality to judge --method by, in points.", gt=0)
@@ -101,81 +112,179 @@ def decide(
 ) -> None:
     """Decide whether to speculate: with which drafter, how many drafts, up to which batch.
 
-    Nothing is drafted: tokens per round come from the target's texts (`specbench price`), seconds
-    per round from short times taken here, a file, or a machine's figures. Prints where speculation
-    pays, and the flags of vLLM, SGLang, llama.cpp and specbench for it; writes tables, a figure and
-    files for other tools.
+    Nothing is drafted: tokens per round come from the target's texts (`specbench price`) or from
+    --acceptance, seconds per round from short times taken here, a file, or a machine's figures.
+    Prints where speculation pays, and the flags of vLLM, SGLang, llama.cpp and specbench for it;
+    writes tables, a figure and files for other tools.
     """
     require(not (asked.costs and asked.machine), "--costs and --machine exclude each other")
     drafters = [checked(name) for name in asked.drafter]
     variants = lossy.variants() if lossy.method else []
-    costs_of_run = _costs(asked, measurement)  # a fault in them is told before models are loaded
-
-    from specbench.price.decide import require_prompts
-    from specbench.price.records import target_texts
-    from specbench.runs.frames import CELL
-    from specbench.runs.records import TRACED
-
-    if run is None:
-        plan = plan_of_target(measurement)
-        require_prompts((part.task.name, e.id) for part in plan.tasks for e in part.examples)
-        read = run_of_target(plan, measurement)
+    costs_of_source = _costs(asked, measurement)  # its faults are told before models are loaded
+    if asked.acceptance is None:
+        source = _of_texts(asked, drafters, measurement, run)
     else:
-        read = run_of_target(run, measurement)
-    chosen = measurement.task or (), measurement.limit
-    records = target_texts(read.records(TRACED.union(CELL)), *chosen)
-    require_prompts((record["task"], record["sample_id"]) for record in records)
-
-    from specbench.price.passes import texts_of
-
-    by_task = scored(read, partial(texts_of, read, records=records), drafters, measurement)
-    ((task, texts),) = by_task.items()
+        require(run is None, "--acceptance replaces the texts of RUN: give only one of them")
+        require(not variants, "--method decodes, and --acceptance does not: give only one of them")
+        source = _of_profile(asked, drafters, measurement)
 
     from specbench.figures import style
-    from specbench.policies import get_policy
-    from specbench.price.checks import deviations
     from specbench.price.decide import decide as decided
     from specbench.price.decide import decision_table, sentences
     from specbench.price.exports import write_all
     from specbench.price.figures import draw_crossover
-    from specbench.price.pricing import price
 
-    if any(deviation.is_sure for deviation in deviations(texts)):
-        raise RunError(f"the texts of {task} are not drawn from the target: see `specbench price`")
-    fixed = get_policy("fixed")
-    priced = [price(texts, drafter, fixed, sorted(asked.draft_length)) for drafter in drafters]
-    costs = costs_of_run(read, texts)
-    decision = decided(priced, costs, sorted(asked.batch_size))
-    folder = (measurement.output or read.folder) / FOLDER
+    costs = costs_of_source(source)
+    decision = decided(source.priced, costs, sorted(asked.batch_size))
+    folder = source.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    write_all(folder, decision, priced, read.pair.target, str(read.pair.draft))
+    target = source.pair.target if source.pair else "TARGET"
+    write_all(folder, decision, source.priced, target, source.draft)
     style.save(draw_crossover(decision), folder, "crossover")
     if asked.as_json:
         print_json({"results": str(folder), "settings": decision.table()})
     else:
-        print(f"{task} on {read.pair.name}, T = {texts.temperature:g}; costs: {costs.source}")
+        print(f"{source.title}; costs: {costs.source}")
         print(*sentences(decision), sep="\n")
         print_table(decision_table(decision))
-        print(*_flags(decision, read, task, measurement), sep="\n")
+        print(*_flags(decision, source, measurement), sep="\n")
         print(f"results: {folder}")
-    for rounds in priced:
-        if not needs_model(rounds.drafter):
+    for rounds in source.priced:
+        if not needs_model(rounds.drafter) and not source.is_exact:
             drafts = rounds.drafted[:, -1].sum() / rounds.rounds[:, -1].sum()
             note(
                 f"{rounds.drafter} is priced as if every round had N drafts, as specbench pads "
                 f"them: with N = {rounds.lengths[-1]} it copies {drafts:.1f} in the mean, so "
                 "engines that verify only these gain more"
             )
-    most = max(decision.optimism(batch) for batch in decision.batches)
-    note(f"choosing the fastest setting makes its speed-up look larger by about {most:.3f}")
+    if (most := max(decision.optimism(batch) for batch in decision.batches)) >= NOTICED:
+        note(f"expect about {most:.3f} less: picking the best of many settings flatters it")
+    if source.is_exact:
+        note("the rates are taken as exact: intervals cover the noise of repeated costs alone")
     if asked.costs and len(costs.rounds) == 1:
         note("the costs were measured once: neither the intervals nor this cover their noise")
     if variants:
         _measure(variants, asked.margin, measurement, decision)
 
 
-def _costs(asked: DecideOptions, measurement: Measurement) -> Callable[[Run, Scores], Costs]:
-    """Return what gives the costs for the texts of a run: a file, a machine, or times taken here.
+@dataclass(frozen=True)
+class _Source:
+    """What is accepted, by which models, and how long their texts are."""
+
+    priced: list[PricedRounds]
+    title: str
+    pair: PairSpec | None  # None if a profile of acceptance names none
+    prompt_tokens: int
+    context: float  # tokens in the cache of a text
+    loading: Loading
+    settings: Settings
+    loader: Loader
+    folder: Path  # in which the decision is written
+    task: str = ""  # of the texts
+    is_exact: bool = False  # whether the rates are given, and so have no intervals
+
+    @property
+    def draft(self) -> str:
+        """The draft model in flags."""
+        return str(self.pair.draft) if self.pair else UNNAMED
+
+
+def _of_texts(
+    asked: DecideOptions, drafters: list[str], measurement: Measurement, run: Path | None
+) -> _Source:
+    """Price drafters by texts of the target: of a run, or new ones."""
+    from specbench.price.decide import require_prompts
+
+    if run is None:
+        plan = plan_of_target(measurement)
+        require_prompts((part.task.name, e.id) for part in plan.tasks for e in part.examples)
+        if not Path(plan.pair.target).exists():
+            note(
+                f"{' and '.join(plan.pair.models.values())} are loaded, from the hub if they are "
+                "not here, and the target writes a text for each prompt: --acceptance needs neither"
+            )
+
+    from specbench.experiment.runner import Loader
+    from specbench.policies import get_policy
+    from specbench.price.checks import deviations
+    from specbench.price.passes import texts_of
+    from specbench.price.pricing import price
+    from specbench.price.records import target_texts
+    from specbench.runs.frames import CELL
+    from specbench.runs.records import TRACED
+
+    loader = Loader()
+    read = run_of_target(run or plan, measurement, loader)
+    chosen = measurement.task or (), measurement.limit
+    records = target_texts(read.records(TRACED.union(CELL)), *chosen)
+    require_prompts((record["task"], record["sample_id"]) for record in records)
+    of_run = partial(texts_of, read, records=records)
+    ((task, texts),) = scored(read, of_run, drafters, measurement, loader).items()
+    if any(deviation.is_sure for deviation in deviations(texts)):
+        raise RunError(f"the texts of {task} are not drawn from the target: see `specbench price`")
+    fixed, lengths = get_policy("fixed"), sorted(asked.draft_length)
+    prompt_tokens = round(mean(map(len, texts.prompts)))
+    return _Source(
+        [price(texts, drafter, fixed, lengths) for drafter in drafters],
+        f"{task} on {read.pair.name}, T = {texts.temperature:g}",
+        read.pair,
+        prompt_tokens,
+        prompt_tokens + texts.length.mean() / 2,
+        read.loading,
+        read.settings,
+        loader,
+        measurement.output or read.folder,
+        task,
+    )
+
+
+def _of_profile(asked: DecideOptions, drafters: list[str], measurement: Measurement) -> _Source:
+    """Return the rounds of a profile of acceptance; no models are needed for it."""
+    from specbench.price.profile import first_lengths, rounds_of_rates, rounds_of_run
+    from specbench.runs.run import read_run
+
+    if not asked.costs and not measurement.names_models:
+        raise UsageError(
+            "seconds per round depend on the models: name them by --pair, or by --target and "
+            "--draft, or give --costs FILE"
+        )
+    pair = measurement.spec(alone=True) if measurement.names_models else None
+    acceptance = str(asked.acceptance)
+    if Path(acceptance).is_dir():
+        run = read_run(Path(acceptance))
+        priced = rounds_of_run(run, measurement.task or (), measurement.limit)
+    else:
+        require(
+            "drafter" not in asked.model_fields_set or len(drafters) == 1,
+            "--acceptance has the rates of one drafter: name it alone with --drafter",
+        )
+        priced = [rounds_of_rates(acceptance, drafters[0])]
+    needing = [rounds.drafter for rounds in priced if needs_model(rounds.drafter)]
+    require(
+        pair is None or pair.draft is not None or not needing,
+        f"--drafter {', '.join(needing)} needs a draft model: name one with --draft",
+    )
+
+    from specbench.experiment.folders import new_folder
+    from specbench.experiment.runner import Loader
+
+    title = f"acceptance {acceptance}" + (f" on {pair.name}" if pair else "")
+    return _Source(
+        [first_lengths(rounds, asked.draft_length) for rounds in priced],
+        title,
+        pair,
+        PROMPT_TOKENS,
+        PROMPT_TOKENS,
+        measurement.loading(),
+        measurement.part(Settings),
+        Loader(),
+        measurement.output or new_folder(f"decide-{pair.name if pair else 'profile'}"),
+        is_exact=not Path(acceptance).is_dir(),
+    )
+
+
+def _costs(asked: DecideOptions, measurement: Measurement) -> Callable[[_Source], Costs]:
+    """Return what gives the costs for a source: a file, a machine, or times taken here.
 
     Raises:
         UsageError: The file or the machine is faulty, or the file lacks what is asked.
@@ -186,27 +295,28 @@ def _costs(asked: DecideOptions, measurement: Measurement) -> Callable[[Run, Sco
         engine = None if measurement.engine == AUTO else measurement.engine
         table = read_costs(asked.costs, engine)
         table.require_measured(asked.batch_size, asked.draft_length)
-        return lambda run, texts: table
+        return lambda source: table
     if asked.machine:
         return partial(_computed, asked, measurement, machine(asked.machine))
     return partial(_timed, asked, measurement)
 
 
 def _computed(
-    asked: DecideOptions, measurement: Measurement, figures: Machine, run: Run, texts: Scores
+    asked: DecideOptions, measurement: Measurement, figures: Machine, source: _Source
 ) -> Costs:
     """Return the costs by a machine's figures."""
     from specbench.price.costs import PassSize, roofline
     from specbench.price.sizes import pass_sizes
 
-    sizes = pass_sizes(run.pair, measurement.loading())
-    context = asked.context or round(mean(map(len, texts.prompts))) + texts.length.mean() / 2
+    assert source.pair is not None
+    sizes = pass_sizes(source.pair, measurement.loading())
     draft = sizes.get("draft", PassSize(0, 0, 0))
     batches, lengths = sorted(asked.batch_size), sorted(asked.draft_length)
+    context = asked.context or source.context
     return roofline(figures, sizes["target"], draft, context, batches, lengths)
 
 
-def _timed(asked: DecideOptions, measurement: Measurement, run: Run, texts: Scores) -> Costs:
+def _timed(asked: DecideOptions, measurement: Measurement, source: _Source) -> Costs:
     """Return the costs as measured here."""
     from specbench.bench.measure import measure, prepare
     from specbench.bench.plan import BenchSettings, build_bench
@@ -220,46 +330,56 @@ def _timed(asked: DecideOptions, measurement: Measurement, run: Run, texts: Scor
         batch_size=sorted(asked.batch_size),
         acceptance=[ACCEPTED],
         temperature=measurement.temperature,
-        prompt_tokens=round(mean(map(len, texts.prompts))),
+        prompt_tokens=source.prompt_tokens,
         new_tokens=NEW_TOKENS,
         repeats=REPEATS,
         no_transformers=True,
     )
     timed = method_variants([AUTOREGRESSIVE, STRICT], {})
-    plan, pairs = prepare(build_bench(run.pair, timed, run.loading, settings))
+    assert source.pair is not None
+    bench = build_bench(source.pair, timed, source.loading, settings)
+    plan, pairs = prepare(bench, source.loader.pair)
     with progress_bar(len(plan), not measurement.no_progress) as report:
         repeats = measure(plan, pairs, report).repeats
     engine = plan.systems[0].engine
     return costs_of(from_bench(repeats, Path(BENCH_REPEATS)), f"{engine}, measured here")
 
 
-def _flags(decision: Decision, run: Run, task: str, measurement: Measurement) -> Iterator[str]:
+def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Iterator[str]:
     """Yield the flags that carry out the decision, a line for each engine."""
-    from specbench.price.decide import PAYS
-    from specbench.servers.flags import llamacpp_flags, sglang_flags, vllm_flags
+    from specbench.price.decide import where_not_to_draft
+    from specbench.servers.flags import gguf_draft, llamacpp_flags, sglang_flags, vllm_flags
 
-    if off := [str(b) for b in decision.batches if decision.fastest(b).verdict != PAYS]:
-        yield f"at batch {listed(off)} leave speculation off"
     best = decision.first_that_pays()
     if best is None:
+        yield "leave speculation off"
         return
-    draft, first, schedule = str(run.pair.draft), best.batch, decision.schedule(best.drafter)
-    if any(length for *_, length in schedule):
-        yield f"vllm: {shlex.join(vllm_flags(best.drafter, schedule, draft))}"
+    yield from where_not_to_draft(decision, best.drafter)
+    draft, first, schedule = source.draft, best.batch, decision.schedule(best.drafter)
+    file, command = gguf_draft(source.pair) if source.pair else (draft, "")
+    yield f"vllm: {shlex.join(vllm_flags(best.drafter, schedule, draft))}"
     yield f"sglang, batch {first}: {shlex.join(sglang_flags(best.drafter, best.length, draft))}"
-    arguments = llamacpp_flags(best.drafter, best.length, draft)
+    arguments = llamacpp_flags(best.drafter, best.length, file)
     yield f"llama.cpp, batch {first}: {shlex.join(arguments)}"
+    if needs_model(best.drafter):
+        if command:
+            yield f"to make {file}: {command}"
+        if source.pair is None:
+            yield f"{UNNAMED} stands for your draft model"
     prompts = measurement.part(Prompts).retyped()
+    if source.pair is None or not (source.task or prompts):
+        return
     if not (measurement.task or measurement.prompts):
-        prompts += ["--task", task] if task in task_names() else ["--prompts", "FILE"]
-    command = [
+        is_task = source.task in task_names()
+        prompts += ["--task", source.task] if is_task else ["--prompts", "FILE"]
+    run = [
         *("specbench", "run", "--method", STRICT, "--drafter", best.drafter),
         *("--draft-length", str(best.length)),
-        *(measurement.part(Models).retyped() or ["--pair", run.pair.name]),
+        *(measurement.part(Models).retyped() or ["--pair", source.pair.name]),
         *prompts,
-        *run.settings.updated(batch_size=first).retyped(),
+        *source.settings.updated(batch_size=first).retyped(),
     ]
-    yield f"specbench, batch {first}: {shlex.join(command)}"
+    yield f"specbench, batch {first}: {shlex.join(run)}"
 
 
 def _measure(

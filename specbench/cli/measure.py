@@ -35,6 +35,7 @@ from specbench.tasks.prompts import PromptList
 if TYPE_CHECKING:
     from specbench.client import Client
     from specbench.experiment.execute import Pool
+    from specbench.experiment.runner import Loader
     from specbench.experiment.store import Store
 
 GIB = 2**30
@@ -83,11 +84,15 @@ def say(plan: Plan, limit: int | None = None) -> None:
 
 
 def start_workers(
-    options: Workers, loading: Loading, progress: Progress, client: Client | None = None
+    options: Workers,
+    loading: Loading,
+    progress: Progress,
+    client: Client | None = None,
+    loader: Loader | None = None,
 ) -> AbstractContextManager[Pool]:
     """Return a context of the workers: this process, or with ``--workers`` those of Ray.
 
-    This process sends requests to servers by ``client``.
+    This process sends requests to servers by ``client``, and loads pairs by ``loader``.
 
     Raises:
         UsageError: Ray is not installed.
@@ -95,7 +100,7 @@ def start_workers(
     from specbench.experiment.execute import Pool, Worker
 
     if options.workers is None:
-        return nullcontext(Pool(Worker(downloads=not progress.no_progress, client=client)))
+        return nullcontext(Pool(Worker(loader, not progress.no_progress, client)))
     if find_spec("ray") is None:
         raise UsageError("--workers needs Ray: pip install '.[ray]' in specbench's folder")
     return _ray_pool(options.workers, options.ray_address, loading)

@@ -27,6 +27,7 @@ from specbench.runs.run import Trust, read_run
 if TYPE_CHECKING:
     from specbench.engine.loading import Reader
     from specbench.engine.pair import LoadedPair
+    from specbench.experiment.runner import Loader
     from specbench.price.passes import PairScores
     from specbench.price.scores import Record, ScoredText, Scores
     from specbench.price.servers import ServedScores
@@ -162,19 +163,22 @@ def price(
     names, depths = [name for name, _ in drafters], max(asked.draft_length)
     if asked.servers and (heads := heads_of(names)):
         raise UsageError(f"servers do not score {', '.join(heads)}: omit --servers")
+    from specbench.experiment.runner import Loader
+
+    loader = Loader()
     recorded: list[list[Record]] = []
     if asked.texts:
         plan = plan_of_target(measurement)
         source: Run | Plan = plan
         texts = partial(texts_in_column, plan, column=asked.texts)
     else:
-        source = read = given or run_of_target(plan_of_target(measurement), measurement)
+        source = read = given or run_of_target(plan_of_target(measurement), measurement, loader)
         records = read.records(TRACED.union(CELL))
         of_target = target_texts(records, measurement.task or (), measurement.limit)
         recorded = recorded_rounds(records, {record["task"] for record in of_target}, names)
         depths = max([depths, *(cell[0]["draft_length"] for cell in recorded)])
         texts = partial(texts_of, read, records=of_target)
-    by_task = scored(source, texts, names, measurement, asked.servers, depths)
+    by_task = scored(source, texts, names, measurement, loader, asked.servers, depths)
 
     import pandas as pd
 
@@ -215,11 +219,13 @@ def plan_of_target(measurement: Measurement) -> Plan:
     return measurement.plan(method_variants([AUTOREGRESSIVE], {}))
 
 
-def run_of_target(texts: Path | Plan, measurement: Measurement) -> Run:
+def run_of_target(
+    texts: Path | Plan, measurement: Measurement, loader: Loader | None = None
+) -> Run:
     """Return a run with the target's texts, or let the target write those of a plan."""
     if isinstance(texts, Plan):
         say(texts, measurement.limit)
-        workers = start_workers(measurement, texts.loading, measurement)
+        workers = start_workers(measurement, texts.loading, measurement, loader=loader)
         texts = carry_out(texts, "price", measurement, workers).folder
     pair = measurement.spec(alone=True) if measurement.names_models else None
     return read_run(texts, Trust(pair, measurement.loading()))
@@ -230,6 +236,7 @@ def scored(
     texts: Callable[[LoadedPair | Reader], Iterator[ScoredText]],
     drafters: list[str],
     measurement: Measurement,
+    loader: Loader,
     servers: list[str] | None = None,
     depths: int = 1,
 ) -> dict[str, Scores]:
@@ -240,6 +247,7 @@ def scored(
         texts: Encodes the texts, given the pair or its tokenizer.
         drafters: What will be priced.
         measurement: The options.
+        loader: Loads the pair, unless it has.
         servers: Addresses of servers of the target and of the draft, which score in place of a
             pair.
         depths: The most drafts of a round, for heads.
@@ -250,7 +258,7 @@ def scored(
     note_loading({} if servers else source.pair.models)
 
     from specbench.decoding.sampling import Sampling
-    from specbench.engine.loading import load_pair, load_reader
+    from specbench.engine.loading import load_reader
     from specbench.experiment.progress import quiet_libraries, step_status
     from specbench.price.passes import PairScores, score_texts
     from specbench.price.records import heads_of
@@ -271,7 +279,7 @@ def scored(
         scores: PairScores | ServedScores = ServedScores(target, draft, sampling)
     else:
         quiet_libraries(downloads=not measurement.no_progress)
-        reader = load_pair(spec, source.loading)
+        reader = loader.pair(spec, source.loading)
         scores = PairScores(reader, sampling)
     with (
         (

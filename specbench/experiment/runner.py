@@ -73,8 +73,7 @@ class Loader:
         device = str(choose_device(loading.device))
         name = choose_engine(settings.engine, device, spread, plan.pair.gguf)
         engine = Engine(name, log.warning if settings.falls_back else None)
-        key = (plan.pair, loading)
-        if self._loaded and self._loaded[0] == key:
+        if self._loaded and self._loaded[0] == (plan.pair, loading):
             pair = self._loaded[1]
             EncodedPrompts(plan, pair).require_decodable()
             pair.drop_caches()
@@ -82,10 +81,16 @@ class Loader:
             self._loaded = None  # free its memory before loading another pair
             self.check_memory(plan.pair, loading, *largest(plan))
             EncodedPrompts(plan, self.load_reader(plan.pair, loading)).require_decodable()
-            pair = self.load_pair(plan.pair, loading)
-            self._loaded = (key, pair)
+            pair = self.pair(plan.pair, loading)
         pair.engine = engine
         return pair
+
+    def pair(self, spec: PairSpec, loading: Loading) -> LoadedPair:
+        """Return a loaded pair; the one that was loaded last is not read again."""
+        if self._loaded is None or self._loaded[0] != (spec, loading):
+            self._loaded = None
+            self._loaded = ((spec, loading), self.load_pair(spec, loading))
+        return self._loaded[1]
 
 
 class SampleRunner:

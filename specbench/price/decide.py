@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import groupby, pairwise, product
 from math import exp
 
 import numpy as np
@@ -24,7 +24,6 @@ from specbench.price.rounds import PricedRounds
 from specbench.price.tables import ends_of
 from specbench.table import Table, number, with_interval
 
-CLOSE = 0.02  # gains below this are within the noise of measured costs
 PAYS, LOSES, OPEN = "pays", "loses", "undecided"
 
 
@@ -90,30 +89,20 @@ class Decision:
         return max(0.0, float((values[:, 1:].max(axis=0) - values[chosen, 0]).mean()))
 
     def schedule(self, drafter: str) -> list[tuple[int, int, int]]:
-        """Return (first batch, last batch, N) with the fastest N of a drafter; 0 drafts nothing.
+        """Return (first batch, last batch, N) of a drafter; N is 0 where it does not pay.
 
-        Between two priced batch sizes, costs are interpolated. N changes only for a gain of more
-        than ``CLOSE``. The first row begins at batch 1, as vLLM requires.
+        At a priced batch size N is that of ``fastest``. Between two of them it is the smaller one.
+        The first row begins at batch 1, as vLLM requires.
         """
-        rows = [s for s in self.settings if s.drafter == drafter]
-        rounds = {s.length: s.tokens_per_round.value for s in rows}
-        best: list[tuple[int, int]] = []
-        for batch in range(self.batches[0], self.batches[-1] + 1):
-            plain = self.costs.seconds(batch, 0, drafter).mean()
-            seconds = {0: plain} | {
-                length: self.costs.seconds(batch, length, drafter).mean() / tokens
-                for length, tokens in rounds.items()
-            }
-            fastest = min(seconds, key=lambda length: seconds[length])
-            before = best[-1][1] if best else fastest
-            stays = seconds[before] * (1 - CLOSE) <= seconds[fastest]
-            best.append((batch, before if stays else fastest))
-        schedule, first = [], 1
-        for length, run in groupby(best, lambda row: row[1]):
-            last = max(batch for batch, _ in run)
-            schedule.append((first, last, length))
-            first = last + 1
-        return schedule
+        best = {batch: self.fastest(batch, drafter) for batch in self.batches}
+        lengths = {b: s.length if s.verdict == PAYS else 0 for b, s in best.items()}
+        steps = [(1, self.batches[0], lengths[self.batches[0]])]
+        for before, batch in pairwise(self.batches):
+            steps.append((before + 1, batch - 1, min(lengths[before], lengths[batch])))
+            steps.append((batch, batch, lengths[batch]))
+        filled = [step for step in steps if step[0] <= step[1]]
+        rows = [[*run] for _, run in groupby(filled, lambda step: step[2])]
+        return [(run[0][0], run[-1][1], run[0][2]) for run in rows]
 
     def table(self) -> pd.DataFrame:
         """Return one row for each setting."""
@@ -214,24 +203,30 @@ def sentences(decision: Decision) -> Iterator[str]:
     """Say for each drafter at which batch sizes it pays, is undecided, and loses."""
     for drafter in decision.drafters:
         best = [decision.fastest(batch, drafter) for batch in decision.batches]
-        parts = []
-        for verdict, run in groupby(best, lambda setting: setting.verdict):
-            group = list(run)
-            at = f"batch {group[0].batch}" + (f" to {group[-1].batch}" if group[1:] else "")
-            if verdict == PAYS:
-                parts.append(
-                    f"pays at {at}, {_amount(group[0])}"
-                    + (f", {_amount(group[-1])} at the end" if group[1:] else "")
-                )
-            elif verdict == LOSES:
-                parts.append(f"loses at {at} ({_amount(group[0])})")
-            else:
-                parts.append(f"is undecided at {at} ({_amount(group[0])})")
+        parts = [
+            f"{'is ' * (verdict == OPEN)}{verdict} at {', '.join(map(_amount, group))}"
+            for verdict, group in groupby(best, lambda setting: setting.verdict)
+        ]
         yield f"{drafter}: speculation {'; '.join(parts)}."
 
 
 def _amount(setting: PricedSetting) -> str:
-    return f"N = {setting.length}, {with_interval(*setting.speedup[:3], '.2f')} times as fast"
+    times = with_interval(*setting.speedup[:3], ".2f", "x")
+    return f"batch {setting.batch} (N = {setting.length}, {times})"
+
+
+def where_not_to_draft(decision: Decision, drafter: str) -> Iterator[str]:
+    """Say at which batch sizes a drafter does not pay, and which one does there."""
+    batches: dict[str, list[str]] = {}
+    for batch in decision.batches:
+        best = decision.fastest(batch)
+        if best.verdict != PAYS:
+            batches.setdefault("leave speculation off", []).append(str(batch))
+        elif decision.fastest(batch, drafter).verdict != PAYS:
+            only = f"only {best.drafter} pays, with N = {best.length}"
+            batches.setdefault(only, []).append(str(batch))
+    for advice, sizes in batches.items():
+        yield f"at batch {', '.join(sizes)} {advice}"
 
 
 def decision_table(decision: Decision) -> Table:

@@ -32,8 +32,8 @@ def write_all(
 ) -> list[Path]:
     """Write the tables and the files for other tools; return their paths.
 
-    Without a batch size at which drafting is faster there is no schedule, and without N = 1 no
-    profile, which begins with it.
+    Without a batch size at which drafting pays there is no schedule, and without N = 1 no profile,
+    which begins with it.
 
     Raises:
         SpecbenchError: A file cannot be written.

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from specbench.config import Loading
-from specbench.engine.device import choose_device
+from specbench.config import DUMMY, Loading
 from specbench.engine.gguf import read_gguf
 from specbench.engine.loading import choose_dtype
 from specbench.engine.memory import cache_bytes
@@ -20,16 +19,19 @@ from specbench.price.costs import PassSize
 def pass_sizes(spec: PairSpec, loading: Loading) -> dict[str, PassSize]:
     """Return the size of a pass by role; nothing is loaded but configurations.
 
-    Of an input embedding a pass reads only the rows of its tokens, so it counts only where it is
-    the output embedding as well. A multiplication with a weight is two operations.
+    A configuration that the pair describes needs no hub. Weights have 16 bits, as on a GPU, unless
+    the user or the pair names a type. Of an input embedding a pass reads only the rows of its
+    tokens, so it counts only where it is the output embedding as well. A multiplication with a
+    weight is two operations.
 
     Raises:
         UsageError: A configuration is not available.
     """
-    dtype = choose_dtype(spec, loading, choose_device(loading.device))
+    dtype = choose_dtype(spec, loading, torch.device("cuda"))
     sizes = {}
     for role in spec.models:
-        config = load_config(spec, role, loading)
+        is_described = role in spec.architecture
+        config = load_config(spec, role, Loading(load_format=DUMMY) if is_described else loading)
         cached = cache_bytes(config, dtype, 1)
         if is_gguf(spec, role):
             files = shards(Path(spec.models[role]))

@@ -6,10 +6,13 @@ Read in the sources and the help of vLLM 0.32, SGLang's documentation, and llama
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from specbench.methods.drafters import GREEDY, MODEL, needs_model, ngram_lengths
+from specbench.pairs.registry import GGUF, PairSpec, pairs
 
 Schedule = Sequence[tuple[int, int, int]]
 """(first batch size, last batch size, number of drafts); 0 drafts nothing."""
@@ -46,12 +49,29 @@ def sglang_flags(drafter: str, length: int, draft: str) -> list[str]:
     ]
 
 
+def gguf_draft(pair: PairSpec) -> tuple[str, str]:
+    """Return the GGUF file of a pair's draft, and the command that makes it.
+
+    The command is empty if the file is there.
+    """
+    draft = str(pair.draft).rstrip("/")
+    if draft.endswith(GGUF):
+        return draft, ""
+    if pair.bundled and pairs().get(pair.name) == pair:
+        file, command = f"results/gguf/{pair.name}/draft-f32{GGUF}", f"pairs export {pair.name}"
+        return file, "" if Path(file).is_file() else f"specbench {command}"
+    file = f"{draft.rpartition('/')[2]}{GGUF}"
+    remote = [] if Path(draft).exists() else ["--remote"]
+    convert = ["python", "convert_hf_to_gguf.py", *remote, draft, "--outfile", file]
+    return file, "" if Path(file).is_file() else shlex.join(convert)
+
+
 def llamacpp_flags(drafter: str, length: int, draft: str) -> list[str]:
-    """Return the flags of llama.cpp's server."""
+    """Return the flags of llama.cpp's server for a draft in a GGUF file."""
     if not needs_model(drafter):
         return ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-m", f"{length}"]
     sampled = {MODEL: "probabilistic", GREEDY: "greedy"}[drafter]
     return [
-        *("--model-draft", f"{draft}.gguf", "--spec-type", "draft-simple"),
+        *("--model-draft", draft, "--spec-type", "draft-simple"),
         *("--spec-draft-n-max", f"{length}", "--spec-draft-sampling", sampled),
     ]

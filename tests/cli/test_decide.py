@@ -6,7 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from .conftest import Cli
+from specbench.engine.pair import LoadedPair
+from specbench.experiment.runner import Loader
+
+from .conftest import Cli, load_once
 
 TEXTS = "-t mini-math -n 12 --max-new-tokens 12 --no-progress"
 
@@ -26,8 +29,11 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
     line += " --top-k 50"
     result = cli(*line.split())
     assert result.code == 0, result.err
-    assert "model: speculation pays at batch 1, N = " in result.out
+    assert "model: speculation pays at batch 1 (N = " in result.out
     assert "loses at batch 8 (N = 1, " in result.out
+    assert "at batch 8 leave speculation off" in result.out
+    assert "--model-draft results/gguf/mini/draft-f32.gguf" in result.out
+    assert "to make results/gguf/mini/draft-f32.gguf: specbench pairs export mini" in result.out
     assert "--speculative-num-steps" in result.out
     assert "--task mini-math" in result.out and "--top-k 50" in result.out
     assert "the costs were measured once" in result.err
@@ -49,6 +55,58 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
     assert len(json.loads(machine.out)["settings"]) == 2 * 3 * 8
 
 
+def test_no_drafts_and_no_schedule_where_nothing_pays(cli: Cli, costs: Path) -> None:
+    result = cli(*f"decide --acceptance .3,.2 --costs {costs} --batch-size 8 --output o".split())
+    assert result.code == 0, result.err
+    assert "\nleave speculation off\n" in result.out and "--speculative" not in result.out
+    assert not Path("o/decision/vllm_speculative_config.json").exists()
+
+
+def test_acceptance_by_position_needs_no_models(
+    cli: Cli, costs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specbench.engine.loading.load_pair", None)
+    line = f"decide --acceptance .9,.9,.8 --costs {costs} --batch-size 1,8 --drafter greedy"
+    result = cli(*line.split(), "--output", "o")
+    assert result.code == 0, result.err
+    assert "greedy: speculation pays at batch 1 (N = 3, " in result.out
+    assert "DRAFT stands for your draft model" in result.out
+    result = cli(
+        *["decide", "--acceptance", ".9,.9,.8", "--machine", "h100", "--pair", "llama", "-o", "o"]
+    )
+    assert result.code == 0, result.err
+    assert '"model": "meta-llama/Llama-3.2-1B-Instruct"' in result.out
+
+
+def test_acceptance_of_a_run_is_that_of_its_rounds(cli: Cli, costs: Path) -> None:
+    assert cli(*f"run -m sd --draft-length 4 {TEXTS} --output run".split()).code == 0
+    line = f"decide --acceptance run --costs {costs} --batch-size 1,8 --output o"
+    result = cli(*line.split())
+    assert result.code == 0, result.err
+    table = pd.read_csv("o/decision/decision.csv")
+    assert sorted({*table["draft_length"]}) == [1, 2, 3, 4] and {*table["drafter"]} == {"model"}
+    recorded = pd.read_csv("run/summary.csv").query("metric == 'acceptance_length'")["value"]
+    priced = table.query("draft_length == 4")["tokens_per_round"]
+    assert priced.iloc[0] == pytest.approx(recorded.iloc[-1])
+
+
+def test_models_are_read_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+
+    def load(*models: object) -> LoadedPair:
+        read.append(models)
+        return load_once(*models)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("specbench.engine.loading.load_pair", None)
+    monkeypatch.setattr("specbench.bench.measure.load_pair", load)
+    initialise = Loader.__init__
+    monkeypatch.setattr(Loader, "__init__", lambda loader: initialise(loader, load))
+    line = f"decide {TEXTS} --batch-size 1 --draft-length 1,2 --output o"
+    result = cli(*line.split())
+    assert result.code == 0, result.err
+    assert len(read) == 1
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -58,6 +116,11 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
         ("--costs few.csv --batch-size 1,8", "batch size 8 is outside of the measured 1 to 2"),
         ("--costs few.csv --batch-size 1", "has draft lengths 12 to 12 alone"),
         ("--drafter nobody", "nobody"),
+        ("--acceptance .9,1.9 --costs few.csv --batch-size 1 --draft-length 12", "from 0 to 1"),
+        ("--acceptance nowhere --machine h100 --pair mini", "the folder of a run"),
+        ("--acceptance .9", "seconds per round depend on the models"),
+        ("--acceptance .9 --machine h100 --pair mini --drafter model,greedy", "of one drafter"),
+        ("--acceptance .9 --machine h100 --pair mini --draft-length 2", "has 1 positions"),
         ("--limit 2", "2 prompts are too few for an interval"),
         ("--task mini-math,mini-code", "2 tasks: name one"),
     ],

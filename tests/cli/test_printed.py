@@ -19,7 +19,7 @@ from specbench.engine import loading, memory
 from specbench.errors import UsageError
 from specbench.experiment import forecast
 from specbench.experiment.arms import NO_RULE
-from specbench.price import decide
+from specbench.price import decide, passes
 from specbench.proofs import check
 from specbench.servers.arm import ARGUMENT
 from specbench.training import finetune, folder
@@ -122,6 +122,7 @@ def reader(
         (memory, "load_config"),
         (finetune, "decoder_config"),
         (check, "read_prompts"),
+        (passes, "score_texts"),
     ):
         monkeypatch.setattr(module, name, loads)
     monkeypatch.setattr(folder, "find_spec", lambda name: name)  # an optional package

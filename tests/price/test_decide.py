@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specbench.config import Loading
+from specbench.errors import UsageError
 from specbench.methods.drafters import GREEDY, LOOKUP, MODEL
+from specbench.pairs.registry import custom_pair, get_pair
 from specbench.price.costs import Costs, costs_of
-from specbench.price.decide import Decision, decide, sentences
+from specbench.price.decide import Decision, decide, sentences, where_not_to_draft
 from specbench.price.exports import golden, profile, write_all
 from specbench.price.figures import break_even, draw_crossover, equivalent, tokens_of
+from specbench.price.profile import rounds_of_rates
 from specbench.price.rounds import PricedRounds
-from specbench.servers.flags import llamacpp_flags, sglang_flags
+from specbench.price.sizes import pass_sizes
+from specbench.servers.flags import gguf_draft, llamacpp_flags, sglang_flags
 
 LENGTHS = (1, 2, 3, 4)
 
@@ -84,13 +90,45 @@ def test_where_it_pays_and_where_it_loses() -> None:
     assert found.fastest(1, MODEL).verdict == "pays"
     assert found.fastest(8, MODEL).verdict == "loses"
     model, _, lookup = sentences(found)
-    assert model.startswith("model: speculation pays at batch 1 to 2, N = ")
-    assert "loses at batch 8" in model
+    assert model.startswith("model: speculation pays at batch 1 (N = ")
+    assert ", batch 2 (N = " in model and "; loses at batch 8 (N = " in model
     assert "pays at batch 1" in lookup  # copies are free, so any acceptance pays
     assert all(found.optimism(batch) >= 0 for batch in found.batches)
     schedule = found.schedule(MODEL)
     assert schedule[0][0] == 1 and schedule[-1][1] == 8 and schedule[-1][2] == 0
     assert [row[0] for row in schedule[1:]] == [row[1] + 1 for row in schedule[:-1]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed: int) -> None:
+    noise = np.random.default_rng(seed)
+    table = costs(4).table()
+    table["round_seconds"] *= noise.lognormal(0, 0.25, len(table))
+    table["draft_seconds"] = 0.0
+    found = decide(
+        [constant(MODEL, 0.3, 0.2), constant(LOOKUP, 0.2)], costs_of(table, ""), (1, 2, 8)
+    )
+    for drafter in found.drafters:
+        drafts = {
+            b: n for first, last, n in found.schedule(drafter) for b in range(first, last + 1)
+        }
+        for batch in found.batches:
+            best = found.fastest(batch, drafter)
+            assert drafts[batch] == (best.length if best.verdict == "pays" else 0)
+        assert all(drafts[batch] == min(drafts[2], drafts[8]) for batch in range(3, 8))
+        advice = " ".join(where_not_to_draft(found, drafter))
+        off = {int(b) for b in re.findall(r"\d+(?=,? (?:\d|only|leave))", advice)}
+        assert off == {batch for batch in found.batches if not drafts[batch]}
+
+
+def test_rates_by_position_are_conditional() -> None:
+    rounds = rounds_of_rates(".8,.5,.5", MODEL)
+    means = [interval.value for interval in rounds.tokens_per_round]
+    assert means == pytest.approx([1.8, 2.2, 2.4])
+    assert profile(rounds)["conditional_accept_rates"] == pytest.approx([0.8, 0.5, 0.5])
+    for text in (".8,1.2", "nothing", "", ".8,,.7", "nan"):
+        with pytest.raises(UsageError, match="a rate from 0 to 1"):
+            rounds_of_rates(text, MODEL)
 
 
 def test_break_even_and_equivalent_acceptance() -> None:
@@ -145,6 +183,31 @@ def test_flags_of_engines() -> None:
     assert sglang_flags(MODEL, 3, "d")[-1] == "4"  # the token after the drafts is counted
     assert llamacpp_flags(GREEDY, 3, "d")[-1] == "greedy"
     assert "--model-draft" not in llamacpp_flags(LOOKUP, 3, "d")
+
+
+def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert gguf_draft(custom_pair("whole.gguf", "half.gguf")) == ("half.gguf", "")
+    file, command = gguf_draft(get_pair("mini"))
+    assert command == "specbench pairs export mini" and not Path(file).exists()
+    Path(file).parent.mkdir(parents=True)
+    Path(file).touch()
+    assert gguf_draft(get_pair("mini")) == (file, "")
+    file, command = gguf_draft(custom_pair("org/large", "org/small"))
+    assert file == "small.gguf" and "--remote org/small --outfile small.gguf" in command
+    Path("folder of mine").mkdir()
+    file, command = gguf_draft(custom_pair("org/large", "folder of mine/"))
+    assert "'folder of mine' --outfile" in command and "--remote" not in command
+    (tmp_path / "spare").mkdir()
+    assert "convert_hf" in gguf_draft(custom_pair(get_pair("mini").target, "spare"))[1]
+
+
+def test_sizes_by_a_description_need_no_hub_and_have_16_bits() -> None:
+    sizes = pass_sizes(get_pair("llama"), Loading(device="cpu"))
+    assert sizes["target"].weights == pytest.approx(15.0e9, rel=0.01)
+    assert sizes["target"].weights == sizes["target"].operations  # two bytes, two operations
 
 
 def test_the_map_is_drawn_with_measured_points() -> None:

@@ -17,9 +17,11 @@ import pandas as pd
 
 from specbench.analysis.cells import cells_of, with_differences
 from specbench.analysis.positions import acceptance_by_position
+from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.scores import OF_TEXTS
 from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import verdicts_of
+from specbench.errors import UsageError
 from specbench.files import open_text, stored
 from specbench.runs import columns as dictionary
 from specbench.runs.columns import may_be_blank, schema
@@ -33,7 +35,7 @@ from specbench.runs.frames import (
     without_repeats,
 )
 from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records
-from specbench.runs.run import CONFIG, read_run
+from specbench.runs.run import CONFIG, Run, read_run
 
 RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
 
@@ -125,6 +127,25 @@ class Results:
         """One row per task and method: a sentence that compares it with ``sd`` and the front."""
         every = replace(self.selection, methods=None)  # sd and static are needed too
         return verdicts_of(every.of(self._decodes), self.selection.methods)
+
+    @cached_property
+    def _runs(self) -> dict[str, Run]:
+        folders = run_folders(self._paths, TABLE)
+        return {_run_id(folder): read_run(folder, required=False) for folder in folders}
+
+    @cached_property
+    def remarks(self) -> list[str]:
+        """What a person would notice: answers that were cut, failed prompts, why it is slow."""
+        of_tasks = Selection(tasks=self.selection.tasks)
+        try:
+            return remarks(cells_of(of_tasks.of(read_summary(*self._paths))), self._runs)
+        except UsageError:  # the tables can be read without a summary
+            return []
+
+    @property
+    def measured_on(self) -> list[str]:
+        """The machine, weights and library of each run, as far as they are recorded."""
+        return list(dict.fromkeys(filter(None, map(measured_on, self._runs.values()))))
 
 
 def _run(folder: Path) -> dict[str, Any]:

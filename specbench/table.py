@@ -123,6 +123,11 @@ def drop_empty(table: Table) -> Table:
     return _part(table, [i for i in range(len(table.columns)) if i < table.stub or i in filled])
 
 
+def with_notes(tables: Iterable[Table], notes: Sequence[str]) -> list[Table]:
+    """Return tables with further notes below them."""
+    return [replace(table, notes=[*table.notes, *notes]) for table in tables]
+
+
 def to_text(*tables: Table, width: int) -> str:
     """Render tables as plain text; the best numbers have a star.
 

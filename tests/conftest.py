@@ -154,6 +154,7 @@ class FakeEngine:
         self.thinking = False
         self.context: int | None = None
         self.facts: dict[str, Any] = {}
+        self.weights: dict[str, Any] = {}
         self.target = SimpleNamespace(
             device=torch.device("cpu"),
             dtype="torch.float32",

@@ -38,6 +38,7 @@ _RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task"]
 _SHOWN = ("speculation", "speed", "quality", "front", "front_at_time", "control")
 VERDICTS = (*_RUN, "blocks", "method", "label", "draft_length", "n", "missing", *_SHOWN, "sentence")
 _FRONT = "the randomised static front"
+NOTICED = 0.02  # difference between two ratios of speed
 
 _Row = dict[str, Any]
 
@@ -131,6 +132,7 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
     by_comparison = {(row["against"], row["at"], row["metric"]): row for row in _records(alike)}
     ratio = c.TOKENS if alike["batch_size"].iloc[0] > 1 else c.TIMES
     times = {row["against"]: row for row in _records(speed) if row["metric"] == ratio}
+    tokens = {row["against"]: row for row in _records(speed) if row["metric"] == c.TOKENS}
     alone = times.get(c.ALONE)
     beside_sd = times.get(c.SD_CHOSEN) or times.get(c.SD)
     first = beside_sd or alone or next(iter(by_comparison.values()))
@@ -143,7 +145,7 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
     better = by_comparison.get((c.SD, c.OWN, c.QUALITY_LESS))
     has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, *_ in by_comparison)
     parts = {
-        "speculation": _speculation(alone),
+        "speculation": _speculation(alone, tokens.get(c.ALONE)),
         "speed": _speed(beside_sd) if has_sd and not timeless else _Clause(MISSING, ""),
         "quality": _quality(better, timeless) if has_sd else _Clause(MISSING, ""),
         "front": _front(by_comparison, "acceptance"),
@@ -203,9 +205,9 @@ def _times(row: _Row) -> str:
     return f"{ratio} {unit}"
 
 
-def _speculation(row: _Row | None) -> _Clause:
-    """Compare with no speculation."""
-    if row is None:
+def _speculation(row: _Row | None, tokens: _Row | None) -> _Clause:
+    """Compare with no speculation, by samples and, where that is another number, by tokens."""
+    if row is None or tokens is None:
         return _Clause(MISSING, "")
     outcome = sign_of_speed(row)
     phrases = {
@@ -214,7 +216,12 @@ def _speculation(row: _Row | None) -> _Clause:
         UNSHOWN: "not shown to be faster or slower than no speculation",
         NOISE: "not told from no speculation beyond noise",
     }
-    return _Clause(outcome, f"{phrases[outcome]} ({_times(row)})")
+    other = ""
+    if abs(tokens["value"] - row["value"]) >= NOTICED:
+        longer = tokens["value"] / row["value"]
+        other = f" and {tokens['value']:.2f} times as many tokens/s, since its texts are "
+        other += f"{longer:.2f} times as long"
+    return _Clause(outcome, f"{phrases[outcome]} ({_times(row)}{other})")
 
 
 def _speed(row: _Row | None) -> _Clause:

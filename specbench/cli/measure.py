@@ -29,7 +29,7 @@ from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import AGREEMENT
 from specbench.runs.run import read_run
-from specbench.table import Field, Table, number
+from specbench.table import Field, Table, number, with_notes
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
@@ -218,9 +218,12 @@ def show_run(folder: Path, as_json: bool = False) -> None:
         results = Results([folder])
         if as_json:
             printed |= {"verdicts": results.verdicts, "cells": results.cells}
+            printed["remarks"] = results.remarks
         else:
             print_verdicts(results.verdicts)
-            print_table(*run_tables(results.cells_beside_sd()))
+            tables = run_tables(results.cells_beside_sd())
+            print_table(*with_notes(tables, results.measured_on))
+            note(*results.remarks)
     if as_json:
         print_json(printed)
     else:

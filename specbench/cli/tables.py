@@ -23,6 +23,7 @@ from specbench.cli.output import (
 )
 from specbench.config import option
 from specbench.errors import UsageError
+from specbench.table import with_notes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,12 +154,14 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         note(*(remarks(table) if asked.form in (CSV, JSON) else ()))
     if not ((table["figure"] == SPEEDUP) & table["value"].notna()).any():
         note(NO_BASELINE)
+    note(*results.remarks)
     elsewhere = asked.against is not None and table["source"].isna().all()
+    settings = results.measured_on if asked.form == TEXT else []
     print_as(
         asked.form,
         table,
         lambda: [
-            *asked.captioned(*typeset(table, asked.intervals)),
+            *asked.captioned(*with_notes(typeset(table, asked.intervals), settings)),
             *([published_table()] if elsewhere else []),
         ],
     )
@@ -252,12 +255,15 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     from specbench.analysis.compare_tables import comparison_tables, overview
     from specbench.analysis.comparison import ATS, OWN
     from specbench.analysis.verdicts import verdicts
+    from specbench.results import Results
     from specbench.runs.columns import TIMED
     from specbench.runs.frames import first_decodes, read_samples
 
     every = read_samples(*folders, timings=TIMED)
+    results = Results(folders, rows.selection())
+    note(*results.remarks)
     if asked.against is not None:
-        _compare_against(folders, every, rows, asked)
+        _compare_against(folders, every, rows, asked, results.measured_on)
         return
     between, tables = _compare_runs(folders, first_decodes(every), rows, asked)
     # --method selects the methods to compare; sd and static remain as baselines.
@@ -295,11 +301,16 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
         if len(rows_shown):
             print_verdicts(judged, asked.form)
             printed = comparison_tables(rows_shown) if asked.at else [overview(rows_shown)]
-            print_as(asked.form, rows_shown, lambda: printed)
+            settings = results.measured_on if asked.form == TEXT else []
+            print_as(asked.form, rows_shown, lambda: with_notes(printed, settings))
 
 
 def _compare_against(
-    folders: Iterable[Path], samples: pd.DataFrame, rows: Rows, asked: CompareOptions
+    folders: Iterable[Path],
+    samples: pd.DataFrame,
+    rows: Rows,
+    asked: CompareOptions,
+    settings: Sequence[str],
 ) -> None:
     """Print the verdict on each method against one, then a table per task."""
     from specbench.analysis.margin import margin_rows, margin_tables
@@ -316,7 +327,8 @@ def _compare_against(
     judged = margin_rows(chosen.of(samples), arm, margin, methods, again)
     if asked.form not in (CSV, JSON):
         print_verdicts(judged[judged["sentence"].notna()], asked.form)
-    print_as(asked.form, judged, lambda: margin_tables(judged))
+    settings = settings if asked.form == TEXT else []
+    print_as(asked.form, judged, lambda: with_notes(margin_tables(judged), settings))
 
 
 def _compare_runs(

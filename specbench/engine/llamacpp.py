@@ -167,6 +167,15 @@ class LlamaCppModel:
                 digest.update(file.read())
         return digest.hexdigest()
 
+    def describe(self) -> dict[str, Any]:
+        """Return the file's name, size and quantisation, for the record of a run."""
+        from gguf import LlamaFileType
+
+        number = int(self.metadata("general.file_type") or -1)
+        names = {member.value: member.name for member in LlamaFileType}
+        kind = names.get(number, "unknown").removeprefix("MOSTLY_").removeprefix("ALL_")
+        return {"file": self.path.name, "bytes": self.weight_bytes(), "type": kind}
+
     def metadata(self, key: str) -> str | None:
         """Return a text in the file's metadata; None if it has none by this name."""
         get, name = self._library.llama_model_meta_val_str, key.encode()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -15,11 +15,14 @@ from specbench.config import AUTO, Loading
 from specbench.engine.attention import exclude_cudnn
 from specbench.engine.device import choose_device
 from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import Model, Runner, context_length
+from specbench.engine.runner import Runner, context_length
 from specbench.engine.sources import commit, load_config, load_ends, load_model, load_tokenizer
 from specbench.engine.vocabulary import DraftTokens, draft_tokens, vocabulary_size
 from specbench.errors import UsageError
 from specbench.pairs.registry import GGUF, PairSpec
+
+if TYPE_CHECKING:
+    from specbench.engine.llamacpp import LlamaCppModel
 
 # Below this hidden size a step is too short for several threads: they would wait for each other in
 # every layer, and for any other process on their cores.
@@ -69,8 +72,9 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     pair = partial(LoadedPair, spec.name, tokenizer=tokenizers[0], eos_ids=ends)
     pair = partial(pair, thinking=spec.thinking, drafters=spec.drafters)
     if spec.gguf:
-        target, draft = _load_gguf(spec, loading, configs, size, present)
-        return pair(target, draft, facts=facts)
+        files = _load_gguf(spec, loading, configs, size, present)
+        weights = {role: file.describe() for role, file in zip(spec.models, files, strict=True)}
+        return pair(files[0], files[-1], facts=facts, weights=weights)
     try:
         models = [
             load_model(spec, role, loading, config, torch_device, dtype)
@@ -106,8 +110,8 @@ def _load_gguf(
     configs: Sequence[PretrainedConfig],
     size: int,
     present: DraftTokens | None,
-) -> tuple[Model, Model]:
-    """Load a pair of GGUF files, for llama.cpp."""
+) -> list[LlamaCppModel]:
+    """Load the GGUF files of a pair, for llama.cpp."""
     from specbench.engine.llamacpp import LlamaCppModel
 
     if loading.dummy or loading.quantization or loading.device_map:
@@ -126,7 +130,7 @@ def _load_gguf(
         )
     ]
     _use_one_thread(models[0].hidden_size)
-    return models[0], models[-1]
+    return models
 
 
 def _use_one_thread(width: int) -> None:

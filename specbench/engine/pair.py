@@ -28,6 +28,7 @@ class LoadedPair:
     thinking: bool = False  # whether the chat template enables thinking before the answer
     # plain values that describe how the pair was loaded, for the record of a run
     facts: Mapping[str, Any] = field(default_factory=dict)
+    weights: Mapping[str, Any] = field(default_factory=dict)  # GGUF files by role, for the record
     engine: Engine = field(default_factory=Engine)  # runs the rounds
     drafters: Mapping[str, Path] = field(default_factory=dict)  # folders of its heads that draft
 

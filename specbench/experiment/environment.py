@@ -23,7 +23,7 @@ from specbench.version import __version__
 UNKNOWN = "unknown"
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas"),
-    *("rouge-score", "sacrebleu"),
+    *("rouge-score", "sacrebleu", "xllamacpp"),
 )
 # Variables that affect speed or results but are not on the command line.
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")

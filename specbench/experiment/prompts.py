@@ -14,7 +14,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import Encoded, encode
 from specbench.engine.runner import require_context
 from specbench.errors import SpecbenchError, UsageError
-from specbench.example import CHAT, Example
+from specbench.example import CHAT, PLAIN, Example
 from specbench.experiment.plan import Plan, TaskPlan
 from specbench.runs.run import Run
 
@@ -104,6 +104,13 @@ class EncodedPrompts:
         }
 
     @property
+    def formats(self) -> dict[str, str]:
+        """How the prompts of each task are sent; without a template they are plain text."""
+        is_plain = self._pair.tokenizer.chat_template is None
+        chosen = {t.task.name: self._format(t) for t in self._plan.tasks}
+        return {name: PLAIN if is_plain else form for name, form in chosen.items()}
+
+    @property
     def vocabulary(self) -> int:
         """The number of tokens."""
         return len(self._pair.tokenizer)
@@ -164,6 +171,9 @@ class EncodedPrompts:
         firsts = {name: next(iter(encoded.values())) for name, encoded in self._encoded.items()}
         return {n: e.ids if isinstance(e, Encoded) else None for n, e in firsts.items()}
 
+    def _format(self, task: TaskPlan) -> str:
+        return self._plan.settings.prompt_format or task.task.prompt_format
+
     def _encode(
         self, task: TaskPlan, example: Example, answers: Sequence[str] = ()
     ) -> Encoded | SpecbenchError:
@@ -172,12 +182,11 @@ class EncodedPrompts:
         if pair.context is not None and example.passage:  # cut it to fit the context
             room = pair.context - task.max_new_tokens - task.longest_draft - 1
             limit = limit if room < 1 else min(room, limit or room)
-        prompt_format = settings.prompt_format or task.task.prompt_format
         try:
             encoded = encode_prompt(
                 pair.tokenizer,
                 example,
-                prompt_format,
+                self._format(task),
                 limit,
                 answers=answers,
                 thinking=pair.thinking,

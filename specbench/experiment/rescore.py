@@ -147,8 +147,6 @@ def score_run(
         withheld = sum(_is_withheld(r, run) for r in latest.values())
         if (timings := stored(run.folder / TIMINGS)).exists():
             shutil.copy(timings, staging)
-        if write_samples(staging):
-            summarise(staging)
         timed = timed_records(run.folder)
         failed += [str(r.get("error")) for r in timed if r["status"] != OK]
         samples = len(latest) + len(timed)
@@ -159,10 +157,13 @@ def score_run(
             config["sources"] = sources
         files = {CONFIG: config}
         executed = any(get_metric(name).executes for name in used)
-        if may_execute and executed and run.environment:
-            files[ENVIRONMENT] = {**run.environment, "sandbox": list(layers())}
+        if run.environment:
+            changed = {"sandbox": list(layers())} if may_execute and executed else {}
+            files[ENVIRONMENT] = {**run.environment, **changed}
         for name, values in files.items():
             (staging / name).write_text(as_json(values), encoding="utf-8")
+        if write_samples(staging):
+            summarise(staging)
         names = [path.name for path in record_files(run.folder)]
         if damaged:
             aside = set_aside(run.folder / names[0], damaged)

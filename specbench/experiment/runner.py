@@ -217,8 +217,10 @@ class SampleRunner:
             "engine": self.engine,
             "compared_with_eager": self._comparison and self._comparison.describe(),
             "models": self.models,
+            "weights": self._pair.weights,
             "sandbox": list(layers()) if self._plan.may_execute else [],
             "first_prompts": self._prompts.first(),
+            "prompt_formats": self._prompts.formats,
         }
         if foreign := other_processes():
             log.warning(

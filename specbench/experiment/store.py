@@ -275,9 +275,10 @@ class Store:
                 if not self.done and self._new:
                     self._remove()
                 elif not self._lost_config:
-                    if write_samples(self.folder):
-                        self._summarise(self.folder)
+                    has_samples = write_samples(self.folder)
                     self._write_config(state if kind else COMPLETE)
+                    if has_samples:  # the page says which samples failed, by the configuration
+                        self._summarise(self.folder)
         finally:
             with clear_errors(self.folder / LOCK, "a rule or metric of yours may have closed it"):
                 self._lock.release()

@@ -96,6 +96,8 @@ class Environment(_Section):
 
     command: list[_Text] = []
     models: dict[str, Any] = {}
+    weights: dict[str, dict[str, Any]] = {}
+    prompt_formats: dict[str, _Text] = {}
     packages: dict[str, Any] = {}
     git: dict[str, Any] = {}
     cpu: _Processor = _Processor()

@@ -45,7 +45,7 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
                 shutil.copy(file, rebuilt)
         if source == TABLE:
             write_timings(folder, rebuilt)
-            write_summary(rebuilt)
+            write_summary(rebuilt, folder)
         else:
             write_tables(folder, rebuilt)
             if not (rebuilt / TABLE).is_file():

@@ -1,0 +1,152 @@
+"""Remarks on a run: what a person would notice, each by one small function.
+
+A function receives the cells of one run and the run, and yields sentences. ``DOUBTS`` say that
+figures do not mean what they seem to, so the page ``summary.md`` has them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from specbench.analysis.scores import AT_LIMIT, QUALITY
+from specbench.analysis.summary import SPEEDUP, baseline_of
+from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.run import COMPLETE, Run
+from specbench.table import percent
+from specbench.words import shown
+
+NEARLY_ALL = 0.95  # of answers
+SEVERAL = 5  # prompts from which scores of 0 are no accident
+GIB = 2**30
+
+Remark = Callable[[pd.DataFrame, Run], Iterable[str]]
+
+
+def cut_answers(cells: pd.DataFrame, run: Run) -> Iterator[str]:
+    """Say which answers were nearly all cut by the limit."""
+    for task, judged in _scored_by_task(cells):
+        cut = judged[judged[AT_LIMIT] >= NEARLY_ALL]
+        if len(cut):
+            least = cut[AT_LIMIT].min()
+            share = "all" if least == 1 else f"{percent(least, '.0f')} or more of"
+            whose = "" if len(cut) == len(judged) else f" of {_named(cut)}"
+            limit = run.tasks.get(task, {}).get("max_new_tokens")
+            at = f" at {limit} tokens" if limit else ""
+            yield (
+                f"{task}: quality{whose} cannot be judged: {share} answers were cut{at}; raise "
+                "--max-new-tokens"
+            )
+
+
+def zero_scores(cells: pd.DataFrame, _: Run) -> Iterator[str]:
+    """Say where no answer of any method has a score above 0."""
+    for task, judged in _scored_by_task(cells):
+        is_cut = (judged[AT_LIMIT] >= NEARLY_ALL).all()  # which is said already
+        enough = judged[f"{QUALITY}_n"].max() >= SEVERAL
+        if enough and not is_cut and (judged[QUALITY] == 0).all():
+            yield (
+                f"{task}: every answer of every method scored 0, so no difference can show: check "
+                "the prompts, the references and the metric"
+            )
+
+
+def failed_prompts(cells: pd.DataFrame, run: Run) -> Iterator[str]:
+    """Say how many prompts of a finished run are in no figure."""
+    counts = [name for name in cells if str(name).endswith("_n")]
+    ended = run.progress.get("state") == COMPLETE and run.progress.get("failed", 0) > 0
+    for task, of_task in cells.groupby("task", sort=False) if ended else ():
+        planned, n = run.tasks.get(str(task), {}).get("examples", 0), of_task[counts].max(axis=1)
+        if (missing := planned - n[n < planned]).any():
+            lost = f"{missing.min():.0f}" + (
+                f" to {missing.max():.0f}" if missing.min() < missing.max() else ""
+            )
+            yield (
+                f"{task}: {lost} of {planned} prompts of {_named(of_task.loc[missing.index])} "
+                "failed, and no figure contains them: see their status in samples.jsonl"
+            )
+
+
+def plain_prompts(_: pd.DataFrame, run: Run) -> Iterator[str]:
+    """Say that prompts for a chat model were sent to one without a template."""
+    formats = run.environment.get("prompt_formats", {})
+    for task, form in () if not formats or run.pair_with().bundled else formats.items():
+        if form != run.tasks.get(task, {}).get("prompt_format", form):
+            yield f"{shown(task)}: prompts are plain text, since the target has no chat template"
+
+
+def slower_rounds(cells: pd.DataFrame, _: Run) -> Iterator[str]:
+    """Say why drafting is slower than no speculation, in units of a step without drafts."""
+    alone = cells[cells["method"] == AUTOREGRESSIVE]
+    steps = {baseline_of(cell): cell["round_seconds"] for _, cell in alone.iterrows()}
+    slower = cells[(cells[f"{SPEEDUP}_high"] < 1) & (cells["draft_length"] > 0)]
+    for (task, length), group in slower.groupby(["task", "draft_length"], sort=False):
+        cell = group.iloc[0]
+        step, tokens = steps.get(baseline_of(cell)), cell["acceptance_length"]
+        if step is None:  # only some methods are shown
+            continue
+        total, drafts, verifying = (
+            cell[f"{name}_seconds"] / step for name in ("round", "draft", "verify")
+        )
+        if total > tokens:
+            parts = f"{drafts:.1f} for its drafts, {verifying:.1f} to verify {length + 1} tokens"
+            yield (
+                f"{task}: {_named(group)} with N = {length} {'are' if len(group) > 1 else 'is'} "
+                f"slower than no speculation, because a round of {cell['label']} takes as long "
+                f"as {total:.1f} plain steps ({parts}) and gives {tokens:.1f} tokens"
+            )
+
+
+DOUBTS: tuple[Remark, ...] = (cut_answers, zero_scores, failed_prompts, plain_prompts)
+REMARKS: tuple[Remark, ...] = (*DOUBTS, slower_rounds)
+
+
+def remarks(
+    cells: pd.DataFrame, runs: Mapping[str, Run], functions: Iterable[Remark] = REMARKS
+) -> list[str]:
+    """Return the remarks on the cells of runs, which are named by their ``run_id``."""
+    return [
+        f"{run_id}: {sentence}" if len(runs) > 1 else sentence
+        for run_id, of_run in cells.groupby("run_id", sort=False)
+        for function in functions
+        for sentence in function(of_run, runs[str(run_id)])
+    ]
+
+
+def measured_on(run: Run) -> str:
+    """Return the machine, the weights and the library of a run, as far as they are recorded."""
+    environment = run.environment
+    models, packages = environment.get("models", {}), environment.get("packages", {})
+    if not isinstance(models.get("device"), str):
+        return ""
+    gpus = environment.get("torch", {}).get("gpus") or [{}]
+    if files := environment.get("weights"):
+        weights = ", ".join(_file(role, file) for role, file in files.items())
+        library = f"llama.cpp (xllamacpp {packages.get('xllamacpp')})"
+    else:
+        weights = models.get("quantization") or models.get("dtype")
+        library = f"PyTorch {packages.get('torch')}"
+    machine = gpus[0].get("name") or environment.get("cpu", {}).get("model")
+    count = environment.get("torch", {}).get("threads")
+    threads = "" if gpus[0] or not count else f", {count} thread{'s' * (count != 1)}"
+    return f"Measured on {shown(str(machine))}{threads}: {shown(str(weights))}, {shown(library)}."
+
+
+def _file(role: str, file: Mapping[str, Any]) -> str:
+    size = file.get("bytes")
+    gib = f" of {size / GIB:.2f} GiB" if isinstance(size, int) else ""
+    return f"{role} {file.get('type')}{gib}"
+
+
+def _scored_by_task(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the cells of each task that have a quality."""
+    for task, of_task in cells[cells[f"{QUALITY}_n"] > 0].groupby("task", sort=False):
+        yield str(task), of_task
+
+
+def _named(cells: pd.DataFrame) -> str:
+    """Name the methods of cells."""
+    first, *others = cells["label"].unique()
+    return f"{first} and {len(others)} others" if others[1:] else " and ".join([first, *others])

@@ -15,6 +15,10 @@ class RunError(SpecbenchError):
     """The request was valid but its execution failed: exit code 1."""
 
 
+class IncompleteError(SpecbenchError):
+    """Nothing is wrong, but something is missing: exit code 3."""
+
+
 class EngineError(RunError):
     """The engine does not work with these settings, for any input."""
 

@@ -14,7 +14,7 @@ import typer
 
 from specbench.cli.commands import Commands
 from specbench.cli.output import INTERRUPTED, Interrupted, message, show_warnings
-from specbench.errors import SpecbenchError, UsageError
+from specbench.errors import IncompleteError, SpecbenchError, UsageError
 from specbench.version import __version__
 
 DEBUG = "--debug"
@@ -54,7 +54,7 @@ def specbench(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point of the ``specbench`` command: run it and exit.
 
-    Exit codes: 0 success, 1 the run failed, 2 usage error, 130 interrupted.
+    Exit codes: 0 success, 1 the run failed, 2 usage error, 3 incomplete, 130 interrupted.
 
     Args:
         arguments: The command line; by default that of the process.
@@ -90,7 +90,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _exit_code(error: Exception) -> int:
     if isinstance(error, Interrupted):
         return INTERRUPTED
-    return 2 if isinstance(error, UsageError) else 1
+    return 3 if isinstance(error, IncompleteError) else 2 if isinstance(error, UsageError) else 1
 
 
 def _parameter_as_option(error: typer.TyperException) -> str:

@@ -79,7 +79,7 @@ def check(
         from specbench.experiment.progress import quiet_libraries, step_status
         from specbench.files import write_atomically
         from specbench.proofs.check import Check, describe, run_check, tables
-        from specbench.proofs.findings import FAILED, WEAK, failures
+        from specbench.proofs.findings import FAILED, conclusion, failures
 
         task = Check(plan, settings.draft_length, settings.samples, MAX_NEW_TOKENS)
         quiet_libraries(downloads=not to.no_progress)
@@ -88,15 +88,13 @@ def check(
             findings = list(run_check(task, show_step))
         result = describe(task, findings, time.perf_counter() - began)
         write_atomically(folder / FILE, as_json(result))
-    content = {"results": str(folder / FILE), **result}
-    print_findings(to.as_json, content, *tables(findings), after=f"results: {folder / FILE}\n")
-    if weak := sum(finding.verdict == WEAK for finding in findings):
-        note(
-            f"{weak} of {len(findings)} comparisons are weak: they could not have detected a "
-            "fault; try more --samples"
-        )
+    failed = failures(findings)
+    answer = "" if failed else conclusion(findings, "decoded correctly", "fault")
+    content = {"results": str(folder / FILE), "conclusion": answer, **result}
+    after = "".join(f"{line}\n" for line in (f"results: {folder / FILE}", answer) if line)
+    print_findings(to.as_json, content, *tables(findings), after=after)
     for finding in () if to.as_json else findings:
         if finding.verdict == FAILED:
             print(f"{FAILED} {finding.subject}: {finding.name}: {finding.sentence}")
-    if number := failures(findings):
-        raise RunError(f"{number} comparisons failed: see above")
+    if failed:
+        raise RunError(f"not decoded correctly: {failed} comparisons failed: see above")

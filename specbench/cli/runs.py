@@ -14,7 +14,7 @@ from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFil
 from specbench.cli.output import CSV, Interrupted, console, note, print_findings
 from specbench.cli.tables import chosen_runs, note_unfinished
 from specbench.config import Options, option
-from specbench.errors import RunError, UsageError
+from specbench.errors import IncompleteError, RunError, UsageError
 from specbench.files import check_parent, digits, stored, write_atomically
 from specbench.metrics import METRICS
 from specbench.plugins import short_name
@@ -109,7 +109,8 @@ def verify(
     """Check that a run's files follow from its samples, and decode some samples again.
 
     Samples are decoded with the models, settings, engine and seed of the run. Their texts, counts
-    and scores must be the same; times are not compared. The exit code is 1 after any difference.
+    and scores must be the same; times are not compared. The exit code is 1 after any difference,
+    and 3 if samples are missing or failed.
     Nothing that the run names is executed: give its rules, metrics, tasks and models as to `run`.
     """
     from specbench.runs.run import read_run, require_cells
@@ -118,7 +119,7 @@ def verify(
     require_cells([run], {"method": [*map(short_name, asked.method or ())]})
 
     from specbench.experiment.progress import progress_bar, quiet_libraries
-    from specbench.proofs.findings import FAILED, failures, findings_table
+    from specbench.proofs.findings import FAILED, INCOMPLETE, conclusion, failures, findings_table
     from specbench.verification.decoding import AGAIN
     from specbench.verification.verify import Verification
 
@@ -135,14 +136,22 @@ def verify(
     quiet_libraries(downloads=not shown.no_progress)
     with progress_bar(verification.total, not shown.no_progress) as report:
         findings = list(verification.findings(report))
-    print_findings(asked.as_json, list(map(asdict, findings)), findings_table(findings))
+    number, few = failures(findings), [f for f in findings if f.verdict == INCOMPLETE]
+    answer = "" if number or few else conclusion(findings, "verified", "difference")
+    after = f"{answer}; the last row says what was not checked\n" if answer else ""
+    print_findings(
+        asked.as_json, list(map(asdict, findings)), findings_table(findings), after=after
+    )
     if any(finding.name == AGAIN and finding.verdict == FAILED for finding in findings):
         note(
             "on other hardware or with other versions, rounding may change a token and with it the "
             "rest of a text"
         )
-    if number := failures(findings):
+    if number:
         raise RunError(f"{number} checks of {run} failed: see above")
+    if few:
+        reasons = "; ".join(finding.sentence for finding in few)
+        raise IncompleteError(f"{run} shows no difference, but is not whole: {reasons}")
 
 
 class TraceOptions(Options):

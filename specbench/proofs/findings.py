@@ -9,7 +9,9 @@ from typing import Any, NamedTuple, Protocol
 from specbench.table import Column, Table
 
 OK, FAILED, WEAK, REPORT, SKIPPED = "ok", "FAILED", "weak", "report", "not checked"
-STYLES = {FAILED: "bold red", WEAK: "yellow", SKIPPED: "yellow"}  # of words in a terminal
+INCOMPLETE = "incomplete"
+#: Of words in a terminal.
+STYLES = {FAILED: "bold red", WEAK: "yellow", SKIPPED: "yellow", INCOMPLETE: "yellow"}
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,8 @@ class Finding:
     """One comparison.
 
     The verdict is ``ok``, ``FAILED``, ``weak`` (the negative control passed too, so a fault would
-    not have been detected), ``report`` (reported without a verdict) or ``not checked``.
+    not have been detected), ``report`` (reported without a verdict), ``not checked``, or
+    ``incomplete`` (samples are missing or failed).
     """
 
     part: str  # part of the check
@@ -60,6 +63,21 @@ def failures(findings: Sequence[Finding]) -> str:
     """Return how many comparisons failed, such as "2 of 7"; empty if none did."""
     failed = sum(finding.verdict == FAILED for finding in findings)
     return f"{failed} of {len(findings)}" if failed else ""
+
+
+def conclusion(findings: Sequence[Finding], shown: str, fault: str) -> str:
+    """Return one sentence that answers the question of findings of which none failed.
+
+    Args:
+        findings: The findings.
+        shown: What no fault means, such as "decoded correctly".
+        fault: What was looked for.
+    """
+    sound, weak = (sum(f.verdict == verdict for f in findings) for verdict in (OK, WEAK))
+    if not sound:
+        return f"nothing is shown: no comparison could have seen a {fault}"
+    unseen = f"; {weak} could not have seen one, so try more --samples" if weak else ""
+    return f"{shown}: no {fault} found in {sound + weak} comparisons{unseen}"
 
 
 def findings_table(findings: Iterable[Finding], title: str = "") -> Table:

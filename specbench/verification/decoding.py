@@ -20,7 +20,7 @@ from specbench.experiment.store import sample_keys
 from specbench.files import require_plain
 from specbench.heads.registry import RELEASED, TRAINED, facts
 from specbench.pairs.registry import ROLES
-from specbench.proofs.findings import FAILED, OK, REPORT, Finding
+from specbench.proofs.findings import FAILED, OK, REPORT, SKIPPED, Finding
 from specbench.runs.records import ERROR, names_of
 from specbench.runs.run import ENVIRONMENT, Run
 from specbench.verification.differences import Record, difference, finding, finding_of, named
@@ -81,6 +81,8 @@ class Replay:
         self, tasks: Sequence[TaskPlan], records: Sequence[Record], show_sample: ShowSample
     ) -> Iterator[Finding]:
         """Yield the findings on the models and on the samples decoded again.
+
+        Of those that are not checked, the sentence says what is not.
 
         ``show_sample`` is called with each sample decoded again.
 
@@ -192,8 +194,8 @@ def _check_models(run: Run, runner: SampleRunner) -> Finding:
     """Check that the models and their types are those of the run, and tell what else differs."""
     recorded = run.environment.get("models", {})
     if not recorded.get("target"):
-        text = f"the run has no {ENVIRONMENT} with the fingerprints"
-        return Finding("", run.pair.name, "same models", REPORT, text)
+        text = f"whether the models are the same, without fingerprints in {ENVIRONMENT}"
+        return Finding("", run.pair.name, "same models", SKIPPED, text)
     current = {**runner.models, **describe_environment()["packages"], "engine": runner.engine}
     earlier = {**recorded, **run.environment.get("packages", {})}
     earlier["engine"] = run.environment.get("engine")
@@ -237,8 +239,8 @@ def _check_keys(
         faults = [f"{sample}: made with another head, example or setting" for sample in best]
         yield finding_of(name, subject, faults)
     else:
-        text = "none does: the run is of another version, or settings or metrics were changed"
-        yield Finding("", subject, name, REPORT, text)
+        text = "keys of samples, which another version or other metrics change"
+        yield Finding("", subject, name, SKIPPED, text)
 
 
 def head_difference(described: Mapping[str, Any], cell: Cell) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from specbench.config import AUTO, DataOptions
@@ -12,7 +12,7 @@ from specbench.example import Example
 from specbench.experiment.cells import Cell
 from specbench.experiment.plan import Plan, Step, TaskPlan, most_in_flight
 from specbench.pairs.registry import PairSpec
-from specbench.proofs.findings import FAILED, REPORT, Finding
+from specbench.proofs.findings import FAILED, INCOMPLETE, REPORT, Finding
 from specbench.runs.records import OK as DECODED
 from specbench.runs.records import names_of
 from specbench.runs.run import COMPLETE, Run
@@ -75,15 +75,20 @@ def check_plan(
             faults.append(f"progress.{text}")
     elif missing:
         notes.append(f"incomplete: {len(missing):,} samples are missing")
+    elif progress:
+        notes.append(f"its state is {progress['state']}")
     if failed:
-        notes.append(f"{len(failed):,} samples failed and are not in the tables")
+        notes.append(f"{len(failed):,} samples failed")
+    verdict = INCOMPLETE if notes else REPORT
     unscored = sum(r.get("quality_metric") is not None and r["quality"] is None for r in records)
     if unscored:
         notes.append(f"{unscored:,} samples have no quality")
     result = finding_of(
         "samples are those of the plan", f"{len(recorded):,} of {len(expected):,} samples", faults
     )
-    yield result if faults or not notes else _noted(result, "; ".join(notes))
+    if notes and not faults:
+        result = replace(result, verdict=verdict, sentence="; ".join(notes))
+    yield result
     facts = [
         (recorded[name], difference(recorded[name], sample))
         for name, sample in expected.items()
@@ -92,10 +97,6 @@ def check_plan(
     wrong = [f"{named(record)}: {text}" for record, text in facts if text]
     wrong += _contradictions(run, records)
     yield finding_of("settings are those of the plan", f"{len(facts):,} samples", wrong)
-
-
-def _noted(result: Finding, note: str) -> Finding:
-    return Finding("", result.subject, result.name, REPORT, note)
 
 
 def arms_of(run: Run) -> tuple[Arm, ...]:

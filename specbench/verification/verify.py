@@ -22,6 +22,7 @@ from specbench.metrics import GROUP as METRIC_GROUP
 from specbench.metrics import METRICS, get_metric
 from specbench.plugins import digest_of, given_for
 from specbench.proofs.findings import SKIPPED, Finding
+from specbench.runs.configuration import Environment, read_object
 from specbench.runs.folders import TIMINGS
 from specbench.runs.frames import read_samples
 from specbench.runs.records import (
@@ -113,6 +114,7 @@ class Verification:
                 f"{run.folder / CONFIG} was not written by a compatible version of specbench: "
                 "give the folder of another run"
             )
+        yield from self._check_environment()
         yield from check_tables(run.folder, self.source)
         if self.source == TABLE:
             self.unchecked.append(f"texts, counts and rounds, without {RECORDS}")
@@ -143,6 +145,21 @@ class Verification:
             self.unchecked.append(f"{number} {verb} not here")
         sentence = "; ".join(dict.fromkeys(self.unchecked))
         yield Finding("", run.folder.name, SKIPPED, SKIPPED, sentence)
+
+    def _check_environment(self) -> Iterator[Finding]:
+        """Yield a failure if the environment cannot be read, since comparisons depend on it."""
+        path = self.run.folder / ENVIRONMENT
+        environment, wrong = read_object(path, Environment)
+        if wrong and path.exists():
+            yield finding_of(f"{ENVIRONMENT} can be read", self.run.folder.name, [f"it {wrong}"])
+        elif all(record["method"] in self.run.servers for record in self.records):
+            return
+        else:
+            facts = {**environment.get("models", {}), "engine": environment.get("engine")}
+            names = ("target", "dtype", "device", "engine")
+            if lacking := [name for name in names if not facts.get(name)]:
+                what = f"{', '.join(lacking)} of {ENVIRONMENT}"
+                self.unchecked.append(f"{what}, which {wrong or 'lacks them'}")
 
     def _check_examples(self, name: str) -> tuple[dict[str, Example], Finding | None]:
         """Return the examples of a task, and the finding that compares them with its data."""
@@ -250,7 +267,11 @@ class Verification:
                 decoded.append(record)
                 show_sample(record)
 
-            yield from replay.decode(tasks, self.records, show)
+            for result in replay.decode(tasks, self.records, show):
+                if result.verdict == SKIPPED:
+                    self.unchecked.append(result.sentence)
+                else:
+                    yield result
             if left := len(self.records) - len(decoded):
                 chosen = f" (--seed {self.seed} chose the others)"
                 self.unchecked.append(f"{left:,} samples that were not decoded again{chosen}")

@@ -76,7 +76,8 @@ def test_a_faithful_run_passes(cli: Cli, finished: str, tmp_path: Path) -> None:
     again = ("decoded again", "keys follow from heads and settings", "heads are those of the run")
     assert [lines.count(name) for name in again] == [2, 2, 1]
     assert "mini-math, 14 samples of 7 cells" in shown.out
-    *_, last = (line for line in shown.out.splitlines() if line.strip())
+    *_, last, answer = (line for line in shown.out.splitlines() if line.strip())
+    assert answer.startswith("verified: no difference found in 17 comparisons; the last row says")
     assert shown.out.count("  not checked  ") == 1
     assert "not checked  times; the machine and its software" in last
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
@@ -162,6 +163,68 @@ def test_an_edited_text_is_found(
         line.partition(" mini")[0].partition(" 8 samples")[0] for line in failures(shown)
     ] == checks
     assert "rounding may change a token" in shown.err
+
+
+def fail_one(run: Path) -> str:
+    """Let a sample of all cells fail, as the run itself would record it."""
+    path = run / "samples.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[0] |= {"status": "error", "error": "too long"}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return '"failed": 1'
+
+
+def drop_one(run: Path) -> str:
+    path = run / "samples.jsonl"
+    path.write_text("".join(line + "\n" for line in path.read_text().splitlines()[:-1]))
+    return '"state": "interrupted"'
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (fail_one, "1 samples failed"),
+        (drop_one, "incomplete: 1 samples are missing"),
+        (lambda run: '"state": "running"', "its state is running"),
+    ],
+)
+def test_a_run_that_is_not_whole_ends_with_3(
+    cli: Cli, run: Path, change: Callable[[Path], str], reason: str
+) -> None:
+    name, _, value = change(run).partition(": ")
+    config = json.loads((run / "config.json").read_text())
+    config["progress"][json.loads(name)] = json.loads(value)
+    (run / "config.json").write_text(json.dumps(config))
+    write_tables(run)
+    shown = cli("verify", "r", "-n", "0")
+    assert shown.code == 3, shown.out
+    assert f"shows no difference, but is not whole: {reason}" in shown.err
+    assert "verified" not in shown.out
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "told"),
+    [
+        (None, 0, "engine of environment.json, which does not exist"),
+        (lambda facts: facts.pop("models"), 0, "target, dtype, device of environment.json"),
+        (lambda facts: facts.update(engine=None), 0, "engine of environment.json, which lacks"),
+        (lambda facts: facts.update(models=[]), 1, "environment.json can be read r FAILED"),
+        (lambda facts: facts["torch"].update(gpus={}), 1, "environment.json can be read r FAILED"),
+    ],
+)
+def test_an_environment_that_cannot_be_compared_is_told(
+    cli: Cli, run: Path, change: Callable[[Record], object] | None, code: int, told: str
+) -> None:
+    path = run / "environment.json"
+    facts = json.loads(path.read_text())
+    if change is None:
+        path.unlink()
+    else:
+        change(facts)
+        path.write_text(json.dumps(facts))
+    shown = cli("verify", "r", "-n", "0")
+    assert shown.code == code
+    assert told in " ".join(shown.out.split())
 
 
 def test_what_is_absent_is_not_checked(cli: Cli, run: Path) -> None:

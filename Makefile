@@ -28,7 +28,7 @@ figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under res
 	$(BIN)/specbench plot acceptance-time results/reference results/reference-compile --output results/reference/figures
 	$(BIN)/specbench plot transfer results/reference-transfer
 	$(BIN)/specbench plot weights --head specbench/pairs/mini/heads/mini-math --output results/reference-learned
-	$(BIN)/specbench plot pareto $(addprefix results/reference-python-,line block docstring) --against acceptance \
+	$(BIN)/specbench plot pareto $(addprefix results/reference-python-,line block docstring) --cost acceptance \
 		--method sd,lossy,static,typical,gated,diversed --output results/reference-python-line/figures
 	$(BIN)/specbench plot tests/benchmarks/claims.py:draw results/reference $(addprefix results/reference-,rules-math \
 		python-line rules-line) -t mini-math,python-line --style screen --output results/reference-rules-math/figures

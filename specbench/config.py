@@ -199,7 +199,7 @@ class Settings(SamplingOptions):
     seed: int = option(0, "Random seed for choosing examples and for sampling.", ge=0)
     repeats: int = option(1, "Times to decode each example, with new random numbers.", ge=1)
     max_new_tokens: int | None = option(
-        None, "Maximum length of an answer.", ge=1, shown="the task's own"
+        None, "Maximum length of an answer.", ge=1, shown="the task's own", panel=Options.panel
     )
     max_prompt_tokens: int | None = option(
         None,

@@ -45,7 +45,7 @@ from specbench.analysis.intervals import (
 )
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun
-from specbench.analysis.verdicts import MISSING, NOISE, SLOWER, UNSHOWN, sign_of_speed
+from specbench.analysis.verdicts import FASTER, MISSING, NOISE, SLOWER, UNSHOWN, sign_of_speed
 from specbench.errors import UsageError
 from specbench.methods.parameters import METHOD_COLUMNS, from_columns, to_columns
 from specbench.metrics import shown_metric
@@ -61,6 +61,10 @@ WITHIN, BEYOND = "within the margin", "beyond the margin"
 POWER = 0.8  # of ``prompts_needed``
 UNEQUAL_COUNTS = 1.1  # ratio of tokens per byte from which two servers do not count alike
 DIFFER = "differ: prompts with another score."
+WORDS = (
+    "verdict: lossy beyond the margin; open: not shown to be within it; within it, also faster or "
+    "slower, as far as intervals show it; few: too few prompts. --sentences has the reasons."
+)
 LATENCIES = "p50, p99: ms, over all answers; p99 of fewer than 100 is nearly their maximum."
 SEVERAL = (
     "The 95 % intervals are not corrected for several methods: of 20 equal ones, about one is "
@@ -189,6 +193,7 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
         metric = group["quality_metric"].iloc[0]
         fields: list[Field[_Row]] = [
             ("method", lambda row: row["label"]),
+            ("verdict", _word),
             _field("at once", CONCURRENCY),
             _field("n", "n"),
             shown("quality", metric).column,
@@ -209,8 +214,22 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
         )
         title += f", {run}" if several else ""
         notes = [f"{remarks}." for remarks in group["remarks"].dropna() if remarks]
-        notes += [DIFFER, *([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
+        notes += [WORDS, DIFFER]
+        notes += [*([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
         yield drop_empty(Table.of(group.to_dict("records"), fields, title, notes))
+
+
+def _word(row: _Row) -> str:
+    """Return one word for a row's outcomes; the baseline has none."""
+    if not isinstance(row["against"], str):
+        return ""
+    if row["n"] < FEWEST:
+        return "few"
+    if row["loss"] == BEYOND:
+        return "lossy"
+    if row["loss"] not in (WITHIN, MISSING):
+        return "open"
+    return row["speed"] if row["speed"] in (FASTER, SLOWER) else "within"
 
 
 def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[_Row]:

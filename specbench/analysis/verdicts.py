@@ -99,6 +99,25 @@ def _records(table: pd.DataFrame) -> list[_Row]:
     return records
 
 
+def words(table: pd.DataFrame) -> pd.Series:
+    """Return one word for each verdict: what a method changes relative to ``sd``.
+
+    Of a run without times of ``sd`` the word is about quality alone.
+    """
+    return table[["speed", "quality"]].apply(lambda row: _word(*row), axis=1).astype(str)
+
+
+def _word(speed: str, quality: str) -> str:
+    if FEW in (speed, quality):
+        return "few"
+    better, worse = quality == HIGHER or speed == FASTER, quality == LOWER or speed == SLOWER
+    if better and worse:
+        return "trades"
+    if quality in (HIGHER, LOWER):
+        return "better" if better else "worse"
+    return speed if better or worse else "open"
+
+
 def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
     """Return the sentences of verdicts under a heading for each task of each run."""
     several = [name for name in ("run_id", "engine", "batch_size") if table[name].nunique() > 1]

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from specbench.cli.commands import Commands
+from specbench.cli.commands import HELP, Commands
 from specbench.cli.output import INTERRUPTED, Interrupted, message, show_warnings
 from specbench.errors import IncompleteError, SpecbenchError, UsageError
 from specbench.version import __version__
@@ -24,7 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
     epilog="Example: [bold]specbench run --method sd,diversed --task mini-math[/bold], "
     "then [bold]specbench plot pareto[/bold]",
 )
@@ -41,11 +41,15 @@ def specbench(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
+            "--version",
+            help="Print the version.",
+            callback=_print_version,
+            is_eager=True,
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option(DEBUG, help="Show the traceback of an error instead of one line.")
+        bool,
+        typer.Option(DEBUG, help="Show the traceback of an error instead of one line."),
     ] = False,
 ) -> None:
     """Measure speculative decoding: quality, acceptance and speed of methods, on one engine."""

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+HELP: Any = {"help_option_names": ["-h", "--help"]}
+
 
 class Listed(NamedTuple):
     """What is known about a command before it is imported."""
@@ -75,12 +77,12 @@ COMMANDS = {
         "tables",
         "Inspect",
         "Print the paper's main table from finished runs: methods as rows, tasks as columns.",
-        "table results/my-run --against paper",
+        "table results/my-run --paper",
     ),
     "compare": Listed(
         "tables",
         "Inspect",
-        "Compare methods with SD and with the static front: one sentence per task and method.",
+        "Compare methods with SD and with the static front: a verdict per task and method.",
         "compare results/reference --at quality",
     ),
     "plot": Listed(
@@ -193,10 +195,22 @@ class Commands(TyperGroup):
             for name, listed in COMMANDS.items()
         }
 
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters, with no type behind flags in help."""
+        return _without_types(super().get_params(ctx))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the called command's name, the command and its arguments."""
         name, command, arguments = super().resolve_command(ctx, args)
         return name, command and load(str(command.name)), arguments
+
+
+def _without_types(parameters: Any) -> Any:
+    """Let help show no type behind flags."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
 
 
 def load(name: str) -> Any:
@@ -211,4 +225,5 @@ def load(name: str) -> Any:
         app.command(name, epilog=example)(contents.get(plain) or contents[f"{plain}_"])
     command = typer.main.get_command(app)
     command.name = name
+    _without_types(command.get_params(typer.Context(command, **HELP)))
     return command

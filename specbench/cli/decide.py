@@ -70,20 +70,17 @@ class DecideOptions(JsonOutput):
         "Seconds of rounds: a folder of `specbench bench`, or a CSV file (page price).",
         metavar="FILE",
         shown="measured here",
-        panel="Costs",
     )
     machine: str | None = option(
         None,
         "Compute the seconds from a machine's figures instead: h100, a100, rtx4090, or FILE.toml.",
         metavar="NAME",
-        panel="Costs",
     )
     context: int | None = option(
         None,
         "Tokens in the cache of a text, for --machine.",
         ge=1,
         shown=f"prompt and half of the text; with --acceptance {PROMPT_TOKENS}",
-        panel="Costs",
     )
     margin: float = option(2.0, "Loss of quality to judge --method by, in points.", gt=0)
 

@@ -15,7 +15,11 @@ from specbench.errors import RunError, UsageError
 
 Number = TypeVar("Number", int, float)
 #: The options that help shows first.
-LEADING = ("task", "method", "pair", "limit", "head", "set_values", "draft_length", "temperature")
+LEADING = (
+    *("task", "prompts", "method", "pair", "target", "draft", "drafter", "limit", "draft_length"),
+    *("temperature", "max_new_tokens", "output"),
+)
+MANY = 45  # options; of more, the first panel is shown, and all by --help-all
 
 
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
@@ -34,6 +38,11 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
         for option in _options(groups[name]) if name in groups else plain:
             options.setdefault(option.name, option)
     parameters = sorted(options.values(), key=lambda p: [*LEADING, p.name].index(p.name))
+    if len(parameters) > MANY:
+        for parameter in parameters:
+            for flag in getattr(parameter.annotation, "__metadata__", ()):
+                flag.hidden = flag.rich_help_panel not in (None, Options.panel)
+        parameters.append(_HELP_ALL)
 
     def command(context: typer.Context, **values: Any) -> None:
         typed = {
@@ -51,6 +60,15 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
+
+
+def _show_all(context: typer.Context, is_wanted: bool) -> None:
+    """Print the help with all options."""
+    if is_wanted:
+        for parameter in context.command.params:
+            parameter.hidden = False  # type: ignore[attr-defined]
+        print(context.get_help())
+        raise typer.Exit()
 
 
 def completer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -164,6 +182,21 @@ def _flag(group: type[Options], name: str, kind: Any, default: Any) -> Any:
 
 def _parameter(name: str, hint: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+_HELP_ALL = _parameter(
+    "help_all",
+    Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            help="Show all options: servers, parameters, sampling, data, models, workers, results.",
+            callback=_show_all,
+            is_eager=True,
+        ),
+    ],
+    False,
+)
 
 
 def _plain(hint: Any) -> Any:

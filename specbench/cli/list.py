@@ -130,7 +130,8 @@ def _methods() -> list[Row]:
 
 def _pairs() -> list[Row]:
     rows = _picked(pairs().values(), "name", "target", "draft", "description")
-    return [row | {role: shown_path(row[role]) for role in ("target", "draft")} for row in rows]
+    bundled = dict.fromkeys(("target", "draft"), "bundled")
+    return [row | (bundled if pairs()[row["name"]].bundled else {}) for row in rows]
 
 
 def _tasks() -> list[Row]:

@@ -17,6 +17,7 @@ from specbench.methods.registry import METHODS
 from specbench.methods.registry import PAPER as PAPER_METHODS
 
 PAPER = "paper"
+PANEL = "Parameters of methods"
 METHOD_GROUPS = {PAPER: PAPER_METHODS, ALL: tuple(METHODS)}
 
 
@@ -44,6 +45,7 @@ class Methods(Options):
         "Values of parameters, all to be measured, as in weight=0.5,0.9.",
         flags=("--set",),
         metavar="NAME=VALUE[,...]",
+        panel=PANEL,
         complete=lambda: [f"{name}=" for name in PARAMETERS],
     )
     head: list[str] | None = option(
@@ -51,6 +53,7 @@ class Methods(Options):
         "Heads of diversed: files, folders of heads, names of training tasks, bundled, results, "
         "or untrained (w = 0.5 everywhere).",
         metavar="HEAD[,...]",
+        panel=PANEL,
         shown="bundled, else results",
     )
 
@@ -58,6 +61,7 @@ class Methods(Options):
         None,
         "Relax only between these marks of a text, such as '<think>,</think>'; be strict outside.",
         metavar="BEGIN,END",
+        panel=PANEL,
         shown="everywhere",
     )
 

@@ -25,6 +25,7 @@ from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import Variant, with_baselines, with_control
 from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, needs_model
+from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import AGREEMENT, GREEDY, METRICS, get_metric
 from specbench.metrics import GROUP as METRIC_GROUP
 from specbench.pairs.registry import (
@@ -35,7 +36,6 @@ from specbench.pairs.registry import (
     pairs,
     require_model,
     with_draft,
-    without_draft,
 )
 from specbench.plugins import exists
 from specbench.servers.arm import Arm
@@ -57,7 +57,8 @@ def expand_groups(names: Iterable[str], groups: Mapping[str, Iterable[str]]) -> 
 
 def output_option(help: str, shown: str, metavar: str | None = None) -> Any:
     """Return the ``--output`` option of a command."""
-    return option(None, help, flags=("--output", "-o"), shown=shown, metavar=metavar)
+    flags = ("--output", "-o")
+    return option(None, help, flags=flags, shown=shown, metavar=metavar, panel=Options.panel)
 
 
 class CodeExecution(Options):
@@ -121,6 +122,8 @@ class PromptFiles(Tasks):
         None,
         "Instead of tasks: .jsonl, .json, .csv or .txt files with a column `prompt`, `turns`, "
         "`messages` or `conversations`, and others; see `specbench docs tasks`.",
+        metavar="FILE",
+        panel=Options.panel,
     )
     cut_prompts: bool = option(
         False, "Cut long prompts of --prompts without a `passage` at their end."
@@ -199,31 +202,30 @@ class Models(Loading):
         None,
         "Target model, instead of --pair.",
         metavar="ID_OR_FOLDER",
+        panel=Options.panel,
     )
     draft: str | None = option(
         None,
-        f"Draft model for --target or in place of the pair's, or {LOOKUP}.",
+        "Draft model for --target or in place of the pair's.",
         metavar="ID_OR_FOLDER",
+        panel=Options.panel,
     )
 
     def spec(self, *, alone: bool = False) -> PairSpec:
         """Return the chosen pair: a named one, possibly with another draft, or two models.
 
-        ``alone`` permits a target without a draft model, by ``--draft prompt-lookup``.
+        ``alone`` permits a target without a draft model.
         """
-        lookup = self.draft is not None and not needs_model(self.draft)
-        if lookup and not alone:
-            raise UsageError(f"--draft {self.draft} is no model, which this command needs")
         if self.target is None:
             spec = get_pair(self.pair or DEFAULT_PAIR)
             if self.draft is not None:
-                spec = without_draft(spec) if lookup else with_draft(spec, self.draft)
+                spec = with_draft(spec, self.draft)
         elif self.pair is not None:
             raise UsageError("--pair and --target both name the target: give only one of them")
-        elif self.draft is None:
+        elif self.draft is None and not alone:
             raise UsageError("--draft is missing: --target needs a draft")
         else:
-            spec = custom_pair(self.target, None if lookup else self.draft)
+            spec = custom_pair(self.target, self.draft)
         self._require_hub(spec)
         if not self.dummy:
             for model in spec.models.values():
@@ -338,7 +340,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         metavar="NAME[,NAME...]",
         shown="model",
         complete=lambda: DRAFTERS,
-        panel="Sampling",
+        panel=Options.panel,
     )
 
     drafting: list[str] | None = option(
@@ -358,7 +360,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
 
     def drafters(self, spec: PairSpec) -> list[str]:
         """Return the chosen drafters; a pair without a draft model has none that needs one."""
-        names = self.drafter or [MODEL if spec.draft is not None else str(self.draft)]
+        names = self.drafter or [MODEL]
         policies = self.drafting or ["fixed"]
         if self.drafting:
             from specbench.policies import get_policy, require_predictable
@@ -374,7 +376,8 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         needing = [name for name in drafters if DRAFTERS.get(name.partition("+")[0])]
         if needing and spec.draft is None:
             raise UsageError(
-                f"--drafter {needing[0]} needs a draft model: name one with --draft, or omit it"
+                f"--drafter {needing[0]} needs a draft model: name one with --draft, or draft "
+                f"without one by --drafter {LOOKUP}"
             )
         return drafters
 
@@ -398,6 +401,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             spec = self.spec(alone=True)
         if chosen and self.ray_address is None:
             self.require_here(spec, self.engine)
+        drafts = any(method != AUTOREGRESSIVE for method, _ in chosen)
         tasks, measured = self.tasks(), with_baselines(chosen) if chosen else []
         if measured and self.temperature > 0 and any(task.metric == AGREEMENT for task in tasks):
             measured = with_control(measured)
@@ -411,7 +415,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             limit=self.limit,
             may_execute=self.allowed(spec),
             optional=set(optional),
-            drafters=self.drafters(spec) if chosen else (),
+            drafters=self.drafters(spec) if drafts else [MODEL],
             a_a=self.a_a,
             arms=arms,
             concurrency=concurrency,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import textwrap
 import warnings
@@ -35,11 +36,12 @@ class Interrupted(SpecbenchError):
 
 
 def console(plain: bool = False) -> Console:
-    """Return the console for data; a piped one is wide enough for most tables.
+    """Return the console for data; a piped one is wide enough for most tables, or has COLUMNS.
 
     With ``plain`` it prints no colours and no other styles.
     """
-    width = None if sys.stdout.isatty() else PIPED_WIDTH
+    follows = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    width = None if follows else PIPED_WIDTH
     return Console(width=width, color_system=None if plain else "auto")
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from specbench.figures.style import Drawing
 
 WITH_HEAD = "weights"  # the only figure that --head applies to
-WITH_COSTS = "pareto"  # the only figure that --against applies to
+WITH_COSTS = "pareto"  # the only figure that --cost applies to
 LEARNED = "weights-head"  # file name of WITH_HEAD drawn with --head
 DEFAULT_TEXTS = 200
 
@@ -70,7 +70,7 @@ class PlotOptions(Options):
         shown=str(DEFAULT_TEXTS),
         panel="With --head",
     )
-    against: list[str] | None = option(
+    cost: list[str] | None = option(
         None,
         f"For {WITH_COSTS}: the x-axis; repeat or separate by commas for several.",
         metavar="COST",
@@ -137,7 +137,7 @@ def plot(
         from specbench.results import Results
         from specbench.runs.run import newest_run
 
-        folders, costs = runs or [newest_run()], asked.against or []
+        folders, costs = runs or [newest_run()], asked.cost or []
         part = rows.selection()
         if "speedup" in costs and part.methods is not None:  # the speedup needs its baseline
             part = replace(part, methods=list(dict.fromkeys([*part.methods, AUTOREGRESSIVE])))
@@ -177,8 +177,8 @@ def _refuse_ignored(
 ) -> None:
     """Refuse options that the figure would ignore."""
     of_heads = source == HEADS
-    if asked.against and figure != WITH_COSTS:
-        raise UsageError(f"--against applies only to {WITH_COSTS}: omit it")
+    if asked.cost and figure != WITH_COSTS:
+        raise UsageError(f"--cost applies only to {WITH_COSTS}: omit it")
     if asked.head is not None:
         if figure != WITH_HEAD:
             raise UsageError(f"--head applies only to {WITH_HEAD}: omit it or plot {WITH_HEAD}")

@@ -84,11 +84,10 @@ class TableOptions(JsonOutput):
         metavar="NAME",
         shown="made from the title",
     )
-    against: str | None = option(
-        None,
+    paper: bool = option(
+        False,
         "Add the paper's published numbers and the difference, where pair, task, method, "
         "temperature and draft length match; if none do, the paper's main table below.",
-        choices=("paper",),
     )
 
     def captioned(self, *tables: Table) -> list[Table]:
@@ -139,7 +138,7 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     from specbench.runs.run import read_run
 
     for folder in folders:
-        if asked.against and read_run(folder, required=False).loading.dummy:
+        if asked.paper and read_run(folder, required=False).loading.dummy:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
     results = Results(folders, rows.selection())
     table = main_table(results.summary, results.samples_of_all_methods)
@@ -148,14 +147,14 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
             "these runs have no figure of this table: acceptance, quality or tokens/s relative to "
             "autoregressive; import files of a plain server as autoregressive=FILE"
         )
-    if asked.against:
+    if asked.paper:
         table = beside_published(table)
         # The other formats print these remarks below the table.
         note(*(remarks(table) if asked.form in (CSV, JSON) else ()))
     if not ((table["figure"] == SPEEDUP) & table["value"].notna()).any():
         note(NO_BASELINE)
     note(*results.remarks)
-    elsewhere = asked.against is not None and table["source"].isna().all()
+    elsewhere = asked.paper and table["source"].isna().all()
     settings = results.measured_on if asked.form == TEXT else []
     print_as(
         asked.form,
@@ -175,8 +174,8 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     """
     from specbench.runs.records import RECORDS
 
-    if asked.against is not None:
-        raise UsageError("--against has no numbers by position: omit it or --by")
+    if asked.paper:
+        raise UsageError("--paper has no numbers by position: omit it or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
     from specbench.analysis.positions import position_tables
@@ -221,6 +220,7 @@ class CompareOptions(JsonOutput):
         shown="one table, with the front at equal acceptance",
         choices=(BESIDE_SD, *HELD_EQUAL, ALL_TABLES),
     )
+    sentences: bool = option(False, "Print a sentence on each method below the table.")
     times: bool = option(False, "With two runs: compare their times even if machine or day differ.")
     format: str = option(TEXT, "", choices=(TEXT, MARKDOWN, LATEX, CSV))
 
@@ -240,7 +240,7 @@ class CompareOptions(JsonOutput):
 
 @grouped
 def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
-    """Compare methods with SD and with the static front: one sentence per task and method.
+    """Compare methods with SD and with the static front: a verdict per task and method.
 
     With two runs, also show what differs between them, and compare the cells that both have, paired
     by sample. With --against, compare with one method, as in `compare RUN --against sd --margin 2`.
@@ -299,10 +299,12 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
             print_as(asked.form, between, lambda: tables)
             print()
         if len(rows_shown):
-            print_verdicts(judged, asked.form)
-            printed = comparison_tables(rows_shown) if asked.at else [overview(rows_shown)]
+            printed = [overview(rows_shown, judged)]
+            if asked.at:
+                printed = comparison_tables(rows_shown)
             settings = results.measured_on if asked.form == TEXT else []
             print_as(asked.form, rows_shown, lambda: with_notes(printed, settings))
+            _print_sentences(judged, asked)
 
 
 def _compare_against(
@@ -325,10 +327,17 @@ def _compare_against(
     again = [name for run in runs for name in run.same_servers(arm, elsewhere)]
     chosen, methods = rows.updated(method=None).selection(), rows.selection().methods
     judged = margin_rows(chosen.of(samples), arm, margin, methods, again)
-    if asked.form not in (CSV, JSON):
-        print_verdicts(judged[judged["sentence"].notna()], asked.form)
     settings = settings if asked.form == TEXT else []
     print_as(asked.form, judged, lambda: with_notes(margin_tables(judged), settings))
+    if asked.form not in (CSV, JSON):
+        _print_sentences(judged[judged["sentence"].notna()], asked)
+
+
+def _print_sentences(judged: pd.DataFrame, asked: CompareOptions) -> None:
+    """Print the verdicts below the tables, if they are wanted."""
+    if asked.sentences:
+        print()
+        print_verdicts(judged, asked.form)
 
 
 def _compare_runs(

@@ -215,11 +215,6 @@ def stored_bytes(model: str) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def without_draft(pair: PairSpec) -> PairSpec:
-    """Return a pair's target alone, under the pair's name, to draft without a model."""
-    return replace(pair, draft=None, draft_revision=None, heads=None)
-
-
 def with_draft(pair: PairSpec, draft: str) -> PairSpec:
     """Return a pair with another draft and a name for it; the pair's heads do not fit it."""
     name = f"{pair.name}+{draft.rstrip('/').rsplit('/', 1)[-1]}"

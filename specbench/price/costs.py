@@ -23,7 +23,7 @@ from specbench.errors import UsageError, require
 from specbench.methods.drafters import LOOKUP, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.validation import StrictModel, Text, read_toml
-from specbench.words import listed, unknown
+from specbench.words import listed, shown
 
 COLUMNS = ("batch_size", "draft_length", "repeat", "round_seconds", "draft_seconds")
 COSTS = "costs.csv"
@@ -218,7 +218,10 @@ def machine(name: str) -> Machine:
         require(len(machines) == 1, f"{file} has {len(machines)} machines: leave one in it")
         return next(iter(machines.values()))
     if name not in machines:
-        raise UsageError(unknown("machine", name, [*machines, "FILE.toml"]))
+        raise UsageError(
+            f"no figures of a machine `{shown(name)}`: choose one of {listed(machines)}, or give a "
+            "FILE.toml with its bandwidth, flops and overhead"
+        )
     return machines[name]
 
 

@@ -70,8 +70,12 @@ class Run:
             if spec.bundled and bundled and bundled >= {*models} & {*roles}:
                 whole = bundled == {*ROLES}
                 return spec if whole else replace(spec, draft=models.get("draft"), heads=None)
-        if self.trust.pair is not None:
-            return self.trust.pair
+        if (spec := self.trust.pair) is not None:
+            if "draft" in {*models} & {*roles} and spec.draft is None:
+                raise UsageError(
+                    f"the run has a draft model ({shown(models['draft'])}): name --draft"
+                )
+            return spec
         if roles:
             raise UsageError(
                 f"the models of {self.folder} ({', '.join(map(shown, models.values()))}) are not "

@@ -1,6 +1,7 @@
 """The command itself: the imports and content of help, completion, and shared options."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
 
 
 def test_measuring_commands_share_their_options(cli: Cli) -> None:
-    shown = {name: cli(name, "-h").out for name in ("run", "sweep", "sweep-weights")}
+    shown = {name: cli(name, "--help-all").out for name in ("run", "sweep", "sweep-weights")}
     shared = {flag for name in Measurement.model_fields for flag in Measurement.flags(name)}
     assert {"--pair", "--temperature", "-n", "--workers", "--allow-code-execution"} <= shared
     for text in shown.values():
@@ -68,7 +69,20 @@ def test_measuring_commands_share_their_options(cli: Cli) -> None:
         assert "Example: specbench" in text
     assert "--weights " in shown["sweep-weights"]
     leading = [shown["run"].index(f"{flag} ") for flag in ("--task", "--method", "--pair")]
-    assert leading == sorted(leading) and leading[-1] < shown["run"].index("--drafter ")
+    assert leading == sorted(leading) and leading[-1] < shown["run"].index("--top-k ")
+
+
+def test_help_shows_the_twelve_options_that_people_need(cli: Cli) -> None:
+    flags = r"(--[a-z-]+) "
+    shown = {*re.findall(rf"│ {flags}", cli("run", "-h").out)} - {"--help", "--help-all"}
+    assert len(shown) == 12 and {"--task", "--target", "--drafter", "--max-new-tokens"} <= shown
+    every = cli("run", "--help-all")
+    assert every.code == 0 and len({*re.findall(rf"│ {flags}", every.out)}) > 50
+    assert "<bool>" not in every.out + cli("--help").out
+    assert {*re.findall(rf"│ {flags}", cli("run", "-h").out)} - {"--help", "--help-all"} == shown
+    decided = cli("decide", "--help").out
+    assert all(flag in decided for flag in ("--acceptance", "--costs", "--machine"))
+    assert "--help-all" not in cli("table", "--help").out
 
 
 @pytest.mark.parametrize(

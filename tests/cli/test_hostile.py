@@ -155,7 +155,7 @@ def test_special_and_huge_files_are_refused(
     cli: Cli, run: Path, plant: Callable[[Path], None]
 ) -> None:
     plant(run)
-    shown = cli("compare", "r")
+    shown = cli("compare", "r", "--sentences")
     assert shown.code == 2 and "remove it" in shown.err
 
 

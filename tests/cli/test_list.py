@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from specbench.runs.columns import dictionary
 from specbench.tasks.task import definitions_folder, task_names
 
@@ -67,3 +69,14 @@ def test_columns_of_every_table_are_explained(cli: Cli) -> None:
     lines = printed.splitlines()
     assert lines[0] == "samples, summary, rounds, positions"
     assert "samples, rounds" in lines and "runs" in lines
+
+
+def test_bundled_models_are_named_and_not_located(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = cli("list", "pairs").out
+    assert "bundled" in shown and "specbench/pairs" not in shown
+    assert max(map(len, shown.splitlines())) <= 60  # piped tables follow COLUMNS
+    rows = json.loads(cli("list", "pairs", "--json").out)
+    assert rows[0]["target"] == rows[0]["draft"] == "bundled"

@@ -90,7 +90,7 @@ def test_figures_go_into_the_run_folder_with_their_data(cli: Cli, run: Path) -> 
 @pytest.mark.parametrize(
     ("line", "name", "column", "values"),
     [
-        ("--against acceptance,time --against time", "-acceptance-time", "against", {"time"}),
+        ("--cost acceptance,time --cost time", "-acceptance-time", "against", {"time"}),
         ("--task mini-news", "-mini-news", "task", {"mini-news"}),
         ("-t mini-news,mini-math", "-mini-news-mini-math", "task", {"mini-news", "mini-math"}),
         ("--task all -m sd,static", "-sd-static", "method", {"sd", "static"}),

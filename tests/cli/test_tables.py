@@ -112,7 +112,7 @@ def test_notes_on_runs(cli: Cli, run: Path) -> None:
     }
     (run / "config.json").write_text(json.dumps(config))
     assert cli("table").err.count("note: ") == 1
-    said = cli("table", "--against", "paper").err
+    said = cli("table", "--paper").err
     assert "is incomplete: interrupted, 3 of 9 samples" in said
     assert "has random weights (--load-format dummy): not comparable to the paper" in said
 
@@ -121,7 +121,7 @@ def test_notes_on_runs(cli: Cli, run: Path) -> None:
 def test_published_numbers_are_shown_or_their_absence_explained(
     cli: Cli, run: Path, format: str
 ) -> None:
-    shown = cli("table", "--against", "paper", "--format", format)
+    shown = cli("table", "--paper", "--format", format)
     said = shown.err if format == "csv" else shown.out
     line = "The paper has no numbers for this setting: its pairs are llama, qwen3, gemma3"
     assert said.count(line) == 1
@@ -132,8 +132,8 @@ def test_published_numbers_are_shown_or_their_absence_explained(
     for name in ("samples.csv", "summary.csv"):
         text = (run / name).read_text()
         (run / name).write_text(text.replace("mini-math", "gsm8k").replace("mini", "llama"))
-    assert printed(cli("table", "--against", "paper", "--format", "csv"))["published"].any()
-    assert block not in cli("table", "--against", "paper").out
+    assert printed(cli("table", "--paper", "--format", "csv"))["published"].any()
+    assert block not in cli("table", "--paper").out
 
 
 def test_a_table_of_a_paper_has_the_users_caption_and_label(cli: Cli, run: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_table_of_a_paper_has_the_users_caption_and_label(cli: Cli, run: Path)
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
 def test_latex_compiles(cli: Cli, run: Path, tmp_path: Path) -> None:
-    table = cli("table", "--format", "latex", "--intervals", "--against", "paper").out
+    table = cli("table", "--format", "latex", "--intervals", "--paper").out
     document = (
         "\\documentclass[twocolumn]{article}\n\\usepackage{booktabs}\n"
         f"\\begin{{document}}\n{table}\\end{{document}}\n"
@@ -160,19 +160,26 @@ def test_latex_compiles(cli: Cli, run: Path, tmp_path: Path) -> None:
 
 
 def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
-    short = cli("compare")
-    lines = short.out.splitlines()
-    named = cli("compare", "-m", "autoregressive,sd,diversed").out.splitlines()
-    assert named == [line for line in lines if not line.startswith("sd: ")]
-    assert short.out.startswith("mini-math on mini, T = 1, n = 30\nsd: faster than no speculation")
-    assert lines[2].startswith("diversed: faster than no speculation (")
-    assert len(short.out.splitlines()) < 20
-    result = cli("compare", "--at", "all")
+    short = cli("compare", "--sentences")
+    table, _, sentences = short.out.partition("mini-math on mini, T = 1, n = 30\n")
+    assert cli("compare").out == table.removesuffix("\n")
+    assert {line.split()[2] for line in table.splitlines() if line.startswith("diversed")} <= {
+        *("faster", "slower", "better", "worse", "trades", "open")
+    }
+    lines = sentences.splitlines()
+    named = cli("compare", "-m", "autoregressive,sd,diversed", "--sentences").out
+    assert named == "".join(
+        f"{line}\n" for line in short.out.splitlines() if not line.startswith("sd: ")
+    )
+    assert lines[0].startswith("sd: faster than no speculation")
+    assert lines[1].startswith("diversed: faster than no speculation (")
+    assert len(short.out.splitlines()) < 24
+    result = cli("compare", "--at", "all", "--sentences")
     assert (short.code, result.code) == (0, 0)
     notes = result.err.splitlines()
     assert [sum(text in note for note in notes) for text in ("far apart", "no control")] == [1, 1]
     assert len(notes) == 2
-    assert result.out.startswith(short.out.partition("\n\n")[0])
+    assert result.out.endswith(sentences)
     titles = [
         line for line in result.out.splitlines() if ": mini-math on mini, T = 1, n = 30" in line
     ]
@@ -192,7 +199,7 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
 def test_what_a_comparison_lacks_is_noted_once(cli: Cli, tmp_path: Path) -> None:
     points = [point for point in POINTS if point[0] in ("sd", "diversed") and point[2] == 5]
     write_run(tmp_path / "bare", points)
-    result = cli("compare", "bare", "--at", "all")
+    result = cli("compare", "bare", "--at", "all", "--sentences")
     assert result.code == 0
     notes = result.err.splitlines()
     assert len(notes) == 2
@@ -253,7 +260,7 @@ def test_two_runs_are_paired_and_timed_only_on_one_machine_and_day(
     other = write_run(run.with_name("two"))
     environment(run)
     environment(other, **changes)
-    shown = cli("compare", str(run), str(other), "-m", "diversed", *options)
+    shown = cli("compare", str(run), str(other), "-m", "diversed", "--sentences", *options)
     assert shown.code == 0
     assert ("s/sample, A" in shown.out or "A's s/sample" in shown.out) == timed
     assert ("--times" in shown.err) != timed
@@ -324,7 +331,17 @@ def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli: Cli, engin
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex"])
 def test_methods_are_compared_with_one_within_a_margin(cli: Cli, run: Path, form: str) -> None:
-    line = ("compare", str(run), "--against", "static w=0", "--margin", "2", "--draft-length", "5")
+    line = (
+        "compare",
+        str(run),
+        "--against",
+        "static w=0",
+        "--margin",
+        "2",
+        "--draft-length",
+        "5",
+        "--sentences",
+    )
     shown = cli(*line, "-m", "diversed", "--format", form)
     assert shown.code == 0, shown.err
     sentence = "diversed: 1.0"
@@ -356,7 +373,17 @@ def test_two_arms_with_one_address_and_rule_are_an_a_a_test(
     (run / "environment.json").write_text(json.dumps({"servers": told}))
     servers = [{"name": "sd"}, {"name": "diversed", **diversed}]
     (run / "config.json").write_text(json.dumps({"servers": servers}))
-    line = ("compare", str(run), "--against", "sd", "--margin", "2", "--draft-length", "3")
+    line = (
+        "compare",
+        str(run),
+        "--against",
+        "sd",
+        "--margin",
+        "2",
+        "--draft-length",
+        "3",
+        "--sentences",
+    )
     shown = cli(*line, *options)
     if times is None:
         assert shown.code == 2 and shown.err.startswith("error: --noise: ")

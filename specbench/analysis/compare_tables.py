@@ -11,7 +11,7 @@ import pandas as pd
 
 from specbench.analysis import comparison as c
 from specbench.analysis.intervals import FEWEST
-from specbench.analysis.verdicts import words
+from specbench.analysis.verdicts import word
 from specbench.runs.shown import PHASES, ShownFigure, shown
 from specbench.table import Field, Table, drop_empty
 
@@ -83,13 +83,8 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
     return tables_of_runs
 
 
-def overview(rows: pd.DataFrame, judged: pd.DataFrame) -> Table:
-    """Return a table of sd's values and each method's own, with one word of each verdict.
-
-    Args:
-        rows: The comparison.
-        judged: The verdicts on it, which have the intervals.
-    """
+def overview(rows: pd.DataFrame) -> Table:
+    """Return a table of sd's values and each method's own, with one word of verdict."""
     listed = rows[(rows["points"] == 1) & rows["against"].isin([c.SD, c.FRONT])]
     listed = listed[listed["at"].isin([c.OWN, "acceptance"])]
     several = [name for name in _KEYS if listed[name].nunique() > 1]
@@ -99,18 +94,9 @@ def overview(rows: pd.DataFrame, judged: pd.DataFrame) -> Table:
         *((name, partial(_text, name)) for name in several),
         *(_NAMES if len(length) > 1 else _NAMES[:1]),
     ]
-    place = [*_KEYS, "label"]
-    word = words(judged)
-
-    def verdict(row: _Row) -> str:
-        """Return the word at a row's N; of several N of sd there is one, at the fastest."""
-        alike = judged[(judged[place] == [row[name] for name in place]).all(axis=1)]
-        at_length = alike.index[alike["draft_length"] == row["draft_length"]]
-        return next(iter(word[at_length.union(alike.index, sort=False)]), "")
-
     fields: _Fields = [
         *names,
-        ("verdict", verdict),
+        ("verdict", word),
         ("quality\nsd → own", partial(_change, "quality")),
         ("accepted\nsd → own", partial(_change, "acceptance")),
         *_PHASES,

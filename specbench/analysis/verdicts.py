@@ -10,6 +10,7 @@ verdict.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
@@ -99,23 +100,28 @@ def _records(table: pd.DataFrame) -> list[_Row]:
     return records
 
 
-def words(table: pd.DataFrame) -> pd.Series:
-    """Return one word for each verdict: what a method changes relative to ``sd``.
+def word(row: _Row) -> str:
+    """Return one word for what a method changes relative to ``sd`` at the same N.
 
-    Of a run without times of ``sd`` the word is about quality alone.
+    Args:
+        row: A setting with the ends of its figures, such as ``times_as_fast_low``.
     """
-    return table[["speed", "quality"]].apply(lambda row: _word(*row), axis=1).astype(str)
-
-
-def _word(speed: str, quality: str) -> str:
-    if FEW in (speed, quality):
+    if row["against"] != c.SD:
+        return ""
+    if row["n"] < FEWEST:
         return "few"
-    better, worse = quality == HIGHER or speed == FASTER, quality == LOWER or speed == SLOWER
-    if better and worse:
+
+    def ends(metric: str) -> _Row:
+        low, high = (row.get(f"{metric}_{end}", math.nan) for end in ("low", "high"))
+        return {"ci_low": low, "ci_high": high, "noise": row["noise"]}
+
+    speed = sign_of_speed(ends(c.TOKENS if row["batch_size"] > 1 else c.TIMES))
+    quality = _sign(ends(c.QUALITY_LESS), 0, 0, LOWER, HIGHER)
+    if {speed, quality} in ({FASTER, LOWER}, {SLOWER, HIGHER}):
         return "trades"
-    if quality in (HIGHER, LOWER):
-        return "better" if better else "worse"
-    return speed if better or worse else "open"
+    if quality in (LOWER, HIGHER):
+        return "worse" if quality == LOWER else "better"
+    return speed if speed in (FASTER, SLOWER) else "open"
 
 
 def by_task(table: pd.DataFrame) -> dict[str, list[str]]:

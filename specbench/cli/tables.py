@@ -299,7 +299,7 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
             print_as(asked.form, between, lambda: tables)
             print()
         if len(rows_shown):
-            printed = [overview(rows_shown, judged)]
+            printed = [overview(rows_shown)]
             if asked.at:
                 printed = comparison_tables(rows_shown)
             settings = results.measured_on if asked.form == TEXT else []

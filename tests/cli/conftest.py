@@ -56,6 +56,7 @@ def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """Run ``specbench`` with some arguments in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # that of the terminal, or of pytest-xdist
 
     def run(*arguments: str) -> Result:
         with pytest.raises(SystemExit) as exit:

@@ -11,7 +11,7 @@ from specbench.analysis.compare_tables import overview
 from specbench.analysis.comparison import ABOVE, FRONT
 from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise
-from specbench.analysis.verdicts import verdicts, verdicts_of
+from specbench.analysis.verdicts import verdicts_of
 from specbench.figures import pareto
 from specbench.report.figures import draws_of
 from specbench.table import to_text
@@ -65,7 +65,7 @@ def test_report_figure_table_and_sentence_have_one_front(altered: pd.DataFrame) 
         assert np.interp(50, line["x"], line["quality"]) == pytest.approx(front, abs=0.2)
     page = summary_page(altered, summarise(altered))
     assert f"at the acceptance of diversed | {front:.1f}<br>50 % |" in page
-    assert f" {front:.1f}\n" in to_text(overview(rows, verdicts(rows)), width=100)
+    assert f" {front:.1f}\n" in to_text(overview(rows), width=100)
     (sentence,) = verdicts_of(altered)["sentence"]
     assert f" {80 - front:.1f} [" in sentence and "above the randomised static front" in sentence
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 DRAFTERS = [MODEL, f"{MODEL}/match", f"{MODEL}/block", GREEDY, LOOKUP]
 LENGTHS = [1, 2, 3, 5, 8, 16]
+DRAFT_COST = 0.1  # time of a draft step / time of a target pass, if none is recorded
 SERVED = ("fixed", "schedule", "moving-average", "oracle")  # read nothing but accepted drafts
 HIDDEN = {
     "draft_length",
@@ -74,8 +75,11 @@ class PriceOptions(JsonOutput):
         shown="fixed",
     )
     draft_length: list[Count] = option(LENGTHS, "Most drafts of a round, N.", metavar="N[,N...]")
-    cost: float = option(
-        0.1, "Time of a draft step / time of a target pass, for the regret of policies.", ge=0
+    cost: float | None = option(
+        None,
+        "Time of a draft step / time of a target pass, for the regret of policies.",
+        ge=0,
+        shown=f"that of RUN, else {DRAFT_COST:g}",
     )
     first_token: bool = option(
         False, "Count no round for the first token, as engines that draw it with the prompt."
@@ -139,7 +143,7 @@ def price(
     """
     from specbench.policies import get_policy, require_predictable
     from specbench.price.passes import texts_in_column, texts_of
-    from specbench.price.records import heads_of, recorded_rounds, target_texts
+    from specbench.price.records import heads_of, recorded_cost, recorded_rounds, target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
@@ -185,14 +189,17 @@ def price(
     from specbench.price.checks import compare, deviations
     from specbench.price.tables import comparison_table, deviation_table, price_table, priced_rows
 
-    how = asked.draft_length, asked.by or "", int(asked.first_token), asked.cost
+    cost = asked.cost
+    if cost is None:
+        cost = DRAFT_COST if given is None else recorded_cost(given.folder, DRAFT_COST)
+    how = asked.draft_length, asked.by or "", int(asked.first_token), cost
     tables: list[Table] = []
     rows, doubts = [], list[str]()
     for task, scores in by_task.items():
         setting = f"{task} on {source.pair.name}, T = {scores.temperature:g}"
         priced = priced_rows(scores, drafters, policies, *how)
         rows.append(priced.assign(task=task))
-        tables.append(price_table(priced, setting, asked.by or "", asked.cost))
+        tables.append(price_table(priced, setting, asked.by or "", cost))
         compared = [
             compare(scores, cell, each_cell=asked.each_cell)
             for cell in recorded

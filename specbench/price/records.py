@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from specbench.analysis.cells import cells_of as cells_of_summary
 from specbench.errors import UsageError
 from specbench.methods.drafters import DRAFTERS, MODEL, needs_model
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import METHODS
 from specbench.price.scores import Record, TextName
+from specbench.runs.frames import read_summary
 
 #: The rules whose recorded rounds a price must match.
 PRICED = ("sd", "match", "block", "sd-adaptive")
@@ -89,6 +92,17 @@ def recorded_rounds(
         and cell[0]["draft_length"]
         and set(heads_of([drafter_of(cell[0])])) <= {*drafters}
     ]
+
+
+def recorded_cost(folder: Path, default: float) -> float:
+    """Return the time of a draft step over that of a pass, as ``sd`` with the model took it."""
+    try:
+        cells = cells_of_summary(read_summary(folder))
+    except UsageError:
+        return default
+    strict = cells[(cells["method"] == "sd") & (cells["drafter"] == MODEL)]
+    share = strict["draft_seconds"] / strict["draft_length"] / strict["verify_seconds"]
+    return float(share.median()) if share.notna().any() else default
 
 
 def drafter_of(record: Mapping[str, Any]) -> str:

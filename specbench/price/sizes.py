@@ -28,10 +28,11 @@ def pass_sizes(spec: PairSpec, loading: Loading) -> dict[str, PassSize]:
         UsageError: A configuration is not available.
     """
     dtype = choose_dtype(spec, loading, torch.device("cuda"))
+    described: dict[str, Any] = {"load_format": DUMMY, "device_map": None, "quantization": None}
+    here = loading.updated(**described)
     sizes = {}
     for role in spec.models:
-        is_described = role in spec.architecture
-        config = load_config(spec, role, Loading(load_format=DUMMY) if is_described else loading)
+        config = load_config(spec, role, here if role in spec.architecture else loading)
         cached = cache_bytes(config, dtype, 1)
         if is_gguf(spec, role):
             files = shards(Path(spec.models[role]))

@@ -117,17 +117,18 @@ def price_table(rows: pd.DataFrame, title: str, by: str, cost: float = 0) -> Tab
 
         return cell
 
+    ends = " [95 %]" if rows[f"tokens_per_round{ENDS[1]}"].notna().any() else ""
     fields: list[Field[Mapping[Any, Any]]] = [
         *([(by, lambda row: row[by])] if by else []),
         ("drafter", lambda row: row["drafter"]),
         ("policy", lambda row: row["policy"]),
         ("N", lambda row: str(row["draft_length"])),
-        ("tokens/round [95 %]", interval_of("tokens_per_round", ".3f")),
+        (f"tokens/round{ends}", interval_of("tokens_per_round", ".3f")),
         ("drafts/round", lambda row: number(row["drafted_per_round"], ".2f")),
     ]
     notes = []
     if "regret" in rows:
-        fields.append((f"over least time % (c = {cost:g})", interval_of("regret", ".1f", 100)))
+        fields.append((f"over least time % (c = {cost:.2g})", interval_of("regret", ".1f", 100)))
         notes.append(
             "over least time: expected time per token over that of the oracle, which knows the "
             "text, if a draft of the model takes c of a target pass."

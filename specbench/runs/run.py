@@ -70,12 +70,12 @@ class Run:
             if spec.bundled and bundled and bundled >= {*models} & {*roles}:
                 whole = bundled == {*ROLES}
                 return spec if whole else replace(spec, draft=models.get("draft"), heads=None)
-        if (spec := self.trust.pair) is not None:
-            if "draft" in {*models} & {*roles} and spec.draft is None:
+        if (trusted := self.trust.pair) is not None:
+            if "draft" in {*models} & {*roles} and trusted.draft is None:
                 raise UsageError(
                     f"the run has a draft model ({shown(models['draft'])}): name --draft"
                 )
-            return spec
+            return trusted
         if roles:
             raise UsageError(
                 f"the models of {self.folder} ({', '.join(map(shown, models.values()))}) are not "

@@ -30,6 +30,20 @@ def test_a_run_is_priced_once_and_compared_with_its_rounds(cli: Cli, finished: s
     assert (tokens.min() > 1).all() and (tokens.nunique() == 2).all()
 
 
+def test_a_run_gives_its_own_cost_of_a_draft(cli: Cli, finished: str) -> None:
+    options = ("-t", "mini-math", "-n", "4", "--draft-length", "2", "--drafter", "model")
+    shutil.copytree(finished, "run")
+    summary = pd.read_csv("run/summary.csv")
+    for name, seconds in (("draft_seconds", 0.8), ("verify_seconds", 0.5)):
+        rows = (summary["metric"] == name) & (summary["method"] == "sd")
+        steps = summary["draft_length"] if name == "draft_seconds" else 1
+        summary.loc[rows, "value"] = seconds * steps
+    summary.to_csv("run/summary.csv", index=False)
+    shown = cli("price", "run", *options).out
+    assert "(c = 1.6)" in shown and "tokens/round " in shown and "[95 %]" not in shown
+    assert "(c = 0.3)" in cli("price", "run", *options, "--cost", "0.3").out
+
+
 def test_recorded_rounds_need_no_models(cli: Cli, finished: str) -> None:
     result = cli("price", finished, "--counts", "--format", "csv")
     rows = pd.read_csv(io.StringIO(result.out))

@@ -49,6 +49,12 @@ def original() -> LoadedPair:
     return load_pair(get_pair("mini"), CPU)
 
 
+def test_the_record_has_file_size_and_quantisation(exported: LoadedPair, files: PairSpec) -> None:
+    size = Path(files.target).stat().st_size
+    target = {"file": "target-f32.gguf", "bytes": size, "type": "F32"}
+    assert exported.weights["target"] == target and exported.weights["draft"]["type"] == "F32"
+
+
 def prompts(pair: LoadedPair, count: int) -> list[list[int]]:
     task = load_task("mini-math")
     examples = task.examples("test", count)

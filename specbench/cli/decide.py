@@ -132,11 +132,12 @@ def decide(
     from specbench.price.figures import draw_crossover
 
     costs = costs_of_source(source)
-    decision = decided(source.priced, costs, sorted(asked.batch_size))
+    decision = decided(source.priced, costs, sorted(asked.batch_size), asked.draft_length)
     folder = source.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     target = source.pair.target if source.pair else "TARGET"
-    write_all(folder, decision, source.priced, target, source.draft)
+    models = target, source.draft
+    write_all(folder, decision, source.priced, *models, is_measured=not source.is_exact)
     style.save(draw_crossover(decision), folder, "crossover")
     if asked.as_json:
         print_json({"results": str(folder), "settings": decision.table()})
@@ -237,7 +238,7 @@ def _of_texts(
 
 def _of_profile(asked: DecideOptions, drafters: list[str], measurement: Measurement) -> _Source:
     """Return the rounds of a profile of acceptance; no models are needed for it."""
-    from specbench.price.profile import first_lengths, rounds_of_rates, rounds_of_run
+    from specbench.price.profile import rounds_of_rates, rounds_of_run
     from specbench.runs.run import read_run
 
     if not asked.costs and not measurement.names_models:
@@ -249,6 +250,8 @@ def _of_profile(asked: DecideOptions, drafters: list[str], measurement: Measurem
     acceptance = str(asked.acceptance)
     if Path(acceptance).is_dir():
         run = read_run(Path(acceptance))
+        recorded = run.pair_with()  # nothing of it is loaded
+        pair = pair or (recorded if recorded.draft else None)
         priced = rounds_of_run(run, measurement.task or (), measurement.limit)
     else:
         require(
@@ -267,7 +270,7 @@ def _of_profile(asked: DecideOptions, drafters: list[str], measurement: Measurem
 
     title = f"acceptance {acceptance}" + (f" on {pair.name}" if pair else "")
     return _Source(
-        [first_lengths(rounds, asked.draft_length) for rounds in priced],
+        priced,
         title,
         pair,
         PROMPT_TOKENS,

@@ -9,7 +9,7 @@ were measured repeatedly, the noise of the mean of their repeats.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, product
 from math import exp
@@ -135,19 +135,25 @@ def require_prompts(names: Iterable[tuple[str, str]]) -> None:
     )
 
 
-def decide(priced: Iterable[PricedRounds], costs: Costs, batches: Sequence[int]) -> Decision:
-    """Return the speed-up of every drafter and draft length at every batch size.
+def decide(
+    priced: Iterable[PricedRounds],
+    costs: Costs,
+    batches: Sequence[int],
+    lengths: Collection[int] | None = None,
+) -> Decision:
+    """Return the speed-up of every drafter at every batch size, with each of the draft lengths.
 
-    Draft lengths beyond those of the costs are left out.
+    Draft lengths beyond those of the costs or of the rounds are left out.
 
     Raises:
-        UsageError: A batch size is outside of the costs.
+        UsageError: A batch size is outside of the costs, or no draft length is left.
     """
     settings = []
     for rounds in priced:
         n, resampled = len(rounds.tokens), rounds.resampled
         for batch, (column, length) in product(batches, enumerate(rounds.lengths)):
-            if not costs.lengths[1] <= length <= costs.lengths[-1]:
+            is_asked = lengths is None or length in lengths
+            if not (is_asked and costs.lengths[1] <= length <= costs.lengths[-1]):
                 continue
             plain = costs.seconds(batch, 0, rounds.drafter)
             seconds = costs.seconds(batch, length, rounds.drafter)
@@ -163,6 +169,7 @@ def decide(priced: Iterable[PricedRounds], costs: Costs, batches: Sequence[int])
                     tokens_per_round * _resampled_ratio(plain, seconds),
                 )
             )
+    require(len(settings) > 0, "no --draft-length has both an acceptance and a cost: name others")
     return Decision(costs, tuple(settings))
 
 

@@ -28,12 +28,19 @@ DECISION = "decision.csv"
 
 
 def write_all(
-    folder: Path, decision: Decision, priced: Sequence[PricedRounds], target: str, draft: str
+    folder: Path,
+    decision: Decision,
+    priced: Sequence[PricedRounds],
+    target: str,
+    draft: str,
+    *,
+    is_measured: bool = True,
 ) -> list[Path]:
     """Write the tables and the files for other tools; return their paths.
 
     Without a batch size at which drafting pays there is no schedule, and without N = 1 no profile,
-    which begins with it.
+    which begins with it. Rates that the user gives are not measured: they have neither profile nor
+    golden acceptance.
 
     Raises:
         SpecbenchError: A file cannot be written.
@@ -44,14 +51,15 @@ def write_all(
     texts = {
         DECISION: decision.table().to_csv(index=False, float_format="%.6g"),
         COSTS: decision.costs.table().to_csv(index=False, float_format="%.6g"),
-        GOLDEN: golden(rounds, target, draft),
         BATCH_COSTS: batch_costs(decision.costs) + "\n",
     }
     if any(length for *_, length in schedule):
         texts[SCHEDULE] = vllm_flags(best, schedule, draft)[-1] + "\n"
-    if rounds.lengths[0] == 1:
+    if is_measured:
+        texts[GOLDEN] = golden(rounds, target, draft)
+    if is_measured and rounds.lengths[0] == 1:
         texts[PROFILE] = json.dumps(profile(rounds), indent=2) + "\n"
-    for name in (SCHEDULE, PROFILE):
+    for name in (SCHEDULE, PROFILE, GOLDEN):
         (folder / name).unlink(missing_ok=True)  # of another decision
     for name, text in texts.items():
         write_atomically(folder / name, text)

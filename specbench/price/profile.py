@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -61,22 +61,3 @@ def rounds_of_run(run: Run, tasks: Collection[str], limit: int | None) -> list[P
     return [
         replace(priced_counts(cell).likely, drafter=drafter) for drafter, cell in longest.items()
     ]
-
-
-def first_lengths(priced: PricedRounds, lengths: Sequence[int]) -> PricedRounds:
-    """Return the rounds with the draft lengths that are asked for and known.
-
-    Raises:
-        UsageError: None is known.
-    """
-    places = [i for i, length in enumerate(priced.lengths) if length in lengths]
-    require(
-        len(places) > 0,
-        f"--acceptance has {len(priced.lengths)} positions: choose a --draft-length up to that",
-    )
-    return replace(
-        priced,
-        lengths=tuple(priced.lengths[i] for i in places),
-        rounds=priced.rounds[:, places],
-        drafted=priced.drafted[:, places],
-    )

@@ -71,6 +71,7 @@ def test_acceptance_by_position_needs_no_models(
     assert result.code == 0, result.err
     assert "greedy: speculation pays at batch 1 (N = 3, " in result.out
     assert "DRAFT stands for your draft model" in result.out
+    assert not Path("o/decision/golden_acceptance.yaml").exists()  # nothing was measured
     result = cli(
         *["decide", "--acceptance", ".9,.9,.8", "--machine", "h100", "--pair", "llama", "-o", "o"]
     )
@@ -88,6 +89,7 @@ def test_acceptance_of_a_run_is_that_of_its_rounds(cli: Cli, costs: Path) -> Non
     recorded = pd.read_csv("run/summary.csv").query("metric == 'acceptance_length'")["value"]
     priced = table.query("draft_length == 4")["tokens_per_round"]
     assert priced.iloc[0] == pytest.approx(recorded.iloc[-1])
+    assert "specbench pairs export mini" in result.out  # the draft is that of the run
 
 
 def test_models_are_read_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +122,10 @@ def test_models_are_read_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
         ("--acceptance nowhere --machine h100 --pair mini", "the folder of a run"),
         ("--acceptance .9", "seconds per round depend on the models"),
         ("--acceptance .9 --machine h100 --pair mini --drafter model,greedy", "of one drafter"),
-        ("--acceptance .9 --machine h100 --pair mini --draft-length 2", "has 1 positions"),
+        (
+            "--acceptance .9 --machine h100 --pair mini --draft-length 2",
+            "no --draft-length has both",
+        ),
         ("--limit 2", "2 prompts are too few for an interval"),
         ("--task mini-math,mini-code", "2 tasks: name one"),
     ],

@@ -110,6 +110,7 @@ def remarks(
     return [
         f"{run_id}: {sentence}" if len(runs) > 1 else sentence
         for run_id, of_run in cells.groupby("run_id", sort=False)
+        if run_id in runs  # a table may name any
         for function in functions
         for sentence in function(of_run, runs[str(run_id)])
     ]
@@ -130,7 +131,9 @@ def measured_on(run: Run) -> str:
         library = f"PyTorch {packages.get('torch')}"
     machine = gpus[0].get("name") or environment.get("cpu", {}).get("model")
     count = environment.get("torch", {}).get("threads")
-    threads = "" if gpus[0] or not count else f", {count} thread{'s' * (count != 1)}"
+    threads = (
+        "" if gpus[0] or not isinstance(count, int) else f", {count} thread{'s' * (count != 1)}"
+    )
     return f"Measured on {shown(str(machine))}{threads}: {shown(str(weights))}, {shown(library)}."
 
 

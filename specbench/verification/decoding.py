@@ -239,7 +239,9 @@ def _check_keys(
         faults = [f"{sample}: made with another head, example or setting" for sample in best]
         yield finding_of(name, subject, faults)
     else:
-        text = "keys of samples, which another version or other metrics change"
+        text = (
+            "keys of samples, since none matches: another version, or changed settings or metrics"
+        )
         yield Finding("", subject, name, SKIPPED, text)
 
 

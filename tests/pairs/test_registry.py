@@ -8,7 +8,7 @@ import pytest
 
 import specbench.pairs.registry as module
 from specbench.errors import UsageError
-from specbench.pairs.registry import custom_pair, get_pair, pairs, with_draft, without_draft
+from specbench.pairs.registry import custom_pair, get_pair, pairs, with_draft
 
 ONE = """
 [mine]
@@ -70,9 +70,8 @@ def test_another_draft_has_neither_heads_nor_revision_nor_architecture_of_the_pa
 
 
 def test_a_pair_may_have_no_draft() -> None:
-    alone = without_draft(get_pair("mini"))
-    assert (alone.name, alone.draft, alone.heads, alone.bundled) == ("mini", None, None, True)
-    assert custom_pair("org/big", None).name == "big"
+    alone = custom_pair("org/big", None)
+    assert alone.name == "big"
     assert list(alone.models) == ["target"]
 
 

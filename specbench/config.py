@@ -223,10 +223,6 @@ class Settings(SamplingOptions):
         False,
         "Use eager if the engine fails or gives other results; auto always does.",
     )
-    record_laws: bool = option(
-        False,
-        "Record log p and the log of the emitted law of each token, for `theory`.",
-    )
     batch_size: int = option(
         1,
         "Texts per batch; rounding may change a text.",

@@ -91,9 +91,10 @@ def _share_at_limit(cell: pd.DataFrame, _: pd.DataFrame | None) -> Interval:
     return proportion_interval(ended["stopped_by"] == "length", ended["sample_id"])
 
 
-# Predicted figures follow from the acceptance probabilities that the rule recorded (see
-# ``theory.table``). Each should agree with the measured figure of the same name, and
-# expected_acceptance with conditional_acceptance_rate: both are over the positions judged.
+# Predicted figures follow from the acceptance probabilities that the rule recorded before each
+# draft was drawn, so predictions minus measurements are a martingale. Each should agree with the
+# measured figure of its name, and expected_acceptance with conditional_acceptance_rate: both are
+# over the positions judged.
 FIGURES: dict[str, Figure] = {
     QUALITY: lambda cell, _: score_interval(cell, QUALITY, cell["quality_metric"].iloc[0]),
     ACCEPTANCE: _pooled("accepted", "proposed"),

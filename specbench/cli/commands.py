@@ -127,12 +127,6 @@ COMMANDS = {
         "Check that a run's files follow from its samples, and decode some samples again.",
         "verify results/reference -n 1",
     ),
-    "theory": Listed(
-        "tables",
-        "Validate",
-        "Print theoretical predictions for finished runs next to the measurements.",
-        "theory results/my-run --front-gap 20",
-    ),
     "vectors": Listed(
         "vectors",
         "Validate",

@@ -1,4 +1,4 @@
-"""Tables of finished runs: ``specbench table``, ``compare`` and ``theory``."""
+"""Tables of finished runs: ``specbench table`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.cli.finished import SPLITS, Recorded, Rows, Runs
+from specbench.cli.finished import SPLITS, Rows, Runs
 from specbench.cli.generate import grouped
 from specbench.cli.options import JsonOutput
 from specbench.cli.output import (
@@ -389,51 +389,3 @@ def _without_baselines(names: Sequence[str], drafting: set[str]) -> list[str]:
     if not (chosen := [name for name in names if name not in baselines]):
         raise UsageError(f"--method {names[0]!r} is a baseline of the comparison: {choice}")
     return chosen
-
-
-class TheoryOptions(JsonOutput):
-    """What to predict, and how to show it."""
-
-    front_gap: int | None = option(
-        None,
-        "Also load each run's models, run them on this many texts per method and task, and measure "
-        "each rule's bias, TV(what it emits, target), and its distance from the optimal front of "
-        "rejection and bias. References are not needed.",
-        ge=1,
-        metavar="TEXTS",
-    )
-    format: str = option(
-        TEXT,
-        "csv has one row per quantity, with intervals of both values and their difference.",
-        choices=(TEXT, MARKDOWN, CSV),
-    )
-
-
-@grouped
-def theory(asked: TheoryOptions, rows: Rows, models: Recorded, runs: Runs = None) -> None:
-    """Print theoretical predictions for finished runs next to the measurements.
-
-    Acceptance, accepted lengths and tokens per round are predicted from the acceptance
-    probabilities that the rules recorded before any draft token was drawn.
-    """
-    from specbench.experiment.progress import quiet_libraries
-    from specbench.runs.records import RECORDS
-    from specbench.runs.run import read_run
-
-    if rows.by:
-        raise UsageError("--by cannot split predictions: omit it")
-    folders = chosen_runs(runs, rows, RECORDS)
-
-    import pandas as pd
-
-    from specbench.analysis.theory import theory_table, theory_tables
-    from specbench.proofs.front import front_gaps
-
-    quiet_libraries(downloads=True)
-    tables = []
-    for folder in folders:
-        tables.append(theory_table(folder))
-        if asked.front_gap is not None:
-            tables.append(front_gaps(read_run(folder, models.trust()), asked.front_gap))
-    predictions = rows.selection().of(pd.concat(tables, ignore_index=True))
-    print_as(asked.form, predictions, lambda: theory_tables(predictions))

@@ -57,7 +57,7 @@ class DecodeOptions:
     batch_size: int = 1  # texts decoded together
     drafter: Drafter = ModelDrafter()  # noqa: RUF009 (frozen); proposes the drafts
     marks: tuple[str, str] | None = None  # of `--inside`: begin and end of the part to count apart
-    law: BoundLaw | None = None  # adds each token's log p and log of the emitted law to the rounds
+    law: BoundLaw | None = None  # adds the log of p and of it for each token
     # decides in each round how many of the N tokens are drafted; None drafts all
     control: DraftControl | None = None
 

@@ -30,8 +30,7 @@ class RoundRecord:
     # weight on the target at these positions; empty for rules without one
     weights: tuple[float, ...] = ()
     inside: bool | None = None  # whether the text was between its marks; None without marks
-    # of each emitted token: log p, log of the emitted law, and the mass of p that the law never
-    # emits; empty unless recorded
+    # log p and log of the law of each emitted token; empty unless recorded
     laws: tuple[tuple[float, ...], ...] = ()
 
 

@@ -50,7 +50,7 @@ class StepOutput(NamedTuple):
     last: Tensor  # [B, 2] the two newest tokens
     length: Tensor  # [B] tokens of each text
     report: Tensor  # [B, columns] the data for the host, see ``records.read_report``
-    # [B, n + 1, 3] log p, log of the emitted law, and the mass of p that this law never emits
+    # [B, n + 1, 2] log p and log of the law
     laws: Tensor | None = None
     states: Tensor | None = None  # [B, W, layers * hidden] the next ``State.states``
 
@@ -79,8 +79,7 @@ def speculative_step(
     N tokens are drafted; None drafts all of them. ``law`` adds the new tokens' ``laws``.
 
     Raises:
-        UsageError: The rule raised an error or wrote to its inputs, or its verdict has another
-            shape.
+        UsageError: The rule raised an error or wrote to its inputs, or its verdict is misshapen.
     """
     rows, draws = state.uniforms.shape
     assert state.last.shape == (rows, 2) and state.length.shape == state.active.shape == (rows,)
@@ -195,10 +194,9 @@ def laws_of_tokens(
     further = (at.position, at.greedy, at.top, at.inside)
     kept, replaced = law(Next._make((*map(Tensor.double, at[:4]), *further)), verdict.weight)
     mu = torch.where(proposed[..., None], (kept + replaced).view_as(p[:, :-1]), p[:, :-1])
-    both = torch.stack((p.double(), torch.cat((mu, p[:, -1:]), 1)), -1)  # [B, n + 1, V, 2]
-    logs = both.gather(2, tokens[..., None, None].expand(-1, -1, 1, 2))[:, :, 0].clamp_min(TINY)
-    uncovered = torch.where(both[..., 1] > 0, 0, both[..., 0]).sum(-1, keepdim=True)
-    return torch.cat((logs.log(), uncovered), -1)
+    both = (p.double(), torch.cat((mu, p[:, -1:]), 1))
+    of_tokens = [rows.gather(2, tokens[..., None]) for rows in both]
+    return torch.cat(of_tokens, -1).clamp_min(TINY).log()
 
 
 def _checks(source: Tensor, p1: Tensor, q1: Tensor) -> Tensor:

@@ -30,8 +30,7 @@ def require_device(name: str) -> None:
     """Refuse a device that PyTorch cannot have here; one that passes may still not exist.
 
     Raises:
-        UsageError: The name is none of ``auto``, ``cpu``, ``cuda`` and ``cuda:N``, or there is no
-            driver of a GPU.
+        UsageError: It is not ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, or no GPU has a driver.
     """
     kind = name.partition(":")[0]
     if kind not in (AUTO, CPU, CUDA) or (kind == CUDA and not has_gpu_driver()):

@@ -24,7 +24,6 @@ _TAKEN = (
 )
 _UNTIMED = ("token_ids", "per_round")
 PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
-LAWS = ("log_p", "log_law", "uncovered")  # of each emitted token, see ``RoundRecord.laws``
 
 
 def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
@@ -57,15 +56,11 @@ def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     inside = [r for r in rounds if r.inside]
     counts = ("emitted", "proposed", "accepted") if marked else ()
     names = (*PER_ROUND, *(("inside",) if marked else ()))
-    laws = enumerate(LAWS if any(r.laws for r in rounds) else ())
     return {
         "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
         "mean_weight": _mean([value for r in rounds for value in r.weights]),
         **{f"inside_{name}": sum(getattr(r, name) for r in inside) for name in counts},
-        "per_round": {
-            **{name: [_plain(getattr(r, name)) for r in rounds] for name in names},
-            **{name: [_plain(tuple(row[i] for row in r.laws)) for r in rounds] for i, name in laws},
-        },
+        "per_round": {name: [_plain(getattr(r, name)) for r in rounds] for name in names},
     }
 
 

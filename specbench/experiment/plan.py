@@ -233,10 +233,7 @@ class Plan:
                 "draft_revision": self.loading.draft_revision or self.pair.draft_revision,
             },
             "loading": self.loading.model_dump(),
-            # Left out unless chosen, so that runs of before it existed can be resumed.
-            "settings": self.settings.model_dump(
-                exclude=set() if self.settings.record_laws else {"record_laws"}
-            ),
+            "settings": self.settings.model_dump(),
             **({"servers": [arm.described for arm in self.arms]} if self.arms else {}),
             "samples_planned": len(self),
             "tasks": [task.describe() for task in self.tasks],
@@ -362,13 +359,6 @@ def build_plan(
         *(pair, loading, settings, tuple(plans), may_execute, notes, sources, tuple(arms)),
         in_flight,
     )
-    if settings.record_laws:
-        for definition in (get_method(name) for name, _ in variants):
-            require(
-                definition.rule is None or definition.law is not None,
-                f"{definition.name} has no law of single tokens: leave it out, or omit "
-                "--record-laws",
-            )
     require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
     return plan
 

@@ -342,7 +342,6 @@ class SampleRunner:
             batch_size=settings.batch_size,
             drafter=load_drafter(cell.drafter, self._pair),
             marks=self._bound[cell].marks,
-            law=self._bound[cell].bound_law() if settings.record_laws else None,
         )
 
     def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:

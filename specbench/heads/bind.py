@@ -19,7 +19,7 @@ from specbench.heads.registry import HeadFile
 from specbench.heads.trial import try_rule
 from specbench.methods import Positions, Rule, Verdict, get_method, laws, maximal_coupling
 from specbench.methods.control import DraftControl
-from specbench.methods.laws import BoundLaw, Law, Next, Split, parameters_of
+from specbench.methods.laws import Law, Next, Split
 from specbench.methods.method import BOTH_MODELS, INSIDE
 from specbench.policies import Online, get_policy
 
@@ -37,13 +37,6 @@ class BoundMethod(NamedTuple):
     both_temperature: float = 1.0  # factor on the run's temperature, for both models
     both_min_p: float = 0.0  # least min-p of both models
     marks: tuple[str, str] | None = None  # between which the rule applies, and `sd` outside
-
-    def bound_law(self) -> BoundLaw | None:
-        """Return the law with its parameters; None if the method has none."""
-        if (law := self.law) is None:
-            return None
-        values = dict(self.parameters)
-        return lambda at, weight: law(at, **parameters_of(values, weight if self.head else None))
 
     def sampling(self, run: Sampling) -> Sampling:
         """Return how both models are sampled: as the run's settings say, or sharper."""

@@ -186,7 +186,7 @@ def rule(
         summary: One line; by default the first line of the docstring.
         source: Paper or project.
         law: The distribution that the rule emits, ``law(at: Next, **parameters) -> Split``, see
-            ``specbench.methods.laws``. ``check`` and ``theory`` use it.
+            ``specbench.methods.laws``. ``check`` uses it.
         exact: Whether it emits the target's distribution for all parameters.
         joint: Whether it judges the drafts of a round jointly.
         control: Policy of how many tokens are drafted; its value is the parameter.

@@ -72,7 +72,7 @@ def _decoded(
         tokens, first = torch.tensor([*text.token_ids, *pair.eos_ids]), 0
         for record, (inputs, tv) in zip(text.rounds, rounds, strict=False):
             drafted = len(record.expected)  # without the bonus token
-            log_p, log_q, _ = torch.tensor(record.laws[:drafted], dtype=torch.float64).T
+            log_p, log_q = torch.tensor(record.laws[:drafted], dtype=torch.float64).T
             token, distances = tokens[first : first + drafted], tv[row, :drafted]
             scalars = (log_p.exp().to(distances), log_q.exp().to(distances), distances)
             columns.append((torch.full_like(token, row), token, inputs[row, :drafted], *scalars))

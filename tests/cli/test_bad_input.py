@@ -116,8 +116,6 @@ REFUSED = {
     "compare RUN --against sd --margin 0": "--margin",
     "compare RUN --against sd --margin 2 --at time": "omit --at and --times",
     "compare RUN --against ds --margin 2": "unknown method of these runs `ds`",
-    "theory RUN --front-gap 0": "--front-gap",
-    "theory tables": "is a run without its samples.jsonl",
     "summary RUN --task mini-new": "mini-new",
     "summary RUN --frame runs -m sd": "--method",
     "summary RUN --format parquet": "--output",

@@ -36,7 +36,6 @@ COMMANDS = {
     "runs": ("summary", "r", "--frame", "runs"),
     "plot": ("plot", "acceptance-time", "r"),
     "trace": ("trace", "r", "-m", "sd"),
-    "theory": ("theory", "r"),
     "report": ("report", "r", "-o", "report.html"),
     "resume": ("run", "-m", "sd", "-t", "mini-math", "--output", "r", "--no-progress"),
 }

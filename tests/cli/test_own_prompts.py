@@ -79,7 +79,6 @@ def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(
     run(cli, "s", "-m sd,typical --metric agreement --draft-length 3")
     drawn = cli("plot", "pareto", "s")
     assert drawn.code == 0 and "no static front on question" in drawn.err
-    assert cli("theory", "s", "--front-gap", "7").code == 0  # prompts of all turns are known
 
 
 @pytest.mark.parametrize(
@@ -87,7 +86,6 @@ def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(
     [
         ("run -t mini-math --cut-prompts", "--cut-prompts"),
         ("run -t mini-math --metric agreement", "--metric"),
-        ("theory r --by category", "--by"),
         ("table r --by category", "--by category"),
         ("table r --by domain", "--by"),
     ],

@@ -1,4 +1,4 @@
-"""``specbench table``, ``compare``, ``theory`` and ``summary``: formats, notes, filters."""
+"""``specbench table``, ``compare`` and ``summary``: formats, notes, filters."""
 
 import io
 import json
@@ -45,7 +45,6 @@ def drawn(result: Any) -> pd.DataFrame:
         ("table --by position --format csv", printed),
         ("summary", printed),
         ("summary --frame samples", printed),
-        ("theory --format csv", printed),
         ("compare --format csv --at time", printed),
         ("plot acceptance-time -o figures", drawn),
     ],
@@ -60,7 +59,7 @@ def test_every_command_applies_the_filters(
     assert set(rows["draft_length"].dropna()) == {3}
 
 
-@pytest.mark.parametrize("command", ["table", "compare", "theory"])
+@pytest.mark.parametrize("command", ["table", "compare"])
 def test_all_formats_of_a_table_have_the_same_content(
     cli: Cli, finished: str, command: str
 ) -> None:
@@ -298,7 +297,7 @@ def test_what_differs_includes_unset_options_and_edited_files(tmp_path: Path) ->
     assert found == [("settings.top_p", 0.9, None), ("sources.r.py:f", "1", "2")]
 
 
-@pytest.mark.parametrize("command", ["table", "compare", "theory", "verify"])
+@pytest.mark.parametrize("command", ["table", "compare", "verify"])
 def test_json_has_numbers_and_nothing_else_is_printed(
     cli: Cli, finished: str, command: str
 ) -> None:
@@ -309,9 +308,8 @@ def test_json_has_numbers_and_nothing_else_is_printed(
     assert rows and len({tuple(row) for row in rows}) == 1
     if command != "verify":
         table = printed(cli(command, finished, "--format", "csv"))
-        assert [row["value"] if "value" in row else row["measured"] for row in rows] == [
-            None if value != value else pytest.approx(value)
-            for value in table["value" if "value" in table else "measured"]
+        assert [row["value"] for row in rows] == [
+            None if value != value else pytest.approx(value) for value in table["value"]
         ]
 
 

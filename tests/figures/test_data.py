@@ -9,11 +9,9 @@ import pandas as pd
 import pytest
 from matplotlib.container import ErrorbarContainer
 
-from specbench.figures import acceptance, heads, pareto, rounds, style, theory
-from specbench.results import Results
-from specbench.runs.frames import Selection
+from specbench.figures import acceptance, heads, pareto, rounds, style
 
-from ..synthetic import samples, write_simulated
+from ..synthetic import samples
 from .made import (
     Made,
     from_samples,
@@ -345,18 +343,6 @@ def test_timeline_stacks_the_parts_of_a_round() -> None:
     frame = summary_of(methods=("sd",))
     frame.loc[frame["metric"] == "round_seconds", "value"] = 0.005  # less than the sum of its parts
     assert rounds.draw_timeline(Made(summary=frame)).data["other_ms"].tolist() == [0, 0]
-
-
-def test_theory_has_the_interval_of_the_difference(tmp_path: Path) -> None:
-    run = write_simulated(tmp_path / "run", lengths=(2, 5), prompts=40)
-    other = write_simulated(tmp_path / "other", prompts=4, task="mini-news", run_id="other")
-    data = theory.draw(Results([run, other], Selection(["mini-math"]))).data
-    assert len(data) == 2 * 2  # two draft lengths
-    assert (data["measured_low"] <= data["measured"]).all()
-    within = (data["measured_low"] <= data["predicted"]) & (
-        data["predicted"] <= data["measured_high"]
-    )
-    assert within.all()
 
 
 def texts(axes: Any) -> list[list[str]]:

@@ -21,7 +21,6 @@ from specbench.figures.heads import draw_learned
 from specbench.methods.registry import METHODS
 from specbench.results import Results
 
-from ..synthetic import write_simulated
 from .made import Made, learned_of, made, rounds_of, summary_of, training_of
 
 HEADS = ("mini-math", "h/acceptance-0.7", "h/acceptance-0.8")
@@ -44,8 +43,6 @@ def draw(name: str, folder: Path) -> style.Drawing:
         return draw_learned(learned_of(words=15, trained_on="mini-news"))
     if name == "training":
         return load_figure(name)([training_of(folder / "a"), training_of(folder / "b")])
-    if name == "theory":
-        return load_figure(name)(Results([write_simulated(folder / "run", prompts=4)]))
     if name in ("positions", "accepted-length"):
         return load_figure(name)(rounds_of({"sd": [[0, 1], [3]], "diversed": [[3, 3], [2]]}))
     one: dict[str, Any] = {"tasks": ("mini-math",)}

@@ -48,7 +48,7 @@ def test_records_are_those_of_each_text_alone(mini: Any, name: str) -> None:
             at = slice(read, read + drafted)
             assert torch.equal(token[at], tokens[written : written + drafted])
             close(1 - weight * tv[at], torch.tensor(record.expected))
-            log_p, log_v, _ = torch.tensor(record.laws[:drafted]).T
+            log_p, log_v = torch.tensor(record.laws[:drafted]).T
             close(p[at].log(), log_p)
             close((weight * p[at] + (1 - weight) * q[at]).log(), log_v)
             read, written = read + drafted, written + record.emitted

@@ -145,6 +145,7 @@ class LlamaCppModel:
         self.hidden_size: int = config.hidden_size
         self.context = context_length(config)
         self.rows = self.capacity = self._size = 0
+        self._cached: list[list[int]] = []  # the tokens of each row in the cache
         self._batch = _Batch()
         self._free: Callable[[], object] = lambda: None
         self._library, self._context = library(), None
@@ -197,13 +198,13 @@ class LlamaCppModel:
             params.n_threads = params.n_threads_batch = torch.get_num_threads()
             # Flash attention rounds to float16, and so does the default cache.
             params.flash_attn_type, params.type_k, params.type_v = 0, FLOAT32, FLOAT32
+            self._cached = [[] for _ in range(rows)]
             self._context = self._library.llama_init_from_model(self._model, params)
             if not self._context:
                 raise RunError(
                     f"llama.cpp cannot allocate {rows} texts of {self.capacity} tokens "
                     f"({_last_error()}): lower --batch-size or --max-new-tokens"
                 )
-            self._library.llama_set_embeddings(self._context, True)
             self._size = params.n_batch
             self._batch = self._library.llama_batch_init(self._size, 0, 1)
             self._free = finalize(self, _free, self._library, self._batch, self._context)
@@ -221,20 +222,30 @@ class LlamaCppModel:
         for start in range(0, len(ids), READ_AT_ONCE):
             part = ids[start : start + READ_AT_ONCE]
             self._decode([(token, start + i, row) for i, token in enumerate(part)], outputs=False)
+        self._cached[row] = ids
 
     def read(
         self, tokens: Tensor, at: Tensor, kv_length: int | None = None, last: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Read ``tokens`` at positions ``at``, both ``[B, k]``; see ``Runner.read``."""
+        """Read ``tokens`` at positions ``at``, both ``[B, k]``; see ``Runner.read``.
+
+        With ``last``, tokens before the last one that the cache has already are not read again: a
+        draft has read the last but one, unless the round before accepted all drafts.
+        """
         (rows, k), tokens = tokens.shape, self._inputs(tokens)
         items: list[tuple[int, int, int]] = []
         index = torch.empty(rows, k, dtype=torch.long)
         for row, (ids, positions) in enumerate(zip(tokens.tolist(), at.tolist(), strict=True)):
-            self._remove(row, positions[0])
+            cached, first = self._cached[row], 0
+            while last and first < k - 1 and cached[positions[first] :][:1] == [ids[first]]:
+                first += 1
+            self._remove(row, positions[first])
+            del cached[positions[first] :]
             for i, (token, position) in enumerate(zip(ids, positions, strict=True)):
                 # A text of one token gives it twice, at the same position.
-                if not i or position != positions[i - 1]:
+                if i >= first and len(cached) == position:
                     items.append((token, position, row))
+                    cached.append(token)
                 index[row, i] = len(items) - 1
         self._decode(items, outputs=True)
         logits = _copied(self._library.llama_get_logits(self._context), len(items), self._tokens)
@@ -282,10 +293,12 @@ class LlamaCppModel:
         if not self._library.llama_memory_seq_rm(memory, row, position, -1):
             raise RunError(f"llama.cpp cannot take tokens of {self.path} back: {OTHER_MODEL}")
 
-    def _decode(self, items: list[tuple[int, int, int]], outputs: bool) -> None:
+    def _decode(self, items: Sequence[tuple[int, int, int]], outputs: bool) -> None:
+        """Read tokens at positions of rows; hidden states make llama.cpp output all of them."""
         if len(items) > self._size:
             raise RunError(f"{len(items)} tokens in one pass: lower --batch-size")
         batch = self._batch
+        self._library.llama_set_embeddings(self._context, outputs)
         for i, (token, position, row) in enumerate(items):
             batch.token[i], batch.pos[i], batch.logits[i] = token, position, outputs
             batch.n_seq_id[i], batch.seq_id[i][0] = 1, row

@@ -113,6 +113,30 @@ def test_taking_drafts_back_leaves_no_trace(
         lengths = lengths + torch.randint(0, k + 1, (rows,), generator=generator)
 
 
+def test_tokens_in_the_cache_are_not_read_again(
+    exported: LoadedPair, original: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two tokens the second is needed; the first was read, unless it is another one now."""
+    passes: list[int] = []
+    decode = type(exported.draft)._decode
+
+    def counted(model: Any, items: Any, outputs: bool) -> None:
+        passes.append(len(items))
+        decode(model, items, outputs)
+
+    monkeypatch.setattr(type(exported.draft), "_decode", counted)
+    models = (exported.draft, original.draft)
+    for model in models:
+        model.reserve(1, 100)
+        model.prefill(torch.arange(3, 15))
+    steps = [([14, 30], 11), ([30, 31], 12), ([40, 41], 12), ([41, 42], 13), ([43, 44], 14)]
+    for tokens, at in steps:  # 40 replaces 30, and 43 follows 42, which was read
+        read = torch.tensor([tokens]), torch.tensor([[at, at + 1]])
+        (_, ours), (_, theirs) = (model.read(*read, last=True) for model in models)
+        assert (ours.softmax(-1) - theirs.softmax(-1)).abs().sum() / 2 < 1e-5
+    assert passes == [11, 2, 1, 2, 1, 2]
+
+
 def test_a_prompt_longer_than_one_call_is_read_whole(
     exported: LoadedPair, original: LoadedPair
 ) -> None:

@@ -138,10 +138,10 @@ def carry_out(
         note(f"resuming {store.folder}: {done} of {len(plan)} samples are done")
     try:
         with (
-            _first_interrupt(store) as stop,
             store,
             workers as pool,
             progress_bar(len(plan), not to.no_progress) as display,
+            _first_interrupt(store) as stop,
         ):
             execute(plan, store, pool, display, stop=stop)
     except KeyboardInterrupt as error:
@@ -169,23 +169,28 @@ def _summarise(folder: Path) -> None:
 def _first_interrupt(store: Store) -> Iterator[Callable[[], bool]]:
     """Stop on the first Ctrl-C, but for a record that is being written, and keep what is recorded.
 
-    Texts that are being decoded are lost; the yielded function is for a stop behind a record.
+    Texts that are being decoded are lost; the yielded function is for a stop behind a record. A
+    library may swallow the exception, so it is raised again each second until it arrives.
     """
     requested = False
 
     def handler(number: int, frame: Any) -> None:
         nonlocal requested
-        requested = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        note("stopping and writing the tables; press Ctrl-C again to stop at once")
+        if not requested:
+            requested = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            note("stopping and writing the tables; press Ctrl-C again to stop at once")
+            signal.setitimer(signal.ITIMER_REAL, 1, 1)
         if not store.writing:
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, handler)
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGALRM)}
     try:
         yield lambda: requested
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def _show(store: Store, as_json: bool) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,21 @@ def test_ctrl_c_while_a_record_is_written_stops_behind_it(
 
     done: list[Any] = []
     monkeypatch.setattr("specbench.experiment.store.to_line", line)
+    assert cli(*RUN).code == 130
+    assert samples(tmp_path) == 1
+
+
+def test_an_interrupt_that_a_library_swallows_arrives_a_second_later(
+    cli: Cli, engine: Any, tmp_path: Path
+) -> None:
+    def on_call(number: int) -> None:
+        if number == 2:
+            with suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(30)
+            pytest.fail("it did not arrive")
+
+    engine.on_call = on_call
     assert cli(*RUN).code == 130
     assert samples(tmp_path) == 1
 

@@ -1,13 +1,15 @@
 """Running a training: its log, its checkpoints and the finished head.
 
-During training the folder contains ``training.csv`` (a row per step) and ``checkpoint.pt``; at the
-end the head's two files replace the checkpoint. A row is written before its checkpoint, so a
-training killed between the two repeats the step and its row.
+During training the folder contains ``training.csv`` (a row per step) and ``checkpoint.pt``, the
+first one with the static weights that are measured before the first step; at the end the head's two
+files replace the checkpoint. A row is written before its checkpoint, so a training killed between
+the two repeats the step and its row.
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import pickle
 import platform
 from collections.abc import Callable
@@ -30,6 +32,8 @@ from specbench.training.price import Price
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Checked, Training, TrainingStep
 from specbench.version import __version__
+
+logger = logging.getLogger(__name__)
 
 NO_SPREAD = 1e-6  # of rewards; smaller spreads are rounding errors
 
@@ -62,10 +66,14 @@ def carry_out(
             remains.
         UsageError: There is nothing to learn; see ``Training.begin``. Nothing is written.
     """
-    if not training.static:
+    begins = not training.static
+    if begins:
+        logger.warning(training.describe_start())
         training.begin()
     with clear_errors(folder):
         make_folder(folder)
+    if begins:  # what was measured is kept
+        _save_checkpoint(training, folder / CHECKPOINT)
     for progress in training.history:
         report(progress)
     while len(training.history) < training.recipe.steps:
@@ -75,6 +83,7 @@ def carry_out(
         _save_checkpoint(training, folder / CHECKPOINT)
         report(progress)
     training.restore_best()
+    logger.warning(training.describe_end())
     description = _describe(training)
     save_head(training.head, folder, description)
     with clear_errors(folder):

@@ -148,6 +148,24 @@ class Training:
         self.head = deepcopy(self.start)
         self.optimizer = torch.optim.Adam(self.head.parameters())
 
+    def describe_start(self) -> str:
+        """Say what is measured before the first step, and what follows."""
+        recipe, limit = self.recipe, self.task.max_new_tokens
+        held_out, texts = len(self.materials.held_out.examples), recipe.prompts_per_step
+        return (
+            f"{self.task.name}: first {len(front.WEIGHTS)} static weights on {held_out} held-out "
+            f"prompts ({len(front.WEIGHTS) * held_out} texts of at most {limit} tokens), then "
+            f"{recipe.steps} steps of {texts * recipe.rollouts} texts"
+        )
+
+    def describe_end(self) -> str:
+        """Say what is measured after the last step."""
+        count = len(self.materials.final.examples) * self.materials.final_texts
+        return (
+            f"{self.task.name}: last, the head and the static weights around it on {count} texts "
+            "each"
+        )
+
     def take_step(self) -> TrainingStep:
         """Roll out, score, and run the epochs of one step.
 

@@ -207,7 +207,9 @@ def test_missed_targets_and_steps_without_gradient_are_noted(
     monkeypatch.setattr(verifier, "reward", reward)
     unmoved = ("--learning-rate", "1e-6", "--no-progress")
     result = cli(*TINY, "--target-acceptance", target, *unmoved)
-    worthless, silent, missed = result.err.splitlines()
+    first, last, worthless, silent, missed = result.err.splitlines()
+    assert "first 6 static weights on" in first and "then 3 steps of" in first
+    assert "last, the head and the static weights around it on" in last
     assert "not shown to be above the randomised static front" in worthless
     assert is_head(HEAD)  # a single head is stored where `run` finds it
     assert "all rollouts had the same reward in 2 of 3 steps" in silent

@@ -38,7 +38,7 @@ RECIPE = HeadRecipe(
     epochs_per_rollout=2,
     target_acceptance=0.85,
 )
-WRITES = 6  # log and checkpoint of two steps, weights, description
+WRITES = 7  # checkpoint, log and checkpoint of two steps, weights, description
 Train = Callable[..., dict[str, Any]]
 
 
@@ -118,6 +118,31 @@ def test_a_killed_training_resumes_as_if_uninterrupted(
     train(tmp_path, seen.append, resume=True)
     assert contents(tmp_path) == contents(unbroken)
     assert [progress.step for progress in seen] == [1, 2]
+
+
+def test_static_weights_are_announced_measured_once_and_kept(
+    train: Train,
+    unbroken: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    measured: list[int] = []
+    measure = verifier.Training.measure
+
+    def counted(training: Any, heads: Any, *others: Any) -> Any:
+        measured.append(len(heads))
+        return measure(training, heads, *others)
+
+    monkeypatch.setattr(verifier.Training, "measure", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(verifier.Training, "take_step", stop)
+        with pytest.raises(Killed):
+            train(tmp_path)
+    assert "first 6 static weights on" in caplog.text and "then 2 steps of 4 texts" in caplog.text
+    assert measured == [6] and step_of_checkpoint(tmp_path) == 0
+    train(tmp_path, resume=True)
+    assert 6 not in measured[1:] and contents(tmp_path) == contents(unbroken)
 
 
 @pytest.mark.parametrize("fault", ["disk", "loss"])

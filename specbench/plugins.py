@@ -1,7 +1,7 @@
 """Functions that are declared where they are defined: in specbench, or by the user.
 
-Those of the user's own are given as ``FILE.py:FUNCTION``, or as an entry point of an installed
-package. They are loaded by name in every process that needs them. A digest of the source identifies
+Those of the user's own are given as ``FILE.py:FUNCTION``. They are loaded by name in every process
+that needs them. A digest of the source identifies
 the version, so that samples of an edited rule or metric are not mistaken for those of the new one.
 """
 
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from traceback import extract_tb
@@ -37,7 +37,7 @@ class Plugin(NamedTuple):
     name: str  # as typed
     function: Callable[..., Any]
     digest: str  # of the source
-    source: str  # file, or distribution and version
+    source: str  # its file
 
 
 def declare(function: F, declaration: object) -> F:
@@ -79,8 +79,8 @@ def short_name(name: str) -> str:
     return name.rpartition(_IN_FILE)[2]
 
 
-def find(name: str, group: str) -> Plugin | None:
-    """Load a function by its name: ``FILE.py:FUNCTION``, or that of an entry point of a group.
+def find(name: str) -> Plugin | None:
+    """Load a function by its name, ``FILE.py:FUNCTION``.
 
     Returns:
         The function; None for any other name.
@@ -88,10 +88,7 @@ def find(name: str, group: str) -> Plugin | None:
     Raises:
         UsageError: It cannot be loaded.
     """
-    if in_file(name):
-        return _load_from_file(name)
-    entry = installed(group).get(name)
-    return None if entry is None else _load_installed(entry)
+    return _load_from_file(name) if in_file(name) else None
 
 
 def _load_from_file(name: str) -> Plugin:
@@ -121,16 +118,13 @@ def given_for(recorded: str, given: Iterable[str]) -> str | None:
     return next((name for name in given if short_name(name) == short_name(recorded)), None)
 
 
-def digest_of(name: str, group: str) -> str | None:
-    """Return the digest of a function's source; a file is read, but not executed.
+def digest_of(name: str) -> str | None:
+    """Return the digest of a function's file, which is read and not executed.
 
     Raises:
-        UsageError: The file cannot be read, or the installed package cannot be imported.
+        UsageError: The file cannot be read.
     """
-    if in_file(name):
-        return _digest(_content(Path(name.rpartition(":")[0])))
-    plugin = find(name, group)
-    return plugin and plugin.digest
+    return _digest(_content(Path(name.rpartition(":")[0]))) if in_file(name) else None
 
 
 def _content(path: Path) -> bytes:
@@ -167,39 +161,6 @@ def require_distinct(
         short = short_name(name)
         if name not in known and (number[short] > 1 or short in taken):
             raise UsageError(f"{name}: another {what} is named {short}: rename the function")
-
-
-def exists(name: str, group: str) -> bool:
-    """Return whether a name is that of the user's own function, without loading it."""
-    return in_file(name) or name in installed(group)
-
-
-@cache
-def installed(group: str) -> dict[str, metadata.EntryPoint]:
-    """Return the entry points of a group by name."""
-    return {entry.name: entry for entry in metadata.entry_points(group=group)}
-
-
-@cache
-def _load_installed(entry: metadata.EntryPoint) -> Plugin:
-    """Load the function of an entry point.
-
-    Raises:
-        UsageError: It cannot be imported.
-    """
-    package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.module
-    try:
-        function = entry.load()
-        source = Path(inspect.unwrap(function).__code__.co_filename).read_bytes()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise UsageError(
-            f"{entry.name} of the package {package} cannot be imported from {entry.value} "
-            f"({type(error).__name__}: {error}): update or remove the package"
-        ) from error
-    digest = _digest(source + package.encode())
-    return Plugin(entry.name, function, digest, package)
 
 
 def place(name: str, function: Callable[..., Any]) -> str:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from specbench.errors import UsageError, first_line, require
 from specbench.methods.control import DraftControl, DraftState
 from specbench.methods.lazy import torch
-from specbench.plugins import declare, declared, exists, find, user_code
+from specbench.plugins import declare, declared, find, user_code
 from specbench.words import unknown
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-GROUP = "specbench.policies"  # of entry points
 GAMMA = 0.2  # of AdaEDL
 LADDER = (1, 3, 5, 7)  # SGLang's candidates for a batch of 1
 LOWER = -0.25  # SGLang's margin for fewer drafts
@@ -259,14 +258,12 @@ POLICIES = {
 
 
 def get_policy(name: str) -> Policy:
-    """Return a policy by ``NAME``, ``NAME:VALUE``, ``FILE.py:FUNCTION``, or an installed one.
+    """Return a policy by ``NAME``, ``NAME:VALUE``, or ``FILE.py:FUNCTION``.
 
     Raises:
         UsageError: There is no such policy, or its value is of another type.
     """
-    if exists(name, GROUP):
-        plugin = find(name, GROUP)
-        assert plugin is not None
+    if plugin := find(name):
         declaration = declared(plugin.function, Policy) or declared(
             policy()(plugin.function), Policy
         )

@@ -1,7 +1,6 @@
 """The user's own functions: loaded from a file or an installed package, and what is refused."""
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from specbench.example import Example
 from specbench.experiment.plan import require_own_columns
 from specbench.methods import get_method
 from specbench.methods.parameters import from_columns, to_columns
-from specbench.methods.registry import installed_methods
 from specbench.metrics import get_metric, score
 
 EXAMPLE = Example("1", "a prompt", "a reference")
@@ -123,38 +121,6 @@ def test_a_mistake_is_one_located_sentence(content: str | None, function: str, n
         get_method(f"wrong.py:{function}")
     assert "wrong.py" in str(error.value) and named in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.fixture
-def package(folder: Path) -> Iterator[None]:
-    """Install a package with a rule, a metric, and an entry point that leads nowhere."""
-    (folder / "fake_package.py").write_text(
-        "def rule(at, x): pass\ndef even(text, reference): return 0.5\n"
-    )
-    about = folder / "fake_package-1.2.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-package\nVersion: 1.2\n")
-    (about / "entry_points.txt").write_text(
-        "[specbench.methods]\nfancy = fake_package:rule\nbroken = fake_package:none\n"
-        "sd = fake_package:rule\n[specbench.metrics]\neven = fake_package:even\n"
-    )
-    sys.path.insert(0, str(folder))
-    plugins.installed.cache_clear()
-    yield
-    plugins.installed.cache_clear()
-    sys.modules.pop("fake_package", None)
-
-
-@pytest.mark.usefixtures("package")
-def test_installed_packages_offer_rules_and_metrics() -> None:
-    assert installed_methods() == ["fancy", "broken"]  # sd stays the rule of this package
-    assert get_method("sd").digest is None
-    assert get_method("fancy").source == "fake-package 1.2"
-    assert score("even", "text", EXAMPLE) == 0.5
-    with pytest.raises(UsageError, match=r"^broken .*fake-package 1\.2.*fake_package:none"):
-        get_method("broken")
-    with pytest.raises(UsageError, match="did you mean `fancy`"):
-        get_method("fanc")
 
 
 METRICS = [

@@ -16,7 +16,7 @@ from specbench.config import option
 from specbench.errors import UsageError
 from specbench.files import shown_path
 from specbench.methods.method import Parameter
-from specbench.methods.registry import METHODS, get_method, installed_methods
+from specbench.methods.registry import METHODS
 from specbench.pairs.registry import pairs
 from specbench.runs.columns import MEASURED, METRICS, dictionary
 from specbench.table import Column, Table
@@ -123,7 +123,7 @@ def _described(parameter: Parameter) -> str:
 
 
 def _methods() -> list[Row]:
-    methods = [*METHODS.values(), *map(get_method, installed_methods())]
+    methods = [*METHODS.values()]
     rows = _picked(methods, "name", "summary", "parameters", "source")
     return [row | {"parameters": [_described(p) for p in row["parameters"]]} for row in rows]
 

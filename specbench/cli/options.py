@@ -27,7 +27,6 @@ from specbench.experiment.variants import Variant, with_baselines, with_control
 from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import AGREEMENT, GREEDY, METRICS, get_metric
-from specbench.metrics import GROUP as METRIC_GROUP
 from specbench.pairs.registry import (
     ROLES,
     PairSpec,
@@ -37,7 +36,7 @@ from specbench.pairs.registry import (
     require_model,
     with_draft,
 )
-from specbench.plugins import exists
+from specbench.plugins import in_file
 from specbench.servers.arm import Arm
 from specbench.tasks.dataset import Dataset, go_offline
 from specbench.tasks.prompts import prompts_task
@@ -160,7 +159,7 @@ class Prompts(PromptFiles):
     @field_validator("metric")
     @classmethod
     def _fits_prompts(cls, name: str | None) -> str | None:
-        if name in PROMPT_METRICS or name is None or exists(name, METRIC_GROUP):
+        if name in PROMPT_METRICS or name is None or in_file(name):
             return name
         raise ValueError(none_of(name, PROMPT_METRICS))
 

@@ -155,8 +155,8 @@ def draft_token(
 def drawn(logits: Tensor, hidden: Tensor, uniform: Tensor, sampling: Sampling) -> Drafts:
     """Draw one token per text from logits ``[B, V]`` after ``hidden`` ``[B, 1, hidden]``."""
     q, q1 = sampling.distributions(logits)
-    x = draw(q, uniform)
-    return Drafts(x[:, None], q[:, None], q1[:, None], hidden)
+    x, rows = draw(q, uniform), q[:, None]
+    return Drafts(x[:, None], rows, rows if q1 is q else q1[:, None], hidden)
 
 
 def context_of(drafter: Drafter, pair: LoadedPair) -> int | None:
@@ -178,8 +178,13 @@ def within(drafts: Drafts, length: Tensor, context: int) -> Drafts:
 
 
 def joined(drafts: list[Drafts]) -> Drafts:
-    """Concatenate drafts of the same texts along the token dimension."""
-    return Drafts(*(torch.cat(parts, 1) for parts in zip(*(d[:4] for d in drafts), strict=True)))
+    """Concatenate drafts of the same texts along the token dimension.
+
+    Without processing q and q1 are the same tensors, which are not copied twice.
+    """
+    x, q, hidden = (torch.cat([d[i] for d in drafts], 1) for i in (0, 1, 3))
+    same = all(d.q is d.q1 for d in drafts)
+    return Drafts(x, q, q if same else torch.cat([d.q1 for d in drafts], 1), hidden)
 
 
 def kv_length(state: State, drafted: int) -> int | None:

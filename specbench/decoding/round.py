@@ -138,11 +138,12 @@ def verify(
     p, p1, h_p, top, states = output
     rows, n = x.shape
     longest = state.uniforms.shape[1] // 2  # N; a control may have drafted fewer
-    at = Positions(  # [B n, ...]
-        p[:, :n].flatten(0, 1),
-        q.flatten(0, 1),
-        p1[:, :n].flatten(0, 1),
-        q1.flatten(0, 1),
+    judged, flat = p[:, :n].flatten(0, 1), q.flatten(0, 1)
+    at = Positions(  # [B n, ...]; without processing p1 is p, and q1 is q
+        judged,
+        flat,
+        judged if p1 is p else p1[:, :n].flatten(0, 1),
+        flat if q1 is q else q1.flatten(0, 1),
         h_p[:, :n].flatten(0, 1),
         h_q.flatten(0, 1),
         greedy,

@@ -11,8 +11,12 @@ import hashlib
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from specbench import config
+
+LARGE = 2**14  # tokens from which a float64 sum of all would take longer than a draft's layers
+BLOCK = 512  # tokens
 
 
 class Sampling(config.SamplingOptions):
@@ -64,13 +68,31 @@ def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
     """Draw one token per row ``[B]`` by inverting the cumulative distribution ``[B, V]``.
 
     ``distribution`` need not be normalised; a token without mass is never drawn. ``uniform``
-    ``[B]`` holds float64 numbers in [0, 1).
+    ``[B]`` holds float64 numbers in [0, 1). Of a large vocabulary a block is drawn first.
     """
+    if distribution.shape[-1] >= LARGE:
+        return _draw_by_block(distribution, uniform)
     cumulative = distribution.cumsum(-1, dtype=torch.float64)
     threshold = uniform[:, None] * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, threshold, right=True)[:, 0]
     # Without this limit a NaN would draw a token that no model has.
     return tokens.clamp_max(distribution.shape[-1] - 1)
+
+
+def _draw_by_block(distribution: Tensor, uniform: Tensor) -> Tensor:
+    """Draw as ``draw`` does, summing all but one block of ``BLOCK`` tokens at once."""
+    blocks = pad(distribution, (0, -distribution.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
+    mass = blocks.sum(-1, dtype=torch.float64)
+    ends = mass.cumsum(-1)
+    threshold = uniform[:, None] * ends[:, -1:]
+    block = torch.searchsorted(ends, threshold, right=True).clamp_max(mass.shape[-1] - 1)
+    inside = threshold - (ends - mass).gather(1, block)
+    tokens = blocks[torch.arange(len(blocks), device=block.device), block[:, 0]]
+    cumulative = tokens.cumsum(-1, dtype=torch.float64)
+    # Rounding may leave the threshold at the block's end, behind its last token with mass.
+    last = torch.searchsorted(cumulative, cumulative[:, -1:].contiguous())
+    index = torch.minimum(torch.searchsorted(cumulative, inside, right=True), last)
+    return (block * BLOCK + index)[:, 0].clamp_max(distribution.shape[-1] - 1)
 
 
 def uniforms(seed: int, sample: str, rounds: int, draft_length: int) -> Tensor:

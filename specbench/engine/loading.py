@@ -13,7 +13,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from specbench.config import AUTO, Loading
 from specbench.engine.attention import exclude_cudnn
-from specbench.engine.device import choose_device
+from specbench.engine.device import choose_device, keep_freed_memory
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner, context_length
 from specbench.engine.sources import commit, load_config, load_ends, load_model, load_tokenizer
@@ -74,6 +74,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     if spec.gguf:
         files = _load_gguf(spec, loading, configs, size, present)
         weights = {role: file.describe() for role, file in zip(spec.models, files, strict=True)}
+        keep_freed_memory()
         return pair(files[0], files[-1], facts=facts, weights=weights)
     try:
         models = [
@@ -94,6 +95,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
         )
     if torch_device.type == "cpu":
         _use_one_thread(target.hidden_size)
+        keep_freed_memory()
     # Resolved commits, whichever names the revisions have.
     facts |= {
         "load_format": loading.load_format,

@@ -17,9 +17,9 @@ from specbench.experiment.measurements import score_text
 from specbench.experiment.plan import require_own_columns
 from specbench.experiment.store import Summarise, lock
 from specbench.files import clear_errors, copies, packing, stored, sync, sync_tree
-from specbench.metrics import GREEDY, GROUP, METRICS, get_metric, score, try_metrics
+from specbench.metrics import GREEDY, METRICS, get_metric, score, try_metrics
 from specbench.metrics.sandbox.launch import layers
-from specbench.plugins import exists, given_for, short_name
+from specbench.plugins import given_for, in_file, short_name
 from specbench.runs import columns
 from specbench.runs.columns import BLEU_TERMS, schema
 from specbench.runs.folders import TIMINGS
@@ -252,7 +252,7 @@ def _unfit(name: str, examples: Collection[Example]) -> str | None:
 def _names_metrics(task: Mapping[str, Any]) -> bool:
     names = task.get("metrics")
     return isinstance(names, list) and all(
-        isinstance(name, str) and (name in METRICS or exists(name, GROUP)) for name in names
+        isinstance(name, str) and (name in METRICS or in_file(name)) for name in names
     )
 
 

@@ -21,7 +21,6 @@ from specbench.words import unknown
 if TYPE_CHECKING:
     from specbench.figures.style import Drawing
 
-GROUP = "specbench.figures"  # of entry points
 RUNS, HEADS = "runs", "heads"  # sources of figures
 #: Page styles, default first: a column or page of a paper, or a screen.
 STYLES = ("paper", "screen")
@@ -99,7 +98,7 @@ def load_figure(name: str) -> Callable[..., Drawing]:
 
 
 def _of_user(name: str) -> Callable[..., Drawing]:
-    plugin = plugins.find(name, GROUP)
+    plugin = plugins.find(name)
     if plugin is None:
         raise UsageError(unknown("figure", name, [*bundled_figures(), "FILE.py:FUNCTION"]))
     if "source" not in vars(plugin.function):

@@ -1,8 +1,8 @@
 """Rules of the user's own and their parameters; ``heads.trial`` finds mistakes before a run.
 
-A rule is a function ``(positions, x, *, parameters) -> Verdict`` in a file or in an installed
-package (an entry point of the group ``specbench.methods``). Parameters with defaults need nothing
-else; the decorator ``rule`` adds bounds, help, grids for sweeps and the exact law.
+A rule is a function ``(positions, x, *, parameters) -> Verdict`` in a file. Parameters with
+defaults need nothing else; the decorator ``rule`` adds bounds, help, grids for sweeps and the exact
+law.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from specbench.errors import UsageError
 from specbench.methods.method import BOTH_MODELS, HEAD, Method, Parameter, rule
 from specbench.plugins import Plugin, declared, place
 
-GROUP = "specbench.methods"  # of entry points
 _KINDS = (int, float, bool, str)
 
 

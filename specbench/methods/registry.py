@@ -8,7 +8,7 @@ from __future__ import annotations
 from specbench import plugins
 from specbench.errors import UsageError
 from specbench.methods.method import Method
-from specbench.methods.own import GROUP, own_method
+from specbench.methods.own import own_method
 from specbench.words import unknown
 
 ORDER = (
@@ -33,7 +33,7 @@ PAPER = (AUTOREGRESSIVE, "sd", "lossy", "speccascade", "static", "diversed")
 
 
 def get_method(name: str) -> Method:
-    """Return the method of that name: one of ``METHODS``, ``FILE.py:FUNCTION``, or installed.
+    """Return the method of that name: one of ``METHODS`` or ``FILE.py:FUNCTION``.
 
     Raises:
         UsageError: There is no such method; the message suggests the nearest name. Or a rule of
@@ -41,12 +41,7 @@ def get_method(name: str) -> Method:
     """
     if name in METHODS:
         return METHODS[name]
-    plugin = plugins.find(name, GROUP)
+    plugin = plugins.find(name)
     if plugin is None:
-        raise UsageError(unknown("method", name, [*METHODS, *installed_methods()]))
+        raise UsageError(unknown("method", name, METHODS))
     return own_method(plugin)
-
-
-def installed_methods() -> list[str]:
-    """Return the names of the methods of installed packages."""
-    return [name for name in plugins.installed(GROUP) if name not in METHODS]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GREEDY", "METRICS", "Metric", "get_metric", "metric", "score"]
 
-GROUP = "specbench.metrics"  # of entry points
 BLEU = "bleu"  # not a mean over samples: see ``metrics.bleu``
 AGREEMENT = "agreement"
 
@@ -42,9 +41,9 @@ def get_metric(name: str) -> Metric:
     """
     if name in METRICS:
         return METRICS[name]
-    plugin = plugins.find(name, GROUP)
+    plugin = plugins.find(name)
     if plugin is None:
-        raise UsageError(unknown("metric", name, [*METRICS, *plugins.installed(GROUP)]))
+        raise UsageError(unknown("metric", name, METRICS))
     short = plugins.short_name(plugin.name)
     if short in METRICS:
         raise UsageError(f"{plugin.name}: there is a metric {short} already: rename the function")

@@ -16,9 +16,7 @@ from typing import Any
 from specbench.errors import SpecbenchError, UsageError
 from specbench.example import Example
 from specbench.files import copies, stored
-from specbench.methods.own import GROUP as METHOD_GROUP
 from specbench.methods.registry import METHODS
-from specbench.metrics import GROUP as METRIC_GROUP
 from specbench.metrics import METRICS, get_metric
 from specbench.plugins import digest_of, given_for
 from specbench.proofs.findings import SKIPPED, Finding
@@ -180,20 +178,19 @@ class Verification:
             self.unchecked.append(f"examples of {name} ({error})")
             return examples, None
 
-    def _trusted(self, recorded: str, group: str) -> str:
+    def _trusted(self, recorded: str, *, is_metric: bool) -> str:
         """Return a bundled function that a run names, or the user's, whose file is only read.
 
         Raises:
             UsageError: The user names none, or its content differs from the run's.
         """
-        is_metric = group == METRIC_GROUP
         if recorded in (METRICS if is_metric else METHODS):
             return recorded
         name = given_for(recorded, self.metrics if is_metric else self.methods)
         if name is None:
             option = "--metric" if is_metric else "--method"
             raise UsageError(f"{recorded} is not bundled: name it with {option}")
-        if digest_of(name, group) != self.run.config.get("sources", {}).get(recorded):
+        if digest_of(name) != self.run.config.get("sources", {}).get(recorded):
             raise UsageError(f"{name} was edited since the run: restore its file")
         return name
 
@@ -202,7 +199,7 @@ class Verification:
         names = []
         for name in self.run.tasks[task]["metrics"]:
             try:
-                names.append(self._trusted(name, METRIC_GROUP))
+                names.append(self._trusted(name, is_metric=True))
             except SpecbenchError as error:
                 self.unchecked.append(f"scores by {name} ({error})")
         return names
@@ -232,7 +229,7 @@ class Verification:
         cells_of_run = (cell for task in run.tasks.values() for cell in task["cells"])
         for name in {cell["method"] for cell in cells_of_run} - run.servers.keys():
             try:
-                methods[name] = self._trusted(name, METHOD_GROUP)
+                methods[name] = self._trusted(name, is_metric=False)
             except SpecbenchError as error:
                 self.unchecked.append(f"the rule {name} ({error})")
         replay = Replay(run, self.samples, self.seed, methods, self.may_execute)

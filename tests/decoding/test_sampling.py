@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from specbench.decoding.sampling import Sampling, draw, uniforms
+from specbench.decoding.sampling import LARGE, Sampling, draw, uniforms
 
 HIGHEST = 1 - 2**-53  # the largest value of a uniform draw
 
@@ -102,3 +102,24 @@ def test_every_seed_and_sample_has_different_numbers() -> None:
     assert tables.min() >= 0 and tables.max() < 1
     correlation = np.corrcoef(tables.numpy()) - np.eye(len(keys))
     assert np.abs(correlation).max() < 0.2  # 5 standard deviations of 550 numbers
+
+
+@pytest.mark.parametrize("size", [LARGE, LARGE + 1, 151_665])
+def test_a_large_vocabulary_is_drawn_from_as_a_small_one(size: int) -> None:
+    """Numbers at the ends of tokens and blocks, masses of 0, and rows that are not normalised."""
+    generator = torch.Generator().manual_seed(size)
+    mass = torch.randint(0, 4, (4, size), generator=generator).float()
+    mass[0] = torch.rand(size, generator=generator).pow(20)  # a few likely tokens
+    mass[1, : size // 2], mass[2, 600:] = 0.0, 0.0
+    ends = mass.cumsum(-1, dtype=torch.float64)
+    borders = ends[:, [0, 511, 512, 599, 600, size // 2, size - 2]] / ends[:, -1:]
+    drawn = torch.rand(4, 200, generator=generator, dtype=torch.float64)
+    numbers = torch.cat((borders, drawn, torch.zeros(4, 1), torch.full((4, 1), HIGHEST)), 1)
+    for column in numbers.clamp_max(HIGHEST).T:
+        tokens = draw(mass, column)
+        picked = mass.gather(1, tokens[:, None])[:, 0]
+        upper = ends.gather(1, tokens[:, None])[:, 0]
+        target = column * ends[:, -1]
+        assert (picked > 0).all()
+        slack = 1e-12 * ends[:, -1]  # other sums round differently
+        assert (upper > target - slack).all() and (upper - picked <= target + slack).all()

@@ -24,7 +24,7 @@ from specbench.engine.choice import require_engine
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import Variant, with_baselines, with_control
-from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, needs_model
+from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, is_drafter, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import AGREEMENT, GREEDY, METRICS, get_metric
 from specbench.pairs.registry import (
@@ -214,7 +214,14 @@ class Models(Loading):
         """Return the chosen pair: a named one, possibly with another draft, or two models.
 
         ``alone`` permits a target without a draft model.
+
+        Raises:
+            UsageError: The options contradict each other, or one names no model.
         """
+        if self.draft and is_drafter(self.draft) and not Path(self.draft).exists():
+            raise UsageError(
+                f"--draft names a model, and {self.draft} is none: give --drafter {self.draft}"
+            )
         if self.target is None:
             spec = get_pair(self.pair or DEFAULT_PAIR)
             if self.draft is not None:

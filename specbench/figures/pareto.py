@@ -382,7 +382,7 @@ def _handles(methods: Sequence[str], family: bool, seeds: bool) -> list[Line2D]:
         "static": {
             "linestyle": "--",
             "linewidth": scaled(1.1),
-            "label": "static (w), dashed: its front",
+            "label": "static (w), dashed: its front, 95 % band",
         }
     }
     if controlled := [method for method in CONTROLS if method in methods]:

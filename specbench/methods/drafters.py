@@ -29,13 +29,18 @@ def checked(name: str, heads: Collection[str] | None = None) -> str:
         return name if drafter in heads else f"{Path(drafter).as_posix()}{plus}{policy}"
     if policy and drafter in (MODEL, GREEDY):
         return name
-    if name not in DRAFTERS and lengths is None:
+    if not is_drafter(name):
         names = [*DRAFTERS, f"{LOOKUP}:2-5", *(heads or ())]
         folder = "" if heads is None else "; a folder with a head needs its config.json"
         raise UsageError(unknown("drafter", name, names) + folder)
     if lengths and not 1 <= lengths[0] <= lengths[1]:
         raise UsageError(f"drafter '{name}': an n-gram has at least 1 token, the shortest first")
     return LOOKUP if lengths == (SHORTEST, LONGEST) else name
+
+
+def is_drafter(name: str) -> bool:
+    """Return whether a name is that of a drafter, and not of a model or a head."""
+    return name in DRAFTERS or ngram_lengths(name) is not None
 
 
 def needs_model(name: str) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import sys
+from _thread import interrupt_main
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 from specbench.cli.options import Measurement, Progress, RunFolder, Workers
@@ -184,10 +187,13 @@ def _first_interrupt(store: Store) -> Iterator[Callable[[], bool]]:
         if not store.writing:
             raise KeyboardInterrupt
 
+    hook = sys.unraisablehook  # prints what a callback of llama.cpp or a finalizer swallows
+    sys.unraisablehook = lambda e: None if e.exc_type is KeyboardInterrupt else hook(e)
     before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGALRM)}
     try:
         yield lambda: requested
     finally:
+        sys.unraisablehook = hook
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, previous in before.items():
             signal.signal(number, previous)

@@ -1,5 +1,6 @@
 """Killed and interrupted runs: messages, remaining files, and resuming."""
 
+import ctypes
 import json
 import os
 import random
@@ -90,6 +91,33 @@ def test_ctrl_c_drops_the_text_that_is_decoded_and_the_same_command_resumes(
     assert resumed.code == 0
     assert "1 of 4 samples" in resumed.err
     assert samples(tmp_path) == 4
+
+
+class _Finalized:
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    "swallow",
+    [ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT)), _Finalized],
+    ids=["callback", "finalizer"],
+)
+def test_ctrl_c_counts_where_python_ignores_exceptions(
+    cli: Cli, engine: Any, tmp_path: Path, swallow: Any
+) -> None:
+    def on_call(number: int) -> None:
+        if number == 2:
+            swallow()
+            time.sleep(5)
+
+    engine.on_call = on_call
+    hook = sys.unraisablehook
+    stopped = cli(*RUN)
+    assert (stopped.code, "Traceback" in stopped.err) == (130, False)
+    assert stopped.err.count("press Ctrl-C again") == 1
+    assert samples(tmp_path) == 1
+    assert sys.unraisablehook is hook
 
 
 def test_ctrl_c_while_a_record_is_written_stops_behind_it(

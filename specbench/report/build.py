@@ -16,7 +16,7 @@ from specbench.analysis.verdicts import VERDICTS, by_task, foremost
 from specbench.errors import UsageError
 from specbench.report.figures import figures
 from specbench.report.pages import render
-from specbench.report.tables import report_cells, summary_tables, text_tables
+from specbench.report.tables import prompts_of, report_cells, summary_tables, text_tables
 from specbench.report.traces import TracedRun, collect_traces, open_run
 from specbench.results import ROUND_COLUMNS, Results, rounds_of
 from specbench.runs.folders import run_folders
@@ -138,7 +138,7 @@ def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
     shared = {
         "T": cells["temperature"].unique(),
         "N": cells.loc[cells["draft_length"] > 0, "draft_length"].unique(),
-        "n": cells["seconds_per_sample_n"].unique(),
+        "n": prompts_of(cells).unique(),
     }
     facts = [
         f"{name} = {', '.join(f'{value:g}' for value in sorted(values))}"

@@ -74,10 +74,15 @@ def text_tables(cells: pd.DataFrame) -> list[Table]:
     ]
 
 
+def prompts_of(cells: pd.DataFrame) -> pd.Series:
+    """Return the number of prompts of each cell; n of times may count blocks of them."""
+    return cells[["seconds_per_sample_n", "output_tokens_n"]].max(axis=1)
+
+
 def _parts(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield title and cells of each task and setting."""
     for (task, setting), rows in cells.groupby(["task", "setting"], sort=False):
-        n = rows["seconds_per_sample_n"]
+        n = prompts_of(rows)
         counts = sorted({n.min(), n.max()} - {0})
         prompts = f", {' to '.join(f'{count:.0f}' for count in counts)} prompts" if counts else ""
         yield f"{task} on {setting}{prompts}", rows

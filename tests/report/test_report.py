@@ -15,7 +15,7 @@ from specbench.report import traces as report_traces
 from specbench.report.build import build
 from specbench.report.figures import figures
 from specbench.report.pages import TEMPLATES
-from specbench.report.tables import report_cells, summary_tables, without_constants
+from specbench.report.tables import prompts_of, report_cells, summary_tables, without_constants
 from specbench.results import ROUND_COLUMNS, Results
 from specbench.runs.records import latest_records
 from specbench.runs.run import read_run
@@ -191,6 +191,11 @@ def test_a_column_that_is_constant_is_in_the_title_only() -> None:
     table = without_constants(Table("mini", columns, rows))
     assert table.title == "mini; the same in all rows: N 5, at limit % 0.0"
     assert table.rows == [["sd", ""], ["own", "1"], ["alone", ""]]
+
+
+def test_prompts_are_counted_where_times_are_those_of_blocks() -> None:
+    counts = pd.DataFrame({"seconds_per_sample_n": [10, 0, 8], "output_tokens_n": [500, 500, 0]})
+    assert [*prompts_of(counts)] == [500, 500, 8]
 
 
 def test_the_page_begins_with_the_question_and_its_answer(page: str) -> None:

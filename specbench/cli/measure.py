@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from _thread import interrupt_main
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 from specbench.cli.options import Measurement, Progress, RunFolder, Workers

@@ -6,6 +6,7 @@ compile or capture them; only a control waits, after each token.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -182,9 +183,10 @@ def joined(drafts: list[Drafts]) -> Drafts:
 
     Without processing q and q1 are the same tensors, which are not copied twice.
     """
-    x, q, hidden = (torch.cat([d[i] for d in drafts], 1) for i in (0, 1, 3))
-    same = all(d.q is d.q1 for d in drafts)
-    return Drafts(x, q, q if same else torch.cat([d.q1 for d in drafts], 1), hidden)
+    x, q, q1, hidden = zip(*(d[:4] for d in drafts), strict=True)
+    rows = torch.cat(q, 1)
+    same = all(map(operator.is_, q, q1))
+    return Drafts(torch.cat(x, 1), rows, rows if same else torch.cat(q1, 1), torch.cat(hidden, 1))
 
 
 def kv_length(state: State, drafted: int) -> int | None:

@@ -10,7 +10,7 @@ CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
 SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help run figures test test-gpu gpu servers vllm lint
+.PHONY: help run figures test test-gpu gpu servers models vllm lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,9 @@ gpu: $(VENV)/.test ## Test and time everything on a CUDA device, in about an hou
 servers: $(VENV)/.test $(SERVERS)/.done ## Test against vLLM on the CPU and llama.cpp, in about an hour; installs vLLM
 	$(BIN)/python -m pytest -m servers tests/servers -s --durations 0
 	$(BIN)/python tests/vllm/proof.py $(SERVERS)/proof
+
+models: $(VENV)/.test ## Test published GGUF files against llama.cpp's server; FOLDER=... has the files
+	FOLDER="$(abspath $(FOLDER))" $(BIN)/python -m pytest -m models tests/models -s
 
 vllm: $(SERVERS)/.plugin ## Install vLLM for the CPU into .servers, with the plugin that verifies by any rule
 

@@ -26,12 +26,13 @@ LIBRARIES = ("datasets", "huggingface_hub", "transformers")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests that need a GPU if there is none, and those of servers unless they are chosen."""
+    """Skip tests that need a GPU if there is none, and those of servers and models unless chosen."""
     skipped = {}
     if not torch.cuda.is_available():
         skipped["gpu"] = "needs a CUDA device"
-    if "servers" not in config.getoption("markexpr"):
-        skipped["servers"] = "needs make servers"
+    for marker in ("servers", "models"):
+        if marker not in config.getoption("markexpr"):
+            skipped[marker] = f"needs make {marker}"
     for item in items:
         for marker, reason in skipped.items():
             if item.get_closest_marker(marker):

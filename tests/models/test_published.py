@@ -1,0 +1,116 @@
+"""Published GGUF files: prompts and greedy texts against llama.cpp's own server.
+
+``make models FOLDER=...`` runs these tests with the files of that folder; ``TARGETS`` names them.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.request import Request as HttpRequest
+from urllib.request import urlopen
+
+import pytest
+import torch
+
+from specbench.config import Loading
+from specbench.drafters.load import load_drafter
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
+from specbench.engine.prompts import encode
+from specbench.methods.drafters import MODEL
+from specbench.methods.strict import sd
+from specbench.pairs.registry import custom_pair
+from specbench.proofs.libraries import llamacpp_server
+
+from ..decoding.helpers import GREEDY, run
+
+pytestmark = pytest.mark.models
+
+FOLDER = Path(os.environ.get("FOLDER", "."))
+PROMPTS = int(os.environ.get("PROMPTS", "30"))
+NEW_TOKENS = 48
+# Targets and their drafts; the others draft by prompt lookup.
+TARGETS = {
+    "smollm2-135m-instruct-q4_1.gguf": None,
+    "gemma-3-270m-q4_k_m.gguf": None,
+    "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf": None,
+    "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf": "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+}
+FORMS = (
+    "Explain {} in two sentences.",
+    "Write a Python function for {}.",
+    "Une phrase sur « {} »:",
+)
+SUBJECTS = (
+    *("prime numbers", "the water cycle", "naïve sorting, O(n²)", "  two  spaces\tand a tab"),
+    *("日本語の助詞", "a list [1, 2, 3] in reverse", "the word 'don't'", "12345 + 67890"),
+    *("emoji 🙂🚀", "HTML tags such as <b>bold</b>"),
+)
+TEXTS = [form.format(subject) for subject in SUBJECTS for form in FORMS][:PROMPTS]
+
+
+def post(url: str, body: dict[str, Any]) -> Any:
+    request = HttpRequest(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def servers_prompt(url: str, text: str, chat: bool) -> list[int]:
+    """Return the tokens of a prompt by the server's own template and tokenizer."""
+    if chat:
+        messages = {"messages": [{"role": "user", "content": text}]}
+        text = post(f"{url}/apply-template", messages)["prompt"]
+    body = {"content": text, "add_special": True, "parse_special": True}
+    return list(post(f"{url}/tokenize", body)["tokens"])
+
+
+def margin_and_rounding(
+    pair: LoadedPair, prompt: list[int], texts: Sequence[list[int]]
+) -> tuple[float, float]:
+    """Return how far two tokens are apart where texts first differ, and the rounding there.
+
+    The rounding is the greatest difference of a logit between reading the text after the prompt
+    token by token and reading all in one pass.
+    """
+    same = os.path.commonprefix(list(texts))
+    ends = sorted(pair.eos_ids)[:1]  # a text that is shorter ended there
+    first, second = ((text + ends)[len(same)] for text in texts)
+    context = torch.tensor([prompt + same])
+    pair.target.reserve(1, context.shape[1])
+    pair.target.prefill(context[0, : len(prompt)])
+    for place in range(len(prompt) - 1, context.shape[1]):
+        one = torch.tensor([[place]])
+        by_token = pair.target.read(context[:, one[0]], one)[1][0, -1]
+    at_once = pair.target.plain(context, 1, False)[0][0, -1]
+    margin = (by_token[first] - by_token[second]).abs()
+    return float(margin), float((by_token - at_once).abs().max())
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_prompts_and_greedy_texts_are_those_of_llamacpps_server(name: str) -> None:
+    target, draft = FOLDER / name, TARGETS[name]
+    if not target.exists():
+        pytest.skip(f"there is no {target}: run make models FOLDER=...")
+    spec = custom_pair(str(target), None if draft is None else str(FOLDER / draft))
+    pair = load_pair(spec, Loading(device="cpu"))
+    drafter = load_drafter(MODEL if draft else "prompt-lookup", pair)
+    chat = pair.tokenizer.chat_template is not None
+    equal, close = 0, []
+    with llamacpp_server(target, draft_length=5, threads=1) as server:
+        for text in TEXTS:
+            prompt = encode(pair.tokenizer, text).ids
+            assert prompt == servers_prompt(server.url, text, chat), text
+            (theirs,) = server.complete(prompt, 0.0, 1, NEW_TOKENS, 0)
+            ours = run(
+                pair, prompt, sd, sampling=GREEDY, max_new_tokens=NEW_TOKENS, drafter=drafter
+            )
+            assert theirs.tokens is not None
+            if ours.token_ids == theirs.tokens:
+                equal += 1
+                continue
+            close.append(margin_and_rounding(pair, prompt, (ours.token_ids, theirs.tokens)))
+    apart = ", ".join(f"{margin:.2f} (rounding {rounding:.2f})" for margin, rounding in close)
+    print(f"\n{name}: {equal} of {len(TEXTS)} texts are equal; logits where others differ: {apart}")
+    assert all(margin <= 2 * rounding for margin, rounding in close)  # each of two logits

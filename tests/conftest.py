@@ -26,7 +26,7 @@ LIBRARIES = ("datasets", "huggingface_hub", "transformers")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests that need a GPU if there is none, and those of servers and models unless chosen."""
+    """Skip tests that need a GPU if there is none; those of servers and models must be chosen."""
     skipped = {}
     if not torch.cuda.is_available():
         skipped["gpu"] = "needs a CUDA device"

@@ -229,6 +229,7 @@ def _decoder(
     A server is asked by ``prompt`` which options it takes.
     """
     from specbench.engine.export import export_pair
+    from specbench.engine.hub import gguf_path
     from specbench.proofs.libraries import Assisted, llamacpp_server
 
     if (server := settings.server()) is not None:
@@ -237,8 +238,9 @@ def _decoder(
     elif settings.decoder == TRANSFORMERS:
         yield Assisted(pair, settings.draft_length, settings.weight)
     else:
-        files: list[Any] = [*plan.pair.models.values()]
-        if not plan.pair.gguf:
+        if plan.pair.gguf:
+            files = [gguf_path(plan.pair, role, plan.loading) for role in plan.pair.models]
+        else:
             files = export_pair(plan.pair, folder, "f32")
-        with llamacpp_server(*map(Path, files), draft_length=settings.draft_length) as server:
+        with llamacpp_server(*files, draft_length=settings.draft_length) as server:
             yield server

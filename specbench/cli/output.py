@@ -146,7 +146,7 @@ def note_loading(models: Mapping[str, str]) -> None:
     """Say at once which large models are loaded, by role, before anything heavy is imported."""
     from specbench.pairs.registry import stored_bytes
 
-    sizes = {role: stored_bytes(model) for role, model in models.items()}
+    sizes = {role: stored_bytes(Path(model)) for role, model in models.items()}
     if sum(sizes.values()) > LARGE:
         parts = [f"the {role} ({size / 1e9:.1f} GB)" for role, size in sizes.items() if size]
         note(f"loading {' and '.join(parts)}")

@@ -277,7 +277,7 @@ class LlamaCppModel:
 
     def weight_bytes(self) -> int:
         """Return the size of the files; a step reads all but most of the embedding table."""
-        return stored_bytes(str(self.path))
+        return stored_bytes(self.path)
 
     def cache_bytes(self, tokens: float) -> float:
         """Return the bytes of keys and values that a step reads for a text of so many tokens."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -14,9 +13,10 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from specbench.config import AUTO, Loading
 from specbench.engine.attention import exclude_cudnn
 from specbench.engine.device import choose_device, keep_freed_memory
+from specbench.engine.hub import gguf_path, origin
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner, context_length
-from specbench.engine.sources import commit, load_config, load_ends, load_model, load_tokenizer
+from specbench.engine.sources import load_config, load_ends, load_model, load_tokenizer
 from specbench.engine.vocabulary import DraftTokens, draft_tokens, vocabulary_size
 from specbench.errors import UsageError
 from specbench.pairs.registry import GGUF, PairSpec
@@ -69,6 +69,8 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     present = draft_tokens(tokenizers[0], tokenizers[-1], size, rows[-1])
     shared = size if present is None else int(present.present.sum())
     facts: dict[str, Any] = {"shared_vocabulary": shared, "thinking": spec.thinking}
+    for role in spec.models:  # resolved commits, whichever names the revisions have
+        facts |= origin(spec, role, loading)
     pair = partial(LoadedPair, spec.name, tokenizer=tokenizers[0], eos_ids=ends)
     pair = partial(pair, thinking=spec.thinking, drafters=spec.drafters)
     if spec.gguf:
@@ -96,12 +98,10 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     if torch_device.type == "cpu":
         _use_one_thread(target.hidden_size)
         keep_freed_memory()
-    # Resolved commits, whichever names the revisions have.
     facts |= {
         "load_format": loading.load_format,
         "quantization": loading.quantization,
         "device_map": loading.device_map,
-        **{f"{role}_commit": commit(spec, role, loading) for role in spec.models},
     }
     return pair(target, draft, facts=facts)
 
@@ -126,10 +126,8 @@ def _load_gguf(
     if any(not model.endswith(GGUF) for model in spec.models.values()):
         raise UsageError("a pair has two GGUF files or none: export the other model as well")
     models = [
-        LlamaCppModel(Path(model), config, size, missing)
-        for model, config, missing in zip(
-            spec.models.values(), configs, (None, present), strict=False
-        )
+        LlamaCppModel(gguf_path(spec, role, loading), config, size, missing)
+        for role, config, missing in zip(spec.models, configs, (None, present), strict=False)
     ]
     _use_one_thread(models[0].hidden_size)
     return models

@@ -12,6 +12,7 @@ from transformers import PretrainedConfig
 
 from specbench.config import Loading
 from specbench.engine.device import available_memory, choose_device
+from specbench.engine.hub import gguf_path
 from specbench.engine.loading import choose_dtype
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import capacity_for, context_length
@@ -155,7 +156,7 @@ def _needs(
         config = load_config(spec, role, loading)
         bits = _bits(config, loading.quantization if role == "target" else None)
         # GGUF files are mapped.
-        weights = stored_bytes(spec.models[role]) if is_gguf(spec, role) else None
+        weights = stored_bytes(gguf_path(spec, role, loading)) if is_gguf(spec, role) else None
         needs[role] = need(config, dtype, *sizes, bits=bits, weights=weights)
     return needs
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import constants, get_token, try_to_load_from_cache
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, StrictDataclassError
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -31,10 +30,11 @@ from transformers.utils import GENERATION_CONFIG_NAME, logging
 
 from specbench.config import Loading
 from specbench.engine.gguf import gguf_config, read_gguf
+from specbench.engine.hub import failure, gguf_path, source
 from specbench.engine.runner import OTHER_MODEL
 from specbench.errors import UsageError, cause, first_line
 from specbench.masking import mask_tokens
-from specbench.pairs.registry import GGUF, HUB_ID, ROLES, PairSpec, get_pair, require_model, shards
+from specbench.pairs.registry import GGUF, ROLES, PairSpec, get_pair, require_model, shards
 
 # Errors that Transformers raises for an inconsistent configuration.
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)
@@ -56,8 +56,8 @@ def load_config(spec: PairSpec, role: str, loading: Loading) -> PretrainedConfig
     if loading.dummy and role in spec.architecture:
         return _described_config(spec, role)
     if is_gguf(spec, role):
-        return _gguf_config(Path(spec.models[role]))
-    name, options = _source(spec, role, loading)
+        return _gguf_config(gguf_path(spec, role, loading))
+    name, options = source(spec, role, loading)
     return decoder_config(name, **options)
 
 
@@ -84,8 +84,8 @@ def load_tokenizer(spec: PairSpec, role: str, loading: Loading) -> PreTrainedTok
     if is_gguf(spec, role):
         from specbench.engine.gguf_tokenizer import read_tokenizer
 
-        return read_tokenizer(Path(spec.models[role]))
-    name, options = _source(spec, role, loading)
+        return read_tokenizer(gguf_path(spec, role, loading))
+    name, options = source(spec, role, loading)
     if loading.dummy:
         name, options = get_pair(TOKENIZER_OF_DUMMIES).target, {}
     tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, name, **options)
@@ -101,8 +101,8 @@ def load_ends(
     if is_gguf(spec, "target"):
         from specbench.engine.gguf_tokenizer import model_facts
 
-        return model_facts(Path(spec.target)).eos_ids | end_tokens(tokenizer)
-    name, options = _source(spec, "target", loading)
+        return model_facts(gguf_path(spec, "target", loading)).eos_ids | end_tokens(tokenizer)
+    name, options = source(spec, "target", loading)
     try:
         return end_tokens(GenerationConfig.from_pretrained(name, **options), config, tokenizer)
     except (OSError, *CONTRADICTIONS) as error:
@@ -117,8 +117,8 @@ def load_ends(
 def end_tokens(*settings: Any) -> frozenset[int]:
     """Collect the end tokens of generation settings, a configuration or a tokenizer."""
     end_ids: set[int] = set()
-    for source in settings:
-        ids = getattr(source, "eos_token_id", None)
+    for holder in settings:
+        ids = getattr(holder, "eos_token_id", None)
         every = ids if isinstance(ids, list | tuple) else [ids]
         end_ids.update(token for token in every if type(token) is int and token >= 0)
     return frozenset(end_ids)
@@ -141,7 +141,7 @@ def load_model(
         with torch.random.fork_rng(), device:  # the same weights every time
             torch.manual_seed(ROLES.index(role))
             return build_model(config, dtype)
-    name, options = _source(spec, role, loading)
+    name, options = source(spec, role, loading)
     quantised = getattr(config, "quantization_config", None) is not None
     if role == "target" and loading.quantization is not None:
         require_package("bitsandbytes", f"--quantization {loading.quantization}")
@@ -211,15 +211,6 @@ def build_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel
     return built
 
 
-def commit(spec: PairSpec, role: str, loading: Loading) -> str | None:
-    """Return the commit of a model loaded from the hub; None for other models."""
-    name, options = _source(spec, role, loading)
-    if loading.dummy or Path(name).exists() or not HUB_ID.fullmatch(name):
-        return None
-    file = try_to_load_from_cache(name, "config.json", revision=options.get("revision"))
-    return Path(file).parent.name if isinstance(file, str) else None
-
-
 def load_pretrained(factory: Any, name: str, **options: object) -> Any:
     """Call ``from_pretrained``; raise ``UsageError`` with one sentence if it fails."""
     require_model(name)
@@ -229,7 +220,7 @@ def load_pretrained(factory: Any, name: str, **options: object) -> Any:
     except torch.OutOfMemoryError:
         raise
     except (OSError, RuntimeError, ImportError, SafetensorError, *CONTRADICTIONS) as error:
-        raise UsageError(mask_tokens(_failure(name, error))) from error
+        raise UsageError(mask_tokens(failure(name, error))) from error
 
 
 @contextmanager
@@ -241,13 +232,6 @@ def _errors_only() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(level)
-
-
-def _source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str, Any]]:
-    """Return a model's id or folder, and the options for its revision and its own code."""
-    revision = getattr(loading, f"{role}_revision") or getattr(spec, f"{role}_revision")
-    options = {"trust_remote_code": loading.trust_remote_code}
-    return getattr(spec, role), options if revision is None else options | {"revision": revision}
 
 
 def is_gguf(spec: PairSpec, role: str) -> bool:
@@ -298,38 +282,3 @@ def require_package(package: str, what: str) -> None:
     """Raise ``UsageError`` if a package is not installed, which ``what`` needs."""
     if find_spec(package) is None:
         raise UsageError(f"{what} needs the package {package}, which is not installed: install it")
-
-
-def _failure(name: str, error: Exception) -> str:
-    """Return one line on why a model is not available and what to do."""
-    reason = first_line(error)
-    if "trust_remote_code" in str(error):
-        return (
-            f"{name} has its own code: read it, then give --trust-remote-code to run it, "
-            "or choose another model"
-        )
-    if isinstance(error, ImportError):
-        return f"cannot load {name} ({reason}): install the required package"
-    if Path(name).exists():
-        return f"cannot load {name} ({reason}): give a folder with a model and its tokenizer"
-    if constants.HF_HUB_OFFLINE:
-        return (
-            f"{name} is not in the cache ({reason}): run once without --offline, or give local "
-            "folders with --target and --draft"
-        )
-    token = "HF_TOKEN to a token of that account" if get_token() else "HF_TOKEN"
-    causes = list(_causes(error))
-    if any(isinstance(cause, GatedRepoError) for cause in causes) or "gated repo" in str(error):
-        return f"{name} is gated: accept the licence on the model's page and set {token}"
-    if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
-        return f"{name} does not exist on the hub or is private: check the name, or set {token}"
-    return (
-        f"cannot load {name} from the hub ({reason}): check the network and the revision, or give "
-        "local folders with --target and --draft"
-    )
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

@@ -24,6 +24,7 @@ GGUF = ".gguf"
 GGUF_TYPES = ("f32", "f16", "q8_0")  # of exported weights
 
 HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
+_HUB_FILE = re.compile(rf"({HUB_ID.pattern}):(.+\.gguf)")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _IN_A_FILE = re.compile(r"(?P<file>.+\.toml)(:(?P<name>.+))?")
 
@@ -96,7 +97,7 @@ class PairSpec:
     """A pair of models, before they are loaded."""
 
     name: str
-    target: str  # Hugging Face id or folder
+    target: str  # Hugging Face id, folder, GGUF file, or OWNER/NAME:FILE.gguf of the hub
     draft: str | None  # likewise; None for a target that drafts without a model
     description: str = ""
     heads: Path | None = None  # folder with one trained head per task
@@ -173,16 +174,57 @@ def get_pair(name: str) -> PairSpec:
 def custom_pair(target: str, draft: str | None) -> PairSpec:
     """Return a pair of given models, each a Hugging Face id or a folder; the draft may be None."""
     models = filter(None, (target, draft))
-    name = "+".join(model.rstrip("/").rsplit("/", 1)[-1] for model in models)
+    name = "+".join(map(short_name, models))
     return PairSpec(name, target, draft, description="given on the command line")
+
+
+def short_name(model: str) -> str:
+    """Return the last part of a model's name: that of its folder, repository or file."""
+    return re.split("[/:]", model.rstrip("/"))[-1]
+
+
+def hub_file(model: str) -> tuple[str, str] | None:
+    """Return repository and file of a GGUF file on the hub; None for other models."""
+    match = None if Path(model).exists() else _HUB_FILE.fullmatch(model)
+    return match and (match[1], match[2])
+
+
+def in_folder(pair: PairSpec, folder: Path) -> PairSpec:
+    """Return a pair with the models of the hub taken from a folder, under their names there.
+
+    Capital letters do not matter.
+
+    Raises:
+        UsageError: The folder lacks one of them.
+    """
+    require(folder.is_dir(), f"no folder {folder}: give --models a folder with models")
+    entries = {path.name.lower(): path for path in sorted(folder.iterdir())}
+    places = {}
+    for role, model in pair.models.items():
+        name = short_name(model)
+        place = Path(model) if Path(model).exists() else entries.get(name.lower())
+        require(place is not None, f"no {name} in {folder}: put it there, or omit --models")
+        places[role] = str(place)
+    return replace(pair, **places, target_revision=None, draft_revision=None)
 
 
 def require_model(name: str) -> None:
     """Refuse a name that is neither a folder nor a GGUF file nor possibly a model on the hub."""
     if name.endswith(GGUF):
-        require(Path(name).is_file(), f"no file {name}: give a GGUF file")
+        require(
+            Path(name).is_file() or hub_file(name) is not None,
+            f"no file {name}: give a GGUF file, or OWNER/NAME:FILE.gguf of the hub",
+        )
     elif not Path(name).exists() and not HUB_ID.fullmatch(name):
         raise UsageError(f"no model folder {name}: give a folder or a hub id like owner/name")
+
+
+def shard_names(name: str) -> list[str]:
+    """Return the names of all files of a model, of which ``name`` is the only or the first one."""
+    if (match := _SHARD.fullmatch(name)) is None:
+        return [name]
+    count = int(match["count"])
+    return [f"{match['stem']}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
 
 
 def shards(path: Path) -> list[Path]:
@@ -192,32 +234,27 @@ def shards(path: Path) -> list[Path]:
         UsageError: One of them is missing, or ``path`` is not the first.
     """
     require_model(str(path))
-    if (match := _SHARD.fullmatch(path.name)) is None:
-        return [path]
-    count = int(match["count"])
-    files = [
-        path.with_name(f"{match['stem']}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)
-    ]
+    files = [path.with_name(name) for name in shard_names(path.name)]
     missing = [file.name for file in files if not file.is_file()]
     require(
         not missing,
-        f"{path} is one of {count} files of a model, and {', '.join(missing[:3])} "
+        f"{path} is one of {len(files)} files of a model, and {', '.join(missing[:3])} "
         f"{'is' if len(missing) == 1 else 'are'} missing beside it: download all of them",
     )
     require(files[0] == path, f"{path} is not the first file of its model: give {files[0]}")
     return files
 
 
-def stored_bytes(model: str) -> int:
+def stored_bytes(path: Path) -> int:
     """Return the size of the weights in a folder or of a GGUF file; 0 if they are not on disk."""
-    path = Path(model)
-    files = shards(path) if path.suffix == GGUF else path.glob("*.safetensors")
+    is_file = path.suffix == GGUF and hub_file(str(path)) is None
+    files = shards(path) if is_file else path.glob("*.safetensors")
     return sum(file.stat().st_size for file in files)
 
 
 def with_draft(pair: PairSpec, draft: str) -> PairSpec:
     """Return a pair with another draft and a name for it; the pair's heads do not fit it."""
-    name = f"{pair.name}+{draft.rstrip('/').rsplit('/', 1)[-1]}"
+    name = f"{pair.name}+{short_name(draft)}"
     architecture = {role: values for role, values in pair.architecture.items() if role != "draft"}
     changes: dict[str, Any] = {"draft_revision": None, "heads": None, "architecture": architecture}
     return replace(pair, name=name, draft=draft, **changes)

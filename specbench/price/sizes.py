@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from specbench.config import DUMMY, Loading
 from specbench.engine.gguf import read_gguf
+from specbench.engine.hub import gguf_path
 from specbench.engine.loading import choose_dtype
 from specbench.engine.memory import cache_bytes
 from specbench.engine.sources import build_model, is_gguf, load_config
@@ -35,9 +35,9 @@ def pass_sizes(spec: PairSpec, loading: Loading) -> dict[str, PassSize]:
         config = load_config(spec, role, here if role in spec.architecture else loading)
         cached = cache_bytes(config, dtype, 1)
         if is_gguf(spec, role):
-            files = shards(Path(spec.models[role]))
-            operations = 2 * sum(read_gguf(file).parameters for file in files)
-            sizes[role] = PassSize(stored_bytes(spec.models[role]), cached, operations)
+            path = gguf_path(spec, role, loading)
+            operations = 2 * sum(read_gguf(file).parameters for file in shards(path))
+            sizes[role] = PassSize(stored_bytes(path), cached, operations)
             continue
         with torch.device("meta"):
             model: Any = build_model(config, dtype)

@@ -115,7 +115,7 @@ def test_all_shards_count_and_none_may_be_missing(mini_files: Path, tmp_path: Pa
     logits = [pair.target.plain(tokens, 3, hidden=False)[0] for pair in (whole, sharded)]
     assert torch.equal(*logits)
     assert (
-        stored_bytes(str(first))
+        stored_bytes(first)
         == sharded.target.weight_bytes()
         == sum(file.stat().st_size for file in (first, second, third))
     )

@@ -74,18 +74,21 @@ def margin_and_rounding(
     The rounding is the greatest difference of a logit between reading the text after the prompt
     token by token and reading all in one pass.
     """
-    same = os.path.commonprefix(list(texts))
-    ends = sorted(pair.eos_ids)[:1]  # a text that is shorter ended there
-    first, second = ((text + ends)[len(same)] for text in texts)
-    context = torch.tensor([prompt + same])
+    size = next(
+        (i for i, both in enumerate(zip(*texts, strict=False)) if len({*both}) > 1),
+        min(map(len, texts)),
+    )
+    # A text that is shorter ended there, by any of the end tokens.
+    rivals = [text[size : size + 1] or sorted(pair.eos_ids) for text in texts]
+    context = torch.tensor([prompt + texts[0][:size]])
     pair.target.reserve(1, context.shape[1])
     pair.target.prefill(context[0, : len(prompt)])
     for place in range(len(prompt) - 1, context.shape[1]):
         one = torch.tensor([[place]])
         by_token = pair.target.read(context[:, one[0]], one)[1][0, -1]
     at_once = pair.target.plain(context, 1, False)[0][0, -1]
-    margin = (by_token[first] - by_token[second]).abs()
-    return float(margin), float((by_token - at_once).abs().max())
+    first, second = (by_token[ids].max() for ids in rivals)
+    return float((first - second).abs()), float((by_token - at_once).abs().max())
 
 
 @pytest.mark.parametrize("name", TARGETS)

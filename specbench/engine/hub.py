@@ -1,0 +1,146 @@
+"""The hub: where its files lie on this machine, which are missing, and why one is not available."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import (
+    constants,
+    get_token,
+    hf_hub_download,
+    model_info,
+    try_to_load_from_cache,
+)
+from huggingface_hub.errors import (
+    GatedRepoError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+)
+
+from specbench.config import Loading
+from specbench.errors import UsageError, first_line
+from specbench.masking import mask_tokens
+from specbench.pairs.registry import HUB_ID, PairSpec, hub_file, require_model, shard_names
+
+WEIGHTS = ".safetensors"
+DIGEST = 64  # characters of the name under which the hub's cache stores a large file
+
+
+def source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str, Any]]:
+    """Return a model's id or folder, and the options for its revision and its own code."""
+    revision = _revision(spec, role, loading)
+    options = {"trust_remote_code": loading.trust_remote_code}
+    return spec.models[role], options if revision is None else options | {"revision": revision}
+
+
+def gguf_path(spec: PairSpec, role: str, loading: Loading) -> Path:
+    """Return where a GGUF file lies; one of the hub is downloaded first, with all its shards.
+
+    Raises:
+        UsageError: There is no such file, or it cannot be downloaded.
+    """
+    model = spec.models[role]
+    require_model(model)
+    if (named := hub_file(model)) is None:
+        return Path(model)
+    return _downloaded(*named, _revision(spec, role, loading))
+
+
+@cache
+def _downloaded(repository: str, file: str, revision: str | None) -> Path:
+    """Return the first file of a model in the hub's cache; it is looked up once per process."""
+    try:
+        paths = [hf_hub_download(repository, name, revision=revision) for name in shard_names(file)]
+    except (OSError, ValueError) as error:
+        raise UsageError(mask_tokens(failure(f"{repository}:{file}", error))) from error
+    return Path(paths[0])
+
+
+def download_bytes(spec: PairSpec, loading: Loading) -> int:
+    """Return the size of the weights that must be downloaded from the hub.
+
+    Raises:
+        UsageError: The hub does not answer, or does not have a model.
+    """
+    size = 0
+    for role, model in spec.models.items():
+        repository, file = hub_file(model) or (model, None)
+        if loading.dummy or Path(model).exists() or not HUB_ID.fullmatch(repository):
+            continue
+        revision = _revision(spec, role, loading)
+        first = "config.json" if file is None else file
+        if isinstance(try_to_load_from_cache(repository, first, revision=revision), str):
+            continue
+        try:
+            info = model_info(repository, revision=revision, files_metadata=True)
+        except (OSError, ValueError) as error:
+            raise UsageError(mask_tokens(failure(model, error))) from error
+        wanted = [] if file is None else shard_names(file)
+        size += sum(
+            part.size or 0
+            for part in info.siblings or ()
+            if part.rfilename in wanted or (file is None and part.rfilename.endswith(WEIGHTS))
+        )
+    return size
+
+
+def origin(spec: PairSpec, role: str, loading: Loading) -> dict[str, str | None]:
+    """Return the commit of a model loaded from the hub, and the SHA-256 of a GGUF file there."""
+    repository, file = hub_file(spec.models[role]) or (spec.models[role], None)
+    facts: dict[str, str | None] = {f"{role}_commit": None}
+    if loading.dummy or Path(spec.models[role]).exists() or not HUB_ID.fullmatch(repository):
+        return facts
+    revision = _revision(spec, role, loading)
+    path = try_to_load_from_cache(repository, file or "config.json", revision=revision)
+    if isinstance(path, str):
+        # .../snapshots/<commit>/<file>, a link to .../blobs/<digest>
+        facts[f"{role}_commit"] = path.partition("snapshots/")[2].partition("/")[0]
+        stored = Path(path).resolve().name
+        if file is not None and len(stored) == DIGEST:
+            facts[f"{role}_sha256"] = stored
+    return facts
+
+
+def failure(name: str, error: Exception) -> str:
+    """Return one line on why a model is not available and what to do."""
+    reason = first_line(error)
+    if "trust_remote_code" in str(error):
+        return (
+            f"{name} has its own code: read it, then give --trust-remote-code to run it, "
+            "or choose another model"
+        )
+    if isinstance(error, ImportError):
+        return f"cannot load {name} ({reason}): install the required package"
+    if Path(name).exists():
+        return f"cannot load {name} ({reason}): give a folder with a model and its tokenizer"
+    if constants.HF_HUB_OFFLINE:
+        return (
+            f"{name} is not in the cache ({reason}): run once without --offline, or give a folder "
+            "with the models by --models"
+        )
+    token = "HF_TOKEN to a token of that account" if get_token() else "HF_TOKEN"
+    causes = list(_causes(error))
+    if any(isinstance(cause, GatedRepoError) for cause in causes) or "gated repo" in str(error):
+        return f"{name} is gated: accept the licence on the model's page and set {token}"
+    if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
+        return f"{name} does not exist on the hub or is private: check the name, or set {token}"
+    if hub_file(name) and any(isinstance(cause, RemoteEntryNotFoundError) for cause in causes):
+        return f"{name} does not exist on the hub: check the name of the file"
+    return (
+        f"cannot load {name} from the hub ({reason}): check the network and the revision, or give "
+        "a folder with the models by --models"
+    )
+
+
+def _revision(spec: PairSpec, role: str, loading: Loading) -> str | None:
+    revision: str | None = getattr(loading, f"{role}_revision") or getattr(spec, f"{role}_revision")
+    return revision
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -50,7 +50,7 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
             for name, value in values.items()
             if getattr(context.get_parameter_source(name), "name", "") != "DEFAULT"
         }
-        direct = {name: value for name, value in values.items() if name in signature}
+        direct = {n: v for n, v in values.items() if n in signature.keys() - groups.keys()}
         try:
             function(**direct, **{name: _made(group, typed) for name, group in groups.items()})
         except SystemExit as error:  # no command ends so; its code could hide what is missing

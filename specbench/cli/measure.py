@@ -54,7 +54,7 @@ def measure(plan: Plan, label: str, options: Measurement, client: Client | None 
     """
     if options.output is not None and not options.fresh:  # the run may have cells already
         plan = plan.added_to(read_run(options.output, required=False).tasks)
-    say(plan, options.limit)
+    say(plan, options.limit, loads=options.probe or not options.dry_run)
     if options.dry_run:
         _print_forecast(plan, options, client)
         return
@@ -64,10 +64,10 @@ def measure(plan: Plan, label: str, options: Measurement, client: Client | None 
     _suggest(plan, store.folder)
 
 
-def say(plan: Plan, limit: int | None = None) -> None:
+def say(plan: Plan, limit: int | None = None, *, loads: bool = True) -> None:
     """Print notes on a plan before it is executed."""
     note(*plan.notes)
-    if len(plan.part(servers=False)):
+    if loads and len(plan.part(servers=False)):
         note_loading(plan.pair.models)
     tasks = [task_plan.task for task_plan in plan.tasks]
     if names := [t.name for t in tasks if isinstance(t.source, PromptList) and not t.metrics]:
@@ -268,7 +268,7 @@ def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> 
     from specbench.runs.labels import method_labels
 
     quiet_libraries(downloads=not options.no_progress)
-    expected = forecast(plan, Worker(client=client))
+    expected = forecast(plan, Worker(client=client), options.probe)
     rows: list[dict[str, Any]] = []
     for task in plan.tasks:
         cells = [(step, cost) for step, cost in expected.cells if step.plan is task]
@@ -284,31 +284,45 @@ def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> 
             }
             for (step, cost), label in zip(cells, labels, strict=True)
         ]
-    most = sum(row["most_seconds"] for row in rows)
+    most = sum(row["most_seconds"] for row in rows) if options.probe else None
     if options.as_json:
         facts: dict[str, Any] = {
             "samples": len(plan),
             "engine": expected.engine,
             "most_seconds": most,
         }
-        facts |= {"memory_bytes": expected.memory, "free_bytes": expected.free}
+        facts |= {
+            "memory_bytes": expected.memory,
+            "free_bytes": expected.free,
+            "download_bytes": expected.download,
+        }
         print_json({**facts, "cells": rows})
         return
     fields: list[Field[dict[str, Any]]] = [
         ("method", lambda row: row["method"]),
         ("N", lambda row: str(row["draft_length"] or "")),
         ("samples", lambda row: str(row["samples"])),
-        ("ms/token", lambda cell: number(1000 * cell["seconds_per_token"], ".1f")),
-        ("at most", lambda row: _clock(row["most_seconds"])),
     ]
+    if options.probe:
+        fields += [
+            ("ms/token", lambda cell: number(1000 * cell["seconds_per_token"], ".1f")),
+            ("at most", lambda row: _clock(row["most_seconds"])),
+        ]
     for name, rows_of_task in groupby(rows, lambda row: row["task"]):
         print_table(Table.of(rows_of_task, fields, f"{name} on {plan.pair.name}"))
     free = "" if expected.free is None else f" of {expected.free / GIB:.1f} GiB free"
-    memory = f"{expected.memory / GIB:.2f}{free}; " if expected.memory else ""
-    print(
-        f"{len(plan)} samples; {memory}engine {expected.engine}; "
-        f"at most {_clock(most)} if every answer reaches its limit, without warm-up and scoring"
-    )
+    time = "--probe estimates the duration"
+    if most is not None:
+        time = f"at most {_clock(most)} if every answer reaches its limit"
+        time += ", without warm-up and scoring"
+    parts = [
+        f"{len(plan)} samples",
+        f"{expected.memory / GIB:.2f}{free}" if expected.memory else "",
+        f"{expected.download / 1e9:.1f} GB to download" if expected.download else "",
+        f"engine {expected.engine}",
+        time,
+    ]
+    print("; ".join(filter(None, parts)))
 
 
 def _clock(seconds: float) -> str:

@@ -32,6 +32,7 @@ from specbench.pairs.registry import (
     PairSpec,
     custom_pair,
     get_pair,
+    in_folder,
     pairs,
     require_model,
     with_draft,
@@ -199,15 +200,21 @@ class Models(Loading):
     )
     target: str | None = option(
         None,
-        "Target model, instead of --pair.",
-        metavar="ID_OR_FOLDER",
+        "Target model, instead of --pair: an id, a folder, a GGUF file, or OWNER/NAME:FILE.gguf.",
+        metavar="MODEL",
         panel=Options.panel,
     )
     draft: str | None = option(
         None,
         "Draft model for --target or in place of the pair's.",
-        metavar="ID_OR_FOLDER",
+        metavar="MODEL",
         panel=Options.panel,
+    )
+    models: Path | None = option(
+        None,
+        "Folder with the pair's models, by their names on the hub, instead of the hub.",
+        metavar="FOLDER",
+        shown="the hub",
     )
 
     def spec(self, *, alone: bool = False) -> PairSpec:
@@ -232,6 +239,8 @@ class Models(Loading):
             raise UsageError("--draft is missing: --target needs a draft")
         else:
             spec = custom_pair(self.target, self.draft)
+        if self.models is not None:
+            spec = in_folder(spec, self.models)
         self._require_hub(spec)
         if not self.dummy:
             for model in spec.models.values():
@@ -334,7 +343,16 @@ class RunFolder(Progress):
         "the unfinished run of this plan, or results/<time>-<command>-<pair>",
     )
     fresh: bool = option(False, "Start a new run; an existing run in the folder is renamed.")
-    dry_run: bool = option(False, "Print the plan: cells, samples, memory and duration.")
+    dry_run: bool = option(False, "Print the plan: cells, samples, memory and download.")
+    probe: bool = option(
+        False, "With --dry-run, decode a few tokens of each cell to estimate the duration."
+    )
+
+    @model_validator(mode="after")
+    def _probe_of_a_plan(self) -> RunFolder:
+        if self.probe and not self.dry_run:
+            raise ValueError("--probe needs --dry-run: add it")
+        return self
 
 
 class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, CodeExecution):

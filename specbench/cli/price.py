@@ -22,6 +22,7 @@ from specbench.experiment.plan import Plan
 from specbench.experiment.variants import method_variants
 from specbench.methods.drafters import GREEDY, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.pairs.registry import without_draft
 from specbench.runs.run import Trust, read_run
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ HIDDEN = {
     "ray_address",
     "metric",
     "dry_run",
+    "probe",
 }
 MEASURED = [name for name in Measurement.ordered_fields() if name not in HIDDEN]
 
@@ -282,7 +284,7 @@ def scored(
         target, draft = (Server(url) for url in servers)
         for server in (target, draft):
             server.reach()
-        reader: LoadedPair | Reader = load_reader(spec, source.loading)
+        reader: LoadedPair | Reader = load_reader(without_draft(spec), source.loading)
         scores: PairScores | ServedScores = ServedScores(target, draft, sampling)
     else:
         quiet_libraries(downloads=not measurement.no_progress)

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from httpx2 import HTTPError
 from huggingface_hub import (
     constants,
     get_token,
@@ -26,6 +27,8 @@ from specbench.masking import mask_tokens
 from specbench.pairs.registry import HUB_ID, PairSpec, hub_file, require_model, shard_names
 
 WEIGHTS = ".safetensors"
+WEIGHT_FILES = (f"model{WEIGHTS}", f"model{WEIGHTS}.index.json")  # one of them is in a repository
+UNAVAILABLE = (OSError, ValueError, HTTPError)  # errors of the hub's library
 DIGEST = 64  # characters of the name under which the hub's cache stores a large file
 
 
@@ -54,7 +57,7 @@ def _downloaded(repository: str, file: str, revision: str | None) -> Path:
     """Return the first file of a model in the hub's cache; it is looked up once per process."""
     try:
         paths = [hf_hub_download(repository, name, revision=revision) for name in shard_names(file)]
-    except (OSError, ValueError) as error:
+    except UNAVAILABLE as error:
         raise UsageError(mask_tokens(failure(f"{repository}:{file}", error))) from error
     return Path(paths[0])
 
@@ -71,19 +74,21 @@ def download_bytes(spec: PairSpec, loading: Loading) -> int:
         if loading.dummy or Path(model).exists() or not HUB_ID.fullmatch(repository):
             continue
         revision = _revision(spec, role, loading)
-        first = "config.json" if file is None else file
-        if isinstance(try_to_load_from_cache(repository, first, revision=revision), str):
+        stored = [
+            isinstance(try_to_load_from_cache(repository, name, revision=revision), str)
+            for name in (WEIGHT_FILES if file is None else shard_names(file))
+        ]
+        if any(stored) if file is None else all(stored):
             continue
         try:
             info = model_info(repository, revision=revision, files_metadata=True)
-        except (OSError, ValueError) as error:
+        except UNAVAILABLE as error:
             raise UsageError(mask_tokens(failure(model, error))) from error
-        wanted = [] if file is None else shard_names(file)
-        size += sum(
-            part.size or 0
-            for part in info.siblings or ()
-            if part.rfilename in wanted or (file is None and part.rfilename.endswith(WEIGHTS))
-        )
+        sizes = {part.rfilename: part.size or 0 for part in info.siblings or ()}
+        if file is None:
+            size += sum(sizes[name] for name in sizes if name.endswith(WEIGHTS))
+        else:
+            size += sum(sizes.get(name, 0) for name in shard_names(file))
     return size
 
 

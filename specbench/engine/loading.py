@@ -30,20 +30,38 @@ ONE_THREAD_WIDTH = 512
 
 
 class Reader(NamedTuple):
-    """The part of a ``LoadedPair`` that encodes prompts and checks their length."""
+    """What is known of a pair without its weights."""
 
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase  # the target's tokenizer
     context: int | None
     thinking: bool
     eos_ids: frozenset[int]
+    configs: Sequence[PretrainedConfig]  # of each model
+    vocabulary: int  # V, the number of the target's tokens
+    present: DraftTokens | None  # which of them the draft has; None if it has all
 
 
 def load_reader(spec: PairSpec, loading: Loading) -> Reader:
-    """Load a target's tokenizer and configuration without its weights."""
-    config = load_config(spec, "target", loading)
-    tokenizer = load_tokenizer(spec, "target", loading)
-    ends = load_ends(spec, loading, config, tokenizer)
-    return Reader(tokenizer, context_length(config), spec.thinking, ends)
+    """Load tokenizers and configurations of a pair without its weights.
+
+    Raises:
+        UsageError: A model is not available, or the tokenizers differ.
+    """
+    # Small files first, so that a missing model is reported before large downloads.
+    configs = [load_config(spec, role, loading) for role in spec.models]
+    tokenizers = [load_tokenizer(spec, role, loading) for role in spec.models]
+    # A dummy borrows a tokenizer, but keeps the cost of its own vocabulary.
+    rows = [config.vocab_size for config in configs]
+    size = rows[0] if loading.dummy else vocabulary_size(tokenizers[0], rows[0])
+    return Reader(
+        tokenizers[0],
+        context_length(configs[0]),
+        spec.thinking,
+        load_ends(spec, loading, configs[0], tokenizers[0]),
+        configs,
+        size,
+        draft_tokens(tokenizers[0], tokenizers[-1], size, rows[-1]),
+    )
 
 
 def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
@@ -59,19 +77,13 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
             torch.cuda.set_device(torch_device)  # for streams and graphs
         exclude_cudnn()
     dtype = choose_dtype(spec, loading, torch_device)
-    # Small files first, so that a missing model is reported before large downloads.
-    configs = [load_config(spec, role, loading) for role in spec.models]
-    tokenizers = [load_tokenizer(spec, role, loading) for role in spec.models]
-    ends = load_ends(spec, loading, configs[0], tokenizers[0])
-    # A dummy borrows a tokenizer, but keeps the cost of its own vocabulary.
-    rows = [config.vocab_size for config in configs]
-    size = rows[0] if loading.dummy else vocabulary_size(tokenizers[0], rows[0])
-    present = draft_tokens(tokenizers[0], tokenizers[-1], size, rows[-1])
+    reader = load_reader(spec, loading)
+    size, present, configs = reader.vocabulary, reader.present, reader.configs
     shared = size if present is None else int(present.present.sum())
     facts: dict[str, Any] = {"shared_vocabulary": shared, "thinking": spec.thinking}
     for role in spec.models:  # resolved commits, whichever names the revisions have
         facts |= origin(spec, role, loading)
-    pair = partial(LoadedPair, spec.name, tokenizer=tokenizers[0], eos_ids=ends)
+    pair = partial(LoadedPair, spec.name, tokenizer=reader.tokenizer, eos_ids=reader.eos_ids)
     pair = partial(pair, thinking=spec.thinking, drafters=spec.drafters)
     if spec.gguf:
         files = _load_gguf(spec, loading, configs, size, present)

@@ -23,6 +23,7 @@ from specbench.experiment.environment import command_line
 from specbench.experiment.plan import SERVERS, Plan, SampleIndex, Step, samples_of
 from specbench.experiment.progress import Display, quiet_libraries
 from specbench.experiment.store import Store
+from specbench.pairs.registry import without_draft
 from specbench.runs.records import ERROR, write_examples
 from specbench.servers.arm import TOKENS
 
@@ -114,11 +115,20 @@ class Worker:
 
     def load(self, plan: Plan) -> SampleRunner:
         """Return a runner of a plan's samples, with its pair."""
-        from specbench.experiment.runner import Loader, SampleRunner
+        from specbench.experiment.runner import SampleRunner
+
+        return SampleRunner(plan, self._loads().load(plan), self.device)
+
+    def prepare(self, plan: Plan) -> str:
+        """Check a plan's pair without its weights; return the engine."""
+        return self._loads().prepare(plan).name
+
+    def _loads(self) -> Loader:
+        from specbench.experiment.runner import Loader
 
         quiet_libraries(self._downloads)
         self._loader = self._loader or Loader()
-        return SampleRunner(plan, self._loader.load(plan), self.device)
+        return self._loader
 
     def _runner_of(self, step: Step) -> SampleRunner | ArmRunner:
         _, runner, arms = self._started()
@@ -136,7 +146,7 @@ class Worker:
             from specbench.experiment.prompts import EncodedPrompts
 
             quiet_libraries(self._downloads)
-            prompts = EncodedPrompts(plan, load_reader(plan.pair, plan.loading))
+            prompts = EncodedPrompts(plan, load_reader(without_draft(plan.pair), plan.loading))
             prompts.require_decodable()
         return ArmRunner(plan.part(servers=True), self._client, prompts)
 

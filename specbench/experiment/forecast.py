@@ -1,4 +1,4 @@
-"""Estimate the time and memory of a plan, from probes of cells or from measured speeds."""
+"""The memory and the download of a plan, and its time from probes of cells or measured speeds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from specbench.config import LLAMACPP
 from specbench.experiment.execute import Worker
 from specbench.experiment.plan import Plan, Step, engine_name
 from specbench.files import find_stored
@@ -32,37 +33,47 @@ class Forecast(NamedTuple):
 
     cells: list[tuple[Step, Cost]]  # one step of each cell on each task, and the cell's cost
     engine: str
-    memory: float  # estimated bytes of both models, their caches and working memory; 0 for none
+    memory: float  # estimated bytes of both models, their caches and working memory; 0 if unknown
     free: int | None  # free bytes before loading; None if unknown
+    download: int  # bytes of weights that are not on this machine
 
 
-def forecast(plan: Plan, worker: Worker) -> Forecast:
-    """Have a worker decode a few tokens, and estimate the cost of all samples.
+def forecast(plan: Plan, worker: Worker, probe: bool = False) -> Forecast:
+    """Check a plan without weights and estimate its memory; with ``probe`` its time too.
+
+    A probe loads the pair and decodes a few tokens. GGUF files that are not on this machine are
+    neither downloaded nor checked without it.
 
     Raises:
         SpecbenchError: The pair does not fit or cannot be loaded, or a probe fails.
     """
     from specbench.engine.device import available_memory, choose_device
+    from specbench.engine.hub import download_bytes
     from specbench.engine.memory import decoding_needs
     from specbench.experiment.runner import largest
 
-    of_pair, loading = plan.part(servers=False), plan.loading
-    memory, free = 0.0, None
+    of_pair, loading, engine = plan.part(servers=False), plan.loading, ""
+    memory, free, download = 0.0, None, 0
     if len(of_pair):
-        memory = sum(map(sum, decoding_needs(plan.pair, loading, *largest(of_pair)).values()))
+        download, engine = download_bytes(plan.pair, loading), LLAMACPP
+        if probe or not (plan.pair.gguf and download):
+            engine = worker.prepare(of_pair)
+            memory = sum(map(sum, decoding_needs(plan.pair, loading, *largest(of_pair)).values()))
         spread = loading.device_map is not None
         free = available_memory(choose_device(loading.device), spread=spread)
-    engine = worker.start(plan)["engine"]
     batches: dict[CellIndex, list[Step]] = {}
     for batch in plan.batches():
         task, *_, cell = batch[0].place
         batches.setdefault((task, cell), batch)
-    paces = _paces(batches, worker.pace)
+    paces: Mapping[CellIndex, float] = {}
+    if probe:
+        engine = worker.start(plan)["engine"]
+        paces = _paces(batches, worker.pace)
     cells = []
     for index, (step, *_) in sorted(batches.items()):
         samples = step.plan.samples * plan.settings.repeats
-        cells.append((step, Cost(samples, step.plan.max_new_tokens, paces[index])))
-    return Forecast(cells, engine_name(engine, plan.arms), memory, free)
+        cells.append((step, Cost(samples, step.plan.max_new_tokens, paces.get(index))))
+    return Forecast(cells, engine_name(engine, plan.arms), memory, free, download)
 
 
 def _paces(

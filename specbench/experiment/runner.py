@@ -62,26 +62,20 @@ class Loader:
     _loaded: tuple[tuple[PairSpec, Loading], LoadedPair] | None = None
 
     def load(self, plan: Plan) -> LoadedPair:
-        """Check that a plan's pair fits in memory, and load it with its engine.
+        """Check a plan's pair, and load it with its engine.
 
         Raises:
-            UsageError: The pair does not fit or cannot be loaded, no example can be decoded, or the
-                engine does not work on this device.
+            UsageError: See ``prepare``, or the pair cannot be loaded.
         """
-        loading, settings = plan.loading, plan.settings
-        spread = loading.device_map is not None
-        device = str(choose_device(loading.device))
-        name = choose_engine(settings.engine, device, spread, plan.pair.gguf)
-        engine = Engine(name, log.warning if settings.falls_back else None)
-        if self._loaded and self._loaded[0] == (plan.pair, loading):
+        if self._loaded and self._loaded[0] == (plan.pair, plan.loading):
             pair = self._loaded[1]
             EncodedPrompts(plan, pair).require_decodable()
+            engine = self._engine(plan)
             pair.drop_caches()
         else:
             self._loaded = None  # free its memory before loading another pair
-            self.check_memory(plan.pair, loading, *largest(plan))
-            EncodedPrompts(plan, self.load_reader(plan.pair, loading)).require_decodable()
-            pair = self.pair(plan.pair, loading)
+            engine = self.prepare(plan)
+            pair = self.pair(plan.pair, plan.loading)
         pair.engine = engine
         return pair
 
@@ -91,6 +85,24 @@ class Loader:
             self._loaded = None
             self._loaded = ((spec, loading), self.load_pair(spec, loading))
         return self._loaded[1]
+
+    def prepare(self, plan: Plan) -> Engine:
+        """Check without weights that a plan can be executed; return the engine.
+
+        Raises:
+            UsageError: The pair does not fit in memory or has two vocabularies, no example can be
+                decoded, or the engine does not work on this device.
+        """
+        engine = self._engine(plan)
+        self.check_memory(plan.pair, plan.loading, *largest(plan))
+        EncodedPrompts(plan, self.load_reader(plan.pair, plan.loading)).require_decodable()
+        return engine
+
+    def _engine(self, plan: Plan) -> Engine:
+        settings, spread = plan.settings, plan.loading.device_map is not None
+        device = str(choose_device(plan.loading.device))
+        name = choose_engine(settings.engine, device, spread, plan.pair.gguf)
+        return Engine(name, log.warning if settings.falls_back else None)
 
 
 class SampleRunner:

@@ -45,7 +45,7 @@ NAMES = {
     "eager,graph": "eager",
     **dict.fromkeys(("results/RUN", *LARGE), RUN),
 }
-MODELS = ("BIG", "SMALL", "ID_OR_FOLDER", "gguf/target-f32.gguf", "gguf/draft-f32.gguf")
+MODELS = ("BIG", "SMALL", "MODEL", "gguf/target-f32.gguf", "gguf/draft-f32.gguf")
 
 
 def stand_in(printed: list[str], later: set[str]) -> list[str]:

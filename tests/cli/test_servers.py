@@ -327,7 +327,10 @@ def test_a_proxy_corrupts_the_answers_to_a_share_of_the_prompts(cli: Cli) -> Non
 def test_a_dry_run_tells_the_cells_and_decodes_no_sample(cli: Cli) -> None:
     fake = Fake(solved, delay=0.001)
     with serving(fake) as url:
-        done = cli(*RUN, "--server", f"a={url}", "-n", "7", "--concurrency", "1,2", "--dry-run")
+        plan = (*RUN, "--server", f"a={url}", "-n", "7", "--concurrency", "1,2", "--dry-run")
+        assert "14 samples; engine servers; --probe estimates" in cli(*plan).out
+        assert not fake.bodies
+        done = cli(*plan, "--probe")
     assert done.code == 0, done.err
     assert "a concurrency=1" in done.out and "14 samples; engine servers; at most" in done.out
     assert all(body["max_tokens"] <= 16 for body in fake.bodies)

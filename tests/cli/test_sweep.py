@@ -152,7 +152,7 @@ def test_make_run_plans_few_samples_of_bundled_tasks(
 ) -> None:
     planned: list[Any] = []
 
-    def stop(plan: Any, worker: Any) -> None:
+    def stop(plan: Any, worker: Any, probe: bool) -> None:
         planned.append(plan)
         raise UsageError("it is planned")
 

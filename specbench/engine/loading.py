@@ -16,7 +16,13 @@ from specbench.engine.device import choose_device, keep_freed_memory
 from specbench.engine.hub import gguf_path, origin
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner, context_length
-from specbench.engine.sources import load_config, load_ends, load_model, load_tokenizer
+from specbench.engine.sources import (
+    check_weights,
+    load_config,
+    load_ends,
+    load_model,
+    load_tokenizer,
+)
 from specbench.engine.vocabulary import DraftTokens, draft_tokens, vocabulary_size
 from specbench.errors import UsageError
 from specbench.pairs.registry import GGUF, PairSpec
@@ -90,6 +96,9 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
         weights = {role: file.describe() for role, file in zip(spec.models, files, strict=True)}
         keep_freed_memory()
         return pair(files[0], files[-1], facts=facts, weights=weights)
+    if not loading.dummy:
+        for role, config in zip(spec.models, configs, strict=True):
+            check_weights(spec, role, config)
     try:
         models = [
             load_model(spec, role, loading, config, torch_device, dtype)

@@ -6,6 +6,7 @@ tokens.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -26,13 +27,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-from transformers.utils import GENERATION_CONFIG_NAME, logging
+from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, logging
 
 from specbench.config import Loading
 from specbench.engine.gguf import gguf_config, read_gguf
 from specbench.engine.hub import failure, gguf_path, source
 from specbench.engine.runner import OTHER_MODEL
-from specbench.errors import UsageError, cause, first_line
+from specbench.errors import UsageError, cause, first_line, require
 from specbench.masking import mask_tokens
 from specbench.pairs.registry import GGUF, ROLES, PairSpec, get_pair, require_model, shards
 
@@ -46,6 +47,7 @@ TEXT_WEIGHTS = {
     r"^model\.language_model\.": "model.",
     r"^language_model\.lm_head\.": "lm_head.",
 }
+EMBEDDING = "embed_tokens.weight"  # the end of the table's name
 # Layers of other types keep a state of all tokens, from which no token can be taken back.
 ATTENDING = ("full_attention", "sliding_attention", "chunked_attention")
 TOKENIZER_OF_DUMMIES = "mini"  # a bundled pair
@@ -89,6 +91,9 @@ def load_tokenizer(spec: PairSpec, role: str, loading: Loading) -> PreTrainedTok
     if loading.dummy:
         name, options = get_pair(TOKENIZER_OF_DUMMIES).target, {}
     tokenizer: PreTrainedTokenizerBase = load_pretrained(AutoTokenizer, name, **options)
+    # Without its files, Transformers makes a tokenizer of special tokens alone.
+    if len(tokenizer) <= len(tokenizer.added_tokens_decoder):
+        raise UsageError(f"{name} has no tokenizer: add tokenizer.json and tokenizer_config.json")
     return tokenizer
 
 
@@ -190,6 +195,40 @@ def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrai
         )
     loaded: PreTrainedModel = model.eval()
     return loaded
+
+
+def check_weights(spec: PairSpec, role: str, config: PretrainedConfig) -> None:
+    """Refuse a folder with incomplete weights, or those of another model, by their headers.
+
+    Raises:
+        UsageError: A file is missing, cut, or does not fit the configuration.
+    """
+    folder = Path(spec.models[role])
+    if not folder.is_dir():
+        return
+    files, index = sorted(folder.glob("*.safetensors")), folder / SAFE_WEIGHTS_INDEX_NAME
+    file, shapes = index, {}
+    try:
+        if index.is_file():
+            parts = json.loads(index.read_bytes())["weight_map"].values()
+            files = [folder / part for part in sorted({*parts})]
+        for file in files:
+            with safe_open(file, "pt") as weights:
+                for name in weights.keys():  # noqa: SIM118 (no mapping)
+                    if name.endswith(EMBEDDING):
+                        shapes[file] = weights.get_slice(name).get_shape()
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"cannot read {file} ({cause(error)}): download the model again"
+        ) from error
+    require(bool(files) or any(folder.glob("*.bin")), f"{folder} has no weights: download them")
+    expected = [config.vocab_size, config.hidden_size]
+    for file, shape in shapes.items():
+        require(
+            shape == expected or getattr(config, "quantization_config", None) is not None,
+            f"{file} holds another model than its config.json (embeddings of {shape}, not of "
+            f"{expected}): download the model again",
+        )
 
 
 def build_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:

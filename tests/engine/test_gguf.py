@@ -1,22 +1,35 @@
-"""GGUF files as people have them: several ends, padding, shards, and models with a state."""
+"""GGUF files as people have them: ends, padding, shards, the hub, and models with a state."""
 
+import hashlib
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from httpx2 import ConnectError
+from huggingface_hub import constants
 from transformers import FalconH1Config, JambaConfig, Lfm2Config, MambaConfig, Qwen3_5TextConfig
 
 from specbench.config import Loading
+from specbench.engine import hub
+from specbench.engine.hub import download_bytes
 from specbench.engine.loading import load_pair, load_reader
+from specbench.engine.memory import decoding_needs
 from specbench.engine.sources import decoder_config
 from specbench.errors import UsageError
 from specbench.methods.strict import sd
-from specbench.pairs.registry import custom_pair, get_pair, stored_bytes
+from specbench.pairs.registry import (
+    custom_pair,
+    get_pair,
+    shard_names,
+    stored_bytes,
+    without_draft,
+)
 
 from ..conftest import Once
 from ..decoding.helpers import GREEDY, run
@@ -127,6 +140,82 @@ def test_all_shards_count_and_none_may_be_missing(mini_files: Path, tmp_path: Pa
             load_reader(custom_pair(str(first), None), CPU)
 
 
+REPOSITORY, COMMIT = "org/files-GGUF", "a" * 40
+
+
+@pytest.fixture
+def hub_files(mini_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Serve files as the hub does, into an empty cache; return the names that were asked for."""
+    served, cache, asked = tmp_path / "served", tmp_path / "cache", list[Any]()
+    served.mkdir()
+    rewrite(mini_files / "target-f32.gguf", served / "target.gguf")
+    rewrite(mini_files / "target-f32.gguf", served / "big.gguf", split=30)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+
+    def download(repository: str, name: str, revision: str | None = None) -> str:
+        asked.append((repository, name, revision))
+        content = (served / name).read_bytes()
+        folder = cache / f"models--{repository.replace('/', '--')}"
+        blob = folder / "blobs" / hashlib.sha256(content).hexdigest()
+        place = folder / "snapshots" / COMMIT / name
+        for path in (blob, place, folder / "refs" / (revision or "main")):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        blob.write_bytes(content)
+        place.symlink_to(blob)
+        (folder / "refs" / (revision or "main")).write_text(COMMIT)
+        return str(place)
+
+    def info(repository: str, **options: Any) -> Any:
+        files = [SimpleNamespace(rfilename=f.name, size=f.stat().st_size) for f in served.iterdir()]
+        return SimpleNamespace(siblings=files)
+
+    hub._downloaded.cache_clear()
+    monkeypatch.setattr(hub, "hf_hub_download", download)
+    monkeypatch.setattr(hub, "model_info", info)
+    return asked
+
+
+@needs_llamacpp
+@pytest.mark.parametrize(
+    ("file", "parts"),
+    [("target.gguf", 1), ("big-00001-of-00003.gguf", 3)],
+)
+def test_a_file_of_the_hub_is_downloaded_once_with_its_shards(
+    file: str, parts: int, hub_files: list[Any], tmp_path: Path
+) -> None:
+    pair_file = tmp_path / "pairs.toml"
+    model = f"{REPOSITORY}:{file}"
+    pair_file.write_text(f"[m]\ntarget = '{model}'\ndraft = '{model}'\ntarget_revision = 'v1'\n")
+    spec = without_draft(get_pair(str(pair_file)))
+    whole = sum(f.stat().st_size for f in (tmp_path / "served").glob(f"{file.split('-')[0]}*"))
+    assert download_bytes(spec, CPU) == whole and not hub_files
+    pair = load_pair(spec, CPU)
+    assert [name for _, name, _ in hub_files] == shard_names(file) and len(hub_files) == parts
+    assert {(repository, revision) for repository, _, revision in hub_files} == {(REPOSITORY, "v1")}
+    first = (tmp_path / "served" / file).read_bytes()
+    assert pair.facts["target_commit"] == COMMIT
+    assert pair.facts["target_sha256"] == hashlib.sha256(first).hexdigest()
+    assert (
+        pair.target.weight_bytes() == whole == decoding_needs(spec, CPU, 9, 9, 5)["target"].weights
+    )
+    assert download_bytes(spec, CPU) == 0 and len(hub_files) == parts
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), ValueError("x"), ConnectError("no host")])
+def test_a_file_that_the_hub_does_not_give_is_one_sentence(
+    error: Exception, hub_files: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    for name in ("hf_hub_download", "model_info"):
+        monkeypatch.setattr(hub, name, fail)
+    spec = custom_pair(f"{REPOSITORY}:other.gguf", None)
+    for ask in (load_pair, download_bytes):
+        with pytest.raises(UsageError, match=rf"^cannot load {REPOSITORY}:other.gguf from the hub"):
+            ask(spec, CPU)
+
+
 @needs_llamacpp
 def test_a_file_is_read_once_until_it_changes(
     mini_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +243,31 @@ def test_a_cut_file_is_refused(size: int, tmp_path: Path) -> None:
     path.write_bytes((b"GGUF\3\0\0\0" + (2).to_bytes(8, "little") * 400)[:size])
     with pytest.raises(UsageError, match=r"cannot read .*cut.gguf .*give a complete GGUF file"):
         read_gguf(path)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def text(file: Path) -> None:
+    file.write_text("<html>404</html>")
+
+
+@needs_llamacpp
+@pytest.mark.parametrize("damage", [cut, text, Path.unlink])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_damaged_shard_is_refused_before_any_weights_are_loaded(
+    damage: Callable[[Path], None],
+    number: int,
+    mini_files: Path,
+    tmp_path: Path,
+) -> None:
+    rewrite(mini_files / "target-f32.gguf", tmp_path / "model.gguf", split=30)
+    files = sorted(tmp_path.glob("model-*.gguf"))
+    damage(files[number])
+    with pytest.raises(UsageError, match=rf"{files[0].name}.*: (give|download)") as caught:
+        load_reader(custom_pair(str(files[0]), None), CPU)
+    assert "\n" not in str(caught.value)
 
 
 SMALL: dict[str, Any] = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}

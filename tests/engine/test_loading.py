@@ -94,13 +94,72 @@ def test_attention_backends_are_chosen_on_a_gpu_before_models_are_loaded(
         load_pair(spec, Loading(device=name))
 
 
-def test_broken_models_are_refused(spec: PairSpec) -> None:
-    weights = Path(spec.target) / "model.safetensors"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[:1000])
-    with pytest.raises(UsageError, match=r"cannot load .*target") as caught:
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def index_of(weight_map: Any) -> Callable[[Path], object]:
+    return lambda folder: (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+
+
+def without_tokenizer(folder: Path) -> None:
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+def cut(name: str, part: float) -> Callable[[Path], object]:
+    def damage(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: int(len(content) * part)])
+
+    return damage
+
+
+def of_another_model(folder: Path) -> None:
+    build(config("llama", hidden_size=48)).save_pretrained(folder / "other")
+    (folder / "other" / WEIGHTS).replace(folder / WEIGHTS)
+
+
+def of_another_family(folder: Path) -> None:
+    """Exchange two regular tokens."""
+    file = folder / "tokenizer.json"
+    stored = json.loads(file.read_text())
+    words = stored["model"]["vocab"]
+    first, second = list(words)[40:42]
+    words[first], words[second] = words[second], words[first]
+    file.write_text(json.dumps(stored))
+
+
+DAMAGED: list[tuple[Callable[[Path], object], str]] = [
+    (cut(WEIGHTS, 0.01), "cannot read .*draft/model.safetensors .*: download the model again"),
+    (cut(WEIGHTS, 0.99), "cannot read .*draft/model.safetensors .*: download the model again"),
+    (lambda f: (f / WEIGHTS).write_text("<html>404</html>"), "cannot read .*draft/model.safe"),
+    (lambda f: (f / WEIGHTS).unlink(), "draft has no weights: download them"),
+    (index_of({"model.norm.weight": "part-2.safetensors"}), "cannot read .*draft/part-2.safe"),
+    (index_of([1]), "cannot read .*draft/model.safetensors.index.json"),
+    (of_another_model, "holds another model than its config.json"),
+    (without_tokenizer, "draft"),
+    (cut("tokenizer.json", 0.5), "cannot load .*draft"),
+    (of_another_family, "the models do not share a vocabulary: token"),
+]
+
+
+@pytest.mark.parametrize(("damage", "told"), DAMAGED)
+def test_damaged_models_are_refused_before_any_weights_are_loaded(
+    damage: Callable[[Path], object], told: str, spec: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_model(*_: Any) -> None:
+        pytest.fail("weights are loaded")
+
+    monkeypatch.setattr(loading, "load_model", load_model)
+    damage(Path(str(spec.draft)))
+    with pytest.raises(UsageError, match=told) as caught:
         load_pair(spec, CPU)
     assert "\n" not in str(caught.value)
+
+
+def test_missing_weights_and_foreign_code_are_refused(spec: PairSpec) -> None:
+    weights = Path(spec.target) / WEIGHTS
+    whole = weights.read_bytes()
     # Transformers would initialise missing weights.
     tensors = load(whole)
     del tensors["model.layers.1.mlp.up_proj.weight"]

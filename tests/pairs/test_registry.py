@@ -8,7 +8,16 @@ import pytest
 
 import specbench.pairs.registry as module
 from specbench.errors import UsageError
-from specbench.pairs.registry import custom_pair, get_pair, pairs, with_draft
+from specbench.pairs.registry import (
+    custom_pair,
+    get_pair,
+    hub_file,
+    in_folder,
+    pairs,
+    require_model,
+    short_name,
+    with_draft,
+)
 
 ONE = """
 [mine]
@@ -48,7 +57,8 @@ def test_the_bundled_pairs_lie_beside_the_registry_and_others_on_the_hub() -> No
         assert pair.bundled
         assert pair.heads == folder / "heads"
     for pair in [pair for name, pair in pairs().items() if name not in bundled]:
-        assert list(pair.architecture) == ["target", "draft"]
+        files = [hub_file(model) for model in pair.models.values()]
+        assert all(files) if pair.gguf else list(pair.architecture) == ["target", "draft"]
         assert (pair.heads, pair.thinking, pair.bundled) == (None, False, False)
 
 
@@ -56,6 +66,35 @@ def test_a_pair_of_the_user_is_named_after_its_models() -> None:
     for target, draft in (("org/big", "org/small"), ("/models/big/", "./small")):
         pair = custom_pair(target, draft)
         assert (pair.name, pair.target, pair.draft) == ("big+small", target, draft)
+
+
+@pytest.mark.parametrize("pair", ["qwen2.5-coder", "qwen2.5-coder-gguf"])
+def test_models_of_the_hub_are_taken_from_a_folder_by_their_names(
+    pair: str, tmp_path: Path
+) -> None:
+    spec = get_pair(pair)
+    with pytest.raises(UsageError, match=r"^no (?i:qwen2.5-coder-1.5b)\S* in .*: put it there"):
+        in_folder(spec, tmp_path)
+    names = {role: short_name(model) for role, model in spec.models.items()}
+    for name in names.values():
+        (tmp_path / name.lower()).touch()
+    assert in_folder(spec, tmp_path).models == {
+        role: str(tmp_path / name.lower()) for role, name in names.items()
+    }
+    assert in_folder(get_pair("mini"), tmp_path) == get_pair("mini")
+    with pytest.raises(UsageError, match="no folder"):
+        in_folder(spec, tmp_path / "none")
+
+
+def test_a_file_of_the_hub_has_a_repository_and_a_name(tmp_path: Path) -> None:
+    for repository, file in (("org/a-GGUF", "a.gguf"), ("org/b", "q4/b-00001-of-00002.gguf")):
+        assert hub_file(f"{repository}:{file}") == (repository, file)
+        assert custom_pair(f"{repository}:{file}", None).name == Path(file).name
+        require_model(f"{repository}:{file}")
+    for other in ("org/a", "a.gguf", "/models/a.gguf", "org/a:b.bin", "a:b.gguf"):
+        assert hub_file(other) is None
+    with pytest.raises(UsageError, match=r"no file a:b\.gguf: give a GGUF file, or OWNER/NAME"):
+        require_model("a:b.gguf")
 
 
 def test_another_draft_has_neither_heads_nor_revision_nor_architecture_of_the_pairs_own() -> None:

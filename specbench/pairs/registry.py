@@ -199,7 +199,7 @@ def in_folder(pair: PairSpec, folder: Path) -> PairSpec:
     """
     require(folder.is_dir(), f"no folder {folder}: give --models a folder with models")
     entries = {path.name.lower(): path for path in sorted(folder.iterdir())}
-    places = {}
+    places: dict[str, Any] = {}
     for role, model in pair.models.items():
         name = short_name(model)
         place = Path(model) if Path(model).exists() else entries.get(name.lower())

@@ -106,6 +106,12 @@ def without_tokenizer(folder: Path) -> None:
         file.unlink()
 
 
+def as_qwen_without_tokenizer(folder: Path) -> None:
+    """Transformers makes an empty tokenizer for models of some families."""
+    without_tokenizer(folder)
+    build(config("qwen2")).save_pretrained(folder)
+
+
 def cut(name: str, part: float) -> Callable[[Path], object]:
     def damage(folder: Path) -> None:
         content = (folder / name).read_bytes()
@@ -137,7 +143,8 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     (index_of({"model.norm.weight": "part-2.safetensors"}), "cannot read .*draft/part-2.safe"),
     (index_of([1]), "cannot read .*draft/model.safetensors.index.json"),
     (of_another_model, "holds another model than its config.json"),
-    (without_tokenizer, "draft"),
+    (without_tokenizer, "draft .*: give a folder with a model and its tokenizer"),
+    (as_qwen_without_tokenizer, "draft has no tokenizer: add tokenizer.json"),
     (cut("tokenizer.json", 0.5), "cannot load .*draft"),
     (of_another_family, "the models do not share a vocabulary: token"),
 ]

@@ -55,7 +55,7 @@ def measure(plan: Plan, label: str, options: Measurement, client: Client | None 
     if options.output is not None and not options.fresh:  # the run may have cells already
         plan = plan.added_to(read_run(options.output, required=False).tasks)
     say(plan, options.limit, loads=options.probe or not options.dry_run)
-    if options.dry_run:
+    if options.dry_run or options.probe:
         _print_forecast(plan, options, client)
         return
     workers = start_workers(options, plan.loading, options, client)
@@ -291,11 +291,8 @@ def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> 
             "engine": expected.engine,
             "most_seconds": most,
         }
-        facts |= {
-            "memory_bytes": expected.memory,
-            "free_bytes": expected.free,
-            "download_bytes": expected.download,
-        }
+        facts |= {"memory_bytes": expected.memory, "free_bytes": expected.free}
+        facts["download_bytes"] = expected.download
         print_json({**facts, "cells": rows})
         return
     fields: list[Field[dict[str, Any]]] = [
@@ -311,18 +308,13 @@ def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> 
     for name, rows_of_task in groupby(rows, lambda row: row["task"]):
         print_table(Table.of(rows_of_task, fields, f"{name} on {plan.pair.name}"))
     free = "" if expected.free is None else f" of {expected.free / GIB:.1f} GiB free"
+    memory = f"{expected.memory / GIB:.2f}{free}; " if expected.memory else ""
+    download = f"{expected.download / 1e9:.1f} GB to download; " if expected.download else ""
     time = "--probe estimates the duration"
     if most is not None:
         time = f"at most {_clock(most)} if every answer reaches its limit"
         time += ", without warm-up and scoring"
-    parts = [
-        f"{len(plan)} samples",
-        f"{expected.memory / GIB:.2f}{free}" if expected.memory else "",
-        f"{expected.download / 1e9:.1f} GB to download" if expected.download else "",
-        f"engine {expected.engine}",
-        time,
-    ]
-    print("; ".join(filter(None, parts)))
+    print(f"{len(plan)} samples; {memory}{download}engine {expected.engine}; {time}")
 
 
 def _clock(seconds: float) -> str:

@@ -344,15 +344,7 @@ class RunFolder(Progress):
     )
     fresh: bool = option(False, "Start a new run; an existing run in the folder is renamed.")
     dry_run: bool = option(False, "Print the plan: cells, samples, memory and download.")
-    probe: bool = option(
-        False, "With --dry-run, decode a few tokens of each cell to estimate the duration."
-    )
-
-    @model_validator(mode="after")
-    def _probe_of_a_plan(self) -> RunFolder:
-        if self.probe and not self.dry_run:
-            raise ValueError("--probe needs --dry-run: add it")
-        return self
+    probe: bool = option(False, "Print the plan with its duration, from a few tokens per cell.")
 
 
 class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, CodeExecution):

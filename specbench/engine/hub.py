@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from httpx2 import HTTPError
-from huggingface_hub import (
-    constants,
-    get_token,
-    hf_hub_download,
-    model_info,
-    try_to_load_from_cache,
-)
-from huggingface_hub.errors import (
-    GatedRepoError,
-    RemoteEntryNotFoundError,
-    RepositoryNotFoundError,
-)
+from huggingface_hub import constants, get_token, snapshot_download, try_to_load_from_cache
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from specbench.config import Loading
-from specbench.errors import UsageError, first_line
+from specbench.errors import UsageError, first_line, require
 from specbench.masking import mask_tokens
 from specbench.pairs.registry import HUB_ID, PairSpec, hub_file, require_model, shard_names
 
-WEIGHTS = ".safetensors"
-WEIGHT_FILES = (f"model{WEIGHTS}", f"model{WEIGHTS}.index.json")  # one of them is in a repository
 UNAVAILABLE = (OSError, ValueError, HTTPError)  # errors of the hub's library
-DIGEST = 64  # characters of the name under which the hub's cache stores a large file
 
 
 def source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str, Any]]:
@@ -56,57 +44,50 @@ def gguf_path(spec: PairSpec, role: str, loading: Loading) -> Path:
 def _downloaded(repository: str, file: str, revision: str | None) -> Path:
     """Return the first file of a model in the hub's cache; it is looked up once per process."""
     try:
-        paths = [hf_hub_download(repository, name, revision=revision) for name in shard_names(file)]
+        folder = snapshot_download(repository, revision=revision, allow_patterns=shard_names(file))
     except UNAVAILABLE as error:
         raise UsageError(mask_tokens(failure(f"{repository}:{file}", error))) from error
-    return Path(paths[0])
+    path = Path(folder) / file
+    require(path.exists(), f"{repository} has no file {file}: check its name on the hub")
+    return path
 
 
 def download_bytes(spec: PairSpec, loading: Loading) -> int:
-    """Return the size of the weights that must be downloaded from the hub.
-
-    Raises:
-        UsageError: The hub does not answer, or does not have a model.
-    """
+    """Return the size of the weights that must be downloaded from the hub."""
     size = 0
     for role, model in spec.models.items():
-        repository, file = hub_file(model) or (model, None)
-        if loading.dummy or Path(model).exists() or not HUB_ID.fullmatch(repository):
+        if loading.dummy or (named := _on_hub(model)) is None:
             continue
-        revision = _revision(spec, role, loading)
-        stored = [
-            isinstance(try_to_load_from_cache(repository, name, revision=revision), str)
-            for name in (WEIGHT_FILES if file is None else shard_names(file))
-        ]
-        if any(stored) if file is None else all(stored):
-            continue
-        try:
-            info = model_info(repository, revision=revision, files_metadata=True)
-        except UNAVAILABLE as error:
-            raise UsageError(mask_tokens(failure(model, error))) from error
-        sizes = {part.rfilename: part.size or 0 for part in info.siblings or ()}
-        if file is None:
-            size += sum(sizes[name] for name in sizes if name.endswith(WEIGHTS))
-        else:
-            size += sum(sizes.get(name, 0) for name in shard_names(file))
+        repository, file = named
+        wanted, revision = shard_names(file or "*.safetensors"), _revision(spec, role, loading)
+        with suppress(*UNAVAILABLE):  # who reads the model says why
+            files = snapshot_download(
+                repository, revision=revision, allow_patterns=wanted, dry_run=True
+            )
+            size += sum(part.file_size for part in files if part.will_download)
     return size
 
 
 def origin(spec: PairSpec, role: str, loading: Loading) -> dict[str, str | None]:
     """Return the commit of a model loaded from the hub, and the SHA-256 of a GGUF file there."""
-    repository, file = hub_file(spec.models[role]) or (spec.models[role], None)
     facts: dict[str, str | None] = {f"{role}_commit": None}
-    if loading.dummy or Path(spec.models[role]).exists() or not HUB_ID.fullmatch(repository):
+    if loading.dummy or (named := _on_hub(spec.models[role])) is None:
         return facts
+    repository, file = named
     revision = _revision(spec, role, loading)
     path = try_to_load_from_cache(repository, file or "config.json", revision=revision)
     if isinstance(path, str):
-        # .../snapshots/<commit>/<file>, a link to .../blobs/<digest>
+        # .../snapshots/<commit>/<file>; a large file is a link to .../blobs/<digest>
         facts[f"{role}_commit"] = path.partition("snapshots/")[2].partition("/")[0]
-        stored = Path(path).resolve().name
-        if file is not None and len(stored) == DIGEST:
-            facts[f"{role}_sha256"] = stored
+        if file is not None:
+            facts[f"{role}_sha256"] = Path(path).resolve().name
     return facts
+
+
+def _on_hub(model: str) -> tuple[str, str | None] | None:
+    """Return repository and GGUF file, if it is one, of a model on the hub."""
+    is_id = HUB_ID.fullmatch(model) and not Path(model).exists()
+    return (model, None) if is_id else hub_file(model)
 
 
 def failure(name: str, error: Exception) -> str:
@@ -132,8 +113,6 @@ def failure(name: str, error: Exception) -> str:
         return f"{name} is gated: accept the licence on the model's page and set {token}"
     if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
         return f"{name} does not exist on the hub or is private: check the name, or set {token}"
-    if hub_file(name) and any(isinstance(cause, RemoteEntryNotFoundError) for cause in causes):
-        return f"{name} does not exist on the hub: check the name of the file"
     return (
         f"cannot load {name} from the hub ({reason}): check the network and the revision, or give "
         "a folder with the models by --models"

@@ -1,6 +1,7 @@
 """GGUF files as people have them: ends, padding, shards, the hub, and models with a state."""
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -152,68 +153,68 @@ def hub_files(mini_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     rewrite(mini_files / "target-f32.gguf", served / "big.gguf", split=30)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
 
-    def download(repository: str, name: str, revision: str | None = None) -> str:
-        asked.append((repository, name, revision))
-        content = (served / name).read_bytes()
+    def snapshot(
+        repository: str, revision: str | None, allow_patterns: list[str], dry_run: bool = False
+    ) -> Any:
         folder = cache / f"models--{repository.replace('/', '--')}"
-        blob = folder / "blobs" / hashlib.sha256(content).hexdigest()
-        place = folder / "snapshots" / COMMIT / name
-        for path in (blob, place, folder / "refs" / (revision or "main")):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        blob.write_bytes(content)
-        place.symlink_to(blob)
+        place, blobs = folder / "snapshots" / COMMIT, folder / "blobs"
+        files = [path for path in served.iterdir() if path.name in allow_patterns]
+        if dry_run:
+            new = [not (place / path.name).exists() for path in files]
+            sizes = [path.stat().st_size for path in files]
+            return [
+                SimpleNamespace(file_size=s, will_download=n)
+                for s, n in zip(sizes, new, strict=True)
+            ]
+        asked.append((repository, revision, sorted(path.name for path in files)))
+        for path in (place, blobs, folder / "refs"):
+            path.mkdir(parents=True, exist_ok=True)
         (folder / "refs" / (revision or "main")).write_text(COMMIT)
+        for path in files:
+            blob = blobs / hashlib.sha256(path.read_bytes()).hexdigest()
+            shutil.copy(path, blob)
+            (place / path.name).symlink_to(blob)
         return str(place)
 
-    def info(repository: str, **options: Any) -> Any:
-        files = [SimpleNamespace(rfilename=f.name, size=f.stat().st_size) for f in served.iterdir()]
-        return SimpleNamespace(siblings=files)
-
     hub._downloaded.cache_clear()
-    monkeypatch.setattr(hub, "hf_hub_download", download)
-    monkeypatch.setattr(hub, "model_info", info)
+    monkeypatch.setattr(hub, "snapshot_download", snapshot)
     return asked
 
 
 @needs_llamacpp
-@pytest.mark.parametrize(
-    ("file", "parts"),
-    [("target.gguf", 1), ("big-00001-of-00003.gguf", 3)],
-)
+@pytest.mark.parametrize("file", ["target.gguf", "big-00001-of-00003.gguf"])
 def test_a_file_of_the_hub_is_downloaded_once_with_its_shards(
-    file: str, parts: int, hub_files: list[Any], tmp_path: Path
+    file: str, hub_files: list[Any], tmp_path: Path
 ) -> None:
-    pair_file = tmp_path / "pairs.toml"
-    model = f"{REPOSITORY}:{file}"
-    pair_file.write_text(f"[m]\ntarget = '{model}'\ndraft = '{model}'\ntarget_revision = 'v1'\n")
-    spec = without_draft(get_pair(str(pair_file)))
-    whole = sum(f.stat().st_size for f in (tmp_path / "served").glob(f"{file.split('-')[0]}*"))
+    pairs, model = tmp_path / "pairs.toml", f"{REPOSITORY}:{file}"
+    pairs.write_text(f"[m]\ntarget = '{model}'\ndraft = '{model}'\ntarget_revision = 'v1'\n")
+    spec, served = without_draft(get_pair(str(pairs))), tmp_path / "served"
+    whole = sum((served / name).stat().st_size for name in shard_names(file))
     assert download_bytes(spec, CPU) == whole and not hub_files
     pair = load_pair(spec, CPU)
-    assert [name for _, name, _ in hub_files] == shard_names(file) and len(hub_files) == parts
-    assert {(repository, revision) for repository, _, revision in hub_files} == {(REPOSITORY, "v1")}
-    first = (tmp_path / "served" / file).read_bytes()
+    assert hub_files == [(REPOSITORY, "v1", shard_names(file))]
     assert pair.facts["target_commit"] == COMMIT
-    assert pair.facts["target_sha256"] == hashlib.sha256(first).hexdigest()
-    assert (
-        pair.target.weight_bytes() == whole == decoding_needs(spec, CPU, 9, 9, 5)["target"].weights
-    )
-    assert download_bytes(spec, CPU) == 0 and len(hub_files) == parts
+    digest = hashlib.sha256((served / file).read_bytes()).hexdigest()
+    assert pair.facts["target_sha256"] == digest
+    assert decoding_needs(spec, CPU, 9, 9, 5)["target"].weights == whole
+    assert pair.target.weight_bytes() == whole
+    assert download_bytes(spec, CPU) == 0 and len(hub_files) == 1
+    with pytest.raises(UsageError, match=rf"^{REPOSITORY} has no file other.gguf: check its name"):
+        load_pair(custom_pair(f"{REPOSITORY}:other.gguf", None), CPU)
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), ValueError("x"), ConnectError("no host")])
 def test_a_file_that_the_hub_does_not_give_is_one_sentence(
-    error: Exception, hub_files: list[Any], monkeypatch: pytest.MonkeyPatch
+    error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    for name in ("hf_hub_download", "model_info"):
-        monkeypatch.setattr(hub, name, fail)
-    spec = custom_pair(f"{REPOSITORY}:other.gguf", None)
-    for ask in (load_pair, download_bytes):
-        with pytest.raises(UsageError, match=rf"^cannot load {REPOSITORY}:other.gguf from the hub"):
-            ask(spec, CPU)
+    monkeypatch.setattr(hub, "snapshot_download", fail)
+    spec = custom_pair(f"{REPOSITORY}:failing.gguf", None)
+    assert download_bytes(spec, CPU) == 0
+    with pytest.raises(UsageError, match=rf"^cannot load {REPOSITORY}:failing.gguf from the hub"):
+        load_pair(spec, CPU)
 
 
 @needs_llamacpp

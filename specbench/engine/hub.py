@@ -64,7 +64,7 @@ def download_bytes(spec: PairSpec, loading: Loading) -> int:
             files = snapshot_download(
                 repository, revision=revision, allow_patterns=wanted, dry_run=True
             )
-            size += sum(part.file_size for part in files if part.will_download)
+            size += sum(part.file_size or 0 for part in files if part.will_download)
     return size
 
 

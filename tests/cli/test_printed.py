@@ -36,7 +36,11 @@ ARTICLES = {"cnndm": ("id", "article", "highlights"), "xsum": ("id", "document",
 MEASURE = ("run", "sweep-weights", "sweep")
 LOADS = "here models are loaded"
 # The options have been checked when these are missing.
-ABSENT = ("no server answers at http://localhost", "there is no program .servers/bin/vllm")
+ABSENT = (
+    "no server answers at http://localhost",
+    "no program .servers/bin/vllm",
+    "no folder FOLDER",
+)
 SERVERS = re.compile(r"http://127\.0\.0\.1:800\d")
 # In the place of names that a reader replaces, and of runs with many cells.
 LARGE = ("results/paper", "results/paper-$pair", "results/again-sharpened")

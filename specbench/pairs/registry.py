@@ -252,6 +252,11 @@ def stored_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
+def without_draft(pair: PairSpec) -> PairSpec:
+    """Return a pair's target alone, under the pair's name."""
+    return replace(pair, draft=None, draft_revision=None, heads=None)
+
+
 def with_draft(pair: PairSpec, draft: str) -> PairSpec:
     """Return a pair with another draft and a name for it; the pair's heads do not fit it."""
     name = f"{pair.name}+{short_name(draft)}"

@@ -33,6 +33,7 @@ class Example:
         conversation: A conversation that one answer continues, with its system message and earlier
             answers; the last message has the prompt.
         greedy: The target's own greedy text, known only while a sample is scored.
+        cut: Whether the limit on new tokens cut the answer, known only while it is scored.
         columns: Other columns of the user's prompt file; nothing uses them.
     """
 
@@ -48,6 +49,7 @@ class Example:
     references: tuple[str | None, ...] = ()
     conversation: tuple[Message, ...] = ()
     greedy: str | None = None
+    cut: bool = False
     columns: Mapping[str, Any] | None = field(default=None, compare=False)
 
     @property
@@ -71,16 +73,20 @@ class Example:
             for number, text in enumerate((self.messages[0], *later))
         ]
 
-    def scored(self, turn: int | None, greedy: str | None) -> Example:
-        """Return the example that scores the text of a turn, with the target's greedy text."""
-        if turn is None:
-            return self if greedy is None else replace(self, greedy=greedy)
+    def scored(self, record: Mapping[str, Any]) -> Example:
+        """Return the example that scores the text of a record, which may be of one turn."""
+        known: dict[str, Any] = {
+            "greedy": record.get("greedy"),
+            "cut": record.get("stopped_by") == "length",
+        }
+        if not (turn := record.get("turn")):
+            return replace(self, **known)
         prompt, reference = self.turns[turn - 1], self.references[turn - 1]
-        return replace(self, prompt=prompt, reference=reference, greedy=greedy)
+        return replace(self, prompt=prompt, reference=reference, **known)
 
     def identity(self) -> dict[str, Any]:
         """Return the values that determine a sample; parts of conversations only in these."""
-        left_out = {"category", "greedy", "columns"}
+        left_out = {"category", "greedy", "cut", "columns"}
         left_out |= set() if self.turns else {"turns", "references"}
         left_out |= set() if self.conversation else {"conversation"}
         return {name: value for name, value in asdict(self).items() if name not in left_out}

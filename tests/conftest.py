@@ -129,6 +129,9 @@ class FakeTokenizer:
     def __call__(self, prompt: str) -> dict[str, list[int]]:
         return {"input_ids": [len(prompt)]}
 
+    def decode(self, tokens: list[int]) -> str:
+        return ""
+
 
 class FakeEngine:
     """Replaces the loader, the models and the decoding loop, and records the requests.

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from specbench.analysis.greedy import greedy_texts
 from specbench.analysis.scores import AT_LIMIT, QUALITY
 from specbench.analysis.summary import SPEEDUP, baseline_of
 from specbench.methods.registry import AUTOREGRESSIVE
@@ -18,7 +19,7 @@ from specbench.runs.run import COMPLETE, Run
 from specbench.table import percent
 from specbench.words import shown
 
-NEARLY_ALL = 0.95  # of answers
+NEARLY_ALL, SOME = 0.95, 0.02  # of answers
 SEVERAL = 5  # prompts from which scores of 0 are no accident
 GIB = 2**30
 
@@ -26,19 +27,22 @@ Remark = Callable[[pd.DataFrame, Run], Iterable[str]]
 
 
 def cut_answers(cells: pd.DataFrame, run: Run) -> Iterator[str]:
-    """Say which answers were nearly all cut by the limit."""
+    """Say which answers were nearly all cut by the limit, or what share of all was."""
     for task, judged in _scored_by_task(cells):
+        limit = run.tasks.get(task, {}).get("max_new_tokens")
+        at = f" at {limit} tokens" if limit else ""
         cut = judged[judged[AT_LIMIT] >= NEARLY_ALL]
         if len(cut):
             least = cut[AT_LIMIT].min()
             share = "all" if least == 1 else f"{percent(least, '.0f')} or more of"
             whose = "" if len(cut) == len(judged) else f" of {_named(cut)}"
-            limit = run.tasks.get(task, {}).get("max_new_tokens")
-            at = f" at {limit} tokens" if limit else ""
             yield (
                 f"{task}: quality{whose} cannot be judged: {share} answers were cut{at}; raise "
                 "--max-new-tokens"
             )
+        elif (share := judged[AT_LIMIT].mean()) > SOME:
+            named = percent(share, ".0f")
+            yield f"{task}: {named} of the answers were cut{at}: see --max-new-tokens"
 
 
 def zero_scores(cells: pd.DataFrame, _: Run) -> Iterator[str]:
@@ -99,7 +103,13 @@ def slower_rounds(cells: pd.DataFrame, _: Run) -> Iterator[str]:
             )
 
 
-DOUBTS: tuple[Remark, ...] = (cut_answers, zero_scores, failed_prompts, plain_prompts)
+DOUBTS: tuple[Remark, ...] = (
+    cut_answers,
+    zero_scores,
+    failed_prompts,
+    plain_prompts,
+    greedy_texts,
+)
 REMARKS: tuple[Remark, ...] = (*DOUBTS, slower_rounds)
 
 

@@ -39,7 +39,7 @@ from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.metrics import METRICS
 from specbench.metrics.passk import BUDGETS, pass_at_k
 from specbench.runs import columns
-from specbench.runs.columns import dictionary
+from specbench.runs.columns import THOUGHT_TOKENS, dictionary
 from specbench.runs.frames import CELL, MEASURED, SAMPLES, SUMMARY, first_decodes, typed
 from specbench.runs.shown import shown
 
@@ -171,6 +171,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
                 *figures,
                 *_further_scores(group, user_metrics),
                 *_phases(group),
+                *_thoughts(group),
             )
         ]
     return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the summary")
@@ -223,6 +224,13 @@ def _phases(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
     """Yield the share of tokens between the marks of a text, and acceptance there and outside."""
     for name, terms in phase_terms(cell).items():
         yield name, ratio_interval(*terms, cell["sample_id"]), "fraction"
+
+
+def _thoughts(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
+    """Yield the mean number of tokens of thoughts, if any text has some."""
+    if THOUGHT_TOKENS in cell and cell[THOUGHT_TOKENS].notna().any():
+        thoughts = cell[THOUGHT_TOKENS].fillna(0)
+        yield THOUGHT_TOKENS, mean_interval(thoughts, cell["sample_id"]), "tokens"
 
 
 def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, Interval, str]]:

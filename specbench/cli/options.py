@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
@@ -368,6 +368,15 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         panel="Sampling",
     )
 
+    sampling: Literal["model"] | None = option(
+        None,
+        "model takes temperature, top-p, top-k and min-p from the target's generation_config.json "
+        "or GGUF file; options override them.",
+        metavar="NAME",
+        shown="T = 1",
+        panel="Sampling",
+    )
+
     a_a: bool = option(
         False,
         "Time sd twice (an A/A test) to show timing noise beside speed-ups.",
@@ -397,6 +406,16 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             )
         return drafters
 
+    def _as_recommended(self) -> Measurement:
+        """Return the options with the sampling that the target's authors recommend."""
+        from specbench.engine.recommended import sampling_of
+        from specbench.engine.sources import load_recommended
+
+        spec = self.spec(alone=True)
+        values = sampling_of(load_recommended(spec, self.loading()), spec.target)
+        untyped = values.keys() - self.model_fields_set
+        return self.updated(sampling=None, **{name: values[name] for name in untyped})
+
     def plan(
         self,
         variants: Iterable[Variant],
@@ -409,6 +428,8 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         No speculation is measured too and, where quality is agreement with the target's greedy
         text, a control for a lower temperature. Servers (``arms``) need no pair.
         """
+        if self.sampling:
+            return self._as_recommended().plan(variants, optional, arms, concurrency)
         chosen = list(variants)
         if arms and not chosen and not self.names_models:
             model = arms[0].model

@@ -44,6 +44,7 @@ HIDDEN = {
     "drafter",
     "drafting",
     "a_a",
+    "sampling",
     "workers",
     "ray_address",
     "metric",

@@ -220,7 +220,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     example = examples.get(record["task"], {}).get(record["sample_id"])
     turn = record.get("turn") or 0
     has_prompt = example is not None and turn <= len(example.turns)
-    prompt = example.scored(turn or None, None).prompt if example and has_prompt else ""
+    prompt = example.scored(record).prompt if example and has_prompt else ""
     try:
         trace = trace_of(record, name, run_decoder(source), prompt)
     except Unreadable as error:

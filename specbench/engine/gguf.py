@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from transformers import PreTrainedConfig
 
+from specbench.engine.recommended import that_change
 from specbench.errors import UsageError, require
 from specbench.pairs.registry import require_model
 
@@ -22,6 +23,7 @@ T = TypeVar("T")
 FINGERPRINT_KEY = "specbench.fingerprint"
 TOKENIZER_KEY = "tokenizer.huggingface.json"
 TEMPLATE_KEY = "tokenizer.chat_template"
+SAMPLING_KEYS = "general.sampling."  # what they begin with
 TOKENS_KEY, KINDS_KEY = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 SPECIAL = {"bos": "bos", "eos": "eos", "pad": "padding"}  # Transformers', GGUF's
 # The format's types of single values, as letters of ``struct``; the others are texts and lists.
@@ -152,3 +154,14 @@ def gguf_config(path: Path) -> PreTrainedConfig:
     config = PreTrainedConfig(**{n: v for n, v in values.items() if v is not None})
     vars(config)["model_type"] = file.metadata["general.architecture"]
     return config
+
+
+def stored_sampling(path: Path) -> dict[str, Any]:
+    """Return the sampling that a file recommends, as decimals that a person would write."""
+    return that_change(
+        {
+            key.removeprefix(SAMPLING_KEYS): float(f"{v:.6g}") if isinstance(v, float) else v
+            for key, v in read_gguf(path).metadata.items()
+            if key.startswith(SAMPLING_KEYS)
+        }
+    )

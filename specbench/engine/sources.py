@@ -30,8 +30,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, logging
 
 from specbench.config import Loading
-from specbench.engine.gguf import gguf_config, read_gguf
+from specbench.engine.gguf import gguf_config, read_gguf, stored_sampling
 from specbench.engine.hub import failure, gguf_path, source
+from specbench.engine.recommended import that_change
 from specbench.engine.runner import OTHER_MODEL
 from specbench.errors import UsageError, cause, first_line, require
 from specbench.masking import mask_tokens
@@ -127,6 +128,24 @@ def end_tokens(*settings: Any) -> frozenset[int]:
         every = ids if isinstance(ids, list | tuple) else [ids]
         end_ids.update(token for token in every if type(token) is int and token >= 0)
     return frozenset(end_ids)
+
+
+def load_recommended(spec: PairSpec, loading: Loading, **options: Any) -> dict[str, Any]:
+    """Return the sampling that the target's folder or file recommends; empty if it does not.
+
+    ``options`` are those of ``from_pretrained``, such as ``local_files_only``.
+    """
+    if loading.dummy:
+        return {}
+    try:
+        if is_gguf(spec, "target"):
+            return stored_sampling(gguf_path(spec, "target", loading))
+        name, further = source(spec, "target", loading)
+        config = GenerationConfig.from_pretrained(name, **further, **options)
+    except (OSError, UsageError, *CONTRADICTIONS):  # no such file; loading refuses a broken one
+        return {}
+    values: dict[str, Any] = config.to_diff_dict()
+    return that_change(values) if values.get("do_sample") else {}
 
 
 def load_model(

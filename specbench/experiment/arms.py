@@ -315,13 +315,9 @@ class ArmRunner:
             "text": text,
             "token_ids": answer.token_ids or [],
             "chunk_seconds": [round(seconds, 6) for seconds, _ in streamed.events],
-            **score_text(
-                step.plan.task.metrics,
-                text,
-                step.example.scored(step.turn, None),
-                may_execute=self._plan.may_execute,
-            ),
         }
+        metrics, example = step.plan.task.metrics, step.example.scored(record)
+        record |= score_text(metrics, record, example, may_execute=self._plan.may_execute)
         to_line(record)
         return record
 

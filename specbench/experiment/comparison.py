@@ -39,12 +39,21 @@ from specbench.drafters.drafter import HeadDrafter, draft_from_states
 from specbench.engine.device import now, timestamp
 from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair
+from specbench.engine.runner import Model, Runner
 from specbench.methods import Rule
 
 ROUNDS = 4
 PROMPT_TOKENS = (9, 2, 17, 5)  # by row, repeated
 # Largest total variation between the distributions of the two. Kernels round differently.
 TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
+# Largest change of a logit's lead by the number of tokens in a pass. Quantised weights are computed
+# with quantised inputs, which rounds like bfloat16.
+ROUNDING = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 0.25, torch.bfloat16: 1.0}
+
+
+def rounding_of(model: Model) -> float:
+    """Return by how much rounding may change the difference of two logits of a model."""
+    return ROUNDING[model.dtype] if isinstance(model, Runner) else ROUNDING[torch.bfloat16]
 
 
 @dataclass(frozen=True)

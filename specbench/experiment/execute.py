@@ -22,9 +22,10 @@ from specbench.errors import RunError
 from specbench.experiment.environment import command_line
 from specbench.experiment.plan import SERVERS, Plan, SampleIndex, Step, samples_of
 from specbench.experiment.progress import Display, quiet_libraries
+from specbench.experiment.rounding import Fork, Lead, compare_greedy
 from specbench.experiment.store import Store
 from specbench.pairs.registry import without_draft
-from specbench.runs.records import ERROR, write_examples
+from specbench.runs.records import ERROR, latest_records, write_examples
 from specbench.servers.arm import TOKENS
 
 if TYPE_CHECKING:
@@ -112,6 +113,12 @@ class Worker:
         if runner is None:
             return {"engine": "", "warm_ups": [], "gpus_at_the_end": []}
         return runner.closing_facts()
+
+    def leads(self, forks: Sequence[Fork]) -> tuple[dict[Fork, Lead], float]:
+        """Return the target's lead at forks, see ``SampleRunner.leads``; none without a pair."""
+        plan, runner, _ = self._started()
+        steps = ((plan.step(fork.place), fork) for fork in forks)
+        return runner.leads(steps) if runner else ({}, 0.0)
 
     def load(self, plan: Plan) -> SampleRunner:
         """Return a runner of a plan's samples, with its pair."""
@@ -322,6 +329,7 @@ class _Execution:
         """Sync the last samples, and collect the workers' facts that are known only at the end."""
         self._display(*self._store.sync())
         requests = {number: self._pool.ask(number, "end", retry=False) for number in self._idle}
+        greedy = self._greedy_texts()
         facts: dict[int, Mapping[str, Any]] = {}
         for number, reference in requests.items():
             with suppress(WorkerLostError):
@@ -337,7 +345,23 @@ class _Execution:
                 gpu for closing in facts.values() for gpu in closing["gpus_at_the_end"]
             ],
             engine=", ".join(sorted({closing["engine"] for closing in facts.values()})),
+            **({"greedy_texts": greedy} if greedy else {}),
         )
+
+    def _greedy_texts(self) -> list[dict[str, Any]]:
+        """Compare greedy texts with those without speculation, see ``rounding``."""
+        if self._plan.settings.temperature > 0 or not self._idle:
+            return []
+        records = latest_records(self._store.folder)
+        cells = list(compare_greedy(self._plan, records, self._first["engine"]))
+        forks = dict.fromkeys(fork for cell in cells for fork in cell.forks)
+        leads: dict[Fork, Lead] = {}
+        tolerance = 0.0
+        with suppress(WorkerLostError):
+            if forks:
+                asked = self._pool.ask(min(self._idle), "leads", [*forks], retry=False)
+                leads, tolerance = self._pool.answer(asked)
+        return [cell.describe(leads, tolerance) for cell in cells]
 
     def _check_stop(self) -> None:
         if self._stop():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from specbench.example import Example
 from specbench.masking import mask_tokens
 from specbench.metrics import BLEU, get_metric, score
 from specbench.plugins import short_name
-from specbench.runs.columns import BLEU_TERMS
+from specbench.runs.columns import BLEU_TERMS, THOUGHT_TOKENS
 from specbench.runs.records import OK, UNSCORED
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _TAKEN = (
 )
 _UNTIMED = ("token_ids", "per_round")
 PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
+THINK, THOUGHT = "<think>", "</think>"  # around the thoughts before an answer
+_LAST_TOKENS = 8  # of a prompt, enough to spell its last word
 
 
 def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
@@ -72,11 +75,12 @@ def times_of(generation: Generation, drafts: bool) -> dict[str, Any]:
 
 
 def score_text(
-    metrics: Sequence[str], text: str, example: Example, *, may_execute: bool
+    metrics: Sequence[str], record: Mapping[str, Any], example: Example, *, may_execute: bool
 ) -> dict[str, Any]:
     """Return the columns of a sample's record that come from scoring its text.
 
     The first metric is the quality. Metrics that execute generated code need ``may_execute``.
+    Thoughts before an answer are not scored.
 
     Returns:
         ``quality``; ``scores`` by metric (None if the example lacks the reference, the metric
@@ -86,6 +90,7 @@ def score_text(
     scores: dict[str, float | None] = dict.fromkeys(map(short_name, metrics))
     fields: dict[str, Any] = {}
     errors: list[str] = []
+    text = answer_of(record)
     for name in metrics:
         metric = get_metric(name)
         if not metric.suits(example) or (metric.executes and not may_execute):
@@ -102,6 +107,28 @@ def score_text(
     if not errors:
         return {**fields, "status": OK}
     return {**fields, "status": UNSCORED, "error": "; ".join(dict.fromkeys(errors))}
+
+
+def answer_of(record: Mapping[str, Any]) -> str:
+    """Return what follows the thoughts in a sample's text; empty if it ends within them."""
+    text, thoughts = str(record["text"]), record.get(THOUGHT_TOKENS)
+    _, end, answer = text.rpartition(THOUGHT)
+    if end:
+        return answer.lstrip()
+    return "" if thoughts is not None or text.lstrip().startswith(THINK) else text
+
+
+def thought_tokens(tokenizer: Any, prompt: Sequence[int], generation: Generation) -> int | None:
+    """Return the number of tokens up to the end of the thoughts, None without thoughts.
+
+    The prompt may have begun the thoughts, as the templates of some models do.
+    """
+    tokens, text = generation.token_ids, generation.text
+    if ends := text.count(THOUGHT):
+        sizes = range(len(tokens) + 1)
+        return bisect_left(sizes, ends, key=lambda k: tokenizer.decode(tokens[:k]).count(THOUGHT))
+    begun = tokenizer.decode(list(prompt[-_LAST_TOKENS:])).rstrip().endswith(THINK)
+    return generation.output_tokens if begun or text.lstrip().startswith(THINK) else None
 
 
 def repetition(token_ids: Sequence[int]) -> float | None:

@@ -191,7 +191,7 @@ def _rescored(record: Record, finished: FinishedRun, may_execute: bool) -> Recor
     location = f"{run.folder} contains a sample of example {sample!r} of task {task!r}"
     try:
         names = finished.metrics[task]
-        example = run.examples[task][sample].scored(record.get("turn"), record.get("greedy"))
+        example = run.examples[task][sample].scored(record)
     except (KeyError, TypeError, IndexError) as error:
         raise UsageError(
             f"{location}, which is missing from its {EXAMPLES}: give the folder of another run"
@@ -201,7 +201,7 @@ def _rescored(record: Record, finished: FinishedRun, may_execute: bool) -> Recor
             f"{location} with text or scores of the wrong type: give the folder of another run"
         )
     trusted = [name for name in names if name in finished.trusted]
-    fields = score_text(trusted, record["text"], example, may_execute=may_execute)
+    fields = score_text(trusted, record, example, may_execute=may_execute)
     unscored = [n for n in names if n not in trusted or (get_metric(n).executes > may_execute)]
     earlier = {short_name(name): record["scores"].get(short_name(name)) for name in unscored}
     scores = fields["scores"] | earlier

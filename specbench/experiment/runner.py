@@ -6,11 +6,14 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from specbench.config import Loading
 from specbench.decoding.drafting import context_of
@@ -25,13 +28,23 @@ from specbench.engine.loading import Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import Encoded
+from specbench.engine.recommended import unlike_recommended
+from specbench.engine.sources import load_recommended
 from specbench.errors import EngineError, UsageError, require
 from specbench.experiment.cells import Cell
-from specbench.experiment.comparison import Comparison, compare_with_eager
+from specbench.experiment.comparison import Comparison, compare_with_eager, rounding_of
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
-from specbench.experiment.measurements import describe_error, measurements, score_text, times_of
+from specbench.experiment.measurements import (
+    answer_of,
+    describe_error,
+    measurements,
+    score_text,
+    thought_tokens,
+    times_of,
+)
 from specbench.experiment.plan import Plan, Step, own_sources
 from specbench.experiment.prompts import EncodedPrompts
+from specbench.experiment.rounding import Fork, Lead
 from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
 from specbench.heads.bind import BoundMethod, bind
 from specbench.heads.files import describe_models
@@ -222,6 +235,22 @@ class SampleRunner:
         seconds = sum(g.prefill_seconds + g.decode_seconds for g in generations)
         return seconds / sum(g.output_tokens for g in generations)
 
+    def leads(self, forks: Iterable[tuple[Step, Fork]]) -> tuple[dict[Fork, Lead], float]:
+        """Return the target's lead at each fork, and by how much rounding may change a logit.
+
+        A fork for which the memory does not suffice has none.
+        """
+        target, ends = self._pair.target, sorted(self._pair.eos_ids)
+        leads: dict[Fork, Lead] = {}
+        with torch.inference_mode():
+            for step, fork in forks:
+                prompt = self._prompts.of(step.plan, step.example).ids
+                text = torch.tensor([[*prompt, *fork.shared]], device=target.device)
+                with suppress(RuntimeError):
+                    logits = target.plain(text, 1, False)[0][0, -1]
+                    leads[fork] = Lead.of(logits, fork.tokens, ends)
+        return leads, rounding_of(target)
+
     def opening_facts(self) -> dict[str, Any]:
         """Return the content of ``environment.json`` at the start of a run."""
         facts = {
@@ -234,6 +263,11 @@ class SampleRunner:
             "first_prompts": self._prompts.first(),
             "prompt_formats": self._prompts.formats,
         }
+        recommended = load_recommended(self._plan.pair, self._plan.loading, local_files_only=True)
+        if recommended:
+            facts["recommended_sampling"] = recommended
+        if sentence := unlike_recommended(recommended, self._plan.settings):
+            log.warning(sentence)
         if foreign := other_processes():
             log.warning(
                 "other processes use the GPUs (%d): measured times will be unreliable",
@@ -366,12 +400,13 @@ class SampleRunner:
             return {**self._identity(step), **times_of(generation, drafts)}
         task, may_execute = step.plan.task, self._plan.may_execute
         measured = {**measurements(generation, drafts), "prompt_cut": prompt.cut}
+        measured["thought_tokens"] = thought_tokens(self._pair.tokenizer, prompt.ids, generation)
         if step.plan.needs_greedy:
             texts = self._greedy[step.place[0], step.example.id]
-            measured["greedy"] = texts[(step.turn or 1) - 1]
-        example = step.example.scored(step.turn, measured.get("greedy"))
-        scores = score_text(task.metrics, generation.text, example, may_execute=may_execute)
-        record = {**self._identity(step), **measured, **scores}
+            measured["greedy"] = answer_of({"text": texts[(step.turn or 1) - 1]})
+        record = {**self._identity(step), **measured}
+        example = step.example.scored(record)
+        record |= score_text(task.metrics, record, example, may_execute=may_execute)
         to_line(record)  # a number that cannot be stored fails the sample, and not the run
         return record
 

@@ -1,7 +1,8 @@
 """Accuracy by the final number of an answer, parsed strictly or flexibly.
 
 The references of GSM8K end in ``#### number``. ``accuracy`` requires this format of an answer;
-``accuracy-flexible`` accepts the final number in any common format.
+``accuracy-flexible`` accepts the final number in any common format. Of an answer that the limit on
+new tokens cut, it accepts only a number that the answer states as its result.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ def final_number(text: str) -> Decimal | None:
     return None if match is None else _marked_value(match)
 
 
-def flexible_number(text: str) -> Decimal | None:
+def flexible_number(text: str, *, cut: bool = False) -> Decimal | None:
     r"""Return the final number of an answer, or None if it has no number.
 
     These are tried in order: the strict ``#### number``, or if a calculation follows, as in
     ``#### 9 * 2 = 18``, its result; the last ``\boxed{...}``; the last "the answer is ...", or
     "Answer:" followed by a number, up to the end of its sentence and after the ``=`` if there is
-    one; the last number of the text. Currencies, percent signs, units and GSM8K's annotations
-    ``<<3+4=7>>`` are skipped.
+    one; the last number of the text, unless the text is ``cut``. Currencies, percent signs, units
+    and GSM8K's annotations ``<<3+4=7>>`` are skipped.
     """
     if marked := _MARKED.search(text):
         return _result(text, marked)
@@ -76,7 +77,7 @@ def flexible_number(text: str) -> Decimal | None:
             match = _LOOSE.search(sentence.rpartition("=")[2])
             if match:
                 return _value(match)
-    numbers = list(_LOOSE.finditer(plain))
+    numbers = [] if cut else list(_LOOSE.finditer(plain))
     return _value(numbers[-1]) if numbers else None
 
 
@@ -100,7 +101,7 @@ def accuracy_flexible(text: str, example: Example) -> float:
     The reference is parsed strictly; see ``accuracy``.
     """
     expected = _expected(example)
-    return float(flexible_number(text) == expected)
+    return float(flexible_number(text, cut=example.cut) == expected)
 
 
 def _expected(example: Example) -> Decimal:

@@ -23,6 +23,7 @@ import torch
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
+from specbench.experiment.rounding import END
 from specbench.proofs.check import CONTEXTS, ShowStep
 from specbench.proofs.distortions import (
     FilteredTails,
@@ -33,7 +34,7 @@ from specbench.proofs.distortions import (
 from specbench.proofs.draws import Counts, Stream
 from specbench.proofs.ends import EndedLaws, positions, prefixes
 from specbench.proofs.findings import OK, WEAK, Finding, failures, findings_of, judged
-from specbench.proofs.greedy import END, NEVER_UNLIKE, TIE, first_choices
+from specbench.proofs.greedy import NEVER_UNLIKE, TIE, first_choices
 from specbench.proofs.passes import laws_along
 from specbench.proofs.spelling import Spelling
 from specbench.proofs.stored import StoredTexts

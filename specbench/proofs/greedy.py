@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,8 @@ from specbench.decoding.records import Generation
 from specbench.drafters.load import load_drafter
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Model
+from specbench.experiment.comparison import rounding_of
+from specbench.experiment.rounding import END, NEVER, Lead
 from specbench.methods.drafters import MODEL
 from specbench.methods.strict import sd
 from specbench.proofs.findings import REPORT, Finding, Judgement, judged
@@ -25,8 +28,6 @@ PLAIN, EQUAL = "autoregressive against plain passes", "sd against autoregressive
 # Logits closer than this are a tie in float32. Rounding depends on the number of tokens per pass
 # and may favour either one, so both are correct.
 TIE = 1e-3
-END = -1  # represents any end token
-NEVER = -1e9  # logit of an end if there are no end tokens
 NEVER_UNLIKE = "the draft never differs, so accepting every draft would also pass"
 NEVER_REJECTED = "no draft is rejected, so accepting every draft would also pass"
 
@@ -117,21 +118,18 @@ def lag(runner: Model, context: Context, text: Sequence[int], ends: frozenset[in
 def divergence(
     pair: LoadedPair, context: Context, alone: list[int], drafted: list[int]
 ) -> dict[str, Any]:
-    """Describe the first difference of two texts, by plain passes up to it.
+    """Describe the first difference of two texts, by a plain pass up to it.
 
-    It is a tie if the target's logits of both tokens equal its largest logit up to ``TIE``.
+    It is a tie if the target's logits of both tokens equal its largest logit up to rounding.
     """
     texts = [*alone, END], [*drafted, END]  # one text may be a prefix of the other
-    first = next(i for i, (token, other) in enumerate(zip(*texts, strict=False)) if token != other)
-    lags = [lag(pair.target, context, text[: first + 1], pair.eos_ids) for text in texts]
-    behind = [float(text_lag.behind[first]) for text_lag in lags]
-    return {
-        "prompt": context.name,
-        "position": first,
-        "margin": float(lags[0].margin[first]),
-        "behind": behind,
-        "tie": max(behind) <= TIE,
-    }
+    pairs = zip(*texts, strict=False)
+    first, tokens = next((i, both) for i, both in enumerate(pairs) if both[0] != both[1])
+    text = [*context.prompt, *alone[:first], 0]
+    logits = plain_pass(pair.target, [text], last=1).logits[0, 0]
+    lead = Lead.of(logits, tokens, sorted(pair.eos_ids))
+    tie = lead.behind <= rounding_of(pair.target)
+    return {"prompt": context.name, "position": first, **lead._asdict(), "tie": tie}
 
 
 def marked(text: Generation) -> list[int]:
@@ -160,10 +158,15 @@ def _against_alone(facts: dict[str, Any]) -> Judgement:
     )
     wrong = [fork for fork in divergences if not fork["tie"]]
     if divergences:
-        first = (wrong or divergences)[0]
+        apart = median(fork["margin"] for fork in divergences)
         sentence += (
-            f"; first divergence at token {first['position']} of {first['prompt']}, "
-            f"top-1/top-2 margin there {first['margin']:.2g}" + (" (a tie)" if first["tie"] else "")
+            f"; where they first differ, the two likeliest tokens are {apart:.2g} apart (median), "
+        )
+        sentence += (
+            f"and {len(wrong)} of these differences are more than rounding explains, the first at "
+            f"token {wrong[0]['position']} of {wrong[0]['prompt']}"
+            if wrong
+            else "which rounding explains"
         )
     if not wrong and not facts["rejected"]:
         sentence += f"; {NEVER_REJECTED}"

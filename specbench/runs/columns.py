@@ -24,6 +24,7 @@ TIMED = TIMED_BASELINE, TIMED_AGAIN = "baseline", "a-a"
 
 #: A sample's terms of corpus BLEU: ten integers separated by spaces.
 BLEU_TERMS = "bleu_terms"
+THOUGHT_TOKENS = "thought_tokens"
 
 
 class ColumnMeaning(NamedTuple):

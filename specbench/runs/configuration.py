@@ -91,6 +91,18 @@ class _Processor(_Section):
     model: _Text | None = None
 
 
+class _GreedyTexts(_Section):
+    task: _Text
+    method: _Text
+    alone: _Text
+    lossless: bool | None
+    texts: _Count
+    equal: _Count
+    forks: _Count
+    margins: list[float]
+    beyond: _Count
+
+
 class Environment(_Section):
     """The content of ``environment.json``."""
 
@@ -103,6 +115,7 @@ class Environment(_Section):
     cpu: _Processor = _Processor()
     torch: _Torch = _Torch()
     servers: dict[str, dict[str, Any]] = {}
+    greedy_texts: list[_GreedyTexts] = []
 
 
 def read_object(path: Path, kind: type[_Section]) -> tuple[dict[str, Any], str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from specbench.metrics import shown_metric
+from specbench.runs.columns import THOUGHT_TOKENS
 from specbench.table import Field, TableCell, number, with_interval
 
 Row = Mapping[Any, Any]
@@ -129,6 +130,7 @@ _FIGURES = {
         ShownFigure("round_seconds", "time per round", "ms", 1000, "3s"),
         ShownFigure("prefill_seconds", "prefill", "ms", 1000, "3s"),
         ShownFigure("output_tokens", "output tokens"),
+        ShownFigure("thought_tokens", "tokens of thoughts"),
         ShownFigure("rounds", "rounds"),
         ShownFigure("length_limit_rate", "ended by limit", "%", 100),
         ShownFigure("repetition", "repeated 4-grams", "%", 100),
@@ -156,7 +158,7 @@ _FIGURES = {
 
 def shown_score(metric: str) -> ShownFigure:
     """Return how a quality metric is shown, also one of the user's own with a figure's name."""
-    if metric in PHASES:
+    if metric in (*PHASES, THOUGHT_TOKENS):
         return _FIGURES[metric]
     heading, scale = shown_metric(metric)
     return ShownFigure(metric, heading, "", scale)

@@ -22,7 +22,7 @@ REWARDS = {
     AGREEMENT: "agreement with the target's own greedy text",
 }
 WARM_UP = 0.05  # share of the steps
-MAX_PROMPT_TOKENS = 512  # as in the paper (arXiv:2604.07622)
+MAX_PROMPT_TOKENS, MAX_NEW_TOKENS = 512, 128  # as in the paper (arXiv:2604.07622)
 # Default learning rates of drafts below this hidden size, and of others.
 SMALL_WIDTH, SMALL_RATE, LARGE_RATE = 512, 3e-3, 1e-5
 

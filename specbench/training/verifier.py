@@ -32,7 +32,7 @@ from specbench.training.front import Point, Worth
 from specbench.training.material import Material, Materials
 from specbench.training.objective import Surrogate, advantages, descend, evaluate, text_mean
 from specbench.training.price import Price
-from specbench.training.recipe import HeadRecipe
+from specbench.training.recipe import MAX_NEW_TOKENS, HeadRecipe
 from specbench.training.rollouts import Rollouts, joined, roll_out
 
 # Seeds of roll-outs on held-out prompts; training cannot use them.
@@ -353,7 +353,8 @@ class Training:
         generator: torch.Generator,
         sampling: Sampling,
     ) -> Rollouts:
-        texts = (self.pair, heads, material.prompts, self.task.max_new_tokens)
+        limit = min(self.task.max_new_tokens, MAX_NEW_TOKENS)
+        texts = (self.pair, heads, material.prompts, limit)
         how = (generator, self.task.stop, sampling)
         if self.recipe.drafter == MODEL:
             return roll_out(*texts, *how)

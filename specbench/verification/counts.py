@@ -84,8 +84,7 @@ def check_scores(
         example = examples[record["sample_id"]]
         if (record.get("turn") or 0) > len(example.turns):
             return "the turn is missing"
-        example = example.scored(record.get("turn"), record.get("greedy"))
-        scored = score_text(metrics, record["text"], example, may_execute=False)
+        scored = score_text(metrics, record, example.scored(record), may_execute=False)
         scores = record["scores"] | {n: s for n, s in scored["scores"].items() if s is not None}
         quality = scores.get(record["quality_metric"])
         terms = {name: scored[name] for name in (BLEU_TERMS,) if name in scored}

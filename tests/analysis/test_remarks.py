@@ -49,12 +49,17 @@ def test_scores_that_mean_nothing(cells: list[dict[str, Any]], sentence: str) ->
     assert remark.startswith(f"mini-math: {sentence}")
 
 
-def test_nearly_all_answers_are_enough_and_half_are_not() -> None:
+def test_the_share_of_cut_answers_is_said() -> None:
     ended = ["length"] * 39 + ["eos"]
     rows = [{"sample_id": f"p{i}", "stopped_by": end} for i, end in enumerate(ended)]
     (remark,) = remarks(cells_of(summarise(samples(*rows))), {"run": run()})
     assert "98 % or more of answers were cut" in remark
     rows = [row | {"stopped_by": ("length", "eos")[i % 2]} for i, row in enumerate(rows)]
+    said_of_half = remarks(cells_of(summarise(samples(*rows))), {"run": run()})
+    assert said_of_half == [
+        "mini-math: 50 % of the answers were cut at 20 tokens: see --max-new-tokens"
+    ]
+    rows = [row | {"stopped_by": "eos"} for row in rows]
     assert remarks(cells_of(summarise(samples(*rows))), {"run": run()}) == []
     assert said({"quality": 0.0}, PLAIN) == []  # a difference shows
 

@@ -62,6 +62,9 @@ class ByCharacter:
     def __call__(self, text: str) -> dict[str, list[int]]:
         return {"input_ids": [ord(c) for c in text]}
 
+    def decode(self, tokens: list[int]) -> str:
+        return "".join(map(chr, tokens))
+
 
 def test_every_sample_is_decoded_scored_and_recorded(
     engine: Any,

@@ -1,17 +1,28 @@
 """The columns of a record that come from scoring."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
 from specbench import metrics
+from specbench.decoding.records import Generation
 from specbench.errors import UsageError
 from specbench.example import Example
-from specbench.experiment.measurements import score_text
+from specbench.experiment.measurements import score_text, thought_tokens
 
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
 PROGRAM = "def f():\n    return 7"
+
+
+def scored(
+    metrics: Sequence[str], text: str, example: Example, *, may_execute: bool, **record: Any
+) -> dict[str, Any]:
+    """Return the columns that come from scoring a text of 9 tokens."""
+    record = {"text": text, "output_tokens": 9, "stopped_by": "eos"} | record
+    return score_text(metrics, record, example.scored(record), may_execute=may_execute)
 
 
 @pytest.fixture
@@ -32,30 +43,30 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
 
 def test_the_first_metric_stands_for_quality_and_what_cannot_be_compared_is_blank() -> None:
     names = ("accuracy", "accuracy-flexible", "rouge1")
-    assert score_text(names, "in all 7", EXAMPLE, may_execute=False) == {
+    assert scored(names, "in all 7", EXAMPLE, may_execute=False) == {
         "quality": 0.0,
         "scores": {"accuracy": 0.0, "accuracy-flexible": 1.0, "rouge1": pytest.approx(0.4)},
         "status": "ok",
     }
     blank = {"quality": None, "status": "ok"}
-    assert score_text((), "text", EXAMPLE, may_execute=True) == {**blank, "scores": {}}
-    found = score_text(("accuracy", "pass@1"), "#### 7", Example("e", "p"), may_execute=True)
+    assert scored((), "text", EXAMPLE, may_execute=True) == {**blank, "scores": {}}
+    found = scored(("accuracy", "pass@1"), "#### 7", Example("e", "p"), may_execute=True)
     assert found == {**blank, "scores": {"accuracy": None, "pass@1": None}}
 
 
 def test_code_is_executed_only_with_permission(failing: dict[str, Exception]) -> None:
     names = ("pass@1", "rouge1")
-    allowed = score_text(names, PROGRAM, EXAMPLE, may_execute=True)
+    allowed = scored(names, PROGRAM, EXAMPLE, may_execute=True)
     assert (allowed["quality"], allowed["scores"]["pass@1"]) == (1.0, 1.0)
     failing["pass@1"] = AssertionError("it was run")
-    held = score_text(names, PROGRAM, EXAMPLE, may_execute=False)
+    held = scored(names, PROGRAM, EXAMPLE, may_execute=False)
     assert (held["quality"], held["status"]) == (None, "ok")
     assert held["scores"] == {"pass@1": None, "rouge1": allowed["scores"]["rouge1"]}
 
 
 def test_a_metric_that_fails_leaves_the_others(failing: dict[str, Exception]) -> None:
     failing.update(accuracy=UsageError("no number"), rouge1=ValueError("odd"))
-    found = score_text(("accuracy", "rouge1", "rouge2"), "so #### 7", EXAMPLE, may_execute=False)
+    found = scored(("accuracy", "rouge1", "rouge2"), "so #### 7", EXAMPLE, may_execute=False)
     assert found == {
         "quality": None,
         "scores": {"accuracy": None, "rouge1": None, "rouge2": 1.0},
@@ -66,7 +77,60 @@ def test_a_metric_that_fails_leaves_the_others(failing: dict[str, Exception]) ->
 
 def test_bleu_keeps_the_terms_of_the_corpus_figure() -> None:
     example = Example("e", "prompt", "a b c d e")
-    found = score_text(("rouge2", "bleu"), "a b c d", example, may_execute=False)
+    found = scored(("rouge2", "bleu"), "a b c d", example, may_execute=False)
     assert found["bleu_terms"] == [4, 5, 4, 3, 2, 1, 4, 3, 2, 1]
     assert 0 < found["scores"]["bleu"] < 1
-    assert "bleu_terms" not in score_text(("rouge2",), "a b c d", example, may_execute=False)
+    assert "bleu_terms" not in scored(("rouge2",), "a b c d", example, may_execute=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "stopped_by", "expected"),
+    [
+        ("Steps:\n1. 3 + 4 is 7\n2. so\n7", "eos", 1.0),
+        ("Steps:\n1. 3 + 4 is 7\n2. so\n7", "length", 0.0),  # of an enumeration
+        ("In all there are 7", "length", 0.0),
+        (r"so \boxed{7}. In other words, 3 of", "length", 1.0),
+        ("The answer is 7. Check: 4", "length", 1.0),
+        ("#### 7\n\n3.", "length", 1.0),
+        ("<think>maybe \\boxed{3}</think>\n\nThe answer is 7.", "eos", 1.0),
+        ("maybe #### 3</think>so 7", "eos", 1.0),
+        ("<think>#### 7", "length", 0.0),
+        ("<think>a</think>b #### 3</think>7", "eos", 1.0),
+    ],
+)
+def test_a_cut_answer_must_state_its_number_and_thoughts_state_none(
+    text: str, stopped_by: str, expected: float
+) -> None:
+    found = scored(("accuracy-flexible",), text, EXAMPLE, may_execute=False, stopped_by=stopped_by)
+    assert found["quality"] == expected
+
+
+class Letters:
+    """A tokenizer with one token per letter."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(map(chr, tokens))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "count", "answer"),
+    [
+        ("Why?", "7 of <think>s", None, "7 of <think>s"),
+        ("Why?", "<think>3</think>7", 16, "7"),
+        ("Why? <think>\n", "3</think>\n7", 9, "7"),
+        ("Why? <think>\n", "3 and so", 8, ""),
+        ("Why? <think>\n\n</think>\n\n", "7", None, "7"),
+        ("Why <think>? ", "7", None, "7"),
+        ("Why?", "<think>3", 8, ""),
+        ("Why?", "a</think>b</think>7", 18, "7"),
+    ],
+)
+def test_tokens_of_thoughts_are_counted_apart(
+    prompt: str, text: str, count: int | None, answer: str
+) -> None:
+    tokens = [*map(ord, text)]
+    generation = Generation(tokens, text, len(prompt), len(tokens), "length", *[0.0] * 6)
+    assert thought_tokens(Letters(), [*map(ord, prompt)], generation) == count
+    example = Example("e", "prompt", answer or "x")
+    found = scored(("exact-match",), text, example, may_execute=False, thought_tokens=count)
+    assert found["quality"] == (1.0 if answer else 0.0)

@@ -23,7 +23,7 @@ def test_metrics_match_the_code() -> None:
     assert list(schema(columns.MEASURED)) == [
         *OF_QUALITY,
         BLEU_TERMS,
-        "block",
+        *("thought_tokens", "block"),
         *OF_REQUESTS,
         *("inside_emitted", "inside_proposed", "inside_accepted"),
         "timing",

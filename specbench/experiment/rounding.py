@@ -1,0 +1,126 @@
+"""Greedy texts beside those without speculation, and what explains their first difference.
+
+With half-precision or quantised weights, the logits of a pass over several tokens are not those of
+passes over one. Where the two likeliest tokens are nearly equal, this rounding decides. A lossy
+rule instead takes tokens that are clearly less likely than the likeliest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from specbench.experiment.plan import Plan, SampleIndex
+from specbench.methods.registry import AUTOREGRESSIVE, get_method
+from specbench.runs.labels import method_labels
+from specbench.runs.records import ERROR, names_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST_FORKS = 32  # of a cell that are measured, by one pass each
+END = -1  # stands for any end token
+NEVER = -1e9  # logit of an end if there are no end tokens
+
+Record = Mapping[str, Any]
+
+
+class Fork(NamedTuple):
+    """Where a greedy text first differs from the one without speculation."""
+
+    place: SampleIndex
+    shared: tuple[int, ...]  # the tokens before
+    tokens: tuple[int, int]  # the two that differ
+
+
+class Lead(NamedTuple):
+    """The target's first choices at a fork, by a plain pass."""
+
+    margin: float  # probability of the likeliest token minus that of the second
+    behind: float  # logit of the likeliest token minus that of the less likely one of the fork
+
+    @classmethod
+    def of(cls, logits: Tensor, tokens: Iterable[int], ends: Sequence[int]) -> Lead:
+        """Return the lead in logits ``[V]``, in which ``END`` is the likeliest of ``ends``."""
+        first, second = logits.softmax(-1).topk(2).values.tolist()
+        rows = ([end for end in ends if end < len(logits)] if t == END else [t] for t in tokens)
+        chosen = [float(logits[row].max()) if row else NEVER for row in rows]
+        return cls(first - second, float(logits.max()) - min(chosen))
+
+
+class GreedyTexts(NamedTuple):
+    """The greedy texts of a cell beside those without speculation."""
+
+    task: str
+    method: str  # label
+    alone: str  # method or server whose texts they are compared with
+    lossless: bool | None  # None if a server does not tell
+    texts: int
+    equal: int
+    forks: list[Fork]
+
+    def describe(self, leads: Mapping[Fork, Lead], tolerance: float) -> dict[str, Any]:
+        """Return plain values for ``environment.json``; forks beyond rounding are counted."""
+        of_forks = [leads[fork] for fork in self.forks if fork in leads]
+        beyond = sum(lead.behind > tolerance for lead in of_forks)
+        margins = [lead.margin for lead in of_forks]
+        return {**self._asdict(), "forks": len(of_forks), "margins": margins, "beyond": beyond}
+
+
+def compare_greedy(plan: Plan, records: Iterable[Record], engine: str) -> Iterator[GreedyTexts]:
+    """Compare each cell with the target alone, or with the first server if only servers decode.
+
+    Of a conversation, only the first turn is compared: the later ones may have other prompts.
+    """
+    by_name = {names_of(record): record for record in records if record["status"] != ERROR}
+    for number, task in enumerate(plan.tasks):
+        cells = [cell for cell in task.cells if not cell.timing]
+        indices = [task.cells.index(cell) for cell in cells]
+        steps = [plan.step((number, 0, 0, index)) for index in indices]
+        labels = method_labels([plan.identify(step, engine) for step in steps])
+        decoders = [c.method == AUTOREGRESSIVE for c in cells], [c.server for c in cells]
+        if (first := next((d.index(True) for d in decoders if any(d)), None)) is None:
+            continue
+        texts = [dict(_texts_of(plan, by_name, number, index, engine)) for index in indices]
+        for cell, label, of_cell in zip(cells, labels, texts, strict=True):
+            if cell is cells[first] or not (both := of_cell.keys() & texts[first].keys()):
+                continue
+            pairs = {key: (texts[first][key], of_cell[key]) for key in sorted(both)}
+            forks = {key: _fork(key, indices[first], *pair) for key, pair in pairs.items()}
+            unequal = [key for key, pair in pairs.items() if forks[key] or _differ(*pair)]
+            lossless = None if cell.server else get_method(cell.method).emits_target(cell.values)
+            yield GreedyTexts(
+                *(task.task.name, label, labels[first], lossless, len(pairs)),
+                len(pairs) - len(unequal),
+                [fork for fork in forks.values() if fork][:MOST_FORKS],
+            )
+
+
+def _texts_of(
+    plan: Plan, by_name: Mapping[Any, Record], task: int, cell: int, engine: str
+) -> Iterator[tuple[tuple[int, int, int], Record]]:
+    """Yield the records of a cell's texts by task, repeat and example."""
+    for repeat in range(plan.settings.repeats):
+        for example in range(len(plan.tasks[task].examples)):
+            step = plan.step((task, repeat, example, cell)).turns[0]
+            if (record := by_name.get(names_of(plan.identify(step, engine)))) is not None:
+                yield (task, repeat, example), record
+
+
+def _differ(alone: Record, other: Record) -> bool:
+    """Return whether two texts differ, of which one has no tokens."""
+    return not (alone["token_ids"] and other["token_ids"]) and alone["text"] != other["text"]
+
+
+def _fork(key: tuple[int, int, int], cell: int, alone: Record, other: Record) -> Fork | None:
+    """Return the first difference of two texts, if both have tokens and they differ."""
+    if not (alone["token_ids"] and other["token_ids"]):
+        return None  # a server may tell none, and a text may be empty
+    texts = [
+        (*r["token_ids"], *([END] if r["stopped_by"] == "eos" else [])) for r in (alone, other)
+    ]
+    for index, (token, drafted) in enumerate(zip_longest(*texts, fillvalue=END)):
+        if token != drafted:
+            return Fork((*key, cell), texts[0][:index], (token, drafted))
+    return None

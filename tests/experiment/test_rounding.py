@@ -1,0 +1,126 @@
+"""Greedy texts beside those without speculation."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from specbench.analysis.greedy import greedy_texts
+from specbench.experiment import runner
+from specbench.experiment.rounding import END, Lead, compare_greedy
+from specbench.runs.run import read_run
+
+from .test_execute import plan_of, records
+
+
+@pytest.mark.parametrize(
+    ("tokens", "margin", "behind"),
+    [
+        ((0, 1), 0.2, 0.4055),
+        ((0, 2), 0.2, 1.0986),
+        ((0, END), 0.2, 1.0986),
+        ((END, 2), 0.2, 1.0986),
+    ],
+)
+def test_a_lead_is_that_of_the_likeliest_token(
+    tokens: tuple[int, int], margin: float, behind: float
+) -> None:
+    logits = torch.tensor([0.6, 0.4, 0.2, 0.2]).log().log_softmax(-1)
+    lead = Lead.of(logits, tokens, [3, 9])
+    assert lead.behind == pytest.approx(behind, abs=1e-3)
+    assert lead.margin == pytest.approx(margin / 1.4, abs=1e-3)
+    assert Lead.of(logits, (0, END), []).behind > 1e6
+
+
+GREEDY = {"temperature": 0.0, "seed": 0}
+
+
+def texts(*tokens: list[int]) -> list[dict[str, Any]]:
+    return [{"token_ids": ids, "stopped_by": "eos", "text": str(ids)} for ids in tokens]
+
+
+@pytest.mark.parametrize(
+    ("other", "equal", "forks"),
+    [
+        (texts([1, 2, 3], [4]), 2, []),
+        (texts([1, 2, 9], [4]), 1, [((1, 2), (3, 9))]),
+        (texts([1, 2], [4, 5]), 0, [((1, 2), (3, END)), ((4,), (END, 5))]),
+        ([{"token_ids": [], "stopped_by": "eos", "text": "[1, 2, 3]"}], 1, []),  # of a server
+        ([{"token_ids": [], "stopped_by": "eos", "text": "other"}], 0, []),
+    ],
+)
+def test_texts_are_compared_with_those_of_the_target_alone(
+    other: list[dict[str, Any]], equal: int, forks: list[Any]
+) -> None:
+    plan = plan_of(["sd", "autoregressive", "typical"], **GREEDY)
+    made = []
+    for cell, of_cell in enumerate((texts([1, 2, 3], [4]), texts([1, 2, 3], [4]), other)):
+        number = (1, 0, 2)[cell]
+        for example, text in enumerate(of_cell):
+            step = plan.step((0, 0, example, number))
+            made.append({**plan.identify(step, "eager"), **text, "status": "ok"})
+    strict, lossy = compare_greedy(plan, made, "eager")
+    assert (strict.method, strict.lossless, strict.texts, strict.equal) == ("sd", True, 2, 2)
+    assert (lossy.lossless, lossy.texts, lossy.equal) == (False, len(other), equal)
+    assert [(fork.shared, fork.tokens) for fork in lossy.forks] == forks
+    leads = {fork: Lead(0.03, number) for number, fork in enumerate(lossy.forks)}
+    assert lossy.describe(leads, 0.5)["beyond"] == max(0, len(lossy.forks) - 1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "end"),
+    [
+        ({"equal": 20}, "of sd equal those of autoregressive on all 20 prompts"),
+        (
+            {"margins": [0.1, 0.03, 0.01]},
+            "on 17 of 20 prompts; where they first differ, the two "
+            "likeliest tokens are 0.03 apart (median), which rounding explains",
+        ),
+        (
+            {"margins": [0.5], "beyond": 1, "forks": 1},
+            "but 1 of 1 first differences are more than "
+            "rounding explains: find the fault with `specbench check`",
+        ),
+        (
+            {"margins": [0.5], "beyond": 1, "forks": 1, "lossless": False},
+            "and 1 of 1 first "
+            "differences are more than rounding explains, since sd may change greedy texts",
+        ),
+        ({"margins": [0.1], "lossless": False}, "0.1 apart (median), which rounding could explain"),
+        ({"margins": []}, "on 17 of 20 prompts"),
+    ],
+)
+def test_a_lossy_rule_is_told_from_rounding(
+    cell: dict[str, Any], end: str, tmp_path: Path, engine: Any
+) -> None:
+    values = {"task": "t", "method": "sd", "alone": "autoregressive", "lossless": True}
+    values |= {"texts": 20, "equal": 17, "forks": 3, "margins": [], "beyond": 0}
+    run = read_run(tmp_path, required=False)
+    run.__dict__["environment"] = {"greedy_texts": [values | cell]}
+    (sentence,) = greedy_texts(pd.DataFrame(), run)
+    assert sentence.startswith("t: greedy texts of sd equal those of autoregressive on ")
+    assert sentence.endswith(end)
+
+
+def test_a_greedy_run_measures_where_texts_part(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_generation: Any
+) -> None:
+    def decode_all(pair: Any, rule: Any, requests: list[Any], options: Any) -> Any:
+        last = 1 if options.draft_length and requests[0].prompt == [3] else 2
+        yield 0, make_generation(token_ids=[7, last, 4])
+
+    def plain(text: torch.Tensor, last: int, hidden: bool) -> Any:
+        assert text.tolist() == [[3, 7]]  # prompt and shared tokens
+        return torch.tensor([[[0.0, 1.5, 2.0]]]), None
+
+    monkeypatch.setattr(runner, "decode_all", decode_all)
+    engine.target.plain, engine.eos_ids = plain, frozenset({5})
+    records(plan_of(["sd", "autoregressive"], **GREEDY), tmp_path / "r")
+    (compared,) = read_run(tmp_path / "r").environment["greedy_texts"]
+    assert (compared["equal"], compared["texts"], compared["forks"]) == (2, 3, 1)
+    assert compared["beyond"] == 0  # half a logit, which is rounding in a half precision
+    assert compared["margins"] == [pytest.approx(0.216, abs=0.01)]
+    records(plan_of(["sd", "autoregressive"]), tmp_path / "sampled")
+    assert "greedy_texts" not in read_run(tmp_path / "sampled").environment

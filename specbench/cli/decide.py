@@ -248,7 +248,7 @@ def _of_profile(asked: DecideOptions, drafters: list[str], measurement: Measurem
         )
     pair = measurement.spec(alone=True) if measurement.names_models else None
     acceptance = str(asked.acceptance)
-    if Path(acceptance).is_dir():
+    if acceptance and Path(acceptance).is_dir():
         run = read_run(Path(acceptance))
         recorded = run.pair_with()  # nothing of it is loaded
         pair = pair or (recorded if recorded.draft else None)

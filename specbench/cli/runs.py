@@ -138,6 +138,8 @@ def verify(
         findings = list(verification.findings(report))
     number, few = failures(findings), [f for f in findings if f.verdict == INCOMPLETE]
     answer = "" if number or few else conclusion(findings, "verified", "difference")
+    if answer and not any(finding.name == AGAIN for finding in findings):
+        answer += "; no sample was decoded again"
     after = f"{answer}; the last row says what was not checked\n" if answer else ""
     print_findings(
         asked.as_json, list(map(asdict, findings)), findings_table(findings), after=after

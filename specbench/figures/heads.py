@@ -288,7 +288,7 @@ def draw_transfer(results: Results) -> Drawing:
     _draw_fields(left, acceptance, acceptance.map("{:.0f}".format), "YlGnBu", Normalize())
     left.set_title(shown(ACCEPTANCE).label)
     left.set_yticks(range(len(heads)), ["no head (SD)" if h == STRICT else h for h in heads])
-    left.set_ylabel("Head trained for")
+    left.set_ylabel("Head trained for (framed: its task)")
 
     span = max(_LEAST_SPAN, change.abs().max(axis=None))
     # Adding zero turns -0.0 into 0.0.

@@ -13,7 +13,7 @@ alone are small marks; the large mark is their mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -138,7 +138,8 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
             panels += drawn
     cells = pd.concat([panel.cells for panel in panels])
     methods = style.distinct(cells, "method")
-    handles = _handles(methods, not _targets(cells).empty, not _recipes(cells).empty)
+    swept = {str(cells["method"][i]) for i in _swept(cells).index}
+    handles = _handles(methods, not _targets(cells).empty, not _recipes(cells).empty, swept)
     if any(panel.coin for panel in panels):
         handles.append(Line2D([], [], linestyle="none", label=_COIN_LABEL))
     style.legend(figure, handles)
@@ -377,19 +378,27 @@ def _label_points(panel: _Panel) -> None:
     place(axes, labels, marks, lines)
 
 
-def _handles(methods: Sequence[str], family: bool, seeds: bool) -> list[Line2D]:
+def _handles(
+    methods: Sequence[str], family: bool, seeds: bool, swept: Collection[str]
+) -> list[Line2D]:
     lines: dict[str, dict[str, Any]] = {
         "static": {
             "linestyle": "--",
             "linewidth": scaled(1.1),
-            "label": "static (w), dashed: its front, 95 % band",
+            "label": "static (w), its front, 95 %",
         }
     }
+    for method in swept:  # joined by a line
+        lines[method] = {
+            "linestyle": "-",
+            "linewidth": scaled(0.6),
+            "label": f"{method} (parameters labelled)",
+        }
     if controlled := [method for method in CONTROLS if method in methods]:
         lines[controlled[-1]] = {
             "linestyle": ":",
             "linewidth": scaled(1.1),
-            "label": f"{controlled[-1]} (dotted: the front with it)",
+            "label": f"{controlled[-1]} (dotted: front with it)",
         }
     if family:
         lines[LEARNED] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -144,9 +143,10 @@ def _texts(row: Row, name: str) -> list[str]:
 
 
 def _text(row: Row, name: str, *others: type) -> str:
-    """Return a column's text, empty if it is missing; values of ``others`` as in JSON."""
+    """Return a column's text, empty if it is missing; values of ``others`` as in the file."""
     value = row.columns.get(name)
-    text = json.dumps(value) if type(value) in others else value
+    text = str(value) if isinstance(value, others) else value
+    text = text.lower() if isinstance(value, bool) else text  # as JSON writes it
     return "" if text is None else _checked(text, name, row)
 
 

@@ -155,10 +155,25 @@ def _values(content: bytes, path: Path) -> Iterator[tuple[str, object]]:
             yield location, _parsed(line, path, int(location.rpartition(":")[2]))
 
 
+class WrittenFloat(float):
+    """A number that is written as in its file, since it may be a name: 1e5, 12.0."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _as_written(text: str) -> WrittenFloat:
+    number = WrittenFloat(text)
+    number.text = text
+    return number
+
+
 def _parsed(text: str, path: Path, line: int = 1) -> object:
     """Return the value of a text that begins in this line of a file."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_as_written)
     except json.JSONDecodeError as error:
         # Some messages already end in "at".
         problem = f"not valid JSON: {error.msg.removesuffix(' at')} at column {error.colno}"

@@ -189,14 +189,15 @@ STRANGE_IDS = ["007", "1e5", "12.0", "true", "NA", "9" * 40, 7, 2.5, False, 10**
 
 
 def test_ids_are_text_from_the_file_to_the_tables(cli: Cli, engine: Any, tmp_path: Path) -> None:
-    rows = [{"id": name, "prompt": "p" * n} for n, name in enumerate(STRANGE_IDS, 1)]
-    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    names = [*map(json.dumps, STRANGE_IDS), "1e6", "1E400", "-0.0"]
+    rows = [f'{{"id": {name}, "prompt": "{"p" * n}"}}' for n, name in enumerate(names, 1)]
+    (tmp_path / "p.jsonl").write_text("\n".join(rows))
     run = ("run", "-m", "autoregressive,sd", "--prompts", "p.jsonl", "--batch-size", "4", "-o", "r")
     press(engine, at=25)
     assert cli(*run).code == 130
     engine.on_call = lambda number: None
     assert cli(*run).code == 0
-    texts = [name if isinstance(name, str) else json.dumps(name) for name in STRANGE_IDS]
+    texts = [name.strip('"') for name in names]
     assert list(read_samples("r")["sample_id"].unique()) == texts
     assert cli("table", "r").code == 0
 

@@ -27,7 +27,7 @@ Remark = Callable[[pd.DataFrame, Run], Iterable[str]]
 
 
 def cut_answers(cells: pd.DataFrame, run: Run) -> Iterator[str]:
-    """Say which answers were nearly all cut by the limit, or what share of all was."""
+    """Say which answers were nearly all cut by the limit."""
     for task, judged in _scored_by_task(cells):
         limit = run.tasks.get(task, {}).get("max_new_tokens")
         at = f" at {limit} tokens" if limit else ""
@@ -40,7 +40,14 @@ def cut_answers(cells: pd.DataFrame, run: Run) -> Iterator[str]:
                 f"{task}: quality{whose} cannot be judged: {share} answers were cut{at}; raise "
                 "--max-new-tokens"
             )
-        elif (share := judged[AT_LIMIT].mean()) > SOME:
+
+
+def some_cut_answers(cells: pd.DataFrame, run: Run) -> Iterator[str]:
+    """Say what share of all answers was cut by the limit, if it is not nearly all."""
+    for task, judged in _scored_by_task(cells):
+        share, limit = judged[AT_LIMIT].mean(), run.tasks.get(task, {}).get("max_new_tokens")
+        if share > SOME and (judged[AT_LIMIT] < NEARLY_ALL).all():
+            at = f" at {limit} tokens" if limit else ""
             named = percent(share, ".0f")
             yield f"{task}: {named} of the answers were cut{at}: see --max-new-tokens"
 
@@ -110,7 +117,7 @@ DOUBTS: tuple[Remark, ...] = (
     plain_prompts,
     greedy_texts,
 )
-REMARKS: tuple[Remark, ...] = (*DOUBTS, slower_rounds)
+REMARKS: tuple[Remark, ...] = (*DOUBTS, some_cut_answers, slower_rounds)
 
 
 def remarks(

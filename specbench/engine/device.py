@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -16,8 +14,6 @@ from specbench.config import AUTO
 from specbench.engine.choice import require_device
 from specbench.errors import EngineError, UsageError
 
-# glibc's numbers of parameters of ``mallopt``, and the value that keeps freed memory.
-_KEEP = {-1: 2**31 - 1, -4: 0}  # M_TRIM_THRESHOLD, M_MMAP_MAX
 CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
 MOST_COPIED = 2 * 2**30  # bytes of a buffer; larger buffers reach no higher bandwidth
@@ -160,16 +156,3 @@ def _container_memory() -> Iterator[int]:
         yield limit - used + int(counts["inactive_file"])
     except (OSError, ValueError, KeyError):  # no such group, or its limit is "max"
         return
-
-
-@cache
-def keep_freed_memory() -> None:
-    """Let this process reuse freed memory instead of returning it to the system.
-
-    A round makes tensors of texts, drafts and vocabulary. Fresh memory for them costs a page fault
-    for every 4 KiB: with 151,936 tokens and 16 texts more than half of the time of acceptance.
-    """
-    with suppress(AttributeError, OSError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        for parameter, value in _KEEP.items():
-            mallopt(parameter, value)

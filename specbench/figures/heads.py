@@ -286,9 +286,9 @@ def draw_transfer(results: Results) -> Drawing:
     figure, ((left, right),) = style.panels(1, 2, height, width)
 
     _draw_fields(left, acceptance, acceptance.map("{:.0f}".format), "YlGnBu", Normalize())
-    left.set_title(shown(ACCEPTANCE).label)
+    left.set_title(f"{shown(ACCEPTANCE).label},\nframed: the head's task")
     left.set_yticks(range(len(heads)), ["no head (SD)" if h == STRICT else h for h in heads])
-    left.set_ylabel("Head trained for (framed: its task)")
+    left.set_ylabel("Head trained for")
 
     span = max(_LEAST_SPAN, change.abs().max(axis=None))
     # Adding zero turns -0.0 into 0.0.

@@ -146,7 +146,8 @@ def _text(row: Row, name: str, *others: type) -> str:
     """Return a column's text, empty if it is missing; values of ``others`` as in the file."""
     value = row.columns.get(name)
     text = str(value) if isinstance(value, others) else value
-    text = text.lower() if isinstance(value, bool) else text  # as JSON writes it
+    if isinstance(value, bool) and bool in others:
+        text = str(value).lower()  # as JSON writes it
     return "" if text is None else _checked(text, name, row)
 
 

@@ -21,7 +21,7 @@ def test_the_bundled_tasks_are_valid(cli: Cli) -> None:
 def test_every_mistake_names_its_file_and_key(cli: Cli, tmp_path: Path) -> None:
     text = (definitions_folder() / "gsm8k.toml").read_text()
     (tmp_path / "good.toml").write_text(text)
-    broken = text.replace("version", "versoin").replace("= 128", "= 0")
+    broken = text.replace("version", "versoin").replace("= 1024", "= 0")
     (tmp_path / "broken.toml").write_text(broken)
     (tmp_path / "recipe.toml").write_text(f"{text}\n[training]\nstep = 3\n")
     (tmp_path / "junk.toml").write_bytes(b"\xff")

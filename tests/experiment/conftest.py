@@ -42,7 +42,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
                 for example, text in zip(EXAMPLES[task], TEXTS[task], strict=True):
                     record = measured(task, example.id, text)
                     record["quality_metric"] = metrics[0] if metrics else None
-                    record |= score_text(metrics, text, example, may_execute=may_execute)
+                    record |= score_text(metrics, record, example, may_execute=may_execute)
                     store.append(record)
             failed = {"task": "sums", "method": "sd", "sample_id": "9", "status": "error"}
             failed |= {"key": "sums 9", "place": [0], "run_id": "r", "error": "broken"}

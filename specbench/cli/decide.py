@@ -135,9 +135,7 @@ def decide(
     decision = decided(source.priced, costs, sorted(asked.batch_size), asked.draft_length)
     folder = source.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    target = source.pair.target if source.pair else "TARGET"
-    models = target, source.draft
-    write_all(folder, decision, source.priced, *models, is_measured=not source.is_exact)
+    write_all(folder, decision, source.draft)
     style.save(draw_crossover(decision), folder, "crossover")
     if asked.as_json:
         print_json({"results": str(folder), "settings": decision.table()})

@@ -22,23 +22,18 @@ from specbench.experiment.plan import Plan
 from specbench.experiment.variants import method_variants
 from specbench.methods.drafters import GREEDY, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.pairs.registry import without_draft
 from specbench.runs.run import Trust, read_run
 
 if TYPE_CHECKING:
-    from specbench.engine.loading import Reader
     from specbench.engine.pair import LoadedPair
     from specbench.experiment.runner import Loader
-    from specbench.price.passes import PairScores
     from specbench.price.scores import Record, ScoredText, Scores
-    from specbench.price.servers import ServedScores
     from specbench.runs.run import Run
     from specbench.table import Table
 
 DRAFTERS = [MODEL, f"{MODEL}/match", f"{MODEL}/block", GREEDY, LOOKUP]
 LENGTHS = [1, 2, 3, 5, 8, 16]
 DRAFT_COST = 0.1  # time of a draft step / time of a target pass, if none is recorded
-SERVED = ("fixed", "schedule", "moving-average", "oracle")  # read nothing but accepted drafts
 HIDDEN = {
     "draft_length",
     "drafter",
@@ -92,12 +87,6 @@ class PriceOptions(JsonOutput):
         "Column of --prompts with texts of the target, instead of new ones.",
         metavar="COLUMN",
     )
-    servers: list[str] | None = option(
-        None,
-        "Servers of the target and of the draft that give log-probabilities of given tokens (vLLM, "
-        "llama.cpp), instead of models here.",
-        metavar="URL,URL",
-    )
     counts: bool = option(
         False, "Use the recorded rounds of RUN alone, without models: for every smaller N."
     )
@@ -111,12 +100,10 @@ class PriceOptions(JsonOutput):
 
     @model_validator(mode="after")
     def _together(self) -> PriceOptions:
-        if self.counts and (
-            self.by or self.texts or self.each_cell or self.drafter or self.policy or self.servers
-        ):
+        if self.counts and (self.by or self.texts or self.each_cell or self.drafter or self.policy):
             raise ValueError(
-                "--counts reads recorded rounds alone: omit --by, --texts, --each-cell, --drafter, "
-                "--policy and --servers"
+                "--counts reads recorded rounds alone: omit --by, --texts, --each-cell, --drafter "
+                "and --policy"
             )
         return self
 
@@ -146,7 +133,7 @@ def price(
     """
     from specbench.policies import get_policy, require_predictable
     from specbench.price.passes import texts_in_column, texts_of
-    from specbench.price.records import heads_of, recorded_cost, recorded_rounds, target_texts
+    from specbench.price.records import recorded_cost, recorded_rounds, target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
@@ -154,10 +141,6 @@ def price(
     for policy in policies:
         if policy.name != "oracle":
             require_predictable(policy)
-        require(
-            not asked.servers or policy.name in SERVED,
-            f"{policy.name} reads more than servers give: choose one of {', '.join(SERVED)}",
-        )
     if asked.texts and (run or not measurement.prompts):
         raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
     if asked.counts:
@@ -168,8 +151,6 @@ def price(
     given = None if run is None else run_of_target(run, measurement)
     drafters = asked.drafters((given.pair if given else measurement.spec(alone=True)).drafters)
     names, depths = [name for name, _ in drafters], max(asked.draft_length)
-    if asked.servers and (heads := heads_of(names)):
-        raise UsageError(f"servers do not score {', '.join(heads)}: omit --servers")
     from specbench.experiment.runner import Loader
 
     loader = Loader()
@@ -185,7 +166,7 @@ def price(
         recorded = recorded_rounds(records, {record["task"] for record in of_target}, names)
         depths = max([depths, *(cell[0]["draft_length"] for cell in recorded)])
         texts = partial(texts_of, read, records=of_target)
-    by_task = scored(source, texts, names, measurement, loader, asked.servers, depths)
+    by_task = scored(source, texts, names, measurement, loader, depths)
 
     import pandas as pd
 
@@ -243,54 +224,40 @@ def run_of_target(
 
 def scored(
     source: Run | Plan,
-    texts: Callable[[LoadedPair | Reader], Iterator[ScoredText]],
+    texts: Callable[[LoadedPair], Iterator[ScoredText]],
     drafters: list[str],
     measurement: Measurement,
     loader: Loader,
-    servers: list[str] | None = None,
     depths: int = 1,
 ) -> dict[str, Scores]:
     """Return the scores of texts by task; those in the run's folder are not computed again.
 
     Args:
         source: What names the models and the sampling.
-        texts: Encodes the texts, given the pair or its tokenizer.
+        texts: Encodes the texts, given the pair.
         drafters: What will be priced.
         measurement: The options.
         loader: Loads the pair, unless it has.
-        servers: Addresses of servers of the target and of the draft, which score in place of a
-            pair.
         depths: The most drafts of a round, for heads.
 
     Raises:
-        UsageError: The pair has no draft model, or there are not two servers.
+        UsageError: The pair has no draft model.
     """
-    note_loading({} if servers else source.pair.models)
+    note_loading(source.pair.models)
 
     from specbench.decoding.sampling import Sampling
-    from specbench.engine.loading import load_reader
     from specbench.experiment.progress import quiet_libraries, step_status
     from specbench.price.passes import PairScores, score_texts
     from specbench.price.records import heads_of
-    from specbench.price.servers import ServedScores
-    from specbench.servers.server import Server
 
     spec, sampling, heads = source.pair, source.settings.part(Sampling), heads_of(drafters)
     require(
         spec.draft is not None or not any(map(needs_model, {*drafters} - {*heads})),
         f"{spec.name} has no draft model: give --drafter {LOOKUP}",
     )
-    if servers:
-        require(len(servers) == 2, "--servers takes two addresses: of the target, of the draft")
-        target, draft = (Server(url) for url in servers)
-        for server in (target, draft):
-            server.reach()
-        reader: LoadedPair | Reader = load_reader(without_draft(spec), source.loading)
-        scores: PairScores | ServedScores = ServedScores(target, draft, sampling)
-    else:
-        quiet_libraries(downloads=not measurement.no_progress)
-        reader = loader.pair(spec, source.loading)
-        scores = PairScores(reader, sampling)
+    quiet_libraries(downloads=not measurement.no_progress)
+    pair = loader.pair(spec, source.loading)
+    scores = PairScores(pair, sampling)
     with (
         (
             new_folder(measurement.output, f"price-{spec.name}")
@@ -299,10 +266,9 @@ def scored(
         ) as folder,
         step_status(not measurement.no_progress) as show,
     ):
-        by_task = score_texts(scores, texts(reader), folder, show)
+        by_task = score_texts(scores, texts(pair), folder, show)
         for name in heads:
-            assert isinstance(scores, PairScores)
-            of_head = score_texts(scores.with_head(name, depths), texts(scores.pair), folder, show)
+            of_head = score_texts(scores.with_head(name, depths), texts(pair), folder, show)
             for task, base in by_task.items():
                 by_task[task] = replace(base, heads={**base.heads, name: of_head[task]})
         return by_task

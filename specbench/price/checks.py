@@ -52,9 +52,7 @@ class Deviation(NamedTuple):
 
 
 def deviations(scores: Scores) -> list[Deviation]:
-    """Compare texts with the target's law; see the module. Servers do not give what it needs."""
-    if np.isnan(scores.tv).any():
-        return []
+    """Compare texts with the target's law; see the module."""
     if scores.temperature == 0:
         wrong = float(((scores.rank_p > 1) & scores.is_token).sum() / scores.length.sum())
         prompts = len(np.unique(scores.prompt))

@@ -42,7 +42,6 @@ from specbench.price.scores import (
     read_scores,
     write_scores,
 )
-from specbench.price.servers import ServedScores
 from specbench.proofs.passes import head_along, plain_pass
 from specbench.runs.records import EXAMPLES
 from specbench.runs.run import Run
@@ -140,7 +139,7 @@ def output_of(record: Mapping[str, Any], pair: LoadedPair | Reader) -> list[int]
 
 
 def score_texts(
-    source: PairScores | ServedScores,
+    source: PairScores,
     texts: Iterable[ScoredText],
     folder: Path,
     show: Callable[[str], object],

@@ -30,7 +30,6 @@ DIGITS = 7  # significant; the models' own rounding is of this size
 MOST_RANK = 2**31
 ROUNDING = 1e-3  # by which a probability may exceed 1, or its logarithm 0
 OF_TARGET = ("p", "rank_p", "top_p", "entropy_p")  # columns that are the same at every depth
-UNKNOWN = ("top_p", "top_q", "entropy_p", "entropy_q", "tv")  # NaN if servers give the scores
 
 
 class TextName(NamedTuple):
@@ -172,8 +171,7 @@ def is_scored(record: Record | None, size: int, depths: int = 0) -> bool:
         if column.shape != shape or column.dtype.kind not in "if":
             return False
         most = MOST_RANK if name.startswith(("rank", "entropy")) else 1 + ROUNDING
-        possible = (column >= 0) & (column <= most)
-        if not (possible | (np.isnan(column) & (name in UNKNOWN))).all():
+        if not ((column >= 0) & (column <= most)).all():
             return False
     return True
 

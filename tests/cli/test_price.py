@@ -69,7 +69,6 @@ def test_texts_of_a_file_are_priced(cli: Cli) -> None:
         (("--policy", "schedule"), "needs a value"),
         (("--policy", "wrong.py:drops"), "drops looks at the tokens that it drops"),
         (("--drafter", "model/static"), "judged by sd, match or block"),
-        (("--drafter", "eagle3", "--servers", "a,b"), "servers do not score eagle3"),
         (("--counts",), "give a RUN"),
         (("--texts", "answer"), "column of --prompts"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from specbench.methods.drafters import GREEDY, LOOKUP, MODEL
 from specbench.pairs.registry import custom_pair, get_pair
 from specbench.price.costs import Costs, costs_of
 from specbench.price.decide import Decision, decide, sentences, where_not_to_draft
-from specbench.price.exports import golden, profile, write_all
+from specbench.price.exports import write_all
 from specbench.price.figures import break_even, draw_crossover, equivalent, tokens_of
 from specbench.price.profile import rounds_of_rates
 from specbench.price.rounds import PricedRounds
@@ -125,7 +124,6 @@ def test_rates_by_position_are_conditional() -> None:
     rounds = rounds_of_rates(".8,.5,.5", MODEL)
     means = [interval.value for interval in rounds.tokens_per_round]
     assert means == pytest.approx([1.8, 2.2, 2.4])
-    assert profile(rounds)["conditional_accept_rates"] == pytest.approx([0.8, 0.5, 0.5])
     for text in (".8,1.2", "nothing", "", ".8,,.7", "nan"):
         with pytest.raises(UsageError, match="a rate from 0 to 1"):
             rounds_of_rates(text, MODEL)
@@ -139,44 +137,22 @@ def test_break_even_and_equivalent_acceptance() -> None:
     assert equivalent(found.fastest(1, MODEL)) == pytest.approx(0.8, abs=0.01)
 
 
-def test_files_for_other_tools(tmp_path: Path) -> None:
-    found, rounds = decision(), constant(MODEL, 0.8)
-    described = profile(rounds)
-    assert described["marginal_accept_rates"] == pytest.approx([0.8, 0.64, 0.512, 0.4096])
-    assert described["conditional_accept_rates"] == pytest.approx([0.8] * 4)
-    rounds.rounds[:, 2] *= 1.1  # the third draft adds less than the fourth
-    assert max(profile(rounds)["conditional_accept_rates"]) == 1
-    rounds = constant(MODEL, 0.8)
-    total = 1 + sum(described["marginal_accept_rates"])
-    assert described["mean_accept_length"] == pytest.approx(total, abs=1e-3)
-    assert "    2: 2.44  # 95 % interval 2.440 to 2.440, n = 200" in golden(rounds, "t", "d")
-
-    paths = write_all(tmp_path, found, [constant(MODEL, 0.8, 0.1)], "org/t", "org/d")
+def test_the_schedule_for_vllm(tmp_path: Path) -> None:
+    found = decision()
+    paths = write_all(tmp_path, found, "org/d")
     assert all(path.stat().st_size for path in paths)
     schedule = json.loads((tmp_path / "vllm_speculative_config.json").read_text())
     assert schedule["num_speculative_tokens_per_batch_size"][-1] == [*found.schedule(MODEL)[-1]]
     assert schedule["model"] == "org/d"
-    costs_of_llamacpp = (tmp_path / "llamacpp_batch_costs.txt").read_text().split(",")
-    assert [float(cost) for cost in costs_of_llamacpp] == pytest.approx(
-        [1, 1 / 2, 1 / 3, 1 / 4, 1.25 / 5], abs=1e-3
-    )
 
 
-def test_files_for_other_tools_of_batches_and_lengths_with_gaps(tmp_path: Path) -> None:
+def test_a_schedule_of_batches_with_gaps_begins_at_batch_1() -> None:
     rows = [(b, n, b + 0.9 * n) for b in (4, 32) for n in (0, 3)]  # pays for 32 texts, not for 4
     table = pd.DataFrame(rows, columns=["batch_size", "draft_length", "round_seconds"])
-    rounds = constant(MODEL, 0.3, 0.1)
-    found = decide([rounds], costs_of(table, "by hand"), (4, 32))
+    found = decide([constant(MODEL, 0.3, 0.1)], costs_of(table, "by hand"), (4, 32))
     assert (paying := found.first_that_pays()) is not None and paying.batch == 32
     (first, *_) = found.schedule(MODEL)
     assert first[0] == 1 and first[2] == 0  # vLLM refuses a schedule that begins later
-    (tmp_path / "speculation_profile.json").touch()  # of an earlier decision
-    write_all(tmp_path, found, [replace(rounds, lengths=(3, 4, 5, 6))], "org/t", "org/d")
-    assert not (tmp_path / "speculation_profile.json").exists()
-    costs_of_llamacpp = (tmp_path / "llamacpp_batch_costs.txt").read_text().split(",")
-    assert [float(cost) for cost in costs_of_llamacpp] == pytest.approx(
-        [1, 4.9 / 4 / 2, 5.8 / 4 / 3, 6.7 / 4 / 4], abs=1e-3
-    )
 
 
 def test_flags_of_engines() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specbench.price.records import target_texts
-from specbench.price.scores import COLUMNS, OF_TARGET, UNKNOWN, is_scored
+from specbench.price.scores import COLUMNS, OF_TARGET, is_scored
 
 
 def test_a_limit_counts_prompts_with_all_their_repeats() -> None:
@@ -29,12 +29,12 @@ def test_a_limit_counts_prompts_with_all_their_repeats() -> None:
         *[("q", column) for column in ([5, 0.5], [[0.5], [0.5, 0.1]], [[0.5], [0.5]])],
         *[("rank_q", column) for column in ([-5, 1], [1, 10**400], [True, True])],
         ("entropy_p", [-1, 0]),
+        ("tv", [math.nan, 0.5]),
     ],
 )
 def test_scores_of_other_numbers_are_computed_again(name: str, numbers: Any) -> None:
     scores = {column: [0.5, 0.5] for column in COLUMNS}
-    served = scores | {column: [math.nan, math.nan] for column in UNKNOWN}
     of_head = {n: c if n in OF_TARGET else [c] * 2 for n, c in scores.items()}
-    assert is_scored(scores, 2) and is_scored(served, 2) and is_scored(of_head, 2, 2)
+    assert is_scored(scores, 2) and is_scored(of_head, 2, 2)
     assert not is_scored(scores | {name: numbers}, 2)
     assert not is_scored(None, 2) and not is_scored(of_head, 2) and not is_scored(scores, 2, 2)

@@ -70,8 +70,8 @@ def static(at: Next, weight: float | Tensor) -> Split:
     The weight is a number or one per position, ``[K, 1]``.
     """
     if at.greedy:
-        return coupled(likeliest(weight * at.p1 + (1 - weight) * at.q1), at.q)
-    return coupled(weight * at.p + (1 - weight) * at.q, at.q)
+        return coupled(likeliest(mixed(at.p1, at.q1, weight), mixed(at.p, at.q, weight)), at.q)
+    return coupled(mixed(at.p, at.q, weight), at.q)
 
 
 def cooled(at: Next, cooled_weight: float) -> Split:
@@ -87,9 +87,10 @@ def gated(at: Next, gate: float, weight: float | Tensor) -> Split:
     """
     plausible = at.p1 >= gate * top(at.p1)
     if at.greedy:
-        inside = torch.where(plausible, weight * at.p1 + (1 - weight) * at.q1, -1)
-        return coupled(torch.where(plausible.any(-1, True), likeliest(inside), at.p), at.q)
-    v = torch.where(plausible, weight * at.p + (1 - weight) * at.q, at.p)
+        inside = torch.where(plausible, mixed(at.p1, at.q1, weight), -1)
+        choice = likeliest(inside, mixed(at.p, at.q, weight))
+        return coupled(torch.where(plausible.any(-1, True), choice, at.p), at.q)
+    v = torch.where(plausible, mixed(at.p, at.q, weight), at.p)
     accepted = torch.minimum(at.q, v)
     return Split(accepted, (1 - total(accepted)) * normalised((at.p - at.q).clamp_min(0)))
 
@@ -273,9 +274,15 @@ def top(rows: Tensor) -> Tensor:
     return rows.amax(-1, keepdim=True)
 
 
-def likeliest(rows: Tensor) -> Tensor:
-    """Return one-hot rows ``[K, V]`` at the argmax of every row ``[K, V]``."""
-    return torch.zeros_like(rows).scatter_(-1, rows.argmax(-1, keepdim=True), 1)
+def mixed(p: Tensor, q: Tensor, weight: float | Tensor) -> Tensor:
+    """Return w p + (1 - w) q, ``[K, V]``, rounded as in the rules: rounding can break a tie."""
+    return torch.lerp(q, p, weight)
+
+
+def likeliest(rows: Tensor, prefer: Tensor | float = 0.0) -> Tensor:
+    """Return one-hot rows at the argmax, of equal ones at the most preferred, ``[K, V]``."""
+    best = (rows == top(rows)) * (1 + prefer)
+    return torch.zeros_like(rows).scatter_(-1, best.argmax(-1, keepdim=True), 1)
 
 
 def normalised(rows: Tensor) -> Tensor:

@@ -101,9 +101,9 @@ KINDS = [
 ]
 
 
-def make_case(kind: str) -> Positions:
+def make_case(kind: str, seed: int = 0) -> Positions:
     """K random positions of one of `KINDS`, float64."""
-    rng = np.random.default_rng(KINDS.index(kind))
+    rng = np.random.default_rng(KINDS.index(kind) + len(KINDS) * seed)
     base, _, rows = kind.partition(", ")
     process, samplers = PROCESSING.get(base, np.copy), UNFILTERED | MISSING
     p1, q1 = samplers[rows or (base if base in samplers else "dense")](rng)

@@ -97,6 +97,25 @@ def test_emitted_law_is_the_closed_form(method: str, parameters: dict[str, Any])
         torch.testing.assert_close(verdict.residual.sum(-1), torch.ones_like(verdict.accept))
 
 
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("static", {"weight": 0.3}),
+        ("static", {"weight": 0.5}),
+        ("gated", {"gate": 0, "weight": 0.5}),
+    ],
+)
+def test_rules_and_laws_choose_the_same_of_equally_likely_tokens(
+    method: str, parameters: dict[str, Any]
+) -> None:
+    for seed in range(200):
+        at = make_case("temperature 0, ties", seed)
+        verdict = judge(rule_of(method), at, **parameters)
+        law, found = law_of(method, at, **parameters), split(at.q, verdict)
+        for told, enumerated in zip(law, found, strict=True):
+            torch.testing.assert_close(enumerated, told)
+
+
 def test_every_method_that_drafts_has_a_law() -> None:
     drafting = {m.name for m in METHODS.values() if m.rule}
     assert drafting - JOINT == {m.name for m in METHODS.values() if m.law}

@@ -15,6 +15,7 @@ from specbench.bench.decoders import Decoder, PromptTokens, Timing, request_key
 from specbench.bench.plan import BenchSettings, System
 from specbench.decoding.sampling import uniforms
 from specbench.engine.device import now
+from specbench.engine.packing import unpacked
 from specbench.engine.pair import LoadedPair
 
 ENSEMBLE = "assistant_ensemble_weight"
@@ -47,7 +48,8 @@ def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPa
         lengths = _Lengths(device)
         draws = uniforms(settings.seed, request_key(key, 0), limit, n)[:, n : 2 * n].tolist()
         torch.manual_seed(settings.seed)
-        with own_settings(target, draft, n), forced_in_transformers(system.acceptance, draws):
+        forced = forced_in_transformers(system.acceptance, draws)
+        with own_settings(target, draft, n), forced, unpacked(target, draft or target):
             began = now(device)
             target.generate(
                 inputs,

@@ -16,6 +16,7 @@ from specbench.config import AUTO, Loading
 from specbench.engine.attention import exclude_cudnn
 from specbench.engine.device import choose_device
 from specbench.engine.hub import gguf_path, origin
+from specbench.engine.packing import pack
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner, context_length
 from specbench.engine.sources import (
@@ -121,6 +122,8 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
             "--device-map"
         )
     if torch_device.type == "cpu":
+        for model in models:
+            pack(model)
         _use_one_thread(target.hidden_size)
         _keep_freed_memory()
     facts |= {

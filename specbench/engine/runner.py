@@ -318,8 +318,8 @@ class Runner:
         slots, places = self.cache.place(at, kv_length, row)
         masks: dict[str, Tensor | None] = {}
         for kind, window in self.windows.items():
-            # A single new token attends to all slots: only a window needs a mask.
-            alone = tokens.numel() == 1 and window is None and kv_length is not None
+            # A single new token attends to all slots; only a window or grouping needs a mask.
+            alone = tokens.numel() == self.groups == 1 and window is None and kv_length is not None
             masks[kind] = None if alone else visible(at, slots, window)
         angles = angles_at(self.rotary, places)
         return self.through_layers(tokens, self.cache, angles, masks, self.layers)

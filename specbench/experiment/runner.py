@@ -26,9 +26,11 @@ from specbench.engine.device import choose_device, free_memory, require_working
 from specbench.engine.engines import Engine
 from specbench.engine.loading import Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
+from specbench.engine.packing import packed_layers
 from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import Encoded
 from specbench.engine.recommended import unlike_recommended
+from specbench.engine.runner import Runner
 from specbench.engine.sources import load_recommended
 from specbench.errors import EngineError, UsageError, require
 from specbench.experiment.cells import Cell
@@ -253,12 +255,14 @@ class SampleRunner:
 
     def opening_facts(self) -> dict[str, Any]:
         """Return the content of ``environment.json`` at the start of a run."""
+        models = (self._pair.target, self._pair.draft)
         facts = {
             **describe_environment(),
             "engine": self.engine,
             "compared_with_eager": self._comparison and self._comparison.describe(),
             "models": self.models,
             "weights": self._pair.weights,
+            "packed_weights": any(packed_layers(m.model) for m in models if isinstance(m, Runner)),
             "sandbox": list(layers()) if self._plan.may_execute else [],
             "first_prompts": self._prompts.first(),
             "prompt_formats": self._prompts.formats,

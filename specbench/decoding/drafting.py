@@ -156,7 +156,7 @@ def draft_token(
 def drawn(logits: Tensor, hidden: Tensor, uniform: Tensor, sampling: Sampling) -> Drafts:
     """Draw one token per text from logits ``[B, V]`` after ``hidden`` ``[B, 1, hidden]``."""
     q, q1 = sampling.distributions(logits)
-    x, rows = draw(q, uniform), q[:, None]
+    x, rows = q.argmax(-1) if sampling.greedy else draw(q, uniform), q[:, None]
     return Drafts(x[:, None], rows, rows if q1 is q else q1[:, None], hidden)
 
 

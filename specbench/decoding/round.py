@@ -118,7 +118,7 @@ def autoregressive_step(model: Model, state: State, sampling: Sampling) -> StepO
     """Draw the next token of every text from p."""
     output = target_forward(model, state, None, sampling)
     p = output.p[:, 0]
-    x = draw(p, state.uniforms[:, 0])[:, None]
+    x = (p.argmax(-1) if sampling.greedy else draw(p, state.uniforms[:, 0]))[:, None]
     none, length = torch.zeros_like(x), state.length + state.active
     checks = _checks(p, output.p1, output.p1[:, :0])
     report = torch.cat((length[:, None], none, none, x, checks), 1)

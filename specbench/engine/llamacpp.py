@@ -248,12 +248,11 @@ class LlamaCppModel:
                     cached.append(token)
                 index[row, i] = len(items) - 1
         self._decode(items, outputs=True)
-        logits = _copied(self._library.llama_get_logits(self._context), len(items), self._tokens)
-        states = self._library.llama_get_embeddings(self._context)
-        hidden = _copied(states, len(items), self.hidden_size)
         index = index[:, -1:] if last else index
-        logits = logits[index][..., : self.vocabulary]
-        return hidden[index], logits if self.present is None else self.present.outputs(logits)
+        logits = _rows(self._library.llama_get_logits(self._context), index, self._tokens)
+        states = self._library.llama_get_embeddings(self._context)
+        hidden, logits = _rows(states, index, self.hidden_size), logits[..., : self.vocabulary]
+        return hidden, logits if self.present is None else self.present.outputs(logits)
 
     def _inputs(self, tokens: Tensor) -> Tensor:
         return tokens if self.present is None else self.present.inputs(tokens)
@@ -331,9 +330,10 @@ def _free(loaded: Any, batch: _Batch, context: Any) -> None:
     loaded.llama_free(context)
 
 
-def _copied(numbers: Any, rows: int, width: int) -> Tensor:
-    """Return a copy of the library's numbers ``[rows, width]``, which the next call overwrites."""
-    return torch.from_numpy(np.ctypeslib.as_array(numbers, (rows, width)).copy())
+def _rows(numbers: Any, index: Tensor, width: int) -> Tensor:
+    """Return a copy of rows of the library's numbers, which the next call overwrites."""
+    rows = index.numpy()
+    return torch.from_numpy(np.ctypeslib.as_array(numbers, (rows.max() + 1, width))[rows])
 
 
 @cache

@@ -183,6 +183,9 @@ class FakeEngine:
     def drop_caches(self) -> None:
         """Do nothing."""
 
+    def forget_prompts(self) -> None:
+        """Do nothing."""
+
     def load_head(self, folder: Path, pair: Any) -> Any:
         self.heads.append(folder)
         return SimpleNamespace(kind="linear", weigh=lambda at: at.h_p)

@@ -124,7 +124,8 @@ class ActiveText:
 class Batch:
     """B rows on the device, each with a text or idle; an ended text is replaced by the next.
 
-    An idle row keeps a length of one token; rounds may write to its slots without effect.
+    Rounds write to the slots of an idle row without effect, but not to those of its last prompt,
+    which the next batch may have in the same row.
     """
 
     def __init__(
@@ -220,21 +221,23 @@ class Batch:
             if reason is not None:
                 # Before the next text joins, so that its prefill is not counted here.
                 ended.append((text.number, self._generation(text, reason, finished)))
-                self._texts[row] = self._join(row)
+                self._texts[row] = self._join(row, text.prompt_tokens + 1)
         return ended
 
-    def _join(self, row: int) -> ActiveText | None:
-        """Prefill the next text in a row; without one, make the row idle."""
+    def _join(self, row: int, idle_length: int = 1) -> ActiveText | None:
+        """Prefill the next text in a row; without one, make the row idle with so many tokens."""
         number, request = next(self._waiting, (0, None))
         self._active[row] = request is not None
         if request is None:
-            self._length[row], self._round[row] = 1, 0
+            self._length[row], self._round[row] = idle_length, 0
             return None
         started, tokens = now(self._last.device), len(request.prompt)
         prompt = torch.tensor(request.prompt, device=self._last.device)
         states = self._pair.target.prefill(prompt, row)
+        started -= self._pair.target.saved_seconds
         if self._drafter is not None:
             self._drafter.prefill(self._pair, prompt, row, states)
+            started -= sum(runner.saved_seconds for runner in self._drafter.runners(self._pair))
         if self._states is not None and states is not None:
             # In a shorter prompt, copies of the first state; nothing was read of a single token.
             states = states if len(states) else self._states.new_zeros(1, states.shape[1])

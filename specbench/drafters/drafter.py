@@ -33,6 +33,7 @@ class HeadDrafter:
     """
 
     reads_text = True
+    saved_seconds = 0.0  # it reads every prompt
 
     def __init__(self, head: DraftHead, target: Runner) -> None:
         """Prepare a head for decoding; it takes the target's dtype, device and vocabulary."""

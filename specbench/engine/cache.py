@@ -37,7 +37,24 @@ class SlotCache(Cache):
         self.values = [torch.zeros(shape, device=device, dtype=dtype) for device in devices]
         self.rows = rows
         self.capacity = capacity
+        # by row, the last prompt, its keys of the last layer, and the seconds of reading it
+        self.prompts: dict[int, tuple[Tensor, Tensor, float]] = {}
         self.place(torch.zeros(1, 0, dtype=torch.long), 0)
+
+    def remember(self, prompt: Tensor, row: int, seconds: float) -> None:
+        """Note that a row has the states of a prompt ``[T]``, and how long reading it took."""
+        self.prompts[row] = (prompt, self._last_keys(prompt, row).clone(), seconds)
+
+    def seconds_of(self, prompt: Tensor, row: int) -> float:
+        """Return how long reading a prompt took if the row still has its states, else 0."""
+        tokens, keys, seconds = self.prompts.get(row, (prompt[:0], prompt[:0], 0.0))
+        if torch.equal(tokens, prompt) and torch.equal(keys, self._last_keys(prompt, row)):
+            return seconds
+        return 0.0
+
+    def _last_keys(self, prompt: Tensor, row: int) -> Tensor:
+        """The keys of a prompt but for its last two tokens, which a draft reads again."""
+        return self.keys[-1][row, :, : max(1, len(prompt) - 2)]
 
     def place(
         self, at: Tensor, kv_length: int | None, row: int | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from ctypes import (
     POINTER,
@@ -146,6 +147,8 @@ class LlamaCppModel:
         self.context = context_length(config)
         self.rows = self.capacity = self._size = 0
         self._cached: list[list[int]] = []  # the tokens of each row in the cache
+        self._prompts: dict[int, tuple[list[int], float]] = {}  # see ``SlotCache.prompts``
+        self.saved_seconds = 0.0
         self._batch = _Batch()
         self._free: Callable[[], object] = lambda: None
         self._library, self._context = library(), None
@@ -198,7 +201,7 @@ class LlamaCppModel:
             params.n_threads = params.n_threads_batch = torch.get_num_threads()
             # Flash attention rounds to float16, and so does the default cache.
             params.flash_attn_type, params.type_k, params.type_v = 0, FLOAT32, FLOAT32
-            self._cached = [[] for _ in range(rows)]
+            self._cached, self._prompts = [[] for _ in range(rows)], {}
             self._context = self._library.llama_init_from_model(self._model, params)
             if not self._context:
                 raise RunError(
@@ -215,14 +218,25 @@ class LlamaCppModel:
         self._free()
         self._context, self.rows, self.capacity = None, 0, 0
 
+    def forget_prompts(self) -> None:
+        """Read the next prompts even if the cache has them."""
+        self._prompts.clear()
+
     def prefill(self, prompt: Tensor, row: int = 0) -> None:
-        """Read all tokens of a prompt ``[T]`` except the last into a row."""
-        ids = self._inputs(prompt[:-1]).tolist()
-        self._remove(row, 0)
+        """Read all tokens of a prompt ``[T]`` except the last into a row that has others."""
+        ids, began = self._inputs(prompt[:-1]).tolist(), time.perf_counter()
+        read, seconds = self._prompts.get(row, ([], 0.0))
+        has_all = ids == read == self._cached[row][: len(ids)]
+        self.saved_seconds = seconds if has_all else 0.0
+        self._remove(row, len(ids) if has_all else 0)
+        self._cached[row] = ids if has_all else []
+        if has_all:
+            return
         for start in range(0, len(ids), READ_AT_ONCE):
             part = ids[start : start + READ_AT_ONCE]
             self._decode([(token, start + i, row) for i, token in enumerate(part)], outputs=False)
         self._cached[row] = ids
+        self._prompts[row] = ([*ids], time.perf_counter() - began)
 
     def read(
         self, tokens: Tensor, at: Tensor, kv_length: int | None = None, last: bool = False

@@ -42,6 +42,11 @@ class LoadedPair:
         for model in (self.target, self.draft):
             model.drop_cache()
 
+    def forget_prompts(self) -> None:
+        """Read the next prompts in any case, to time that again."""
+        for model in (self.target, self.draft):
+            model.forget_prompts()
+
     @property
     def runners(self) -> tuple[Runner, Runner]:
         """Both models as PyTorch models.

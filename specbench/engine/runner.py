@@ -18,7 +18,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from specbench.engine.attention import MOST_TOKENS, group_heads, grouped_mask
 from specbench.engine.cache import SlotCache
-from specbench.errors import RunError, UsageError, cause
+from specbench.engine.device import now
+from specbench.errors import RunError
 
 if TYPE_CHECKING:
     from specbench.engine.vocabulary import DraftTokens
@@ -30,11 +31,6 @@ Rotary = Mapping[str, tuple[Tensor, Tensor]]
 
 # Weights of each tensor that enter a model's fingerprint.
 FINGERPRINT_WEIGHTS = 256
-# Largest relative error between this runner and the model's own forward pass: in float32, and for
-# quantised weights, which cannot be computed in float32.
-TOLERANCE, QUANTISED_TOLERANCE = 1e-3, 0.1
-CHECKED_TOKENS = 6
-CHECKED_LOGITS = 4096  # enough, as the output head treats all logits alike
 
 
 def capacity_for(positions: int) -> int:
@@ -87,6 +83,7 @@ class Model(Protocol):
     hidden_size: int
     context: int | None  # in tokens; None if unknown
     layers: Sequence[int]  # after which states are returned too; see ``Runner``
+    saved_seconds: float  # which reading the last prompt took before, if the cache still had it
 
     @property
     def device(self) -> torch.device:
@@ -104,6 +101,9 @@ class Model(Protocol):
 
     def drop_cache(self) -> None:
         """Free the cache."""
+
+    def forget_prompts(self) -> None:
+        """Read the next prompts even if the cache has their states."""
 
     def prefill(self, prompt: Tensor, row: int = 0) -> Tensor | None:
         """Read a prompt ``[T]``, T >= 1, except its last token, into a row of the cache.
@@ -175,7 +175,12 @@ class Runner:
         self.groups = group_heads(model)
         self.cache: SlotCache | None = None
         self.layers: Sequence[int] = ()
-        self._check()
+        self.saved_seconds = 0.0
+        if self.device.type != "meta":  # no values to compare
+            from specbench.engine.precision import require_same_logits
+
+            require_same_logits(self)
+            self.reserve(1, CAPACITY_STEP)
 
     @property
     def devices(self) -> list[torch.device]:
@@ -209,11 +214,17 @@ class Runner:
         """Free the cache."""
         self.cache = None
 
+    def forget_prompts(self) -> None:
+        """Read the next prompts even if the cache has their states."""
+        if self.cache is not None:
+            self.cache.prompts.clear()
+
     @torch.no_grad()
     def prefill(self, prompt: Tensor, row: int = 0) -> Tensor:
         """Run all tokens of a prompt ``[T]``, T >= 1, except the last, into a row.
 
         The last token remains for the first round, like the newest token between two rounds.
+        Without ``layers``, a prompt that the row still has is not read again.
         Returns the states after ``layers``, ``[T - 1, len(layers) * hidden]``.
 
         Raises:
@@ -225,12 +236,19 @@ class Runner:
                 f"the prompt has token {highest}, but the target has only {rows} tokens: choose "
                 "another target, or --prompt-format plain"
             )
-        read = len(prompt) - 1
+        read, self.saved_seconds = len(prompt) - 1, 0.0
         if not read:
             width = len(self.layers) * self.hidden_size
             return torch.zeros(0, width, device=self.device, dtype=self.dtype)
-        positions = torch.arange(read, device=self.device)[None]
-        return self._forward(prompt[None, :-1], positions, read, row)[0, :, self.hidden_size :]
+        assert self.cache is not None
+        if not self.layers:
+            self.saved_seconds = self.cache.seconds_of(prompt, row)
+        if self.saved_seconds:
+            return torch.empty(0, device=self.device)
+        began, positions = now(self.device), torch.arange(read, device=self.device)[None]
+        states = self._forward(prompt[None, :-1], positions, read, row)[0, :, self.hidden_size :]
+        self.cache.remember(prompt, row, now(self.device) - began)
+        return states
 
     @torch.no_grad()
     def forward(self, tokens: Tensor, at: Tensor, kv_length: int | None = None) -> Tensor:
@@ -370,11 +388,11 @@ class Runner:
         if self.context is not None:
             # Beyond it are only drafts that get discarded, and some tables depend on the length.
             index = index.clamp_max(self.context - 1)
-        tables = {kind: self._angles(index, kind, self.dtype) for kind in set(self.kinds)}
+        tables = {kind: self.angles(index, kind, self.dtype) for kind in set(self.kinds)}
         windows = {"full_attention": None, "sliding_attention": self._window()}
         return tables, {kind: windows[kind] for kind in set(self.kinds)}
 
-    def _angles(self, index: Tensor, kind: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def angles(self, index: Tensor, kind: str, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines ``[T, width]`` of positions ``index`` for a kind of layer."""
         like = torch.zeros(1, device=self.device, dtype=dtype)
         rotary = self.base.rotary_emb
@@ -384,60 +402,3 @@ class Runner:
 
     def _window(self) -> int | None:
         return getattr(self.config, "sliding_window", None) or None
-
-    @torch.no_grad()
-    def _check(self) -> None:
-        """Compare with the model's own forward pass on a few tokens, in float32 if possible."""
-        from specbench.engine.precision import in_float32
-
-        if self.device.type == "meta":  # no values to compare
-            return
-        quantised = getattr(self.model, "is_quantized", False)
-        stored = self.dtype
-        try:
-            self._require_one_table()
-            if quantised:
-                difference = self._difference()
-            else:
-                self.dtype = torch.float32
-                layers = [*self.base.layers, self.base.norm]
-                with in_float32(self.base.embed_tokens, layers, self.output, CHECKED_LOGITS):
-                    difference = self._difference()
-            if not difference < (QUANTISED_TOLERANCE if quantised else TOLERANCE):
-                raise ValueError(f"logits differ by {100 * difference:.2g} %")
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            raise UsageError(
-                f"{self.config.model_type} models cannot be run layer by layer "
-                f"({cause(error)}): choose a Llama, Qwen or Gemma type of model"
-            ) from error
-        self.dtype, self.cache = stored, None
-        self.reserve(1, CAPACITY_STEP)
-
-    def _require_one_table(self) -> None:
-        """Raise ``ValueError`` if the angles at a position depend on the text length."""
-        if self.context is None:
-            return
-        few = torch.arange(CHECKED_TOKENS, device=self.device)
-        whole = torch.cat((few, few.new_tensor([self.context - 1])))
-        for kind in set(self.kinds):
-            short = torch.stack(self._angles(few, kind, torch.float32))
-            long = torch.stack(self._angles(whole, kind, torch.float32))[:, :CHECKED_TOKENS]
-            if not torch.allclose(short, long, atol=TOLERANCE):
-                raise ValueError("its rotary angles depend on the length of the text")
-
-    def _difference(self) -> float:
-        """Relative error of the logits of a few tokens, run in several pieces."""
-        index = torch.arange(CHECKED_TOKENS, device=self.device)[None]
-        tokens = index % min(self.vocabulary, self.base.embed_tokens.weight.shape[0])
-        self.reserve(1, CAPACITY_STEP)
-        expected = self.plain(tokens, CHECKED_TOKENS, hidden=False)[0][0]
-        pieces = [
-            self._forward(tokens[:, positions[0]], positions, int(positions[0, -1]) + 1)
-            for positions in index.split([3, 1, CHECKED_TOKENS - 4], dim=1)
-        ]
-        ours = self.logits(torch.cat(pieces, dim=1))[0]
-        present = ~expected.isneginf()  # where a draft has the token
-        expected, ours = expected[present], ours[present]
-        return float((expected - ours).norm() / expected.norm())

@@ -359,6 +359,7 @@ class SampleRunner:
         control, static = self._bound[step.cell].control, self._pair.engine.static
         for length in (*warmup_lengths(control, step.cell.draft_length, static), None):
             list(self._decode(ready, WARM_UP_TOKENS, length))
+        self._pair.forget_prompts()  # samples are timed with a warm processor
         self._warm_ups[group] = time.perf_counter() - began
 
     def _decode(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from specbench.config import Loading
-from specbench.decoding.loop import DecodeOptions, Request, decode_all
+from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
@@ -19,7 +20,7 @@ from specbench.errors import RunError, UsageError
 from specbench.experiment.prompts import encode_prompt
 from specbench.heads.files import load_head
 from specbench.methods.ensembles import diversed
-from specbench.methods.strict import sd
+from specbench.methods.strict import lossy, sd
 from specbench.pairs.registry import PairSpec, get_pair
 from specbench.tasks.task import load_task
 
@@ -135,6 +136,39 @@ def test_tokens_in_the_cache_are_not_read_again(
         (_, ours), (_, theirs) = (model.read(*read, last=True) for model in models)
         assert (ours.softmax(-1) - theirs.softmax(-1)).abs().sum() / 2 < 1e-5
     assert passes == [11, 2, 1, 2, 1, 2]
+
+
+def test_a_prompt_in_the_cache_is_not_read_again(
+    exported: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    read_tokens = type(exported.draft)._decode
+
+    def counted(model: Any, items: Any, outputs: bool) -> None:
+        read.extend([] if outputs else [len(items)])
+        read_tokens(model, items, outputs)
+
+    monkeypatch.setattr(type(exported.draft), "_decode", counted)
+    prompts = [torch.arange(3, 15), torch.arange(3, 16), torch.arange(4, 16)]
+    rules = (sd, None, partial(lossy, lenience=0.5))
+    texts: dict[bool, list[Any]] = {}
+    for again in (False, True):
+        texts[again] = []
+        for prompt in prompts:
+            for rule in rules:
+                if not again:
+                    exported.drop_caches()
+                options = DecodeOptions(Sampling(temperature=0), 5, 16)
+                found = decode(exported, rule, Request(prompt.tolist(), ""), options)
+                texts[again].append((found.token_ids, [r.accepted for r in found.rounds]))
+    assert texts[True] == texts[False]
+    alone = [n for n in (11, 12, 11) for models in (2, 1, 2) for _ in range(models)]
+    assert read == [*alone, *(n for n in (11, 12, 11) for _ in range(2))]
+    exported.target.prefill(prompts[-1])
+    assert exported.target.saved_seconds > 0
+    exported.target.read(torch.tensor([[9]]), torch.tensor([[4]]))  # overwrites the prompt
+    exported.target.prefill(prompts[-1])
+    assert exported.target.saved_seconds == 0
 
 
 def test_a_prompt_longer_than_one_call_is_read_whole(

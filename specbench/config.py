@@ -230,6 +230,14 @@ class Settings(SamplingOptions):
         metavar="B",
     )
 
+    refill: int | None = option(
+        None,
+        "Batches in which the next prompt takes the row of an ended text; gives no times.",
+        ge=2,
+        shown="one",
+        metavar="K",
+    )
+
     @property
     def falls_back(self) -> bool:
         """Whether the run continues with eager if its engine does not work."""
@@ -300,6 +308,9 @@ class Loading(Options):
         AUTO,
         "dummy creates random weights of the same shape, for timing.",
         metavar="FORMAT",
+    )
+    threads: int | None = option(
+        None, "CPU threads of PyTorch or llama.cpp.", ge=1, metavar="T", shown="one per core"
     )
     device_map: str | None = option(
         None,

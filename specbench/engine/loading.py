@@ -124,7 +124,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     if torch_device.type == "cpu":
         for model in models:
             pack(model)
-        _use_one_thread(target.hidden_size)
+        set_threads(loading, target.hidden_size)
         _keep_freed_memory()
     facts |= {
         "load_format": loading.load_format,
@@ -157,13 +157,15 @@ def _load_gguf(
         LlamaCppModel(gguf_path(spec, role, loading), config, size, missing)
         for role, config, missing in zip(spec.models, configs, (None, present), strict=False)
     ]
-    _use_one_thread(models[0].hidden_size)
+    set_threads(loading, models[0].hidden_size)
     return models
 
 
-def _use_one_thread(width: int) -> None:
-    """Use one thread for a small target, unless the user chose a number."""
-    if width < ONE_THREAD_WIDTH and "OMP_NUM_THREADS" not in os.environ:
+def set_threads(loading: Loading, width: int) -> None:
+    """Use as many threads as the user chose, else one for a target of a small hidden size."""
+    if loading.threads is not None:
+        torch.set_num_threads(loading.threads)
+    elif width < ONE_THREAD_WIDTH and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
 
 

@@ -96,6 +96,14 @@ def other_processes() -> list[dict[str, Any]]:
     return [row for row in _query("--query-compute-apps", _PROCESS) if row["pid"] != os.getpid()]
 
 
+def load_per_core() -> float:
+    """Return how many processes waited for each core in the last minute; 0 if unknown."""
+    try:
+        return round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
+    except (AttributeError, OSError):  # another system
+        return 0.0
+
+
 def _torch_state() -> Mapping[str, Any]:
     """Return threads and accelerators; torch is already imported at this point."""
     import torch

@@ -3,7 +3,8 @@
 A cell is one row of the results: a method with its parameters, draft length and drafter. The cells
 of a task are interleaved: all of them decode a block, which is as many examples as a batch has, or
 as many as a server gets at once, before the next block starts, so that changes in the machine's
-speed during the run affect all cells equally.
+speed during the run affect all cells equally. With ``refill``, a block has several batches: the
+next prompt takes the row of a text that ended, and rows are empty only at the end of a block.
 """
 
 from __future__ import annotations
@@ -135,8 +136,8 @@ class Plan:
 
     @property
     def block_size(self) -> int:
-        """Examples of a block: those of a batch, and enough for the requests in flight."""
-        return max(self.settings.batch_size, self.in_flight)
+        """Examples of a block: those of its batches, and enough for the requests in flight."""
+        return max(self.settings.batch_size * (self.settings.refill or 1), self.in_flight)
 
     @property
     def executes(self) -> bool:
@@ -200,7 +201,8 @@ class Plan:
             "category": step.example.category or None,
             "turn": step.turn,
             "quality_metric": step.plan.task.metric and short_name(step.plan.task.metric),
-            **({"block": example // size} if size > 1 else {}),
+            # Without one, times of texts that were decoded together are not compared.
+            **({"block": example // size} if size > 1 and not self.settings.refill else {}),
             **({"timing": step.cell.timing} if step.cell.timing else {}),
         }
 
@@ -232,7 +234,7 @@ class Plan:
                 "target_revision": self.loading.target_revision or self.pair.target_revision,
                 "draft_revision": self.loading.draft_revision or self.pair.draft_revision,
             },
-            "loading": self.loading.model_dump(),
+            "loading": self.loading.model_dump(exclude={"threads"}),  # of the environment
             "settings": self.settings.model_dump(),
             **({"servers": [arm.described for arm in self.arms]} if self.arms else {}),
             "samples_planned": len(self),

@@ -35,7 +35,12 @@ from specbench.engine.sources import load_recommended
 from specbench.errors import EngineError, UsageError, require
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager, rounding_of
-from specbench.experiment.environment import describe_environment, gpu_states, other_processes
+from specbench.experiment.environment import (
+    describe_environment,
+    gpu_states,
+    load_per_core,
+    other_processes,
+)
 from specbench.experiment.measurements import (
     answer_of,
     describe_error,
@@ -63,6 +68,7 @@ from specbench.runs.records import ERROR, to_line
 Ready = tuple[Step, Encoded]  # a step and its prompt
 
 WARM_UP_TOKENS = 16  # enough for every part of a round to run
+BUSY = 0.75  # load per core; loading a pair adds less
 
 log = logging.getLogger(__name__)
 
@@ -262,6 +268,7 @@ class SampleRunner:
             "compared_with_eager": self._comparison and self._comparison.describe(),
             "models": self.models,
             "weights": self._pair.weights,
+            "load_per_core": load_per_core(),
             "packed_weights": any(packed_layers(m.model) for m in models if isinstance(m, Runner)),
             "sandbox": list(layers()) if self._plan.may_execute else [],
             "first_prompts": self._prompts.first(),
@@ -278,6 +285,11 @@ class SampleRunner:
                 len(foreign),
             )
             facts["other_gpu_processes"] = foreign
+        if self._pair.target.device.type == "cpu" and facts["load_per_core"] > BUSY:
+            log.warning(
+                f"the machine is busy (load {facts['load_per_core']:g} per core): measured times "
+                "will be unreliable; stop other work, or leave it cores with --threads"
+            )
         return facts
 
     def closing_facts(self) -> dict[str, Any]:

@@ -386,3 +386,12 @@ def test_a_target_ends_with_a_token_that_the_draft_lacks(added: list[str], spec:
     assert [finding.verdict for finding in ends_finding(replace(pair, eos_ids=frozenset()))] == [
         "FAILED"
     ]
+
+
+def test_threads_are_as_many_as_the_user_says(
+    spec: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for threads, expected in ((3, 3), (None, 1), (2, 2)):  # a small target takes one
+        load_pair(spec, Loading(device="cpu", threads=threads))
+        assert torch.get_num_threads() == expected

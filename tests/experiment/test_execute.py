@@ -1,6 +1,7 @@
 """Execute plans with a fake engine."""
 
 import json
+import os
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -91,6 +92,21 @@ def test_every_sample_is_decoded_scored_and_recorded(
     assert environment["first_prompts"] == {"t": [len(ROWS[0].prompt)]}
     assert environment["other_gpu_processes"] == [{"pid": 42, "memory_mib": 512}]
     assert "other processes use the GPUs (1)" in caplog.text
+
+
+@pytest.mark.parametrize(("load", "busy"), [(0.1, False), (1.5, True)])
+def test_a_busy_machine_is_noted(
+    engine: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    load: float,
+    busy: bool,
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load * (os.cpu_count() or 1), 0, 0))
+    records(plan_of(["sd"]), tmp_path / "r")
+    assert json.loads((tmp_path / "r" / "environment.json").read_text())["load_per_core"] == load
+    assert (f"the machine is busy (load {load:g} per core)" in caplog.text) is busy
 
 
 def test_the_loop_receives_the_settings_of_the_plan(engine: Any, tmp_path: Path) -> None:

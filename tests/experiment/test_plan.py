@@ -76,6 +76,14 @@ def test_cells_take_turns_block_by_block() -> None:
     assert "block" not in alone.identify(next(alone.steps()), "eager")
 
 
+def test_several_batches_share_their_rows_for_all_cells_alike() -> None:
+    settings = Settings(batch_size=2, refill=3)
+    plan = plan_of(["autoregressive", "sd"], [make_task("a", 10)], settings=settings)
+    batches = list(plan.batches())
+    assert [len(batch) for batch in batches] == [6, 6, 4, 4]
+    assert "block" not in plan.identify(batches[0][0], "eager")
+
+
 def test_every_drafting_method_runs_with_each_draft_length_and_autoregressive_once() -> None:
     plan = plan_of(["autoregressive", "sd", "lossy"], draft_lengths=[3, 7])
     cells = [(cell.method, cell.draft_length) for cell in plan.tasks[0].cells]

@@ -128,6 +128,24 @@ def test_transformers_decodes_all_tokens_though_the_model_has_end_tokens(
     assert timing.prefill_seconds > 0 < timing.decode_seconds
 
 
+@pytest.mark.parametrize("system", [("autoregressive", 0), ("sd", 3)], ids=["generate", "assisted"])
+def test_transformers_is_timed_with_the_weights_themselves(system: tuple[str, int]) -> None:
+    pair = tiny_pair("llama")
+    layers = [module for runner in pair.runners for module in runner.model.modules()]
+    linear = [layer for layer in layers if type(layer) is torch.nn.Linear]
+    calls: list[object] = []
+    for layer in linear:  # stands in for packed weights, which need a processor of their own
+        vars(layer)["forward"] = lambda tokens: calls.append(tokens)
+    try:
+        timed = system_of(*system, TRANSFORMERS)
+        decode = transformers_decoder(bench_of(timed).settings, timed, pair)
+        assert decode([random_prompt(8)], 6, "0").output_tokens and not calls
+        assert all("forward" in vars(layer) for layer in linear)
+    finally:
+        for layer in linear:
+            vars(layer).pop("forward", None)
+
+
 def test_only_the_acceptance_of_a_verdict_is_forced() -> None:
     p, q = torch.rand(2, 4, 6, generator=torch.Generator().manual_seed(0)).softmax(-1)
     at, x = Positions(p, q, p, q, p, q, False), torch.arange(4)

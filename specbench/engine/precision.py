@@ -74,7 +74,7 @@ def _difference(runner: Runner) -> float:
     runner.reserve(1, CHECKED_TOKENS)
     expected = runner.plain(tokens, CHECKED_TOKENS, hidden=False)[0][0]
     pieces = [
-        runner.forward(tokens[:, positions[0]], positions, int(positions[0, -1]) + 1)
+        runner._forward(tokens[:, positions[0]], positions, int(positions[0, -1]) + 1)
         for positions in index.split([3, 1, CHECKED_TOKENS - 4], dim=1)
     ]
     ours = runner.logits(torch.cat(pieces, dim=1))[0]

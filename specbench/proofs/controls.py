@@ -58,6 +58,7 @@ def check_time(pair: LoadedPair, context: Context) -> Finding:
     decode_one(endless, context, WARM_UP, temperature=1.0)
     texts, shares = [], []
     for _ in range(REPEATS):
+        pair.forget_prompts()  # the wall clock is that of reading it
         began = now(device)
         texts.append(text := decode_one(endless, context, TOKENS, temperature=1.0))
         shares.append((text.prefill_seconds + text.decode_seconds) / (now(device) - began))

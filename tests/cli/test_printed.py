@@ -43,7 +43,7 @@ ABSENT = (
 )
 SERVERS = re.compile(r"http://127\.0\.0\.1:800\d")
 # In the place of names that a reader replaces, and of runs with many cells.
-LARGE = ("results/paper", "results/paper-$pair", "results/again-sharpened")
+LARGE = ("results/paper", "results/paper-$pair", "results/again-sharpened", "results/qwen")
 NAMES = {
     **{"I/4": "1/4", "DIR": DATA, "$pair": "llama", "$seed": "0", "$T": "1"},
     "eager,graph": "eager",
@@ -64,7 +64,7 @@ def stand_in(printed: list[str], later: set[str]) -> list[str]:
         words = [word for word in words if word != "..."] + ["--limit", "1", "--no-progress"]
         read = any(word.startswith("results/") and word in later for word in words)
         words += [] if read else ["--dry-run"]
-    if any(word.startswith("gsm8k") for word in words) and "--data" not in words:
+    if any(word.startswith(("gsm8k", "mbpp")) for word in words) and "--data" not in words:
         words += ["--data", DATA]
     more = {"train": ["--output", "trained"], "suite": ["--dry-run"], "verify": ["--samples", "0"]}
     more |= {name: ["--limit", "1", "--no-progress"] for name in ("decide", "price")}

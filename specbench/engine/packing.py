@@ -56,7 +56,8 @@ def _product(layer: nn.Linear, packed: Tensor, tokens: Tensor) -> Tensor:
 def packed_layers(*models: nn.Module) -> list[nn.Module]:
     """Return the layers of models that multiply by packed weights; a model may be given twice."""
     layers = dict.fromkeys(layer for model in models for layer in model.modules())
-    return [layer for layer in layers if "forward" in vars(layer)]
+    # Other libraries replace the method too, as accelerate does.
+    return [each for each in layers if getattr(vars(each).get("forward"), "func", None) is _product]
 
 
 @contextmanager

@@ -245,6 +245,7 @@ class Runner:
             self.saved_seconds = self.cache.seconds_of(prompt, row)
         if self.saved_seconds:
             return torch.empty(0, device=self.device)
+        self.cache.prompts.pop(row, None)  # reading may break off between two layers
         began, positions = now(self.device), torch.arange(read, device=self.device)[None]
         states = self._forward(prompt[None, :-1], positions, read, row)[0, :, self.hidden_size :]
         self.cache.remember(prompt, row, now(self.device) - began)

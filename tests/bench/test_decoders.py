@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from specbench.bench.transformers_loops import (
 from specbench.config import EAGER
 from specbench.decoding.loop import decode_all
 from specbench.decoding.records import Generation, RoundRecord
+from specbench.engine import packing
 from specbench.engine.engines import Engine
 from specbench.methods import Positions
 from specbench.methods.strict import sd
@@ -129,13 +131,17 @@ def test_transformers_decodes_all_tokens_though_the_model_has_end_tokens(
 
 
 @pytest.mark.parametrize("system", [("autoregressive", 0), ("sd", 3)], ids=["generate", "assisted"])
-def test_transformers_is_timed_with_the_weights_themselves(system: tuple[str, int]) -> None:
+def test_transformers_is_timed_with_the_weights_themselves(
+    system: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = tiny_pair("llama")
     layers = [module for runner in pair.runners for module in runner.model.modules()]
     linear = [layer for layer in layers if type(layer) is torch.nn.Linear]
     calls: list[object] = []
-    for layer in linear:  # stands in for packed weights, which need a processor of their own
-        vars(layer)["forward"] = lambda tokens: calls.append(tokens)
+    # Stands in for products of packed weights, which need a processor of their own.
+    monkeypatch.setattr(packing, "_product", lambda layer, packed, tokens: calls.append(tokens))
+    for layer in linear:
+        vars(layer)["forward"] = partial(packing._product, layer, None)
     try:
         timed = system_of(*system, TRANSFORMERS)
         decode = transformers_decoder(bench_of(timed).settings, timed, pair)

@@ -39,8 +39,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 def texts(pair: LoadedPair, rule: Rule | None, requests: list[Request]) -> list[object]:
     """Return all of some generations but their times."""
-    found = run_all(pair, rule, requests, batch_size=len(requests), max_new_tokens=12)
-    return [(g.token_ids, g.rounds, g.stopped_by) for g in found]
+    generations = run_all(pair, rule, requests, batch_size=len(requests), max_new_tokens=12)
+    return [(g.token_ids, g.rounds, g.stopped_by) for g in generations]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -87,9 +87,21 @@ def test_an_overwritten_prompt_is_read_again(read: list[int]) -> None:
         pair.target.read(torch.tensor([[3]]), torch.tensor([[slot]]), slot + 1)
         assert texts(pair, None, requests) == expected and read == [19]
     read.clear()
-    other = [replace_last(requests[0])]
-    assert texts(pair, None, other) != expected and read == [19]
+    *start, last = requests[0].prompt
+    changed = [requests[0]._replace(prompt=[*start, (last + 1) % 8])]
+    assert texts(pair, None, changed) != expected and read == [19]
 
 
-def replace_last(request: Request) -> Request:
-    return request._replace(prompt=[*request.prompt[:-1], (request.prompt[-1] + 1) % 8])
+def test_a_prompt_is_read_again_after_one_whose_reading_broke_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = tiny_pair("llama")
+    pair.drop_caches()
+    requests = [Request(random_prompt(20), "")]
+    expected = texts(pair, None, requests)
+    last = pair.target.base.layers[-1]
+    with monkeypatch.context() as broken:
+        broken.setitem(vars(last), "forward", None)  # calling it raises: its keys stay as they are
+        with pytest.raises(TypeError):
+            pair.target.prefill(torch.arange(20) % 8)
+    assert texts(pair, None, requests) == expected

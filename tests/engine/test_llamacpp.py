@@ -159,8 +159,8 @@ def test_a_prompt_in_the_cache_is_not_read_again(
                 if not again:
                     exported.drop_caches()
                 options = DecodeOptions(Sampling(temperature=0), 5, 16)
-                found = decode(exported, rule, Request(prompt.tolist(), ""), options)
-                texts[again].append((found.token_ids, [r.accepted for r in found.rounds]))
+                text = decode(exported, rule, Request(prompt.tolist(), ""), options)
+                texts[again].append((text.token_ids, [r.accepted for r in text.rounds]))
     assert texts[True] == texts[False]
     alone = [n for n in (11, 12, 11) for models in (2, 1, 2) for _ in range(models)]
     assert read == [*alone, *(n for n in (11, 12, 11) for _ in range(2))]

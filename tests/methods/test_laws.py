@@ -111,9 +111,9 @@ def test_rules_and_laws_choose_the_same_of_equally_likely_tokens(
     for seed in range(200):
         at = make_case("temperature 0, ties", seed)
         verdict = judge(rule_of(method), at, **parameters)
-        law, found = law_of(method, at, **parameters), split(at.q, verdict)
-        for told, enumerated in zip(law, found, strict=True):
-            torch.testing.assert_close(enumerated, told)
+        law, enumerated = law_of(method, at, **parameters), split(at.q, verdict)
+        for part, expected in zip(enumerated, law, strict=True):
+            torch.testing.assert_close(part, expected)
 
 
 def test_every_method_that_drafts_has_a_law() -> None:

@@ -57,7 +57,8 @@ from specbench.methods.registry import CONTROLS
 
 BATCHED = (
     "texts that are decoded together share their time, and this run has too few blocks of prompts "
-    f"to compare it: decode {FEWEST} blocks or more (--limit), or use --batch-size 1"
+    f"to compare it: decode {FEWEST} blocks or more (--limit; without --refill), or use "
+    "--batch-size 1"
 )
 
 Part = Callable[[], Iterator[Row]]

@@ -10,6 +10,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +22,7 @@ from specbench.masking import mask_arguments
 from specbench.version import __version__
 
 UNKNOWN = "unknown"
+STAT = Path("/proc/stat")  # of Linux, with the ticks of all cores in its first line
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas"),
     *("rouge-score", "sacrebleu", "xllamacpp"),
@@ -96,12 +98,21 @@ def other_processes() -> list[dict[str, Any]]:
     return [row for row in _query("--query-compute-apps", _PROCESS) if row["pid"] != os.getpid()]
 
 
-def load_per_core() -> float:
-    """Return how many processes waited for each core in the last minute; 0 if unknown."""
+def busy_share(seconds: float = 0.25) -> float:
+    """Return the share of all cores that other processes use while this one waits; 0 if unknown."""
+
+    def ticks() -> tuple[int, int]:
+        """Return the ticks of all cores since the start of the machine, and the idle ones."""
+        user, nice, system, idle, waiting, *others = map(int, STAT.read_text().split()[1:9])
+        return sum((user, nice, system, idle, waiting, *others)), idle + waiting
+
     try:
-        return round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)
-    except (AttributeError, OSError):  # another system
+        total, idle = ticks()
+        time.sleep(seconds)
+        later_total, later_idle = ticks()
+    except (OSError, ValueError):  # not Linux
         return 0.0
+    return round(1 - (later_idle - idle) / max(1, later_total - total), 2)
 
 
 def _torch_state() -> Mapping[str, Any]:

@@ -36,9 +36,9 @@ from specbench.errors import EngineError, UsageError, require
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager, rounding_of
 from specbench.experiment.environment import (
+    busy_share,
     describe_environment,
     gpu_states,
-    load_per_core,
     other_processes,
 )
 from specbench.experiment.measurements import (
@@ -68,7 +68,7 @@ from specbench.runs.records import ERROR, to_line
 Ready = tuple[Step, Encoded]  # a step and its prompt
 
 WARM_UP_TOKENS = 16  # enough for every part of a round to run
-BUSY = 0.75  # load per core; loading a pair adds less
+BUSY = 0.25  # share of the cores
 
 log = logging.getLogger(__name__)
 
@@ -268,7 +268,7 @@ class SampleRunner:
             "compared_with_eager": self._comparison and self._comparison.describe(),
             "models": self.models,
             "weights": self._pair.weights,
-            "load_per_core": load_per_core(),
+            "busy_share": busy_share(),
             "packed_weights": any(packed_layers(m.model) for m in models if isinstance(m, Runner)),
             "sandbox": list(layers()) if self._plan.may_execute else [],
             "first_prompts": self._prompts.first(),
@@ -285,10 +285,11 @@ class SampleRunner:
                 len(foreign),
             )
             facts["other_gpu_processes"] = foreign
-        if self._pair.target.device.type == "cpu" and facts["load_per_core"] > BUSY:
+        if self._pair.target.device.type == "cpu" and facts["busy_share"] > BUSY:
             log.warning(
-                f"the machine is busy (load {facts['load_per_core']:g} per core): measured times "
-                "will be unreliable; stop other work, or leave it cores with --threads"
+                "other processes use %.0f %% of the processor: measured times will be unreliable; "
+                "stop them, or leave them cores with --threads",
+                100 * facts["busy_share"],
             )
         return facts
 

@@ -1,7 +1,6 @@
 """Execute plans with a fake engine."""
 
 import json
-import os
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine import device
 from specbench.errors import EngineError, RunError, UsageError
 from specbench.example import Example
-from specbench.experiment import runner
+from specbench.experiment import environment, runner
 from specbench.experiment.execute import execute
 from specbench.experiment.measurements import measurements, repetition
 from specbench.experiment.plan import Plan, build_plan
@@ -94,19 +93,34 @@ def test_every_sample_is_decoded_scored_and_recorded(
     assert "other processes use the GPUs (1)" in caplog.text
 
 
-@pytest.mark.parametrize(("load", "busy"), [(0.1, False), (1.5, True)])
+@pytest.mark.parametrize(("share", "noted"), [(0.1, False), (0.5, True)])
 def test_a_busy_machine_is_noted(
     engine: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    load: float,
-    busy: bool,
+    share: float,
+    noted: bool,
 ) -> None:
-    monkeypatch.setattr(os, "getloadavg", lambda: (load * (os.cpu_count() or 1), 0, 0))
+    monkeypatch.setattr(runner, "busy_share", lambda: share)
     records(plan_of(["sd"]), tmp_path / "r")
-    assert json.loads((tmp_path / "r" / "environment.json").read_text())["load_per_core"] == load
-    assert (f"the machine is busy (load {load:g} per core)" in caplog.text) is busy
+    assert json.loads((tmp_path / "r" / "environment.json").read_text())["busy_share"] == share
+    assert ("other processes use 50 % of the processor" in caplog.text) is noted
+
+
+def test_the_share_of_other_processes_is_that_of_ticks_that_are_not_idle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 0 20 300 5 0 0 0 0 0\ncpu0 50 0 10 150 2 0 0 0 0 0\n")
+    later = "cpu  125 5 25 360 10 0 0 0 0 0\n"  # 65 of 100 ticks are idle or wait for a disk
+    monkeypatch.setattr(environment, "STAT", stat)
+    monkeypatch.setattr(environment.time, "sleep", lambda seconds: stat.write_text(later))
+    assert environment.busy_share() == 0.35
+    stat.write_text("another system")
+    assert environment.busy_share() == 0
+    monkeypatch.setattr(environment, "STAT", tmp_path / "none")
+    assert environment.busy_share() == 0
 
 
 def test_the_loop_receives_the_settings_of_the_plan(engine: Any, tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ class Settings(SamplingOptions):
 
     refill: int | None = option(
         None,
-        "Batches in which the next prompt takes the row of an ended text; gives no times.",
+        "Decode K batches as one: the next prompt takes an ended text's row. Gives no times.",
         ge=2,
         shown="one",
         metavar="K",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -92,7 +93,7 @@ def decode_all(
     while batch.longest:
         with torch.inference_mode():
             now_rule = rule if batch.drafts else None
-            started, state = now(pair.target.device), batch.state(drafts=now_rule is not None)
+            started, state = perf_counter(), batch.state(drafts=now_rule is not None)
             outcome = speculative_step(
                 *(pair, now_rule, state, options.sampling, options.drafter),
                 *(options.control, options.law),
@@ -213,7 +214,7 @@ class Batch:
         reasons = [self._append(text, reports[row], laws[row]) for row, text in texts]
         if (control := self._options.control) is not None:
             control.observe([reports[row].accepted for row, _ in texts])
-        finished = now(self._last.device)
+        finished = perf_counter()  # the report is here, so the round has ended
         ended = []
         for (row, text), reason in zip(texts, reasons, strict=True):
             text.decode_seconds += (finished - started) / len(texts)

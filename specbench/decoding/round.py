@@ -151,9 +151,7 @@ def verify(
         None if top is None else top[:, :n].flatten(),
         None if state.inside is None else state.inside.repeat_interleave(n),
     )
-    # Outside inference mode, PyTorch refuses to write to the inputs, which are read again below.
-    with torch.inference_mode(torch.compiler.is_compiling()), torch.no_grad():
-        verdict = rule(at, x.flatten())
+    verdict = _judge(rule, at, x.flatten())
     if (fault := fault_of_form(verdict, *at.p.shape)) is not None:
         raise ValueError(fault)
     accept, expected = verdict.accept.reshape(rows, n), verdict.expected.reshape(rows, n)
@@ -186,6 +184,14 @@ def verify(
         states = torch.cat((state.states, states), 1)[row, window.maximum(first)]
     laws = None if law is None else laws_of_tokens(law, at, verdict, p, new_tokens, is_proposed)
     return StepOutput(last, length, torch.cat(report, 1), laws, states)
+
+
+def _judge(rule: Rule, at: Positions, x: Tensor) -> Verdict:
+    """Apply a rule to inputs that are read again afterwards."""
+    if torch.compiler.is_compiling():  # PyTorch 2.11 cannot compile a change of the mode
+        return rule(at, x)
+    with torch.inference_mode(False), torch.no_grad():  # there, writing to the inputs is refused
+        return rule(at, x)
 
 
 def laws_of_tokens(

@@ -21,26 +21,8 @@ SDPA = "sdpa"
 GROUPED = "grouped_sdpa"
 # Longer inputs are prompts: their products outweigh the copies, and their masks are large.
 MOST_TOKENS = 32
-# PyTorch's implementations of attention; it chooses one of the enabled ones per call.
-BACKENDS = ("flash", "mem_efficient", "math", "cudnn")
 # Options other than a scale that the mask already covers or that have no effect.
 PLAIN = frozenset({"scaling", "is_causal", "position_ids", "sliding_window", "use_cache"})
-
-
-def exclude_cudnn() -> None:
-    """Disable cuDNN's attention on GPUs, so that all engines use the same kernels.
-
-    PyTorch prefers it on recent GPUs. It builds a plan for every new shape, that is in every round
-    of the eager engine.
-    """
-    torch.cuda.init()  # otherwise the setting may be lost
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    assert "cudnn" not in enabled_backends()
-
-
-def enabled_backends() -> list[str]:
-    """Return the names of the enabled implementations of attention."""
-    return [name for name in BACKENDS if getattr(torch.backends.cuda, f"{name}_sdp_enabled")()]
 
 
 def group_heads(model: PreTrainedModel) -> int:

@@ -138,6 +138,7 @@ def _require_compiler() -> None:
 
 def _reason(error: Exception) -> str:
     """Return the first line of a compiler's message, with the innermost line of code it names."""
-    first = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(". ")
+    lines = (line for line in str(error).strip().splitlines() if not line.endswith("raised:"))
+    first = next(lines, type(error).__name__).rstrip(". ")
     places = re.findall(r'File "(.+?)", line (\d+)', str(error))
     return f"{Path(places[-1][0]).name}, line {places[-1][1]}: {first}" if places else first

@@ -13,7 +13,6 @@ import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from specbench.config import AUTO, Loading
-from specbench.engine.attention import exclude_cudnn
 from specbench.engine.device import choose_device
 from specbench.engine.hub import gguf_path, origin
 from specbench.engine.packing import pack
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
 ONE_THREAD_WIDTH = 512
 # glibc's numbers of parameters of ``mallopt``, and the value that keeps freed memory.
 _KEEP = {-1: 2**31 - 1, -4: 0}  # M_TRIM_THRESHOLD, M_MMAP_MAX
+# PyTorch's implementations of attention; it chooses one of the enabled ones per call.
+BACKENDS = ("flash", "mem_efficient", "math", "cudnn")
 
 
 class Reader(NamedTuple):
@@ -189,3 +190,19 @@ def _keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         for parameter, value in _KEEP.items():
             mallopt(parameter, value)
+
+
+def exclude_cudnn() -> None:
+    """Disable cuDNN's attention on GPUs, so that all engines use the same kernels.
+
+    PyTorch prefers it on recent GPUs. It builds a plan for every new shape, that is in every round
+    of the eager engine.
+    """
+    torch.cuda.init()  # otherwise the setting may be lost
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    assert "cudnn" not in enabled_backends()
+
+
+def enabled_backends() -> list[str]:
+    """Return the names of the enabled implementations of attention."""
+    return [name for name in BACKENDS if getattr(torch.backends.cuda, f"{name}_sdp_enabled")()]

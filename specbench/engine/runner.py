@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -22,6 +23,7 @@ from specbench.engine.device import now
 from specbench.errors import RunError
 
 if TYPE_CHECKING:
+    from specbench.engine.fused import FusedLayers
     from specbench.engine.vocabulary import DraftTokens
 
 OTHER_MODEL = "choose a model whose layers all attend, such as a Llama, Qwen2.5, Qwen3 or Gemma"
@@ -176,6 +178,11 @@ class Runner:
         self.cache: SlotCache | None = None
         self.layers: Sequence[int] = ()
         self.saved_seconds = 0.0
+        self.fused: FusedLayers | None = None
+        if self.device.type == "cuda" and find_spec("triton"):
+            from specbench.engine.fused import fused_layers
+
+            self.fused = fused_layers(self)
         if self.device.type != "meta":  # no values to compare
             from specbench.engine.precision import require_same_logits
 
@@ -334,6 +341,9 @@ class Runner:
         self, tokens: Tensor, at: Tensor, kv_length: int | None, row: int | None = None
     ) -> Tensor:
         assert self.cache is not None
+        if kv_length is None and self.fused is not None and self.fused.takes(tokens):
+            table = self.rotary["full_attention"]
+            return self.fused(self._inputs(tokens), at, self.cache, table, self.layers)
         slots, places = self.cache.place(at, kv_length, row)
         masks: dict[str, Tensor | None] = {}
         for kind, window in self.windows.items():

@@ -124,7 +124,7 @@ def _torch_state() -> Mapping[str, Any]:
         "interop_threads": torch.get_num_interop_threads(),
     }
     if torch.cuda.is_available():
-        from specbench.engine.attention import enabled_backends
+        from specbench.engine.loading import enabled_backends
 
         state["cuda"] = torch.version.cuda
         state["cudnn"] = torch.backends.cudnn.version()

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from specbench.files import write_atomically
 
 LIMIT = 9 * 60  # seconds of a part
-PAIRS = ("llama", "qwen3", "gemma3")
+PAIRS = ("llama", "qwen2.5-coder", "qwen3", "gemma3")
 BUNDLED = {
     "mini": "mini-code,mini-headline,mini-math,mini-news",
     "python": "python-block,python-docstring,python-line",

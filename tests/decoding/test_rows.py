@@ -82,6 +82,7 @@ def test_joining_texts_do_not_count_in_another_texts_latency(
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr("specbench.decoding.loop.now", lambda device: clock[0])
+    monkeypatch.setattr("specbench.decoding.loop.perf_counter", lambda: clock[0])
     pair = replace(tiny_pair("llama"), eos_ids=frozenset())
     read = pair.target.prefill
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import LlamaConfig, StableLmConfig
 from transformers.integrations import sdpa_attention
 
-from specbench.engine import attention, runner
+from specbench.engine import attention, loading, runner
 from specbench.engine.attention import (
     GROUPED,
     MOST_TOKENS,
@@ -109,12 +109,12 @@ def test_cudnn_is_excluded_after_cuda_is_initialised(monkeypatch: pytest.MonkeyP
         lambda enabled: (happened.append("exclude"), switch(enabled)),
     )
     try:
-        attention.exclude_cudnn()
+        loading.exclude_cudnn()
         assert happened == ["init", "exclude"]
-        assert attention.enabled_backends() == ["flash", "mem_efficient", "math"]
+        assert loading.enabled_backends() == ["flash", "mem_efficient", "math"]
     finally:
         switch(True)
-    assert "cudnn" in attention.enabled_backends()
+    assert "cudnn" in loading.enabled_backends()
 
 
 # In models.

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from specbench.config import Loading
 from specbench.engine import attention
-from specbench.engine.attention import exclude_cudnn
+from specbench.engine.loading import exclude_cudnn
 from specbench.engine.runner import Runner
 from specbench.engine.sources import build_model, load_config
 from specbench.pairs.registry import get_pair
@@ -67,6 +67,7 @@ def run(model: PreTrainedModel, given: list[Tensor] | None = None) -> Passes:
     With ``given``, these replace the inputs of the layers, so that errors do not accumulate.
     """
     runner = Runner(model, VOCABULARY)
+    runner.fused = None  # see test_fused.py
     passes, waiting = Passes([], []), iter(given or ())
 
     def before(layer: Any, args: tuple[Any, ...]) -> Any:

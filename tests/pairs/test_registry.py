@@ -57,7 +57,7 @@ def test_the_bundled_pairs_lie_beside_the_registry_and_others_on_the_hub() -> No
         assert pair.bundled
         assert pair.heads == folder / "heads"
     for pair in [pair for name, pair in pairs().items() if name not in bundled]:
-        assert list(pair.architecture) == ([] if "qwen2.5" in pair.name else ["target", "draft"])
+        assert list(pair.architecture) == ([] if pair.gguf else ["target", "draft"])
         assert (pair.heads, pair.thinking, pair.bundled) == (None, False, False)
 
 

@@ -1,0 +1,147 @@
+"""Decoder layers of Llama's form with joined weights, for passes over few tokens on a GPU.
+
+The sums are those of Transformers' layers; only the order of rounding differs. Before each run, the
+graph engine compares its parts with Transformers' own layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import rms_norm
+
+from specbench.engine.cache import SlotCache
+from specbench.engine.kernels import added_product, attend, first_states, normed_product, rotate
+
+if TYPE_CHECKING:
+    from specbench.engine.runner import Runner
+
+FORMS = ("llama", "qwen2", "qwen3")  # as configurations name them
+WIDTHS = (64, 128)  # of a head
+MOST_QUERIES = 128  # of a text and key head
+
+
+class Layer(NamedTuple):
+    """The weights of a layer, ``[out, in]``; those that read the same states are joined."""
+
+    norm: Tensor
+    qkv: Tensor
+    bias: Tensor | None  # of qkv
+    gains: tuple[Tensor, Tensor] | None  # of the norms of queries and keys
+    output: Tensor
+    norm_mlp: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+class FusedLayers:
+    """The layers of a runner's model; they read and write its cache."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.base: Any = runner.base
+        self.layers = _layers_of(self.base)
+        first = self.base.layers[0]
+        self.epsilon: float = first.input_layernorm.variance_epsilon
+        self.scale: float = first.self_attn.scaling
+        config = runner.config
+        self.group: int = config.num_attention_heads // config.num_key_value_heads
+
+    def takes(self, tokens: Tensor) -> bool:
+        """Return whether the kernels serve a pass over tokens ``[B, k]``."""
+        return tokens.shape[1] * self.group <= MOST_QUERIES and not torch.compiler.is_compiling()
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        at: Tensor,
+        cache: SlotCache,
+        angles: tuple[Tensor, Tensor],
+        layers: Sequence[int] = (),
+    ) -> Tensor:
+        """Run tokens at positions ``at``, both ``[B, k]``, as ``Runner.through_layers`` does."""
+        at, epsilon = at.expand(tokens.shape).contiguous(), self.epsilon
+        gains = [layer.norm for layer in self.layers[1:]] + [self.base.norm.weight]
+        states = first_states(self.base.embed_tokens(tokens).flatten(0, 1), self.layers[0].norm)
+        after = [states.hidden]
+        for number, (layer, gain) in enumerate(zip(self.layers, gains, strict=True)):
+            keys, values = cache.keys[number], cache.values[number]
+            qkv = normed_product(states, epsilon, layer.qkv, layer.bias)
+            rotate(qkv, at, angles, keys, values, layer.gains, epsilon)
+            mixed = attend(qkv, at, keys, values, self.scale)
+            states = added_product(mixed, layer.output, states, layer.norm_mlp)
+            inner = normed_product(states, epsilon, layer.gate_up, gated=True)
+            states = added_product(inner, layer.down, states, gain)
+            after.append(states.hidden)
+        normed = rms_norm(states.hidden, states.hidden.shape[-1:], states.gain, epsilon)
+        joined = torch.cat([normed, *(after[number] for number in layers)], -1)
+        result: Tensor = joined.unflatten(0, tokens.shape)
+        return result
+
+
+def fused_layers(runner: Runner) -> FusedLayers | None:
+    """Return the layers of a runner's model; None if they are not of Llama's form on a GPU."""
+    config, base = runner.config, runner.base
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    parts = [module for module in base.layers.modules() if isinstance(module, nn.Linear)]
+    if (
+        config.model_type not in FORMS
+        or width not in WIDTHS
+        or config.hidden_act != "silu"
+        or set(runner.kinds) != {"full_attention"}
+        or {(w.device.type, w.dtype.itemsize) for w in base.parameters()} != {("cuda", 2)}
+        or len(set(runner.devices)) > 1
+        or {type(part) for part in parts} != {nn.Linear}
+        or any(part.bias is not None for part in _unbiased(base))
+    ):
+        return None
+    return FusedLayers(runner)
+
+
+def _unbiased(base: Any) -> list[nn.Linear]:
+    return [
+        part
+        for layer in base.layers
+        for part in (layer.self_attn.o_proj, *layer.mlp.children())
+        if isinstance(part, nn.Linear)
+    ]
+
+
+_JOINED: WeakKeyDictionary[nn.Module, list[Layer]] = WeakKeyDictionary()
+
+
+@torch.inference_mode(False)  # the model's own passes may be outside it
+@torch.no_grad()
+def _layers_of(base: Any) -> list[Layer]:
+    """Join the weights of a model's layers, once; its own weights become views of them."""
+    if base not in _JOINED:
+        _JOINED[base] = [_layer_of(layer) for layer in base.layers]
+    return _JOINED[base]
+
+
+def _layer_of(layer: Any) -> Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    projections = [attention.q_proj, attention.k_proj, attention.v_proj]
+    norms: list[Any] = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
+    biases = [part.bias for part in projections]
+    return Layer(
+        layer.input_layernorm.weight,
+        _joined([part.weight for part in projections]),
+        None if biases[0] is None else _joined(biases),
+        None if norms[0] is None else (norms[0].weight, norms[1].weight),
+        attention.o_proj.weight,
+        layer.post_attention_layernorm.weight,
+        _joined([mlp.gate_proj.weight, mlp.up_proj.weight]),
+        mlp.down_proj.weight,
+    )
+
+
+def _joined(weights: Sequence[Tensor]) -> Tensor:
+    joined = torch.cat([weight.data for weight in weights])
+    parts = joined.split([len(weight) for weight in weights])
+    for weight, part in zip(weights, parts, strict=True):
+        weight.data = part
+    return joined

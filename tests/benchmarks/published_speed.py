@@ -1,0 +1,139 @@
+"""Compare specbench's loops with those of llama.cpp and Transformers on a published pair, greedily.
+
+    python tests/benchmarks/published_speed.py gguf|bfloat16 MODELS --data FOLDER [--prompts N]
+
+MODELS is the folder of ``--models`` and FOLDER that of ``--data``; prompts are those of mbpp, as
+plain text. All systems decode a prompt before the next one starts, in rotating order; reading it
+is not timed. Printed are tokens per second of decoding, tokens per round, and the ratio of rates
+with its 95 % interval over prompts. Use idle cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from urllib.request import Request as HttpRequest
+from urllib.request import urlopen
+
+import numpy as np
+import torch
+from against_llamacpp import ALONE, DRAFT_LENGTH, DRAFTED, THEIRS, Decoder, measure
+
+from specbench.bench.decoders import Timing, timing_of
+from specbench.bench.plan import TRANSFORMERS, BenchSettings, System
+from specbench.bench.transformers_loops import transformers_decoder
+from specbench.config import DataOptions, Loading
+from specbench.decoding.loop import DecodeOptions, Request, decode
+from specbench.decoding.sampling import Sampling
+from specbench.engine.hub import gguf_path
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
+from specbench.engine.prompts import encode
+from specbench.experiment.cells import Cell
+from specbench.methods.strict import sd
+from specbench.pairs.registry import get_pair, in_folder
+from specbench.proofs.libraries import llamacpp_server
+from specbench.servers.server import Server
+from specbench.tasks.task import load_task
+
+PAIRS = {"gguf": "qwen2.5-coder-gguf", "bfloat16": "qwen2.5-coder"}
+NEW_TOKENS = 48
+GREEDY = Sampling(temperature=0)
+RESAMPLES = 4000
+
+
+def with_specbench(pair: LoadedPair, drafting: bool) -> Decoder:
+    """Return specbench's loop with plain speculative decoding, or without a draft."""
+
+    def decoder(prompt: list[int], seed: int) -> Timing:
+        options = DecodeOptions(GREEDY, DRAFT_LENGTH, NEW_TOKENS, seed=seed)
+        return timing_of([decode(pair, sd if drafting else None, Request(prompt, ""), options)])
+
+    return decoder
+
+
+def with_transformers(pair: LoadedPair, method: str) -> Decoder:
+    """Return Transformers' loop with the same models."""
+    system = System(TRANSFORMERS, Cell(method, (), THEIRS[method]))
+    decode = transformers_decoder(BenchSettings(temperature=0), system, pair)
+    return lambda prompt, seed: decode([prompt], NEW_TOKENS, "")
+
+
+def with_server(server: Server) -> Decoder:
+    """Return llama.cpp's own loop, timed by the server from the first token on."""
+
+    def decoder(prompt: list[int], seed: int) -> Timing:
+        body = {"prompt": prompt, "max_tokens": NEW_TOKENS, "ignore_eos": True}
+        body |= {"temperature": 0, "cache_prompt": False}
+        headers = {"Content-Type": "application/json"}
+        with urlopen(HttpRequest(server.endpoint, json.dumps(body).encode(), headers)) as answer:
+            times = json.load(answer)["timings"]
+        tokens = times["predicted_n"] - 1
+        drafted, accepted = times.get("draft_n", 0), times.get("draft_n_accepted", 0)
+        return Timing(
+            output_tokens=tokens,
+            rounds=tokens - accepted,
+            text_rounds=tokens - accepted,
+            proposed=drafted,
+            judged=drafted,
+            accepted=accepted,
+            prefill_seconds=times["prompt_ms"] / 1000,
+            decode_seconds=times["predicted_ms"] / 1000,
+        )
+
+    return decoder
+
+
+def rate(timings: Sequence[Timing], chosen: np.ndarray | slice = slice(None)) -> float:
+    """Return tokens per second of decoding over the chosen prompts."""
+    parts = np.array([(t.output_tokens, t.decode_seconds) for t in timings])[chosen]
+    tokens, seconds = parts.sum(0)
+    return float(tokens / seconds)
+
+
+def main() -> None:
+    """Measure, then print a line per method."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("kind", choices=PAIRS)
+    parser.add_argument("models", type=Path)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--prompts", type=int, default=30)
+    options = parser.parse_args()
+    spec = in_folder(get_pair(PAIRS[options.kind]), options.models)
+    loading = Loading(device="cpu")
+    pair = replace(load_pair(spec, loading), eos_ids=frozenset())
+    examples = load_task("mbpp", DataOptions(folder=options.data)).examples("test", options.prompts)
+    prompts = [encode(pair.tokenizer, example.prompt).ids for example in examples]
+    with ExitStack() as stack:
+        systems = {
+            ("specbench", method): with_specbench(pair, bool(n)) for method, n in THEIRS.items()
+        }
+        for method, n in THEIRS.items():
+            if options.kind == "bfloat16":
+                systems["other", method] = with_transformers(pair, method)
+                continue
+            files = [gguf_path(spec, role, loading) for role in spec.models][: 2 if n else 1]
+            server = llamacpp_server(*files, draft_length=n, threads=torch.get_num_threads())
+            systems["other", method] = with_server(stack.enter_context(server))
+        timings = measure(systems, prompts, 1)
+    draws = np.random.default_rng(0).integers(0, len(prompts), (RESAMPLES, len(prompts)))
+    for method in (ALONE, DRAFTED):
+        ours, theirs = timings["specbench", method], timings["other", method]
+        low, high = np.quantile([rate(ours, d) / rate(theirs, d) for d in draws], [0.025, 0.975])
+        per_round = [
+            sum(t.output_tokens for t in each) / sum(t.rounds for t in each)
+            for each in (ours, theirs)
+        ]
+        print(
+            f"{method}: {rate(ours):.1f} / {rate(theirs):.1f} tokens/s, ratio "
+            f"{rate(ours) / rate(theirs):.2f} [{low:.2f}, {high:.2f}], tokens per round "
+            f"{per_round[0]:.2f} / {per_round[1]:.2f}, n = {len(prompts)}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""The fused layers of a GPU against Transformers' own layers, and both against float32."""
+
+import os
+import subprocess
+import sys
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.config import Loading
+from specbench.engine.runner import Runner
+from specbench.engine.sources import build_model, load_config
+from specbench.pairs.registry import get_pair
+
+pytest.importorskip("triton")
+PROMPT, CAPACITY, VOCABULARY = 300, 512, 512
+SHAPES = [(1, 1), (1, 2), (1, 6), (4, 6), (8, 6)]  # rows and tokens; the last is for cuBLAS
+PAIRS = ("llama", "qwen2.5-coder", "qwen3")
+SMALL = {
+    "hidden_size": 128,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+}
+
+
+def runner_of(name: str, role: str, device: str, **changes: Any) -> Runner:
+    """Two layers of a pair's model with random weights."""
+    config: Any = load_config(get_pair(name), role, Loading(load_format="dummy"))
+    config.update({"num_hidden_layers": 2, "vocab_size": VOCABULARY, **changes})
+    if kinds := getattr(config, "layer_types", None):
+        config.layer_types = kinds[:2]
+    config.initializer_range = 0.8 / config.hidden_size**0.5  # small weights would hide a layer
+    with torch.random.fork_rng(), torch.device(device):
+        torch.manual_seed(0)
+        dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        model = build_model(config, dtype)
+        for weight in model.parameters():  # gains of 1 and biases of 0 would hide a mistake
+            if weight.ndim == 1:
+                weight.data.uniform_(0.5, 1.5)
+    return Runner(model, VOCABULARY)
+
+
+@torch.inference_mode()
+def states(runner: Runner, rows: int, k: int) -> Tensor:
+    """Hidden states of tokens behind prompts of different lengths."""
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(VOCABULARY, (rows, PROMPT + k), generator=generator)
+    tokens = tokens.to(runner.device)
+    runner.reserve(rows, CAPACITY)
+    runner.forget_prompts()
+    starts = PROMPT - 13 * torch.arange(rows)
+    for row, start in enumerate(starts.tolist()):
+        runner.prefill(tokens[row, : start + 1], row)
+    at = starts[:, None] + torch.arange(k)
+    return runner.forward(tokens[:, -k:], at.to(runner.device)).float()
+
+
+def errors(runner: Runner, rows: int, k: int) -> tuple[float, float]:
+    """The relative errors of the fused layers and of Transformers' own against float32."""
+    wide = Runner(deepcopy(runner.model).float(), VOCABULARY)
+    fused, runner.fused, wide.fused = runner.fused, None, None
+    exact, plain = states(wide, rows, k), states(runner, rows, k)
+    runner.fused = fused
+    assert fused is not None
+    ours = states(runner, rows, k)
+    first, second = (float((one - exact).norm() / exact.norm()) for one in (ours, plain))
+    return first, second
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("role", ["target", "draft"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_fused_layers_round_no_worse_than_transformers(name: str, role: str) -> None:
+    runner = runner_of(name, role, "cuda")
+    for rows, k in SHAPES:
+        ours, plain = errors(runner, rows, k)
+        print(f"{name} {role}, {rows} x {k}: {ours:.4f}, Transformers {plain:.4f}")
+        assert ours < 1.5 * plain < 0.05
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_gemma_keeps_the_layers_of_transformers() -> None:
+    assert runner_of("gemma3", "target", "cuda").fused is None
+
+
+def test_the_kernels_compute_what_the_layers_do_on_a_simulated_device() -> None:
+    code = f"""
+import torch
+from specbench.engine.fused import FusedLayers
+from {__name__} import PAIRS, SMALL, errors, runner_of
+
+for name in PAIRS:
+    runner = runner_of(name, "target", "cpu", **SMALL)
+    runner.fused = FusedLayers(runner)
+    for shape in ((1, 1), (2, 3), (1, 36)):
+        ours, _ = errors(runner, *shape)
+        assert ours < 1e-5, (name, shape, ours)
+    first, *others = runner.fused.layers  # a control
+    runner.fused.layers = [first._replace(down=1.1 * first.down), *others]
+    assert errors(runner, 1, 1)[0] > 1e-3
+"""
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)

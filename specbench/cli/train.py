@@ -181,7 +181,7 @@ def _train_all(
     from specbench.engine.memory import check_training_memory
     from specbench.experiment.progress import quiet_libraries, training_bar
     from specbench.training.folder import tensorboard
-    from specbench.training.session import carry_out, prepare
+    from specbench.training.session import carry_out, prepare, start
 
     quiet_libraries(downloads=shown)
     check_training_memory(spec, loading, *_sizes(jobs))
@@ -197,9 +197,10 @@ def _train_all(
     for job, training in zip(jobs, trainings, strict=True):
         title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
         try:
+            start(training, job.folder)
             with (
                 tensorboard(job.log) as write,
-                training_bar(title, job.recipe.steps, shown) as draw,
+                training_bar(title, training.recipe.steps, shown) as draw,
             ):
 
                 def report(progress: TrainingStep, write: Any = write, draw: Any = draw) -> None:
@@ -250,9 +251,10 @@ def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
     """Yield warnings about the training, with advice."""
     worth = description["worth"]
     yield f"{job}: {worth['sentence']}"
+    steps = description["plan"]["steps"]
     if silent := description["steps_without_gradient"]:
         yield (
-            f"{job}: all rollouts had the same reward in {silent} of {job.recipe.steps} steps, so "
+            f"{job}: all rollouts had the same reward in {silent} of {steps} steps, so "
             "it gave no gradient there; if those are most steps, change --initial-weight or "
             "increase --rollouts"
         )

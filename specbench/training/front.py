@@ -60,6 +60,14 @@ class Point(NamedTuple):
         return cls(values["weight"], np.array(values["quality"]), np.array(values["acceptance"]))
 
     @classmethod
+    def joined(cls, parts: Sequence[Point]) -> Point:
+        """Return a point on the prompts of all parts, which have the weight of the last."""
+        quality, acceptance = (
+            np.concatenate(columns) for columns in list(zip(*parts, strict=True))[1:]
+        )
+        return cls(parts[-1].weight, quality, acceptance)
+
+    @classmethod
     def mean(cls, points: Sequence[Point]) -> Point:
         """Return the mean of points on the same prompts."""
         return cls(

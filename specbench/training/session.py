@@ -1,7 +1,7 @@
 """Running a training: its log, its checkpoints and the finished head.
 
 During training the folder contains ``training.csv`` (a row per step) and ``checkpoint.pt``, the
-first one with the static weights that are measured before the first step; at the end the head's two
+first ones with static weights that are measured before the first step; at the end the head's two
 files replace the checkpoint. A row is written before its checkpoint, so a training killed between
 the two repeats the step and its row.
 """
@@ -25,6 +25,7 @@ from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.heads.files import fingerprints, save_head
 from specbench.runs.heads import LOG
 from specbench.tasks.task import Task
+from specbench.training.budget import Plan
 from specbench.training.folder import CHECKPOINT
 from specbench.training.front import Point
 from specbench.training.material import describe_data, read_materials
@@ -54,6 +55,33 @@ def prepare(
     return training
 
 
+def start(training: Training, folder: Path) -> None:
+    """Measure what comes before the first step, as far as no checkpoint has it.
+
+    Raises:
+        RunError: The folder cannot be written.
+        UsageError: There is nothing to learn; see ``Training.begin``. Nothing is written.
+    """
+    if training.begun:
+        return
+    logger.warning(training.forecast())
+    with clear_errors(folder):
+        make_folder(folder)
+
+    def keep(done: int, prompts: int) -> None:
+        _save_checkpoint(training, folder / CHECKPOINT)
+        logger.warning(f"{training.task.name}: static weights on {done} of {prompts} prompts")
+
+    try:
+        training.begin(keep)
+    except UsageError:  # it would be the same again
+        with clear_errors(folder):
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+            folder.rmdir()
+        raise
+    _save_checkpoint(training, folder / CHECKPOINT)
+
+
 def carry_out(
     training: Training, folder: Path, report: Callable[[TrainingStep], None]
 ) -> dict[str, Any]:
@@ -64,16 +92,9 @@ def carry_out(
     Raises:
         RunError: The folder cannot be written or the loss is not finite; the last checkpoint
             remains.
-        UsageError: There is nothing to learn; see ``Training.begin``. Nothing is written.
+        UsageError: There is nothing to learn; see ``Training.begin``.
     """
-    begins = not training.static
-    if begins:
-        logger.warning(training.describe_start())
-        training.begin()
-    with clear_errors(folder):
-        make_folder(folder)
-    if begins:  # what was measured is kept
-        _save_checkpoint(training, folder / CHECKPOINT)
+    start(training, folder)
     for progress in training.history:
         report(progress)
     while len(training.history) < training.recipe.steps:
@@ -83,7 +104,7 @@ def carry_out(
         _save_checkpoint(training, folder / CHECKPOINT)
         report(progress)
     training.restore_best()
-    logger.warning(training.describe_end())
+    logger.warning(f"{training.task.name}: last, the final measurement")
     description = _describe(training)
     save_head(training.head, folder, description)
     with clear_errors(folder):
@@ -94,15 +115,20 @@ def carry_out(
 def _save_checkpoint(training: Training, path: Path) -> None:
     content = {
         **_identity(training),
+        "plan": training.plan._asdict(),
+        "spent": training.spent,
         "step": len(training.history),
         "static": [point.lists() for point in training.static],
-        "price": training.price._asdict(),
-        "best": None if training.best is None else training.best._asdict(),
-        "history": [progress._asdict() for progress in training.history],
-        "head": training.head.state_dict(),
-        "optimizer": training.optimizer.state_dict(),
-        "generator": training.generator.get_state(),
     }
+    if training.begun:
+        content |= {
+            "price": training.price._asdict(),
+            "best": None if training.best is None else training.best._asdict(),
+            "history": [progress._asdict() for progress in training.history],
+            "head": training.head.state_dict(),
+            "optimizer": training.optimizer.state_dict(),
+            "generator": training.generator.get_state(),
+        }
     buffer = io.BytesIO()
     torch.save(content, buffer)
     write_atomically(path, buffer.getvalue())
@@ -120,7 +146,12 @@ def _load_checkpoint(training: Training, path: Path) -> None:
                 f"{path} is from a training with another {name} ({_difference(value, expected)}): "
                 "use the same values, or train in another folder"
             )
-    training.begin([Point.from_lists(values) for values in content["static"]])
+    training.follow(Plan(**content["plan"]))
+    training.static = [Point.from_lists(values) for values in content["static"]]
+    training.spent = content["spent"]
+    if "head" not in content:
+        return
+    training.begin()
     training.head.load_state_dict(content["head"])
     training.optimizer.load_state_dict(content["optimizer"])
     training.price = Price(**content["price"])
@@ -137,7 +168,7 @@ def _identity(training: Training) -> dict[str, dict[str, Any]]:
         "place": {"device": target.device.type, "dtype": str(target.dtype)},
         "task": {"name": task.name, "version": task.version},
         "data": _data(task),
-        "recipe": training.recipe.model_dump(),
+        "recipe": training.asked.model_dump(),
     }
 
 
@@ -169,7 +200,8 @@ def _describe(training: Training) -> dict[str, Any]:
         "kind": training.recipe.head_kind,
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
-        "recipe": training.recipe.model_dump(),
+        "recipe": training.asked.model_dump(),
+        "plan": training.plan._asdict(),
         "slope": training.slope,  # score per unit of acceptance; lambda is relative to it
         "best_step": None if training.best is None else training.best.step,
         "worth": training.measure_worth().described(training.metric),

@@ -8,11 +8,13 @@ what is missing (``specbench.training.price``).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from math import ceil
+from statistics import median
 from typing import NamedTuple
 
 import torch
@@ -21,28 +23,30 @@ from torch import Tensor
 from specbench.decoding.sampling import Sampling
 from specbench.drafters.load import load_drafter
 from specbench.engine.pair import LoadedPair
+from specbench.errors import UsageError
 from specbench.example import Example
 from specbench.heads.head import Head
 from specbench.methods.drafters import MODEL
 from specbench.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
+from specbench.training.budget import Pace, Plan, spoken
 from specbench.training.drafted import drafted_rollouts
 from specbench.training.front import Point, Worth
 from specbench.training.material import Material, Materials
 from specbench.training.objective import Surrogate, advantages, descend, evaluate, text_mean
 from specbench.training.price import Price
 from specbench.training.recipe import MAX_NEW_TOKENS, HeadRecipe
-from specbench.training.rollouts import Rollouts, joined, roll_out
+from specbench.training.rollouts import AT_ONCE, Rollouts, joined, roll_out
 
 # Seeds of roll-outs on held-out prompts; training cannot use them.
 HELD_OUT_SEED, FINAL_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
 
-CHECKS = 6  # measurements of the head on held-out prompts during training
 # A start must keep most of the quality, or its texts earn nothing to learn from.
 MOST_LOST = 0.3  # share of the quality between target and draft that the start may lose
 STARTS = (0.3, 0.95)  # range of the first weight; a sampled draft must stay possible
 WIDTH = 128  # inputs of a head up to which the learning rate is used as it is
+TIMED_TOKENS = 32  # of a prompt, in the forecast
 STATISTICS = 64  # texts of the target, for the spread of the inputs
 TOLERANCE = 0.01  # of a target acceptance, in the choice of the best head
 
@@ -92,7 +96,10 @@ class Training:
     """A head in training: its data, optimizer and progress.
 
     Attributes:
-        static: Static weights on held-out prompts, from target to draft; see ``begin``.
+        asked: The user's recipe; a budget makes ``recipe`` smaller.
+        plan: How much is rolled out.
+        spent: Seconds until now, apart from loading the models.
+        static: Static weights on held-out prompts, from target to draft; see ``measure_front``.
         start: The untrained head, which never changes.
         head: The head in training.
         price: Lambda relative to the slope of the static ensemble.
@@ -103,37 +110,128 @@ class Training:
     def __init__(
         self, pair: LoadedPair, task: Task, recipe: HeadRecipe, materials: Materials
     ) -> None:
-        self.pair, self.task, self.recipe, self.materials = pair, task, recipe, materials
+        self.pair, self.task, self.asked, self.materials = pair, task, recipe, materials
+        self.everything = materials
         filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
         self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
         self.metric = get_metric(recipe.metric_for(task) or "")
         self.generator = self._new_generator(recipe.seed)
         self.static: list[Point] = []
+        self.begun = False
+        self.spent = 0.0
+        self.pace: Pace | None = None
+        self.follow(
+            Plan(
+                recipe.steps,
+                recipe.prompts_per_step,
+                len(materials.held_out.examples),
+                len(materials.final.examples),
+                materials.final_texts,
+                STATISTICS,
+                greedy=self.metric.needs == GREEDY,
+            )
+        )
         self.price = Price(recipe.acceptance_weight)
         self.best: Checked | None = None
         self.history: list[TrainingStep] = []
 
-    def begin(self, static: list[Point] | None = None) -> None:
-        """Create the head and its optimizer, from static weights on held-out prompts.
+    def follow(self, plan: Plan) -> None:
+        """Roll out as much as a plan says."""
+        self.plan, steps = plan, plan.steps
+        self.recipe = self.asked.updated(steps=steps, prompts_per_step=plan.prompts_per_step)
+        train, held_out, final, left_out = self.everything
+        self.materials = Materials(
+            train, held_out.taken(0, plan.held_out), final.taken(0, plan.final), left_out
+        )
 
-        ``static`` was measured before; by default it is measured now.
+    @property
+    def tokens(self) -> float:
+        """The tokens of a text, at most."""
+        return min(self.task.max_new_tokens, MAX_NEW_TOKENS)
+
+    def forecast(self) -> str:
+        """Time short roll-outs, divide the budget, if any, and say what is done and how long.
+
+        Raises:
+            UsageError: The budget is too small for this machine.
+        """
+        began, recipe = time.perf_counter(), self.asked
+        length = median(len(prompt) for prompt in self.materials.train.prompts)
+        first, head = self.materials.train.taken(0, 1), self.static_head(0.5)
+        short = first._replace(prompts=[first.prompts[0][:TIMED_TOKENS]])
+        generator, sampling = self._new_generator(0), self.samplings[0]
+        pace = Pace.measured(
+            lambda texts, tokens: self._roll_out([head] * texts, short, generator, sampling, tokens)
+        )
+        per_token = pace.prompt / len(short.prompts[0])
+        self.pace = pace = pace._replace(prompt=per_token * length)
+        self.spent += time.perf_counter() - began
+        if recipe.minutes is not None and not self.static:
+            left = 60 * recipe.minutes - self.spent
+            need = sum(self.plan.least().seconds(pace, recipe.rollouts, self.tokens).values())
+            if need > left:
+                raise UsageError(
+                    f"{self.task.name}: --minutes {recipe.minutes:g} is too short here, where "
+                    f"{self.plan.least().described(recipe.rollouts)} take up to {spoken(need)}: "
+                    f"give at least {ceil((need + self.spent) / 60)}, or omit --minutes"
+                )
+            self.follow(self.plan.within(left, pace, recipe, self.tokens))
+        seconds = self.plan.seconds(pace, recipe.rollouts, self.tokens)
+        parts = ", ".join(f"{name} {spoken(time)}" for name, time in seconds.items() if time)
+        return (
+            f"{self.task.name}: {self.plan.described(recipe.rollouts)}: at most "
+            f"{spoken(sum(seconds.values()))} here ({parts}; texts of {self.tokens:g} tokens)"
+        )
+
+    def measure_front(self, report: Callable[[int, int], object]) -> None:
+        """Measure the static weights on held-out prompts, or on those that are left.
+
+        ``report`` gets the number of prompts that are measured, and of all, after some prompts.
+
+        Raises:
+            UsageError: There are too few held-out prompts.
+        """
+        self._fill_greedy_texts()
+        held_out, heads = self.materials.held_out, [self.static_head(w) for w in front.WEIGHTS]
+        prompts = len(held_out.examples)
+        front.require_enough(prompts, self.task.name)
+        first = time.perf_counter()
+        size = len(self.samplings) * max(1, AT_ONCE // len(heads))
+        while (done := len(self.static[0].quality) if self.static else 0) < prompts:
+            began, part = time.perf_counter(), held_out.taken(done, min(size, prompts - done))
+            points = self.measure(heads, part, HELD_OUT_SEED + done)
+            pairs = zip(self.static, points, strict=True)
+            self.static = [Point.joined(pair) for pair in pairs] if self.static else points
+            self.spent += time.perf_counter() - began
+            report(done + len(part.examples), prompts)
+            if done + len(part.examples) == prompts:
+                self._adjust((time.perf_counter() - first) / prompts)
+
+    def _adjust(self, seconds: float) -> None:
+        """Divide what is left of the budget again, by the seconds of a held-out prompt."""
+        recipe, pace, plan = self.asked, self.pace, self.plan
+        if recipe.minutes is None or pace is None or plan.greedy:
+            return
+        expected = plan.seconds(pace, recipe.rollouts, self.tokens)["front"] / plan.held_out
+        whole = plan._replace(steps=recipe.steps, final=len(self.everything.final.examples))
+        left, tokens = 60 * recipe.minutes - self.spent, self.tokens * seconds / expected
+        self.follow(whole.within(left, pace, recipe, tokens, front=False))
+
+    def begin(self, report: Callable[[int, int], object] = lambda done, prompts: None) -> None:
+        """Create the head and its optimizer, from the static weights on held-out prompts.
+
+        ``report`` is that of ``measure_front``, which measures them if nothing has.
 
         Raises:
             UsageError: There are too few held-out prompts, or the target is not measurably better
                 than the draft.
         """
+        self.measure_front(report)
         recipe = self.recipe
-        front.require_enough(len(self.materials.held_out.examples), self.task.name)
-        if self.metric.needs == GREEDY:
-            self.materials = self._with_greedy_texts()
-        held_out = self.materials.held_out
-        if static is None:
-            static = self.measure([self.static_head(w) for w in front.WEIGHTS], held_out)
-        self.static = static
         front.require_trade(self.static, self.task.name, self.metric)
         self.slope = front.slope(self.static)
         self.start = self.static_head(recipe.initial_weight or self._first_weight())
-        sample = self.materials.train.taken(0, STATISTICS)
+        sample = self.materials.train.taken(0, self.plan.statistics)
         generator = self._new_generator(HELD_OUT_SEED)
         inputs = self._roll_out(
             [self.static_head(1.0)], sample, generator, self.samplings[0]
@@ -147,24 +245,7 @@ class Training:
         self.rate_scale = min(1.0, WIDTH / self.start.width) / size
         self.head = deepcopy(self.start)
         self.optimizer = torch.optim.Adam(self.head.parameters())
-
-    def describe_start(self) -> str:
-        """Say what is measured before the first step, and what follows."""
-        recipe, limit = self.recipe, self.task.max_new_tokens
-        held_out, texts = len(self.materials.held_out.examples), recipe.prompts_per_step
-        return (
-            f"{self.task.name}: first {len(front.WEIGHTS)} static weights on {held_out} held-out "
-            f"prompts ({len(front.WEIGHTS) * held_out} texts of at most {limit} tokens), then "
-            f"{recipe.steps} steps of {texts * recipe.rollouts} texts"
-        )
-
-    def describe_end(self) -> str:
-        """Say what is measured after the last step."""
-        count = len(self.materials.final.examples) * self.materials.final_texts
-        return (
-            f"{self.task.name}: last, the head and the static weights around it on {count} texts "
-            "each"
-        )
+        self.begun = True
 
     def take_step(self) -> TrainingStep:
         """Roll out, score, and run the epochs of one step.
@@ -259,7 +340,7 @@ class Training:
         Where a task has too few prompts, each has two texts, since no other prompts can be had.
         """
         material = self.materials.final
-        texts = self.materials.final_texts
+        texts = self.plan.final_texts
         [head] = self.measure([self.head], material, FINAL_SEED, texts)
         static = [self.static_head(weight) for weight in front.weights_around(head, self.static)]
         return Worth(head, self.measure(static, material, FINAL_SEED + 1, texts))
@@ -276,7 +357,7 @@ class Training:
     def _checked(self, progress: TrainingStep) -> TrainingStep:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
         step, steps = progress.step, self.recipe.steps
-        if step % max(1, steps // CHECKS) and step != steps:
+        if step % max(1, steps // self.plan.checks) and step != steps:
             return progress
         [point] = self.measure([self.head], self.materials.held_out)
         above = front.distance(point, self.static).value
@@ -334,8 +415,10 @@ class Training:
         assert self.recipe.max_quality_loss is not None
         return self.recipe.max_quality_loss / self.metric.scale
 
-    def _with_greedy_texts(self) -> Materials:
-        """Return the materials with the target's own greedy text for every example."""
+    def _fill_greedy_texts(self) -> None:
+        """Add the target's own greedy text to every example, if the metric compares with it."""
+        if not self.plan.greedy or self.materials.held_out.examples[0].greedy is not None:
+            return
         target, cold = self.static_head(1.0), Sampling(temperature=0.0)
 
         def filled(material: Material) -> Material:
@@ -344,7 +427,9 @@ class Training:
             return material._replace(examples=[replace(e, greedy=text) for e, text in pairs])
 
         train, held_out, final, left_out = self.materials
-        return Materials(filled(train), filled(held_out), filled(final), left_out)
+        used = min(len(train.examples), self.plan.steps * self.plan.prompts_per_step)
+        train = train.taken(0, used)
+        self.materials = Materials(filled(train), filled(held_out), filled(final), left_out)
 
     def _roll_out(
         self,
@@ -352,8 +437,9 @@ class Training:
         material: Material,
         generator: torch.Generator,
         sampling: Sampling,
+        tokens: int | None = None,
     ) -> Rollouts:
-        limit = min(self.task.max_new_tokens, MAX_NEW_TOKENS)
+        limit = min(self.task.max_new_tokens, tokens or MAX_NEW_TOKENS)
         texts = (self.pair, heads, material.prompts, limit)
         how = (generator, self.task.stop, sampling)
         if self.recipe.drafter == MODEL:

@@ -17,6 +17,7 @@ from specbench.heads.registry import WEIGHTS, is_head, read_description
 from specbench.runs.heads import LOG
 from specbench.tasks.task import load_task
 from specbench.training import front, verifier
+from specbench.training.budget import Pace
 from specbench.training.folder import CHECKPOINT
 
 from .conftest import Cli
@@ -179,7 +180,7 @@ def test_a_family_has_one_head_per_target_and_skips_long_prompts(
     for name in ("acceptance-0.9", "acceptance-0.95"):
         described = read_description(Path("family") / name / "mini-headline")
         assert described["left_out"] == {"train": 1, "held-out": 6}
-        assert described["worth"]["n"] == 12
+        assert described["worth"]["n"] == 18
     (skipped,) = (line for line in result.err.splitlines() if "skipped" in line)
     assert skipped.startswith("note: mini-headline: 1 training and 6 held-out examples are skipped")
     assert "mini-headline at acceptance 0.95 on mini" in result.err
@@ -207,14 +208,28 @@ def test_missed_targets_and_steps_without_gradient_are_noted(
     monkeypatch.setattr(verifier, "reward", reward)
     unmoved = ("--learning-rate", "1e-6", "--no-progress")
     result = cli(*TINY, "--target-acceptance", target, *unmoved)
-    first, last, worthless, silent, missed = result.err.splitlines()
-    assert "first 6 static weights on" in first and "then 3 steps of" in first
-    assert "last, the head and the static weights around it on" in last
+    first, measured, last, worthless, silent, missed = result.err.splitlines()
+    assert "6 static weights on 12 held-out prompts" in first and "3 steps of" in first
+    assert "here (front" in first and "static weights on 12 of 12 prompts" in measured
+    assert "last, the final measurement" in last
     assert "not shown to be above the randomised static front" in worthless
     assert is_head(HEAD)  # a single head is stored where `run` finds it
     assert "all rollouts had the same reward in 2 of 3 steps" in silent
     assert "held-out acceptance is 0." in missed
     assert f"target {target}" in missed and why in missed
+
+
+def test_a_budget_is_kept_or_refused_with_what_is_needed(cli: Cli, models: list[Any]) -> None:
+    """Times of a machine are made, so that the plan is the same everywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pace, "measured", lambda _: Pace(0.1, 0.0, 0.001))
+        short = cli(*TINY, "--minutes", "0.1")
+        assert (short.code, HEAD.exists()) == (2, False)
+        assert "--minutes 0.1 is too short here" in short.err and "give at least" in short.err
+        result = cli(*TINY, "--minutes", "60")
+    assert result.code == 0 and "at most" in result.err
+    described = read_description(HEAD)
+    assert described["recipe"]["minutes"] == 60 and described["plan"]["steps"] == 3
 
 
 def test_after_ctrl_c_it_resumes_unless_values_differ(

@@ -13,15 +13,16 @@ from specbench.training.front import Point
 PROMPTS = 12
 
 
-def made_point(weight: float, quality: float | None = None) -> Point:
+def made_point(weight: float, quality: float | None = None, prompts: int = PROMPTS) -> Point:
     """A point whose quality falls and whose acceptance rises evenly from target to draft."""
     quality = 0.4 + 0.4 * weight if quality is None else quality
-    return Point(weight, np.full(PROMPTS, quality), np.full(PROMPTS, 1 - 0.3 * weight))
+    return Point(weight, np.full(prompts, quality), np.full(prompts, 1 - 0.3 * weight))
 
 
-def measured_by_weight(training: Any, heads: list[Head], *_: Any) -> list[Point]:
+def measured_by_weight(training: Any, heads: list[Head], material: Any, *_: Any) -> list[Point]:
     """Stands in for ``Training.measure``: points on the static ensemble's line."""
-    return [made_point(head.summary.bias.softmax(0)[1].item()) for head in heads]
+    prompts = len(material.examples)
+    return [made_point(head.summary.bias.softmax(0)[1].item(), prompts=prompts) for head in heads]
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ RECIPE = HeadRecipe(
     epochs_per_rollout=2,
     target_acceptance=0.85,
 )
-WRITES = 7  # checkpoint, log and checkpoint of two steps, weights, description
+WRITES = 8  # two checkpoints, log and checkpoint of two steps, weights, description
 Train = Callable[..., dict[str, Any]]
 
 
@@ -139,7 +139,8 @@ def test_static_weights_are_announced_measured_once_and_kept(
         patch.setattr(verifier.Training, "take_step", stop)
         with pytest.raises(Killed):
             train(tmp_path)
-    assert "first 6 static weights on" in caplog.text and "then 2 steps of 4 texts" in caplog.text
+    assert "6 static weights on 10 held-out prompts (60 texts), 2 steps of 4" in caplog.text
+    assert "static weights on 10 of 10 prompts" in caplog.text
     assert measured == [6] and step_of_checkpoint(tmp_path) == 0
     train(tmp_path, resume=True)
     assert 6 not in measured[1:] and contents(tmp_path) == contents(unbroken)

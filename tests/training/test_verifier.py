@@ -79,9 +79,7 @@ def test_the_same_recipe_gives_the_same_head(mini: Any, kind: str) -> None:
     assert not all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(
-    mini: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini: Any) -> None:
     """Compared with its start, the static ensemble with w = 0.9, on held-out examples."""
     recipe = RECIPE.updated(
         steps=4,
@@ -93,12 +91,13 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(
         initial_weight=0.9,
         seed=1,
     )
-    monkeypatch.setattr(verifier, "CHECKS", 1)
     training = prepared(mini, recipe, load_task("mini-math"), unseen=48)
+    training.follow(training.plan._replace(checks=1))
     # What the target and the draft were measured to do: training follows this slope, and nothing
     # that is measured here.
     known = ((1.0, 0.9792, 0.78905), (0.0, 0.0417, 1.0))
-    training.begin([front.Point(w, np.full(48, q), np.full(48, a)) for w, q, a in known])
+    training.static = [front.Point(w, np.full(48, q), np.full(48, a)) for w, q, a in known]
+    training.begin()
     [before] = training.measure([training.start], training.materials.final)
     for _ in range(recipe.steps):
         training.take_step()
@@ -166,7 +165,7 @@ def test_the_best_head_is_kept(
     training = prepared(mini, RECIPE.updated(**changes))
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
     training.begin()
-    left = iter(made_point(*point) for point in points)
+    left = iter(made_point(*point, prompts=10) for point in points)
     monkeypatch.setattr(verifier.Training, "measure", lambda *_: [next(left)])
     kept = []
     for _ in range(4):

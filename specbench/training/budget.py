@@ -1,0 +1,144 @@
+"""How long a training takes on this machine, and how a budget of minutes is divided.
+
+All time goes into rolling out texts: six static weights on held-out prompts (the front), the steps,
+measurements of the head in between (checks), and the final measurement.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import ceil
+from typing import NamedTuple
+
+from specbench.training.front import WEIGHTS
+from specbench.training.recipe import HeadRecipe
+from specbench.training.rollouts import AT_ONCE
+
+CHECKS = 6  # measurements of the head during training
+FINAL_HEADS = 4  # static weights that the trained head is compared with
+FRONT, CHECK, FINAL = 0.2, 0.1, 0.2  # shares of a budget; the steps have the rest
+FEWEST_STEPS = 20  # with fewer, each step has fewer prompts instead
+# With fewer held-out prompts, even a large difference between target and draft is not measurable.
+LEAST_PROMPTS, LEAST_STEPS = 32, 10
+MANY, FEW, TOKENS = 64, 4, 4  # texts and tokens of the timed roll-outs
+
+
+class Pace(NamedTuple):
+    """Seconds of rolling out, from three short roll-outs of one prompt."""
+
+    prompt: float  # to read a prompt
+    step: float  # for one more token of all texts, whatever their number
+    row: float  # for one more token of one text
+
+    @classmethod
+    def measured(cls, roll_out: Callable[[int, int], object]) -> Pace:
+        """Time ``roll_out(texts, tokens)``, which samples texts of a typical prompt."""
+
+        def seconds(texts: int, tokens: int) -> float:
+            began = time.perf_counter()
+            roll_out(texts, tokens)
+            return time.perf_counter() - began
+
+        roll_out(1, 1)  # allocates, and loads code
+        prompt, few, many = seconds(1, 1), seconds(FEW, TOKENS), seconds(MANY, TOKENS)
+        row = max(many - few, 0.0) / (TOKENS - 1) / (MANY - FEW)
+        return cls(prompt, max((few - prompt) / (TOKENS - 1) - FEW * row, 0.0), row)
+
+    def texts(self, count: int, per_prompt: int, tokens: float) -> float:
+        """Return the seconds of ``count`` texts of so many tokens, some of each prompt."""
+        batches = ceil(count / AT_ONCE)
+        return count / per_prompt * self.prompt + tokens * (batches * self.step + count * self.row)
+
+
+class Plan(NamedTuple):
+    """How much is rolled out."""
+
+    steps: int
+    prompts_per_step: int
+    held_out: int  # prompts
+    final: int  # prompts
+    final_texts: int  # of each
+    statistics: int  # texts of the target, for the spread of the inputs
+    checks: int = CHECKS
+    greedy: bool = False  # whether the target also decodes all prompts greedily
+
+    def seconds(self, pace: Pace, rollouts: int, tokens: float) -> dict[str, float]:
+        """Return the seconds of each part for texts of so many tokens."""
+        per_step = self.prompts_per_step * rollouts
+        prompts = self.greedy * (self.steps * self.prompts_per_step + self.held_out + self.final)
+        last = self.final * self.final_texts
+        return {
+            "greedy": pace.texts(prompts, 1, tokens),
+            "front": pace.texts(len(WEIGHTS) * self.held_out, len(WEIGHTS), tokens),
+            "start": pace.texts(self.statistics, 1, tokens),
+            "steps": self.steps * pace.texts(per_step, rollouts, tokens),
+            "checks": self.checks * pace.texts(self.held_out, 1, tokens),
+            "final": pace.texts(last, self.final_texts, tokens)
+            + pace.texts(FINAL_HEADS * last, FINAL_HEADS * self.final_texts, tokens),
+        }
+
+    def least(self) -> Plan:
+        """Return the smallest plan that can show something."""
+        return self._replace(
+            steps=min(LEAST_STEPS, self.steps),
+            prompts_per_step=min(2, self.prompts_per_step),
+            held_out=min(LEAST_PROMPTS, self.held_out),
+            final=min(LEAST_PROMPTS, self.final),
+            final_texts=1,
+            checks=1,
+        )
+
+    def within(
+        self, seconds: float, pace: Pace, recipe: HeadRecipe, tokens: float, front: bool = True
+    ) -> Plan:
+        """Return a smaller plan that takes so many seconds, if the least one does.
+
+        Without ``front``, the front has been measured.
+        """
+
+        def cost(plan: Plan) -> dict[str, float]:
+            return plan.seconds(pace, recipe.rollouts, tokens)
+
+        def total(plan: Plan) -> float:
+            seconds = cost(plan)
+            return sum(seconds.values()) - (0 if front else seconds["front"])
+
+        least = self.least()
+        plan = least._replace(steps=0, held_out=self.held_out)
+        if front:
+            counts = range(self.held_out, least.held_out, -1)
+            plans = (plan._replace(held_out=count) for count in counts)
+            fits = (plan for plan in plans if cost(plan)["front"] <= FRONT * seconds)
+            plan = next(fits, least._replace(steps=0))
+        checks = int(CHECK * seconds / cost(plan)["checks"])
+        plan = plan._replace(checks=min(max(checks, 1), CHECKS))
+        left, per_step = (1 - FINAL) * seconds - total(plan), recipe.prompts_per_step
+        while True:
+            one = plan._replace(steps=1, prompts_per_step=per_step)
+            steps = int(left / (total(one) - total(plan)))
+            if steps >= min(FEWEST_STEPS, recipe.steps) or per_step == 1:
+                break
+            per_step = (per_step + 1) // 2
+        plan = one._replace(steps=min(max(steps, 1), recipe.steps))
+        plans = (plan._replace(final=count) for count in range(self.final, least.final, -1))
+        whole = plan._replace(final=self.final, final_texts=self.final_texts)
+        return next((plan for plan in (whole, *plans) if total(plan) <= seconds), plan)
+
+    def described(self, rollouts: int) -> str:
+        """Say what is rolled out."""
+        return (
+            f"{len(WEIGHTS)} static weights on {self.held_out} held-out prompts "
+            f"({len(WEIGHTS) * self.held_out} texts), {self.steps} steps of "
+            f"{self.prompts_per_step * rollouts} texts with {self.checks} measurements of the "
+            f"head, and a final one on {self.final * self.final_texts} texts of each of "
+            f"{1 + FINAL_HEADS} weights"
+        )
+
+
+def spoken(seconds: float) -> str:
+    """Return a duration in words, such as ``8 min``."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{seconds / 3600:.1f} h"

@@ -37,12 +37,6 @@ COMMANDS = {
         "Measure the static ensemble at each weight, together with baseline methods.",
         "sweep-weights --draft-length 3,5,7",
     ),
-    "sweep": Listed(
-        "run",
-        "Measure",
-        "Measure methods at each value of a parameter, together with baseline methods.",
-        "sweep --parameter budget --values 0.01,0.1",
-    ),
     "suite": Listed(
         "suite",
         "Measure",

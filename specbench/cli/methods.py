@@ -101,10 +101,10 @@ def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 class SweptMethods(Methods):
-    """The methods of a sweep."""
+    """The methods beside a static front."""
 
     default = ANCHORS
 
     method: list[str] | None = _methods(
-        "Methods to measure; those with the swept parameter are swept", ",".join(ANCHORS)
+        "Methods to measure beside the static ensemble", ",".join(ANCHORS)
     )

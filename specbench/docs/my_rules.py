@@ -14,7 +14,7 @@ def law(at: Next, share: float) -> Split:
 
 
 @rule(
-    Parameter("share", 0.5, "of the target; 1 is sd", gt=0, le=1, grid=(0.2, 0.4, 0.6, 0.8)),
+    Parameter("share", 0.5, "of the target; 1 is sd", gt=0, le=1),
     law=law,
 )
 def geometric(at: Positions, x: Tensor, *, share: float) -> Verdict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,9 +13,7 @@ from specbench.plugins import require_distinct
 from specbench.words import unknown
 
 STATIC = "static"
-ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # baselines of a sweep
-_ALL = [parameter for method in METHODS.values() for parameter in method.parameters]
-NUMBERS = tuple(dict.fromkeys(p.name for p in _ALL if p.kind is float))  # can be swept
+ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # measured beside a front
 
 Variant = tuple[str, dict[str, Any]]  # a method's name and its parameters
 
@@ -72,39 +70,6 @@ def with_control(variants: Sequence[Variant]) -> list[Variant]:
     return [*variants, *method_variants(["cooled"], {"both_temperature": 0.5})]
 
 
-def swept_methods(names: Collection[str], parameter: str) -> list[str]:
-    """Return the given methods that have a numeric parameter; if there are none, all such methods.
-
-    Raises:
-        UsageError: A method is unknown, or none has the parameter.
-    """
-    custom = [name for name in names if name not in METHODS]
-    takers = [name for name in [*METHODS, *custom] if _is_number(get_method(name), parameter)]
-    if not takers:
-        custom_parameters = [
-            p.name for name in custom for p in get_method(name).parameters if p.kind is not str
-        ]
-        raise UsageError(unknown("parameter", parameter, [*NUMBERS, *custom_parameters]))
-    return [name for name in takers if name in names] or takers
-
-
-def usual_values(method: str, parameter: str, given: Mapping[str, Any]) -> Sequence[float]:
-    """Return the default values for a sweep of a method's parameter.
-
-    Raises:
-        UsageError: The parameter of an own rule has no grid.
-    """
-    definition = get_method(method)
-    _, resolved = _variants(definition, given)[0]
-    grid = next(
-        p.grid
-        for p in definition.parameters
-        if p.name == parameter and (p.when is None or resolved[p.when[0]] == p.when[1])
-    )
-    require(len(grid) > 0, f"{parameter} of {method} has no usual values: give some with --values")
-    return grid
-
-
 def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
     """Return one method with every combination of its parameter values."""
     lists = {
@@ -118,7 +83,3 @@ def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
         heads = {"head": chosen.pop("head")} if "head" in chosen else {}
         chosen_variants.append((method.name, method.resolve(chosen) | heads))
     return chosen_variants
-
-
-def _is_number(method: Method, parameter: str) -> bool:
-    return any(p.name == parameter and p.kind is not str for p in method.parameters)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specbench.methods import laws
 from specbench.methods.lazy import torch
-from specbench.methods.method import HEAD, TENTHS, Parameter, rule
+from specbench.methods.method import HEAD, Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ Head = Callable[[Positions], "Tensor"]
 """`head(at) -> w [K]`, the weight on the target in [0, 1] at K positions."""
 
 WEIGHT = Parameter(
-    "weight", 0.5, "w of p; 1 is sd, 0 the draft alone", ge=0, le=1, grid=TENTHS, exact=1, sign="w="
+    "weight", 0.5, "w of p; 1 is sd, 0 the draft alone", ge=0, le=1, exact=1, sign="w="
 )
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         "time of a draft step / time of a target pass, see `specbench bench`; "
         "--draft-length is the largest number of drafts",
         gt=0,
-        grid=(0.02, 0.05, 0.1, 0.2, 0.4),
         sign="c=",
     ),
     summary="sd that stops drafting where another draft would not pay off; exact",

@@ -20,7 +20,6 @@ GATE = Parameter(
     0.1,
     "the target's plausible set: tokens with p >= gate max p; 0 is every token, above 1 is sd",
     ge=0,
-    grid=(0, 0.003, 0.01, 0.03, 0.1, 0.3, 1),
     sign="g=",
 )
 

@@ -24,7 +24,6 @@ _TINY = sys.float_info.min
         0.1,
         "largest KL divergence of the emitted distribution from p, in nats per token; 0 is sd",
         ge=0,
-        grid=(0, 0.01, 0.03, 0.1, 0.3, 1),
         exact=0,
         sign="D=",
     ),

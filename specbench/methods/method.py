@@ -20,9 +20,6 @@ BOTH_MODELS = ("both_temperature", "both_min_p")
 """Parameters that change how both models are sampled, and not the rule."""
 
 
-TENTHS = tuple(step / 10 for step in range(11))
-"""The grid of a weight."""
-
 INSIDE = "inside"
 """A parameter of all rules that are not exact: BEGIN,END, outside of which they are `sd`."""
 
@@ -40,7 +37,6 @@ class Parameter:
     ge: float | None = None  # inclusive lower bound
     gt: float | None = None  # exclusive lower bound
     le: float | None = None  # inclusive upper bound
-    grid: tuple[float, ...] = ()  # default values of a sweep
     choices: tuple[Any, ...] = ()  # permitted values; empty for any
     # (name, value) of an earlier parameter if this entry applies to that value only
     when: tuple[str, str] | None = None
@@ -181,7 +177,7 @@ def rule(
     """Declare a function as a rule; the function itself is not changed.
 
     Args:
-        parameters: Default, bounds, help and grid of parameters. In a file of your own, all others
+        parameters: Default, bounds and help of parameters. In a file of your own, all others
             have the defaults of the function.
         summary: One line; by default the first line of the docstring.
         source: Paper or project.

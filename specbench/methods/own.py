@@ -1,7 +1,7 @@
 """Rules of the user's own and their parameters; ``heads.trial`` finds mistakes before a run.
 
 A rule is a function ``(positions, x, *, parameters) -> Verdict`` in a file. Parameters with
-defaults need nothing else; the decorator ``rule`` adds bounds, help, grids for sweeps and the exact
+defaults need nothing else; the decorator ``rule`` adds bounds, help and the exact
 law.
 """
 
@@ -96,9 +96,9 @@ def _parameter(
             f"{parameter.permitted}: change one of them"
         )
     try:
-        for value in (parameter.default, *parameter.grid):
-            if parameter.check(value) != value or isinstance(value, bool) != (kind is bool):
-                raise UsageError(f"{name} cannot be {value!r}: give {parameter.permitted}")
+        value = parameter.default
+        if parameter.check(value) != value or isinstance(value, bool) != (kind is bool):
+            raise UsageError(f"{name} cannot be {value!r}: give {parameter.permitted}")
     except UsageError as error:
         raise UsageError(f"{location}: {error}") from error
     return replace(parameter, default=parameter.check(parameter.default))

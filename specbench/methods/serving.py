@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from specbench.methods import laws
 from specbench.methods.lazy import torch
-from specbench.methods.method import TENTHS, Parameter, rule
+from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import (
     Positions,
     Verdict,
@@ -22,9 +22,6 @@ from specbench.methods.verdict import (
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-_SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1)
 
 
 @rule(
@@ -43,12 +40,8 @@ def match(at: Positions, x: Tensor) -> Verdict:
 
 
 @rule(
-    Parameter(
-        "single", 0.5, "accept all with p of at least this", gt=0, le=1, grid=_SHARES, sign="s="
-    ),
-    Parameter(
-        "accumulated", 1.0, "else accept p / a; 1 is match", gt=0, le=1, grid=_SHARES, sign="a="
-    ),
+    Parameter("single", 0.5, "accept all with p of at least this", gt=0, le=1, sign="s="),
+    Parameter("accumulated", 1.0, "else accept p / a; 1 is match", gt=0, le=1, sign="a="),
     summary="match that keeps tokens the target finds likely: SGLang's acceptance thresholds",
     source="SGLang",
     law=laws.threshold,
@@ -79,7 +72,6 @@ def threshold(at: Positions, x: Tensor, *, single: float, accumulated: float) ->
         "p may be this much below max p",
         ge=0,
         le=1,
-        grid=(0, 0.1, 0.2, 0.3, 0.6, 1),
         when=("form", "margin"),
         sign="",
     ),
@@ -89,13 +81,10 @@ def threshold(at: Positions, x: Tensor, *, single: float, accumulated: float) ->
         "p must be at least this share of max p",
         ge=0,
         le=1,
-        grid=(0, 0.01, 0.03, 0.1, 0.3, 1),
         when=("form", "ratio"),
         sign="",
     ),
-    Parameter(
-        "keep", 10, "k: only the k likeliest are kept", int, ge=1, grid=(1, 2, 3, 5, 10), sign="k="
-    ),
+    Parameter("keep", 10, "k: only the k likeliest are kept", int, ge=1, sign="k="),
     Parameter(
         "replacement",
         "argmax",
@@ -137,9 +126,7 @@ def relaxed(
 
 
 @rule(
-    Parameter(
-        "theta", 0.9, "least share of the first logit", ge=0, le=1, sign="θ=", grid=TENTHS[5:]
-    ),
+    Parameter("theta", 0.9, "least share of the first logit", ge=0, le=1, sign="θ="),
     summary="keep the target's likeliest token, and its second if its logit is close to the first",
     source="arXiv:2601.15498",
     law=laws.mars,
@@ -164,10 +151,8 @@ def mars(at: Positions, x: Tensor, *, theta: float) -> Verdict:
 
 
 @rule(
-    Parameter(
-        "strength", 0.4, "s: lenience exp(-s H)", ge=0, le=99, sign="s=", grid=(0.1, 0.2, 0.4, 0.8)
-    ),
-    Parameter("cap", 0.95, "largest lenience", gt=0, le=1, grid=TENTHS[1:]),
+    Parameter("strength", 0.4, "s: lenience exp(-s H)", ge=0, le=99, sign="s="),
+    Parameter("cap", 0.95, "largest lenience", gt=0, le=1),
     summary="lossy that is more lenient where the target is unsure: accept with min(1, p / (t q))",
     source="vLLM Ascend",
     law=laws.entropy_verify,
@@ -187,7 +172,7 @@ def entropy_verify(at: Positions, x: Tensor, *, strength: float, cap: float) -> 
 
 
 @rule(
-    Parameter("tolerance", 0.3, "t; 0 is sd", ge=0, le=99, grid=TENTHS[:6], exact=0, sign="t="),
+    Parameter("tolerance", 0.3, "t; 0 is sd", ge=0, le=99, exact=0, sign="t="),
     summary="sd that accepts more where the target's likeliest token is unlikely",
     source="vLLM Ascend, a vendor's patch",
     law=laws.ears,
@@ -202,15 +187,9 @@ def ears(at: Positions, x: Tensor, *, tolerance: float) -> Verdict:
 
 
 @rule(
-    Parameter(
-        "window", 6, "W: next drafts, which must pass", int, ge=1, sign="W=", grid=(1, 2, 3, 4)
-    ),
-    Parameter(
-        "bound", None, "least drafts behind it; default W", int, ge=1, sign="B=", grid=(2, 4)
-    ),
-    Parameter(
-        "entropy", 0.3, "least entropy of p's top 3, nats", ge=0, sign="H=", grid=(0, 0.1, 0.3, 0.6)
-    ),
+    Parameter("window", 6, "W: next drafts, which must pass", int, ge=1, sign="W="),
+    Parameter("bound", None, "least drafts behind it; default W", int, ge=1, sign="B="),
+    Parameter("entropy", 0.3, "least entropy of p's top 3, nats", ge=0, sign="H="),
     summary="sd that keeps a rejected draft where the target is unsure, if the next W pass",
     source="FLy, vLLM 0.33",
     joint=True,
@@ -253,7 +232,7 @@ def fly(
 
 
 @rule(
-    Parameter("length", 3.0, "tokens per round, from 1 to N + 1", ge=1, sign="L=", grid=(2, 3, 4)),
+    Parameter("length", 3.0, "tokens per round, from 1 to N + 1", ge=1, sign="L="),
     summary="no verification: accept so many drafts, whatever the models say",
     source="several serving engines, for benchmarks",
     law=laws.synthetic,

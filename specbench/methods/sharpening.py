@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from specbench.methods import laws
 from specbench.methods.ensembles import WEIGHT, static
 from specbench.methods.lazy import torch
-from specbench.methods.method import TENTHS, Parameter, rule
+from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
 
 if TYPE_CHECKING:
@@ -16,16 +16,13 @@ if TYPE_CHECKING:
 
 
 @rule(
-    Parameter(
-        "target_temperature", 0.6, "times the run's", gt=0, le=1, grid=TENTHS[2:9:2], sign="t="
-    ),
+    Parameter("target_temperature", 0.6, "times the run's", gt=0, le=1, sign="t="),
     Parameter(
         "target_min_p",
         0.0,
         "drop tokens with p < this share of max p from the target; 0 drops none",
         ge=0,
         le=1,
-        grid=(0.01, 0.03, 0.1, 0.3),
         sign="m=",
     ),
     summary="a control: sd with a target sharpened by a lower temperature or truncation",
@@ -52,16 +49,13 @@ def sharpened(
 
 
 @rule(
-    Parameter(
-        "both_temperature", 0.6, "factor on the run's", gt=0, le=1, grid=TENTHS[2:9:2], sign="t="
-    ),
+    Parameter("both_temperature", 0.6, "factor on the run's", gt=0, le=1, sign="t="),
     Parameter(
         "both_min_p",
         0.0,
         "drop tokens with p < this share of max p from both models; 0 drops none",
         ge=0,
         le=1,
-        grid=(0, 0.01, 0.03, 0.1, 0.3),
         sign="m=",
     ),
     # Its target is not the run's, so no weight makes it exact.

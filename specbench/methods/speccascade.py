@@ -17,24 +17,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from specbench.methods import laws
-from specbench.methods.method import TENTHS, Parameter, rule
+from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_BOTH_SIDES = tuple(step / 5 for step in range(-5, 6))
-_WIDE = (-2, -1, -0.5, 0, 0.5, 1, 2)
-
-# Default, bounds, grid and help of alpha for each deferral rule. The defaults lie between strict
+# Default, bounds and help of alpha for each deferral rule. The defaults lie between strict
 # and draft-only; they are not tuned.
-_ALPHA: dict[str, tuple[float, float | None, float | None, tuple[float, ...], str]] = {
-    "token-v3": (0.5, None, 1, TENTHS, "trust tokens with p >= (1 - alpha) max p; below 0 strict"),
-    "token-v2": (0.2, -1, 1, _BOTH_SIDES, "trust tokens with p >= max p - alpha; -1 strict"),
-    "token-v1": (0.2, -1, 1, _BOTH_SIDES, "trust tokens with q >= max p - alpha; -1 strict"),
-    "opt": (0.5, None, None, _WIDE, "trust the draft where max q >= max p - alpha TV(p, q)"),
-    "diff": (0.2, -1, 1, _BOTH_SIDES, "trust the draft where max q >= max p - alpha; -1 strict"),
-    "chow": (0.5, 0, 1, TENTHS, "trust the draft where max q >= 1 - alpha; 0 only where certain"),
+_ALPHA: dict[str, tuple[float, float | None, float | None, str]] = {
+    "token-v3": (0.5, None, 1, "trust tokens with p >= (1 - alpha) max p; below 0 strict"),
+    "token-v2": (0.2, -1, 1, "trust tokens with p >= max p - alpha; -1 strict"),
+    "token-v1": (0.2, -1, 1, "trust tokens with q >= max p - alpha; -1 strict"),
+    "opt": (0.5, None, None, "trust the draft where max q >= max p - alpha TV(p, q)"),
+    "diff": (0.2, -1, 1, "trust the draft where max q >= max p - alpha; -1 strict"),
+    "chow": (0.5, 0, 1, "trust the draft where max q >= 1 - alpha; 0 only where certain"),
 }
 
 
@@ -48,10 +45,8 @@ _ALPHA: dict[str, tuple[float, float | None, float | None, tuple[float, ...], st
         sign="",
     ),
     *(
-        Parameter(
-            "alpha", default, text, ge=low, le=high, grid=grid, when=("rule", name), sign="α="
-        )
-        for name, (default, low, high, grid, text) in _ALPHA.items()
+        Parameter("alpha", default, text, ge=low, le=high, when=("rule", name), sign="α=")
+        for name, (default, low, high, text) in _ALPHA.items()
     ),
     summary="speculative cascade: a deferral rule mixes draft and target",
     source="arXiv:2405.19261",

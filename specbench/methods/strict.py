@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from specbench.methods import laws
 from specbench.methods.lazy import torch
-from specbench.methods.method import TENTHS, Parameter, rule
+from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling, pick
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def sd(at: Positions, x: Tensor) -> Verdict:
         "l; 1 is sd, smaller accepts more",
         gt=0,
         le=1,
-        grid=TENTHS[1:],
         exact=1,
         sign="l=",
     ),

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         "accept where p exceeds the smaller of epsilon and delta exp(-entropy of p)",
         ge=0,
         le=1,
-        grid=(0.001, 0.003, 0.01, 0.03, 0.09, 0.3),
         sign="ε=",
     ),
     Parameter(
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
         "as for epsilon; smaller accepts more",
         ge=0,
         le=1,
-        grid=(0.003, 0.01, 0.03, 0.1, 0.3, 1),
         sign="δ=",
     ),
     summary="typical acceptance: accept drafts likely under the target, else emit its argmax",
@@ -58,7 +56,6 @@ def typical(at: Positions, x: Tensor, *, epsilon: float, delta: float) -> Verdic
         0.1,
         "d; p is raised by sqrt(2 d p (1 - p)); 0 is sd",
         ge=0,
-        grid=(0, 0.001, 0.01, 0.1, 0.3, 1),
         exact=0,
         sign="d=",
     ),

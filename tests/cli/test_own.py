@@ -43,7 +43,7 @@ def test_the_page_leads_from_nothing_to_a_figure(cli: Cli) -> None:
     for line in lines:
         _, command, *rest = shlex.split(line, comments=True)
         fewest = [*SMALL, "-n", "2"]
-        sizes = {"run": fewest, "sweep": fewest}
+        sizes = {"run": fewest, "sweep-weights": fewest}
         if command == "check":
             continue
         if command in ("plot", "compare"):
@@ -173,19 +173,8 @@ def test_prompts_are_scored_by_an_own_metric(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_a_sweep_takes_any_number_of_a_chosen_method(cli: Cli) -> None:
+def test_rules_of_one_name_are_refused(cli: Cli) -> None:
     small = ["-t", "mini-math", *SMALL]
-    sweep = ["sweep", "-m", f"sd,{OWN}", *small, "--parameter"]
-    assert cli(*sweep, "share", "--values", "0.25,0.75", "--output", "run").code == 0
-    for more, named in (
-        (["shared"], "did you mean `share`"),
-        (["share", "--set", "share=1"], "--set share"),
-        (["share", "--values", "2"], "share"),
-    ):
-        result = cli(*sweep, *more)
-        assert result.code == 2 and named in result.err, result.err
     Path("mine.py").write_text("def geometric(at, x, *, share=0.5): pass\n")
     both = cli("run", "-m", f"{OWN},mine.py:geometric", *small)
     assert both.code == 2 and "named geometric" in both.err
-    no_grid = cli("sweep", "-m", "mine.py:geometric", *small, "--parameter", "share")
-    assert no_grid.code == 2 and "--values" in no_grid.err

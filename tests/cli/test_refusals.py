@@ -42,7 +42,7 @@ REFUSED = {
     "run -t mini-math -m sd -o full --workers 2": "full is not empty",
     "run -t mini-math -m sd -o /proc/none": "cannot write /proc/none",
     "sweep-weights -t mini-math -o full": "full is not empty",
-    "sweep --parameter lenience --device cuda": "no device cuda here",
+    "sweep-weights --device cuda": "no device cuda here",
     "sweep-weights --engine graph": "needs one CUDA device",
     "suite minis": "unknown suite `minis`",
     "bench --engine eager,graph": "needs one CUDA device",

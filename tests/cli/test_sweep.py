@@ -33,44 +33,6 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("line", "columns", "expected"),
     [
-        (
-            "sweep --parameter budget --values 0,0.25",
-            ("budget", "head"),
-            [
-                ("autoregressive", "", ""),
-                ("sd", "", ""),
-                ("diversed", "", "bundled"),
-                ("mentored", "0.0", ""),
-                ("mentored", "0.25", ""),
-            ],
-        ),
-        (
-            "sweep --parameter divergence --values 1 -m sd,static --weights 0.2,0.6",
-            ("divergence", "weight"),
-            [("sd", "", ""), ("cactus", "1.0", ""), ("static", "", "0.2"), ("static", "", "0.6")],
-        ),
-        # All methods with the parameter are swept, unless some are named.
-        (
-            "sweep --parameter weight --values 0.3,0.7 -m sd",
-            ("weight", "gate"),
-            [
-                ("sd", "", ""),
-                *(("static", w, "") for w in ("0.3", "0.7")),
-                *(("gated", w, "0.1") for w in ("0.3", "0.7")),
-            ],
-        ),
-        ("sweep --parameter weight --values 0.3 -m static", ("weight",), [("static", "0.3")]),
-        # Other parameters apply to every method that has them.
-        (
-            "sweep --parameter gate --values 0.5 --set weight=0.2 -m static,lossy --head untrained",
-            ("gate", "weight", "head"),
-            [
-                ("static", "", "0.2", ""),
-                ("lossy", "", "", ""),
-                ("gated", "0.5", "0.2", ""),
-                ("gated-diversed", "0.5", "", "untrained"),
-            ],
-        ),
         # The marks of the methods are those of the front.
         (
             "sweep-weights --weights 0.5 -m sd,lossy --inside Answer:,####",
@@ -96,6 +58,15 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
             ("weight",),
             [("gated", "0.5"), ("sd", ""), ("static", "0.0"), ("static", "1.0")],
         ),
+        (
+            "sweep-weights --weights 0.2,0.6 -m sd,cactus --set divergence=0.5,1",
+            ("divergence", "weight"),
+            [
+                ("sd", "", ""),
+                *(("cactus", d, "") for d in ("0.5", "1.0")),
+                *(("static", "", w) for w in ("0.2", "0.6")),
+            ],
+        ),
         # `run` combines the values of several parameters.
         (
             "run -m static,lossy --set weight=0.2,0.8 --set lenience=0.3",
@@ -118,15 +89,6 @@ def test_a_grid_is_measured_with_its_anchors(
     if expected[0][0] != "autoregressive":  # it is measured with any draft
         assert measured.pop(0) == ("autoregressive", *("" for _ in columns))
     assert measured == expected
-
-
-@pytest.mark.parametrize(("rule", "first"), [((), "0.0"), (("--set", "rule=diff"), "-1.0")])
-def test_default_values_come_from_the_parameter(
-    cli: Cli, engine: Any, tmp_path: Path, rule: tuple[str, ...], first: str
-) -> None:
-    assert cli("sweep", "--parameter", "alpha", *rule, "-m", "speccascade", *FAST).code == 0
-    alphas = [alpha for _, alpha in variants(tmp_path / "r", "alpha") if alpha]
-    assert (len(alphas), alphas[0]) == (11, first)
 
 
 def test_heads_that_are_named_by_their_tasks_are_compared_on_every_task(

@@ -22,14 +22,6 @@ def test_every_name_finds_its_rule_and_its_defaults_are_permitted() -> None:
     assert tuple(name for name in METHODS if name in PAPER) == PAPER
 
 
-def test_every_number_has_a_grid_for_sweeps() -> None:
-    for method in METHODS.values():
-        for parameter in method.parameters:
-            assert bool(parameter.grid) == (parameter.kind is not str)
-            assert [parameter.check(value) for value in parameter.grid] == [*parameter.grid]
-            assert list(parameter.grid) == sorted(set(parameter.grid))
-
-
 def test_every_deferral_rule_has_its_own_alpha() -> None:
     assert sorted(get_method("speccascade").parameters[0].choices) == sorted(DEFERRAL_RULES)
     for rule in DEFERRAL_RULES:

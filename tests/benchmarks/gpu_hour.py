@@ -55,7 +55,8 @@ print(json.dumps(describe_environment()))
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 VLLM = str(ROOT / ".servers-gpu/bin/vllm")
-KERNELS, REPLAYS = "tests/engine/test_math.py", "tests/decoding/test_replays.py"
+KERNELS = ("tests/engine/test_math.py", "tests/engine/test_fused.py")
+REPLAYS = "tests/decoding/test_replays.py"
 ENGINES = "tests/decoding/test_gpu.py"
 
 
@@ -130,9 +131,9 @@ def parts(
     ]
     timed, profiled, *slower = of_pair(first)
     rules = [python, str(HERE.parent / "vllm/proof.py"), str(folder / "vllm"), *device]
-    rest = [f"--ignore={file}" for file in (KERNELS, REPLAYS, ENGINES)]
+    rest = [f"--ignore={file}" for file in (*KERNELS, REPLAYS, ENGINES)]
     return [
-        Part("kernels", "layers in bfloat16 against MATH", [*tests, KERNELS]),
+        Part("kernels", "layers in bfloat16 against MATH", [*tests, *KERNELS]),
         Part("replays", "1,000 replays against eager passes", [*tests, REPLAYS]),
         Part("engines", "texts of all engines", [*tests, ENGINES]),
         Part("sanitizer", "invalid memory accesses of a short run", checked),

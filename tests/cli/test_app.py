@@ -61,7 +61,7 @@ def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
 
 
 def test_measuring_commands_share_their_options(cli: Cli) -> None:
-    shown = {name: cli(name, "--help-all").out for name in ("run", "sweep", "sweep-weights")}
+    shown = {name: cli(name, "--help-all").out for name in ("run", "sweep-weights")}
     shared = {flag for name in Measurement.model_fields for flag in Measurement.flags(name)}
     assert {"--pair", "--temperature", "-n", "--workers", "--allow-code-execution"} <= shared
     for text in shown.values():

@@ -11,17 +11,14 @@ with its 95 % interval over prompts. Use idle cores.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from urllib.request import Request as HttpRequest
-from urllib.request import urlopen
 
 import numpy as np
 import torch
-from against_llamacpp import ALONE, DRAFT_LENGTH, DRAFTED, THEIRS, Decoder, measure
+from against_llamacpp import ALONE, DRAFT_LENGTH, DRAFTED, THEIRS, Decoder, measure, with_server
 
 from specbench.bench.decoders import Timing, timing_of
 from specbench.bench.plan import TRANSFORMERS, BenchSettings, System
@@ -63,31 +60,6 @@ def with_transformers(pair: LoadedPair, method: str) -> Decoder:
     return lambda prompt, seed: decode([prompt], NEW_TOKENS, "")
 
 
-def with_server(server: Server) -> Decoder:
-    """Return llama.cpp's own loop, timed by the server from the first token on."""
-
-    def decoder(prompt: list[int], seed: int) -> Timing:
-        body = {"prompt": prompt, "max_tokens": NEW_TOKENS, "ignore_eos": True}
-        body |= {"temperature": 0, "cache_prompt": False}
-        headers = {"Content-Type": "application/json"}
-        with urlopen(HttpRequest(server.endpoint, json.dumps(body).encode(), headers)) as answer:
-            times = json.load(answer)["timings"]
-        tokens = times["predicted_n"] - 1
-        drafted, accepted = times.get("draft_n", 0), times.get("draft_n_accepted", 0)
-        return Timing(
-            output_tokens=tokens,
-            rounds=tokens - accepted,
-            text_rounds=tokens - accepted,
-            proposed=drafted,
-            judged=drafted,
-            accepted=accepted,
-            prefill_seconds=times["prompt_ms"] / 1000,
-            decode_seconds=times["predicted_ms"] / 1000,
-        )
-
-    return decoder
-
-
 def rate(timings: Sequence[Timing], chosen: np.ndarray | slice = slice(None)) -> float:
     """Return tokens per second of decoding over the chosen prompts."""
     parts = np.array([(t.output_tokens, t.decode_seconds) for t in timings])[chosen]
@@ -118,7 +90,7 @@ def main() -> None:
                 continue
             files = [gguf_path(spec, role, loading) for role in spec.models][: 2 if n else 1]
             server = llamacpp_server(*files, draft_length=n, threads=torch.get_num_threads())
-            systems["other", method] = with_server(stack.enter_context(server))
+            systems["other", method] = with_server(stack.enter_context(server), temperature=0)
         timings = measure(systems, prompts, 1)
     draws = np.random.default_rng(0).integers(0, len(prompts), (RESAMPLES, len(prompts)))
     for method in (ALONE, DRAFTED):

@@ -97,6 +97,7 @@ class Training:
 
     Attributes:
         asked: The user's recipe; a budget makes ``recipe`` smaller.
+        all_materials: What a plan takes ``materials`` from.
         plan: How much is rolled out.
         spent: Seconds until now, apart from loading the models.
         static: Static weights on held-out prompts, from target to draft; see ``measure_front``.
@@ -111,7 +112,7 @@ class Training:
         self, pair: LoadedPair, task: Task, recipe: HeadRecipe, materials: Materials
     ) -> None:
         self.pair, self.task, self.asked, self.materials = pair, task, recipe, materials
-        self.everything = materials
+        self.all_materials = materials
         filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
         self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
         self.metric = get_metric(recipe.metric_for(task) or "")
@@ -139,7 +140,7 @@ class Training:
         """Roll out as much as a plan says."""
         self.plan, steps = plan, plan.steps
         self.recipe = self.asked.updated(steps=steps, prompts_per_step=plan.prompts_per_step)
-        train, held_out, final, left_out = self.everything
+        train, held_out, final, left_out = self.all_materials
         self.materials = Materials(
             train, held_out.taken(0, plan.held_out), final.taken(0, plan.final), left_out
         )
@@ -195,25 +196,25 @@ class Training:
         held_out, heads = self.materials.held_out, [self.static_head(w) for w in front.WEIGHTS]
         prompts = len(held_out.examples)
         front.require_enough(prompts, self.task.name)
-        first = time.perf_counter()
         size = len(self.samplings) * max(1, AT_ONCE // len(heads))
         while (done := len(self.static[0].quality) if self.static else 0) < prompts:
             began, part = time.perf_counter(), held_out.taken(done, min(size, prompts - done))
             points = self.measure(heads, part, HELD_OUT_SEED + done)
             pairs = zip(self.static, points, strict=True)
             self.static = [Point.joined(pair) for pair in pairs] if self.static else points
-            self.spent += time.perf_counter() - began
-            report(done + len(part.examples), prompts)
+            seconds = time.perf_counter() - began
+            self.spent += seconds
             if done + len(part.examples) == prompts:
-                self._adjust((time.perf_counter() - first) / prompts)
+                self._adjust(seconds / len(part.examples))
+            report(done + len(part.examples), prompts)
 
     def _adjust(self, seconds: float) -> None:
-        """Divide what is left of the budget again, by the seconds of a held-out prompt."""
+        """Divide what is left of the budget, by the seconds that a held-out prompt took."""
         recipe, pace, plan = self.asked, self.pace, self.plan
         if recipe.minutes is None or pace is None or plan.greedy:
             return
         expected = plan.seconds(pace, recipe.rollouts, self.tokens)["front"] / plan.held_out
-        whole = plan._replace(steps=recipe.steps, final=len(self.everything.final.examples))
+        whole = plan._replace(steps=recipe.steps, final=len(self.all_materials.final.examples))
         left, tokens = 60 * recipe.minutes - self.spent, self.tokens * seconds / expected
         self.follow(whole.within(left, pace, recipe, tokens, front=False))
 

@@ -146,6 +146,33 @@ def test_static_weights_are_announced_measured_once_and_kept(
     assert 6 not in measured[1:] and contents(tmp_path) == contents(unbroken)
 
 
+def test_every_batch_of_held_out_prompts_is_kept(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 12 texts at once, two of ten prompts are measured together."""
+    monkeypatch.setattr(verifier, "AT_ONCE", 12)
+    measure, prompts = verifier.Training.measure, list[int]()
+
+    def counted(training: Any, heads: Any, chosen: Any, *others: Any) -> Any:
+        if len(prompts) == 3:
+            raise Killed
+        prompts.append(len(chosen.examples))
+        return measure(training, heads, chosen, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verifier.Training, "measure", counted)
+        with pytest.raises(Killed):
+            train(tmp_path)
+        assert prompts == [2, 2, 2]
+        prompts.clear()
+        patch.setattr(verifier.Training, "take_step", stop)
+        with pytest.raises(Killed):
+            train(tmp_path, resume=True)
+    assert prompts == [2, 2]
+    stored = torch.load(tmp_path / CHECKPOINT, weights_only=True)["static"]
+    assert {len(point["quality"]) for point in stored} == {10}
+
+
 @pytest.mark.parametrize("fault", ["disk", "loss"])
 def test_a_full_disk_or_a_nonfinite_loss_keeps_the_previous_step(
     train: Train, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str

@@ -100,7 +100,7 @@ def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield name, value.strip()
 
 
-class SweptMethods(Methods):
+class MethodsBesideFront(Methods):
     """The methods beside a static front."""
 
     default = ANCHORS

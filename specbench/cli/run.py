@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import measure
-from specbench.cli.methods import Methods, SweptMethods
+from specbench.cli.methods import Methods, MethodsBesideFront
 from specbench.cli.options import Measurement
 from specbench.cli.servers import Servers
 from specbench.config import Options, option
 from specbench.errors import UsageError
-from specbench.experiment.variants import (
-    STATIC,
-    method_variants,
-)
+from specbench.experiment.variants import STATIC, method_variants
 from specbench.methods.method import INSIDE
 
 
@@ -44,7 +41,7 @@ class Weights(Options):
 def sweep_weights(
     grid: Weights,
     measurement: Measurement,
-    methods: SweptMethods,
+    methods: MethodsBesideFront,
 ) -> None:
     """Measure the static ensemble at each weight, together with baseline methods.
 

@@ -11,8 +11,8 @@ Repeats of a prompt stay together, since they are not independent. Methods run o
 are resampled with the same counts, which makes their comparison paired.
 
 Below ``LARGE`` prompts, percentiles of the resamples exclude the truth up to three times as often
-as they say (``small_samples.py``). Student's t with the standard deviation of the
-resamples replaces them there.
+as they say (page *statistics*). Student's t with the standard deviation of the resamples replaces
+them there.
 
 An interval covers the choice of prompts and the random draws of the run, not the hardware. Below
 ``FEWEST`` prompts no interval is given, since no method here reaches its coverage.

@@ -118,18 +118,13 @@ def with_transformers(pair: LoadedPair, method: str, draft_length: int) -> Decod
     return decoder
 
 
-def with_server(server: Server, temperature: float = 1) -> Decoder:
+def with_server(server: Server, new_tokens: int = NEW_TOKENS, temperature: float = 1) -> Decoder:
     """Return llama.cpp's own loop, timed by the server from the first token on."""
 
     def decoder(prompt: list[int], seed: int) -> Timing:
-        body = {"prompt": prompt, "max_tokens": NEW_TOKENS, "seed": seed, "ignore_eos": True}
-        body |= {
-            "temperature": temperature,
-            "top_k": 0,
-            "top_p": 1,
-            "min_p": 0,
-            "cache_prompt": False,
-        }
+        body = {"prompt": prompt, "max_tokens": new_tokens, "seed": seed, "ignore_eos": True}
+        body |= {"top_k": 0, "top_p": 1, "min_p": 0, "cache_prompt": False}
+        body |= {"temperature": temperature}
         headers = {"Content-Type": "application/json"}
         with urlopen(HttpRequest(server.endpoint, json.dumps(body).encode(), headers)) as answer:
             times = json.load(answer)["timings"]

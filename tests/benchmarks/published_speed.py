@@ -34,7 +34,6 @@ from specbench.experiment.cells import Cell
 from specbench.methods.strict import sd
 from specbench.pairs.registry import get_pair, in_folder
 from specbench.proofs.libraries import llamacpp_server
-from specbench.servers.server import Server
 from specbench.tasks.task import load_task
 
 PAIRS = {"gguf": "qwen2.5-coder-gguf", "bfloat16": "qwen2.5-coder"}
@@ -90,7 +89,7 @@ def main() -> None:
                 continue
             files = [gguf_path(spec, role, loading) for role in spec.models][: 2 if n else 1]
             server = llamacpp_server(*files, draft_length=n, threads=torch.get_num_threads())
-            systems["other", method] = with_server(stack.enter_context(server), temperature=0)
+            systems["other", method] = with_server(stack.enter_context(server), NEW_TOKENS, 0)
         timings = measure(systems, prompts, 1)
     draws = np.random.default_rng(0).integers(0, len(prompts), (RESAMPLES, len(prompts)))
     for method in (ALONE, DRAFTED):

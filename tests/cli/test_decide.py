@@ -1,5 +1,6 @@
 """``specbench decide``: from texts and costs to sentences, flags and files."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -91,7 +92,11 @@ def test_acceptance_of_a_run_is_that_of_its_rounds(cli: Cli, costs: Path) -> Non
     assert "specbench pairs export mini" in result.out  # the draft is that of the run
 
 
-def test_models_are_read_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seconds", "repeats"), [(0.0, 3), (1e9, 8)])
+def test_models_are_read_once_and_timed_as_often_as_time_allows(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, seconds: float, repeats: int
+) -> None:
+    monkeypatch.setattr("specbench.cli.decide.SECONDS", seconds)
     read: list[object] = []
 
     def load(*models: object) -> LoadedPair:
@@ -106,6 +111,8 @@ def test_models_are_read_once(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     result = cli(*line.split())
     assert result.code == 0, result.err
     assert len(read) == 1
+    with Path("o/decision/costs.csv").open() as file:
+        assert {int(row["repeat"]) for row in csv.DictReader(file)} == set(range(repeats))
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,11 @@ def request_key(key: str, number: int) -> str:
     return f"{key}/{number}"
 
 
+def same_key(key: str, number: int) -> str:
+    """Return one key for all texts of a batch: at a forced acceptance they end together."""
+    return key
+
+
 def forced(rule: Rule, rate: float) -> Rule:
     """Return a rule that accepts every drafted token with a fixed probability.
 
@@ -60,11 +65,15 @@ def forced(rule: Rule, rate: float) -> Rule:
 
 
 def specbench_decoders(
-    settings: BenchSettings, system: System, pair: LoadedPair
+    settings: BenchSettings,
+    system: System,
+    pair: LoadedPair,
+    key_of: Callable[[str, int], str] = request_key,
 ) -> tuple[Decoder, list[Decoder]]:
     """Return a decoder with a system's rule, and decoders that warm it up.
 
-    The warm-up decoders cover every draft length of the system's control.
+    The warm-up decoders cover every draft length of the system's control. ``key_of`` returns the
+    key of the random numbers of a text by the key and the number of the text.
 
     Raises:
         UsageError: The head does not fit the pair.
@@ -85,7 +94,7 @@ def specbench_decoders(
                 batch_size=len(prompts),
                 control=control,
             )
-            requests = [Request(prompt, request_key(key, i)) for i, prompt in enumerate(prompts)]
+            requests = [Request(prompt, key_of(key, i)) for i, prompt in enumerate(prompts)]
             return timing_of([text for _, text in decode_all(pair, rule, requests, options)])
 
         return decode

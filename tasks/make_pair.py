@@ -27,12 +27,12 @@ from pretraining.sources import pack_sources
 from pretraining.texts import Texts
 from transformers import PreTrainedTokenizerFast
 
+from specbench.engine.pairs import PAIRS_FILE, ROLES
 from specbench.errors import UsageError
 from specbench.experiment.progress import training_bar
 from specbench.files import check_writable, sync_tree
-from specbench.pairs.registry import PAIRS_FILE, ROLES
 from specbench.runs.heads import LOG
-from specbench.validation import load_toml
+from specbench.schema import load_toml
 
 LINE_EVERY = 50  # steps per line without a terminal
 WORK = "work"  # subfolder for tokens and checkpoints

@@ -22,9 +22,9 @@ from typing import NamedTuple
 from pretraining.models import PRE_TOKENIZER
 from pretraining.sources import Source, documented, read_splits
 
-from specbench.metrics.sandbox.statements import read_python
-from specbench.pairs.registry import PAIRS_FILE
-from specbench.validation import load_toml
+from specbench.engine.pairs import PAIRS_FILE
+from specbench.schema import load_toml
+from specbench.tasks.metrics.sandbox.statements import read_python
 
 SIZES = {"test": 500, "train": 4000}
 SPLITS = {"test": "test", "train": "choice"}

@@ -215,7 +215,7 @@ def mini() -> Any:
     """The bundled pair, loaded once."""
     from specbench.config import Loading
     from specbench.engine.loading import load_pair
-    from specbench.pairs.registry import get_pair
+    from specbench.engine.pairs import get_pair
 
     return load_pair(get_pair("mini"), Loading(device="cpu"))
 
@@ -228,8 +228,8 @@ def make_generation() -> Callable[..., Generation]:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
     """Replace the engine by a fake one."""
+    from specbench.decoding.heads import bind
     from specbench.experiment import runner
-    from specbench.heads import bind
 
     fake = FakeEngine()
     real = runner.Loader.__init__

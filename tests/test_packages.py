@@ -2,6 +2,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -9,74 +10,104 @@ import specbench
 
 ROOT = Path(specbench.__file__).parent
 FACE = "specbench"  # its ``__init__``, the public interface
-PACKAGES = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
+ROOMS = {
+    "analysis",
+    "cli",
+    "decoding",
+    "engine",
+    "experiment",
+    "methods",
+    "pricing",
+    "runs",
+    "serving",
+    "tasks",
+    "training",
+    "validation",
+}
+LOOSE = {"config", "errors", "files", "plugins", "schema", "version", "words"}
+DATA = {"docs", "pairs"}
 LOADED_LATER = re.compile(r"(specbench[\w.]+):\w+")  # as functions are named in registries
 
 
-def package(name: str) -> str:
-    """Return the package or single module that contains a dotted name."""
+def room(name: str) -> str:
+    """Return the room or loose module that contains a dotted name."""
     part = f"{name}.".split(".")[1]
-    return part if part in PACKAGES - {"__init__"} else FACE
+    return part if part in ROOMS | LOOSE | DATA | {"__main__"} else FACE
 
 
-def imports(path: Path, module: str) -> set[str]:
+def module(name: str) -> str:
+    """Return the module of the name of a module, or of what is in one."""
+    path = ROOT.parent / name.replace(".", "/")
+    return name if path.is_dir() or path.with_suffix(".py").is_file() else name.rpartition(".")[0]
+
+
+def imports(path: Path, importing: str) -> set[str]:
     """Return the full names that a module imports from specbench."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            within = module.split(".")[: -node.level] if node.level else []
+            within = importing.split(".")[: -node.level] if node.level else []
             source = ".".join([*within, *filter(None, [node.module])])
-            found |= {f"{source}.{alias.name}" for alias in node.names}
+            names |= {f"{source}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found |= set(LOADED_LATER.findall(node.value))
-    return {name for name in found if name.split(".")[0] == FACE}
+            names |= set(LOADED_LATER.findall(node.value))
+    return {name for name in names if name.split(".")[0] == FACE}
 
 
-def needs_of_packages() -> dict[str, set[str]]:
-    """Return the packages that each package imports, see the tests."""
-    graph: dict[str, set[str]] = {}
-    for path in ROOT.rglob("*.py"):
-        module = ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
-        needs = {package(name) for name in imports(path, module)} - {package(module)}
-        graph.setdefault(package(module), set()).update(needs)
-    return graph
+def test_there_are_twelve_rooms() -> None:
+    entries = {path.stem for path in ROOT.iterdir() if path.name != "__pycache__"}
+    assert entries == ROOMS | LOOSE | DATA | {"__init__", "__main__"}
+    assert len(ROOMS) == 12
+    assert not [path for name in DATA for path in (ROOT / name).rglob("__init__.py")]
 
 
-def test_the_packages_import_each_other_in_one_direction() -> None:
-    """No package depends on itself, directly or through others.
+def test_rooms_import_each_other_in_one_direction() -> None:
+    """No room depends on itself through others.
 
     Imports inside functions and for type checking count too, and functions that a registry names:
-    they cannot fail at import, but a package cannot be read or moved without them.
+    they cannot fail at import, but a room cannot be read or moved without them.
     """
-    graph = needs_of_packages()
+    graph = defaultdict[str, set[str]](set)
+    for path in ROOT.rglob("*.py"):
+        name = ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
+        graph[room(name)] |= {*map(room, imports(path, name))} - {room(name)}
     assert {"methods", "engine"} <= graph["decoding"]
-    assert "loaded" in graph[FACE]
+    assert "analysis" in graph[FACE]
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
 
-def reached_from(*names: str) -> set[str]:
-    """Return the packages that these packages import, directly or through others."""
-    graph, reached, new = needs_of_packages(), set[str](), set(names)
+def reached_from(*packages: str) -> set[str]:
+    """Return the modules that the modules of packages need, directly or through others."""
+    graph: dict[str, set[str]] = {}
+    for path in ROOT.rglob("*.py"):
+        name = ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
+        graph[name.removesuffix(".__init__")] = set(map(module, imports(path, name)))
+    folders = [ROOT / name.replace(".", "/") for name in packages]
+    paths = [path for folder in folders for path in folder.glob("*.py")]
+    reached = set[str]()
+    new = {".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts]) for path in paths}
+    new = {name.removesuffix(".__init__") for name in new}
     while new:
         reached |= new
         new = set().union(*(graph.get(name, set()) for name in new)) - reached
-    return reached
+    return {name.removeprefix(f"{FACE}.") for name in reached}
 
 
 def test_the_half_that_measures_needs_nothing_of_the_half_that_analyses() -> None:
     measuring = reached_from("experiment", "runs")
-    assert {"decoding", "engine"} <= measuring
-    assert not measuring & {"analysis", "figures", "report", "results"}
+    assert {"decoding.loop", "engine.runner"} <= measuring
+    assert not {name for name in measuring if name.startswith("analysis")}
 
 
 def test_the_half_that_analyses_needs_no_models() -> None:
-    """Only ``trace`` reads a tokenizer, which ``report`` shows."""
-    reading = reached_from("analysis", "figures", "results", "loaded", "runs")
-    assert {"table", "methods"} <= reading
-    assert not reading & {"engine", "decoding", "heads", "experiment", "training", "cluster"}
-    assert "engine" in reached_from("trace")
+    """Only ``analysis.trace`` reads a tokenizer, which ``analysis.report`` shows."""
+    reading = reached_from("analysis", "analysis.figures", "runs")
+    assert {"methods.registry", "runs.table", "engine.pairs"} <= reading
+    models = ("engine", "decoding", "experiment", "training")
+    assert {name for name in reading if name.startswith(models)} == {"engine.pairs"}
+    assert "engine.sources" in reached_from("analysis.trace")
 
 
 CORE = ("decoding", "methods")

@@ -8,11 +8,11 @@ import pytest
 
 from specbench import plugins
 from specbench.errors import UsageError
-from specbench.example import Example
 from specbench.experiment.plan import require_own_columns
 from specbench.methods import get_method
 from specbench.methods.parameters import from_columns, to_columns
-from specbench.metrics import get_metric, score
+from specbench.tasks.example import Example
+from specbench.tasks.metrics import get_metric, score
 
 EXAMPLE = Example("1", "a prompt", "a reference")
 RULE = """
@@ -151,7 +151,7 @@ def test_a_metric_gets_the_text_and_its_reference() -> None:
 
 def test_a_declared_metric_gets_the_example_with_what_it_needs() -> None:
     Path("mine.py").write_text(
-        "from specbench.metrics import metric\n\n"
+        "from specbench.tasks.metrics import metric\n\n"
         "@metric(needs='greedy')\ndef same(text, example): return text == example.greedy\n"
     )
     assert get_metric("mine.py:same").needs == "greedy"

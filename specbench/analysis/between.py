@@ -26,7 +26,7 @@ from specbench.analysis.scores import quality_difference, score_interval
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import shown, temperature_text
-from specbench.table import Column, Field, Table, drop_empty, number
+from specbench.runs.table import Column, Field, Table, drop_empty, number
 
 #: Value of ``at`` in the rows of a comparison of two runs.
 BETWEEN = "two runs"

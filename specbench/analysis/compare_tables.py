@@ -13,7 +13,7 @@ from specbench.analysis import comparison as c
 from specbench.analysis.intervals import FEWEST
 from specbench.analysis.verdicts import word
 from specbench.runs.shown import PHASES, ShownFigure, shown
-from specbench.table import Field, Table, drop_empty
+from specbench.runs.table import Field, Table, drop_empty
 
 CHOSEN = (
     "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "

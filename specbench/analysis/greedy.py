@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from specbench.runs.run import Run
-from specbench.table import number
+from specbench.runs.table import number
 
 
 def greedy_texts(_: pd.DataFrame, run: Run) -> Iterator[str]:

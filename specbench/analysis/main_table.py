@@ -40,12 +40,12 @@ from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of
 from specbench.config import EAGER
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
-from specbench.metrics import shown_metric
 from specbench.runs.frames import CELL
 from specbench.runs.heads import recipe_of
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import PHASES, ShownFigure, shown, temperature_text
-from specbench.table import Column, Field, Table, TableCell, cell_at, number
+from specbench.runs.table import Column, Field, Table, TableCell, cell_at, number
+from specbench.tasks.metrics import shown_metric
 
 COMPARED = (ACCEPTANCE, QUALITY, SPEEDUP)  # of which the best is marked
 FIGURES = (*COMPARED, *PHASES)

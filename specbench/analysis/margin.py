@@ -48,12 +48,12 @@ from specbench.analysis.sessions import TaskRun
 from specbench.analysis.verdicts import FASTER, MISSING, NOISE, SLOWER, UNSHOWN, sign_of_speed
 from specbench.errors import UsageError
 from specbench.methods.parameters import METHOD_COLUMNS, from_columns, to_columns
-from specbench.metrics import shown_metric
 from specbench.plugins import short_name
 from specbench.runs.frames import first_decodes, without_repeats
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import ENDS, shown, temperature_text
-from specbench.table import Column, Field, Table, drop_empty, number, percent, with_interval
+from specbench.runs.table import Column, Field, Table, drop_empty, number, percent, with_interval
+from specbench.tasks.metrics import shown_metric
 from specbench.words import listed, unknown
 
 CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``

@@ -20,7 +20,7 @@ from specbench.runs import columns
 from specbench.runs.columns import may_be_blank, schema
 from specbench.runs.frames import CELL, typed
 from specbench.runs.labels import method_labels
-from specbench.table import Column, Field, Table, TableCell, cell_at, number
+from specbench.runs.table import Column, Field, Table, TableCell, cell_at, number
 
 MARGINAL, CONDITIONAL = "marginal", "conditional"
 POSITIONS = schema(columns.POSITIONS)

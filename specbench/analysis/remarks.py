@@ -16,7 +16,7 @@ from specbench.analysis.scores import AT_LIMIT, QUALITY
 from specbench.analysis.summary import SPEEDUP, baseline_of
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import COMPLETE, Run
-from specbench.table import percent
+from specbench.runs.table import percent
 from specbench.words import shown
 
 NEARLY_ALL, SOME = 0.95, 0.02  # of answers

@@ -20,10 +20,9 @@ from specbench.analysis.points import settings_of
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.analysis.summary import ACCEPTANCE, SPEEDUP
 from specbench.errors import UsageError
-from specbench.metrics import shown_metric
 from specbench.runs.heads import BUNDLED, RESULTS
 from specbench.runs.shown import ShownFigure, shown, shown_score
-from specbench.table import (
+from specbench.runs.table import (
     Column,
     Field,
     Table,
@@ -34,6 +33,7 @@ from specbench.table import (
     number,
     to_markdown,
 )
+from specbench.tasks.metrics import shown_metric
 
 LEARNED = "diversed"
 STRICT = "sd"

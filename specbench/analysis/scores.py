@@ -25,10 +25,10 @@ from specbench.analysis.intervals import (
     ratio_difference,
 )
 from specbench.errors import UsageError
-from specbench.metrics import BLEU
-from specbench.metrics.bleu import TERMS, corpus_bleu
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.shown import PHASES
+from specbench.tasks.metrics import BLEU
+from specbench.tasks.metrics.bleu import TERMS, corpus_bleu
 
 QUALITY, COMPLETED, TOKENS = "quality", "completed_quality", "output_tokens"
 AT_LIMIT, REPETITION = "length_limit_rate", "repetition"

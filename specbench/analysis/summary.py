@@ -36,12 +36,12 @@ from specbench.analysis.scores import (
 )
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.metrics import METRICS
-from specbench.metrics.passk import BUDGETS, pass_at_k
 from specbench.runs import columns
 from specbench.runs.columns import THOUGHT_TOKENS, dictionary
 from specbench.runs.frames import CELL, MEASURED, SAMPLES, SUMMARY, first_decodes, typed
 from specbench.runs.shown import shown
+from specbench.tasks.metrics import METRICS
+from specbench.tasks.metrics.passk import BUDGETS, pass_at_k
 
 ACCEPTANCE, SPEEDUP, PASS = "draft_acceptance_rate", "speedup", "pass@1"
 #: Columns that a cell shares with its baseline, ``autoregressive``.

@@ -23,8 +23,8 @@ from specbench.analysis.intervals import FEWEST
 from specbench.analysis.scores import QUALITY
 from specbench.errors import UsageError
 from specbench.methods.drafters import MODEL
-from specbench.metrics import AGREEMENT, shown_metric
 from specbench.runs.shown import shown, temperature_text
+from specbench.tasks.metrics import AGREEMENT, shown_metric
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
 #: The interval includes no difference; it reaches into the noise of sd against itself; there are

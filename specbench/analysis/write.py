@@ -11,8 +11,8 @@ from specbench.runs.columns import TIMED_BASELINE
 from specbench.runs.frames import first_decodes, read_samples
 from specbench.runs.records import DIGEST, SUMMARY
 from specbench.runs.run import read_run
+from specbench.runs.table import markdown_line
 from specbench.runs.tables import write_samples
-from specbench.table import markdown_line
 
 
 def write_summary(folder: Path, run: Path | None = None) -> None:

@@ -15,7 +15,6 @@ from specbench.cli.generate import grouped
 from specbench.cli.options import Models, NewFolder, PromptFiles
 from specbench.cli.output import Interrupted, new_folder, note, print_findings
 from specbench.cli.servers import ServerAccess
-from specbench.client import Client
 from specbench.config import DRAFT_LENGTH, LLAMACPP, Settings, Temperature, option
 from specbench.errors import RunError, UsageError
 from specbench.experiment.folders import as_json
@@ -25,12 +24,13 @@ from specbench.experiment.variants import method_variants
 from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import RESULTS
-from specbench.servers.options import NEUTRAL_START
-from specbench.servers.server import ADVICE, Server
+from specbench.serving.client import Client
+from specbench.serving.options import NEUTRAL_START
+from specbench.serving.server import ADVICE, Server
 
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
-    from specbench.proofs.audit import Decoder
+    from specbench.validation.audit import Decoder
 
 FILE = "audit.json"
 UNFINISHED = "unfinished"
@@ -135,7 +135,7 @@ def audit(
     result: dict[str, Any] = {"verdict": UNFINISHED, **described}
     with _folder(to.output, f"audit-{plan.pair.name}", described) as folder:
         from specbench.experiment.runner import Loader
-        from specbench.proofs.audit import (
+        from specbench.validation.audit import (
             FAULT,
             TOO_WEAK,
             AuditOptions,
@@ -143,9 +143,9 @@ def audit(
             verdict,
             visible_faults,
         )
-        from specbench.proofs.check import read_prompts
-        from specbench.proofs.findings import Finding, failures, findings_table
-        from specbench.proofs.stored import TEXTS, StoredTexts
+        from specbench.validation.check import read_prompts
+        from specbench.validation.findings import Finding, failures, findings_table
+        from specbench.validation.stored import TEXTS, StoredTexts
 
         options = AuditOptions(**settings.model_dump(include={*AuditOptions._fields}))
         findings: list[Finding] = []
@@ -230,7 +230,7 @@ def _decoder(
     """
     from specbench.engine.export import export_pair
     from specbench.engine.hub import gguf_path
-    from specbench.proofs.libraries import Assisted, llamacpp_server
+    from specbench.validation.libraries import Assisted, llamacpp_server
 
     if (server := settings.server()) is not None:
         tokenizer = pair.tokenizer if settings.text_prompts else None

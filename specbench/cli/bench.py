@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from specbench.bench.plan import BenchSettings, build_bench
 from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
 from specbench.cli.options import Models, NewFolder
 from specbench.cli.output import new_folder, note, print_json, print_table
+from specbench.experiment.bench.plan import BenchSettings, build_bench
 
 
 @grouped
@@ -22,9 +22,15 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFold
     note(*plan.notes)
 
     with new_folder(to.output, f"bench-{plan.pair.name}") as folder:
-        from specbench.bench.figures import save_figures
-        from specbench.bench.measure import measure, prepare
-        from specbench.bench.tables import bench_table, describe, ratio_table, shown, warnings
+        from specbench.experiment.bench.figures import save_figures
+        from specbench.experiment.bench.measure import measure, prepare
+        from specbench.experiment.bench.tables import (
+            bench_table,
+            describe,
+            ratio_table,
+            shown,
+            warnings,
+        )
         from specbench.experiment.folders import as_json
         from specbench.experiment.progress import progress_bar, quiet_libraries
         from specbench.files import write_atomically

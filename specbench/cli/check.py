@@ -78,8 +78,8 @@ def check(
         from specbench.experiment.folders import as_json
         from specbench.experiment.progress import quiet_libraries, step_status
         from specbench.files import write_atomically
-        from specbench.proofs.check import Check, describe, run_check, tables
-        from specbench.proofs.findings import FAILED, conclusion, failures
+        from specbench.validation.check import Check, describe, run_check, tables
+        from specbench.validation.findings import FAILED, conclusion, failures
 
         task = Check(plan, settings.draft_length, settings.samples, MAX_NEW_TOKENS)
         quiet_libraries(downloads=not to.no_progress)

@@ -19,22 +19,22 @@ from specbench.cli.output import note, print_json, print_table
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
 from specbench.cli.price import TextsRun, plan_of_target, run_of_target, scored
 from specbench.config import AUTO, Count, Loading, Settings, option
+from specbench.engine.pairs import PairSpec
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.variants import Variant, method_variants
 from specbench.methods.drafters import DRAFTERS, GREEDY, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
-from specbench.pairs.registry import PairSpec
 from specbench.tasks.task import task_names
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specbench.bench.plan import Bench, System
     from specbench.engine.pair import LoadedPair
+    from specbench.experiment.bench.plan import Bench, System
     from specbench.experiment.runner import Loader
-    from specbench.price.costs import Costs, Machine
-    from specbench.price.decide import Decision
-    from specbench.price.rounds import PricedRounds
+    from specbench.pricing.costs import Costs, Machine
+    from specbench.pricing.decide import Decision
+    from specbench.pricing.rounds import PricedRounds
 
 MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "draft_length")]
 # New tokens of a batch whose rounds are timed: at most, at least, and of all its texts.
@@ -133,11 +133,11 @@ def decide(
         require(not variants, "--method decodes, and --acceptance does not: give only one of them")
         source = _of_profile(asked, drafters, measurement)
 
-    from specbench.figures import style
-    from specbench.price.decide import decide as decided
-    from specbench.price.decide import decision_table, sentences
-    from specbench.price.exports import write_all
-    from specbench.price.figures import draw_crossover
+    from specbench.analysis.figures import style
+    from specbench.pricing.decide import decide as decided
+    from specbench.pricing.decide import decision_table, sentences
+    from specbench.pricing.exports import write_all
+    from specbench.pricing.figures import draw_crossover
 
     costs = costs_of_source(source)
     decision = decided(source.priced, costs, sorted(asked.batch_size), asked.draft_length)
@@ -197,7 +197,7 @@ def _of_texts(
     asked: DecideOptions, drafters: list[str], measurement: Measurement, run: Path | None
 ) -> _Source:
     """Price drafters by texts of the target: of a run, or new ones."""
-    from specbench.price.decide import require_prompts
+    from specbench.pricing.decide import require_prompts
 
     if run is None:
         plan = plan_of_target(measurement)
@@ -208,12 +208,12 @@ def _of_texts(
                 "not here, and the target writes a text for each prompt: --acceptance needs neither"
             )
 
+    from specbench.decoding.drafters.policies import get_policy
     from specbench.experiment.runner import Loader
-    from specbench.policies import get_policy
-    from specbench.price.checks import deviations
-    from specbench.price.passes import texts_of
-    from specbench.price.pricing import price
-    from specbench.price.records import target_texts
+    from specbench.pricing.checks import deviations
+    from specbench.pricing.passes import texts_of
+    from specbench.pricing.pricing import price
+    from specbench.pricing.records import target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
@@ -244,7 +244,7 @@ def _of_texts(
 
 def _of_profile(asked: DecideOptions, drafters: list[str], measurement: Measurement) -> _Source:
     """Return the rounds of a profile of acceptance; no models are needed for it."""
-    from specbench.price.profile import rounds_of_rates, rounds_of_run
+    from specbench.pricing.profile import rounds_of_rates, rounds_of_run
     from specbench.runs.run import read_run
 
     if not asked.costs and not measurement.names_models:
@@ -295,7 +295,7 @@ def _costs(asked: DecideOptions, measurement: Measurement) -> Callable[[_Source]
     Raises:
         UsageError: The file or the machine is faulty, or the file lacks what is asked.
     """
-    from specbench.price.costs import machine, read_costs
+    from specbench.pricing.costs import machine, read_costs
 
     if asked.costs:
         engine = None if measurement.engine == AUTO else measurement.engine
@@ -311,8 +311,8 @@ def _computed(
     asked: DecideOptions, measurement: Measurement, figures: Machine, source: _Source
 ) -> Costs:
     """Return the costs by a machine's figures."""
-    from specbench.price.costs import PassSize, roofline
-    from specbench.price.sizes import pass_sizes
+    from specbench.pricing.costs import PassSize, roofline
+    from specbench.pricing.sizes import pass_sizes
 
     assert source.pair is not None
     sizes = pass_sizes(source.pair, measurement.loading())
@@ -326,7 +326,7 @@ def _timed(asked: DecideOptions, measurement: Measurement, source: _Source) -> C
     """Return the costs as measured here."""
     import pandas as pd
 
-    from specbench.price.costs import BENCH_REPEATS, costs_of, from_bench
+    from specbench.pricing.costs import BENCH_REPEATS, costs_of, from_bench
 
     batches = sorted(asked.batch_size)
     repeats = [
@@ -345,9 +345,9 @@ def _repeats(
     """Time rounds of a batch; after the fewest repeats, add others that fit into ``seconds``."""
     import pandas as pd
 
-    from specbench.bench.decoders import Decoder, same_key, specbench_decoders
-    from specbench.bench.measure import measure, prepare
-    from specbench.bench.plan import BenchSettings, build_bench
+    from specbench.experiment.bench.decoders import Decoder, same_key, specbench_decoders
+    from specbench.experiment.bench.measure import measure, prepare
+    from specbench.experiment.bench.plan import BenchSettings, build_bench
     from specbench.experiment.progress import progress_bar
 
     lengths = sorted(asked.draft_length)
@@ -388,8 +388,8 @@ def _repeats(
 
 def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Iterator[str]:
     """Yield the flags that carry out the decision, a line for each engine."""
-    from specbench.price.decide import where_not_to_draft
-    from specbench.servers.flags import gguf_draft, llamacpp_flags, sglang_flags, vllm_flags
+    from specbench.pricing.decide import where_not_to_draft
+    from specbench.serving.flags import gguf_draft, llamacpp_flags, sglang_flags, vllm_flags
 
     best = decision.first_that_pays()
     if best is None:
@@ -428,7 +428,7 @@ def _measure(
 ) -> None:
     """Decode with lossy methods, sd and the control by the decision; print what each costs."""
     from specbench.analysis.margin import margin_rows, margin_tables
-    from specbench.results import Results
+    from specbench.analysis.results import Results
 
     best = decision.fastest(decision.batches[0])
     drafting = {"draft_length": [best.length], "drafter": [best.drafter], "output": None}

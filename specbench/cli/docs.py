@@ -13,7 +13,7 @@ import specbench
 from specbench.cli.generate import completer
 from specbench.cli.output import print_table
 from specbench.errors import UsageError
-from specbench.table import Column, Table
+from specbench.runs.table import Column, Table
 from specbench.tasks.task import definitions_folder
 from specbench.words import unknown
 
@@ -28,11 +28,7 @@ def pages() -> dict[str, Path]:
         "results": root.parent / "results" / "README.md",
         "findings": root.parent / "results" / "findings.md",
     }
-    pages_by_name = {
-        path.parent.name if path.stem == "README" else path.stem: path
-        for path in root.rglob("*.md")
-        if definitions_folder() not in path.parents
-    }
+    pages_by_name = {path.stem: path for path in (root / "docs").glob("*.md")}
     return {
         name: path for name, path in sorted((pages_by_name | elsewhere).items()) if path.exists()
     }

@@ -10,7 +10,7 @@ import typer
 
 from specbench.cli.options import ALL, Models
 from specbench.config import TRUSTED, Count, Options, option
-from specbench.pairs.registry import ROLES, pairs
+from specbench.engine.pairs import ROLES, pairs
 
 if TYPE_CHECKING:
     from specbench.runs.frames import Selection

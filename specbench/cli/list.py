@@ -13,17 +13,17 @@ from specbench.cli.generate import completer, grouped
 from specbench.cli.options import JsonOutput
 from specbench.cli.output import print_json, print_table
 from specbench.config import option
+from specbench.engine.pairs import pairs
 from specbench.errors import UsageError
 from specbench.files import shown_path
 from specbench.methods.method import Parameter
 from specbench.methods.registry import METHODS
-from specbench.pairs.registry import pairs
 from specbench.runs.columns import MEASURED, METRICS, dictionary
-from specbench.table import Column, Table
+from specbench.runs.table import Column, Table
+from specbench.schema import Problem, load_toml, problems, quoted
 from specbench.tasks.definition import Definition
 from specbench.tasks.task import load_task, task_names, task_path
 from specbench.training.recipe import HeadRecipe
-from specbench.validation import Problem, load_toml, problems, quoted
 from specbench.words import unknown
 
 Row = dict[str, Any]

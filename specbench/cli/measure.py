@@ -28,16 +28,16 @@ from specbench.experiment.plan import Plan
 from specbench.experiment.variants import STATIC
 from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.metrics import AGREEMENT
 from specbench.runs.run import read_run
-from specbench.table import Field, Table, number, with_notes
+from specbench.runs.table import Field, Table, number, with_notes
+from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
-    from specbench.client import Client
     from specbench.experiment.execute import Pool
     from specbench.experiment.runner import Loader
     from specbench.experiment.store import Store
+    from specbench.serving.client import Client
 
 GIB = 2**30
 ENOUGH = 100  # prompts; with fewer, intervals are wide
@@ -78,7 +78,7 @@ def say(plan: Plan, limit: int | None = None, *, loads: bool = True) -> None:
     if limit is not None and limit < DEFAULT_LIMIT:
         note(f"--limit {limit} is for testing only: intervals over so few examples are unreliable")
     if plan.executes and not plan.pair.bundled:
-        from specbench.metrics.sandbox.launch import weakness
+        from specbench.tasks.metrics.sandbox.launch import weakness
 
         if weak := weakness():
             note(weak)
@@ -109,7 +109,7 @@ def start_workers(
 
 @contextmanager
 def _ray_pool(workers: int, address: str | None, loading: Loading) -> Iterator[Pool]:
-    from specbench.cluster.ray_pool import RayPool
+    from specbench.experiment.cluster.ray_pool import RayPool
 
     with RayPool(workers, address, loading) as pool:
         yield pool
@@ -218,8 +218,8 @@ def _show(store: Store, as_json: bool) -> None:
 
 def show_run(folder: Path, as_json: bool = False) -> None:
     """Print a run's verdicts and tables, and its folder."""
+    from specbench.analysis.results import Results
     from specbench.analysis.run_tables import run_tables
-    from specbench.results import Results
     from specbench.runs.records import TABLE
 
     printed: dict[str, Any] = {"results": str(folder)}

@@ -21,13 +21,7 @@ from specbench.config import (
     option,
 )
 from specbench.engine.choice import require_engine
-from specbench.errors import UsageError
-from specbench.experiment.plan import Plan, build_plan
-from specbench.experiment.variants import Variant, with_baselines, with_control
-from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, is_drafter, needs_model
-from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.metrics import AGREEMENT, GREEDY, METRICS, get_metric
-from specbench.pairs.registry import (
+from specbench.engine.pairs import (
     ROLES,
     PairSpec,
     custom_pair,
@@ -37,9 +31,15 @@ from specbench.pairs.registry import (
     require_model,
     with_draft,
 )
+from specbench.errors import UsageError
+from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.variants import Variant, with_baselines, with_control
+from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, is_drafter, needs_model
+from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.plugins import in_file
-from specbench.servers.arm import Arm
+from specbench.serving.arm import Arm
 from specbench.tasks.dataset import Dataset, go_offline
+from specbench.tasks.metrics import AGREEMENT, GREEDY, METRICS, get_metric
 from specbench.tasks.prompts import prompts_task
 from specbench.tasks.task import Task, default_task_names, load_task, task_names
 from specbench.words import none_of
@@ -388,7 +388,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         names = self.drafter or [MODEL]
         policies = self.drafting or ["fixed"]
         if self.drafting:
-            from specbench.policies import get_policy, require_predictable
+            from specbench.decoding.drafters.policies import get_policy, require_predictable
 
             for policy in policies:
                 require_predictable(get_policy(policy))

@@ -17,13 +17,12 @@ from rich.console import Console
 from rich.text import Text
 
 from specbench.errors import SpecbenchError
-from specbench.masking import mask_tokens
-from specbench.words import printable
+from specbench.words import mask_tokens, printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specbench.table import Table
+    from specbench.runs.table import Table
 
 INTERRUPTED = 130  # exit code
 LARGE = 10**8  # bytes of weights that are not read at once
@@ -52,7 +51,7 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
         tables: What to print; a note that several tables share is printed once.
         styles: Rich styles by word.
     """
-    from specbench.table import to_text
+    from specbench.runs.table import to_text
 
     terminal = console()
     text = Text(printable(to_text(*tables, width=terminal.width)))
@@ -68,7 +67,7 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
 
 def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]]) -> None:
     """Print rows as CSV or JSON, or the tables built from them in another format."""
-    from specbench.table import to_csv, to_latex, to_markdown
+    from specbench.runs.table import to_csv, to_latex, to_markdown
 
     if form == JSON:
         print_json(rows)
@@ -82,7 +81,7 @@ def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]
 
 def print_findings(as_json: bool, content: object, *tables: Table, after: str = "") -> None:
     """Print the findings of a check as JSON, or as tables with lines ``after`` them."""
-    from specbench.proofs.findings import STYLES
+    from specbench.validation.findings import STYLES
 
     if as_json:
         print_json(content)
@@ -144,7 +143,7 @@ def note(*texts: str) -> None:
 
 def note_loading(models: Mapping[str, str]) -> None:
     """Say at once which large models are loaded, by role, before anything heavy is imported."""
-    from specbench.pairs.registry import stored_bytes
+    from specbench.engine.pairs import stored_bytes
 
     sizes = {role: stored_bytes(Path(model)) for role, model in models.items()}
     if sum(sizes.values()) > LARGE:

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specbench.cli.finished import NEWEST, Rows
-from specbench.cli.generate import completer, grouped
-from specbench.cli.options import DEFAULT_PAIR, Models, Tasks, output_option
-from specbench.cli.output import note
-from specbench.cli.tables import note_unfinished
-from specbench.config import Options, option
-from specbench.errors import UsageError
-from specbench.figures import (
+from specbench.analysis.figures import (
     AGAINST,
     COSTS,
     HEADS,
@@ -27,8 +20,13 @@ from specbench.figures import (
     load_figure,
     source_of,
 )
-from specbench.files import check_writable
-from specbench.heads.registry import (
+from specbench.cli.finished import NEWEST, Rows
+from specbench.cli.generate import completer, grouped
+from specbench.cli.options import DEFAULT_PAIR, Models, Tasks, output_option
+from specbench.cli.output import note
+from specbench.cli.tables import note_unfinished
+from specbench.config import Options, option
+from specbench.decoding.heads.registry import (
     RELEASED,
     TRAINED,
     find_head,
@@ -36,15 +34,17 @@ from specbench.heads.registry import (
     read_description,
     trained_heads,
 )
+from specbench.engine.pairs import PairSpec, pairs
+from specbench.errors import UsageError
+from specbench.files import check_writable
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.pairs.registry import PairSpec, pairs
 from specbench.plugins import short_name
 from specbench.runs.folders import require_folders
 from specbench.runs.heads import BUNDLED, RESULTS
 from specbench.tasks.task import Task, task_names
 
 if TYPE_CHECKING:
-    from specbench.figures.style import Drawing
+    from specbench.analysis.figures.style import Drawing
 
 WITH_HEAD = "weights"  # the only figure that --head applies to
 WITH_COSTS = "pareto"  # the only figure that --cost applies to
@@ -134,7 +134,7 @@ def plot(
                 f"the figure would overwrite files in {folder}: choose another --output"
             )
     else:
-        from specbench.results import Results
+        from specbench.analysis.results import Results
         from specbench.runs.run import newest_run
 
         folders, costs = runs or [newest_run()], asked.cost or []
@@ -151,7 +151,7 @@ def plot(
         note_unfinished(folders)
         draw = partial(draw, Results(folders, part), **({"against": costs} if costs else {}))
 
-    from specbench.figures.style import page, save
+    from specbench.analysis.figures.style import page, save
 
     with page(asked.style, asked.width, asked.title):
         drawing = draw()
@@ -224,11 +224,11 @@ def _learned(
     limit = asked.limit or DEFAULT_TEXTS
     task.examples("held-out", limit)  # fail before the models load
 
+    from specbench.analysis.figures.heads import draw_learned
     from specbench.analysis.learned import About, tabulate
+    from specbench.decoding.heads.files import load_head
     from specbench.engine.loading import load_pair
     from specbench.experiment.progress import quiet_libraries
-    from specbench.figures.heads import draw_learned
-    from specbench.heads.files import load_head
     from specbench.training.material import split_material
     from specbench.training.recipe import MAX_PROMPT_TOKENS
     from specbench.training.tokens import sample_tokens

@@ -27,9 +27,9 @@ from specbench.runs.run import Trust, read_run
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
     from specbench.experiment.runner import Loader
-    from specbench.price.scores import Record, ScoredText, Scores
+    from specbench.pricing.scores import Record, ScoredText, Scores
     from specbench.runs.run import Run
-    from specbench.table import Table
+    from specbench.runs.table import Table
 
 DRAFTERS = [MODEL, f"{MODEL}/match", f"{MODEL}/block", GREEDY, LOOKUP]
 LENGTHS = [1, 2, 3, 5, 8, 16]
@@ -131,9 +131,9 @@ def price(
     Where RUN has recorded rounds of a lossless rule, they are compared with the price by the other
     texts of their prompts; the exit code is 1 if the texts or the rounds contradict it.
     """
-    from specbench.policies import get_policy, require_predictable
-    from specbench.price.passes import texts_in_column, texts_of
-    from specbench.price.records import recorded_cost, recorded_rounds, target_texts
+    from specbench.decoding.drafters.policies import get_policy, require_predictable
+    from specbench.pricing.passes import texts_in_column, texts_of
+    from specbench.pricing.records import recorded_cost, recorded_rounds, target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
@@ -170,8 +170,8 @@ def price(
 
     import pandas as pd
 
-    from specbench.price.checks import compare, deviations
-    from specbench.price.tables import comparison_table, deviation_table, price_table, priced_rows
+    from specbench.pricing.checks import compare, deviations
+    from specbench.pricing.tables import comparison_table, deviation_table, price_table, priced_rows
 
     cost = asked.cost
     if cost is None:
@@ -247,8 +247,8 @@ def scored(
 
     from specbench.decoding.sampling import Sampling
     from specbench.experiment.progress import quiet_libraries, step_status
-    from specbench.price.passes import PairScores, score_texts
-    from specbench.price.records import heads_of
+    from specbench.pricing.passes import PairScores, score_texts
+    from specbench.pricing.records import heads_of
 
     spec, sampling, heads = source.pair, source.settings.part(Sampling), heads_of(drafters)
     require(
@@ -278,8 +278,8 @@ def _print_counts(asked: PriceOptions, measurement: Measurement, run: Run) -> No
     """Print prices from the recorded rounds of each cell that drafts losslessly."""
     import pandas as pd
 
-    from specbench.price.counts import counted_cells, priced_counts
-    from specbench.price.tables import counts_rows, price_table
+    from specbench.pricing.counts import counted_cells, priced_counts
+    from specbench.pricing.tables import counts_rows, price_table
 
     cells = counted_cells(run.records(), measurement.task or (), measurement.limit)
     if not cells:

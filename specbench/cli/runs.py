@@ -16,12 +16,12 @@ from specbench.cli.tables import chosen_runs, note_unfinished
 from specbench.config import Options, option
 from specbench.errors import IncompleteError, RunError, UsageError
 from specbench.files import check_parent, digits, stored, write_atomically
-from specbench.metrics import METRICS
 from specbench.plugins import short_name
+from specbench.tasks.metrics import METRICS
 from specbench.words import printable
 
 if TYPE_CHECKING:
-    from specbench.trace.trace import Trace
+    from specbench.analysis.trace.trace import Trace
 
 PAGE = "report.html"
 PARQUET = "parquet"
@@ -119,9 +119,15 @@ def verify(
     require_cells([run], {"method": [*map(short_name, asked.method or ())]})
 
     from specbench.experiment.progress import progress_bar, quiet_libraries
-    from specbench.proofs.findings import FAILED, INCOMPLETE, conclusion, failures, findings_table
-    from specbench.verification.decoding import AGAIN
-    from specbench.verification.verify import Verification
+    from specbench.validation.findings import (
+        FAILED,
+        INCOMPLETE,
+        conclusion,
+        failures,
+        findings_table,
+    )
+    from specbench.validation.verification.decoding import AGAIN
+    from specbench.validation.verification.verify import Verification
 
     verification = Verification(
         verified,
@@ -193,12 +199,12 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     Shading shows the weight on the target. Without colours, tokens are marked as {~mismatch~}
     [-rejected-] {+correction+}. Mismatches are accepted tokens that are not the target's likeliest.
     """
+    from specbench.analysis.trace.terminal import show
+    from specbench.analysis.trace.tokens import Unreadable
+    from specbench.analysis.trace.trace import find_sample, run_decoder
+    from specbench.analysis.trace.trace import trace as trace_of
     from specbench.runs.records import EXAMPLES, TRACED, latest_records
     from specbench.runs.run import read_run, require_cells
-    from specbench.trace.terminal import show
-    from specbench.trace.tokens import Unreadable
-    from specbench.trace.trace import find_sample, run_decoder
-    from specbench.trace.trace import trace as trace_of
 
     if asked.output:
         if asked.output.suffix not in _PICTURES:
@@ -237,14 +243,14 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
 
 
 def _svg(found: Trace) -> str:
-    from specbench.svg import picture
-    from specbench.trace.terminal import written
+    from specbench.analysis.trace.terminal import written
+    from specbench.cli.svg import picture
 
     return picture(written(found))
 
 
 def _html(found: Trace) -> str:
-    from specbench.report.pages import trace_page
+    from specbench.analysis.report.pages import trace_page
 
     return trace_page(found)
 
@@ -292,8 +298,8 @@ def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
         check_parent(output)
     folders = chosen_runs(runs, rows, TABLE, CONFIG)
 
-    from specbench.results import Results
-    from specbench.table import to_csv
+    from specbench.analysis.results import Results
+    from specbench.runs.table import to_csv
 
     frame = getattr(Results(folders, rows.selection()), asked.frame)
     if output is None:
@@ -330,7 +336,7 @@ def report(asked: ReportOptions, rows: Rows, models: Recorded, runs: Runs = None
     path = asked.output or folders[-1] / PAGE
     check_parent(path)
 
-    from specbench.report.build import build
+    from specbench.analysis.report.build import build
 
     page = build(folders, rows.selection(), models.trust())
     note(*page.notes)

@@ -14,14 +14,14 @@ from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
 from specbench.cli.options import Models
 from specbench.config import DRAFT_LENGTH, Options, option
+from specbench.decoding.heads.registry import find_head
+from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require
-from specbench.heads.registry import find_head
 from specbench.methods.drafters import DRAFTERS, LOOKUP, needs_model
 from specbench.methods.method import HEAD
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
-from specbench.pairs.registry import PairSpec
-from specbench.servers.arm import SEPARATOR, VARIABLE, VLLM
-from specbench.servers.flags import vllm_settings
+from specbench.serving.arm import SEPARATOR, VARIABLE, VLLM
+from specbench.serving.flags import vllm_settings
 
 PLUGINS, PLUGIN = "VLLM_PLUGINS", "specbench"  # routes are added only if they are named
 # The texts are the model's own, and each answer tells its acceptance.
@@ -81,7 +81,7 @@ def _rules(methods: Methods, spec: PairSpec, drafter: str) -> list[str]:
     Raises:
         UsageError: vLLM cannot use one of them.
     """
-    from specbench.vllm.rules import reads_hidden_states, rule_of
+    from specbench.serving.vllm.rules import reads_hidden_states, rule_of
 
     if methods.method in ([VLLM], [AUTOREGRESSIVE]):
         return [VLLM] if methods.method == [VLLM] else []

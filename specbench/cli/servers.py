@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from specbench.config import KEY_VARIABLE, Count, Options, option
 from specbench.errors import UsageError, require
 from specbench.methods.registry import METHODS
-from specbench.servers.arm import CHAT, SENT, TOKENS, Arm
+from specbench.serving.arm import CHAT, SENT, TOKENS, Arm
 
 if TYPE_CHECKING:
-    from specbench.client import Client
+    from specbench.serving.client import Client
 
 _NAME = re.compile(r"[\w.-]+")
 
@@ -67,7 +67,7 @@ class Servers(ServerAccess):
     @property
     def client(self) -> Client:
         """What sends the requests."""
-        from specbench.client import Client
+        from specbench.serving.client import Client
 
         return Client(self.timeout, max(self.concurrency), self.api_key)
 
@@ -92,7 +92,7 @@ class Servers(ServerAccess):
         )
         if not arms:
             return []
-        from specbench.servers.server import Server
+        from specbench.serving.server import Server
 
         client, reached = self.client, []
         for arm in arms:

@@ -17,10 +17,18 @@ from specbench.cli.output import Interrupted, note, print_table
 from specbench.config import DataOptions, option
 from specbench.errors import RunError, SpecbenchError
 from specbench.experiment.forecast import Cost, measured_paces
+from specbench.experiment.suites.suite import (
+    Job,
+    Suite,
+    Unit,
+    find_suite,
+    is_done,
+    read_suite,
+    shard,
+)
+from specbench.experiment.suites.training import is_trained, train_all, training_command
 from specbench.runs.run import read_run
-from specbench.suites.suite import Job, Suite, Unit, find_suite, is_done, read_suite, shard
-from specbench.suites.training import is_trained, train_all, training_command
-from specbench.table import Field, Table, number
+from specbench.runs.table import Field, Table, number
 from specbench.tasks.dataset import go_offline
 
 

@@ -23,12 +23,12 @@ from specbench.cli.output import (
 )
 from specbench.config import option
 from specbench.errors import UsageError
-from specbench.table import with_notes
+from specbench.runs.table import with_notes
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specbench.table import Table
+    from specbench.runs.table import Table
 
 POSITION = "position"
 HELD_EQUAL = ("acceptance", "time", "quality")
@@ -132,9 +132,9 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
 
     from specbench.analysis.main_table import main_table, typeset
     from specbench.analysis.published import beside_published, published_table, remarks
+    from specbench.analysis.results import Results
     from specbench.analysis.run_tables import NO_BASELINE
     from specbench.analysis.summary import SPEEDUP
-    from specbench.results import Results
     from specbench.runs.run import read_run
 
     for folder in folders:
@@ -179,7 +179,7 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     folders = chosen_runs(runs, rows, RECORDS)
 
     from specbench.analysis.positions import position_tables
-    from specbench.results import Results
+    from specbench.analysis.results import Results
 
     positions = Results(folders, rows.selection()).positions
 
@@ -254,8 +254,8 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     from specbench.analysis.compare import Compared, compare
     from specbench.analysis.compare_tables import comparison_tables, overview
     from specbench.analysis.comparison import ATS, OWN
+    from specbench.analysis.results import Results
     from specbench.analysis.verdicts import verdicts
-    from specbench.results import Results
     from specbench.runs.columns import TIMED
     from specbench.runs.frames import first_decodes, read_samples
 

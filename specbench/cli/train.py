@@ -18,14 +18,14 @@ from specbench.cli.options import (
 )
 from specbench.cli.output import Interrupted, note, note_loading, print_table
 from specbench.config import Loading, Options, option
+from specbench.decoding.heads.registry import read_description, trained_heads
+from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError
 from specbench.files import cannot_write
-from specbench.heads.registry import read_description, trained_heads
 from specbench.methods.drafters import MODEL
-from specbench.metrics import get_metric
-from specbench.pairs.registry import PairSpec
 from specbench.runs.heads import FAMILIES
-from specbench.table import Column, Table, with_interval
+from specbench.runs.table import Column, Table, with_interval
+from specbench.tasks.metrics import get_metric
 from specbench.tasks.task import Task
 from specbench.training.recipe import MAX_NEW_TOKENS, DraftRecipe, HeadRecipe, head_recipe
 

@@ -9,7 +9,7 @@ import typer
 
 from specbench.errors import require
 from specbench.files import check_parent, clear_errors, write_atomically
-from specbench.vectors.file import FORMATS, encoded
+from specbench.validation.vectors.file import FORMATS, encoded
 
 
 def vectors(

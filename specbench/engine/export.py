@@ -14,10 +14,10 @@ from specbench.config import Loading
 from specbench.engine.gguf import FINGERPRINT_KEY
 from specbench.engine.gguf_tokenizer import write_tokenizer
 from specbench.engine.loading import load_pair
+from specbench.engine.pairs import PairSpec
 from specbench.engine.sources import load_tokenizer, require_package
 from specbench.errors import UsageError
 from specbench.files import clear_errors, sync
-from specbench.pairs.registry import PairSpec
 
 # Types of the weight matrices, with llama.cpp's name for such a file.
 FILE_TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}

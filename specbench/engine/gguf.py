@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from transformers import PreTrainedConfig
 
+from specbench.engine.pairs import require_model
 from specbench.engine.recommended import that_change
 from specbench.errors import UsageError, require
-from specbench.pairs.registry import require_model
 
 T = TypeVar("T")
 FINGERPRINT_KEY = "specbench.fingerprint"

@@ -35,10 +35,10 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from specbench.engine.gguf import FINGERPRINT_KEY
+from specbench.engine.pairs import shards, stored_bytes
 from specbench.engine.runner import OTHER_MODEL, capacity_for, context_length
 from specbench.engine.vocabulary import DraftTokens
 from specbench.errors import RunError, UsageError
-from specbench.pairs.registry import shards, stored_bytes
 
 PACKAGE, BUILD = "xllamacpp", "2026.10.11549"
 INSTALL = f"pip install '{PACKAGE}=={BUILD}' gguf"

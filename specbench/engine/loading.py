@@ -17,6 +17,7 @@ from specbench.engine.device import choose_device
 from specbench.engine.hub import gguf_path, origin
 from specbench.engine.packing import pack
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import GGUF, PairSpec
 from specbench.engine.runner import Runner, context_length
 from specbench.engine.sources import (
     check_weights,
@@ -27,7 +28,6 @@ from specbench.engine.sources import (
 )
 from specbench.engine.vocabulary import DraftTokens, draft_tokens, vocabulary_size
 from specbench.errors import UsageError
-from specbench.pairs.registry import GGUF, PairSpec
 
 if TYPE_CHECKING:
     from specbench.engine.llamacpp import LlamaCppModel

@@ -15,10 +15,10 @@ from specbench.engine.device import available_memory, choose_device
 from specbench.engine.hub import gguf_path
 from specbench.engine.loading import choose_dtype
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import PairSpec, stored_bytes
 from specbench.engine.runner import capacity_for, context_length
 from specbench.engine.sources import build_model, is_gguf, load_config
 from specbench.errors import UsageError
-from specbench.pairs.registry import PairSpec, stored_bytes
 
 GIB = 2**30
 BITS = {"8bit": 8, "4bit": 4.5}  # per quantised weight, including its share of the scales

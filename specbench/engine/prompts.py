@@ -12,7 +12,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from specbench.errors import UsageError, first_line
-from specbench.example import CHAT, FORMATS, Message, text_of
+from specbench.tasks.example import CHAT, FORMATS, Message, text_of
 from specbench.words import unknown
 
 # Some templates insert today's date unless one is given (this is Llama 3's default).

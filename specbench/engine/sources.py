@@ -32,11 +32,11 @@ from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, 
 from specbench.config import Loading
 from specbench.engine.gguf import gguf_config, read_gguf, stored_sampling
 from specbench.engine.hub import failure, gguf_path, source
+from specbench.engine.pairs import GGUF, ROLES, PairSpec, get_pair, require_model, shards
 from specbench.engine.recommended import that_change
 from specbench.engine.runner import OTHER_MODEL
 from specbench.errors import UsageError, cause, first_line, require
-from specbench.masking import mask_tokens
-from specbench.pairs.registry import GGUF, ROLES, PairSpec, get_pair, require_model, shards
+from specbench.words import mask_tokens
 
 # Errors that Transformers raises for an inconsistent configuration.
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)

@@ -18,9 +18,7 @@ from itertools import pairwise
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from specbench.client import Client, Streamed
 from specbench.errors import RunError, SpecbenchError, UsageError
-from specbench.example import text_of
 from specbench.experiment.cells import CONCURRENCY
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.measurements import (
@@ -32,11 +30,13 @@ from specbench.experiment.measurements import (
 from specbench.experiment.plan import Plan, Step
 from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
 from specbench.runs.records import ERROR, to_line
-from specbench.servers.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
-from specbench.servers.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
-from specbench.servers.options import MEASURED, NEUTRAL_START, OPTIONS, Dialect, learn_dialect
-from specbench.servers.rounds import read_rounds
-from specbench.servers.server import Server
+from specbench.serving.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
+from specbench.serving.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
+from specbench.serving.client import Client, Streamed
+from specbench.serving.options import MEASURED, NEUTRAL_START, OPTIONS, Dialect, learn_dialect
+from specbench.serving.rounds import read_rounds
+from specbench.serving.server import Server
+from specbench.tasks.example import text_of
 
 if TYPE_CHECKING:
     from specbench.experiment.prompts import EncodedPrompts

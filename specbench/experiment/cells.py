@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Self
 
+from specbench.decoding.heads.registry import HeadFile, facts, find_head
+from specbench.engine.pairs import PairSpec
 from specbench.errors import require
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
-from specbench.heads.registry import HeadFile, facts, find_head
 from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import to_columns
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
-from specbench.pairs.registry import PairSpec
 
 CONCURRENCY = "concurrency"  # the parameter of a server: requests in flight
 

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
+from specbench.decoding.drafters.drafter import HeadDrafter, draft_from_states
 from specbench.decoding.drafting import (
     Drafter,
     Drafts,
@@ -35,7 +36,6 @@ from specbench.decoding.round import (
     verify,
 )
 from specbench.decoding.sampling import Sampling, draw
-from specbench.drafters.drafter import HeadDrafter, draft_from_states
 from specbench.engine.device import now, timestamp
 from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair

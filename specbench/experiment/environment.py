@@ -18,8 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from specbench.masking import mask_arguments
 from specbench.version import __version__
+from specbench.words import mask_arguments
 
 UNKNOWN = "unknown"
 STAT = Path("/proc/stat")  # of Linux, with the ticks of all cores in its first line

@@ -18,20 +18,20 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specbench.engine.pairs import without_draft
 from specbench.errors import RunError
 from specbench.experiment.environment import command_line
 from specbench.experiment.plan import SERVERS, Plan, SampleIndex, Step, samples_of
 from specbench.experiment.progress import Display, quiet_libraries
 from specbench.experiment.rounding import Fork, Lead, compare_greedy
 from specbench.experiment.store import Store
-from specbench.pairs.registry import without_draft
 from specbench.runs.records import ERROR, latest_records, write_examples
-from specbench.servers.arm import TOKENS
+from specbench.serving.arm import TOKENS
 
 if TYPE_CHECKING:
-    from specbench.client import Client
     from specbench.experiment.arms import ArmRunner
     from specbench.experiment.runner import Loader, SampleRunner
+    from specbench.serving.client import Client
 
 MOST_TRIES = 3  # attempts at a task during which workers die
 STDERR_TAIL = 2000  # bytes of a command's stderr to keep

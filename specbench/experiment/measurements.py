@@ -8,12 +8,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import SpecbenchError
-from specbench.example import Example
-from specbench.masking import mask_tokens
-from specbench.metrics import BLEU, get_metric, score
 from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS, THOUGHT_TOKENS
 from specbench.runs.records import OK, UNSCORED
+from specbench.tasks.example import Example
+from specbench.tasks.metrics import BLEU, get_metric, score
+from specbench.words import mask_tokens
 
 if TYPE_CHECKING:
     from specbench.decoding.records import Generation, RoundRecord
@@ -98,7 +98,7 @@ def score_text(
         try:
             scores[short_name(name)] = score(name, text, example)
             if name == BLEU:
-                from specbench.metrics.bleu import bleu_terms
+                from specbench.tasks.metrics.bleu import bleu_terms
 
                 fields[BLEU_TERMS] = bleu_terms(text, example)
         except Exception as error:

@@ -19,20 +19,20 @@ from random import Random
 from typing import Any
 
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
+from specbench.decoding.heads.kinds import LINEAR
+from specbench.decoding.heads.registry import HeadFile, describe_heads, facts, find_head
+from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require, require_at_least
-from specbench.example import Example
 from specbench.experiment.cells import CONCURRENCY, Cell, cells_of, server_cells, with_head
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
-from specbench.heads.kinds import LINEAR
-from specbench.heads.registry import HeadFile, describe_heads, facts, find_head
 from specbench.methods.drafters import DRAFTERS, MODEL, needs_model, policy_of
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
-from specbench.metrics import GREEDY, METRICS, get_metric, try_metrics
-from specbench.pairs.registry import PairSpec
 from specbench.plugins import require_distinct, short_name
 from specbench.runs.columns import MEASURED, SAMPLES, TIMED_AGAIN, TIMED_BASELINE, schema
-from specbench.servers.arm import Arm
+from specbench.serving.arm import Arm
+from specbench.tasks.example import Example
+from specbench.tasks.metrics import GREEDY, METRICS, get_metric, try_metrics
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 from specbench.version import __version__

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from specbench.runs.labels import method_label
 from specbench.runs.records import OK
-from specbench.table import percent
+from specbench.runs.table import percent
 
 PACE = 1800.0  # window in seconds for the remaining time of a training; a step may take minutes
 _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds")

@@ -14,9 +14,9 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import Encoded, encode
 from specbench.engine.runner import require_context
 from specbench.errors import SpecbenchError, UsageError
-from specbench.example import CHAT, PLAIN, Example
 from specbench.experiment.plan import Plan, TaskPlan
 from specbench.runs.run import Run
+from specbench.tasks.example import CHAT, PLAIN, Example
 
 log = logging.getLogger(__name__)
 

@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
-from specbench.example import Example
 from specbench.experiment.folders import as_json
 from specbench.experiment.measurements import score_text
 from specbench.experiment.plan import require_own_columns
 from specbench.experiment.store import Summarise, lock
 from specbench.files import clear_errors, copies, packing, stored, sync, sync_tree
-from specbench.metrics import GREEDY, METRICS, get_metric, score, try_metrics
-from specbench.metrics.sandbox.launch import layers
 from specbench.plugins import given_for, in_file, short_name
 from specbench.runs import columns
 from specbench.runs.columns import BLEU_TERMS, schema
@@ -42,6 +39,9 @@ from specbench.runs.records import (
 )
 from specbench.runs.run import CONFIG, ENVIRONMENT, Run, read_run
 from specbench.runs.tables import write_samples
+from specbench.tasks.example import Example
+from specbench.tasks.metrics import GREEDY, METRICS, get_metric, score, try_metrics
+from specbench.tasks.metrics.sandbox.launch import layers
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,16 @@ from typing import Any
 import torch
 
 from specbench.config import Loading
+from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafters.policies import Online, get_policy
 from specbench.decoding.drafting import context_of
+from specbench.decoding.heads.bind import BoundMethod, bind
+from specbench.decoding.heads.files import describe_models
+from specbench.decoding.heads.head import Head
+from specbench.decoding.heads.kinds import KINDS
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.load import load_drafter
 from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device, free_memory, require_working
 from specbench.engine.engines import Engine
@@ -28,6 +33,7 @@ from specbench.engine.loading import Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.packing import packed_layers
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import PairSpec
 from specbench.engine.prompts import Encoded
 from specbench.engine.recommended import unlike_recommended
 from specbench.engine.runner import Runner
@@ -53,17 +59,11 @@ from specbench.experiment.plan import Plan, Step, own_sources
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.rounding import Fork, Lead
 from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
-from specbench.heads.bind import BoundMethod, bind
-from specbench.heads.files import describe_models
-from specbench.heads.head import Head
-from specbench.heads.kinds import KINDS
 from specbench.methods.control import DraftControl, warmup_lengths
 from specbench.methods.drafters import DRAFTERS, GREEDY, policy_of
 from specbench.methods.strict import sd
-from specbench.metrics.sandbox.launch import layers
-from specbench.pairs.registry import PairSpec
-from specbench.policies import Online, get_policy
 from specbench.runs.records import ERROR, to_line
+from specbench.tasks.metrics.sandbox.launch import layers
 
 Ready = tuple[Step, Encoded]  # a step and its prompt
 

@@ -18,7 +18,6 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError, create_model
 
 from specbench.errors import RunError, UsageError
-from specbench.example import Example
 from specbench.files import (
     copies,
     open_binary,
@@ -32,7 +31,8 @@ from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.runs import columns
 from specbench.runs.columns import schema
 from specbench.runs.folders import lacks
-from specbench.validation import StrictModel, refusal
+from specbench.schema import StrictModel, refusal
+from specbench.tasks.example import Example
 
 log = logging.getLogger(__name__)
 

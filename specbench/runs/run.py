@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specbench.config import TRUSTED, Group, Loading, Settings
+from specbench.engine.pairs import ROLES, PairSpec, custom_pair, pairs
 from specbench.errors import UsageError
-from specbench.example import Example
 from specbench.files import find_stored, require_plain
-from specbench.pairs.registry import ROLES, PairSpec, custom_pair, pairs
 from specbench.runs.configuration import Configuration, Environment, read_object
 from specbench.runs.folders import require_in_runs
 from specbench.runs.records import RECORDS, TABLE, latest_records, read_examples
+from specbench.tasks.example import Example
 from specbench.words import listed, shown
 
 RESULTS = Path("results")

@@ -11,9 +11,9 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from specbench.metrics import shown_metric
 from specbench.runs.columns import THOUGHT_TOKENS
-from specbench.table import Field, TableCell, number, with_interval
+from specbench.runs.table import Field, TableCell, number, with_interval
+from specbench.tasks.metrics import shown_metric
 
 Row = Mapping[Any, Any]
 

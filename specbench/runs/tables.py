@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from specbench.files import write_atomically
-from specbench.metrics import METRICS
 from specbench.runs import columns
 from specbench.runs.columns import BLEU_TERMS, schema
 from specbench.runs.folders import TIMINGS
 from specbench.runs.records import ERROR, TABLE, latest_records, timed_records
+from specbench.tasks.metrics import METRICS
 
 
 def write_samples(folder: Path, into: Path | None = None) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specbench.errors import UsageError, require
-from specbench.example import Message, text_of
+from specbench.tasks.example import Message, text_of
 from specbench.tasks.rows import Row
 from specbench.words import listed, none_of, shown
 

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
-from specbench.example import Example
 from specbench.files import PACKINGS, shown_path
 from specbench.tasks.definition import Definition, fill
+from specbench.tasks.example import Example
 from specbench.tasks.rows import Row, plain_name, read_rows, require_columns
 from specbench.words import listed
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from specbench.errors import UsageError
-from specbench.example import Example, text_of
 from specbench.tasks import conversations
 from specbench.tasks.conversations import read_conversation
+from specbench.tasks.example import Example, text_of
 from specbench.tasks.rows import DataFile, Row, list_in, plain_name, read_rows, require_utf8
 from specbench.tasks.task import Task
 from specbench.words import listed, shown

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
-from specbench.example import CHAT, Example
+from specbench.schema import read_toml
 from specbench.tasks.dataset import Dataset
 from specbench.tasks.definition import PROMPT, Definition
-from specbench.validation import read_toml
+from specbench.tasks.example import CHAT, Example
 from specbench.words import unknown
 
 SPLITS = ("train", "test", "held-out")

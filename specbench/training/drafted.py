@@ -14,10 +14,10 @@ from torch import Tensor
 
 from specbench.config import DRAFT_LENGTH
 from specbench.decoding.drafting import Drafter
+from specbench.decoding.heads.head import Head
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.heads.head import Head
 from specbench.methods import Positions, Verdict
 from specbench.methods.ensembles import static
 from specbench.methods.laws import Next, Split

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specbench.drafters.heads import DraftHead
-from specbench.drafters.unrolled import unrolled
+from specbench.decoding.drafters.heads import DraftHead
+from specbench.decoding.drafters.unrolled import unrolled
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError

@@ -16,12 +16,12 @@ import pandas as pd
 import torch
 
 from specbench.analysis.intervals import Interval, interval, paired_ratio, ratio
+from specbench.decoding.drafters.drafter import HeadDrafter
+from specbench.decoding.drafters.files import save_head
 from specbench.decoding.drafting import Drafter, ModelDrafter
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.drafter import HeadDrafter
-from specbench.drafters.files import save_head
 from specbench.engine.pair import LoadedPair
 from specbench.files import clear_errors, write_atomically
 from specbench.methods.drafters import MODEL

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from specbench.drafters.heads import (
+from specbench.decoding.drafters.heads import (
     KINDS,
     DraftHead,
     EagleHead,

@@ -24,7 +24,6 @@ from specbench.engine.device import choose_device
 from specbench.engine.runner import Runner
 from specbench.engine.sources import decoder_config, end_tokens, load_pretrained, load_weights
 from specbench.errors import RunError, UsageError
-from specbench.example import Example
 from specbench.files import (
     cannot_write,
     clear_errors,
@@ -33,6 +32,7 @@ from specbench.files import (
     sync,
     sync_tree,
 )
+from specbench.tasks.example import Example
 from specbench.tasks.task import Task
 from specbench.training.material import (
     IGNORED,

@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specbench.decoding.heads.registry import is_head
 from specbench.errors import UsageError
 from specbench.files import check_writable, clear_errors
-from specbench.heads.registry import is_head
 
 if TYPE_CHECKING:
     from specbench.training.verifier import TrainingStep

@@ -27,8 +27,8 @@ from specbench.analysis.intervals import (
 from specbench.analysis.pareto import front_quality
 from specbench.analysis.points import Gains
 from specbench.errors import UsageError
-from specbench.metrics import Metric
-from specbench.table import with_interval
+from specbench.runs.table import with_interval
+from specbench.tasks.metrics import Metric
 
 # Static weights measured before training, from the target to the draft.
 WEIGHTS = (1.0, 0.95, 0.85, 0.6, 0.3, 0.0)

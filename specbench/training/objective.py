@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from specbench.decoding.heads.head import Head
 from specbench.errors import RunError
-from specbench.heads.head import Head
 from specbench.training.rollouts import Rollouts
 
 CLIP = 0.2  # largest relative change of a token's probability under the head since the roll-out

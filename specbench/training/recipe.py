@@ -9,12 +9,12 @@ from typing import Any, Literal
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from specbench.config import Filters, Options, Temperature, option
-from specbench.heads.kinds import FEATURES, KINDS, LINEAR
+from specbench.decoding.heads.kinds import FEATURES, KINDS, LINEAR
+from specbench.engine.pairs import PairSpec
 from specbench.methods.drafters import DRAFTERS, MODEL, checked, needs_model, policy_of
-from specbench.metrics import AGREEMENT
-from specbench.pairs.registry import PairSpec
+from specbench.schema import quoted, validated
+from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.task import RESERVED_SEEDS, Task
-from specbench.validation import quoted, validated
 
 METRIC = "metric"
 REWARDS = {

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specbench.decoding.heads.head import Head
 from specbench.decoding.sampling import Sampling
 from specbench.engine.lockstep import LockstepBatch
 from specbench.engine.pair import LoadedPair
-from specbench.heads.head import Head
 from specbench.methods.verdict import Positions, pick
 
 AT_ONCE = 128  # texts in a batch; fits in memory with an 8B target

@@ -10,8 +10,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from specbench.analysis.learned import END, kind_of, readable
+from specbench.decoding.heads.head import Head
 from specbench.engine.pair import LoadedPair
-from specbench.heads.head import Head
 from specbench.training.rollouts import roll_out
 
 AT_ONCE = 64  # prompts per batch

@@ -20,14 +20,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.heads.head import Head
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.load import load_drafter
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
-from specbench.example import Example
-from specbench.heads.head import Head
 from specbench.methods.drafters import MODEL
-from specbench.metrics import GREEDY, Metric, get_metric, score
+from specbench.tasks.example import Example
+from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
 from specbench.training.budget import Pace, Plan, spoken

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from specbench.errors import UsageError
 from specbench.files import open_text, packing, replacing
-from specbench.metrics.sandbox.statements import read_python
+from specbench.tasks.metrics.sandbox.statements import read_python
 
 SPLITS = ("train", "choice", "test")
 LIBRARY = "python"  # name of the standard library among the packages

@@ -9,9 +9,9 @@ from transformers import PreTrainedTokenizerFast
 
 from specbench.analysis import learned
 from specbench.analysis.learned import About, kind_of, readable, tabulate
+from specbench.decoding.heads.head import Head
+from specbench.decoding.heads.kinds import KINDS
 from specbench.engine.pair import LoadedPair
-from specbench.heads.head import Head
-from specbench.heads.kinds import KINDS
 from specbench.tasks.task import load_task
 from specbench.training import tokens
 from specbench.training.material import split_material

@@ -20,7 +20,7 @@ from specbench.analysis.margin import (
 )
 from specbench.analysis.verdicts import FASTER, MISSING, NOISE, SLOWER, UNSHOWN
 from specbench.errors import UsageError
-from specbench.table import to_text
+from specbench.runs.table import to_text
 
 from .conftest import Make
 

@@ -15,9 +15,9 @@ from specbench.analysis.positions import (
 from specbench.errors import UsageError
 from specbench.runs import columns
 from specbench.runs.columns import schema
-from specbench.table import to_text
+from specbench.runs.table import to_text
 
-from ..figures.made import rounds_of
+from .figures.made import rounds_of
 
 RESULTS = Path(__file__).parents[2] / "results"
 

@@ -5,8 +5,8 @@ import pytest
 
 from specbench.analysis.main_table import main_table
 from specbench.analysis.published import beside_published, published, published_table, remarks
+from specbench.engine.pairs import pairs
 from specbench.methods.registry import METHODS
-from specbench.pairs.registry import pairs
 from specbench.runs.frames import SAMPLES, SUMMARY, typed
 
 CELL = {

@@ -16,7 +16,7 @@ from specbench.analysis.run_tables import (
 from specbench.analysis.scores import quality_difference
 from specbench.analysis.summary import summarise
 from specbench.errors import UsageError
-from specbench.table import to_text
+from specbench.runs.table import to_text
 
 ABOVE = "above the static front (randomised)"
 

@@ -24,7 +24,7 @@ from specbench.analysis.verdicts import (
     verdicts,
     verdicts_of,
 )
-from specbench.metrics import AGREEMENT
+from specbench.tasks.metrics import AGREEMENT
 
 
 @pytest.fixture

@@ -28,9 +28,6 @@ from rich.console import Console
 from rich.progress import track
 
 from specbench.analysis.intervals import ratio_interval
-from specbench.bench.decoders import Timing, timing_of
-from specbench.bench.plan import TRANSFORMERS, BenchSettings, System
-from specbench.bench.transformers_loops import transformers_decoder
 from specbench.cli.output import print_table
 from specbench.config import COMPILE, EAGER, LLAMACPP, Loading
 from specbench.decoding.loop import DecodeOptions, Request, decode
@@ -41,14 +38,17 @@ from specbench.engine.export import export_pair
 from specbench.engine.loading import load_pair
 from specbench.engine.memory import bytes_per_round
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import PairSpec, get_pair
 from specbench.engine.prompts import encode
+from specbench.experiment.bench.decoders import Timing, timing_of
+from specbench.experiment.bench.plan import TRANSFORMERS, BenchSettings, System
+from specbench.experiment.bench.transformers_loops import transformers_decoder
 from specbench.experiment.cells import Cell
 from specbench.methods.strict import sd
-from specbench.pairs.registry import PairSpec, get_pair
-from specbench.proofs.libraries import llamacpp_server
-from specbench.servers.server import Server
-from specbench.table import Column, Table, number, with_interval
+from specbench.runs.table import Column, Table, number, with_interval
+from specbench.serving.server import Server
 from specbench.tasks.task import default_task_names, load_task
+from specbench.validation.libraries import llamacpp_server
 
 DRAFT_LENGTH = 5
 NEW_TOKENS = 64

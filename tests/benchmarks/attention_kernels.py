@@ -22,9 +22,9 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import get_pair
 from specbench.methods.strict import sd
-from specbench.pairs.registry import get_pair
-from specbench.table import Column, Table
+from specbench.runs.table import Column, Table
 
 KERNEL = re.compile("flash|fmha|sdpa|attention|softmax", re.IGNORECASE)
 PROMPT, TOKENS, DRAFT_LENGTH = 512, 16, 5

@@ -23,15 +23,15 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from specbench.analysis.comparison import FRONTS
+from specbench.analysis.figures import figure, style
 from specbench.analysis.intervals import Interval, estimate_of_heads
 from specbench.analysis.margin import paired_quality
 from specbench.analysis.pareto import front_band, front_of, gap_between
 from specbench.analysis.points import settings_of
+from specbench.analysis.results import Results
 from specbench.analysis.sessions import methods_of
-from specbench.figures import figure, style
 from specbench.methods.method import INSIDE
 from specbench.methods.parameters import PARAMETER_COLUMNS
-from specbench.results import Results
 from specbench.runs.frames import read_samples
 
 RULES = ("fly", "typical", "mars", "ears", "entropy-verify", "gated", "relaxed", "diversed")

@@ -130,7 +130,7 @@ def parts(
         for pair, tasks in BUNDLED.items()
     ]
     timed, profiled, *slower = of_pair(first)
-    rules = [python, str(HERE.parent / "vllm/proof.py"), str(folder / "vllm"), *device]
+    rules = [python, str(HERE.parent / "serving/vllm/proof.py"), str(folder / "vllm"), *device]
     rest = [f"--ignore={file}" for file in (*KERNELS, REPLAYS, ENGINES)]
     return [
         Part("kernels", "layers in bfloat16 against MATH", [*tests, *KERNELS]),

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from specbench.cli.output import print_table
-from specbench.heads.head import Head
-from specbench.table import Column, Table, with_interval
+from specbench.decoding.heads.head import Head
+from specbench.runs.table import Column, Table, with_interval
 from specbench.training.objective import Surrogate, evaluate
 from specbench.training.rollouts import Rollouts
 

@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from specbench.bench.tables import (
+from specbench.cli.output import print_table
+from specbench.experiment.bench.tables import (
     OVER_AUTOREGRESSIVE,
     OVER_ONE,
     OVER_TRANSFORMERS,
     ROUND_OVER_SD,
 )
-from specbench.cli.output import print_table
-from specbench.table import Column, Table
+from specbench.runs.table import Column, Table
 
 AUTOREGRESSIVE, SD, DIVERSED = "autoregressive", "sd", "diversed"
 ON_CPU = {"eager": (1.4, 1.6), "compile": (1.8, 2.4)}

@@ -20,21 +20,21 @@ import numpy as np
 import torch
 from against_llamacpp import ALONE, DRAFT_LENGTH, DRAFTED, THEIRS, Decoder, measure, with_server
 
-from specbench.bench.decoders import Timing, timing_of
-from specbench.bench.plan import TRANSFORMERS, BenchSettings, System
-from specbench.bench.transformers_loops import transformers_decoder
 from specbench.config import DataOptions, Loading
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
 from specbench.engine.hub import gguf_path
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import get_pair, in_folder
 from specbench.engine.prompts import encode
+from specbench.experiment.bench.decoders import Timing, timing_of
+from specbench.experiment.bench.plan import TRANSFORMERS, BenchSettings, System
+from specbench.experiment.bench.transformers_loops import transformers_decoder
 from specbench.experiment.cells import Cell
 from specbench.methods.strict import sd
-from specbench.pairs.registry import get_pair, in_folder
-from specbench.proofs.libraries import llamacpp_server
 from specbench.tasks.task import load_task
+from specbench.validation.libraries import llamacpp_server
 
 PAIRS = {"gguf": "qwen2.5-coder-gguf", "bfloat16": "qwen2.5-coder"}
 NEW_TOKENS = 48

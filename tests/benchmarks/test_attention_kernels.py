@@ -3,8 +3,8 @@
 import pytest
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..benchmarks import attention_kernels
 from ..engine.tiny import tiny_pair
-from . import attention_kernels
 
 
 @pytest.mark.parametrize(("backend", "name"), [("FLASH_ATTENTION", "flash"), ("MATH", "math")])

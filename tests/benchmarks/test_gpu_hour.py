@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from . import gpu_hour
+from ..benchmarks import gpu_hour
 from .gpu_hour import Part, hour, parts
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from specbench.cli.app import main
 from specbench.config import Loading
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import PairSpec, get_pair
 from specbench.experiment.runner import Loader
-from specbench.pairs.registry import PairSpec, get_pair
 
 from ..conftest import Once
 from ..training.conftest import measured_by_weight
@@ -70,8 +70,8 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 @pytest.fixture
 def report_without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw no figures in reports: it is slow, and ``tests/report`` tests them."""
-    monkeypatch.setattr("specbench.report.build.figures", lambda *cells: [])
+    """Draw no figures in reports: it is slow, and ``tests/analysis/report`` tests them."""
+    monkeypatch.setattr("specbench.analysis.report.build.figures", lambda *cells: [])
 
 
 def measured(folder: Path, line: str) -> None:

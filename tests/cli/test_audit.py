@@ -15,7 +15,7 @@ from specbench.errors import UsageError
 from specbench.experiment import runner
 from specbench.experiment.runner import Loader
 
-from ..proofs.toy import Handler, serving, toy
+from ..validation.toy import Handler, serving, toy
 from .conftest import Cli, Result
 
 
@@ -104,7 +104,7 @@ def test_a_weak_audit_says_so(cli: Cli) -> None:
 
 
 def test_what_was_found_before_an_error_is_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specbench.servers import server
+    from specbench.serving import server
 
     complete = server.Server.complete
 

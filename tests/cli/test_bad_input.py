@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from specbench.heads.registry import WEIGHTS
-from specbench.pairs.registry import get_pair
+from specbench.decoding.heads.registry import WEIGHTS
+from specbench.engine.pairs import get_pair
 from specbench.tasks.task import load_task
 from specbench.training.folder import CHECKPOINT
 

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench.bench import measure
 from specbench.engine.loading import load_pair
+from specbench.experiment.bench import measure
 
 from .conftest import Cli
 

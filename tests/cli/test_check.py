@@ -19,17 +19,17 @@ from torch import Tensor
 from specbench.cli import check as command
 from specbench.decoding import drafting
 from specbench.decoding import round as rounds
+from specbench.decoding.heads.files import fingerprints, save_head
+from specbench.decoding.heads.head import Head
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
 from specbench.experiment.runner import Loader
-from specbench.heads.files import fingerprints, save_head
-from specbench.heads.head import Head
 from specbench.methods import verdict
-from specbench.proofs import check as checking
-from specbench.proofs import controls
+from specbench.validation import check as checking
+from specbench.validation import controls
 
 from ..engine.tiny import blurred, build, config, pair_of
 from .conftest import Cli, Result
@@ -75,7 +75,7 @@ def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(controls, "TOKENS", 16)
     monkeypatch.setattr(checking, "SAMPLINGS", SAMPLINGS[:1])
     monkeypatch.setattr(command, "MAX_NEW_TOKENS", 24)
-    monkeypatch.setattr(command, "DRAFTERS", ("model",))  # others: tests/proofs/test_faults.py
+    monkeypatch.setattr(command, "DRAFTERS", ("model",))  # others: tests/validation/test_faults.py
     (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS))
     head = Head("linear", (32, 32)).requires_grad_(False)
     noise = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))

@@ -104,7 +104,7 @@ def test_models_are_read_once_and_timed_as_often_as_time_allows(
         return load_once(*models)  # type: ignore[arg-type]
 
     monkeypatch.setattr("specbench.engine.loading.load_pair", None)
-    monkeypatch.setattr("specbench.bench.measure.load_pair", load)
+    monkeypatch.setattr("specbench.experiment.bench.measure.load_pair", load)
     initialise = Loader.__init__
     monkeypatch.setattr(Loader, "__init__", lambda loader: initialise(loader, load))
     line = f"decide {TEXTS} --batch-size 1 --draft-length 1,2 --output o"

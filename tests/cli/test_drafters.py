@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from specbench.pairs.registry import get_pair
+from specbench.engine.pairs import get_pair
 from specbench.runs.records import read_records
 
 from .conftest import Cli

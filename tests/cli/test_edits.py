@@ -11,7 +11,7 @@ import pytest
 from specbench.analysis.write import write_tables
 from specbench.cli import runs
 from specbench.tasks.task import load_task
-from specbench.verification.plan import check_examples
+from specbench.validation.verification.plan import check_examples
 
 from .conftest import Cli
 from .made import Values, configure, lines

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from specbench.analysis.write import write_tables
-from specbench.example import Example
 from specbench.files import write_atomically
 from specbench.runs.records import LONGEST_LINE, read_records
 from specbench.runs.run import read_run
-from specbench.verification.plan import check_plan
+from specbench.tasks.example import Example
+from specbench.validation.verification.plan import check_plan
 
 from .conftest import Cli
 from .made import configure, lines, reduce_run

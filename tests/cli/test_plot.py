@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from specbench.engine.pair import LoadedPair
-from specbench.pairs.registry import get_pair
+from specbench.engine.pairs import get_pair
 
 from .conftest import Cli
 from .made import POINTS, write_run

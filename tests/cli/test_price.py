@@ -75,7 +75,7 @@ def test_texts_of_a_file_are_priced(cli: Cli) -> None:
 )
 def test_refusals(cli: Cli, options: tuple[str, ...], message: str) -> None:
     Path("wrong.py").write_text(
-        "from specbench.policies import policy\n"
+        "from specbench.decoding.drafters.policies import policy\n"
         "@policy(predictable=False)\ndef drops(rounds):\n    return rounds.most\n"
     )
     result = cli("price", *options)

@@ -19,15 +19,15 @@ from specbench.engine import loading, memory
 from specbench.errors import UsageError
 from specbench.experiment import forecast
 from specbench.experiment.arms import NO_RULE
-from specbench.price import decide, passes
-from specbench.proofs import check
-from specbench.servers.arm import ARGUMENT
+from specbench.pricing import decide, passes
+from specbench.serving.arm import ARGUMENT
 from specbench.training import finetune, folder
+from specbench.validation import check
 
+from ..analysis.figures.made import training_of
 from ..conftest import Once
-from ..figures.made import training_of
 from ..pages import PAGES, ROOT, blocks, commands
-from ..servers.fake import Fake, Handler, serving, solved
+from ..serving.fake import Fake, Handler, serving, solved
 from .conftest import Cli, measured
 
 RUN = "results/reference"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from specbench.engine.pairs import PAIRS_FILE
 from specbench.methods import METHODS
-from specbench.pairs.registry import PAIRS_FILE
 
 from .conftest import Cli
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from specbench.experiment import rescore
-from specbench.metrics.sandbox.launch import layers
+from specbench.tasks.metrics.sandbox.launch import layers
 
 from .conftest import Cli
 

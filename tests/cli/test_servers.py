@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
-from ..servers.fake import Fake, Fault, Handler, serving, solved, threaded
-from ..servers.proxy import proxied
+from ..serving.fake import Fake, Fault, Handler, serving, solved, threaded
+from ..serving.proxy import proxied
 from .conftest import Cli
 
 RUN = ("run", "-t", "mini-math", "--no-progress", "--output", "run")
@@ -194,7 +194,7 @@ CHOICE = b'{"choices": [{"text": "a", "token_ids": [%d], "finish_reason": "stop"
 def test_a_server_that_misbehaves_is_named_and_nothing_is_lost(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, fault: Fault, message: str
 ) -> None:
-    monkeypatch.setattr("specbench.client.PAUSE", 0.01)
+    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
     bad, good = Fake(solved, fault=after_warm_up(fault)), Fake(solved)
     with serving(good) as first, serving(bad) as second:
         arms = "--server", f"good={first}", "--server", f"bad={second}", "--timeout", "0.5"
@@ -209,7 +209,7 @@ def test_a_server_that_misbehaves_is_named_and_nothing_is_lost(
 def test_a_busy_server_is_asked_again_and_the_tries_are_counted(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specbench.client.PAUSE", 0.01)
+    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
 
     def busy(handler: Handler, body: dict[str, Any]) -> bool:
         if len(handler.fake.bodies) % 2:

@@ -17,7 +17,7 @@ from specbench.files import PACKINGS
 from specbench.runs.differences import run_differences
 from specbench.runs.frames import read_summary
 from specbench.runs.run import Run
-from specbench.table import Column, Table, TableCell
+from specbench.runs.table import Column, Table, TableCell
 
 from .conftest import Cli
 from .made import POINTS, write_run

@@ -12,8 +12,8 @@ import torch
 
 from specbench.analysis.intervals import Interval
 from specbench.cli.options import Tasks
+from specbench.decoding.heads.registry import WEIGHTS, is_head, read_description
 from specbench.errors import UsageError
-from specbench.heads.registry import WEIGHTS, is_head, read_description
 from specbench.runs.heads import LOG
 from specbench.tasks.task import load_task
 from specbench.training import front, verifier

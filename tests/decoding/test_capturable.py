@@ -14,20 +14,20 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specbench.config import Loading
+from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafting import Drafter, ModelDrafter, State, draft_token
+from specbench.decoding.heads.bind import bind
+from specbench.decoding.heads.head import Head
 from specbench.decoding.round import speculative_step
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.lookup import LookupDrafter
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import ROLES, get_pair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError
-from specbench.heads.bind import bind
-from specbench.heads.head import Head
 from specbench.methods import Positions, Rule, Verdict
 from specbench.methods.registry import METHODS
 from specbench.methods.strict import sd
-from specbench.pairs.registry import ROLES, get_pair
 
 DUMMY = Loading(device="cpu", load_format="dummy")
 PAIRS = ("llama", "qwen3", "gemma3")

@@ -8,13 +8,21 @@ import pytest
 import torch
 
 from specbench.decoding import drafting
+from specbench.decoding.drafters.policies import (
+    Drafting,
+    Integers,
+    Online,
+    Policy,
+    get_policy,
+    leading,
+    policy,
+)
 from specbench.errors import UsageError
 from specbench.methods import Rule, laws
 from specbench.methods.control import warmup_lengths
 from specbench.methods.exact import block
 from specbench.methods.strict import sd
 from specbench.plugins import declared
-from specbench.policies import Drafting, Integers, Online, Policy, get_policy, leading, policy
 
 from ..engine.tiny import random_prompt, tiny_pair
 from .exact import LOWEST_P, p_value

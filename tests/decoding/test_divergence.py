@@ -6,10 +6,10 @@ import pytest
 
 from specbench.decoding.loop import Request
 from specbench.methods.strict import sd
-from specbench.proofs.greedy import TIE
+from specbench.validation.greedy import TIE
 
 from ..engine.tiny import random_prompt, tiny_pair
-from ..proofs.test_greedy import twins
+from ..validation.test_greedy import twins
 from .divergence import divergence, require_equal_up_to_ties
 from .helpers import GREEDY, run
 

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import torch
 
+from specbench.decoding.drafters.lookup import LookupDrafter, draft_from_text
 from specbench.decoding.drafting import ModelDrafter, State
 from specbench.decoding.loop import Request
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.lookup import LookupDrafter, draft_from_text
 from specbench.errors import UsageError
 from specbench.methods import METHODS, Rule, laws, strict
 from specbench.methods.drafters import checked
 from specbench.methods.laws import Next, Split, likeliest
 from specbench.training.drafted import _draft_law
 
-from ..drafters.heads import head_drafter
 from ..engine.tiny import FAMILIES, pair_of, tiny_pair
+from .drafters.heads import head_drafter
 from .exact import LOWEST_P, Tokens, p_value
 from .helpers import GREEDY, constantly, run, run_all, said
 from .test_law import CERTAIN, LENGTH, VOCABULARY, Enumeration, N, lookup_pair, sample

@@ -8,21 +8,21 @@ import pytest
 import torch
 
 from specbench.config import COMPILE, EAGER, GRAPH, Loading
+from specbench.decoding.drafters.load import load_drafter
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.load import load_drafter
 from specbench.engine.engines import Engine
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import get_pair
 from specbench.engine.prompts import encode
 from specbench.methods import Positions, Verdict
 from specbench.methods.ensembles import static
 from specbench.methods.strict import sd
-from specbench.pairs.registry import get_pair
-from specbench.proofs import greedy as check_greedy
-from specbench.proofs.texts import Context
 from specbench.tasks.task import default_task_names, load_task
+from specbench.validation import greedy as check_greedy
+from specbench.validation.texts import Context
 
 from .divergence import require_equal_up_to_ties
 from .helpers import GREEDY, generate, run, run_all, said

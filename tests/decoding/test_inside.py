@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
+from specbench.decoding.heads.bind import bind
 from specbench.decoding.loop import is_inside
 from specbench.errors import UsageError
-from specbench.heads.bind import bind
 from specbench.methods.laws import Next, Split, sd, static
 from specbench.methods.registry import METHODS
 

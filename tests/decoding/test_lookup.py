@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench.drafters.lookup import lookup
+from specbench.decoding.drafters.lookup import lookup
 
 
 def slow(text: list[int], drafts: int, shortest: int, longest: int) -> list[int]:

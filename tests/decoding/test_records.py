@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 import torch
 
+from specbench.decoding.heads.head import Head
 from specbench.decoding.sampling import Sampling
 from specbench.errors import RunError
-from specbench.heads.head import Head
 from specbench.methods import Rule
 from specbench.methods.ensembles import diversed, static
 from specbench.methods.speccascade import speccascade

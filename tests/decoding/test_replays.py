@@ -15,7 +15,7 @@ from specbench.engine.engines import Engine
 from specbench.engine.graphs import Record
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.pairs.registry import get_pair
+from specbench.engine.pairs import get_pair
 
 from ..engine.test_graphs import record
 from ..engine.tiny import random_prompt, tiny_pair

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from specbench.decoding.heads.head import Head
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.heads.head import Head
 from specbench.methods import Rule
 from specbench.methods.ensembles import diversed, static
 from specbench.methods.exact import block

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
+from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafting import Drafter, ModelDrafter
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.lookup import LookupDrafter
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.engine.vocabulary import DraftTokens
 from specbench.methods import METHODS, Rule, laws, strict
 from specbench.methods.laws import Next
 
-from ..drafters.heads import head_drafter
 from ..engine.tiny import build, config, pair_of, random_prompt
+from .drafters.heads import head_drafter
 from .exact import LOWEST_P, Array, Enumeration, last_logits, normalised, p_value, softmax
 from .helpers import GREEDY, generate, run
 from .test_law import CASES, CERTAIN, LENGTH, VOCABULARY, N, sample

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.pairs.registry import PairSpec, custom_pair
+from specbench.engine.pairs import PairSpec, custom_pair
 
 from .tiny import blurred, build, config, tokenizer
 

@@ -17,8 +17,9 @@ import torch
 
 import specbench.engine.device
 from specbench.config import GRAPH
-from specbench.drafters.heads import KINDS
-from specbench.drafters.lookup import LookupDrafter
+from specbench.decoding.drafters.heads import KINDS
+from specbench.decoding.drafters.lookup import LookupDrafter
+from specbench.decoding.drafters.policies import Online, get_policy
 from specbench.engine import graphs, runner
 from specbench.engine.cache import SlotCache
 from specbench.engine.engines import CaptureError, Engine
@@ -27,11 +28,10 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import EngineError, RunError
 from specbench.methods.control import DraftControl
-from specbench.policies import Online, get_policy
 
+from ..decoding.drafters.heads import head_drafter
 from ..decoding.helpers import run, run_all, said
 from ..decoding.test_rows import rules
-from ..drafters.heads import head_drafter
 from .test_graphs import REQUESTS, fresh_pair
 from .tiny import random_prompt, tiny_pair
 

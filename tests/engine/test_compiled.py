@@ -10,8 +10,8 @@ import torch
 from torch._inductor import config as inductor
 
 from specbench.config import COMPILE, EAGER
+from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.loop import Request
-from specbench.drafters.lookup import LookupDrafter
 from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair
 from specbench.errors import EngineError

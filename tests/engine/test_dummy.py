@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from specbench.config import Loading
+from specbench.decoding.heads.bind import BoundMethod, bind
+from specbench.decoding.heads.head import Head
 from specbench.engine import sources
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import PairSpec, custom_pair, get_pair
 from specbench.engine.prompts import encode
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError
-from specbench.heads.bind import BoundMethod, bind
-from specbench.heads.head import Head
 from specbench.methods.registry import METHODS
 from specbench.methods.strict import sd
-from specbench.pairs.registry import PairSpec, custom_pair, get_pair
 
 from ..decoding.helpers import GREEDY, run
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from specbench.config import Loading
+from specbench.engine.pairs import get_pair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import build_model, load_config
-from specbench.pairs.registry import get_pair
 
 pytest.importorskip("triton")
 PROMPT, CAPACITY, VOCABULARY = 300, 512, 512

@@ -14,10 +14,10 @@ from specbench.config import Loading
 from specbench.engine.cache import SlotCache
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import custom_pair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
 from specbench.methods.strict import sd
-from specbench.pairs.registry import custom_pair
 
 from ..decoding.helpers import GREEDY, generate, run
 from .tiny import WINDOW, build, config, own_logits, pair_of, random_prompt, tiny_pair, tokenizer

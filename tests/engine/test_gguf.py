@@ -21,16 +21,16 @@ from specbench.engine import hub
 from specbench.engine.hub import download_bytes
 from specbench.engine.loading import load_pair, load_reader
 from specbench.engine.memory import decoding_needs
-from specbench.engine.sources import decoder_config
-from specbench.errors import UsageError
-from specbench.methods.strict import sd
-from specbench.pairs.registry import (
+from specbench.engine.pairs import (
     custom_pair,
     get_pair,
     shard_names,
     stored_bytes,
     without_draft,
 )
+from specbench.engine.sources import decoder_config
+from specbench.errors import UsageError
+from specbench.methods.strict import sd
 
 from ..conftest import Once
 from ..decoding.helpers import GREEDY, run

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from specbench.config import Loading
+from specbench.decoding.heads.files import load_head
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import RunError, UsageError
 from specbench.experiment.prompts import encode_prompt
-from specbench.heads.files import load_head
 from specbench.methods.ensembles import diversed
 from specbench.methods.strict import lossy, sd
-from specbench.pairs.registry import PairSpec, get_pair
 from specbench.tasks.task import load_task
 
 pytestmark = pytest.mark.skipif(

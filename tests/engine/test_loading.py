@@ -18,11 +18,11 @@ from transformers import AddedToken, AutoConfig, AutoModelForCausalLM, PreTraine
 from specbench.config import Loading
 from specbench.engine import loading, sources
 from specbench.engine.loading import load_pair, load_reader
+from specbench.engine.pairs import PairSpec, custom_pair
 from specbench.engine.vocabulary import draft_tokens, vocabulary_size
 from specbench.errors import RunError, UsageError
 from specbench.methods.strict import sd
-from specbench.pairs.registry import PairSpec, custom_pair
-from specbench.proofs.check import ends_finding
+from specbench.validation.check import ends_finding
 
 from ..decoding.helpers import GREEDY, run
 from .tiny import VOCABULARY, build, config, random_prompt

@@ -16,9 +16,9 @@ from transformers import PreTrainedModel
 from specbench.config import Loading
 from specbench.engine import attention
 from specbench.engine.loading import exclude_cudnn
+from specbench.engine.pairs import get_pair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import build_model, load_config
-from specbench.pairs.registry import get_pair
 
 PROMPT, CAPACITY, VOCABULARY = 1_100, 1_280, 512
 # Relative error of an output; bfloat16 has 8 bits.

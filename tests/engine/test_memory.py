@@ -10,6 +10,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from specbench.config import Loading
+from specbench.decoding.heads.head import Head
 from specbench.engine import device, memory
 from specbench.engine.loading import load_pair
 from specbench.engine.memory import (
@@ -21,11 +22,10 @@ from specbench.engine.memory import (
     training_need,
 )
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import get_pair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import load_config
 from specbench.errors import UsageError
-from specbench.heads.head import Head
-from specbench.pairs.registry import get_pair
 from specbench.tasks.task import load_task
 from specbench.training.rollouts import roll_out
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode
 from specbench.errors import UsageError
-from specbench.example import FORMATS
+from specbench.tasks.example import FORMATS
 
 from .tiny import tokenizer
 

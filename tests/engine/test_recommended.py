@@ -8,10 +8,10 @@ import pytest
 
 from specbench.cli.options import Measurement
 from specbench.config import Loading, SamplingOptions
+from specbench.engine.pairs import custom_pair
 from specbench.engine.recommended import sampling_of, unlike_recommended
 from specbench.engine.sources import load_recommended
 from specbench.errors import UsageError
-from specbench.pairs.registry import custom_pair
 
 QWEN = {"do_sample": True, "temperature": 0.7, "top_p": 0.8, "top_k": 20, "repetition_penalty": 1.1}
 NO_PENALTY = {n: v for n, v in QWEN.items() if n != "repetition_penalty"}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from specbench.example import Example
 from specbench.files import write_atomically
+from specbench.tasks.example import Example
 
 from ..synthetic import SAMPLE
 

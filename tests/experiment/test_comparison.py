@@ -9,10 +9,10 @@ import torch
 
 from specbench.config import EAGER, GRAPH
 from specbench.decoding import drafting
+from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafting import ModelDrafter
 from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.lookup import LookupDrafter
 from specbench.engine import runner
 from specbench.engine.engines import Engine
 from specbench.engine.graphs import Graphs, Record
@@ -22,7 +22,7 @@ from specbench.errors import EngineError
 from specbench.experiment.comparison import ROUNDS, Comparison, compare_with_eager
 from specbench.methods.strict import sd
 
-from ..drafters.heads import head_drafter
+from ..decoding.drafters.heads import head_drafter
 from ..engine.test_graphs import record as faithful
 from ..engine.tiny import blurred, build, config, pair_of, tiny_pair
 

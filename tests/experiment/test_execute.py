@@ -17,8 +17,8 @@ from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine import device
+from specbench.engine.pairs import PairSpec
 from specbench.errors import EngineError, RunError, UsageError
-from specbench.example import Example
 from specbench.experiment import environment, runner
 from specbench.experiment.execute import execute
 from specbench.experiment.measurements import measurements, repetition
@@ -26,8 +26,8 @@ from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.store import Store
 from specbench.experiment.variants import method_variants
 from specbench.methods.ensembles import static
-from specbench.pairs.registry import PairSpec
 from specbench.runs.records import latest_records, read_examples, read_records
+from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from specbench.config import Loading, Settings
+from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
-from specbench.example import Example
 from specbench.experiment.cells import Cell
 from specbench.experiment.plan import DEFAULT_LIMIT, Plan, build_plan
 from specbench.experiment.variants import method_variants
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS
-from specbench.pairs.registry import PairSpec, get_pair
+from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Generated, Task, load_task
 

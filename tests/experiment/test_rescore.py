@@ -115,7 +115,7 @@ def test_checking_whether_a_metric_applies_executes_no_code(
 
     folder = make_run()
     configured(folder, tasks=[{"name": "code", "metrics": []}])
-    monkeypatch.setattr("specbench.metrics.code.judge", fail)
+    monkeypatch.setattr("specbench.tasks.metrics.code.judge", fail)
     assert open_run(folder, ["pass@1"]).metrics["code"] == ["pass@1"]
 
 

@@ -10,8 +10,8 @@ import pytest
 from specbench import metrics
 from specbench.decoding.records import Generation
 from specbench.errors import UsageError
-from specbench.example import Example
 from specbench.experiment.measurements import score_text, thought_tokens
+from specbench.tasks.example import Example
 
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
 PROGRAM = "def f():\n    return 7"

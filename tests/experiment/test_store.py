@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from specbench.analysis.write import write_summary
+from specbench.decoding.heads.registry import HeadFile
 from specbench.errors import RunError, UsageError
 from specbench.experiment import store as module
 from specbench.experiment.folders import LOCK
 from specbench.experiment.store import Store, sample_keys
 from specbench.files import digits, write_atomically
-from specbench.heads.registry import HeadFile
 from specbench.runs.frames import SAMPLES, read_summary
 from specbench.runs.run import newest_run, unfinished
 from specbench.tasks.prompts import PromptList

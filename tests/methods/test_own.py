@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from specbench.decoding.heads.trial import try_rule
 from specbench.errors import UsageError
-from specbench.heads.trial import try_rule
 from specbench.methods import METHODS, Positions, Verdict, get_method, maximal_coupling, pick
 from specbench.methods.laws import Next
 from specbench.methods.method import BOTH_MODELS, Method, Parameter

@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from specbench.config import Loading
-from specbench.drafters.load import load_drafter
+from specbench.decoding.drafters.load import load_drafter
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import custom_pair
 from specbench.engine.prompts import encode
 from specbench.methods.drafters import MODEL
 from specbench.methods.strict import sd
-from specbench.pairs.registry import custom_pair
-from specbench.proofs.libraries import llamacpp_server
+from specbench.validation.libraries import llamacpp_server
 
 from ..decoding.helpers import GREEDY, run
 

@@ -24,8 +24,8 @@ from safetensors.torch import load_file
 
 from specbench.config import Loading
 from specbench.engine.loading import load_pair
+from specbench.engine.pairs import ROLES, PairSpec
 from specbench.errors import UsageError
-from specbench.pairs.registry import ROLES, PairSpec
 from specbench.tasks.mini import MODULES, generate
 from specbench.training.material import IGNORED
 

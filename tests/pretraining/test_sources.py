@@ -17,9 +17,9 @@ from pretraining.sources import (
     version_of,
 )
 
+from specbench.engine.pairs import PAIRS_FILE
 from specbench.errors import UsageError
-from specbench.pairs.registry import PAIRS_FILE
-from specbench.validation import load_toml
+from specbench.schema import load_toml
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import specbench.runs.columns as columns
 from specbench.analysis.summary import FIGURES
 from specbench.files import open_text, stored
-from specbench.metrics import METRICS as OF_QUALITY
 from specbench.runs.columns import BLEU_TERMS, TABLES, TYPES, dictionary, schema
+from specbench.tasks.metrics import METRICS as OF_QUALITY
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specbench.errors import RunError, UsageError
-from specbench.example import Example
 from specbench.files import PACKINGS
 from specbench.runs.records import (
     RECORDS,
@@ -25,6 +24,7 @@ from specbench.runs.records import (
     to_line,
     write_examples,
 )
+from specbench.tasks.example import Example
 
 FULL = Example("1", 'a "prompt"\n\u2028ü', None, ("assert f()", "x"), "a passage", "def f():", "f")
 RECORD = {

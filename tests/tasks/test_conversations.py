@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
-from specbench.example import Example
+from specbench.tasks.example import Example
 from specbench.tasks.prompts import prompts_task
 
 SYSTEM = {"role": "system", "content": "Be brief."}

@@ -10,7 +10,7 @@ import pytest
 
 from specbench.config import DataOptions
 from specbench.errors import UsageError
-from specbench.example import Example
+from specbench.tasks.example import Example
 from specbench.tasks.task import Task, load_task
 
 from .files import QUIZ, WRITERS, pack, quiz_folder, quiz_row, quiz_rows, write_jsonl

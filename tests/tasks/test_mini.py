@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from specbench.metrics import score
+from specbench.tasks.metrics import score
 from specbench.tasks.mini import GENERATORS, MODULES, generate, split_of
 from specbench.tasks.task import load_task
 

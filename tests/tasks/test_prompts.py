@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from specbench.errors import UsageError
-from specbench.example import Example
+from specbench.tasks.example import Example
 from specbench.tasks.prompts import MAX_NEW_TOKENS, prompts_task
 
 # Rows with difficult content: commas, quotes, non-ASCII, a separator that is not a line break.

@@ -3,12 +3,12 @@
 import pytest
 from pretraining.sources import digest, read_package, version_of
 
+from specbench.engine.pairs import PAIRS_FILE
 from specbench.errors import UsageError
-from specbench.example import Example
-from specbench.metrics import score
-from specbench.pairs.registry import PAIRS_FILE
+from specbench.schema import load_toml
+from specbench.tasks.example import Example
+from specbench.tasks.metrics import score
 from specbench.tasks.task import load_task
-from specbench.validation import load_toml
 
 PACKAGES = load_toml(PAIRS_FILE.parent / "python" / "recipe.toml", "recipe")["packages"]
 TASKS = {"python-line": 500, "python-block": 500, "python-docstring": 500}

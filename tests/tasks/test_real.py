@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from specbench.config import DataOptions
-from specbench.example import Example
 from specbench.tasks.dataset import Dataset
+from specbench.tasks.example import Example
 from specbench.tasks.task import Task, load_task
 
 SHIPPED = Path(__file__).parents[1] / "data"

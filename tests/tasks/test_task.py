@@ -6,11 +6,12 @@ import pytest
 
 from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
-from specbench.example import Example
-from specbench.metrics import score
+from specbench.schema import load_toml, problems
 from specbench.tasks import mini
 from specbench.tasks import task as task_module
 from specbench.tasks.definition import Definition
+from specbench.tasks.example import Example
+from specbench.tasks.metrics import score
 from specbench.tasks.task import (
     GENERATED_EXAMPLES,
     RESERVED_SEEDS,
@@ -22,7 +23,6 @@ from specbench.tasks.task import (
     load_task,
     task_names,
 )
-from specbench.validation import load_toml, problems
 
 from .files import QUIZ, TOY
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specbench.heads.head import Head
+from specbench.decoding.heads.head import Head
 from specbench.training import verifier
 from specbench.training.front import Point
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from specbench.config import DRAFT_LENGTH
+from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.heads.head import Head
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
-from specbench.drafters.load import load_drafter
-from specbench.heads.head import Head
 from specbench.methods import laws
 from specbench.methods.ensembles import static
 from specbench.methods.laws import Next, Split

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.drafters.heads import KINDS
+from specbench.decoding.drafters.heads import KINDS
 from specbench.training.drafter_start import initial_head, start_linearly
 from specbench.training.drafter_texts import read_target
 from specbench.training.recipe import DrafterRecipe

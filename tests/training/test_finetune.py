@@ -16,9 +16,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from specbench.config import Loading
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import get_pair, with_draft
 from specbench.errors import RunError, UsageError
-from specbench.example import Example
-from specbench.pairs.registry import get_pair, with_draft
+from specbench.tasks.example import Example
 from specbench.tasks.mini import GENERATORS
 from specbench.tasks.task import load_task
 from specbench.training import finetune

@@ -7,7 +7,7 @@ import pytest
 
 from specbench.analysis.intervals import Interval
 from specbench.errors import UsageError
-from specbench.metrics import get_metric
+from specbench.tasks.metrics import get_metric
 from specbench.training import front
 from specbench.training.front import Point, Worth
 

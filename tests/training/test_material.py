@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
-from specbench.example import Example
+from specbench.tasks.example import Example
 from specbench.tasks.task import load_task
 from specbench.training import material
 from specbench.training.material import Material, Materials, read_material, read_materials

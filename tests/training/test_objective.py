@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.heads.head import Head
+from specbench.decoding.heads.head import Head
 from specbench.training.objective import CLIP, Surrogate, advantages, evaluate, text_mean
 from specbench.training.rollouts import Rollouts
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from specbench.engine.pairs import get_pair
 from specbench.errors import UsageError
-from specbench.pairs.registry import get_pair
 from specbench.tasks.task import load_task
 from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 

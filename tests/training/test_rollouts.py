@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from specbench.decoding.heads.head import Head
+from specbench.decoding.heads.kinds import KINDS
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import RunError
-from specbench.heads.head import Head
-from specbench.heads.kinds import KINDS
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
 from specbench.tasks.task import load_task

@@ -16,10 +16,10 @@ import torch
 from rich.console import Console
 
 from specbench import files
+from specbench.decoding.heads.registry import DESCRIPTION, WEIGHTS, is_head
 from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError, UsageError
 from specbench.experiment.progress import training_bar
-from specbench.heads.registry import DESCRIPTION, WEIGHTS, is_head
 from specbench.runs.heads import LOG
 from specbench.tasks.task import Task, load_task
 from specbench.training import material, verifier

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 
-from specbench.example import Example
+from specbench.tasks.example import Example
 from specbench.tasks.mini import code, headline, math, news
 from specbench.tasks.mini.writer import Style, Writer
 

@@ -1,0 +1,109 @@
+"""Figures of saved results.
+
+Each figure is a drawing function with the decorator ``figure``, in a module of this package or in a
+file of the user's own. The function reads runs (``specbench.analysis.results.Results``) or folders
+of trained heads, and returns a ``style.Drawing``: the figure and its data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from specbench import plugins
+from specbench.errors import UsageError
+from specbench.words import unknown
+
+if TYPE_CHECKING:
+    from specbench.analysis.figures.style import Drawing
+
+RUNS, HEADS = "runs", "heads"  # sources of figures
+#: Page styles, default first: a column or page of a paper, or a screen.
+STYLES = ("paper", "screen")
+#: The costs that ``pareto`` can draw quality against, and its defaults.
+COSTS = ("time", "acceptance", "speedup")
+AGAINST = COSTS[:2]
+
+_DECLARED = re.compile(r'^@figure\("([\w-]+)"(, HEADS)?\)\ndef (\w+)', re.MULTILINE)
+
+
+class BundledFigure(NamedTuple):
+    """The place of a drawing function, and what it reads."""
+
+    module: str
+    function: str
+    source: str
+
+
+def figure(name: str = "", source: str = RUNS) -> Callable[..., Callable[..., Drawing]]:
+    """Declare a drawing function as a figure, drawn in the page style.
+
+    Args:
+        name: Its name on the command line and in file names; one of the user's own is named by its
+            file and function instead.
+        source: What the function takes: ``RUNS`` or ``HEADS``.
+    """
+
+    def declare(draw: Callable[..., Drawing]) -> Callable[..., Drawing]:
+        from specbench.analysis.figures.style import paged
+
+        on_page = paged(draw)
+        vars(on_page)["source"] = source
+        return on_page
+
+    return declare
+
+
+@cache
+def bundled_figures() -> dict[str, BundledFigure]:
+    """Return the figures of this package by name, from its sources: nothing is imported."""
+    return {
+        name: BundledFigure(path.stem, function, HEADS if of_heads else RUNS)
+        for path in sorted(Path(__file__).parent.glob("*.py"))
+        for name, of_heads, function in _DECLARED.findall(path.read_text(encoding="utf-8"))
+    }
+
+
+def source_of(name: str) -> str:
+    """Return what a figure is drawn from, ``RUNS`` or ``HEADS``.
+
+    Raises:
+        UsageError: There is no such figure.
+    """
+    bundled = bundled_figures().get(name)
+    return bundled.source if bundled else str(vars(_of_user(name))["source"])
+
+
+def load_figure(name: str) -> Callable[..., Drawing]:
+    """Return the drawing function of a figure; matplotlib is imported only here.
+
+    Raises:
+        UsageError: There is no such figure, or one of the user's own cannot be loaded.
+    """
+    if bundled := bundled_figures().get(name):
+        module = import_module(f"{__name__}.{bundled.module}")
+        function: Callable[..., Drawing] = getattr(module, bundled.function)
+        return function
+    draw = _of_user(name)
+
+    def drawn(*arguments: Any, **options: Any) -> Drawing:
+        with plugins.user_code(draw):
+            return draw(*arguments, **options)
+
+    return drawn
+
+
+def _of_user(name: str) -> Callable[..., Drawing]:
+    plugin = plugins.find(name)
+    if plugin is None:
+        raise UsageError(unknown("figure", name, [*bundled_figures(), "FILE.py:FUNCTION"]))
+    if "source" not in vars(plugin.function):
+        raise UsageError(
+            f"{plugins.place(plugin.name, plugin.function)} is no figure: put @figure() of "
+            "specbench.analysis.figures before it"
+        )
+    return plugin.function

@@ -1,0 +1,144 @@
+"""How the rows of a data frame become panels, rows and data of a figure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from specbench.analysis.figures.style import distinct, panels, values
+from specbench.errors import UsageError
+from specbench.runs.frames import CELL
+from specbench.runs.labels import method_labels
+from specbench.runs.shown import ENDS
+from specbench.tasks.mini import GENERATORS
+
+log = logging.getLogger(__name__)
+
+MOST_ROWS = 60  # rows of a figure with a row per setting
+SETTING = ("pair", "engine", "batch_size")
+
+
+def task_panels(
+    table: pd.DataFrame, height: float, names: Sequence[str] = SETTING, **shared: Any
+) -> tuple[Figure, np.ndarray, list[tuple[Axes, pd.DataFrame]]]:
+    """Make a titled panel per task (columns) and setting (rows).
+
+    Returns the figure, its axes [settings, tasks], and each panel with its rows of the table.
+    """
+    settings, tasks = blocks(table, names), distinct(table, "task")
+    figure, grid = panels(len(settings), len(tasks), height, **shared)
+    panels_drawn = []
+    for (setting, rows), line in zip(settings, grid, strict=True):
+        for task, axes in zip(tasks, line, strict=True):
+            axes.set_title(title(task, setting))
+            panels_drawn.append((axes, rows[rows["task"] == task]))
+    return figure, grid, panels_drawn
+
+
+def blocks(table: pd.DataFrame, names: Sequence[str] = SETTING) -> list[tuple[str, pd.DataFrame]]:
+    """Split a table by setting; names list what differs, such as ``mini, compile, batch 8``."""
+    differing = [name for name in names if table[name].nunique() > 1]
+    formats = {"batch_size": "batch {}"}
+    return [
+        (", ".join(formats.get(name, "{}").format(rows[name].iloc[0]) for name in differing), rows)
+        for _, rows in table.groupby(list(names), sort=False)
+    ]
+
+
+def task_blocks(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Split a table by setting and task; return titles and rows."""
+    return [
+        (title(task, setting), rows[rows["task"] == task])
+        for setting, rows in blocks(table)
+        for task in distinct(rows, "task")
+    ]
+
+
+def title(shown: str, setting: str, of: str = "") -> str:
+    """Return the title of a task's panel in a setting, whose name may be empty.
+
+    Generated tasks are a positive control; a reader of the figure alone must know. ``of`` is the
+    task if it is shown with a mark.
+    """
+    notes = ["positive control"] if (of or shown) in GENERATORS else []
+    notes += [setting] if setting else []
+    return f"{shown}\n({', '.join(notes)})" if notes else shown
+
+
+def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
+    """Return a figure's data table: the columns ``CELL``, ``more``, and those ``drawn``.
+
+    ``drawn`` maps a new name to a column with an optional scale; its interval is included.
+    """
+    columns = {
+        name + end: column
+        for name, expression in drawn.items()
+        for end, column in zip(ENDS, values(table, expression), strict=True)
+    }
+    return table[[*CELL, *more]].assign(**columns)
+
+
+def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
+    """Name each cell: method and parameters, and N and run if there are several.
+
+    Raises:
+        UsageError: There are more than ``MOST_ROWS`` names.
+    """
+    rows, drafted = cells.to_dict("records"), cells.loc[cells["draft_length"] > 0, "draft_length"]
+    several_lengths, several_runs = drafted.nunique() > 1, cells["run_id"].nunique() > 1
+    names = []
+    for row, label in zip(rows, method_labels(rows), strict=True):
+        method, _, parameters = label.partition(" ")
+        details = [
+            parameters,
+            f"N = {row['draft_length']}" if several_lengths and row["draft_length"] else "",
+            row["run_id"] if several_runs else "",
+        ]
+        names.append(between.join(filter(None, [method, ", ".join(filter(None, details))])))
+    if (count := len(set(names))) > MOST_ROWS:
+        raise UsageError(
+            f"The runs hold {count} settings of methods, more than the {MOST_ROWS} rows of this "
+            "figure: choose some by --method, --task or --draft-length."
+        )
+    return names
+
+
+def repeated_runs(cells: pd.DataFrame) -> pd.Series:
+    """Return the runs of those cells that several runs have."""
+    names = [name for name in CELL if name != "run_id"]
+    runs = cells.groupby(names, dropna=False)["run_id"].transform("nunique")
+    return cells.loc[runs > 1, "run_id"]
+
+
+def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
+    """Return cells without the ``time`` of those added to a run later; log which these are.
+
+    Also log if times have no interval (``analysis.cells.without_shared_times``).
+    """
+    if ((cells["batch_size"] > 1) & cells[f"{time}_low"].isna()).any():
+        log.warning("times of texts that were decoded together are drawn without an interval")
+    first = cells["session"] == cells.groupby("run_id")["session"].transform("min")
+    if not first.all():
+        names = ", ".join(dict.fromkeys(method_labels(cells[~first].to_dict("records"))))
+        log.warning("timed in a later session of the run and therefore not drawn: %s", names)
+    return cells.assign(**{time: cells[time].where(first)})
+
+
+def only(table: pd.DataFrame, name: str) -> None:
+    """Require a single value of a setting that the figure cannot show.
+
+    Raises:
+        UsageError: The column ``name`` has several values.
+    """
+    values, noun = sorted(table[name].dropna().unique()), name.replace("_", " ")
+    if len(values) > 1:
+        listing = ", ".join(value if isinstance(value, str) else f"{value:g}" for value in values)
+        filtered = name in ("draft_length", "drafter")
+        choice = f"one by --{name.replace('_', '-')}" if filtered else f"runs of one {noun}"
+        raise UsageError(f"The runs hold several {noun}s ({listing}): choose {choice}.")

@@ -1,0 +1,427 @@
+"""Quality vs. cost: seconds per sample, draft acceptance, or speedup.
+
+After arXiv 2604.07622, with intervals. The dashed line is the randomised static front, that is, the
+best mixtures of static points, with its 95 % band; the dotted line, if controls were run, that of
+the static and sharpened points together. Fronts are those of comparisons, so they need samples; if
+every static weight lies below a coin between SD and the draft, the title has a mark. DIVERSED heads
+trained for several target acceptances are joined by a line and labelled with their targets. A
+target is a mean over positions; the fraction of drafts accepted is lower. Other methods that were
+run with several values of one parameter are joined and labelled with these; if two parameters vary,
+labels have both, and points that differ in the last one are joined. Heads that differ in their seed
+alone are small marks; the large mark is their mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from specbench.analysis.blocks import by_time_unit, has_comparable_times
+from specbench.analysis.figures import AGAINST, figure, style
+from specbench.analysis.figures.cells import (
+    blocks,
+    data,
+    only,
+    repeated_runs,
+    timed_together,
+    title,
+)
+from specbench.analysis.figures.labels import Label, place
+from specbench.analysis.figures.style import GREY, Drawing, scaled
+from specbench.analysis.pareto import (
+    STATIC_FAMILY,
+    below_coin,
+    front_band,
+    front_of,
+    gaps_from_coin,
+    static_weight,
+)
+from specbench.analysis.points import Gain, settings_of
+from specbench.analysis.results import Results
+from specbench.analysis.run_tables import LEARNED
+from specbench.errors import UsageError
+from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns
+from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
+from specbench.runs.frames import CELL, SAMPLES
+from specbench.runs.heads import FAMILIES, recipe_of
+from specbench.runs.shown import shown
+
+_QUALITY = "100*quality"
+#: The fronts drawn, by the mark of their data, with the methods of their points.
+_FRONTS = {"front": STATIC_FAMILY, "sharpened front": (*STATIC_FAMILY, *CONTROLS)}
+_LINES = {"front": "--", "sharpened front": ":"}
+_COIN = "†"  # behind the title, and in the legend
+_COIN_LABEL = f"{_COIN} the front mixes sd and the draft"
+_MOST_LABELLED = 100  # points of a panel; more leave no room for labels
+
+
+class _Cost(NamedTuple):
+    """A cost to draw quality against."""
+
+    gain: Gain
+    column: str
+
+    @property
+    def scale(self) -> float:
+        """The factor from the column to the axis."""
+        return shown(self.column).scale
+
+    @property
+    def expression(self) -> str:
+        """The scaled column, for ``style.points``."""
+        return f"{self.scale:g}*{self.column}"
+
+
+_COSTS: dict[str, _Cost] = {
+    cost.gain: cost
+    for cost in (
+        _Cost("time", "seconds_per_sample"),
+        _Cost("acceptance", "draft_acceptance_rate"),
+        _Cost("speedup", "speedup"),
+    )
+}
+
+
+class _Panel(NamedTuple):
+    """A panel: ``cells`` has a row per point, ``front`` columns ``mark``, ``x`` and ``quality``."""
+
+    axes: Axes
+    cost: _Cost
+    cells: pd.DataFrame
+    front: pd.DataFrame
+    targets: pd.DataFrame  # family and target acceptance of cells with such heads
+    coin: bool  # whether every static weight lies below a coin between SD and the draft
+
+    def size(self, method: str) -> float:
+        """Return the marker size of a method in points; markers of a family are smaller."""
+        crowded = method == LEARNED and not self.targets.empty
+        return style.look(method).size * (0.7 if crowded else 1)
+
+
+@figure("pareto")
+def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
+    """Draw quality vs. costs: one column per task, one row per cost.
+
+    Pairs, engines and batch sizes have separate rows. The front has a band if its points come from
+    one run whose samples are available.
+
+    Raises:
+        UsageError: No cell has a quality and a cost, or settings are mixed.
+    """
+    table = results.cells.dropna(subset="quality")
+    if table.empty:
+        raise UsageError(
+            "Nothing to draw: no task of these runs has a quality; run one that does, or your own "
+            "prompts with --metric agreement."
+        )
+    only(table, "temperature")
+    only(table[table["draft_length"] > 0], "draft_length")
+    only(table, "drafter")
+    costs = [_COSTS[gain] for gain in against]
+    if "time" in against:
+        table = timed_together(table, _COSTS["time"].column)
+    for cost in costs:
+        if table[cost.column].isna().all():
+            raise UsageError(
+                f"Nothing to draw against {cost.gain}: these runs lack it; run "
+                f"{'autoregressive too' if cost.gain == 'speedup' else 'a method that drafts'}."
+            )
+
+    settings, tasks = blocks(table), style.distinct(table, "task")
+    figure, grid = style.panels(len(costs) * len(settings), len(tasks), height=1.75)
+    panels = []
+    for start, (setting, rows) in zip(range(0, len(grid), len(costs)), settings, strict=True):
+        for task, column in zip(tasks, grid[start : start + len(costs)].T, strict=True):
+            drawn = list(_column(column, costs, rows[rows["task"] == task], results))
+            if drawn:
+                coin = _COIN if drawn[0].coin else ""
+                drawn[0].axes.set_title(title(task + coin, setting, of=task))
+            panels += drawn
+    cells = pd.concat([panel.cells for panel in panels])
+    methods = style.distinct(cells, "method")
+    swept = {str(cells["method"][i]) for i in _swept(cells).index}
+    handles = _handles(methods, not _targets(cells).empty, not _recipes(cells).empty, swept)
+    if any(panel.coin for panel in panels):
+        handles.append(Line2D([], [], linestyle="none", label=_COIN_LABEL))
+    style.legend(figure, handles)
+    style.settle(figure)  # labels need the final layout
+    for panel in panels:
+        _label_points(panel)
+    return Drawing(figure, pd.concat(map(_data, panels), ignore_index=True))
+
+
+def known_costs(cells: pd.DataFrame) -> list[str]:
+    """Return the costs that at least one cell has."""
+    return [gain for gain, cost in _COSTS.items() if cells[cost.column].notna().any()]
+
+
+def _column(
+    column: Sequence[Axes], costs: Sequence[_Cost], rows: pd.DataFrame, results: Results
+) -> Iterator[_Panel]:
+    """Draw the panels of a task that have points; they share the quality axis."""
+    first, samples = None, _samples(rows, results)
+    coin = any(_is_coin(samples_of_run) for _, samples_of_run in samples.groupby("run_id"))
+    for axes, cost in zip(column, costs, strict=True):
+        cells = rows.dropna(subset=cost.column)
+        if cells.empty:
+            axes.set_axis_off()
+            continue
+        if first is None:
+            first = axes
+        else:
+            axes.sharey(first)
+        panel = _Panel(axes, cost, cells, _fronts(cells, cost, samples), _targets(cells), coin)
+        _draw(panel)
+        yield panel
+
+
+def _draw(panel: _Panel) -> None:
+    axes, cost, cells, front, *_ = panel
+    seeds = _recipes(cells)
+    for method, points in cells.drop(seeds.index).groupby("method", sort=False):
+        name, size = str(method), panel.size(str(method))
+        style.method_points(axes, points, name, cost.expression, _QUALITY, markersize=size)
+    for _, heads in cells.loc[seeds.index].groupby(seeds, sort=False):
+        size, columns = panel.size(LEARNED), [cost.column, "quality"]
+        small = heads.drop(columns=[f"{name}_{end}" for name in columns for end in ("low", "high")])
+        mean = pd.DataFrame([heads[columns].mean()])
+        for table, scale in ((small, 0.45), (mean, 1.0)):
+            drawn = (axes, table, LEARNED, cost.expression, _QUALITY)
+            style.method_points(*drawn, markersize=scale * size)
+    for method, line in _family_lines(panel):
+        thin = scaled(0.9 if method == LEARNED else 0.6)
+        axes.plot(*line.T, "-", color=style.look(method).colour, linewidth=thin, zorder=3)
+    for (mark, _), line in front.groupby(["mark", "run_id"], sort=False):
+        colour = style.look("static" if mark == "front" else "cooled").colour
+        look: dict[str, Any] = {"linestyle": _LINES[str(mark)], "linewidth": scaled(1.1)}
+        axes.plot("x", "quality", data=line, color=colour, zorder=2, **look)
+        if mark == "front" and line["quality_low"].notna().any():
+            ends = (line["quality_low"], line["quality_high"])
+            axes.fill_between(line["x"], *ends, color=colour, alpha=0.18, linewidth=0, zorder=1)
+    axes.set_ylabel(shown("quality", cells["quality_metric"].iloc[0]).label)
+    axes.set_xlabel(shown(cost.column).label)
+    axes.margins(x=0.08, y=0.14)
+    axes.locator_params(axis="x", nbins=4, steps=[1, 2, 5, 10])
+
+
+def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """Return the samples of the fronts and their baselines, none if they are not available."""
+    try:
+        samples = results.samples
+    except UsageError:
+        samples = pd.DataFrame(columns=[*SAMPLES])  # the summary is drawn alone
+    family = rows[rows["method"].isin([*STATIC_FAMILY, *CONTROLS, AUTOREGRESSIVE])]
+    cell = [*CELL]
+    return samples.merge(family[cell].drop_duplicates(), on=cell) if len(samples) else samples
+
+
+def _is_coin(samples: pd.DataFrame) -> bool:
+    """Return whether every static weight of a run lies below a coin between SD and the draft."""
+    return below_coin(gaps_from_coin(front_of(settings_of(samples))))
+
+
+def _fronts(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame) -> pd.DataFrame:
+    """Return each run's static front and, if controls were run, the sharpened one.
+
+    The columns are ``run_id``, ``mark``, ``x``, ``quality``, ``quality_low`` and ``quality_high``,
+    in the panel's units.
+    """
+    texts = pd.DataFrame(columns=["run_id", "mark"], dtype="str")
+    numbers = pd.DataFrame(columns=["x", "quality", "quality_low", "quality_high"], dtype="float64")
+    fronts = []
+    for run_id, samples_of_run in samples.groupby("run_id", sort=False):
+        drawn = cells[cells["run_id"] == run_id]
+        controlled = drawn["method"].isin(CONTROLS).any()
+        for mark in [*_FRONTS][: 1 + controlled]:
+            front = _front(drawn, cost, samples_of_run, _FRONTS[mark])
+            fronts += [front.assign(run_id=run_id, mark=mark)] if len(front) else []
+    return pd.concat(fronts or [texts.join(numbers)], ignore_index=True)
+
+
+def _front(
+    cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame, methods: Sequence[str]
+) -> pd.DataFrame:
+    """Return the front of some methods of a run, empty if it has none or no single session."""
+    family = cells[cells["method"].isin(methods)]
+    if cost.gain != "acceptance":  # times are compared within a session
+        if family["session"].nunique() != 1:
+            return pd.DataFrame()
+        samples = samples[samples["session"] == family["session"].iloc[0]]
+    baseline = cost.gain == "speedup" and AUTOREGRESSIVE not in set(samples["method"])
+    if static_weight(family).nunique() < 2 or baseline:
+        return pd.DataFrame()
+    of_times = cost.gain != "acceptance"
+    band = front_band(by_time_unit(samples) if of_times else samples, cost.gain, methods)
+    if of_times and not has_comparable_times(samples):
+        band[["low", "high"]] = float("nan")
+    ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}
+    return band.rename(columns=ends) * [cost.scale, 100, 100, 100]
+
+
+def _data(panel: _Panel) -> pd.DataFrame:
+    """Return a panel's data: points, then the front, with the points' shared columns."""
+    cost, cells = panel.cost, panel.cells
+    points = data(cells, "quality_metric", x=cost.expression, quality=_QUALITY)
+    shared = ["pair", "task", "engine", "batch_size", "quality_metric"]
+    front = panel.front.assign(**cells[shared].iloc[0])
+    drawn = pd.concat([points.assign(mark="point"), front])
+    drawn.insert(0, "against", cost.gain)
+    drawn.insert(0, "mark", drawn.pop("mark"))
+    return drawn
+
+
+def _targets(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return family (its root folder) and goal, as text, of cells with such heads."""
+    heads = cells.loc[cells["method"] == LEARNED, "head"].dropna()
+    prefixes = "|".join(FAMILIES.values())
+    return heads.str.extract(rf"^(?P<family>.*(?:{prefixes}))(?P<target>[\d.]+)$").dropna()
+
+
+def _recipes(cells: pd.DataFrame) -> pd.Series:
+    """Return the recipe of each cell whose head has others of its recipe beside it."""
+    recipes = cells.loc[cells["method"] == LEARNED, "head"].dropna().map(recipe_of).dropna()
+    return recipes[recipes.duplicated(keep=False)]
+
+
+def _swept(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of methods that sweep one or two numbers; those of static are weights.
+
+    The columns are ``text``, the numbers; ``last``, the last of them; and ``line``, the number
+    before it, which cells on a line share.
+    """
+    sweeps = []
+    rules = cells[~cells["method"].isin(["static", LEARNED])]
+    for _, of_rule in rules.groupby(["run_id", "method"], sort=False):
+        parameters = pd.DataFrame(
+            map(from_columns, of_rule[[*PARAMETER_COLUMNS]].to_dict("records")),
+            of_rule.index,
+        )
+        swept = parameters.loc[:, parameters.nunique(dropna=False) > 1]
+        numbers = swept.map(lambda value: isinstance(value, int | float)) & swept.notna()
+        if swept.shape[1] in (1, 2) and numbers.all(axis=None):
+            texts = swept.map("{:g}".format)
+            columns = {"text": texts.agg("/".join, axis=1), "last": swept.iloc[:, -1]}
+            line = texts.iloc[:, 0] if swept.shape[1] == 2 else ""
+            sweeps.append(pd.DataFrame(columns).assign(line=line))
+    return pd.concat(sweeps or [pd.DataFrame(columns=["text", "last", "line"])])
+
+
+def _family_lines(panel: _Panel) -> list[tuple[str, np.ndarray]]:
+    """Return a line [points, (x, y)] for each family of heads, by acceptance, and each sweep."""
+    cells, targets, cost = panel.cells, panel.targets, panel.cost
+    members = cells.loc[targets.index].sort_values("draft_acceptance_rate")
+    sweeps = cells.join(_swept(cells), how="inner").sort_values("last", kind="stable")
+    groups = [
+        *members.groupby([members["run_id"], targets["family"]]),
+        *sweeps.groupby(["run_id", "method", "line"]),
+    ]
+    return [
+        (
+            str(points["method"].iloc[0]),
+            np.column_stack([cost.scale * points[cost.column], 100 * points["quality"]]),
+        )
+        for _, points in groups
+        if len(points) > 1
+    ]
+
+
+def _label_points(panel: _Panel) -> None:
+    """Label families with their targets, sweeps with their values, and static points with w.
+
+    Points of a cell that several runs have are labelled with their runs.
+    """
+    axes, cost, cells, front, targets, _ = panel
+    if len(cells) > _MOST_LABELLED:
+        return
+    (x, *x_ends), (y, *y_ends) = style.values(cells, cost.expression), style.values(cells, _QUALITY)
+    radius = [panel.size(method) / 2 for method in cells["method"]]
+    bars = [
+        *(np.column_stack([ends, [mean, mean]]) for *ends, mean in zip(*x_ends, y, strict=True)),
+        *(np.column_stack([[mean, mean], ends]) for *ends, mean in zip(*y_ends, x, strict=True)),
+    ]
+    fronts = [line[["x", "quality"]].to_numpy() for _, line in front.groupby(["mark", "run_id"])]
+    lines = [*fronts, *(line for _, line in _family_lines(panel)), *bars]
+
+    weights = cells.loc[cells["method"] == "static", "weight"]
+    middle = (weights.min() + weights.max()) / 2
+    ends_first = (weights - middle).abs().sort_values(ascending=False, kind="stable").index
+    position_of = dict(zip(cells.index, zip(x, y, strict=True), strict=True))
+    swept = _swept(cells)["text"]
+    coloured = {*targets.index, *swept.index}
+    static = weights.map("{:g}".format)[ends_first]
+    texts = pd.concat([targets["target"].str.lstrip("0"), swept, static])
+    runs = repeated_runs(cells)
+    order = [*targets.index, *swept.index, *runs.index.difference(texts.index), *ends_first]
+    texts = texts.reindex(order, fill_value="")
+    texts = texts.str.cat(runs.reindex(order, fill_value=""), sep=" ").str.strip()
+    labels = [
+        Label(
+            position_of[i],
+            text,
+            style.look(cells["method"][i]).colour if i in coloured else GREY,
+            None if i in weights.index else 0.9 * panel.size(cells["method"][i]),
+        )
+        for i, text in texts.items()
+    ]
+    recipes = _recipes(cells)
+    heads = cells.loc[recipes.index].assign(x=cost.scale * cells[cost.column])
+    means = heads.groupby(recipes, sort=False)[["x", "quality"]].mean() * [1, 100]
+    colour, size = style.look(LEARNED).colour, panel.size(LEARNED)
+    labels = [
+        *(
+            Label((mean.x, mean.quality), PurePath(str(mean.Index)).name, colour, 0.9 * size)
+            for mean in (means.itertuples() if len(means) > 1 else ())
+        ),
+        *labels,
+    ]
+    marks = np.column_stack([x, y, radius])
+    marks = np.vstack([marks, np.insert(means.to_numpy(), 2, size / 2, axis=1)])
+    place(axes, labels, marks, lines)
+
+
+def _handles(
+    methods: Sequence[str], family: bool, seeds: bool, swept: Collection[str]
+) -> list[Line2D]:
+    lines: dict[str, dict[str, Any]] = {
+        "static": {
+            "linestyle": "--",
+            "linewidth": scaled(1.1),
+            "label": "static (w), its front, 95 %",
+        }
+    }
+    for method in swept:  # joined by a line
+        lines[method] = {
+            "linestyle": "-",
+            "linewidth": scaled(0.6),
+            "label": f"{method} (parameters labelled)",
+        }
+    if controlled := [method for method in CONTROLS if method in methods]:
+        lines[controlled[-1]] = {
+            "linestyle": ":",
+            "linewidth": scaled(1.1),
+            "label": f"{controlled[-1]} (dotted: front with it)",
+        }
+    if family:
+        lines[LEARNED] = {
+            "linestyle": "-",
+            "linewidth": scaled(0.9),
+            "label": "diversed (goal of training labelled)",
+        }
+    elif seeds:
+        lines[LEARNED] = {"label": "diversed: mean of a recipe (small: a seed)"}
+    servers = {name.partition("-")[0]: name for name in methods if style.look(name).open}
+    opened = {"color": GREY, "markeredgecolor": GREY, "markersize": scaled(4.5)}
+    return [
+        *(
+            style.handle(method, **lines.get(method, {}))
+            for method in style.ordered(methods)
+            if not style.look(method).open
+        ),
+        *(style.handle(n, label=f"open: {s}", marker="o", **opened) for s, n in servers.items()),
+    ]

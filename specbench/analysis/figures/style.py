@@ -1,0 +1,369 @@
+"""Shared by all figures: method styles, page styles, panels, points, data tables and files.
+
+Colours follow Paul Tol's qualitative schemes, which remain distinguishable under common colour
+vision deficiencies; markers distinguish methods without colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec
+from zlib import crc32
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from PIL import Image
+
+from specbench.analysis.figures import STYLES
+from specbench.errors import UsageError
+from specbench.files import clear_errors, write_atomically
+from specbench.plugins import short_name
+from specbench.runs.shown import ENDS
+from specbench.runs.table import to_csv
+from specbench.words import printable
+
+#: A matplotlib marker: a letter, or (corners, 1 for a star, angle).
+Marker = str | tuple[int, int, int]
+
+
+class Look(NamedTuple):
+    """The style of a method in all figures."""
+
+    colour: str
+    marker: Marker
+    size: float  # of the marker, in points
+    layer: int = 4  # higher layers cover lower ones
+    open: bool = False  # a white marker with a coloured edge
+
+
+LOOKS = {
+    "autoregressive": Look("#222222", "o", 5.5),
+    "sd": Look("#0077BB", "^", 6.5, layer=6),
+    "lossy": Look("#EE7733", "s", 5.0),
+    "speccascade": Look("#009988", "D", 4.8),
+    "static": Look("#6C6C80", "h", 4.2, layer=3),
+    "diversed": Look("#CC3311", "*", 11.0, layer=5),
+    "sd-adaptive": Look("#2E8BC0", "<", 6.5),
+    "block": Look("#22A0C8", "v", 6.5),
+    "mentored": Look("#994F00", "p", 6.0),
+    "typical": Look("#AA9922", "P", 6.0),
+    "cactus": Look("#228833", "X", 6.0),
+    "sharpened": Look("#4488CC", "8", 5.5, layer=3),
+    "cooled": Look("#3366AA", (4, 1, 45), 5.5, layer=3),
+    "match": Look("#66AADD", (5, 0, 180), 6.0),
+    "threshold": Look("#B0553C", (3, 1, 0), 7.0),
+    "relaxed": Look("#8C6BB1", (5, 1, 180), 7.0),
+    "mars": Look("#5A9E6F", (6, 1, 30), 7.0),
+    "ears": Look("#C77CBA", (7, 1, 0), 7.0),
+    "entropy-verify": Look("#D9A441", (9, 1, 0), 7.0),
+    "fly": Look("#7A6FBE", (12, 1, 0), 7.0),
+    "synthetic": Look("#999999", "x", 6.0),
+    "gated": Look("#AA3377", "d", 6.0),
+    "gated-diversed": Look("#7F1D0C", ">", 6.5),
+}
+# For the user's own methods; filled, since the edge is white.
+_OTHER_MARKERS: tuple[Marker, ...] = ("H", (4, 1, 0), (6, 1, 0), (7, 0, 0), (8, 1, 0))
+_OTHER_COLOURS = ("#EE3377", "#117733", "#DDAA33")
+
+#: Distinct from the colours of methods, and from each other in greyscale.
+PAIR_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#882255", "#88CCEE")
+
+#: Colours of the parts of a round, in order; ``other`` is the rest.
+PARTS = {"draft": "#4477AA", "verify": "#DDAA33", "accept": "#BB5566", "other": "#BBBBBB"}
+
+GREY = "#555555"
+MOST_BARS = 200  # with more points, error bars are omitted
+_LEAST_WIDTH = 1.5  # inches per column
+_WIDTHS = {1: 3.4, 2: 5.2, 3: 6.6}  # inches by number of columns; a page's text width is about 7
+
+
+class Drawing(NamedTuple):
+    """A figure and its data: a row per mark, with intervals in ``_low`` and ``_high`` columns."""
+
+    figure: Figure
+    data: pd.DataFrame
+
+
+class DisplayedFigure(Figure):
+    """A figure that a notebook displays although pyplot does not know it."""
+
+    def _repr_png_(self) -> bytes:
+        return rendered(self, "png")
+
+
+class Page(NamedTuple):
+    """A page style: all sizes are those of ``paper`` times ``scale``."""
+
+    scale: float
+    stretch: float  # additional factor of widths
+    dpi: int
+    width: float | None = None  # inches, in place of the width that fits the columns
+    title: str = ""  # above the figure
+
+
+PAPER, SCREEN = STYLES
+PAGES = {PAPER: Page(1.0, 1.0, 300), SCREEN: Page(1.6, 1.12, 150)}
+_page = ContextVar("page", default=PAGES[PAPER])
+
+_SETTINGS = Path(__file__).with_name("specbench.mplstyle")
+_TITLE_POINTS, _TICK_POINTS, _PAD_INCHES, _LEGEND_ROW = 9.5, 7.0, 0.042, 0.17  # points, inches
+_POINTS: dict[Any, float] = {
+    "font.size": 7.5,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 7.5,
+    "axes.linewidth": 0.6,
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "legend.fontsize": 7.5,
+}
+Given = ParamSpec("Given")
+
+#: The canvas of each file type, and the date to omit so that files are reproducible.
+_CANVASES: dict[str, tuple[type, dict[str, Any]]] = {
+    "png": (FigureCanvasAgg, {}),
+    "svg": (FigureCanvasSVG, {"Date": None}),
+    "pdf": (FigureCanvasPdf, {"CreationDate": None}),
+}
+
+
+def scaled(size: float) -> float:
+    """Convert a size on ``paper``, in points or inches, to the current page style."""
+    return size * _page.get().scale
+
+
+def look(method: str) -> Look:
+    """Return the style of a method; one of the user's own gets a stable marker and colour.
+
+    A server that verifies by a method, such as ``vllm-sd``, has its colour and marker, but is open.
+    """
+    _, dash, rule = method.partition("-")
+    if dash and method not in LOOKS and rule in LOOKS:
+        return look(rule)._replace(open=True)
+    colour, marker = divmod(crc32(short_name(method).encode()), len(_OTHER_MARKERS))
+    generated = Look(_OTHER_COLOURS[colour % len(_OTHER_COLOURS)], _OTHER_MARKERS[marker], 7.0)
+    style = LOOKS.get(method, generated)
+    return style._replace(size=scaled(style.size))
+
+
+@contextmanager
+def page(style: str, width: float | None = None, title: str = "") -> Iterator[None]:
+    """Use one of ``STYLES`` inside the context, with a width in inches and a title of the user's.
+
+    The default is ``paper``, as wide as its columns need, without a title.
+    """
+    before = _page.set(PAGES[style]._replace(width=width, title=title))
+    try:
+        yield
+    finally:
+        _page.reset(before)
+
+
+def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
+    """Decorate a drawing function to use the page style, without changing matplotlib's settings."""
+
+    @wraps(draw)
+    def with_page(*arguments: Given.args, **named: Given.kwargs) -> Drawing:
+        sizes = {name: scaled(size) for name, size in _POINTS.items()}
+        with matplotlib.rc_context(sizes | {"figure.dpi": _page.get().dpi}, fname=_SETTINGS):
+            drawing = draw(*arguments, **named)
+            _add_title(drawing.figure)
+            settle(drawing.figure)
+        return drawing
+
+    return with_page
+
+
+def settle(figure: Figure) -> None:
+    """Fix the layout of a figure, so that texts can be measured and all files are alike."""
+    engine = figure.get_layout_engine()
+    if isinstance(engine, ConstrainedLayoutEngine):
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+
+
+def _add_title(figure: Figure) -> None:
+    """Add the user's title to a figure without a legend; a legend has it above its entries."""
+    if (title := _page.get().title) and not figure.legends:
+        figure.suptitle(title, fontsize=scaled(_TITLE_POINTS))
+
+
+def panels(
+    rows: int, columns: int, height: float, width: float | None = None, **shared: Any
+) -> tuple[Figure, np.ndarray]:
+    """Make a figure and its axes [rows, columns], as wide as a column or page of a paper.
+
+    ``height`` is inches per row and ``width`` those of the figure on ``paper``; ``shared`` is
+    passed to ``Figure.subplots``.
+
+    Raises:
+        UsageError: The user's width is too narrow for the columns.
+    """
+    style = _page.get()
+    if style.width and style.width < (least := _LEAST_WIDTH * columns):
+        raise UsageError(
+            f"--width {style.width:g} is too narrow for {columns} panels beside each other: give "
+            f"at least {least:g} inches, or draw fewer tasks with --task."
+        )
+    natural = width or _WIDTHS.get(columns, 1.75 * columns) * style.stretch
+    size = (style.width or scaled(natural), scaled(rows * height + 0.3))
+    pad = scaled(_PAD_INCHES)
+    figure = DisplayedFigure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=pad, h_pad=pad))
+    FigureCanvasAgg(figure)  # needed to measure texts without pyplot
+    grid = figure.subplots(rows, columns, squeeze=False, **shared)
+    for axes in grid.flat:  # per axes, since saving a figure creates its ticks again
+        axes.tick_params(labelsize=scaled(_TICK_POINTS))
+    return figure, grid
+
+
+def legend(figure: Figure, handles: Sequence[Artist]) -> None:
+    """Add one legend above all panels, with as few rows as fit the width, or one per row."""
+    for rows in range(1, len(handles) + 1):
+        columns = -(-len(handles) // rows)
+        drawn = figure.legend(
+            handles=handles,
+            loc="outside upper center",
+            ncols=columns,
+            title=_page.get().title or None,
+            title_fontsize=scaled(_TITLE_POINTS),
+        )
+        fits = drawn.get_window_extent().width <= 0.94 * figure.bbox.width
+        if fits or rows == len(handles):
+            more = rows - 1 + (1.5 if _page.get().title else 0)
+            figure.set_figheight(figure.get_figheight() + more * scaled(_LEGEND_ROW))
+            return
+        drawn.remove()
+
+
+def handle(method: str, **changes: Any) -> Line2D:
+    """Return a method's legend entry, with the name that tables and sentences use."""
+    entry = {"label": short_name(method), "linestyle": "none"}
+    return Line2D([], [], **(_marker(method) | entry | changes))
+
+
+def points(axes: Axes, table: pd.DataFrame, x: str, y: str, **properties: Any) -> None:
+    """Plot column ``y`` against column ``x`` with intervals.
+
+    More than ``MOST_BARS`` points are drawn without error bars. In SVG files, the id of the
+    markers' group ends in the rows' labels. ``x`` and ``y`` may start with a scale, as in
+    ``100*quality``; ``properties`` are passed to ``Axes.errorbar``.
+    """
+    (xs, *x_ends), (ys, *y_ends) = values(table, x), values(table, y)
+    x_errors, y_errors = _errors(xs, *x_ends), _errors(ys, *y_ends)
+    bars: dict[str, Any] = {"elinewidth": scaled(0.7), "capsize": 0, "linestyle": "none"}
+    options = bars | _white_rim() | properties
+    drawn = axes.errorbar(xs, ys, yerr=y_errors, xerr=x_errors, **options)
+    for bar in drawn.lines[2]:
+        bar.set_alpha(0.45)
+    number = sum(len(panel.containers) for panel in axes.figure.axes)
+    drawn.lines[0].set_gid("-".join(map(str, ["points", number, *table.index])))
+
+
+def method_points(
+    axes: Axes, table: pd.DataFrame, method: str, x: str, y: str, **changes: Any
+) -> None:
+    """Draw ``points`` in a method's style, with changes."""
+    base = {"label": method, "zorder": look(method).layer}
+    points(axes, table, x, y, **(_marker(method) | base | changes))
+
+
+def values(table: pd.DataFrame, expression: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return values, lower and upper ends, each [n], of a column with an optional scale.
+
+    The ends are NaN without an interval.
+    """
+    scale, _, name = expression.rpartition("*")
+    blank = pd.Series(np.nan, index=table.index)
+    value, low, high = (
+        float(scale or 1) * table.get(name + end, blank).to_numpy(dtype=float) for end in ENDS
+    )
+    return value, low, high
+
+
+def distinct(table: pd.DataFrame, name: str) -> list[Any]:
+    """Return the distinct values of a column in order of appearance."""
+    return list(table[name].unique())
+
+
+def ordered(methods: Sequence[str]) -> list[str]:
+    """Return methods in legend order: that of ``LOOKS``, then the rest."""
+    return sorted(methods, key=lambda method: [*LOOKS, method].index(method))
+
+
+def save(drawing: Drawing, folder: Path, name: str) -> list[Path]:
+    """Write a figure as ``name.png``, ``.svg`` and ``.pdf``, and its data as ``name.csv``.
+
+    Each file is written atomically; the same drawing gives the same bytes.
+
+    Raises:
+        SpecbenchError: The files cannot be written.
+    """
+    contents = {kind: rendered(drawing.figure, kind) for kind in _CANVASES}
+    contents["csv"] = to_csv(drawing.data, "%.6g").encode()
+    with clear_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    paths = {folder / f"{name}.{kind}": content for kind, content in contents.items()}
+    for path, content in paths.items():
+        write_atomically(path, content)
+    return list(paths)
+
+
+def rendered(figure: Figure, kind: str, salt: str = "specbench") -> bytes:
+    """Render a figure with a fixed layout as ``png``, ``svg`` or ``pdf``.
+
+    ``savefig`` is not used, since it would change the layout. ``salt`` makes the ids of an SVG
+    unique on a page with several. A PNG has a palette of 256 colours and so a
+    third of the bytes; no channel of the bundled figures moves by more than 14 of 255.
+    """
+    file = BytesIO()
+    canvas, undated = _CANVASES[kind]
+    dpi = figure.dpi
+    with matplotlib.rc_context({"svg.hashsalt": salt}, fname=_SETTINGS):
+        getattr(canvas(figure), f"print_{kind}")(file, metadata=undated)
+    figure.set_dpi(dpi)  # vector canvases change it
+    if kind == "png":
+        image = Image.open(file)
+        palette = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+        file = BytesIO()
+        palette.save(file, "PNG", dpi=image.info["dpi"], optimize=True)
+    content = file.getvalue()
+    return printable(content.decode()).encode() if kind == "svg" else content  # XML has no controls
+
+
+def _marker(method: str) -> dict[str, Any]:
+    method_look = look(method)
+    edge = {"markerfacecolor": "white", "markeredgecolor": method_look.colour}
+    return {
+        "color": method_look.colour,
+        "marker": method_look.marker,
+        "markersize": method_look.size,
+        **(edge | {"markeredgewidth": scaled(0.9)} if method_look.open else _white_rim()),
+    }
+
+
+def _white_rim() -> dict[str, Any]:
+    return {"markeredgecolor": "white", "markeredgewidth": scaled(0.5)}
+
+
+def _errors(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
+    """Return the lengths of error bars [2, n], or None if bars are omitted."""
+    if len(value) > MOST_BARS or np.isnan(low).all():
+        return None
+    distances: np.ndarray = np.stack([value - low, high - value])
+    return distances.clip(min=0)

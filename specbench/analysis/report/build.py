@@ -1,0 +1,175 @@
+"""Build one page from run folders."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from specbench.analysis.positions import acceptance_by_position
+from specbench.analysis.report.figures import figures
+from specbench.analysis.report.pages import render
+from specbench.analysis.report.tables import prompts_of, report_cells, summary_tables, text_tables
+from specbench.analysis.report.traces import TracedRun, collect_traces, open_run
+from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
+from specbench.analysis.trace.trace import LEGEND
+from specbench.analysis.verdicts import VERDICTS, by_task, foremost
+from specbench.errors import UsageError
+from specbench.runs.folders import run_folders
+from specbench.runs.frames import Selection
+from specbench.runs.records import SUMMARY, latest_records
+from specbench.runs.run import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
+from specbench.runs.table import Column, Table
+
+_OF_CONFIG = ("pair", "settings", "progress", "notes")
+_OMITTED = {"command", "first_prompts", "warm_ups"}  # too long, or elsewhere on the page
+
+
+class Report(NamedTuple):
+    """A page, and notes for the user."""
+
+    html: str
+    notes: list[str]
+
+
+class _Recorded(NamedTuple):
+    """What the report shows of the records of runs, and notes on what is missing."""
+
+    positions: list[pd.DataFrame]
+    traced: list[TracedRun]
+    notes: list[str]
+    trace_notes: list[str]
+
+
+def build(
+    paths: Sequence[Path],
+    selection: Selection = Selection(),  # noqa: B008 (frozen)
+    trust: Trust = NOTHING_TRUSTED,
+) -> Report:
+    """Return the report of runs; the same runs always give the same page.
+
+    Args:
+        paths: Run folders, or folders that contain runs.
+        selection: Tasks, methods and draft lengths to show.
+        trust: Which tokenizers may be loaded for the traces, besides the bundled ones.
+
+    Raises:
+        UsageError: A run has no readable summary, or nothing in it is selected.
+    """
+    folders = run_folders(paths, SUMMARY)
+    results = Results(folders, selection)
+    cells = report_cells(results)
+    runs = [read_run(folder, trust, required=False) for folder in folders]
+    recorded = _recorded(runs, selection, cells)
+    traces = collect_traces(recorded.traced, recorded.trace_notes)
+    states = {folder.name: unfinished(folder) for folder in folders}
+    notes = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
+    notes += recorded.notes
+    samples: pd.DataFrame | None = None
+    verdicts = pd.DataFrame(columns=list(VERDICTS))
+    with suppress(UsageError):  # a run may lack its samples
+        samples, verdicts = results.samples, results.verdicts
+    typed = [run.environment.get("command") for run in runs]
+    itself = ["specbench", "report", *map(str, paths), *str(selection).split()]
+    html = render(
+        "report.html",
+        title=" and ".join(f"{tasks} with the pair {pair}" for pair, tasks in _tasks(cells)),
+        facts=_facts(runs, cells),
+        notes=notes,
+        first=by_task(foremost(verdicts)),
+        verdicts=by_task(verdicts),
+        tables=[*summary_tables(cells), *text_tables(cells)],
+        figures=list(figures(cells, pd.concat([pd.DataFrame(), *recorded.positions]), samples)),
+        traces=traces,
+        legend=LEGEND,
+        environment=_environment(runs),
+        commands=[shlex.join(map(str, command)) for command in [*typed, itself] if command],
+    )
+    return Report(html, [*notes, *traces.notes])
+
+
+def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) -> _Recorded:
+    """Read the records of each run once."""
+    recorded = _Recorded([], [], [], [])
+    for run in runs:
+        name = run.folder.name
+        lacks_positions, lacks_traces = (
+            f"no acceptance by position of {name}",
+            f"no traces of {name}",
+        )
+        try:
+            records = latest_records(run.folder, ROUND_COLUMNS)
+        except UsageError as error:
+            recorded.notes.append(f"{lacks_positions}: {error}")
+            recorded.trace_notes.append(f"{lacks_traces}: {error}")
+            continue
+        if cells["draft_length"].any():
+            try:
+                rounds = selection.of(rounds_of(records, run.folder))
+                recorded.positions.append(acceptance_by_position(rounds))
+            except UsageError as error:
+                recorded.notes.append(f"{lacks_positions}: {error}")
+        try:
+            traced = open_run(run, records, cells, name if len(runs) > 1 else None)
+            recorded.traced.append(traced)
+        except UsageError as error:
+            recorded.trace_notes.append(f"{lacks_traces}: {error}")
+    return recorded
+
+
+def _tasks(cells: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield the name of each pair and those of its tasks."""
+    for pair, rows in cells.groupby("pair", sort=False):
+        yield str(pair), ", ".join(rows["task"].unique())
+
+
+def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
+    """Return the models of each pair, then temperatures, draft lengths and numbers of prompts."""
+    pairs = [run.config["pair"] for run in runs if "pair" in run.config]
+    models = [
+        f"Pair {pair.get('name')}: target {pair.get('target')}, draft {pair.get('draft')}"
+        for pair in pairs
+    ]
+    shared = {
+        "T": cells["temperature"].unique(),
+        "N": cells.loc[cells["draft_length"] > 0, "draft_length"].unique(),
+        "n": prompts_of(cells).unique(),
+    }
+    facts = [
+        f"{name} = {', '.join(f'{value:g}' for value in sorted(values))}"
+        for name, values in shared.items()
+        if len(values)
+    ]
+    return [*dict.fromkeys(models), "; ".join(facts) + (" prompts" if len(shared["n"]) else "")]
+
+
+def _environment(runs: Sequence[Run]) -> Table:
+    """Return settings, software and hardware of the runs, one column per run."""
+    settings = [
+        dict(
+            _flat(
+                {name: run.config[name] for name in _OF_CONFIG if name in run.config}
+                | {name: v for name, v in run.environment.items() if name not in _OMITTED}
+            )
+        )
+        for run in runs
+    ]
+    facts = dict.fromkeys(name for run in settings for name in run)
+    columns = [Column("run"), *(Column(run.folder.name) for run in runs)]
+    return Table("", columns, [[name, *(run.get(name, "") for run in settings)] for name in facts])
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every value of nested objects with its path, without nulls."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}, {key}" if name else str(key))
+    elif isinstance(value, list):
+        yield name, "; ".join(v if isinstance(v, str) else json.dumps(v) for v in value)
+    elif value is not None:
+        yield name, value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,233 @@
+"""The search for the head of a pair and a task.
+
+A head is a folder with ``head.safetensors`` (weights) and ``head.json`` (description), or the
+single file that the authors of DIVERSED published. This module does not import torch.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specbench.decoding.heads.kinds import LINEAR
+from specbench.engine.pairs import PairSpec, pairs
+from specbench.errors import UsageError
+from specbench.runs.heads import BUNDLED, FAMILIES, RESULTS, SEED, UNTRAINED
+from specbench.schema import StrictModel, validated
+from specbench.words import printable
+
+WEIGHTS = "head.safetensors"
+DESCRIPTION = "head.json"
+RELEASED = ".bin"  # suffix of the authors' file
+TRAINED = Path("results/heads")  # output of `specbench train`, by pair and task
+
+MOST_BYTES = {WEIGHTS: 2**26, DESCRIPTION: 2**20, RELEASED: 2**26}  # by name or suffix of a file
+
+
+class _Recipe(StrictModel, extra="ignore"):
+    target_acceptance: float | None = None
+    max_quality_loss: float | None = None
+
+
+class _Worth(StrictModel, extra="ignore"):
+    better: bool | None
+    sentence: str
+
+
+class _Description(StrictModel, extra="ignore"):
+    """What is used of ``head.json``; the other keys are for the reader."""
+
+    kind: str | None = None
+    task: str | None = None
+    pair: str | None = None
+    models: dict[str, str] | None = None
+    hidden_sizes: dict[str, int] | None = None
+    recipe: _Recipe | None = None
+    worth: _Worth | None = None
+
+
+class HeadFile(NamedTuple):
+    """A head on disk, or the untrained one, with its name in options and tables."""
+
+    name: str
+    path: Path
+
+
+def trained_heads(pair: str) -> Path:
+    """Return the folder in which ``specbench train`` saves the heads of a pair."""
+    return TRAINED / pair.replace("/", "-")
+
+
+def find_head(
+    spec: PairSpec, task: str, given: str | None = None, *, trainable: bool = True
+) -> HeadFile:
+    """Return the head for a pair and a task: the given one, else bundled, else in ``results``.
+
+    ``given`` is a head's folder or one of its files, the authors' file, a folder with one head
+    folder per task, ``bundled`` or ``results`` to search only there, the name of a task that has a
+    head in one of them, or ``untrained``. ``trainable`` is False for a file of prompts.
+
+    Raises:
+        UsageError: There is no such head.
+    """
+    if given == UNTRAINED:
+        return HeadFile(UNTRAINED, Path(UNTRAINED))
+    folders = _searched(spec)
+    if given not in (None, BUNDLED, RESULTS):
+        other = None if Path(given).exists() else _heads_in(folders).get(given)
+        return HeadFile(given, other.path if other else _given_head(Path(given), task))
+    for name, folder in folders.items():
+        if given in (None, name) and is_head(folder / task):
+            return HeadFile(name, folder / task)
+    if not trainable:
+        names = ", ".join(_heads_in(folders))
+        raise UsageError(
+            f"pair {spec.name} has no head for the prompts {task}: name one with --head"
+            f"{f' ({names})' if names else ''}, or leave out diversed with --method"
+        )
+    command = f"`specbench train --task {task}` and these models"
+    if spec.name in pairs():
+        command = f"`specbench train --pair {spec.name} --task {task}`"
+    raise UsageError(
+        f"pair {spec.name} has no {'head' if given is None else given + ' head'} for {task}: train "
+        f"one with {command}, name one with --head, or leave out diversed"
+    )
+
+
+def expand_family(given: str) -> list[str]:
+    """Return the folders of a family (``acceptance-0.9``, ``seed-0``) in order, or ``given``."""
+    prefixes = (*FAMILIES.values(), SEED)
+    folders = [folder for prefix in prefixes for folder in Path(given).glob(f"{prefix}*")]
+    members = sorted((folder for folder in folders if folder.is_dir()), key=_goal)
+    return [str(folder) for folder in members] or [given.rstrip("/") or given]
+
+
+def _goal(folder: Path) -> tuple[str, float, str]:
+    """Return the sorting key of a family's folder: its prefix, then its number."""
+    prefix, _, number = folder.name.rpartition("-")
+    try:
+        return prefix, float(number), folder.name
+    except ValueError:
+        return prefix, math.inf, folder.name
+
+
+def facts(head: HeadFile) -> dict[str, Any]:
+    """Return a head's kind, task and goal, and its worth if it has none, as far as known."""
+    if head.path.suffix == RELEASED or head.name == UNTRAINED:
+        return {"kind": LINEAR}
+    try:
+        description = read_description(head.path)
+    except UsageError:
+        return {}  # loading it will report the error
+    goals = {name: (description.get("recipe") or {}).get(name) for name in FAMILIES}
+    worth = description.get("worth") or {}
+    values = {"kind": description.get("kind"), "task": description.get("task"), **goals}
+    if worth.get("better") is False:
+        values["worth"] = worth["sentence"]
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """Return the content of ``head.json``, which anyone may have written.
+
+    Raises:
+        UsageError: It cannot be read, is too large, or a value that is used is not of its type.
+    """
+    path = folder / DESCRIPTION
+    try:
+        values = json.loads(read_bounded(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise unreadable(folder, error) from error
+    try:
+        validated(_Description, values, str(path))
+    except UsageError as error:
+        raise UsageError(f"{error}; train one again") from error
+    return dict(values)
+
+
+def read_bounded(path: Path) -> bytes:
+    """Return the content of a head's file.
+
+    Raises:
+        OSError: It cannot be read, or is larger than any head.
+    """
+    most = MOST_BYTES.get(path.name) or MOST_BYTES[path.suffix]
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"{path.name} is larger than {most} bytes")
+    return content
+
+
+def unreadable(path: Path, error: Exception) -> UsageError:
+    """Return the error that a head's file cannot be read."""
+    lines = printable(str(error)).strip().splitlines()
+    reason = lines[0] if lines else type(error).__name__
+    return UsageError(f"cannot read the head in {path} ({reason}): train it again")
+
+
+def describe_heads(used: Iterable[tuple[str, HeadFile]]) -> str:
+    """Return one line on which head is used for which task, from (task, head) pairs."""
+    tasks: dict[str, list[str]] = {}
+    for task, head in dict.fromkeys(used):
+        source = str(head.path.parent) if head.name == RESULTS else head.name
+        tasks.setdefault(f"{source} ({_brief(head, task)})", []).append(task)
+    return "; ".join(f"{head} on {', '.join(served)}" for head, served in tasks.items())
+
+
+def is_head(folder: Path) -> bool:
+    """Return whether a folder holds a complete head."""
+    return (folder / WEIGHTS).is_file() and (folder / DESCRIPTION).is_file()
+
+
+def _searched(spec: PairSpec) -> dict[str, Path]:
+    """Return the folders searched for heads, in order."""
+    bundled = {} if spec.heads is None else {BUNDLED: spec.heads}
+    return bundled | {RESULTS: trained_heads(spec.name)}
+
+
+def _heads_in(folders: Mapping[str, Path]) -> dict[str, HeadFile]:
+    """Return the heads in these folders by training task; earlier folders take precedence."""
+    heads: dict[str, HeadFile] = {}
+    for name, parent in folders.items():
+        for folder in parent.glob("*"):
+            if is_head(folder):
+                heads.setdefault(folder.name, HeadFile(name, folder))
+    return dict(sorted(heads.items()))
+
+
+def _brief(head: HeadFile, task: str) -> str:
+    """Return a head's kind and goal, its training task if it differs, and whether it is useless."""
+    facts_of_head = facts(head)
+    parts = [facts_of_head.get("kind", "of unknown kind")]
+    if head.path.suffix == RELEASED:
+        parts = ["the authors' file"]
+    if "target_acceptance" in facts_of_head:
+        # Per position; a run's accepted / drafted is lower.
+        parts.append(f"target acceptance {facts_of_head['target_acceptance']:g} per position")
+    if "max_quality_loss" in facts_of_head:
+        parts.append(f"at most {facts_of_head['max_quality_loss']:g} points below the target")
+    if facts_of_head.get("task", task) != task:
+        parts.append(f"trained for {facts_of_head['task']}")
+    if "worth" in facts_of_head:
+        parts.append(f"in training it was {facts_of_head['worth']}")
+    return ", ".join(parts)
+
+
+def _given_head(head: Path, task: str) -> Path:
+    if not head.exists():
+        raise UsageError(f"there is no head at {head}: --head names a head's folder or file")
+    if head.is_file() and head.suffix == RELEASED:
+        return head
+    candidates = (head.parent,) if head.name in (WEIGHTS, DESCRIPTION) else (head / task, head)
+    for folder in candidates:
+        if is_head(folder):
+            return folder
+    raise UsageError(
+        f"{head} holds no head for {task}: a head is a folder with {WEIGHTS} and {DESCRIPTION}, "
+        f"or the authors' {RELEASED} file"
+    )

@@ -1,0 +1,191 @@
+"""Execute a benchmark: every repeat times every system once, interleaved."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from specbench.config import EAGER, Loading
+from specbench.decoding.heads.files import describe_models
+from specbench.engine.choice import choose_engine
+from specbench.engine.device import choose_device, copy_bandwidth
+from specbench.engine.engines import Engine
+from specbench.engine.loading import load_pair
+from specbench.engine.memory import bytes_per_round, check_memory
+from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import PairSpec
+from specbench.engine.runner import context_length
+from specbench.engine.sources import load_config
+from specbench.errors import RunError, require
+from specbench.experiment.bench.decoders import Decoder, specbench_decoders
+from specbench.experiment.bench.plan import TRANSFORMERS, Bench, System, name_of
+from specbench.experiment.bench.transformers_loops import MissingError, transformers_decoder
+from specbench.experiment.environment import describe_environment
+
+DEFAULT_PROMPT = 512
+# Enough for every part of a round to run: at most a third of the answers.
+WARM_UP_TOKENS, WARM_UP_SHARE = 16, 3
+
+log = logging.getLogger(__name__)
+
+LoadPair = Callable[[PairSpec, Loading], LoadedPair]
+MakeDecoders = Callable[[Bench, System, LoadedPair], tuple[Decoder, list[Decoder]]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The results of a benchmark."""
+
+    repeats: pd.DataFrame  # one row per system, batch size and repeat
+    systems: pd.DataFrame  # one row per system and batch size: warm-up time, bytes per round
+    bandwidth: float  # bytes per second, read plus written, of a copy on the device
+    environment: dict[str, Any]
+
+
+def prepare(bench: Bench, load: LoadPair = load_pair) -> tuple[Bench, dict[str, LoadedPair]]:
+    """Check that device, models and memory suit a benchmark, and ``load`` the pair.
+
+    Returns the benchmark with resolved engines and prompt length, and for each engine the same
+    loaded models without end tokens.
+
+    Raises:
+        UsageError: The benchmark cannot run on this machine.
+    """
+    loading = bench.loading
+    device, spread = str(choose_device(loading.device)), loading.device_map is not None
+    chosen = {TRANSFORMERS: TRANSFORMERS}
+    for name in (system.engine for system in bench.systems):
+        chosen[name] = chosen.get(name) or choose_engine(name, device, spread, bench.pair.gguf)
+    settings = bench.settings.updated(prompt_tokens=_prompt_tokens(bench))
+    systems = [replace(system, engine=chosen[system.engine]) for system in bench.systems]
+    bench = replace(bench, systems=tuple(dict.fromkeys(systems)), settings=settings)
+    engines = {
+        name: Engine(EAGER if name == TRANSFORMERS else name)
+        for name in dict.fromkeys(system.engine for system in systems)
+    }
+    sizes = (settings.new_tokens, bench.draft_length, max(settings.batch_size))
+    check_memory(bench.pair, loading, bench.prompt_tokens, *sizes)
+    pair = replace(load(bench.pair, loading), eos_ids=frozenset())
+    return bench, {name: replace(pair, engine=engine) for name, engine in engines.items()}
+
+
+def decoders_of(bench: Bench, system: System, pair: LoadedPair) -> tuple[Decoder, list[Decoder]]:
+    """Return the decoder of a system, and those that rehearse its rounds."""
+    if system.engine == TRANSFORMERS:
+        return transformers_decoder(bench.settings, system, pair), []
+    return specbench_decoders(bench.settings, system, pair)
+
+
+def measure(
+    bench: Bench,
+    pairs: Mapping[str, LoadedPair],
+    report: Callable[[Mapping[str, Any]], object],
+    make_decoders: MakeDecoders = decoders_of,
+    *,
+    same_prompts: bool = False,
+) -> Measured:
+    """Time every system.
+
+    Batch sizes run one after another, because caches and graphs have a fixed batch size. Within a
+    batch size, all systems are interleaved in every repeat. ``report`` is called with each row of
+    ``repeats``. With ``same_prompts`` all repeats have those of the warm-up, which are then in the
+    cache already; their prefill takes no time.
+
+    Raises:
+        UsageError: A head does not fit the pair.
+        RunError: The device runs out of memory, or a graph cannot be captured.
+    """
+    pair, *_ = pairs.values()
+    bandwidth = copy_bandwidth(pair.target.device, pair.target.weight_bytes())
+    settings, models = bench.settings, describe_models(pair)
+    shared = {
+        "pair": bench.pair.name,
+        "device": models["device"],
+        "dtype": models["dtype"],
+        "temperature": settings.temperature,
+        "prompt_tokens": bench.prompt_tokens,
+        "new_tokens": settings.new_tokens,
+    }
+    warm_up = settings.repeats  # the repeat after the last has the prompts of the warm-up
+    rows: list[dict[str, Any]] = []
+    systems: list[dict[str, Any]] = []
+    for size in settings.batch_size:
+        try:
+            pair.reserve(bench.prompt_tokens + settings.new_tokens + bench.draft_length + 1, size)
+            decoders = {}
+            for system in bench.at(size):
+                try:
+                    decoders[system], facts = _warmed_up(
+                        bench, pairs[system.engine], system, size, make_decoders
+                    )
+                except MissingError as error:
+                    name = name_of(system.columns())
+                    log.warning(f"{system.engine} {name} is skipped: {error}")
+                    continue
+                systems.append({"batch_size": size, **system.columns(), **shared, **facts})
+            for repeat, system in bench.interleaved(list(decoders)):
+                prompts = random_prompts(bench, pair, size, warm_up if same_prompts else repeat)
+                timing = decoders[system](prompts, settings.new_tokens, str(repeat))
+                row = {"batch_size": size, **system.columns(), "repeat": repeat, **asdict(timing)}
+                rows.append(row)
+                report(row | {"task": f"{system.engine}, batch {size}"})
+        except torch.OutOfMemoryError as error:
+            raise RunError(
+                f"a batch of {size} does not fit in the memory of {pair.target.device}: choose "
+                "a smaller --batch-size, fewer systems or shorter prompts"
+            ) from error
+    environment = describe_environment() | {
+        "models": models,
+        "copy_bandwidth": bandwidth,
+        "bench": bench.describe(),
+    }
+    return Measured(pd.DataFrame(rows), pd.DataFrame(systems), bandwidth, environment)
+
+
+def random_prompts(bench: Bench, pair: LoadedPair, count: int, repeat: int) -> list[list[int]]:
+    """Return prompts of random tokens, the same for all systems of a repeat."""
+    generator = np.random.default_rng((bench.settings.seed, repeat))
+    size = (count, bench.prompt_tokens)
+    prompts: list[list[int]] = generator.integers(pair.target.vocabulary, size=size).tolist()
+    return prompts
+
+
+def _warmed_up(
+    bench: Bench, pair: LoadedPair, system: System, size: int, make_decoders: MakeDecoders
+) -> tuple[Decoder, dict[str, Any]]:
+    """Compile code, capture graphs and warm up kernels; return the decoder and the warm-up time."""
+    settings = bench.settings
+    began = time.perf_counter()
+    decoder, rehearsals = make_decoders(bench, system, pair)
+    prompts = random_prompts(bench, pair, size, settings.repeats)
+    tokens = max(1, min(settings.new_tokens // WARM_UP_SHARE, WARM_UP_TOKENS))
+    for decode in (*rehearsals, decoder):
+        decode(prompts, tokens, "warm-up")
+    # On average, half of the new tokens are in the cache.
+    cached = bench.prompt_tokens + settings.new_tokens / 2
+    return decoder, {
+        "warm_up_seconds": time.perf_counter() - began,
+        "bytes_per_round": bytes_per_round(pair, system.cell.draft_length, size, cached),
+    }
+
+
+def _prompt_tokens(bench: Bench) -> int:
+    """Return the prompt length: the requested one, or the default if it fits."""
+    context = context_length(load_config(bench.pair, "target", bench.loading))
+    new, length_given = bench.settings.new_tokens, bench.settings.prompt_tokens
+    if context is None:
+        return length_given or DEFAULT_PROMPT
+    length = length_given or min(DEFAULT_PROMPT, context - new)
+    require(
+        0 < length <= context - new,
+        f"{max(length, 1)} prompt and {new} new tokens exceed the context of {context}: lower "
+        "--prompt-tokens or --new-tokens",
+    )
+    return length

@@ -1,0 +1,204 @@
+"""Ray workers: one per GPU if there are any, else one per core."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+from specbench.config import AUTO, Loading
+from specbench.errors import RunError, SpecbenchError, UsageError
+from specbench.experiment.cluster.worker import RayWorker
+from specbench.experiment.execute import (
+    MOST_TRIES,
+    CommandResult,
+    NotStartedError,
+    Pool,
+    WorkerLostError,
+    run_command,
+)
+from specbench.experiment.plan import Plan
+from specbench.words import mask_tokens
+
+OBJECT_STORE = 128 * 2**20  # bytes; enough for samples
+POLL_SECONDS = 0.2  # maximum time of one wait for results
+# Environment variables for workers, also on other machines; tokens are not forwarded.
+FORWARDED = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+log = logging.getLogger(__name__)
+_DETAIL = re.compile(r"exit detail: (.*?)(?: Some common causes|$)", re.DOTALL)
+
+
+class RayPool(Pool):
+    """A Ray connection and its workers; leaving the context shuts both down.
+
+    Workers keep their loaded pair across plans. Ray restarts a worker that dies, possibly on
+    another machine. ``address`` is that of a cluster (``auto`` or ``HOST:PORT``); None starts Ray
+    on this machine.
+
+    Raises:
+        UsageError: Ray cannot be reached, or has too few GPUs or cores.
+    """
+
+    separate = True
+
+    def __init__(
+        self, workers: int, address: str | None, loading: Loading, kind: type[RayWorker] = RayWorker
+    ) -> None:
+        _require_no_device(loading)
+        self._ray = _connect(address)
+        try:
+            self._gpus = uses_gpus(self._ray.cluster_resources(), workers, loading)
+        except UsageError:
+            self._ray.shutdown()
+            raise
+        self.size = workers
+        self._actor = self._ray.remote(
+            num_cpus=1, num_gpus=int(self._gpus), max_restarts=-1, max_task_retries=MOST_TRIES - 1
+        )(kind)
+        self._actors: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in list(self._actors):
+            self.dismiss(number)
+        self._ray.shutdown()
+
+    def share(self, plan: Plan) -> Any:
+        """Put a plan into Ray's object store; return a reference for ``ask``."""
+        return self._ray.put(plan)
+
+    def ask(self, number: int, request: str, *values: Any, retry: bool = True) -> Any:
+        """Call a method of a worker, and start the worker if necessary.
+
+        With ``retry``, Ray retries a call during which the worker dies, up to ``MOST_TRIES`` times.
+
+        Returns:
+            A reference to the result, for ``wait`` and ``answer``.
+        """
+        if number not in self._actors:
+            variables = {name: os.environ[name] for name in FORWARDED if name in os.environ}
+            self._actors[number] = self._actor.remote(Path.cwd(), variables, self._gpus)
+        options = {} if retry else {"max_task_retries": 0}
+        call = self._actors[number].call.options(name=f"Worker.{request}", **options)
+        return call.remote(request, *values)
+
+    def wait(self, references: Collection[Any]) -> list[Any]:
+        """Return the references whose results are available, see ``Pool.wait``."""
+        ready: list[Any] = self._ray.wait(list(references), timeout=POLL_SECONDS)[0]
+        return ready
+
+    def answer(self, reference: Any) -> Any:
+        """Return the result of a call, and log the worker's warnings.
+
+        Raises:
+            WorkerLostError: The worker died.
+            SpecbenchError: The worker raised an error.
+        """
+        from ray.exceptions import RayError, RayTaskError
+
+        try:
+            result, warnings = self._ray.get(reference)
+        except RayTaskError as error:
+            if isinstance(error.cause, SpecbenchError):
+                raise type(error.cause)(str(error.cause)) from None
+            if isinstance(error.cause, NotStartedError):
+                raise WorkerLostError("its process died between two samples") from error
+            message = mask_tokens(f"{type(error.cause).__name__}: {error.cause}")
+            raise RunError(f"a worker failed: {message}") from error
+        except RayError as error:
+            raise WorkerLostError(_why(str(error))) from error
+        for text in warnings:
+            log.warning(text)
+        return result
+
+    def dismiss(self, number: int) -> None:
+        """Kill a worker."""
+        self._ray.kill(self._actors.pop(number))
+
+    def run(self, commands: Sequence[list[str]]) -> Iterator[CommandResult]:
+        """Run specbench commands, each on its own device, in parallel up to the number of workers.
+
+        Yields:
+            Index, exit code and last line on stderr of each command, as it ends.
+
+        Raises:
+            RunError: A machine was lost.
+        """
+        from ray.exceptions import RayError
+
+        once = self._ray.remote(num_cpus=1, num_gpus=int(self._gpus), max_retries=0)(run_command)
+        waiting = enumerate(commands)
+        running: dict[Any, int] = {}
+        while True:
+            for number, arguments in islice(waiting, self.size - len(running)):
+                running[once.remote(Path.cwd(), arguments)] = number
+            if not running:
+                return
+            for reference in self.wait(running):
+                try:
+                    code, message = self._ray.get(reference)
+                except RayError as error:
+                    raise RunError(f"a command was lost: {_why(str(error))}") from error
+                yield running.pop(reference), code, message
+
+
+def uses_gpus(resources: dict[str, float], workers: int, loading: Loading) -> bool:
+    """Return whether workers use GPUs; refuse more workers than GPUs or cores."""
+    gpus, cores = int(resources.get("GPU", 0)), int(resources.get("CPU", 0))
+    needs_gpu = loading.device == "cuda" or (loading.device == AUTO and gpus > 0)
+    available, unit = (gpus, "GPUs") if needs_gpu else (cores, "cores")
+    if workers > available:
+        raise UsageError(
+            f"--workers {workers} exceeds the {available} {unit} of Ray, and every worker needs "
+            "one: use fewer workers, or a cluster with --ray-address"
+        )
+    return needs_gpu
+
+
+def _why(message: str) -> str:
+    """Return Ray's reason for the death of a process, in one line."""
+    detail = _DETAIL.search(message)
+    why = " ".join((detail[1] if detail else message).split())
+    return f"its process died, possibly killed or out of memory: {why}"
+
+
+def _require_no_device(loading: Loading) -> None:
+    """Refuse device options that apply to a single process."""
+    if loading.device not in (AUTO, "cpu", "cuda"):
+        raise UsageError(
+            f"--workers assigns devices to workers, but --device {loading.device} names one: use "
+            "cpu or cuda, or omit it"
+        )
+    if loading.device_map is not None:
+        raise UsageError("--device-map spreads one pair over all GPUs: omit --workers")
+
+
+def _connect(address: str | None) -> Any:
+    """Start Ray on this machine, or join a cluster."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray lowers the priority of its workers, which would make times depend on other processes.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    local: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE}
+    try:
+        ray.init(
+            address=address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **({} if address else local),
+        )
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        location = f"at --ray-address {address}" if address else "on this machine"
+        why = mask_tokens(str(error)).splitlines()[0]
+        raise UsageError(
+            f"no Ray {location} ({why}): start it with `ray start --head`, or omit --ray-address"
+        ) from error
+    return ray

@@ -1,1 +1,0 @@
-"""Model pairs of a target and a draft, including the bundled pair."""

@@ -1,0 +1,129 @@
+"""Whether a price holds: are the texts the target's, and do recorded rounds agree with it?
+
+Two numbers have mean 0 at every token that is drawn from p, whatever came before:
+
+    log p(y) + H(p)                       texts of another temperature are off;
+    min(1, q(y) / p(y)) - (1 - TV(p, q))  so are those of a rule that leans towards the draft.
+
+Their sums over a text are martingales, so prompts are independent clusters with mean 0. The first
+one needs a temperature above 0; at 0 every token must be the target's first choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr, stdtrit
+
+from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, estimate, ratio
+from specbench.decoding.drafters.policies import get_policy
+from specbench.methods.drafters import MODEL
+from specbench.pricing.pricing import price
+from specbench.pricing.records import name_of
+from specbench.pricing.rounds import TINY, acceptance
+from specbench.pricing.scores import Scores
+
+SURE = 4.0  # standard errors; correct texts of many prompts pass this in 1 of 16,000 cases
+ROUNDING = 0.01  # share of tokens at temperature 0 that rounding may change
+
+
+def sure(prompts: int) -> float:
+    """Return the standard errors that chance passes as rarely with few prompts as ``SURE``.
+
+    The error is estimated from the prompts themselves, so its ratio has Student's distribution.
+    """
+    return float(stdtrit(max(prompts - 1, 1), ndtr(SURE)))
+
+
+class Deviation(NamedTuple):
+    """How far a mean over prompts is from what it must be."""
+
+    name: str
+    mean: float  # per token
+    errors: float  # in standard errors over prompts
+    prompts: int
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is no chance."""
+        return abs(self.errors) > sure(self.prompts)
+
+
+def deviations(scores: Scores) -> list[Deviation]:
+    """Compare texts with the target's law; see the module."""
+    if scores.temperature == 0:
+        wrong = float(((scores.rank_p > 1) & scores.is_token).sum() / scores.length.sum())
+        prompts = len(np.unique(scores.prompt))
+        errors = sure(prompts) * wrong / ROUNDING
+        return [Deviation("not the target's first choice", wrong, errors, prompts)]
+    terms = {
+        "log p + H(p)": np.log(np.maximum(scores.p, TINY)) + scores.entropy_p,
+        "min(1, q / p) - (1 - TV)": acceptance(scores) - (1 - scores.tv),
+    }
+    columns = [np.where(scores.is_token, term, 0).sum(-1) for term in terms.values()]
+    sums = scores.by_prompt(np.column_stack([*columns, scores.length]))
+    total, error = sums.sum(0), np.sqrt((sums**2).sum(0))
+    return [
+        Deviation(name, float(total[i] / total[-1]), float(total[i] / error[i]), len(sums))
+        for i, name in enumerate(terms)
+    ]
+
+
+class PriceCheck(NamedTuple):
+    """Tokens per round of a run's cell, as priced and as recorded."""
+
+    label: str
+    predicted: Interval
+    measured: Interval
+    difference: Interval  # measured - predicted, paired by prompt
+    errors: float  # the difference in its standard errors
+    prompts: int
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the difference is no chance."""
+        return abs(self.errors) > sure(self.prompts)
+
+
+def compare(
+    scores: Scores, records: Sequence[Mapping[str, Any]], *, each_cell: bool = False
+) -> PriceCheck:
+    """Compare the price of a run's cell with its recorded rounds on the same prompts.
+
+    Args:
+        scores: Texts of the target, of all lossless cells.
+        records: The cell's samples, by ``sd``, ``match``, ``block`` or ``sd-adaptive``, or by a
+            server that reports each round of such a rule.
+        each_cell: Whether to price the cell by its own texts, and not by those of all other cells.
+    """
+    cell = records[0]
+    writer = name_of(cell).method
+    texts = [row for row, text in enumerate(scores.names) if (text.method == writer) == each_cell]
+    scores = scores.of(texts) if texts else scores
+    counts = [record["per_round"]["emitted"] for record in records]
+    # Servers draw the first token with the prompt, and count no round for it.
+    first = int(sum(counts[0]) < cell["output_tokens"])
+    terms = [(sum(emitted), len(emitted)) for emitted in counts]
+    names = [f"{record['task']} {record['sample_id']}" for record in records]
+    labels, measured = cluster_sums(terms, names)
+    drafter, _, name = (cell.get("drafter") or MODEL).partition("+")
+    rule = cell["method"]
+    policy = get_policy(f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else name or "fixed")
+    size = int(cell["draft_length"])
+    priced = price(scores, drafter, policy, [size], rule=rule, first=first)
+    prompts = np.unique(scores.prompt)
+    shared, rows, measured_rows = np.intersect1d(prompts, labels, return_indices=True)
+    predicted = np.column_stack([priced.tokens, priced.rounds])[rows]
+    totals = bootstrap(np.hstack([predicted, measured[measured_rows]]))
+    sides = ratio(totals[:, :2]), ratio(totals[:, 2:])
+    gap, n = sides[1] - sides[0], len(shared)
+    return PriceCheck(
+        f"{rule}, {cell.get('drafter') or MODEL}, N = {size}",
+        estimate(sides[0], n),
+        estimate(sides[1], n),
+        estimate(gap, n),
+        float(gap[0] / max(gap[1:].std(), TINY)),
+        n,
+    )

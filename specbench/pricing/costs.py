@@ -1,0 +1,260 @@
+"""Seconds of a round by batch size and draft length: as measured, or from a machine's figures.
+
+Both are a table with the columns ``COLUMNS``, one row for each batch size, draft length and
+repeat. A row of draft length 0 is a pass without drafts, which emits one token of each text.
+Between measured batch sizes, and between measured draft lengths, seconds are interpolated linearly.
+A round does not depend on what it accepts, so tokens per round and seconds per round can be
+measured apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from specbench.analysis.intervals import Floats
+from specbench.errors import UsageError, require
+from specbench.methods.drafters import LOOKUP, needs_model
+from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.schema import StrictModel, Text, read_toml
+from specbench.words import listed, shown
+
+COLUMNS = ("batch_size", "draft_length", "repeat", "round_seconds", "draft_seconds")
+COSTS = "costs.csv"
+BENCH_REPEATS = "repeats.csv"  # of a folder of ``bench``
+LARGEST = 2**31  # of a batch, a draft length or seconds
+MACHINES_FILE = Path(__file__).with_name("machines.toml")
+STRICT = "sd"
+
+
+class Machine(StrictModel):
+    """The figures of a machine."""
+
+    description: Text
+    bandwidth: float = Field(gt=0)  # bytes per second
+    flops: float = Field(gt=0)  # operations per second
+    overhead: float = Field(ge=0)  # seconds of a pass
+    share: float = Field(1.0, gt=0, le=1)  # of bandwidth and flops that is reached
+
+
+class PassSize(NamedTuple):
+    """What a pass of a model reads and computes."""
+
+    weights: float  # bytes that every pass reads
+    cached: float  # bytes read for each token in the cache of a text
+    operations: float  # floating-point operations for each token of the pass
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of a round of a whole batch, for R repeats, B batch sizes and L draft lengths."""
+
+    source: str
+    batches: Floats  # [B]
+    lengths: Floats  # [L] of which the first is 0, a pass without drafts
+    rounds: Floats  # [R, B, L]
+    drafts: Floats  # [R, B, L] the part of a round that the draft model takes
+
+    def seconds(self, batch: int, length: int, drafter: str) -> Floats:
+        """Return the seconds of a round in every repeat ``[R]``.
+
+        Copied drafts cost nothing, since finding them takes less than a hundredth of a pass.
+
+        Raises:
+            UsageError: The batch size or the draft length is outside of the table.
+        """
+        measured = {"batch size": (batch, self.batches), "draft length": (length, self.lengths[1:])}
+        for noun, (value, grid) in measured.items():
+            require(
+                grid[0] <= value <= grid[-1] or value == 0,
+                f"{noun} {value:g} is outside of the measured {grid[0]:g} to {grid[-1]:g}: measure "
+                "it too, or choose another",
+            )
+        seconds = self.rounds if needs_model(drafter) else self.rounds - self.drafts
+        by_batch = np.tensordot(seconds, _weights(self.batches, batch), (1, 0))
+        by_length: Floats = by_batch @ _weights(self.lengths, length)
+        return by_length
+
+    def require_measured(self, batches: Sequence[int], lengths: Sequence[int]) -> None:
+        """Check that all batch sizes, and some of the draft lengths, can be interpolated.
+
+        Raises:
+            UsageError: They cannot.
+        """
+        for batch in batches:
+            self.seconds(batch, 0, LOOKUP)
+        first, last = self.lengths[[1, -1]]
+        require(
+            any(first <= length <= last for length in lengths),
+            f"{self.source} has draft lengths {first:g} to {last:g} alone: choose one of them with "
+            "--draft-length",
+        )
+
+    def table(self) -> pd.DataFrame:
+        """Return the costs as rows with ``COLUMNS``."""
+        sizes = (range(len(self.rounds)), self.batches.astype(int), self.lengths.astype(int))
+        index = pd.MultiIndex.from_product(sizes, names=("repeat", "batch_size", "draft_length"))
+        seconds = {"round_seconds": self.rounds.ravel(), "draft_seconds": self.drafts.ravel()}
+        return pd.DataFrame(seconds, index=index).reset_index()[[*COLUMNS]]
+
+
+def _weights(grid: Floats, value: float) -> Floats:
+    """Return the weight of each place of a sorted grid in the linear interpolation at a value."""
+    return np.array([np.interp(value, grid, place) for place in np.eye(len(grid))])
+
+
+def read_costs(path: Path, engine: str | None = None) -> Costs:
+    """Read a table of costs, or the times of a folder of ``bench``.
+
+    Args:
+        path: A CSV file with ``COLUMNS``, of which ``repeat`` and ``draft_seconds`` may be
+            missing, or a folder that ``bench`` has written.
+        engine: The engine in a folder of ``bench``; None if it has only one.
+
+    Raises:
+        UsageError: The file cannot be read, has other columns or numbers, or lacks rows.
+    """
+    is_bench = path.is_dir()
+    file = path / BENCH_REPEATS if is_bench else path
+    try:
+        table = pd.read_csv(file, compression=None)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"cannot read the costs {file} ({reason}): give a folder of `specbench bench`, or a "
+            f"CSV file with the columns {', '.join(COLUMNS)}"
+        ) from error
+    return costs_of(from_bench(table, file, engine) if is_bench else table, str(path))
+
+
+def from_bench(table: pd.DataFrame, file: Path, engine: str | None = None) -> pd.DataFrame:
+    """Return the costs in the repeats of a benchmark that timed ``autoregressive`` and ``sd``.
+
+    Raises:
+        UsageError: Columns, the engine or one of the two methods are missing.
+    """
+    needed = {"engine", "method", "rounds", "decode_seconds", "draft_seconds", *COLUMNS[:3]}
+    lacking = sorted(needed - {*table})
+    require(not lacking, f"{file} has no column {', '.join(lacking)}: give a folder of `bench`")
+    table = table[
+        table["method"].isin([AUTOREGRESSIVE, STRICT]) & (table["engine"] != "transformers")
+    ]
+    engines = sorted(table["engine"].astype(str).unique())
+    chosen = engine or (engines[0] if len(engines) == 1 else "")
+    require(
+        chosen in engines,
+        f"{file} has times of {listed(engines) or 'no engine'}: name one of them with --engine",
+    )
+    table = table[table["engine"] == chosen]
+    decode, draft, rounds = (
+        pd.to_numeric(table[name], errors="coerce")
+        for name in ("decode_seconds", "draft_seconds", "rounds")
+    )
+    sizes = {name: table[name] for name in COLUMNS[:3]}
+    return pd.DataFrame(
+        {**sizes, "round_seconds": decode / rounds, "draft_seconds": draft / rounds}
+    )
+
+
+def costs_of(table: pd.DataFrame, source: str) -> Costs:
+    """Return the costs of a table with ``COLUMNS``.
+
+    Raises:
+        UsageError: There are no rows, a number is not a positive one or too large, or a
+            combination is missing.
+    """
+    lacking = sorted({"batch_size", "draft_length", "round_seconds"} - {*table})
+    require(not lacking, f"{source} has no column {', '.join(lacking)}: add it")
+    require(len(table) > 0, f"{source} has no rows: give the seconds of rounds")
+    table = pd.DataFrame({name: table.get(name, 0.0) for name in COLUMNS})
+    numbers = table.apply(pd.to_numeric, errors="coerce").fillna({"draft_seconds": 0.0})
+    good = ((numbers >= 0) & (numbers < LARGEST)).all(axis=1)
+    good &= (numbers["batch_size"] >= 1) & (numbers["round_seconds"] > 0)
+    good &= (numbers[["batch_size", "draft_length", "repeat"]] % 1 == 0).all(axis=1)
+    good &= numbers["draft_seconds"] < numbers["round_seconds"]
+    if not good.all():
+        row = int((~good).to_numpy().argmax())
+        raise UsageError(
+            f"{source}: data row {row + 1} is not a cost: give whole batch sizes and draft lengths,"
+            " and seconds of a round that are more than those of its drafts"
+        )
+    means = numbers.groupby(["repeat", "batch_size", "draft_length"]).mean()
+    repeats, batches, lengths = (level.to_numpy(dtype=float) for level in means.index.levels)
+    whole = pd.MultiIndex.from_product([repeats, batches, lengths])
+    grid = means.reindex(whole)
+    if grid["round_seconds"].isna().any():
+        _, batch, length = grid.index[int(grid["round_seconds"].isna().to_numpy().argmax())]
+        raise UsageError(
+            f"{source} lacks batch {batch:g} with draft length {length:g}: measure every batch "
+            "size with every draft length, and with 0 for a pass without drafts"
+        )
+    require(
+        lengths[0] == 0 and len(lengths) > 1,
+        f"{source} needs rows without drafts (draft length 0) and with drafts: measure "
+        f"{AUTOREGRESSIVE} and {STRICT}",
+    )
+    rounds, drafts = (
+        grid[name].to_numpy().reshape(len(repeats), len(batches), len(lengths))
+        for name in ("round_seconds", "draft_seconds")
+    )
+    return Costs(source, batches, lengths, rounds, drafts)
+
+
+def machine(name: str) -> Machine:
+    """Return a machine of ``machines.toml``, or the only one of a file of the user's own.
+
+    Raises:
+        UsageError: There is no such machine or file, or a figure is missing.
+    """
+    file = Path(name) if name.endswith(".toml") else MACHINES_FILE
+    machines = read_toml(file, dict[str, Machine], "file of machines")
+    if file != MACHINES_FILE:
+        require(len(machines) == 1, f"{file} has {len(machines)} machines: leave one in it")
+        return next(iter(machines.values()))
+    if name not in machines:
+        raise UsageError(
+            f"no figures of a machine `{shown(name)}`: choose one of {listed(machines)}, or give a "
+            "FILE.toml with its bandwidth, flops and overhead"
+        )
+    return machines[name]
+
+
+def roofline(
+    machine: Machine,
+    target: PassSize,
+    draft: PassSize,
+    context: float,
+    batches: Sequence[int],
+    lengths: Sequence[int],
+) -> Costs:
+    """Return the costs of a machine that is limited by its bandwidth or by its arithmetic.
+
+    A pass takes the longer of the time to read weights and caches and the time to compute, plus
+    its overhead. Drafting N tokens takes N passes of the draft, one after the other.
+
+    Args:
+        machine: Its figures.
+        target: What a pass of the target reads and computes.
+        draft: The same of the draft.
+        context: Tokens in the cache of a text.
+        batches: Batch sizes.
+        lengths: Draft lengths, without 0.
+
+    Source: Williams et al. 2009, doi:10.1145/1498765.1498785.
+    """
+
+    def seconds(size: PassSize, batch: Floats, tokens: Floats) -> Floats:
+        read = (size.weights + batch * context * size.cached) / machine.bandwidth
+        computed = batch * tokens * size.operations / machine.flops
+        return np.maximum(read, computed) / machine.share + machine.overhead
+
+    batch, length = np.array(batches, dtype=float)[:, None], np.array([0.0, *lengths])
+    drafts = length * seconds(draft, batch, np.ones(1))
+    rounds = seconds(target, batch, length + 1) + drafts
+    return Costs(machine.description, batch[:, 0], length, rounds[None], drafts[None])

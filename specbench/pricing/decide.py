@@ -1,0 +1,254 @@
+"""Does speculation pay? Seconds per token of every drafter, draft length and batch size.
+
+A text of T tokens takes R expected rounds (``price.rounds``), and a round of its batch takes s
+seconds (``price.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
+where s(0) is a pass without drafts. The interval covers the choice of prompts and, for costs that
+were measured repeatedly, the noise of the mean of their repeats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise, product
+from math import exp
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate, half_width
+from specbench.errors import require
+from specbench.pricing.costs import Costs
+from specbench.pricing.rounds import PricedRounds
+from specbench.pricing.tables import ends_of
+from specbench.runs.table import Table, number, with_interval
+
+PAYS, LOSES, OPEN = "pays", "loses", "undecided"
+
+
+@dataclass(frozen=True)
+class PricedSetting:
+    """A drafter with a draft length at a batch size, and what it brings."""
+
+    batch: int
+    drafter: str
+    length: int
+    tokens_per_round: Interval
+    seconds_per_token: float  # of one text in the batch
+    speedup: Interval  # over no speculation at the same batch size
+    resampled: Floats  # speed-up of the data and of its resamples [1 + RESAMPLES]
+
+    @property
+    def verdict(self) -> str:
+        """Whether speculation pays, by the interval of the speed-up."""
+        if self.speedup.low > 1:
+            return PAYS
+        return LOSES if self.speedup.high < 1 else OPEN
+
+
+@dataclass(frozen=True)
+class Decision:
+    """All settings, and the fastest one of each drafter at each batch size."""
+
+    costs: Costs
+    settings: tuple[PricedSetting, ...]
+
+    @property
+    def batches(self) -> list[int]:
+        """The batch sizes, sorted."""
+        return sorted({setting.batch for setting in self.settings})
+
+    @property
+    def drafters(self) -> list[str]:
+        """The drafters, in their order."""
+        return list(dict.fromkeys(setting.drafter for setting in self.settings))
+
+    def fastest(self, batch: int, drafter: str | None = None) -> PricedSetting:
+        """Return the fastest setting at a batch size, of all drafters or of one."""
+        return max(
+            (s for s in self.settings if s.batch == batch and drafter in (None, s.drafter)),
+            key=lambda setting: setting.speedup.value,
+        )
+
+    def first_that_pays(self) -> PricedSetting | None:
+        """Return the fastest setting at the smallest batch size at which speculation pays."""
+        best = (self.fastest(batch) for batch in self.batches)
+        return next((setting for setting in best if setting.verdict == PAYS), None)
+
+    def optimism(self, batch: int) -> float:
+        """Return by about how much the best of all settings looks too fast, as it was chosen.
+
+        In every resample the fastest setting is chosen anew and compared with its value in the
+        data. This estimates the mean over experiments; a single one may be off by more.
+
+        Source: Efron 1983, doi:10.2307/2288636.
+        """
+        values = np.array([s.resampled for s in self.settings if s.batch == batch])
+        chosen = values[:, 1:].argmax(axis=0)
+        return max(0.0, float((values[:, 1:].max(axis=0) - values[chosen, 0]).mean()))
+
+    def schedule(self, drafter: str) -> list[tuple[int, int, int]]:
+        """Return (first batch, last batch, N) of a drafter; N is 0 where it does not pay.
+
+        At a priced batch size N is that of ``fastest``. Between two of them it is the smaller one.
+        The first row begins at batch 1, as vLLM requires.
+        """
+        best = {batch: self.fastest(batch, drafter) for batch in self.batches}
+        lengths = {b: s.length if s.verdict == PAYS else 0 for b, s in best.items()}
+        steps = [(1, self.batches[0], lengths[self.batches[0]])]
+        for before, batch in pairwise(self.batches):
+            steps.append((before + 1, batch - 1, min(lengths[before], lengths[batch])))
+            steps.append((batch, batch, lengths[batch]))
+        filled = [step for step in steps if step[0] <= step[1]]
+        rows = [[*run] for _, run in groupby(filled, lambda step: step[2])]
+        return [(run[0][0], run[-1][1], run[0][2]) for run in rows]
+
+    def table(self) -> pd.DataFrame:
+        """Return one row for each setting."""
+        return pd.DataFrame(
+            {
+                "batch_size": setting.batch,
+                "drafter": setting.drafter,
+                "draft_length": setting.length,
+                **ends_of("tokens_per_round", setting.tokens_per_round),
+                "seconds_per_token": setting.seconds_per_token,
+                **ends_of("speedup", setting.speedup),
+                "verdict": setting.verdict,
+            }
+            for setting in self.settings
+        )
+
+
+def require_prompts(names: Iterable[tuple[str, str]]) -> None:
+    """Check the task and the sample id of each text.
+
+    Raises:
+        UsageError: There are several tasks, or too few prompts for an interval.
+    """
+    prompts = Counter(task for task, _ in {*names})
+    require(len(prompts) == 1, f"there are {len(prompts)} tasks: name one of them with --task")
+    ((_, number),) = prompts.items()
+    require(
+        number >= FEWEST,
+        f"{number} prompts are too few for an interval: give {FEWEST} or more (--limit)",
+    )
+
+
+def decide(
+    priced: Iterable[PricedRounds],
+    costs: Costs,
+    batches: Sequence[int],
+    lengths: Collection[int] | None = None,
+) -> Decision:
+    """Return the speed-up of every drafter at every batch size, with each of the draft lengths.
+
+    Draft lengths beyond those of the costs or of the rounds are left out.
+
+    Raises:
+        UsageError: A batch size is outside of the costs, or no draft length is left.
+    """
+    settings = []
+    for rounds in priced:
+        n, resampled = len(rounds.tokens), rounds.resampled
+        for batch, (column, length) in product(batches, enumerate(rounds.lengths)):
+            is_asked = lengths is None or length in lengths
+            if not (is_asked and costs.lengths[1] <= length <= costs.lengths[-1]):
+                continue
+            plain = costs.seconds(batch, 0, rounds.drafter)
+            seconds = costs.seconds(batch, length, rounds.drafter)
+            tokens_per_round = resampled[:, column]
+            settings.append(
+                PricedSetting(
+                    batch,
+                    rounds.drafter,
+                    length,
+                    estimate(tokens_per_round, n),
+                    float(seconds.mean() / tokens_per_round[0]),
+                    _speedup(tokens_per_round, plain, seconds, n),
+                    tokens_per_round * _resampled_ratio(plain, seconds),
+                )
+            )
+    require(len(settings) > 0, "no --draft-length has both an acceptance and a cost: name others")
+    return Decision(costs, tuple(settings))
+
+
+def _speedup(tokens_per_round: Floats, plain: Floats, seconds: Floats, n: int) -> Interval:
+    """Return the speed-up with its interval.
+
+    The logarithm of the ratio of mean seconds has the variance of a mean over R repeats. It is
+    added to that of the tokens per round, which the bootstrap over n prompts gives.
+
+    Args:
+        tokens_per_round: Of the prompts and of their resamples ``[1 + RESAMPLES]``.
+        plain: Seconds of a pass without drafts in every repeat ``[R]``.
+        seconds: Seconds of a round ``[R]``.
+        n: Number of prompts.
+    """
+    ratio, repeats = plain.mean() / seconds.mean(), len(plain)
+    if repeats == 1:
+        return estimate(ratio * tokens_per_round, n, log=True)
+    of_prompts = float(np.log(tokens_per_round[1:]).var() * n / (n - 1))
+    noise = plain / plain.mean() - seconds / seconds.mean()  # of the logarithm, to first order
+    of_costs = float(noise.var(ddof=1) / repeats)
+    half = half_width((of_costs, repeats - 1), (of_prompts, n - 1))
+    value = float(ratio * tokens_per_round[0])
+    return Interval(value, value * exp(-half), value * exp(half), n)
+
+
+def _resampled_ratio(plain: Floats, seconds: Floats) -> Floats:
+    """Return the ratio of mean seconds over repeats and of their resamples [1 + RESAMPLES]."""
+    if len(plain) == 1:
+        return np.ones(1) * plain / seconds
+    totals = bootstrap(np.column_stack([plain, seconds]))
+    ratios = totals[:, 0] / totals[:, 1]
+    # The draws of prompts come in the same order, and must be independent of these.
+    return np.concatenate([ratios[:1], ratios[:0:-1]])
+
+
+def sentences(decision: Decision) -> Iterator[str]:
+    """Say for each drafter at which batch sizes it pays, is undecided, and loses."""
+    for drafter in decision.drafters:
+        best = [decision.fastest(batch, drafter) for batch in decision.batches]
+        parts = [
+            f"{'is ' * (verdict == OPEN)}{verdict} at {', '.join(map(_amount, group))}"
+            for verdict, group in groupby(best, lambda setting: setting.verdict)
+        ]
+        yield f"{drafter}: speculation {'; '.join(parts)}."
+
+
+def _amount(setting: PricedSetting) -> str:
+    times = with_interval(*setting.speedup[:3], ".2f", "x")
+    return f"batch {setting.batch} (N = {setting.length}, {times})"
+
+
+def where_not_to_draft(decision: Decision, drafter: str) -> Iterator[str]:
+    """Say at which batch sizes a drafter does not pay, and which one does there."""
+    batches: dict[str, list[str]] = {}
+    for batch in decision.batches:
+        best = decision.fastest(batch)
+        if best.verdict != PAYS:
+            batches.setdefault("leave speculation off", []).append(str(batch))
+        elif decision.fastest(batch, drafter).verdict != PAYS:
+            only = f"only {best.drafter} pays, with N = {best.length}"
+            batches.setdefault(only, []).append(str(batch))
+    for advice, sizes in batches.items():
+        yield f"at batch {', '.join(sizes)} {advice}"
+
+
+def decision_table(decision: Decision) -> Table:
+    """Return the fastest setting of each drafter at each batch size."""
+    best = [decision.fastest(b, d) for b in decision.batches for d in decision.drafters]
+    return Table.of(
+        best,
+        [
+            ("batch", lambda s: str(s.batch)),
+            ("drafter", lambda s: s.drafter),
+            ("N", lambda s: str(s.length)),
+            ("tokens/\nround [95 %]", lambda s: with_interval(*s.tokens_per_round[:3], ".2f")),
+            ("ms/\ntoken", lambda s: number(1e3 * s.seconds_per_token, "3s")),
+            ("speed-up [95 %]", lambda s: with_interval(*s.speedup[:3], ".2f")),
+            ("speculation", lambda s: s.verdict),
+        ],
+        stub=2,
+    )

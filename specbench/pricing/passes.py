@@ -1,0 +1,243 @@
+"""Scoring texts: one teacher-forced pass of each model over prompts and texts of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+
+from specbench.decoding.drafters.drafter import HeadDrafter
+from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafting import ModelDrafter, context_of
+from specbench.decoding.heads.files import describe_models
+from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import Reader
+from specbench.engine.pair import LoadedPair
+from specbench.errors import UsageError
+from specbench.experiment.plan import Plan
+from specbench.experiment.prompts import EncodedPrompts, answers_before, recorded_prompt
+from specbench.files import clear_errors, make_folder, stored
+from specbench.methods.verdict import pick
+from specbench.pricing.records import cells_of, name_of
+from specbench.pricing.scores import (
+    COLUMNS,
+    DIGITS,
+    OF_TARGET,
+    SCORES,
+    Record,
+    ScoredText,
+    Scores,
+    TextName,
+    is_scored,
+    joined,
+    read_scores,
+    write_scores,
+)
+from specbench.runs.records import EXAMPLES
+from specbench.runs.run import Run
+from specbench.tasks.example import Example
+from specbench.validation.passes import head_along, plain_pass
+from specbench.validation.verification.plan import task_of
+
+MOST_NUMBERS = 2**24  # of distributions that are compared at once
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """Scores by the models of a pair."""
+
+    pair: LoadedPair
+    sampling: Sampling
+    head: HeadDrafter | None = None  # what drafts in place of the draft model
+    depths: int = 1  # of the rounds of the head
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """What decides the scores beside a text."""
+        models = {"models": describe_models(self.pair), "sampling": self.sampling.model_dump()}
+        if self.head is None:
+            return models
+        return {**models, "head": self.head.fingerprint(), "depths": self.depths}
+
+    def with_head(self, name: str, depths: int) -> PairScores:
+        """Return the scores by a head that drafts, named as for ``load_drafter``."""
+        head = load_drafter(name, self.pair)
+        assert isinstance(head, HeadDrafter)
+        return replace(self, head=head, depths=depths)
+
+    def __call__(self, text: ScoredText) -> dict[str, list[Any]]:
+        """Return the columns of ``Scores`` for a text."""
+        return scores_of(self.pair, text, self.sampling, self.head, self.depths)
+
+
+def texts_of(
+    run: Run, pair: LoadedPair | Reader, records: Sequence[Record]
+) -> Iterator[ScoredText]:
+    """Yield the texts of a run's records, with their prompts as the run encoded them.
+
+    Raises:
+        UsageError: The examples are gone, or a prompt has another number of tokens now.
+    """
+    for cell in cells_of(records):
+        examples = examples_of(run, cell[0]["task"])
+        for record in cell:
+            example, answers = examples[record["sample_id"]], answers_before(cell, record)
+            prompt = recorded_prompt(run, pair, example, record, answers)
+            yield ScoredText(name_of(record), prompt, output_of(record, pair))
+
+
+def texts_in_column(plan: Plan, pair: LoadedPair | Reader, column: str) -> Iterator[ScoredText]:
+    """Yield the texts in a column of prompt files; they are encoded as they are.
+
+    Raises:
+        UsageError: A prompt has no text in this column.
+    """
+    prompts = EncodedPrompts(plan, pair)
+    for task in plan.tasks:
+        for example in task.examples:
+            text = (example.columns or {}).get(column)
+            if not isinstance(text, str) or not text:
+                raise UsageError(
+                    f"{task.task.path}: prompt {example.id} has no text in the column {column}: "
+                    "add it, or leave out --texts to let the target write"
+                )
+            name = TextName(task.task.name, example.id, column, category=example.category or None)
+            tokens = pair.tokenizer.encode(text, add_special_tokens=False)
+            yield ScoredText(name, prompts.of(task, example).ids, tokens)
+
+
+def examples_of(run: Run, task: str) -> Mapping[str, Example]:
+    """Return a run's examples of a task by id: its own, or those of a bundled task.
+
+    Raises:
+        UsageError: The run does not store them, and the task is not bundled.
+    """
+    if stored(run.folder / EXAMPLES).is_file():
+        return run.examples[task]
+    described = run.tasks[task]
+    examples = task_of(task, described, {}).examples(
+        "test", described["examples"], run.settings.seed
+    )
+    return {example.id: example for example in examples}
+
+
+def output_of(record: Mapping[str, Any], pair: LoadedPair | Reader) -> list[int]:
+    """Return the tokens of a record's text, with the end token if there was one."""
+    tokens = list(record["token_ids"] or ())
+    if record["stopped_by"] != "eos" or not pair.eos_ids:
+        return tokens
+    usual = pair.tokenizer.eos_token_id
+    return [*tokens, usual if usual in pair.eos_ids else min(pair.eos_ids)]
+
+
+def score_texts(
+    source: PairScores,
+    texts: Iterable[ScoredText],
+    folder: Path,
+    show: Callable[[str], object],
+) -> dict[str, Scores]:
+    """Score texts, except those whose scores are in the folder; return the scores by task.
+
+    ``show`` is called with what is done now.
+
+    Raises:
+        SpecbenchError: The folder cannot be written.
+    """
+    conditions = source.conditions
+    with clear_errors(folder):
+        make_folder(folder)
+    scored, is_new = read_scores(folder / SCORES), False
+    by_task: dict[str, dict[TextName, Record]] = {}
+    try:
+        for text in texts:
+            show(f"scoring {text.name.task} {text.name.sample_id}")
+            decisive = json.dumps([conditions, text.prompt, text.tokens])
+            key = blake2b(decisive.encode(), digest_size=16).hexdigest()
+            if not is_scored(scored.get(key), len(text.tokens), conditions.get("depths", 0)):
+                scored[key], is_new = {"key": key, **source(text)}, True
+            scored[key] |= text._asdict()
+            by_task.setdefault(text.name.task, {})[text.name] = scored[key]
+    finally:  # an interrupted pass goes on where it stopped
+        if is_new:
+            write_scores(folder / SCORES, scored)
+    temperature = source.sampling.temperature
+    return {task: joined(records, temperature) for task, records in by_task.items()}
+
+
+@torch.inference_mode()
+def scores_of(
+    pair: LoadedPair,
+    text: ScoredText,
+    sampling: Sampling,
+    head: HeadDrafter | None = None,
+    depths: int = 1,
+) -> dict[str, list[Any]]:
+    """Return the columns of ``Scores`` for a text, drafted by the draft model or by a head."""
+    size = len(text.tokens)
+    if not size:
+        return {name: [] for name in COLUMNS}
+    read = [[*text.prompt, *text.tokens]]
+    p = plain_pass(pair.target, read, size).logits[0]
+    tokens = torch.tensor(text.tokens, device=p.device)
+    context = context_of(head or ModelDrafter(), pair)
+    # How many tokens, the first ones, follow a text that the drafter can read.
+    drafted = size if context is None else min(size, max(0, context + 1 - len(text.prompt)))
+    if head is None:
+        whole = _compared(p, plain_pass(pair.draft, read, size).logits[0], tokens, sampling)
+        whole["q"][drafted:], whole["tv"][drafted:] = 0, 1
+        return {name: _rounded(column.tolist()) for name, column in whole.items()}
+    depths_here = min(depths, size)
+    parts = [
+        _compared(p[depth:], q[: size - depth], tokens[depth:], sampling)
+        for depth, q in enumerate(head_along(head, pair.runners[0], read[0], size, depths_here))
+    ]
+    for depth, part in enumerate(parts):
+        part["q"][max(0, drafted - depth) :], part["tv"][max(0, drafted - depth) :] = 0, 1
+    columns: dict[str, list[Any]] = {}
+    for name in COLUMNS:
+        matrix = pad_sequence([part[name] for part in parts])  # [T, D], zeros behind the text
+        matrix = pad(matrix, (0, depths - depths_here))
+        columns[name] = _rounded((matrix[:, 0] if name in OF_TARGET else matrix).tolist())
+    return columns
+
+
+def _compared(p: Tensor, q: Tensor, tokens: Tensor, sampling: Sampling) -> dict[str, Tensor]:
+    """Return the columns for tokens ``[K]`` and the logits ``[K, V]`` that predict them."""
+    step = max(1, MOST_NUMBERS // p.shape[-1])
+    slices = zip(p.split(step), q.split(step), tokens.split(step), strict=True)
+    parts = [_compared_at_once(*rows, sampling) for rows in slices]
+    return {name: torch.cat([part[name] for part in parts]) for name in COLUMNS}
+
+
+def _compared_at_once(
+    logits_p: Tensor, logits_q: Tensor, tokens: Tensor, sampling: Sampling
+) -> dict[str, Tensor]:
+    columns: dict[str, Tensor] = {}
+    laws = []
+    for name, logits in (("p", logits_p), ("q", logits_q)):
+        law, plain = sampling.distributions(logits)
+        shown = plain if sampling.greedy else law
+        token = pick(logits, tokens)[:, None]
+        earlier = torch.arange(logits.shape[-1], device=logits.device) < tokens[:, None]
+        ahead = (logits > token) | ((logits == token) & earlier)
+        columns[name] = pick(law, tokens)
+        columns[f"rank_{name}"] = 1 + ahead.sum(-1)
+        columns[f"top_{name}"] = shown.amax(-1)
+        columns[f"entropy_{name}"] = torch.special.entr(shown).sum(-1)
+        laws.append(law)
+    columns["tv"] = (laws[0] - laws[1]).abs().sum(-1) / 2
+    return columns
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(part) for part in value]
+    return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")

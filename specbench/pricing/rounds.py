@@ -1,0 +1,115 @@
+"""Expected rounds of a text, by the law of its renewals, without decoding.
+
+In lossless chain drafting a draft is accepted, given that the text has y there, with a probability
+that depends on y, the text before and, for a head that drafts, the start of the round alone. The
+probability that a round which starts at s accepts at least k drafts is therefore known from the
+text's scores: ``reach``. A
+round with n drafts emits k + 1 tokens with probability reach[k] - reach[k + 1] for k < n, and
+reach[n] for k = n, and the next round starts behind them. The probability that a round starts at
+each token follows in one walk along the text (``starts``), and every expected number is a sum
+over it.
+
+All arrays have one row for each text. T is the length of the longest text and N the largest number
+of drafts; the start of a round is the index of the token that it emits first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from specbench.analysis.intervals import Interval, bootstrap, estimate
+from specbench.decoding.drafters.policies import Floats, Integers
+from specbench.pricing.scores import Scores
+
+TINY = 1e-300  # stands for a probability of 0 in logarithms
+
+
+@dataclass(frozen=True)
+class PricedRounds:
+    """The expected numbers of a drafter and a policy on n prompts, for L draft lengths."""
+
+    drafter: str
+    policy: str
+    lengths: tuple[int, ...]  # N
+    tokens: Floats  # [n] emitted in rounds
+    rounds: Floats  # [n, L]
+    drafted: Floats  # [n, L] drafts verified
+
+    @property
+    def tokens_per_round(self) -> list[Interval]:
+        """Tokens per round for each length, with intervals over prompts."""
+        return [estimate(values, len(self.tokens)) for values in self.resampled.T]
+
+    @property
+    def resampled(self) -> Floats:
+        """Tokens per round of the prompts and of their resamples ``[1 + RESAMPLES, L]``."""
+        totals = bootstrap(np.column_stack([self.tokens, self.rounds]))
+        return totals[:, :1] / totals[:, 1:]
+
+
+def windows(columns: Floats, size: int) -> Floats:
+    """Return the next ``size`` values of each place ``[B, T]`` as ``[B, T, size]``; 0 behind.
+
+    Columns of a head ``[B, T, D]`` have them already.
+    """
+    if columns.ndim == 3:
+        return columns[..., :size]
+    padded = np.pad(columns, ((0, 0), (0, size - 1)))
+    following: Floats = sliding_window_view(padded, size, axis=1)
+    return following
+
+
+def reach_of(accepted: Floats, most: int) -> Floats:
+    """Return ``reach`` ``[B, T, N + 1]`` from independent probabilities ``[B, T]`` of tokens."""
+    return with_one(windows(accepted, most).cumprod(-1))
+
+
+def block(scores: Scores, most: int) -> Floats:
+    """Return ``reach`` of drawn drafts that block verification judges together.
+
+    With rho_j the product of q / p over the first j tokens of the round, at least k drafts are
+    accepted with the least of 1, rho_1, ..., rho_k.
+    """
+    logarithms = np.log(np.maximum(scores.q, TINY)) - np.log(np.maximum(beside_q(scores), TINY))
+    least = np.minimum.accumulate(windows(logarithms, most).cumsum(-1), axis=-1)
+    return with_one(np.exp(np.minimum(least, 0)))
+
+
+def acceptance(scores: Scores) -> Floats:
+    """Return min(1, q / p) of each token; 0 where the target cannot have drawn it."""
+    p = beside_q(scores)
+    return np.minimum(1, np.divide(scores.q, p, out=np.zeros_like(scores.q), where=p > 0))
+
+
+def beside_q(scores: Scores) -> Floats:
+    """Return p in the shape of q."""
+    return scores.p if scores.q.ndim == 2 else windows(scores.p, scores.q.shape[-1])
+
+
+def starts(reach: Floats, drafts: Integers, length: Integers, first: int = 0) -> Floats:
+    """Return the probability that a round starts at each token ``[B, T]``.
+
+    Args:
+        reach: ``[B, T, N + 1]`` probability that at least k drafts are accepted.
+        drafts: ``[B, T]`` how many drafts a round has that starts at each token, at most N.
+        length: ``[B]`` tokens of each text.
+        first: The token with which the first round starts: 0, or 1 in engines that draw the first
+            token with the prompt.
+    """
+    texts, tokens, size = reach.shape
+    emitted = np.where(np.arange(size) <= drafts[..., None], reach, 0)
+    emitted[..., :-1] -= emitted[..., 1:].copy()  # now of exactly k + 1 tokens
+    visits = np.zeros((texts, tokens + size))
+    visits[:, first] = 1
+    for s in range(first, tokens):
+        visits[:, s + 1 : s + 1 + size] += visits[:, s, None] * emitted[:, s]
+    inside: Floats = np.where(np.arange(tokens) < length[:, None], visits[:, :tokens], 0)
+    return inside
+
+
+def with_one(reach: Floats) -> Floats:
+    """Return ``reach`` of 1, 2, ... drafts with that of none before it."""
+    return np.concatenate([np.ones_like(reach[..., :1]), reach], axis=-1)

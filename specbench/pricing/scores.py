@@ -1,0 +1,186 @@
+"""What both models say of each token of the target's texts, as arrays and as a file.
+
+One teacher-forced pass of each model gives these numbers (``price.passes``). Everything that is
+priced follows from them, so nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specbench.analysis.intervals import cluster_sums
+from specbench.decoding.drafters.policies import Floats, Integers
+from specbench.files import write_atomically
+from specbench.runs.records import read_lines
+
+Record = dict[str, Any]
+
+SCORES = "scores.jsonl.gz"
+DIGITS = 7  # significant; the models' own rounding is of this size
+MOST_RANK = 2**31
+ROUNDING = 1e-3  # by which a probability may exceed 1, or its logarithm 0
+OF_TARGET = ("p", "rank_p", "top_p", "entropy_p")  # columns that are the same at every depth
+
+
+class TextName(NamedTuple):
+    """What identifies a text; texts of one task and sample id belong to one prompt."""
+
+    task: str
+    sample_id: str
+    method: str  # the cell that wrote it, with N, drafter and cost
+    repeat: int = 0
+    turn: int | None = None
+    category: str | None = None
+
+    @property
+    def prompt(self) -> str:
+        """What its repeats and turns share."""
+        return f"{self.task} {self.sample_id}"
+
+
+class ScoredText(NamedTuple):
+    """A text to score."""
+
+    name: TextName
+    prompt: Sequence[int]
+    tokens: Sequence[int]  # with the end token
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of B texts of up to T tokens; a shorter text is followed by zeros.
+
+    p and q are the processed distributions, as decoding uses them. At temperature 0 they are
+    one-hot, so entropies and top probabilities are those of the softmax at temperature 1.
+
+    The q of a head that drafts depends on where a round starts. Its columns are ``[B, T, D]``: at
+    ``[b, s, d]`` is token s + d of text b, drafted at depth d of a round that starts at s.
+    """
+
+    names: tuple[TextName, ...]
+    prompts: tuple[Sequence[int], ...]  # tokens of the prompt before each text
+    tokens: Integers  # [B, T] ids, with the end token
+    length: Integers  # [B]
+    temperature: float
+    p: Floats  # [B, T] probability of the token under the target
+    q: Floats  # [B, T] the same under the draft
+    rank_p: Integers  # [B, T] rank of the token under the target, from 1
+    rank_q: Integers  # [B, T] the same under the draft
+    top_p: Floats  # [B, T] largest probability under the target
+    top_q: Floats  # [B, T] the same under the draft
+    entropy_p: Floats  # [B, T] nats
+    entropy_q: Floats  # [B, T] nats
+    tv: Floats  # [B, T] total variation between p and q
+    heads: Mapping[str, Scores] = field(default_factory=dict)  # of other drafters, by name
+
+    def of(self, rows: Sequence[int]) -> Scores:
+        """Return the scores of some of the texts."""
+        columns = {name: getattr(self, name)[rows] for name in ("tokens", "length", *COLUMNS)}
+        names, prompts = tuple(self.names[i] for i in rows), tuple(self.prompts[i] for i in rows)
+        heads = {name: scores.of(rows) for name, scores in self.heads.items()}
+        return replace(self, names=names, prompts=prompts, heads=heads, **columns)
+
+    @cached_property
+    def is_token(self) -> NDArray[np.bool_]:
+        """Whether a place ``[B, T]`` holds a token of its text."""
+        return np.arange(self.tokens.shape[1]) < self.length[:, None]
+
+    @cached_property
+    def prompt(self) -> list[str]:
+        """The prompt of each text; its repeats and turns share it."""
+        return [name.prompt for name in self.names]
+
+    def by_prompt(self, values: Floats) -> Floats:
+        """Return the mean over each prompt's texts ``[n, k]`` of values of texts ``[B, k]``.
+
+        The prompts are sorted. The turns of a conversation are one text, so they are added.
+        """
+        texts = Counter(
+            prompt for prompt, *_ in {(n.prompt, n.method, n.repeat) for n in self.names}
+        )
+        number = np.array([[texts[prompt]] for prompt in self.prompt])
+        return cluster_sums(values / number, self.prompt)[1]
+
+
+#: The columns of numbers of each token.
+COLUMNS = tuple(column.name for column in fields(Scores))[5:-1]
+
+
+def joined(texts: Mapping[TextName, Record], temperature: float) -> Scores:
+    """Return the scores of texts from their records, see ``read_scores``."""
+    records = [*texts.values()]
+    columns: dict[str, Any] = {
+        name: padded([record[name] for record in records]) for name in ("tokens", *COLUMNS)
+    }
+    for name in ("tokens", "rank_p", "rank_q"):
+        columns[name] = columns[name].astype(np.int64)
+    length = np.array([len(record["tokens"]) for record in records])
+    prompts = tuple(record["prompt"] for record in records)
+    return Scores(tuple(texts), prompts, length=length, temperature=temperature, **columns)
+
+
+def padded(rows: Sequence[Sequence[Any]]) -> Floats:
+    """Return rows of numbers, or of lists of them, as one array; zeros follow the shorter ones."""
+    longest = max(map(np.array, rows), key=len, default=np.zeros(0))
+    array = np.zeros((len(rows), *longest.shape))
+    for values, row in zip(array, rows, strict=True):
+        if row:
+            values[: len(row)] = row
+    return array
+
+
+def read_scores(file: Path) -> dict[str, Record]:
+    """Return the scores of texts in a file, by the key of all that decides them."""
+    lines = read_lines(file) if file.is_file() else ()
+    return {record["key"]: record for record in map(_record, lines) if record}
+
+
+def _record(line: bytes) -> Record | None:
+    """Return the record in a line; None if it is damaged, so that its text is scored again."""
+    try:
+        record: Record = json.loads(line)
+        return record if isinstance(record["key"], str) else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def is_scored(record: Record | None, size: int, depths: int = 0) -> bool:
+    """Return whether a record has possible numbers for each token of a text.
+
+    Args:
+        record: The record, which may come from anyone; None if there is none.
+        size: Tokens of the text.
+        depths: Depths of a head that drafts, else 0.
+    """
+    for name in COLUMNS:
+        try:
+            column = np.array(record and record.get(name))
+        except ValueError:  # lists of several lengths
+            return False
+        shape = (size, depths) if depths and size and name not in OF_TARGET else (size,)
+        if column.shape != shape or column.dtype.kind not in "if":
+            return False
+        most = MOST_RANK if name.startswith(("rank", "entropy")) else 1 + ROUNDING
+        if not ((column >= 0) & (column <= most)).all():
+            return False
+    return True
+
+
+def write_scores(file: Path, records: Mapping[str, Record]) -> None:
+    """Write the scores of texts, packed.
+
+    Raises:
+        SpecbenchError: They cannot be written.
+    """
+    lines = [json.dumps(record) + "\n" for record in records.values()]
+    write_atomically(file, gzip.compress("".join(lines).encode(), mtime=0))

@@ -1,0 +1,367 @@
+"""What a server streams as an answer, and how engines report their acceptance in it.
+
+Engines count differently (see the page ``servers``), so an engine's own numbers are brought to one
+definition: a round is a target pass over drafts, and its counts stop where the text ends. A report
+of another engine is one function with the decorator ``report``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from specbench.decoding.records import RoundRecord
+from specbench.errors import UsageError, require
+from specbench.serving.client import API, Streamed, described
+from specbench.serving.delivered import (
+    AT_ONCE,
+    HIDDEN,
+    OVER_LIMIT,
+    UNSTOPPED,
+    at_once,
+    delivered,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Values = Mapping[str, Any]
+
+VERBOSE = "__verbose"  # a part of llama.cpp's answers
+MOST_ROUNDS = 2**16  # of a text
+MOST_SHOWN = 40  # characters of a reason
+FILTERED = "content_filter"  # OpenAI's reason for an answer that is withheld
+#: Refusals begin like this; a selection from Zou et al. 2023, arXiv:2307.15043.
+REFUSALS = (
+    *("i'm sorry, but", "i am sorry, but", "sorry, but i", "i apologize, but", "as an ai"),
+    *("i cannot", "i can't", "i am unable to", "i'm unable to", "i won't", "i must decline"),
+)
+
+
+class Acceptance(NamedTuple):
+    """The acceptance that a server reports for a text."""
+
+    rounds: int | None  # None if the server does not tell
+    proposed: int
+    accepted: int
+    by_round: tuple[RoundRecord, ...] = ()  # every round; empty if only their sums are known
+
+    @property
+    def judged(self) -> int | None:
+        """Drafts that were accepted, and the first rejection of each round; None if unknown."""
+        return (
+            sum(min(r.accepted + 1, r.proposed) for r in self.by_round) if self.by_round else None
+        )
+
+
+class Answer(NamedTuple):
+    """A text that a server wrote, with wall times in seconds since its request was sent."""
+
+    text: str
+    token_ids: list[int] | None  # without the end token; None if the server returns none
+    prompt_tokens: int | None
+    output_tokens: int | None
+    stopped_by: str | None
+    first_token: float | None  # None if the answer came at once
+    last_token: float
+    first_tokens: int | None  # number of tokens that came first, 1 if the server does not tell
+    model: str | None
+    acceptance: Acceptance | None
+    delivered_bytes: int  # with thoughts and calls of tools
+    contradictions: tuple[str, ...]  # see ``delivered``
+
+    @property
+    def inter_token_seconds(self) -> float | None:
+        """The mean time between tokens after the first ones; None if all came at once."""
+        if self.first_token is None or not self.output_tokens or not self.first_tokens:
+            return None
+        seconds, later = self.last_token - self.first_token, self.output_tokens - self.first_tokens
+        return seconds / later if seconds > 0 and later > 0 else None
+
+    @property
+    def refused(self) -> bool:
+        """Whether it is withheld or begins like a refusal; others are not noticed."""
+        beginning = self.text.lstrip().lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+        return self.stopped_by == FILTERED or beginning.startswith(REFUSALS)
+
+
+class Merged(NamedTuple):
+    """The values of a stream, and what they are together."""
+
+    values: Sequence[Values]
+    answer: Values
+    choice: Values
+    output_tokens: int | None
+
+
+#: Returns the acceptance that a stream reports, or None if it has no such report.
+Report = Callable[[Merged], Acceptance | None]
+REPORTS: list[Report] = []
+
+
+def report(function: Report) -> Report:
+    """Declare how an engine reports acceptance."""
+    REPORTS.append(function)
+    return function
+
+
+@report
+def vllm(stream: Merged) -> Acceptance | None:
+    """Read ``--per-request-spec-decode-metrics`` of vLLM; ``detailed`` lists every step.
+
+    vLLM counts a step before it is cut off at the end of the text, and no round for the first
+    token, which comes from the prompt.
+    """
+    metrics = _part(_part(stream.answer, "metrics"), "speculative_decoding")
+    if "num_accepted_draft_tokens" not in metrics:
+        return None
+    accepted, drafted = metrics.get("per_step_accepted"), metrics.get("per_step_drafted")
+    if (
+        not isinstance(accepted, list)
+        or not isinstance(drafted, list)
+        or stream.output_tokens is None
+    ):
+        names = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
+        return Acceptance(*(_count(metrics, name) for name in names))
+    return _cut([*zip_longest(drafted, accepted)], stream.output_tokens)
+
+
+@report
+def llamacpp(stream: Merged) -> Acceptance | None:
+    """Read ``timings`` of llama.cpp: sums that grow with each round, in all chunks if it can.
+
+    It counts drafts behind the end of a text. The first token of a round must have a chunk of its
+    own, which characters of several tokens may not have: two rounds would look like one.
+    """
+    if "draft_n" not in _part(stream.answer, "timings"):
+        return None
+    names = ("predicted_n", "draft_n", "draft_n_accepted")
+    parts = filter(None, (_part(value, "timings") for value in stream.values))
+    sums = [tuple(_count(timings, name) for name in names) for timings in parts]
+    steps: list[tuple[int, int]] = []
+    number = 2  # of the token that begins the next step; the first comes from the prompt
+    whole = sums[0] == (1, 0, 0)
+    for before, after in pairwise(sums):
+        tokens, drafted, accepted = (new - old for new, old in zip(after, before, strict=True))
+        whole &= 0 <= tokens <= (1 if drafted else MOST_ROUNDS)
+        whole &= after[0] - number + len(steps) < MOST_ROUNDS
+        if whole and drafted:
+            steps += [(0, 0)] * (after[0] - number) + [(drafted, accepted)]
+            number = after[0] + accepted + 1
+    if not whole or stream.output_tokens is None:
+        return Acceptance(None, *sums[-1][1:])
+    return _cut(steps, stream.output_tokens)
+
+
+@report
+def sglang(stream: Merged) -> Acceptance | None:
+    """Read the details of SGLang, whose names have changed twice."""
+    details = _part(_part(stream.answer, "sglext"), "spec_tokens_details")
+    details = details or _part(stream.choice, "meta_info")
+    if "spec_verify_ct" not in details:
+        return None
+    pairs = (
+        ("spec_num_proposed_drafts", "spec_num_correct_drafts"),
+        ("spec_proposed_drafts", "spec_accepted_drafts"),
+        ("spec_draft_token_num", "spec_accept_token_num"),
+    )
+    for proposed, accepted in pairs:
+        if accepted in details:
+            names = ("spec_verify_ct", proposed, accepted)
+            return Acceptance(*(_count(details, name) for name in names))
+    return None
+
+
+def read_answer(
+    streamed: Streamed,
+    chat: bool = False,
+    vocabulary: int | None = None,
+    server: str = "the server",
+    limit: int = MOST_ROUNDS,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    stop: Sequence[str] = (),
+) -> Answer:
+    """Return the answer in a stream, which may contain anything.
+
+    Args:
+        streamed: The stream.
+        chat: Whether the answer is a message.
+        vocabulary: Number of tokens that the server can return; None if it is unknown.
+        server: The server, as messages name it.
+        limit: Number of tokens that the request allowed.
+        tokenizer: That of the server, if it is known.
+        stop: Strings that end the text.
+
+    Raises:
+        UsageError: It is no answer of OpenAI's API, a token is outside the vocabulary, or there are
+            more tokens than the request allowed.
+    """
+    merged: dict[str, Any] = {}
+    last: dict[str, Any] = {}
+    texts: list[str] = []
+    others: list[str] = []  # thoughts and calls of tools
+    ids: list[int] = []
+    times: list[tuple[float, int]] = []  # when tokens came, and how many are known by their ids
+    needed = {"finish_reason"} if chat else {"text", "finish_reason"}
+    lacks = "without choices, text and finish_reason"
+    for seconds, value in streamed.events:
+        choice = _choice(value)
+        text = _text(choice, chat) if isinstance(choice, dict) else None
+        # Messages are made only if needed: describing each of many chunks would take seconds.
+        if not isinstance(text, str):
+            raise UsageError(f"{server} answers {described(value)} {lacks}: {API}")
+        if error := value.get("error"):
+            raise UsageError(f"{server} fails in its answer: {described(error)}")
+        new = _tokens(choice, value)
+        if not isinstance(new, list) or not all(type(t) is int and t >= 0 for t in new):
+            raise UsageError(
+                f"{server} answers the token_ids {described(new)}, which are none: {API}"
+            )
+        merged |= {name: part for name, part in value.items() if part is not None}
+        last |= {name: part for name, part in choice.items() if part is not None}
+        texts.append(text)
+        others.append(_beside_text(choice))
+        ids += new
+        if text or new or others[-1]:
+            times.append((seconds, len(new)))
+    require(needed <= last.keys(), f"{server} answers {described(merged)} {lacks}: {API}")
+    largest = max(ids, default=0)
+    require(
+        vocabulary is None or largest < vocabulary,
+        f"the server returns token {largest}, but the pair has {vocabulary}: give the --pair or "
+        "--target that it runs",
+    )
+    usage = _part(merged, "usage")
+    counted = _count(usage, "completion_tokens", None)
+    details = _part(usage, "completion_tokens_details")
+    hidden = 0 if any(others) else _count(details, "reasoning_tokens", None) or 0
+    stopped_by = _stopped_by(last, _part(merged, VERBOSE).get("stop_type"))
+    text, unstopped = "".join(texts), ""
+    for string in stop:  # which some servers ignore
+        text, cut, behind = text.partition(string)
+        stopped_by, unstopped = ("stop", unstopped + behind) if cut else (stopped_by, unstopped)
+    size = sum(len(part.encode(errors="replace")) for part in (text, *others))
+    shown = max(counted - hidden, 0) if counted else None
+    token_ids, output_tokens, told = delivered(
+        text, ids, shown, stopped_by == "eos", size, tokenizer, stop
+    )
+    if not token_ids and (output_tokens or 0) > limit:
+        output_tokens, told = None, OVER_LIMIT
+    contradictions = [told, HIDDEN if counted and hidden else "", UNSTOPPED if unstopped else ""]
+    require(
+        (output_tokens or 0) <= limit,
+        f"{server} answers {len(ids)} token_ids, reports {counted} completion_tokens and was "
+        f"asked for {limit} at most: {API}",
+    )
+    stream = Merged([value for _, value in streamed.events], merged, last, output_tokens)
+    streams = len(streamed.events) > 1 and bool(times)
+    if streams and at_once([seconds for seconds, _ in times], output_tokens):
+        streams, contradictions = False, [*contradictions, AT_ONCE]
+    acceptance = next(filter(None, (read(stream) for read in REPORTS)), None)
+    require(
+        acceptance is None or acceptance.accepted <= acceptance.proposed,
+        f"{server} reports more accepted drafts than drafts: measure it without this report",
+    )
+    return Answer(
+        text,
+        token_ids,
+        _count(usage, "prompt_tokens", None),
+        output_tokens,
+        stopped_by,
+        times[0][0] if streams else None,
+        times[-1][0] if times else streamed.seconds,
+        times[0][1] or 1 if times else None,
+        merged["model"] if isinstance(merged.get("model"), str) else None,
+        acceptance,
+        size,
+        tuple(filter(None, contradictions)),
+    )
+
+
+def of_rounds(rounds: Sequence[RoundRecord]) -> Acceptance:
+    """Return the acceptance of a text from its rounds."""
+    proposed, accepted = sum(r.proposed for r in rounds), sum(r.accepted for r in rounds)
+    return Acceptance(len(rounds), proposed, accepted, tuple(rounds))
+
+
+def _cut(steps: Sequence[tuple[int, int]], output_tokens: int) -> Acceptance:
+    """Return the rounds of steps (drafted, accepted) until a text ends; its first token has none.
+
+    Raises:
+        UsageError: The steps are no counts of drafts.
+    """
+    require(
+        len(steps) <= MOST_ROUNDS
+        and all(type(d) is type(a) is int and 0 <= a <= d for d, a in steps),
+        f"the server reports the steps {described(steps)}, which are no counts of drafts",
+    )
+    rounds, left = [], output_tokens - 1
+    for drafted, accepted in steps:
+        emitted = min(accepted + 1, left)
+        left -= emitted
+        if emitted > accepted:
+            rounds.append(RoundRecord(drafted, accepted, emitted))
+        elif emitted > 0:
+            rounds.append(RoundRecord(emitted, emitted, emitted))
+    return of_rounds([r for r in rounds if r.proposed])
+
+
+def _choice(value: Any) -> Any:
+    """Return the choice in a value, empty if it has none; None if it is no object."""
+    choices = value.get("choices") if isinstance(value, dict) else [None]
+    return choices[0] if isinstance(choices, list) and choices else {}
+
+
+def _text(choice: Values, chat: bool) -> Any:
+    """Return the text of a choice, whole or a part of a stream."""
+    message = _part(choice, "delta") or _part(choice, "message")
+    text = message.get("content") if chat else choice.get("text")
+    return "" if text is None else text
+
+
+def _beside_text(choice: Values) -> str:
+    """Return the thoughts of a choice, under either of their names, and its calls of tools."""
+    message = _part(choice, "delta") or _part(choice, "message")
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    calls = message.get("tool_calls")
+    return (thought if isinstance(thought, str) else "") + (json.dumps(calls) if calls else "")
+
+
+def _tokens(choice: Values, value: Values) -> Any:
+    """Return the token ids of a choice, of vLLM or of llama.cpp's verbose answers."""
+    ids = choice.get("token_ids")
+    if ids is None:
+        ids = _part(value, VERBOSE).get("tokens")
+    return [] if ids is None else ids
+
+
+def _stopped_by(choice: Values, stop_type: Any) -> str:
+    """Return why a text ended; ``stop_type`` is llama.cpp's more exact reason."""
+    reason = choice["finish_reason"]
+    require(isinstance(reason, str), f"the server's finish_reason is {described(reason)}: {API}")
+    if reason != "stop":
+        return str(reason)[:MOST_SHOWN]
+    by_text = isinstance(choice.get("stop_reason"), str) or stop_type == "word"
+    return "stop" if by_text else "eos"
+
+
+def _part(values: Values, name: str) -> Values:
+    """Return an object inside an object; empty if there is none."""
+    part = values.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _count(values: Values, name: str, default: int | None = 0) -> Any:
+    """Return a count inside an object.
+
+    Raises:
+        UsageError: It is none.
+    """
+    value = values.get(name, default)
+    require(
+        value is default or (type(value) is int and 0 <= value < 2**31),
+        f"the server reports {name} as {described(value)}, which is no count",
+    )
+    return value

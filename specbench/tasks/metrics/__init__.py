@@ -1,0 +1,118 @@
+"""Quality metrics: functions ``(text, example) -> score in [0, 1]``.
+
+A bundled metric is declared where it is defined, by the decorator ``metric``. What a metric needs
+beyond Python is imported on its first use.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from specbench import plugins
+from specbench.errors import UsageError
+from specbench.tasks.metrics.metric import GREEDY, Metric, metric
+from specbench.words import unknown
+
+if TYPE_CHECKING:
+    from specbench.tasks.example import Example
+
+__all__ = ["GREEDY", "METRICS", "Metric", "get_metric", "metric", "score"]
+
+BLEU = "bleu"  # not a mean over samples: see ``metrics.bleu``
+AGREEMENT = "agreement"
+
+ORDER = ("accuracy", "rouge", "bleu", "agreement", "similarity", "code")
+"""The modules whose metrics come first in lists, in this order."""
+
+METRICS = {metric.name: metric for metric in plugins.bundled(__name__, Metric, ORDER)}
+"""Every metric by name."""
+
+
+def get_metric(name: str) -> Metric:
+    """Return a metric by its name: one of ``METRICS``, ``FILE.py:FUNCTION``, or installed.
+
+    Raises:
+        UsageError: There is no such metric, or one of the user's own cannot be loaded.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    plugin = plugins.find(name)
+    if plugin is None:
+        raise UsageError(unknown("metric", name, METRICS))
+    short = plugins.short_name(plugin.name)
+    if short in METRICS:
+        raise UsageError(f"{plugin.name}: there is a metric {short} already: rename the function")
+    declaration = plugins.declared(plugin.function, Metric)
+    custom = declaration or Metric(plugin.name, plugin.function, short)
+    argument = "reference" if declaration is None else "example"
+    try:
+        inspect.signature(plugin.function).bind("text", argument)
+    except TypeError as error:
+        location = plugins.place(plugin.name, plugin.function)
+        raise UsageError(f"{location} must take a text and its {argument} ({error})") from error
+    function = partial(_own_score, plugin.name, plugin.function, argument)
+    return replace(custom, name=plugin.name, function=function, unit=short, digest=plugin.digest)
+
+
+def shown_metric(name: object) -> tuple[str, float]:
+    """Return the name of a recorded metric in tables, and the factor from its score in [0, 1].
+
+    A metric of the user's own is shown under its function's name; without a metric the name is
+    blank.
+    """
+    if name in METRICS:
+        return METRICS[str(name)].unit, METRICS[str(name)].scale
+    return (name, 100.0) if isinstance(name, str) and name else ("", 1.0)
+
+
+def try_metrics(names: Iterable[str], examples: Iterable[Example]) -> None:
+    """Score a reference with each of the user's own metrics, to find mistakes before a run.
+
+    Raises:
+        UsageError: The metric raises, or does not return a number from 0 to 1.
+    """
+    custom = [name for name in names if get_metric(name).digest is not None]
+    for example in [example for example in examples if example.reference][:1]:
+        for name in custom:
+            if get_metric(name).suits(example):
+                score(name, example.reference or "", example)
+
+
+def _own_score(
+    name: str, function: Callable[[str, Any], float], argument: str, text: str, example: Example
+) -> float:
+    """Score a text by the user's function, which takes the example or only its reference."""
+    location = plugins.place(name, function)
+    with plugins.user_code(function, f"{name} on example {example.id}"):
+        value = function(text, example if argument == "example" else example.reference or "")
+        in_range = isinstance(value, Real) and 0 <= value <= 1
+        text_of_value = repr(value)
+    if not in_range:
+        raise UsageError(
+            f"{location} must return a number from 0 to 1, not {text_of_value}: correct it"
+        )
+    return float(value)
+
+
+def score(metric: str, text: str, example: Example) -> float:
+    """Score a generated text in [0, 1].
+
+    Args:
+        metric: A name that ``get_metric`` knows.
+        text: The text without its end-of-sequence token.
+        example: The example that it answers, with the field that the metric needs.
+
+    Raises:
+        UsageError: Unknown metric, or an example without the field that the metric needs.
+        RunError: A program could not be started (pass@1).
+    """
+    chosen = get_metric(metric)
+    if not chosen.suits(example):
+        need = f"the metric `{metric}` needs `{chosen.needs}`"
+        raise UsageError(f"{need}, which example `{example.id}` lacks; add it")
+    return chosen.function(text, example)

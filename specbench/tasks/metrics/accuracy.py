@@ -1,0 +1,145 @@
+"""Accuracy by the final number of an answer, parsed strictly or flexibly.
+
+The references of GSM8K end in ``#### number``. ``accuracy`` requires this format of an answer;
+``accuracy-flexible`` accepts the final number in any common format. Of an answer that the limit on
+new tokens cut, it accepts only a number that the answer states as its result.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from specbench.errors import UsageError
+from specbench.tasks.metrics.metric import metric
+
+if TYPE_CHECKING:
+    from specbench.tasks.example import Example
+
+MARK = "####"
+# Optional sign and dollar in either order, then digits with commas and optional decimals. A full
+# stop without a following digit ends the sentence and is not part of the number. Here and below, a
+# possessive ``*+`` avoids quadratic time on long runs of blanks.
+_MARKED = re.compile(
+    rf"{MARK}\s*+(?:([-+]?)\s*+\$?\s*+|\$\s*+([-+]))"
+    r"((?:[0-9][0-9,]*)?\.[0-9]+|[0-9][0-9,]*)"
+)
+# An operator and the number to its right.
+_OPERATION = re.compile(r"(?:[-+*/×·÷^]|\\(?:times|cdot|div)\b|(?<![A-Za-z])x)\s*+[$£€(]*+\.?[0-9]")
+
+_ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K's calculator annotations
+_BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
+# "Answer:" only if a number follows, since many texts continue with the calculation.
+_STATED = re.compile(
+    r"\banswer(?:\s+is\b[\s:*_=]*|[*_]*\s*:[\s*_]*+(?=[-+$£€\\\s]*+\.?[0-9]))([^\n]*)",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}")
+_LATEX_COMMA = re.compile(r"(?<=[0-9])(?:\{,\}|,?\\[,!])(?=[0-9])")
+_MINUS = "\u2212"
+# A minus is a sign unless it follows something to subtract from. Digits after a letter belong to a
+# name (x2, H2O). Commas are accepted as thousands separators.
+_LOOSE = re.compile(
+    r"(?P<sign>(?<![A-Za-z0-9)\]}%])-\\?[$£€]?)?"
+    r"(?<![A-Za-z0-9])"
+    r"(?P<number>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
+    r"(?:/(?P<divisor>0*[1-9][0-9]{0,5})(?![0-9/]|\.[0-9]))?"
+)
+
+
+def final_number(text: str) -> Decimal | None:
+    """Return the number after the first ``####`` that has one, or None.
+
+    GSM8K's own evaluation and lm-evaluation-harness's strict match also take the first: models
+    often continue with another question.
+    """
+    match = _MARKED.search(text)
+    return None if match is None else _marked_value(match)
+
+
+def flexible_number(text: str, *, cut: bool = False) -> Decimal | None:
+    r"""Return the final number of an answer, or None if it has no number.
+
+    These are tried in order: the strict ``#### number``, or if a calculation follows, as in
+    ``#### 9 * 2 = 18``, its result; the last ``\boxed{...}``; the last "the answer is ...", or
+    "Answer:" followed by a number, up to the end of its sentence and after the ``=`` if there is
+    one; the last number of the text, unless the text is ``cut``. Currencies, percent signs, units
+    and GSM8K's annotations ``<<3+4=7>>`` are skipped.
+    """
+    if marked := _MARKED.search(text):
+        return _result(text, marked)
+    plain = _plain(text)
+    for matches in (_BOXED.findall(plain), _STATED.findall(plain)):
+        if matches:
+            sentence = _SENTENCE_END.split(matches[-1], maxsplit=1)[0]
+            match = _LOOSE.search(sentence.rpartition("=")[2])
+            if match:
+                return _value(match)
+    numbers = [] if cut else list(_LOOSE.finditer(plain))
+    return _value(numbers[-1]) if numbers else None
+
+
+@metric("accuracy")
+def accuracy(text: str, example: Example) -> float:
+    """Return 1 if ``final_number`` of the text equals that of the reference, else 0.
+
+    The reference may be a full solution or just the number.
+
+    Raises:
+        UsageError: The reference has no number.
+    """
+    expected = _expected(example)
+    return float(final_number(text) == expected)
+
+
+@metric("flexible accuracy")
+def accuracy_flexible(text: str, example: Example) -> float:
+    """Return 1 if ``flexible_number`` of the text equals the reference's number, else 0.
+
+    The reference is parsed strictly; see ``accuracy``.
+    """
+    expected = _expected(example)
+    return float(flexible_number(text, cut=example.cut) == expected)
+
+
+def _expected(example: Example) -> Decimal:
+    reference = example.reference or ""
+    expected = final_number(reference if MARK in reference else MARK + reference)
+    if expected is None:
+        raise UsageError(
+            f"the reference of example `{example.id}` has no number; end it with `{MARK} number`"
+        )
+    return expected
+
+
+def _plain(text: str) -> str:
+    """Return a text without annotations, and with plain minus signs, commas and fractions."""
+    text = _ANNOTATION.sub("", text).replace(_MINUS, "-")
+    return _FRACTION.sub(r"\1/\2", _LATEX_COMMA.sub(",", text))
+
+
+def _result(text: str, marked: re.Match[str]) -> Decimal:
+    """Return the marked number, or the result of the calculation in its line.
+
+    The result is the last side of an ``=`` that is a number rather than a calculation.
+    """
+    line = text[marked.end() :].partition("\n")[0]
+    if _OPERATION.search(_plain(line).partition("=")[0]):
+        for side in reversed(_plain(marked[0].removeprefix(MARK) + line).split("=")):
+            match = _LOOSE.search(side)
+            if match and not _OPERATION.search(side, match.end()):
+                return _value(match)
+    return _marked_value(marked)
+
+
+def _marked_value(found: re.Match[str]) -> Decimal:
+    return Decimal((found[1] or found[2] or "") + found[3].replace(",", ""))
+
+
+def _value(found: re.Match[str]) -> Decimal:
+    value = Decimal(found["number"].replace(",", ""))
+    if found["divisor"]:
+        value /= int(found["divisor"])
+    return -value if found["sign"] else value

@@ -1,0 +1,63 @@
+"""Agreement with the target's own greedy text: quality without references.
+
+The greedy text is the target's answer at temperature 0, made once per prompt by the same run. Words
+are lower-cased runs of letters and digits of any script; other characters count one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from specbench.tasks.metrics.metric import GREEDY, metric
+
+if TYPE_CHECKING:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    from specbench.tasks.example import Example
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class _Words:
+    """A tokenizer for ``RougeScorer``, whose own knows only the letters a to z."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return _words(text)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+@metric("agreement", needs=GREEDY)
+def agreement(text: str, example: Example) -> float:
+    """Return ROUGE-L (F1 of the longest common subsequence of words) against the greedy text.
+
+    Two texts without words agree. In scripts without spaces a word is a whole clause.
+    """
+    if not (_words(text) or _words(example.greedy or "")):
+        return 1.0
+    return float(_scorer().score(example.greedy or "", text)["rougeL"].fmeasure)
+
+
+@metric("agreeing prefix", name="agreement-prefix", needs=GREEDY)
+def prefix_share(text: str, example: Example) -> float:
+    """Return the share of words before the first difference, of the longer of both texts."""
+    words, greedy_words = _words(text), _words(example.greedy or "")
+    if not (words or greedy_words):
+        return 1.0
+    same = sum(
+        1
+        for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, greedy_words, strict=False))
+    )
+    return same / max(len(words), len(greedy_words))
+
+
+@cache
+def _scorer() -> RougeScorer:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    return RougeScorer(["rougeL"], tokenizer=_Words())

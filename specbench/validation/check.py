@@ -1,0 +1,250 @@
+"""Execute a check: exact comparisons in float32, everything else in the dtype of runs."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import cycle, zip_longest
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+from specbench.config import DUMMY
+from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.heads.bind import bind
+from specbench.decoding.heads.head import Head
+from specbench.decoding.sampling import Sampling
+from specbench.engine.device import choose_device, free_memory
+from specbench.engine.loading import choose_dtype
+from specbench.engine.memory import check_memory
+from specbench.engine.pair import LoadedPair
+from specbench.errors import UsageError
+from specbench.experiment.cells import Cell
+from specbench.experiment.plan import Plan, TaskPlan
+from specbench.experiment.prompts import EncodedPrompts
+from specbench.experiment.runner import Loader, largest
+from specbench.methods.drafters import MODEL
+from specbench.runs.labels import method_label
+from specbench.runs.table import Table
+from specbench.validation.controls import check_own_draft, check_time
+from specbench.validation.draws import FALSE_ALARM
+from specbench.validation.findings import FAILED, Finding, findings_table
+from specbench.validation.greedy import check_greedy
+from specbench.validation.outputs import choose_ends
+from specbench.validation.rounds import TESTS, Case, check_rounds
+from specbench.validation.tables import LAW, rounds_table
+from specbench.validation.texts import Context, Ends, Setup, after_rounds, informative
+from specbench.version import __version__
+
+EXACT = "float32"
+# The second uses every option, as a loop may forget to apply one of them to one of the models.
+SAMPLINGS = (Sampling(), Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.02))
+WHOLE = Sampling(top_k=2)  # of whole outputs; there are so few that they can be enumerated
+CONTEXTS = 4  # prompts to sample rounds from; fewer prompts get more texts each
+SHORTENED = 4, 8  # whole outputs continue prompts of which a fourth and an eighth is left
+ShowStep = Callable[[str], object]
+log = logging.getLogger(__name__)
+Prompted = tuple[TaskPlan, Context]
+
+
+@dataclass(frozen=True)
+class Check:
+    """The plan of a check."""
+
+    plan: Plan
+    draft_length: int  # N
+    texts: int  # samples per method and sampling, over all prompts
+    max_new_tokens: int  # of greedy texts
+
+
+def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
+    """Check a pair and yield the findings; call ``show_step`` with the name of each step.
+
+    Raises:
+        SpecbenchError: The pair or a head cannot be loaded or does not fit in memory.
+    """
+    working = _working_dtype(check)
+    strict = _fits_exactly(check, working)
+    dtype = EXACT if strict else working
+    show_step(f"loading the models in {dtype}")
+    pair = _load(check, dtype)
+    yield from ends_finding(pair)
+    prompts = read_prompts(check.plan, pair)
+    contexts = [context for _, context in prompts]
+    show_step("greedy decoding, sd against the target alone")
+    settings = check.plan.settings
+    cells = [cell for task in check.plan.tasks for cell in task.cells]
+    drafters = [*dict.fromkeys(cell.drafter for cell in cells if cell.drafter)]
+    greedy = partial(
+        check_greedy,
+        contexts=contexts,
+        draft_length=check.draft_length,
+        limit=check.max_new_tokens,
+        drafters=drafters,
+    )
+    yield from findings_or_crash("greedy", partial(greedy, pair, strict=strict))
+    setup = Setup(
+        pair,
+        bind("sd", {}, pair),
+        draft_length=check.draft_length,
+        ends=after_rounds(check.draft_length),
+        batch_size=settings.batch_size,
+        seed=settings.seed,
+    )
+    yield from _check_methods(check, setup, prompts, strict, show_step)
+    show_step("the target as its own draft")
+    own_draft = partial(check_own_draft, setup, contexts, exact=strict)
+    yield from findings_or_crash("own draft", lambda: [own_draft()])
+    if dtype != working:
+        del pair, setup, own_draft
+        free_memory()
+        show_step(f"loading the models in {working}")
+        pair = _load(check, working)
+        show_step(f"greedy decoding in {working}")
+        yield from findings_or_crash("greedy", partial(greedy, pair, strict=False))
+    show_step("timing")
+    yield from findings_or_crash("time", lambda: [check_time(pair, contexts[0])])
+
+
+def describe(check: Check, findings: Sequence[Finding], seconds: float) -> dict[str, Any]:
+    """Return the check and its findings in plain values, for a JSON file."""
+    return {
+        "specbench": __version__,
+        "check": {
+            **check.plan.describe(),
+            "draft_length": check.draft_length,
+            "samples": check.texts,
+            "working_dtype": _working_dtype(check),
+        },
+        "seconds": seconds,
+        "verdicts": Counter(finding.verdict for finding in findings),
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def tables(findings: Sequence[Finding]) -> Iterator[Table]:
+    """Yield one table of the sampled rounds and one of all other checks."""
+    rounds = [finding for finding in findings if finding.part == LAW]
+    if rounds:
+        yield rounds_table(rounds)
+    yield findings_table((f for f in findings if f.part != LAW), "Other checks")
+
+
+def _check_methods(
+    check: Check, setup: Setup, prompts: Sequence[Prompted], strict: bool, show_step: ShowStep
+) -> Iterator[Finding]:
+    """Sample rounds and whole outputs of every method with every drafter."""
+    cases = list(_cases(check, setup, prompts))
+    alpha = FALSE_ALARM / (TESTS * len(cases))
+    for case in cases:
+        show_step(f"sampling {case.subject}")
+        compare = partial(check_rounds, case, alpha, exact=strict)
+        yield from findings_or_crash(case.subject, compare)
+
+
+def findings_or_crash(subject: str, compare: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:
+    """Return the findings of a comparison, or its crash, which only a fault of decoding causes."""
+    try:
+        return compare()
+    except (AssertionError, LookupError, ValueError) as error:
+        frame = extract_tb(error.__traceback__)[-1]
+        line = f"{Path(frame.filename).name}, line {frame.lineno}"
+        reason = f"decoding stopped with {type(error).__name__} ({error}) in {line}"
+        return [Finding("crash", subject, "decoding", FAILED, reason)]
+
+
+def ends_finding(pair: LoadedPair) -> Iterator[Finding]:
+    """Yield a failure if no text of the target can end."""
+    dummy = pair.facts.get("load_format") == DUMMY
+    if not dummy and not any(token < pair.target.vocabulary for token in pair.eos_ids):
+        ids = ", ".join(map(str, sorted(pair.eos_ids))) or "none"
+        reason = (
+            f"every text runs to its limit: the end tokens are {ids}, and the target has "
+            f"{pair.target.vocabulary} tokens; correct eos_token_id in generation_config.json"
+        )
+        yield Finding("ends", pair.name, "end tokens", FAILED, reason)
+
+
+def _cases(check: Check, setup: Setup, prompts: Sequence[Prompted]) -> Iterator[Case]:
+    """Yield what to sample for each label: rounds with the draft model, and whole outputs."""
+    pair = setup.pair
+    contexts: dict[tuple[str, int], Context] = {}
+    ends: dict[tuple[str, ...], Ends] = {}
+    heads: dict[Path, Head] = {}
+    cells: dict[str, list[tuple[Cell, Context]]] = {}
+    for task, context in prompts:
+        for cell in task.cells:
+            cells.setdefault(method_label(cell.columns()), []).append((cell, context))
+
+    def shortened(context: Context, part: int) -> Context:
+        key = context.name, part
+        if key not in contexts:
+            tokens = context.prompt[: max(1, len(context.prompt) // part)]
+            contexts[key] = informative(pair, Context(f"{context.name}/{part}", tokens))
+        return contexts[key]
+
+    def case(label: str, chosen: Sequence[tuple[Cell, Context]], row: Setup) -> Case:
+        row = row._replace(texts=max(1, check.texts // len(chosen)))
+        groups: dict[Cell, tuple[Setup, list[Context]]] = {}
+        for cell, context in chosen:
+            if cell not in groups:
+                method = bind(cell.method, dict(cell.parameters), pair, heads)
+                drafter = load_drafter(cell.drafter, pair)
+                groups[cell] = row._replace(method=method, drafter=drafter), []
+            groups[cell][1].append(context)
+        return Case(label, [*groups.values()])
+
+    limit = check.draft_length + 3  # it cuts the second round
+    for label, every in cells.items():
+        if every[0][0].drafter == MODEL:
+            few = every[: min(CONTEXTS, check.texts)]
+            unsure = [(cell, shortened(context, 1)) for cell, context in few]
+            for sampling in SAMPLINGS:
+                yield case(label, unsure, setup._replace(sampling=sampling))
+        parts = zip(cycle(every), SHORTENED, strict=False)
+        short = [(cell, shortened(context, part)) for (cell, context), part in parts]
+        names = tuple(context.name for _, context in short)
+        if names not in ends:
+            ends[names] = choose_ends(pair, [context for _, context in short], WHOLE, limit)
+        yield case(label, short, setup._replace(sampling=WHOLE, ends=ends[names]))
+
+
+def _fits_exactly(check: Check, working: str) -> bool:
+    """Return whether the pair fits in memory in float32; it must fit in the dtype of runs."""
+    sizes = largest(check.plan)
+    check_memory(check.plan.pair, check.plan.loading.updated(dtype=working), *sizes)
+    try:
+        check_memory(check.plan.pair, check.plan.loading.updated(dtype=EXACT), *sizes)
+    except UsageError as error:
+        log.warning(
+            f"{error}. The check uses {working} instead of {EXACT}, so greedy texts and "
+            "probabilities are only reported"
+        )
+        return False
+    return True
+
+
+def _load(check: Check, dtype: str) -> LoadedPair:
+    loading = check.plan.loading.updated(dtype=dtype)
+    return Loader().load(replace(check.plan, loading=loading))
+
+
+def _working_dtype(check: Check) -> str:
+    device = choose_device(check.plan.loading.device)
+    return str(choose_dtype(check.plan.pair, check.plan.loading, device)).removeprefix("torch.")
+
+
+def read_prompts(plan: Plan, pair: LoadedPair) -> list[Prompted]:
+    """Return every prompt with its task, alternating between the tasks."""
+    prompts = EncodedPrompts(plan, pair)
+    by_task = [
+        [
+            (task, Context(f"{task.task.name}/{example.id}", prompts.of(task, example).ids))
+            for example in task.examples
+        ]
+        for task in plan.tasks
+    ]
+    return [prompt for row in zip_longest(*by_task) for prompt in row if prompt is not None]

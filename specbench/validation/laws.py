@@ -1,0 +1,153 @@
+"""The exact laws of the next token for a method and a drafter, from plain forward passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specbench.decoding.drafters.drafter import HeadDrafter
+from specbench.decoding.drafters.lookup import LookupDrafter
+from specbench.decoding.drafting import Drafter, ModelDrafter
+from specbench.decoding.heads.bind import BoundMethod
+from specbench.decoding.sampling import Sampling
+from specbench.errors import UsageError
+from specbench.methods import METHODS, Positions
+from specbench.methods.laws import Next, Split, likeliest, parameters_of
+from specbench.plugins import place, user_code
+from specbench.validation.passes import head_pass, plain_pass, processed
+from specbench.validation.texts import Setup
+
+
+class Placed(Positions):
+    """What a rule receives at K positions that need not be whole rounds."""
+
+    _position: Tensor
+
+    @property
+    def position(self) -> Tensor:
+        """Index of each draft within its round, from 0, ``[K]``."""
+        return self._position
+
+    def at(self, position: Tensor) -> Placed:
+        """Set the index of each draft within its round."""
+        self._position = position
+        return self
+
+    def part(self, rows: Tensor) -> Placed:
+        """Return the positions of a mask ``[K]``."""
+        tensors = (tensor[rows] if len(tensor) else tensor for tensor in self[:6])
+        further = (None if tensor is None else tensor[rows] for tensor in self[8:])
+        return Placed._make((*tensors, False, 1, *further)).at(self._position[rows])
+
+
+class Laws(NamedTuple):
+    """The laws at K positions, derived from p and q; see ``methods.laws``."""
+
+    at: Next
+    split: Split | None  # None if the method has no law
+    weight: Tensor | None
+    positions: Placed  # what a rule would receive, in float32
+
+    def acceptance(self, drafted: Tensor) -> Tensor | None:
+        """Return the probability that each drafted token ``[K]`` is accepted; None without law."""
+        if self.split is None:
+            return None
+        # A draft with q = 0 has no acceptance probability; the test of drafts covers it.
+        ratio = torch.where(self.at.q > 0, self.split.kept / self.at.q, 1)
+        return ratio.gather(-1, drafted[:, None])[:, 0]
+
+
+def laws_at(
+    setup: Setup, texts: Sequence[Sequence[int]], position: Tensor, proposed: Tensor | None = None
+) -> Laws:
+    """Return the laws at the last T tokens of B texts of equal length, flattened row by row.
+
+    ``position`` ``[B, T]`` is the index of each of these tokens within its round, from 0;
+    ``proposed`` ``[B T]`` has the tokens that a prompt lookup must propose there.
+    """
+    method, sampling = setup.method, setup.method.sampling(setup.sampling)
+    # A rule of the user's own may read hidden states without a head.
+    hidden = method.head is not None or method.method not in METHODS
+    forward = partial(plain_pass, texts=texts, last=position.shape[1], hidden=hidden)
+    target = forward(setup.pair.target)
+    within = position.clamp_max(max(setup.drafts - 1, 0))  # a bonus token has no draft
+    if isinstance(setup.drafter, HeadDrafter):
+        draft = head_pass(setup.drafter, setup.pair.runners[0], texts, within, hidden)
+    else:
+        draft = forward(setup.pair.draft)
+    p_logits, q_logits = target.logits.flatten(0, 1), draft.logits.flatten(0, 1)
+    p1 = p_logits.double().softmax(-1)
+    q, q1 = _draft_law(setup.drafter, q_logits, sampling, proposed)
+    next_law = Next(
+        *(processed(p_logits, sampling), q, p1, q1, within.flatten().to(q.device)),
+        top=p_logits.double().amax(-1),
+        inside=_inside(setup, texts, position),
+    )
+    states = [run.hidden.flatten(0, 1) if hidden else run.hidden for run in (target, draft)]
+    singles = [part.float() for part in next_law[:4]]
+    further = (p_logits.amax(-1).float(), next_law.inside)
+    positions = Placed._make((*singles, *states, False, 1, *further)).at(next_law.position)
+    if method.rule is None:
+        return Laws(next_law, Split(torch.zeros_like(next_law.p), next_law.p), None, positions)
+    weight = None if method.head is None else method.head.weigh(positions).double()
+    return Laws(next_law, _split(method, next_law, weight), weight, positions)
+
+
+def _inside(setup: Setup, texts: Sequence[Sequence[int]], position: Tensor) -> Tensor | None:
+    """Return whether each token's round began between the marks of its text ``[B T]``."""
+    if (marks := setup.method.marks) is None:
+        return None
+    phases = []
+    for text, row in zip(texts, position.tolist(), strict=True):
+        for i, within in enumerate(row):
+            begun = str(
+                setup.pair.tokenizer.decode(list(text[: len(text) - len(row) + i - within]))
+            )
+            phases.append(marks[1] not in begun[begun.rfind(marks[0]) :] and marks[0] in begun)
+    return torch.tensor(phases, device=setup.pair.target.device)
+
+
+def farther(law: Tensor, p: Tensor, q: Tensor) -> Tensor:
+    """Return the wrong law: row by row, whichever of p and q is farther from the law."""
+    to_p = (law - p).abs().sum(-1, keepdim=True)
+    to_q = (law - q).abs().sum(-1, keepdim=True)
+    proposed = q.sum(-1, keepdim=True) > 0  # a prompt lookup may propose nothing
+    return torch.where((to_q >= to_p) & proposed, q, p)
+
+
+def _draft_law(
+    drafter: Drafter, logits: Tensor, sampling: Sampling, proposed: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return q ``[K, V]``, from which a drafter draws, and its q1."""
+    logits = logits.double()
+    if isinstance(drafter, LookupDrafter):
+        assert proposed is not None
+        q = torch.zeros_like(logits)
+        q.scatter_(-1, proposed.clamp_min(0)[:, None], (proposed >= 0).to(q)[:, None])
+        return q, q
+    greedy = isinstance(drafter, ModelDrafter) and drafter.greedy
+    return likeliest(logits) if greedy else processed(logits, sampling), logits.softmax(-1)
+
+
+def _split(method: BoundMethod, at: Next, weight: Tensor | None) -> Split | None:
+    """Return the law of a method at K positions; the user's own law may be wrong.
+
+    Raises:
+        UsageError: It raises, or does not return a mass for every token.
+    """
+    if method.law is None:
+        return None
+    with user_code(method.law, f"the law of {method.method}"):
+        accepted, replaced = method.law(at, **parameters_of(dict(method.parameters), weight))
+        sound = (
+            accepted.shape == replaced.shape == at.p.shape
+            and not (accepted + replaced).isnan().any()
+        )
+    if not sound:
+        subject = place(f"the law {method.law.__name__} of {method.method}", method.law)
+        raise UsageError(f"{subject} must return two tensors like p without NaN: correct it")
+    return Split(accepted, replaced)

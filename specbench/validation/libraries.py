@@ -1,0 +1,127 @@
+"""Decoders of other libraries: Transformers' assisted generation and llama.cpp's server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from specbench.engine.pair import LoadedPair
+from specbench.errors import UsageError, require
+from specbench.experiment.bench.transformers_loops import (
+    ONE_VOCABULARY,
+    MissingError,
+    own_settings,
+    sampling_options,
+)
+from specbench.serving.server import Completion, Server
+
+LONGEST_PROMPT = 4096  # tokens of a text on llama.cpp's server
+
+
+class Assisted:
+    """Assisted generation of Transformers with a pair's models.
+
+    Args:
+        pair: The pair.
+        draft_length: Tokens drafted per round.
+        weight: ``assistant_ensemble_weight``; None verifies against the target.
+
+    Raises:
+        UsageError: This version of Transformers has no such weight, or the pair is not PyTorch's.
+    """
+
+    def __init__(self, pair: LoadedPair, draft_length: int, weight: float | None) -> None:
+        self._target: Any = pair.runners[0].model
+        self._draft, self._ends = pair.runners[1].model, sorted(pair.eos_ids)
+        self._draft_length, self._weight = draft_length, weight
+        require(pair.runners[1].present is None, f"{ONE_VOCABULARY}: choose another draft")
+        try:
+            sampling_options(1.0, weight)
+        except MissingError as error:
+            raise UsageError(f"{error}: install a newer one, or omit --weight") from error
+
+    def complete(
+        self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
+    ) -> list[Completion]:
+        """Continue a prompt; see ``Decoder.complete``."""
+        inputs = torch.tensor([list(prompt)], device=self._target.device)
+        generation = GenerationConfig(
+            max_new_tokens=limit,
+            eos_token_id=self._ends or None,
+            pad_token_id=self._ends[0] if self._ends else 0,
+            **sampling_options(temperature, self._weight),
+        )
+        texts = []
+        for number in range(seed, seed + count):
+            torch.manual_seed(number)
+            with own_settings(self._target, self._draft, self._draft_length):
+                text = self._target.generate(
+                    inputs,
+                    attention_mask=torch.ones_like(inputs),
+                    generation_config=generation,
+                    assistant_model=self._draft,
+                )
+            tokens = text[0, inputs.shape[1] :].tolist()
+            ended = bool(tokens) and tokens[-1] in self._ends
+            texts.append(Completion("", tokens[: len(tokens) - ended], ended))
+        return texts
+
+
+@contextmanager
+def llamacpp_server(
+    target: Path,
+    draft: Path | None = None,
+    *,
+    draft_length: int,
+    drawn: bool = False,
+    texts: int = 1,
+    threads: int | None = None,
+) -> Iterator[Server]:
+    """Start llama.cpp's server with GGUF files, and stop it at the end of the context.
+
+    Flash attention and the cache in float16 are off, as in specbench's engine.
+
+    Args:
+        target: The target's file.
+        draft: The draft's file; without it the server decodes with the target alone.
+        draft_length: Tokens drafted per round, at most.
+        drawn: Whether drafts are drawn from the draft's distribution; by default they are its
+            first choices.
+        texts: Requests that it works on at once.
+        threads: Threads of each model; None for as many as torch uses.
+
+    Raises:
+        UsageError: The library is missing, or cannot read the files.
+    """
+    from specbench.engine.llamacpp import library
+
+    library()  # refuses a missing or another build
+    import xllamacpp as cpp
+
+    params = cpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel = str(target), texts * LONGEST_PROMPT, texts
+    params.verbosity, params.warmup, params.endpoint_metrics = -1, False, True
+    params.flash_attn_type = cpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    kinds = [params]
+    if draft is not None:
+        speculation = params.speculative
+        speculation.types = [cpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+        speculation.draft.mparams.path, speculation.draft.n_max = str(draft), draft_length
+        speculation.draft.probabilistic = drawn
+        kinds.append(speculation.draft)
+    for model in kinds:
+        model.cache_type_k = model.cache_type_v = cpp.ggml_type.GGML_TYPE_F32
+        model.cpuparams.n_threads = model.cpuparams_batch.n_threads = (
+            threads or torch.get_num_threads()
+        )
+    try:
+        server = cpp.Server(params)
+    except RuntimeError as error:
+        raise UsageError(f"llama.cpp cannot serve {target} ({error}): give other files") from error
+    yield Server(server.listening_address)
+    del server

@@ -1,0 +1,210 @@
+"""Compare sampled rounds of the real loop with their exact laws.
+
+Many texts are sampled from each of a few real prompts, and whole outputs with an end token, a stop
+string and a limit from two of them. Two plain forward passes over each text give p and q at every
+position; the closed forms of ``methods.laws`` give the laws that follow from them. Each kind of
+draw is tested separately, so that a failure names the part: drafts must follow the drafter's q,
+acceptance the rule, corrections the residual, and bonus tokens p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import nan
+from typing import Any, NamedTuple
+
+import torch
+
+from specbench.decoding.heads.bind import BoundMethod
+from specbench.decoding.records import Generation
+from specbench.decoding.sampling import Sampling
+from specbench.methods.laws import normalised
+from specbench.validation.blocks import BLOCKS
+from specbench.validation.draws import Counts, Numbers, Stream
+from specbench.validation.findings import FAILED, REPORT, Finding, findings_of
+from specbench.validation.laws import Laws, farther, laws_at
+from specbench.validation.outputs import ends_rightly, outputs_of
+from specbench.validation.passes import MAX_NUMBERS
+from specbench.validation.replays import distances
+from specbench.validation.tables import COMPARED, LAW, NO_LAW, WHOLE
+from specbench.validation.texts import (
+    CORRECTED,
+    TARGET,
+    VOID,
+    Context,
+    Setup,
+    Tokens,
+    random_numbers,
+    sample,
+    tokens_of,
+)
+
+TESTS = 6  # of a row, with a p-value: of outputs and of the five streams of draws
+NEED_DRAWS = {"next token", "outputs", "tokens"}  # which every method has
+NEED_LAW = {"next token", "outputs", "tokens", "corrections", "probabilities"}
+STREAMS = ("tokens", "drafts", "acceptance", "corrections", "bonus tokens")
+# These shares of numbers may be off, because rounding may decide whether a token is inside top-p or
+# beyond a rule's threshold. It rarely decides a draw as well, and never an ending.
+EXCEPTIONS = {"endings": 0.0, "replays": 0.001, "probabilities": 0.01, "weights": 0.01}
+Tests = dict[str, Any]
+
+
+class Case(NamedTuple):
+    """What is sampled in one row of the table."""
+
+    label: str
+    # A setup and its prompts, once for each of the method's heads, which may depend on the task.
+    groups: Sequence[tuple[Setup, Sequence[Context]]]
+
+    @property
+    def whole(self) -> bool:
+        """Whether texts are whole outputs."""
+        return self.groups[0][0].ends.whole
+
+    @property
+    def by_rounds(self) -> bool:
+        """Whether the law of its outputs is enumerated round by round."""
+        return self.whole and self.groups[0][0].method.method in BLOCKS
+
+    @property
+    def first(self) -> str:
+        """The name of the first comparison."""
+        return "outputs" if self.whole else "next token"
+
+    @property
+    def subject(self) -> str:
+        """A description of the row."""
+        parts = [self.label, describe(self.groups[0][0].sampling)]
+        return ", ".join([*parts, WHOLE] if self.whole else parts)
+
+
+def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[Finding]:
+    """Sample rounds or whole outputs of a method and compare them with the laws.
+
+    Args:
+        case: What to sample.
+        alpha: The probability of a false alarm of one test.
+        exact: False if the dtype is too coarse for comparing probabilities.
+    """
+    tests = _tests(case)
+    for setup, contexts in case.groups:
+        for context, generations in zip(contexts, sample(setup, contexts), strict=True):
+            _compare_tokens(setup, context, generations, tests)
+            if case.whole:
+                _compare_endings(setup, generations, tests)
+            if setup.method.rule is None or setup.method.law is not None or case.by_rounds:
+                law, outputs = outputs_of(setup, context, generations)
+                tests[case.first].add(law.law, law.wrong, outputs)
+    return list(_findings(case, tests, alpha, exact))
+
+
+def _tests(case: Case) -> dict[str, Any]:
+    """Return what the texts of a row are compared with, by the names in ``COMPARED``."""
+    seed = case.groups[0][0].seed
+    return {
+        case.first: Counts(seed),
+        **{name: Stream(seed) for name in STREAMS},
+        **{name: Numbers(exceptions) for name, exceptions in EXCEPTIONS.items()},
+    }
+
+
+def describe(sampling: Sampling) -> str:
+    """Return a short description of the sampling."""
+    parts = [f"T={sampling.temperature:g}"]
+    parts += [f"top-k {sampling.top_k}"] if sampling.top_k is not None else []
+    parts += [f"top-p {sampling.top_p:g}"] if sampling.top_p is not None else []
+    parts += [f"min-p {sampling.min_p:g}"] if sampling.min_p is not None else []
+    return " ".join(parts)
+
+
+def _compare_tokens(
+    setup: Setup, context: Context, generations: Sequence[Generation], tests: Tests
+) -> None:
+    """Compare each token of a prompt's texts."""
+    target = setup.pair.target
+    texts = tokens_of(generations, context.prompt, setup.ends, setup.propose)
+    numbers = random_numbers(setup, context, int(texts.round.max()) + 1)
+    # Memory holds about ten tensors of the size of a part's laws at once.
+    size = 10 * texts.tokens.shape[1] * target.vocabulary
+    for rows in torch.arange(setup.texts).split(max(1, MAX_NUMBERS // size)):
+        tokens = texts.part(rows, target.device)
+        whole = [[*context.prompt, *text] for text in tokens.tokens.tolist()]
+        laws = laws_at(setup, whole, tokens.position, tokens.proposed.flatten())
+        compare_draws(setup.method, tokens.flatten(), laws, tests)
+        compare_numbers(setup.method, tokens, laws, tests)
+        # The control: the random numbers of another text.
+        alternatives = torch.stack((numbers[rows], numbers[rows - 1]), 1).to(target.device)
+        tests["replays"].add(*distances(setup.method, tokens, laws, alternatives).T)
+
+
+def compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
+    """Compare draws with their laws; ``tokens`` are flat."""
+    next_law, split = laws.at, laws.split
+    bonus, corrected, judged = tokens.kind == TARGET, tokens.kind == CORRECTED, tokens.judged
+    if split is not None:
+        real = tokens.kind != VOID
+        law = torch.where(bonus[:, None], next_law.p, split.kept + split.replaced)
+        tests["tokens"].add(
+            law[real], farther(law, next_law.p, next_law.q)[real], tokens.tokens[real]
+        )
+    if method.rule is None:
+        return
+    tests["bonus tokens"].add(next_law.p[bonus], next_law.q[bonus], tokens.tokens[bonus])
+    if method.joint:
+        judged &= tokens.position == 0
+    tests["drafts"].add(next_law.q[judged], next_law.p[judged], tokens.drafted[judged])
+    if method.joint:
+        return
+    accept = laws.acceptance(tokens.drafted)
+    if accept is None:  # the mean over drafts, which the rule reported before the draw
+        accept = tokens.expected.to(next_law.p)
+    accept = accept[judged, None].clamp(0, 1)
+    decisions = torch.cat((accept, 1 - accept), 1)
+    always = torch.tensor([1.0, 0.0], dtype=accept.dtype, device=accept.device)
+    tests["acceptance"].add(decisions, always.expand_as(decisions), corrected[judged].long())
+    if split is not None:
+        residual = normalised(split.replaced[corrected])
+        tests["corrections"].add(residual, next_law.q[corrected], tokens.tokens[corrected])
+
+
+def compare_numbers(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
+    """Compare reported numbers; the control is the correct number of the previous position."""
+    single = (tokens.position == 0) if method.joint else tokens.judged
+    expected = torch.where(single, tokens.expected, nan)
+    probabilities = None if laws.split is None else laws.split.kept.sum(-1)
+    for numbers, reported, correct in (
+        (tests["probabilities"], expected, probabilities),
+        (tests["weights"], tokens.weight, laws.weight),
+    ):
+        if correct is not None:
+            correct = correct.view(tokens.kind.shape)
+            numbers.add((reported - correct).abs(), (reported - correct.roll(1, -1)).abs())
+
+
+def _compare_endings(setup: Setup, generations: Sequence[Generation], tests: Tests) -> None:
+    """Compare how outputs end; the control is the reason why the previous output ended."""
+    wrong = torch.tensor([not ends_rightly(setup.pair, setup.ends, text) for text in generations])
+    previous = [generations[-1], *generations[:-1]]
+    other = [
+        text.stopped_by != before.stopped_by
+        for text, before in zip(generations, previous, strict=True)
+    ]
+    tests["endings"].add(wrong.float(), torch.tensor(other).float())
+
+
+def _findings(case: Case, tests: Tests, alpha: float, exact: bool) -> Iterator[Finding]:
+    """Yield a finding of each comparison that has draws."""
+    lawless = any(setup.method.rule and not setup.method.law for setup, _ in case.groups)
+    for finding in findings_of(LAW, case.subject, tests, alpha):
+        name, verdict = finding.name, finding.verdict
+        if lawless and name in NEED_LAW and not (case.by_rounds and name == case.first):
+            yield Finding(LAW, case.subject, name, NO_LAW, f"{case.label} has no law")
+        elif not finding.facts["draws"] and name not in NEED_DRAWS:
+            continue
+        elif EXCEPTIONS.get(name) and not exact:
+            yield replace(finding, verdict=REPORT)
+        elif verdict == FAILED:
+            yield replace(finding, sentence=f"{COMPARED[name][1]} ({finding.sentence})")
+        else:
+            yield finding

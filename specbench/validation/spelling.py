@@ -1,0 +1,156 @@
+"""The tokens of a text, for decoders that return only the text.
+
+A text can be spelled in several ways by the tokens of a vocabulary. One of them is drawn by its
+probability given the text: if the text was sampled from the model, so are these tokens.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from specbench.errors import UsageError
+from specbench.serving.server import Completion
+from specbench.words import shown
+
+# Log-probability below which a spelling is ignored, relative to others that are at least as far.
+LEAST = -16.0
+PASSES = 32  # texts in one call of the laws, which bounds its memory
+Tokens = tuple[int, ...]
+LogLaws = Callable[[Sequence[Tokens]], NDArray[np.float64]]
+"""``laws(texts) -> [K, T + 1, V]``: log-probabilities of the token after each of the first t tokens
+of K texts of up to T tokens."""
+
+
+class Branch(NamedTuple):
+    """The beginning of a spelling."""
+
+    tokens: Tokens
+    weight: float  # log-probability
+    length: int  # characters
+
+
+class Spelling:
+    """The pieces of text that the tokens of a vocabulary stand for.
+
+    Args:
+        tokenizer: The model's tokenizer.
+        end: The number of tokens, which also stands for the end of a text.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, end: int) -> None:
+        # A piece may begin with a space that is dropped at the beginning of a text.
+        (first, *_) = tokenizer.encode("a", add_special_tokens=False)
+        pairs = [[first, token] for token in range(end)]
+        before = len(tokenizer.decode([first]))
+        self.end, self._tokens = end, defaultdict(list)
+        for token, text in enumerate(tokenizer.batch_decode(pairs, skip_special_tokens=True)):
+            self._tokens[text[before:]].append(token)
+        self._longest: int = max(map(len, self._tokens))
+
+    def tokens(
+        self, texts: Sequence[Completion], limit: int, laws: LogLaws, random: np.random.Generator
+    ) -> list[list[int]]:
+        """Return the tokens of the completions of one prompt, drawn as described above.
+
+        Raises:
+            UsageError: The tokens cannot spell a text.
+        """
+        longest = limit * self._longest  # characters
+        if over := next((text.text for text in texts if len(text.text) > longest), None):
+            raise UsageError(
+                f"the server's text {shown(repr(over))} has {len(over):,} characters, but {limit} "
+                f"tokens of the target have at most {longest}: give the --pair or --target that "
+                "the server runs"
+            )
+        searches = {(text, ended): Search(self, text, ended, limit) for text, _, ended in texts}
+        while branches := [
+            (search, branch) for search in searches.values() for branch in search.open()
+        ]:
+            for start in range(0, len(branches), PASSES):
+                part = branches[start : start + PASSES]
+                paths = [search.complete(branch) for search, branch in part]
+                for (search, branch), path, law in zip(part, paths, laws(paths), strict=True):
+                    search.follow(branch, path, law)
+        return [searches[text, ended].draw(random) for text, _, ended in texts]
+
+    def beginnings(self, text: str, start: int) -> Iterator[tuple[int, int]]:
+        """Yield each token that may follow ``start`` characters, with its length, longest last."""
+        for size in range(min(self._longest, len(text) - start) + 1):
+            for token in self._tokens.get(text[start : start + size], ()):
+                yield token, size
+
+
+class Search:
+    """Finds the likely spellings of a text.
+
+    One pass over a spelling gives the laws of all its tokens, and so the probability of every
+    spelling that branches off it by a token. A pass over each beginning of each spelling would cost
+    the square of the length.
+    """
+
+    def __init__(self, spelling: Spelling, text: str, ended: bool, limit: int) -> None:
+        self._spelling, self._text, self._ended, self._limit = spelling, text, ended, limit
+        self._branches = [Branch((), 0.0, 0)]
+        self._spelled: dict[Tokens, float] = {}  # log-probabilities
+        # By number of characters, the largest log-probability of a beginning at least as long.
+        self._best = np.full(len(text) + 1, -np.inf)
+
+    def open(self) -> list[Branch]:
+        """Return the likely branches that are not followed yet."""
+        branches, self._branches = self._branches, []
+        return [branch for branch in branches if self._likely(branch)]
+
+    def complete(self, branch: Branch) -> Tokens:
+        """Return the tokens of a branch, continued by the longest piece each time."""
+        tokens, length = list(branch.tokens), branch.length
+        while length < len(self._text) and len(tokens) < self._limit:
+            *_, (token, size) = [(None, 0), *self._spelling.beginnings(self._text, length)]
+            if token is None or not size:
+                break
+            tokens.append(token)
+            length += size
+        return tuple(tokens)
+
+    def follow(self, branch: Branch, path: Tokens, laws: NDArray[np.float64]) -> None:
+        """Weigh a path from a branch on by its laws ``[T + 1, V]``, and note new branches."""
+        for law in laws[len(branch.tokens) : len(path) + 1]:
+            tokens, weight, length = branch
+            whole = length == len(self._text)
+            if whole and (self._ended or len(tokens) == self._limit):
+                end = law[self._spelling.end] if self._ended else 0.0
+                self._spelled[tokens] = weight + end
+            if len(tokens) == self._limit or not self._likely(branch):
+                return
+            for token, size in self._spelling.beginnings(self._text, length):
+                longer = Branch((*tokens, token), weight + law[token], length + size)
+                seen = self._best[: longer.length + 1]
+                np.maximum(seen, longer.weight, out=seen)
+                if longer.tokens == path[: len(longer.tokens)]:
+                    branch = longer
+                else:
+                    self._branches.append(longer)
+
+    def draw(self, random: np.random.Generator) -> list[int]:
+        """Return a spelling, drawn by its probability.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if not self._spelled:
+            raise UsageError(
+                f"the target's tokens cannot spell the server's text {shown(repr(self._text))}: "
+                "give the --pair or --target that the server runs, or other --prompts if tokens "
+                "are parts of characters"
+            )
+        weights = np.exp(np.array(list(self._spelled.values())) - max(self._spelled.values()))
+        chosen = random.choice(len(weights), p=weights / weights.sum())
+        return list(list(self._spelled)[chosen])
+
+    def _likely(self, branch: Branch) -> bool:
+        return bool(branch.weight >= self._best[branch.length] + LEAST)

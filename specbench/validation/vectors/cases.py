@@ -1,0 +1,183 @@
+"""The cases: p, q, drafts and uniform numbers, with what must come out.
+
+Uniform numbers stay `MARGIN` away from every threshold, except where a case says so, because
+kernels differ in whether they accept at equality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specbench.validation.vectors.reference import (
+    Floats,
+    Form,
+    accepted_drafts,
+    draw,
+    law_of_rounds,
+    thresholds,
+)
+
+MARGIN = 1e-3
+VOID = -1  # in place of a token: no draft, or behind the last emitted one
+BASE_P, BASE_Q = (0.5, 0.3, 0.2, 0.0), (0.2, 0.5, 0.0, 0.3)
+Value = dict[str, Any]
+
+
+class Text(NamedTuple):
+    """A text of a batch with its drafts."""
+
+    p: Floats  # [N + 1, V]
+    q: Floats  # [N, V]
+    x: Sequence[int]  # [N]
+
+
+def vectors() -> dict[str, list[Value]]:
+    """Return the cases by kind: ``cases`` of one batch each, ``laws`` and ``drafts``.
+
+    In a batch of B texts of up to N drafts, ``p`` is ``[B, N + 1, V]`` and ``q`` ``[B, N, V]``;
+    ``drafts`` ``[B, N]`` are `VOID` after the first ``counts`` ``[B]``. ``uniforms`` ``[B, N + 1]``
+    decide each draft and draw the last token. ``accepted`` ``[B]``, ``source`` ``[B, V]`` (what the
+    last token is drawn from) and ``emitted`` ``[B, N + 1]`` are the answers.
+    """
+    return {"cases": list(_batches()), "laws": list(_laws()), "drafts": list(_draft_laws())}
+
+
+def _rows(seed: int, *shape: int, zeros: float = 0.0) -> Floats:
+    """Return random distributions, in which a share of the tokens has no mass."""
+    random = np.random.default_rng(seed)
+    rows = random.dirichlet(np.full(shape[-1], 0.7), shape[:-1])
+    keep = (random.random(rows.shape) >= zeros) | (rows == rows.max(-1, keepdims=True))
+    rows = np.where(keep, rows, 0)
+    scaled: Floats = rows / rows.sum(-1, keepdims=True)
+    return scaled
+
+
+def _one_hot(rows: Floats) -> Floats:
+    hot: Floats = np.eye(rows.shape[-1])[rows.argmax(-1)]
+    return hot
+
+
+def _texts(p: Floats, q: Floats, *drafts: Sequence[int]) -> list[Text]:
+    """Return a text for each list of drafts, by default for every token that can be drafted."""
+    tokens = drafts or [(int(x),) for x in np.flatnonzero(q[0])]
+    return [Text(p, q, x) for x in tokens]
+
+
+def _batches() -> Iterator[Value]:
+    base_p, base_q = np.array([BASE_P, _rows(1, 4)]), np.array([BASE_Q])
+    dense_p, dense_q = _rows(2, 3, 5), _rows(3, 2, 5)
+    cut_p, cut_q = _rows(4, 3, 6, zeros=0.5), _rows(5, 2, 6, zeros=0.5)
+    likeliest = [tuple(row) for row in (dense_q.argmax(-1), dense_p[:2].argmax(-1))]
+    possible = [int(np.flatnonzero(row)[-1]) for row in cut_q]
+    tied = np.array([[0.4, 0.4, 0.2, 0.0], [0.25] * 4])
+    mixed = [
+        Text(_rows(10 + n, n + 1, 4), _rows(20 + n, n, 4), [(n + i) % 4 for i in range(n)])
+        for n in (0, 2, 1, 3, 0)
+    ]
+    block = [(2, 1, 0), (0, 0, 0), (1, 4, 3)]
+    block_p, block_q = _rows(6, 4, 5), _rows(7, 3, 5)
+    hot = _one_hot(dense_q)
+    yield _batch("base", "accepts .2/.2, .3/.5 and never token 3", _texts(base_p, base_q))
+    yield _batch("greedy drafts", "q is one-hot", _texts(dense_p, hot, tuple(hot.argmax(-1))))
+    yield _batch(
+        "temperature 0", "p is one-hot", _texts(_one_hot(dense_p), dense_q, *likeliest, (0, 1))
+    )
+    yield _batch("equal", "p = q: nothing is rejected", _texts(tied, tied[:1]))
+    yield _batch(
+        "ties", "tokens of equal probability", _texts(tied, np.array([[0.1, 0.5, 0.1, 0.3]]))
+    )
+    yield _batch("zeros", "top-k rows", _texts(cut_p, cut_q, possible, tuple(cut_q.argmax(-1))))
+    yield _batch(
+        "two drafts", "the token after both follows p", _texts(dense_p, dense_q, *likeliest, (1, 2))
+    )
+    yield _batch("several texts", "some have no drafts; others end earlier", mixed)
+    yield _batch("block", "h_i by Sun et al. 2024", _texts(block_p, block_q, *block), "block")
+    yield _batch(
+        "block of greedy drafts",
+        "equal to tokens: all thresholds are p(x)",
+        _texts(dense_p, hot, tuple(hot.argmax(-1))),
+        "block",
+    )
+    never = _batch("zero mass", "p(x) = 0 and u = 0: rejected", _texts(base_p, base_q, (3,))[:1])
+    never["uniforms"][:, 0] = 0.0
+    yield never
+
+
+def _probes(form: Form, passing: Floats) -> Iterator[Floats]:
+    """Yield uniform numbers of the drafts just below and above each threshold that matters."""
+    others = passing / 2 if form == "tokens" else (1 + passing) / 2
+    others = others.clip(MARGIN, 1 - MARGIN)
+    yield others
+    for i, threshold in enumerate(passing):
+        for uniform in (threshold - MARGIN, threshold + MARGIN):
+            if 0 < uniform < 1:
+                yield np.concatenate((others[:i], [uniform], others[i + 1 :]))
+
+
+def _batch(name: str, about: str, texts: Sequence[Text], form: Form = "tokens") -> Value:
+    """Return the case of a batch: each text once per probe."""
+    n, size = max(len(text.x) for text in texts), texts[0].p.shape[-1]
+    rows: list[Value] = []
+    for p, q, x in texts:
+        passing, sources = thresholds(form, p, q, x)
+        for uniforms in _probes(form, passing):
+            accepted = accepted_drafts(form, (uniforms < passing).tolist())
+            source = sources[accepted]
+            wanted = np.flatnonzero(source)[len(rows) % np.count_nonzero(source)]
+            before = source[:wanted].sum()
+            last = (before + source[wanted] / 2) / source.sum()
+            tokens = [*x[:accepted], draw(source, last)]
+            padded = n - len(x)
+            rows.append(
+                {
+                    "p": np.pad(p, ((0, padded), (0, 0))),
+                    "q": np.pad(q, ((0, padded), (0, 0))),
+                    "drafts": [*x, *[VOID] * padded],
+                    "counts": len(x),
+                    "uniforms": [*uniforms, *[0.5] * padded, last],
+                    "accepted": accepted,
+                    "source": source,
+                    "emitted": [*tokens, *[VOID] * (n + 1 - len(tokens))],
+                }
+            )
+    assert all(row["p"].shape == (n + 1, size) for row in rows)
+    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    return {"name": name, "about": about, "form": form, **columns}
+
+
+def _laws() -> Iterator[Value]:
+    """Yield rows p and q after any prefix, the law of N + 1 tokens and of the accepted drafts."""
+    base = np.array([BASE_P, BASE_P, (0.1, 0.2, 0.3, 0.4)]), np.array([BASE_Q, BASE_Q])
+    dense = _rows(8, 3, 4), _rows(9, 2, 4)
+    greedy = dense[0], _one_hot(dense[1])
+    for name, form, (p, q) in (
+        ("base", "tokens", (base[0][[0, 2]], base[1][:1])),
+        ("two drafts", "tokens", base),
+        ("greedy drafts", "tokens", greedy),
+        ("block", "block", base),
+        ("block of dense rows", "block", dense),
+    ):
+        assert form in ("tokens", "block")
+        law, accepted = law_of_rounds(form, p, q)  # type: ignore[arg-type]
+        yield {"name": name, "form": form, "p": p, "q": q, "law": law, "accepted": accepted}
+
+
+def _draft_laws() -> Iterator[Value]:
+    """Yield logits, and the law q that a draft is drawn from and must be judged with."""
+    plain = np.array([1.2, 0.3, 0.0, -0.4, -1.5])
+    for name, logits, temperature, top_k in (
+        ("plain", plain, 1.0, 0),
+        ("temperature", plain, 0.6, 0),
+        ("top-k", plain, 1.0, 2),
+        ("greedy", plain, 0.0, 0),
+        ("bfloat16 would tie", np.array([100.24, 99.76, 90.0]), 1.0, 0),
+    ):
+        scaled = logits / (temperature or 1)
+        least = np.sort(scaled)[-top_k] if top_k else -np.inf
+        mass = np.where(scaled >= least, np.exp(scaled - scaled.max()), 0)
+        q = mass / mass.sum() if temperature else _one_hot(logits)
+        options = {"temperature": temperature, "top_k": top_k}
+        yield {"name": name, "logits": logits, "options": options, "q": q}

@@ -1,0 +1,263 @@
+"""Samples of a run are decoded again, with the models, rules and heads that are here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+
+from specbench.decoding.heads.registry import RELEASED, TRAINED, facts
+from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import ROLES
+from specbench.errors import UsageError
+from specbench.experiment.cells import Cell
+from specbench.experiment.environment import describe_environment
+from specbench.experiment.plan import Plan, Step, TaskPlan, own_sources
+from specbench.experiment.runner import Loader, SampleRunner
+from specbench.experiment.store import sample_keys
+from specbench.files import require_plain
+from specbench.runs.records import ERROR, names_of
+from specbench.runs.run import ENVIRONMENT, Run
+from specbench.validation.findings import FAILED, OK, REPORT, SKIPPED, Finding
+from specbench.validation.verification.differences import (
+    Record,
+    difference,
+    finding,
+    finding_of,
+    named,
+)
+from specbench.validation.verification.plan import arms_of
+
+#: Absolute; probabilities are stored with four digits, and depend on the machine and the batch.
+PROBABILITY = {torch.float32: 1.5e-4, torch.float64: 1.5e-4}
+COARSE = 1e-3  # of the other types
+#: The columns that decoding again must reproduce, causes before consequences.
+DECODED = (
+    *("prompt_tokens", "token_ids", "text", "stopped_by", "output_tokens", "rounds", "proposed"),
+    *("accepted", "judged", "expected_acceptance", "mean_weight", "per_round", "quality", "scores"),
+)
+AGAIN = "decoded again"
+
+ShowSample = Callable[[Record], object]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Decodes samples of a run again.
+
+    Attributes:
+        run: The run.
+        samples: Number per cell.
+        seed: Of their choice.
+        methods: The rule that is here for each that the run names.
+        may_execute: Whether generated code may be executed for scoring.
+    """
+
+    run: Run
+    samples: int
+    seed: int
+    methods: Mapping[str, str]
+    may_execute: bool
+
+    def cell(self, described: Mapping[str, Any], task: str) -> Cell:
+        """Return a cell of the run, with a rule and a head that are here.
+
+        Raises:
+            UsageError: They are not, or differ from those of the run.
+        """
+        recorded = Cell.recorded(described)
+        recorded = replace(recorded, method=self.methods[recorded.method])
+        if "head" in recorded.values:
+            _require_local(str(recorded.values["head"]))
+        try:
+            cell = recorded.resolved(self.run.pair, task)
+        except OSError as error:  # the name of a head may be anything
+            raise UsageError(f"its head cannot be read ({error.strerror})") from error
+        for head in cell.heads:
+            if head.path.suffix == RELEASED:
+                raise UsageError(f"{head.path} is no safetensors file")
+            require_plain(head.path)
+        return cell
+
+    def decode(
+        self, tasks: Sequence[TaskPlan], records: Sequence[Record], show_sample: ShowSample
+    ) -> Iterator[Finding]:
+        """Yield the findings on the models and on the samples decoded again.
+
+        Of those that are not checked, the sentence says what is not.
+
+        ``show_sample`` is called with each sample decoded again.
+
+        Raises:
+            SpecbenchError: The models cannot be loaded.
+        """
+        run, sources = self.run, own_sources(tasks)
+        described = (
+            run.pair,
+            run.loading,
+            run.settings,
+            tuple(tasks),
+            self.may_execute,
+            (),
+            sources,
+        )
+        plan = Plan(*described, arms_of(run))
+        pair = Loader().load(plan)
+        runner = SampleRunner(plan, pair)
+        yield _check_models(run, runner)
+        decoded_here = [record for record in records if record["method"] not in run.servers]
+        if decoded_here and "token_ids" in decoded_here[0]:
+            stops = {name: task["stop"] for name, task in run.tasks.items()}
+            yield _check_texts(decoded_here, pair, stops)
+        recorded = {names_of(record): record for record in records}
+        within = PROBABILITY.get(pair.target.dtype, COARSE)
+        for number, task in enumerate(plan.tasks):
+            compared, keys = [], []
+            for steps in self._choose(plan, number, recorded):
+                for step, redecoded in runner.run(steps):
+                    show_sample(redecoded)
+                    record = recorded[self._names(plan, step)]
+                    failed = redecoded["error"] if redecoded["status"] == ERROR else ""
+                    compared.append((record, failed or _divergence(record, redecoded, within)))
+                    keys.append((step, record))
+            subject = f"{task.task.name}, {len(compared):,} samples of {len(task.cells)} cells"
+            result = finding(AGAIN, subject, compared)
+            # In bfloat16 rounding depends on the batch and may change a token.
+            coarse = result.verdict == FAILED and within == COARSE
+            yield replace(result, verdict=REPORT) if coarse else result
+            of_servers = {"servers": _told(run)} if plan.arms else {}
+            yield from _check_keys(plan, of_servers | runner.models, runner.engine, keys)
+
+    def _names(self, plan: Plan, step: Step) -> tuple[Any, ...]:
+        """Return the name of a step's sample, with the run's own name of its rule."""
+        columns = plan.identify(step, "")
+        recorded_names = {method: recorded for recorded, method in self.methods.items()}
+        return names_of({**columns, "method": recorded_names[columns["method"]]})
+
+    def _choose(
+        self, plan: Plan, number: int, recorded: Mapping[tuple[Any, ...], Record]
+    ) -> Iterator[list[Step]]:
+        """Yield the steps to decode again, of one cell of a task at a time."""
+        task = plan.tasks[number]
+        repeats = {int(record["repeat"]) for record in recorded.values()}
+        for cell in range(len(task.cells)):
+            steps = (
+                plan.step((number, repeat, example, cell))
+                for repeat in sorted(repeats)
+                for example in range(len(task.examples))
+            )
+            whole = [
+                step
+                for step in steps
+                if all(self._names(plan, turn) in recorded for turn in step.turns)
+            ]
+            chosen = Random(f"{self.seed}/{number}/{cell}")
+            yield chosen.sample(whole, min(self.samples, len(whole)))
+
+
+def _require_local(head: str) -> None:
+    """Refuse the path of a head that is not below ``results``; a name without a folder is fine."""
+    path, results = Path(head), TRAINED.parent
+    inside = len(path.parts) == 1 or path.is_relative_to(results)
+    if path.is_absolute() or ".." in path.parts or not inside:
+        raise UsageError(f"its head {head} is not under {results}")
+
+
+def _divergence(record: Record, redecoded: Record, within: float) -> str:
+    """Return the first columns in which a sample differs from the one decoded again."""
+    # Code may not be executed here.
+    unscored = {"quality"} if redecoded["quality"] is None else set()
+    scores = {name: score for name, score in redecoded["scores"].items() if score is not None}
+    values = {**redecoded, "scores": scores}
+    columns = ({name: values[name]} for name in DECODED if name not in unscored)
+    texts = [text for column in columns if (text := difference(record, column, within))]
+    return "; ".join(texts[:2])
+
+
+def _check_texts(
+    records: Sequence[Record], pair: LoadedPair, stops: Mapping[str, Sequence[str]]
+) -> Finding:
+    """Check that all stored texts follow from their tokens and the stop strings of their task."""
+
+    def compare(record: Record) -> str:
+        try:
+            text = str(pair.tokenizer.decode(record["token_ids"], skip_special_tokens=True))
+        except (OverflowError, TypeError, ValueError):
+            return "its tokens are not those of the models"
+        for stop in stops[record["task"]]:
+            text = text.split(stop, 1)[0]
+        return difference({"text": record["text"]}, {"text": text})
+
+    compared = ((record, compare(record)) for record in records)
+    return finding("texts follow from tokens", f"{len(records):,} samples", compared)
+
+
+def _check_models(run: Run, runner: SampleRunner) -> Finding:
+    """Check that the models and their types are those of the run, and tell what else differs."""
+    recorded = run.environment.get("models", {})
+    if not recorded.get("target"):
+        text = f"whether the models are the same, without fingerprints in {ENVIRONMENT}"
+        return Finding("", run.pair.name, "same models", SKIPPED, text)
+    current = {**runner.models, **describe_environment()["packages"], "engine": runner.engine}
+    earlier = {**recorded, **run.environment.get("packages", {})}
+    earlier["engine"] = run.environment.get("engine")
+    versions = [
+        f"{name} {current[name]}, there {earlier[name]}"
+        for name in ("device", "engine", "torch", "transformers")
+        if earlier.get(name) not in (None, current[name])
+    ]
+    same = {name: runner.models[name] for name in (*ROLES, "dtype") if name in runner.models}
+    wrong = difference({name: recorded.get(name) for name in same}, same)
+    reason = "; ".join(filter(None, [wrong, *versions]))
+    return Finding("", run.pair.name, "same models", FAILED if wrong else OK, reason)
+
+
+def _told(run: Run) -> dict[str, Any]:
+    """Return what the servers of a run told of themselves, without their addresses."""
+    servers = run.environment.get("servers", {}).items()
+    return {
+        name: {key: fact for key, fact in facts.items() if key != "url"} for name, facts in servers
+    }
+
+
+def _check_keys(
+    plan: Plan, models: Mapping[str, Any], engine: str, samples: Sequence[tuple[Step, Record]]
+) -> Iterator[Finding]:
+    """Compare the keys of samples: a hash of all that determines them, the head's bytes included.
+
+    Keys depend on the version and on metrics that were added later. If no sample of a task has the
+    key that it would have here, the cause may be any of them.
+    """
+    name = "keys follow from heads and settings"
+    if not samples or not all("key" in record for _, record in samples):
+        return
+    best: list[str] = []
+    for may_execute in (False, True):
+        key = sample_keys(replace(plan, may_execute=may_execute), models, engine)
+        other = [named(record) for step, record in samples if record["key"] != key(step)]
+        best = other if not may_execute or len(other) < len(best) else best
+    subject = f"{samples[0][1]['task']}, {len(samples):,} samples"
+    if len(best) < len(samples):
+        faults = [f"{sample}: made with another head, example or setting" for sample in best]
+        yield finding_of(name, subject, faults)
+    else:
+        text = (
+            "keys of samples, since none matches: another version, or changed settings or metrics"
+        )
+        yield Finding("", subject, name, SKIPPED, text)
+
+
+def head_difference(described: Mapping[str, Any], cell: Cell) -> str:
+    """Return how the head that is here differs from a run's cell, in what the run tells of it."""
+    for head in cell.heads:
+        recorded, local = described["head"], facts(head)
+        for name in sorted({*recorded, *local} - {"name", "path"}):
+            if recorded.get(name) != local.get(name):
+                return (
+                    f"head {head.name}: {name} is {recorded.get(name)!r}, not {local.get(name)!r}"
+                )
+    return ""

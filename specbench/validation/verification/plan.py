@@ -1,0 +1,227 @@
+"""The samples of a run are those of its plan, and its examples and heads those that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from specbench.config import AUTO, DataOptions
+from specbench.engine.pairs import PairSpec
+from specbench.errors import UsageError
+from specbench.experiment.cells import Cell
+from specbench.experiment.plan import Plan, Step, TaskPlan, most_in_flight
+from specbench.runs.records import OK as DECODED
+from specbench.runs.records import names_of
+from specbench.runs.run import COMPLETE, Run
+from specbench.serving.arm import Arm
+from specbench.tasks.dataset import Dataset
+from specbench.tasks.example import Example
+from specbench.tasks.prompts import PromptList
+from specbench.tasks.task import Task, load_task, task_names
+from specbench.validation.findings import FAILED, INCOMPLETE, REPORT, Finding
+from specbench.validation.verification.differences import Record, difference, finding_of, named
+from specbench.words import listed
+
+LARGEST = 200_000  # planned samples of a run that has hardly any
+
+
+def check_plan(
+    run: Run, records: Sequence[Record], examples: Mapping[str, Mapping[str, Example]], whole: bool
+) -> Iterator[Finding]:
+    """Compare all records with the plan: each cell has each example once per repeat and turn.
+
+    Args:
+        run: The run.
+        records: Its records, failed and timed ones included.
+        examples: By task and id; the ids of the records where the run does not store them.
+        whole: Whether timed and failed samples are among the records.
+    """
+    tasks = [
+        task_plan(run, name, examples[name], task["metrics"], map(Cell.recorded, task["cells"]))
+        for name, task in run.tasks.items()
+    ]
+    pair = PairSpec(str(run.config["pair"].get("name")), "", None)
+    plan = Plan(
+        pair,
+        run.loading,
+        run.settings,
+        tuple(tasks),
+        arms=arms_of(run),
+        in_flight=most_in_flight(tasks),
+    )
+    if len(plan) > LARGEST + 100 * len(records):  # a run may claim any number
+        text = f"{len(plan):,} samples are planned, far more than there are"
+        yield Finding("", run.folder.name, "samples are those of the plan", FAILED, text)
+        return
+    samples = (_columns(run, plan, step) for step in plan.steps() if whole or not step.cell.timing)
+    expected = {names_of(sample): sample for sample in samples}
+    recorded = {names_of(record): record for record in records}
+    faults = []
+    for name, task in run.tasks.items():
+        if len(examples[name]) != task["examples"]:
+            faults.append(f"{name} has {len(examples[name])} examples, not {task['examples']}")
+    planned = run.config["samples_planned"]
+    if whole and len(expected) != planned:
+        faults.append(f"samples_planned is {planned}, not {len(expected)}")
+    faults += [f"{named(recorded[n])}: is not planned" for n in recorded.keys() - expected.keys()]
+    missing = [sample for name, sample in expected.items() if name not in recorded]
+    failed = [record for record in recorded.values() if record.get("status", DECODED) != DECODED]
+    progress, notes = run.progress, []
+    if progress.get("state") == COMPLETE:
+        faults += [f"{named(sample)}: is missing" for sample in missing]
+        counts = {"samples": len(recorded), "failed": len(failed)}
+        if whole and (text := difference(progress, counts)):
+            faults.append(f"progress.{text}")
+    elif missing:
+        notes.append(f"incomplete: {len(missing):,} samples are missing")
+    elif progress:
+        notes.append(f"its state is {progress['state']}")
+    if failed:
+        notes.append(f"{len(failed):,} samples failed")
+    verdict = INCOMPLETE if notes else REPORT
+    unscored = sum(r.get("quality_metric") is not None and r["quality"] is None for r in records)
+    if unscored:
+        notes.append(f"{unscored:,} samples have no quality")
+    result = finding_of(
+        "samples are those of the plan", f"{len(recorded):,} of {len(expected):,} samples", faults
+    )
+    if notes and not faults:
+        result = replace(result, verdict=verdict, sentence="; ".join(notes))
+    yield result
+    facts = [
+        (recorded[name], difference(recorded[name], sample))
+        for name, sample in expected.items()
+        if name in recorded
+    ]
+    wrong = [f"{named(record)}: {text}" for record, text in facts if text]
+    wrong += _contradictions(run, records)
+    yield finding_of("settings are those of the plan", f"{len(facts):,} samples", wrong)
+
+
+def arms_of(run: Run) -> tuple[Arm, ...]:
+    """Return the servers of a run, without their addresses."""
+    servers = run.servers.values()
+    return tuple(Arm(s["name"], "", s.get("model", ""), s.get("prompts", "")) for s in servers)
+
+
+def task_plan(
+    run: Run,
+    name: str,
+    examples: Mapping[str, Example],
+    metrics: Iterable[str],
+    cells: Iterable[Cell],
+) -> TaskPlan:
+    """Return the plan of a task as the run executed it, with these metrics and cells."""
+    described, prompts = run.tasks[name], tuple(examples.values())
+    task = Task(
+        name=name,
+        version=described.get("version", ""),
+        description="",
+        metrics=tuple(metrics),
+        stop=tuple(described.get("stop", ())),
+        max_new_tokens=described.get("max_new_tokens", 0),
+        source=PromptList(prompts),
+        path=run.folder,
+        prompt_format=described["prompt_format"],
+    )
+    return TaskPlan(task, prompts, tuple(cells), task.max_new_tokens)
+
+
+def _columns(run: Run, plan: Plan, step: Step) -> dict[str, Any]:
+    """Return the columns that identify a planned sample, as far as the run determines them."""
+    settings = plan.settings
+    engine = settings.engine if settings.engine != AUTO else run.environment.get("engine")
+    unknown = {
+        "block": True,  # blank for a sample that was decoded alone after its batch failed
+        "engine": settings.engine_fallback or engine is None,
+        "pair": run.config["pair"].get("name") is None,
+        "category": not step.example.prompt,  # the example is not stored
+    }
+    columns = plan.identify(step, str(engine))
+    return {name: value for name, value in columns.items() if not unknown.get(name)}
+
+
+def _contradictions(run: Run, records: Sequence[Record]) -> Iterator[str]:
+    """Yield what the configuration, the environment and the records say differently."""
+    name = run.config["pair"].get("name")
+    try:
+        spec = run.pair
+    except UsageError:
+        spec = None
+    if spec is not None and spec.name != name:
+        yield f"the pair is {name}, but its models are those of {spec.name}"
+    dtype, loaded = run.loading.dtype, run.environment.get("models", {}).get("dtype")
+    if dtype != AUTO and loaded not in (None, dtype):
+        yield f"dtype is {dtype} in the configuration and {loaded} in the environment"
+    if len(names := {str(record["run_id"]) for record in records}) > 1:
+        yield f"run_id has {len(names)} values: {listed(sorted(names))}"
+    # A worker's device has the name of its machine before it.
+    kinds = {_kind(device) for record in records if (device := record.get("device"))}
+    device = run.environment.get("models", {}).get("device")
+    if kinds and device is not None and kinds != {_kind(device)}:
+        yield f"devices are {listed(sorted(kinds))} in samples and {device} in the environment"
+
+
+def _kind(device: str) -> str:
+    """Return the kind of a device, such as ``cuda`` of ``machine cuda:1``."""
+    return str(device).rpartition(" ")[2].partition(":")[0]
+
+
+def check_examples(
+    name: str, described: Mapping[str, Any], seed: int, examples: Mapping[str, Example], task: Task
+) -> Finding:
+    """Compare the examples of a task, and its facts in ``config.json``, with the task's data.
+
+    Raises:
+        SpecbenchError: The data cannot be read.
+    """
+    # A generator is endless, and a run may claim any number.
+    examples_again = task.examples("test", min(described["examples"], len(examples) + 1), seed)
+    faults = []
+    ids = [example.id for example in examples_again]
+    if list(examples) != ids:
+        extra, missing = sorted({*examples} - {*ids}), sorted({*ids} - {*examples})
+        faults += [f"{example_id} is not an example of the plan" for example_id in extra]
+        faults += [f"{example_id} is missing" for example_id in missing]
+        faults += ["they are in another order"] * (not faults)
+    for example in examples_again:
+        stored = examples.get(example.id)
+        if stored is not None and stored != example:
+            text = difference(asdict(stored), asdict(example)) or "has more than the task's"
+            faults.append(f"{example.id}: {text}")
+    facts = {
+        "data": task.provenance(),
+        "version": task.version,
+        "stop": list(task.stop),
+        "prompt_format": task.prompt_format,
+    }
+    if text := difference(_without_paths(described), _without_paths(facts)):
+        faults.append(text)
+    return finding_of(
+        "examples are those of the task", f"{name}, {len(examples_again):,} examples", faults
+    )
+
+
+def _without_paths(value: Any) -> Any:
+    """Return plain values without the paths of files, which differ between machines."""
+    if isinstance(value, Mapping):
+        return {name: _without_paths(v) for name, v in value.items() if name != "file"}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def task_of(name: str, described: Mapping[str, Any], given: Mapping[str, Task]) -> Task:
+    """Return the user's task of this name, or a bundled one whose data is on this machine.
+
+    Raises:
+        UsageError: There is none; a run may name any file, so the user does.
+    """
+    if name in given:
+        return given[name]
+    if name not in task_names():
+        raise UsageError(f"{name} is not bundled: name its file with --task or --prompts")
+    shots = described["data"].get("shots")
+    task = load_task(name, DataOptions(shots=shots or None))
+    if isinstance(task.source, Dataset) and task.source.repository:
+        raise UsageError(f"the data of {name} is on the hub: name a folder with --data")
+    return task

@@ -1,0 +1,116 @@
+"""The tables of a run follow from its samples."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from specbench.analysis.write import write_summary, write_tables
+from specbench.errors import UsageError, first_line
+from specbench.files import open_binary, stored
+from specbench.runs.folders import TIMINGS, lacks
+from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
+from specbench.runs.records import (
+    DIGEST,
+    NAMES,
+    SUMMARY,
+    TABLE,
+    TIMED_RECORDS,
+)
+from specbench.runs.tables import write_timings
+from specbench.validation.findings import Finding
+from specbench.validation.verification.differences import Record, difference, finding, finding_of
+
+_CELL = [name for name in SUMMARY_COLUMNS if name not in {"value", "ci_low", "ci_high", "n"}]
+
+
+def check_tables(folder: Path, source: str) -> Iterator[Finding]:
+    """Write the tables again into another folder, and compare them.
+
+    ``source`` is the file that they follow from: the samples, or their table if they are gone.
+    """
+    with TemporaryDirectory() as temporary:
+        rebuilt = Path(temporary)
+        timed = (folder / TIMED_RECORDS).is_file()
+        sources = [TABLE] if source == TABLE else []
+        for name in [*sources, TIMINGS] if not timed else sources:
+            if (file := stored(folder / name)).is_file():
+                shutil.copy(file, rebuilt)
+        if source == TABLE:
+            write_timings(folder, rebuilt)
+            write_summary(rebuilt, folder)
+        else:
+            write_tables(folder, rebuilt)
+            if not (rebuilt / TABLE).is_file():
+                raise UsageError(f"{folder / source} has no decoded sample: give another run")
+            yield _compare(folder / TABLE, rebuilt / TABLE, NAMES, source)
+        if timed and (rebuilt / TIMINGS).is_file():
+            keys = (*NAMES, "timing", "session")
+            yield _compare(folder / TIMINGS, rebuilt / TIMINGS, keys, TIMED_RECORDS)
+        yield _compare(folder / SUMMARY, rebuilt / SUMMARY, _CELL, source)
+        if (page := folder / DIGEST).is_file():
+            yield finding_of(
+                f"{DIGEST} follows from {source}", DIGEST, _page_faults(page, rebuilt / DIGEST)
+            )
+
+
+def _page_faults(page: Path, rebuilt_page: Path) -> list[str]:
+    """Return the lines of a run's page that differ from those of the page made again."""
+    recorded = page.read_text(encoding="utf-8", errors="replace").splitlines()
+    rebuilt = rebuilt_page.read_text(encoding="utf-8").splitlines()
+    lines = enumerate(zip_longest(recorded, rebuilt, fillvalue=""), start=1)
+    return [f"line {number}{difference(*pair)}" for number, pair in lines if pair[0] != pair[1]]
+
+
+def _compare(path: Path, rebuilt_path: Path, keys: Sequence[str], source: str) -> Finding:
+    """Compare the rows of a table; a metric that all of it lacks is no difference."""
+    path = stored(path)
+    if not path.is_file():
+        raise UsageError(lacks(path.parent, path.name))
+    recorded, rebuilt = _rows(path, keys), _rows(rebuilt_path, keys)
+    metrics = {row.get("metric") for row in recorded.values()}
+
+    def compare() -> Iterator[tuple[Record, str]]:
+        for key, row in recorded.items():
+            further = [name for name in row if key in rebuilt and name not in rebuilt[key]]
+            text = difference(row, rebuilt[key]) if key in rebuilt else f"is not in {source}"
+            yield row, f"{further[0]} is not in {source}" if further else text
+        for key, row in rebuilt.items():
+            if key not in recorded and row.get("metric") in metrics:
+                yield row, f"is missing from {path.name}"
+
+    return finding(f"{path.name} follows from {source}", f"{len(recorded):,} rows", compare())
+
+
+def _rows(path: Path, keys: Sequence[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Return the rows of a table, with numbers as numbers.
+
+    A row's name has the values of its ``keys`` and a number, by which copies of a row differ.
+    """
+    try:
+        with open_binary(path) as file:
+            rows = pd.read_csv(file, dtype=str, keep_default_na=False).to_dict("records")
+    except ValueError as error:  # pandas' own errors of parsing, and of text that is not UTF-8
+        raise UsageError(f"{path} is not a readable CSV file ({first_line(error)})") from error
+    copies: Counter[tuple[Any, ...]] = Counter()
+    named_rows = {}
+    for texts in rows:
+        row = {str(name): _parsed(text) for name, text in texts.items()}
+        name = tuple(row.get(key) for key in keys)
+        copies[name] += 1
+        named_rows[(*name, copies[name])] = row
+    return named_rows
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,279 @@
+"""Verify a finished run: its files agree with each other, with its plan and with its models.
+
+The run may come from anyone. Nothing that it names is executed or downloaded: rules, metrics, tasks
+and models that are not bundled are used only where the user names them. What cannot be checked
+is counted in the last finding, and so are times, which differ between any two runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from specbench.errors import SpecbenchError, UsageError
+from specbench.files import copies, stored
+from specbench.methods.registry import METHODS
+from specbench.plugins import digest_of, given_for
+from specbench.runs.configuration import Environment, read_object
+from specbench.runs.folders import TIMINGS
+from specbench.runs.frames import read_samples
+from specbench.runs.records import (
+    DIGEST,
+    ERROR,
+    EXAMPLES,
+    RECORDS,
+    SUMMARY,
+    TABLE,
+    TIMED_RECORDS,
+    TRACED,
+    timed_records,
+)
+from specbench.runs.run import CONFIG, ENVIRONMENT, Run
+from specbench.tasks.example import Example
+from specbench.tasks.metrics import METRICS, get_metric
+from specbench.tasks.task import Task
+from specbench.validation.findings import SKIPPED, Finding
+from specbench.validation.verification.counts import check_counts, check_scores
+from specbench.validation.verification.decoding import Replay, ShowSample, head_difference
+from specbench.validation.verification.differences import Record, finding_of
+from specbench.validation.verification.plan import check_examples, check_plan, task_of, task_plan
+from specbench.validation.verification.tables import check_tables
+from specbench.words import listed, shown
+
+_CHECKED = {CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, TABLE, SUMMARY, DIGEST, TIMINGS, TIMED_RECORDS}
+_NEEDED = {*TRACED, "text", "stopped_by", "rounds", "scores", "quality", "quality_metric"}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What to verify of a run, and what the user permits for it.
+
+    Attributes:
+        run: The run.
+        samples: Number of samples to decode again per cell.
+        seed: Of the choice of these samples.
+        may_execute: Whether generated code may be executed for scoring.
+        metrics: The user's own.
+        methods: Likewise.
+        tasks: Likewise, by name.
+        unchecked: What cannot be checked, filled by ``findings``.
+        missing_heads: Paths of the heads that are not here, likewise.
+    """
+
+    run: Run
+    samples: int
+    seed: int = 0
+    may_execute: bool = False
+    metrics: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    unchecked: list[str] = field(default_factory=lambda: ["times", "the machine and its software"])
+    missing_heads: set[str] = field(default_factory=set)
+
+    @property
+    def total(self) -> int:
+        """The largest number of samples to decode again."""
+        return self.samples * sum(len(_decoded_cells(task)) for task in self.run.tasks.values())
+
+    @cached_property
+    def source(self) -> str:
+        """The file that the tables follow from: the samples, or their table if they are gone."""
+        file = stored(self.run.folder / RECORDS)
+        return file.name if file.is_file() else TABLE
+
+    @cached_property
+    def every(self) -> list[dict[str, Any]]:
+        """The latest record of each sample; without records, the rows of their table."""
+        if self.source != TABLE:
+            return self.run.records(_NEEDED)
+        rows = read_samples(self.run.folder)
+        records: list[Any] = rows.astype(object).where(rows.notna(), None).to_dict("records")
+        return records
+
+    @cached_property
+    def records(self) -> list[dict[str, Any]]:
+        """The decoded samples."""
+        return [record for record in self.every if record.get("status") != ERROR]
+
+    def findings(self, show_sample: ShowSample) -> Iterator[Finding]:
+        """Yield one finding per check; ``show_sample`` is called with each sample decoded again.
+
+        Raises:
+            SpecbenchError: The run or its models cannot be read.
+        """
+        run, described = self.run, self.run.tasks.values()
+        if not run.progress or not all(
+            {"metrics", "prompt_format"} <= {*task} for task in described
+        ):
+            raise UsageError(
+                f"{run.folder / CONFIG} was not written by a compatible version of specbench: "
+                "give the folder of another run"
+            )
+        yield from self._check_environment()
+        yield from check_tables(run.folder, self.source)
+        if self.source == TABLE:
+            self.unchecked.append(f"texts, counts and rounds, without {RECORDS}")
+        else:
+            decoded_here = [
+                record for record in self.records if record["method"] not in run.servers
+            ]
+            yield check_counts(decoded_here)
+        examples = {}
+        for name in run.tasks:
+            examples[name], finding = self._check_examples(name)
+            if finding is not None:
+                yield finding
+        timed = timed_records(run.folder)
+        planned = any("timing" in cell for task in described for cell in task["cells"])
+        whole = self.source != TABLE and (bool(timed) or not planned)
+        yield from check_plan(run, [*self.every, *timed], examples, whole)
+        if self.source != TABLE:
+            yield from self._check_scores(examples)
+        yield from self._check_decoding(examples, show_sample)
+        checked = {file.name for name in _CHECKED for file in copies(Path(name))}
+        entries = sorted(run.folder.iterdir())
+        names = [entry.name for entry in entries if not entry.name.startswith(".")]
+        if other := [name for name in names if name not in checked]:
+            self.unchecked.append(f"other files: {listed(other)}")
+        if number := len(self.missing_heads):
+            verb = "heads that are" if number > 1 else "head that is"
+            self.unchecked.append(f"{number} {verb} not here")
+        sentence = "; ".join(dict.fromkeys(self.unchecked))
+        yield Finding("", run.folder.name, SKIPPED, SKIPPED, sentence)
+
+    def _check_environment(self) -> Iterator[Finding]:
+        """Yield a failure if the environment cannot be read, since comparisons depend on it."""
+        path = self.run.folder / ENVIRONMENT
+        environment, wrong = read_object(path, Environment)
+        if wrong and path.exists():
+            yield finding_of(f"{ENVIRONMENT} can be read", self.run.folder.name, [f"it {wrong}"])
+        elif all(record["method"] in self.run.servers for record in self.records):
+            return
+        else:
+            facts = {**environment.get("models", {}), "engine": environment.get("engine")}
+            names = ("target", "dtype", "device", "engine")
+            if lacking := [name for name in names if not facts.get(name)]:
+                what = f"{', '.join(lacking)} of {ENVIRONMENT}"
+                self.unchecked.append(f"{what}, which {wrong or 'lacks them'}")
+
+    def _check_examples(self, name: str) -> tuple[dict[str, Example], Finding | None]:
+        """Return the examples of a task, and the finding that compares them with its data."""
+        run, described = self.run, self.run.tasks[name]
+        has_examples = stored(run.folder / EXAMPLES).is_file()
+        records = [record for record in self.every if record["task"] == name]
+        ids = list(dict.fromkeys(record["sample_id"] for record in records))
+        examples = run.examples.get(name, {}) if has_examples else {i: Example(i, "") for i in ids}
+        try:
+            task = task_of(name, described, self.tasks)
+            if task.version != described["version"]:
+                raise UsageError(f"{name} has version {task.version} here")
+            if not has_examples:  # as many as there are
+                limit, seed = min(described["examples"], len(ids) + 1), run.settings.seed
+                examples = {example.id: example for example in task.examples("test", limit, seed)}
+            return examples, check_examples(name, described, run.settings.seed, examples, task)
+        except SpecbenchError as error:
+            self.unchecked.append(f"examples of {name} ({error})")
+            return examples, None
+
+    def _trusted(self, recorded: str, *, is_metric: bool) -> str:
+        """Return a bundled function that a run names, or the user's, whose file is only read.
+
+        Raises:
+            UsageError: The user names none, or its content differs from the run's.
+        """
+        if recorded in (METRICS if is_metric else METHODS):
+            return recorded
+        name = given_for(recorded, self.metrics if is_metric else self.methods)
+        if name is None:
+            option = "--metric" if is_metric else "--method"
+            raise UsageError(f"{recorded} is not bundled: name it with {option}")
+        if digest_of(name) != self.run.config.get("sources", {}).get(recorded):
+            raise UsageError(f"{name} was edited since the run: restore its file")
+        return name
+
+    def _metrics(self, task: str) -> list[str]:
+        """Return the metrics of a task that can score here: bundled ones, and the user's."""
+        names = []
+        for name in self.run.tasks[task]["metrics"]:
+            try:
+                names.append(self._trusted(name, is_metric=True))
+            except SpecbenchError as error:
+                self.unchecked.append(f"scores by {name} ({error})")
+        return names
+
+    def _check_scores(self, examples: Mapping[str, Mapping[str, Example]]) -> Iterator[Finding]:
+        for name, described in self.run.tasks.items():
+            metrics = self._metrics(name)
+            plain = [metric for metric in metrics if not get_metric(metric).executes]
+            self.unchecked.extend(
+                f"{metric} of the samples of {name} that are not decoded again"
+                for metric in metrics
+                if metric not in plain
+            )
+            records = [record for record in self.records if record["task"] == name]
+            if any(example.prompt for example in examples[name].values()):
+                yield check_scores(name, described["metrics"], plain, records, examples[name])
+
+    def _check_decoding(
+        self, examples: Mapping[str, Mapping[str, Example]], show_sample: ShowSample
+    ) -> Iterator[Finding]:
+        """Compare heads and rules with those that are here, and decode samples again."""
+        run, methods = self.run, {}
+        if run.servers:
+            self.unchecked.append(
+                f"texts and counts of servers ({', '.join(map(shown, run.servers))})"
+            )
+        cells_of_run = (cell for task in run.tasks.values() for cell in task["cells"])
+        for name in {cell["method"] for cell in cells_of_run} - run.servers.keys():
+            try:
+                methods[name] = self._trusted(name, is_metric=False)
+            except SpecbenchError as error:
+                self.unchecked.append(f"the rule {name} ({error})")
+        replay = Replay(run, self.samples, self.seed, methods, self.may_execute)
+        tasks, heads = [], 0
+        faults: list[str] = []
+        for name, described in run.tasks.items():
+            cells = []
+            for cell in _decoded_cells(described):
+                if cell["method"] not in methods:
+                    continue
+                head = cell.get("head")
+                try:
+                    cells.append(replay.cell(cell, name))
+                except SpecbenchError as error:
+                    if isinstance(head, Mapping):
+                        self.missing_heads.add(str(head.get("path")))
+                    else:
+                        self.unchecked.append(f"{cell['method']} ({error})")
+                    continue
+                heads += isinstance(head, Mapping)
+                faults += filter(None, [head_difference(cell, cells[-1])])
+            if cells and any(example.prompt for example in examples[name].values()):
+                tasks.append(task_plan(run, name, examples[name], self._metrics(name), cells))
+        if heads:
+            yield finding_of("heads are those of the run", f"{heads} cells", faults)
+        if not self.samples:
+            self.unchecked.append("whether the models decode these texts, without --samples")
+        elif tasks:
+            decoded: list[Record] = []
+
+            def show(record: Record) -> None:
+                decoded.append(record)
+                show_sample(record)
+
+            for result in replay.decode(tasks, self.records, show):
+                if result.verdict == SKIPPED:
+                    self.unchecked.append(result.sentence)
+                else:
+                    yield result
+            if left := len(self.records) - len(decoded):
+                chosen = f" (--seed {self.seed} chose the others)"
+                self.unchecked.append(f"{left:,} samples that were not decoded again{chosen}")
+
+
+def _decoded_cells(task: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells of a task in ``config.json`` whose texts are recorded."""
+    return [cell for cell in task["cells"] if "timing" not in cell]

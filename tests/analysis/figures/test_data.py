@@ -1,0 +1,417 @@
+"""The data behind each figure, and the computations for it."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.container import ErrorbarContainer
+
+from specbench.analysis.figures import acceptance, heads, pareto, rounds, style
+
+from ...synthetic import samples
+from .made import (
+    Made,
+    from_samples,
+    learned_of,
+    made,
+    rounds_of,
+    sample,
+    summary_of,
+    training_of,
+)
+
+
+def titles(drawing: style.Drawing) -> list[str]:
+    return [axes.get_title() for axes in drawing.figure.axes]
+
+
+def drawn_points(axes: Any) -> np.ndarray:
+    """All markers of a panel, [n, (x, y)]."""
+    found = [c.lines[0].get_xydata() for c in axes.containers if isinstance(c, ErrorbarContainer)]
+    return np.vstack(found)
+
+
+def test_pareto_has_every_point_of_every_panel() -> None:
+    drawing = pareto.draw(made())
+    data = drawing.data
+    points = data[data["mark"] == "point"]
+    assert points.groupby("against").size().to_dict() == {"time": 2 * 10, "acceptance": 2 * 9}
+    sd = points[(points["method"] == "sd") & (points["against"] == "acceptance")].iloc[0]
+    shown = [name + end for name in ("x", "quality") for end in ("", "_low", "_high")]
+    assert sd[shown].tolist() == pytest.approx([60, 58, 62, 80, 78, 82])
+    assert set(data["mark"]) == {"point"}  # a front needs samples
+    # The figure shows the values of the data.
+    here = points[(points["against"] == "time") & (points["task"] == "mini-math")]
+    drawn = drawn_points(drawing.figure.axes[0])
+    np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(here[["x", "quality"]], axis=0))
+
+
+def test_pareto_costs_and_settings_have_separate_panels() -> None:
+    drawing = pareto.draw(made(tasks=("mini-math",)), ("speedup", "time"))
+    labels = [axes.get_xlabel() for axes in drawing.figure.axes]
+    assert labels == ["Tokens/s / AR's (×)", "Time per sample (s)"]
+    settings = (("eager", 1), ("graph", 8))
+    drawing = pareto.draw(made(tasks=("mini-math",), settings=settings))
+    assert titles(drawing) == [
+        *("mini-math\n(positive control, eager, batch 1)", ""),
+        *("mini-math\n(positive control, graph, batch 8)", ""),
+    ]
+    drawing = pareto.draw(made(tasks=("python-line",)), ("time",))
+    assert titles(drawing) == ["python-line"]
+
+
+FAMILY = ("h/acceptance-0.95", "h/acceptance-0.7", "h/acceptance-0.8")
+
+
+def test_pareto_joins_and_labels_a_family_of_heads() -> None:
+    figure = pareto.draw(made(heads=FAMILY, tasks=("mini-math",)), ("acceptance",)).figure
+    (axes,) = figure.axes
+    (line,) = [one.get_xydata() for one in axes.get_lines() if one.get_linestyle() == "-"]
+    np.testing.assert_allclose(line, [[88, 75], [92, 70], [96, 65]])
+    written = {text.get_text(): text for text in axes.texts}
+    assert {".95", ".7", ".8"} < set(written)
+    assert written[".7"].xy == pytest.approx((92, 70))
+    apart = ("bundled", "h/mlp", FAMILY[0])
+    (axes,) = pareto.draw(made(heads=apart, tasks=("mini-math",)), ("acceptance",)).figure.axes
+    assert not [one for one in axes.get_lines() if one.get_linestyle() == "-"]
+
+
+def test_pareto_draws_heads_of_one_recipe_small_and_their_mean_large() -> None:
+    heads = ("h/seed-0", "h/seed-1", "h/seed-2", "other/seed-0")
+    figure = pareto.draw(made(heads=heads, tasks=("mini-math",)), ("acceptance",)).figure
+    (axes,) = figure.axes
+    star = style.look("diversed").marker
+    stars = [line for line in axes.get_lines() if line.get_marker() == star]
+    sizes = {tuple(np.ravel(line.get_xydata())): line.get_markersize() for line in stars}
+    drawn = {tuple(point): size for points, size in sizes.items() for point in _pairs(points)}
+    single = [(88, 75), (92, 70), (96, 65)]
+    mean, other = (92, 70), (100, 60)
+    assert {tuple(np.round(point)) for point in drawn} == {*single, other}
+    large = {tuple(np.round(point)) for point, size in drawn.items() if size == max(sizes.values())}
+    assert {mean, other} <= large and not {single[0], single[2]} & large
+
+
+def test_pareto_joins_and_labels_a_swept_parameter_of_a_rule() -> None:
+    frame = summary_of(tasks=("mini-math",))
+    rule = frame[frame["method"] == "sd"].assign(method="typical")
+    swept = [rule.assign(epsilon=value, value=rule["value"] * (1 - value)) for value in (0.3, 0.1)]
+    drawn = pareto.draw(Made(summary=pd.concat([frame, *swept])), ("acceptance",))
+    (axes,) = drawn.figure.axes
+    colour = style.look("typical").colour
+    written = {text.get_text() for text in axes.texts if text.get_color() == colour}
+    assert written == {"0.1", "0.3"}
+    lines = [line for line in axes.get_lines() if line.get_color() == colour]
+    (joined,) = [line for line in lines if line.get_linestyle() == "-"]
+    assert np.diff(joined.get_xdata()) < 0  # from 0.1 to 0.3
+
+
+def test_pareto_labels_two_swept_parameters_and_joins_along_the_last() -> None:
+    frame = summary_of(tasks=("mini-math",))
+    rule = frame[frame["method"] == "sd"].assign(method="typical")
+    values = {(0.1, 0.2): 0.95, (0.1, 0.8): 0.6, (0.4, 0.2): 0.8, (0.4, 0.8): 0.45}
+    swept = [
+        rule.assign(epsilon=epsilon, delta=delta, value=rule["value"] * scale)
+        for (epsilon, delta), scale in values.items()
+    ]
+    drawn = pareto.draw(Made(summary=pd.concat([frame, *swept])), ("acceptance",))
+    (axes,) = drawn.figure.axes
+    colour = style.look("typical").colour
+    written = {text.get_text() for text in axes.texts if text.get_color() == colour}
+    assert written == {"0.1/0.2", "0.1/0.8", "0.4/0.2", "0.4/0.8"}
+    lines = [line for line in axes.get_lines() if line.get_color() == colour]
+    joined = [line.get_ydata() for line in lines if line.get_linestyle() == "-"]
+    assert [len(line) for line in joined] == [2, 2]
+    ratios = sorted(last / first for first, last in joined)
+    np.testing.assert_allclose(ratios, [0.45 / 0.8, 0.6 / 0.95])
+
+
+def _pairs(points: tuple[float, ...]) -> list[tuple[float, float]]:
+    return list(zip(points[::2], points[1::2], strict=True))
+
+
+def test_pareto_labels_are_omitted_where_it_is_crowded() -> None:
+    for axes in pareto.draw(made(tasks=("mini-math",))).figure.axes:
+        labels = sorted(text.get_text() for text in axes.texts if text.get_text())
+        assert labels == ["0", "0.25", "0.5", "0.75", "1"]
+    frame = summary_of(tasks=("mini-math",), half_width=None)
+    frame.loc[frame["method"] == "static", "value"] /= 1e6
+    texts = pareto.draw(Made(summary=frame), ("time",)).figure.axes[0].texts
+    labels, lines = [t for t in texts if t.get_text()], [t for t in texts if not t.get_text()]
+    assert 1 <= len(labels) <= 5 and 1 <= len(lines) <= len(labels)
+
+
+def test_pareto_names_the_recipes_of_means_over_seeds() -> None:
+    frame = summary_of(
+        tasks=("mini-math",), heads=tuple(f"h/{r}/seed-{s}" for r in ("a", "b") for s in (0, 1))
+    )
+    (axes, *_) = pareto.draw(Made(summary=frame)).figure.axes
+    assert {"a", "b"} <= {text.get_text() for text in axes.texts}
+
+
+def test_pareto_labels_cells_of_several_runs_with_their_run() -> None:
+    frame = summary_of(tasks=("mini-math",))
+    again = frame[frame["method"].isin(["diversed", "sd"])].assign(run_id="again")
+    again["value"] *= 1.3
+    axes = pareto.draw(Made(summary=pd.concat([frame, again])), ("time",)).figure.axes[0]
+    labels = Counter(text.get_text() for text in axes.texts)
+    assert labels["again"] == labels[frame["run_id"].iloc[0]] == 2, labels
+    assert {"0", "1"} <= set(labels)  # only in one run, so without it
+
+
+def sweep(run_id: str = "run-mini", prompts: int = 20) -> list[dict[str, Any]]:
+    """Samples of a sweep: quality falls and acceptance rises as w falls, with some noise."""
+    settings = [("sd", None, 0.9), ("static", 0.5, 0.6), ("static", 0.0, 0.2)]
+    rows = [
+        sample(
+            method,
+            number,
+            weight=weight,
+            run_id=run_id,
+            quality=float((number + 0.5) / prompts < right),
+            accepted=200 * (1 - 0.5 * right) + number % 3,
+            decode_seconds=0.3 * right + 0.01 * (number % 5),
+        )
+        for method, weight, right in settings
+        for number in range(prompts)
+    ]
+    return rows + [sample("autoregressive", number, run_id=run_id) for number in range(prompts)]
+
+
+def test_pareto_front_of_samples_has_a_band() -> None:
+    data = pareto.draw(from_samples(samples(*sweep())), ("time", "speedup")).data
+    for _, line in data[data["mark"] == "front"].groupby("against"):
+        assert (line["quality_low"] <= line["quality"]).all()
+        assert (line["quality"] <= line["quality_high"]).all()
+        assert np.ptp(line[["quality_low", "quality_high"]]) > np.ptp(line["quality"])
+    both = from_samples(samples(*sweep(), *sweep("another")))
+    several = pareto.draw(both, ("time",)).data.query("mark == 'front'")
+    once = data.query("mark == 'front' and against == 'time'")
+    for _, line in several.groupby("run_id"):  # runs have a front each
+        np.testing.assert_allclose(line[["x", "quality"]], once[["x", "quality"]])
+    alone = [row for row in sweep() if row.get("weight") != 0.0 and row["method"] != "sd"]
+    one = pareto.draw(from_samples(samples(*alone)), ("time",)).data
+    assert set(one["mark"]) == {"point"}
+
+
+@pytest.mark.parametrize(("middle", "tossed"), [(0.6, False), (0.2, True)])
+def test_pareto_says_where_every_static_weight_is_below_a_coin(middle: float, tossed: bool) -> None:
+    rows = sweep(prompts=60)
+    for number, row in enumerate(row for row in rows if row.get("weight") == 0.5):
+        row["quality"] = float((number + 0.5) / 60 < middle)
+    drawing = pareto.draw(from_samples(samples(*rows)), ("acceptance",))
+    (title,) = titles(drawing)
+    explained = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+    assert ("†" in title) == any("the front mixes sd and" in text for text in explained) == tossed
+
+
+def test_a_control_adds_a_front_that_is_nowhere_lower() -> None:
+    cooled = [
+        sample("cooled", n, run_id="r", weight=1.0, quality=1.0, accepted=150) for n in range(4)
+    ]
+    plain = [row | {"run_id": "r"} for row in sweep()]
+    data = pareto.draw(from_samples(samples(*plain, *cooled)), ("acceptance",)).data
+    lines = {mark: line.sort_values("x") for mark, line in data.groupby("mark")}
+    before, after = lines["front"], lines["sharpened front"]
+    at = np.linspace(before["x"].min(), before["x"].max(), 20)
+    gain = np.interp(at, after["x"], after["quality"]) - np.interp(
+        at, before["x"], before["quality"]
+    )
+    assert (gain > -1e-9).all() and gain.max() > 1
+
+
+def test_acceptance_time_is_normalised_per_pair_task_and_engine() -> None:
+    frame = summary_of(pairs=("mini", "llama"), settings=(("eager", 1), ("compile", 1)))
+    slower = (frame["pair"] == "llama") & (frame["metric"] == "seconds_per_sample")
+    frame.loc[slower, "value"] *= 1000
+    drawing = acceptance.draw_time(Made(summary=frame))
+    tasks = ("mini-math", "mini-news")
+    assert titles(drawing) == [
+        f"{t}\n(positive control, {engine})" for engine in ("eager", "compile") for t in tasks
+    ]
+    for axes in drawing.figure.axes:
+        points = drawn_points(axes)
+        assert (points[:, 0].min(), points[:, 0].max()) == pytest.approx((0, 1))
+        # Both pairs have the same shape, so each point of one is at a point of the other.
+        _, counts = np.unique(points.round(9), axis=0, return_counts=True)
+        assert not (counts % 2).any()
+        fits = [li.get_ydata() for li in axes.get_lines() if len(li.get_xdata()) == 101]
+        assert len(fits) == 2
+        np.testing.assert_allclose(fits[0], np.linspace(100, 60, 101), atol=1e-6)
+
+
+def test_acceptance_time_has_a_row_per_point() -> None:
+    data = acceptance.draw_time(made()).data
+    assert len(data) == 2 * (4 + 5)  # without autoregressive
+    sd = data[(data["method"] == "sd") & (data["task"] == "mini-math")].iloc[0]
+    ends = ["draft_acceptance", "draft_acceptance_low", "draft_acceptance_high"]
+    found = sd[["time", "seconds_per_sample", *ends]].tolist()
+    assert found == pytest.approx([1, 0.11, 60, 58, 62])
+    single = acceptance.draw_time(made(methods=("sd",), tasks=("mini-math",))).data
+    assert single["time"].tolist() == [0]
+
+
+def test_quadratic_is_recovered_exactly_and_its_band_covers_the_truth() -> None:
+    x, at = np.linspace(0, 1, 8), np.linspace(0, 1, 5)
+    for curve in acceptance.quadratic_band(x, 3 * x**2 - 2 * x + 1, at):
+        np.testing.assert_allclose(curve, 3 * at**2 - 2 * at + 1)
+    rng, x = np.random.default_rng(0), np.linspace(0, 1, 14)
+    truth, at = 90 - 60 * x + 10 * x**2, np.array([0.5])
+    bands = [acceptance.quadratic_band(x, truth + rng.normal(size=14), at) for _ in range(200)]
+    covered = np.mean([low[0] <= 90 - 30 + 2.5 <= high[0] for _, low, high in bands])
+    assert 0.88 < covered < 0.99
+
+
+def test_weights_has_a_curve_per_draft_length_that_sd_closes() -> None:
+    frame = summary_of(lengths=(3, 5), pairs=("a", "b"))
+    short = frame[~((frame["method"] == "static") & (frame["weight"] == 1))]
+    for table in (frame, short):  # sd and static at w = 1 are one point
+        drawing = acceptance.draw_weights(Made(summary=table))
+        assert titles(drawing) == [
+            f"{t}\n(positive control, {p})" for p in "ab" for t in ("mini-math", "mini-news")
+        ]
+        data = drawing.data
+        curve = data[(data["draft_length"] == 5) & (data["pair"] == "a")]
+        curve = curve[curve["task"] == "mini-news"]
+        assert curve["w"].tolist() == [0, 0.25, 0.5, 0.75, 1]
+        assert curve["draft_acceptance"].tolist() == pytest.approx([100, 90, 80, 70, 60])
+        width = curve["draft_acceptance_high"] - curve["draft_acceptance_low"]
+        assert width.round(9).eq(4).all()
+
+
+# Of five rounds, one accepts no draft, two accept one, two accept all three.
+SD = [[0, 1], [1, 3, 3]]
+
+
+def test_positions_are_drawn_as_in_their_table_with_few_settings_of_a_method() -> None:
+    found = rounds_of({"diversed": 5 * SD, "static": 5 * SD}).rounds
+    static = found["method"] == "static"
+    found = pd.concat([found.assign(weight=np.where(static, w, np.nan)) for w in range(6)])
+    results = Made(rounds=found.drop_duplicates().reset_index(drop=True))
+    drawing = rounds.draw_positions(results)
+    table = results.positions
+    table = table[table["weight"].isna() | table["weight"].isin([0, 2, 3, 5])]
+    assert drawing.data["accepted"].tolist() == pytest.approx((100 * table["value"]).tolist())
+    conditional, marginal = drawing.figure.axes
+    for axes, kind in ((conditional, "conditional"), (marginal, "marginal")):
+        x, y = drawn_points(axes).T
+        own = table[table["kind"] == kind]
+        np.testing.assert_allclose(np.sort(y), np.sort(100 * own["value"]))
+        assert sorted(x.round()) == sorted(own["position"])
+    names = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+    assert names == ["static w=0", "static w=2", "static w=3", "static w=5", "diversed"]
+
+
+def test_accepted_length_by_hand() -> None:
+    marks = rounds.histogram(rounds_of({"sd": 5 * SD}).rounds)
+    np.testing.assert_allclose(marks["value"], [20, 40, 0, 40, 8 / 5])
+    assert marks["accepted"].tolist()[:-1] == [0, 1, 2, 3]
+    assert marks["mark"].tolist() == ["share"] * 4 + ["mean"]
+    assert (marks["value_low"] <= marks["value"]).all()
+    assert (marks["value"] <= marks["value_high"]).all()
+
+
+def test_accepted_length_intervals_are_over_prompts_not_rounds() -> None:
+    alike = rounds.histogram(rounds_of({"sd": [[0, 3]] * 10}).rounds)
+    apart = rounds.histogram(rounds_of({"sd": [[0, 0]] * 5 + [[3, 3]] * 5}).rounds)
+    np.testing.assert_allclose(alike["value"], apart["value"])
+    np.testing.assert_allclose(alike["value_low"], alike["value_high"])
+    assert np.ptp(apart.loc[apart["mark"] == "mean", ["value_low", "value_high"]]) > 1
+
+
+def test_accepted_length_has_a_row_per_setting_and_a_column_per_task() -> None:
+    found = rounds_of({"diversed": [[3, 3], [3, 2]], "static": SD}).rounds
+    static = found["method"] == "static"
+    weighted = found[static].assign(weight=0.5, draft_length=5, task="mini-news")
+    both = pd.concat([found.assign(weight=np.where(static, 0.0, np.nan)), weighted])
+    drawing = rounds.draw_lengths(Made(rounds=both.reset_index(drop=True)))
+    axes = np.reshape(drawing.figure.axes, (3, 2))
+    names = ["static\nw=0, N = 3", "static\nw=0.5, N = 5", "diversed\nN = 3"]
+    assert [line[0].get_ylabel() for line in axes] == names
+    assert [[len(panel.patches) for panel in line] for line in axes] == [[4, 0], [0, 6], [4, 0]]
+    assert drawing.data["mark"].value_counts().to_dict() == {"share": 14, "mean": 3}
+
+
+def test_timeline_stacks_the_parts_of_a_round() -> None:
+    rows = [sample(method, number) for method in ("diversed", "sd") for number in range(3)]
+    drawing = rounds.draw_timeline(from_samples(samples(*rows)))
+    assert drawing.data["method"].tolist() == ["sd", "diversed"]
+    shown = ["round_ms", *(f"{part}_ms" for part in style.PARTS), "prefill_ms"]
+    np.testing.assert_allclose(drawing.data[shown], [[8, 3, 2, 1, 2, 20]] * 2)
+    frame = summary_of(methods=("sd",))
+    frame.loc[frame["metric"] == "round_seconds", "value"] = 0.005  # less than the sum of its parts
+    assert rounds.draw_timeline(Made(summary=frame)).data["other_ms"].tolist() == [0, 0]
+
+
+def texts(axes: Any) -> list[list[str]]:
+    """The texts of a heat map, [heads, tasks]."""
+    fields = np.full(axes.images[0].get_array().shape, "", dtype=object)
+    for text in axes.texts:
+        column, row = text.get_position()
+        fields[row, column] = text.get_text()
+    return fields.tolist()
+
+
+def test_transfer_compares_quality_with_strict_verification() -> None:
+    tasks = ("mini-math", "mini-news")
+    frame = summary_of(tasks=tasks, heads=tasks)
+    quality = frame["metric"] == "quality"
+    news, head = frame["task"] == "mini-news", frame["head"]
+    frame.loc[news & (head == "mini-math") & quality, "value"] = 0.9
+    frame.loc[~news & (head == "mini-math") & quality, "value"] = 0.79999
+    drawing = heads.draw_transfer(Made(summary=frame))
+    left, right = drawing.figure.axes
+    assert texts(left) == [["60", "60"], ["88", "88"], ["92", "92"]]
+    assert texts(right) == [["80.0", "80.0"], ["+0.0", "+10.0"], ["−10.0", "−10.0"]]
+    assert len(drawing.data) == 3 * 2 * 2
+    frame.loc[news & quality, ["value", "ci_low", "ci_high", "unit"]] = np.nan
+    left, right = heads.draw_transfer(Made(summary=frame)).figure.axes
+    assert [row[1] for row in texts(left)] == ["60", "88", "92"]
+    assert [row[1] for row in texts(right)] == ["", "", ""]
+
+
+def test_training_has_a_row_per_head_and_step(tmp_path: Path) -> None:
+    short, long = training_of(tmp_path / "a", steps=3), training_of(tmp_path / "b")
+    data = heads.draw_training([short, long]).data
+    assert data["head"].value_counts().to_dict() == {"b": 40, "a": 3}
+    assert data["reward"].tolist()[:3] == pytest.approx([51, 52, 53])
+    assert data["strict_acceptance"].eq(70).all()
+    checked = data[data["head"] == "b"].dropna(subset="held_out_distance")
+    assert checked["step"].tolist() == list(range(5, 41, 5))
+    assert checked["held_out_distance"].tolist() == pytest.approx(0.2 * checked["step"])
+    middle = data[data["head"] == "b"].iloc[10:30]  # a running median lags by half a step
+    np.testing.assert_allclose(middle["weight_smooth"], 0.9 - 0.01 * middle["step"] + 0.005)
+    alone = heads.draw_training([training_of(tmp_path / "mini" / "mini-math", steps=1)]).data
+    assert alone["head"].tolist() == ["mini/mini-math"]
+
+
+def test_learned_names_tokens_from_the_whole_range() -> None:
+    table = learned_of()
+    drawing = heads.draw_learned(table)
+    pd.testing.assert_frame_equal(drawing.data, table)
+
+    def names(words: int, **changes: Any) -> list[str]:
+        _, right = heads.draw_learned(learned_of(words, **changes)).figure.axes
+        return [label.get_text() for label in right.get_yticklabels()]
+
+    words = table[table["level"] == "token"]
+    part = (heads.RANGES * words["mean_weight"]).astype(int).clip(upper=heads.RANGES - 1)
+    for _, of_range in words.groupby(part):
+        shown = of_range[of_range["name"].isin(names(40))]
+        disagreement = (of_range["n"] * of_range["mean_tv"]).sort_values(ascending=False)
+        assert {*shown.index} == {*disagreement.index[: heads.SHOWN]}
+    assert names(40, occurrences=heads.FEWEST - 1) == []
+    left, _ = drawing.figure.axes
+    kinds = table[table["level"] == "kind"]
+    boxes = [patch.get_path().get_extents() for patch in left.patches]
+    np.testing.assert_allclose([box.x0 for box in boxes], kinds["weight_q25"])
+    np.testing.assert_allclose(drawn_points(left)[:, 0], kinds["mean_weight"])
+
+
+def test_learned_tokens_are_not_read_as_formulas(tmp_path: Path) -> None:
+    table = learned_of(words=3)
+    table.loc[table["name"] == "t01", "name"] = "$\\frac$"
+    drawing = heads.draw_learned(table)
+    assert style.rendered(drawing.figure, "svg")

@@ -1,0 +1,209 @@
+"""Every figure is drawn and saved; appearance, pages and errors."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+import pytest
+from matplotlib.image import imread
+from matplotlib.markers import MarkerStyle
+from matplotlib.text import Text
+
+from specbench.analysis.figures import bundled_figures, load_figure, style
+from specbench.analysis.figures.heads import draw_learned
+from specbench.analysis.results import Results
+from specbench.errors import RunError, UsageError
+from specbench.methods.registry import METHODS
+
+from .made import Made, learned_of, made, rounds_of, summary_of, training_of
+
+HEADS = ("mini-math", "h/acceptance-0.7", "h/acceptance-0.8")
+KINDS = ("png", "svg", "pdf", "csv")
+SETTINGS = (("eager", 1), ("graph", 8))
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Low-resolution pictures, which are faster to draw."""
+    for name, page in style.PAGES.items():
+        monkeypatch.setitem(style.PAGES, name, page._replace(dpi=50))
+    before = style._page.set(style.PAGES["paper"])
+    yield
+    style._page.reset(before)
+
+
+def draw(name: str, folder: Path) -> style.Drawing:
+    if name == "weights-head":
+        return draw_learned(learned_of(words=15, trained_on="mini-news"))
+    if name == "training":
+        return load_figure(name)([training_of(folder / "a"), training_of(folder / "b")])
+    if name in ("positions", "accepted-length"):
+        return load_figure(name)(rounds_of({"sd": [[0, 1], [3]], "diversed": [[3, 3], [2]]}))
+    one: dict[str, Any] = {"tasks": ("mini-math",)}
+    if name == "acceptance-time":
+        return load_figure(name)(made(pairs=("mini", "llama"), settings=SETTINGS, **one))
+    return load_figure(name)(made(heads=HEADS[: 1 if name == "transfer" else None], **one))
+
+
+@pytest.mark.parametrize("name", [*bundled_figures(), "weights-head"])
+def test_every_figure_is_drawn_within_its_page_and_saved(name: str, tmp_path: Path) -> None:
+    files = style.save(draw(name, tmp_path / "1"), tmp_path / "a", name)
+    assert [path.name for path in files] == [f"{name}.{kind}" for kind in KINDS]
+    assert len(pd.read_csv(files[-1])) > 0
+    with style.page("screen"):
+        screen = BytesIO(style.rendered(draw(name, tmp_path / "2").figure, "png"))
+    paper, wide = imread(files[0]), imread(screen)
+    for picture in (paper[..., :3], wide[..., :3]):
+        edges = (picture[0], picture[-1], picture[:, 0], picture[:, -1])
+        assert (picture < 0.9).any() and all((edge == 1.0).all() for edge in edges)
+    assert wide.shape[1] > paper.shape[1]
+
+
+@pytest.mark.parametrize("name", ["acceptance-time", "transfer"])  # with a legend, and without
+def test_a_figure_has_the_users_width_and_title_above_all_else(name: str, tmp_path: Path) -> None:
+    with style.page("paper", width=4.0, title="As in the paper"):
+        figure = draw(name, tmp_path).figure
+    assert figure.get_figwidth() == 4.0
+    figure.draw_without_rendering()  # places the legend
+    texts = figure.findobj(Text)
+    (title,) = [text for text in texts if text.get_text() == "As in the paper"]
+    below = [text for text in texts if text.get_text() not in ("", "As in the paper")]
+    bottom = title.get_window_extent().y0
+    assert all(text.get_window_extent().y1 <= bottom for text in below if text.get_visible())
+    with style.page("paper", width=1.0), pytest.raises(UsageError, match="--width 1 is too narrow"):
+        draw(name, tmp_path)
+
+
+def test_the_same_figure_gives_the_same_bytes_and_leaves_no_settings_behind(tmp_path: Path) -> None:
+    first = style.save(draw("weights", tmp_path), tmp_path / "a", "weights")
+    assert b"Date" not in first[1].read_bytes() + first[2].read_bytes()
+    with matplotlib.rc_context({"ytick.labelsize": 30, "font.size": 30}):  # has no effect
+        before = dict(matplotlib.rcParams)
+        second = style.save(draw("weights", tmp_path), tmp_path / "b" / "c", "weights")
+        with style.page("screen"):
+            draw("weights", tmp_path)
+        assert dict(matplotlib.rcParams) == before
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    assert style.scaled(1) == 1
+
+
+def test_every_method_has_its_own_style_and_a_new_one_a_stable_style() -> None:
+    assert set(style.LOOKS) == set(METHODS)
+    for part in ("colour", "marker"):
+        assert len({getattr(look, part) for look in style.LOOKS.values()}) == len(METHODS)
+    assert style.look("new") == style.look("new")
+    new = {style.look(f"method-{i}").marker for i in range(200)}
+    assert not new & {look.marker for look in style.LOOKS.values()}
+    assert all(MarkerStyle(marker).is_filled() for marker in new)  # since the edge is white
+    assert style.ordered(["new", "diversed", "sd"]) == ["sd", "diversed", "new"]
+
+
+def test_a_failed_write_leaves_the_old_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawing = load_figure("weights")(made(tasks=("mini-math",)))
+    (tmp_path / "taken").touch()
+    with pytest.raises(UsageError, match="taken"):
+        style.save(drawing, tmp_path / "taken", "weights")
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "taken").unlink()
+    (tmp_path / "weights.png").write_bytes(b"old")
+    monkeypatch.setattr("specbench.files.sync", full)
+    with pytest.raises(RunError, match="No space left on device"):
+        style.save(drawing, tmp_path, "weights")
+    assert [path.name for path in tmp_path.iterdir()] == ["weights.png"]
+    assert (tmp_path / "weights.png").read_bytes() == b"old"
+
+
+def test_heavy_imports_wait_until_drawing_and_pyplot_is_never_used() -> None:
+    code = (
+        "import sys, specbench.analysis.figures as f;"
+        "early = [m for m in ('matplotlib', 'pandas') if m in sys.modules];"
+        "[f.load_figure(name) for name in f.bundled_figures()];"
+        "print(early, 'matplotlib.pyplot' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.strip() == "[] False", answer.stderr
+
+
+def changed(metric: str | None = None, column: str = "value", value: Any = float("nan")) -> Results:
+    """Results with another value in the rows of a metric, or without this metric for sd."""
+    frame = summary_of()
+    frame.loc[frame["metric"] == metric if metric else frame["method"] == "sd", column] = value
+    return Made(summary=frame)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "place"),
+    [
+        ("histogram", lambda _: made(), "choose one of `acceptance-time`"),
+        ("pareto", lambda _: Made(summary=summary_of().iloc[:0]), "a quality"),
+        ("pareto", lambda _: made(lengths=(3, 5)), "draft lengths (3, 5)"),
+        ("pareto", lambda _: changed(None, "temperature", 0.0), "temperatures (0, 1)"),
+        ("pareto", lambda _: made(methods=("autoregressive",)), "against acceptance"),
+        ("acceptance-time", lambda _: made(methods=("autoregressive",)), "drafts"),
+        ("weights", lambda _: made(methods=("autoregressive", "sd")), "no static ensemble"),
+        ("weights", lambda _: changed(None, "temperature", 0.0), "temperatures (0, 1)"),
+        ("accepted-length", lambda _: rounds_of({"autoregressive": [[0, 0]]}), "drafts"),
+        ("timeline", lambda _: changed("verify_seconds"), "not timed"),
+        ("timeline", lambda _: made(lengths=tuple(range(1, 62)), methods=("sd",)), "61 settings"),
+        ("transfer", lambda _: made(methods=("sd", "static")), "compare no heads"),
+        ("transfer", lambda _: made(), "compare no heads"),  # the head has no task
+        ("transfer", lambda _: made(heads=HEADS, pairs=("mini", "llama")), "a single run"),
+        ("transfer", lambda _: made(heads=HEADS, lengths=(3, 5)), "a single draft length"),
+        ("training", lambda folder: [folder], "holds no training.csv"),
+        ("training", lambda folder: [training_of(folder / "head", steps=0)], "no step yet"),
+    ],
+)
+def test_refusals(name: str, source: Callable[[Path], Any], place: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        load_figure(name)(source(tmp_path))
+    assert place in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_empty_table_of_tokens_is_refused() -> None:
+    with pytest.raises(UsageError, match="no token"):
+        draw_learned(learned_of().iloc[:0])
+
+
+OWN = """
+from specbench.analysis.figures import figure, style
+
+@figure()
+def speeds(results):
+    drawing, grid = style.panels(1, 1, height=2.0)
+    style.points(grid[0, 0], results.cells, "tokens_per_second", "100*quality")
+    return style.Drawing(drawing, results.cells[["label", "tokens_per_second"]])
+
+@figure()
+def broken(results):
+    raise KeyError("tokens")
+
+def plain(results):
+    return None
+"""
+
+
+def test_a_file_of_the_users_own_declares_figures_by_the_same_decorator(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    results = made(tasks=("mini-math",))
+    files = style.save(load_figure(f"{file}:speeds")(results), tmp_path, "speeds")
+    assert list(pd.read_csv(files[-1])) == ["label", "tokens_per_second"]
+    for name, place in (
+        ("broken", "line 12: KeyError"),
+        ("plain", "put @figure()"),
+        ("no", "own.py"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(place)):
+            load_figure(f"{file}:{name}")(results)

@@ -1,0 +1,89 @@
+"""A real run of the bundled pair, and a browser if one is installed."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.analysis.report.build import build
+from specbench.cli.app import main
+
+from ...conftest import Once
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "chromium-headless-shell")
+NAMED = "SPECBENCH_TEST_BROWSER"
+TASKS = ("mini-math", "mini-headline")
+METHODS = ("autoregressive", "sd", "static", "diversed")
+
+# Inserted before the page's own scripts, to record their errors.
+_WATCH = "<script>window.wrong = []; addEventListener('error', e => wrong.push(e.message))</script>"
+_RECORD_ERRORS = """<script>
+addEventListener("load", () => setTimeout(
+  () => parent.postMessage(JSON.stringify((() => { %s })()), "*"), 50));
+</script>"""
+# A window is at least 500 pixels wide, but a frame in it can be narrower.
+_FRAME = """<!doctype html><meta name="color-scheme" content="light dark"><pre id="result"></pre>
+<script>addEventListener("message", e => result.textContent = e.data)</script>
+<iframe src="page.html" width="%d" height="900" style="border: 0"></iframe>"""
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def finished(once: Once) -> Path:
+    """A run of two tasks, ten prompts and four methods."""
+    methods, tasks = ",".join(METHODS), ",".join(TASKS)
+    line = f"run -m {methods} --set weight=0.4 -t {tasks} -n 10 --max-new-tokens 16"
+
+    def measure(folder: Path) -> None:
+        with pytest.raises(SystemExit) as exit:
+            main([*line.split(), "--no-progress", "--device", "cpu", "--output", str(folder)])
+        assert exit.value.code == 0
+
+    return once("reported", measure)
+
+
+@pytest.fixture(scope="session")
+def page(once: Once, finished: Path) -> str:
+    return once("page.html", lambda path: path.write_text(build([finished]).html)).read_text()
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    """Open a page in a browser, run a script in it and return what the script returns."""
+    browser = os.environ.get(NAMED) or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip(f"needs a browser: put Chromium on the PATH or name one in {NAMED}")
+
+    def asked(page: str, script: str, width: int = 1280, dark: bool = False) -> Any:
+        watched = page.replace("<head>", f"<head>{_WATCH}", 1) + _RECORD_ERRORS % script
+        (tmp_path / "page.html").write_text(watched, "utf-8")
+        (tmp_path / "frame.html").write_text(_FRAME % width, "utf-8")
+        done = subprocess.run(
+            [
+                browser,
+                *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+                "--disable-dev-shm-usage",  # small in containers
+                f"--user-data-dir={tmp_path / 'profile'}",
+                f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+                "--window-size=1400,1000",
+                "--virtual-time-budget=3000",
+                "--dump-dom",
+                (tmp_path / "frame.html").as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=600,  # only ends a browser that hangs
+        )
+        found = re.search(r'<pre id="result">(.+?)</pre>', done.stdout, re.DOTALL)
+        assert found, done.stderr
+        return json.loads(unescape(found[1]))
+
+    return asked

@@ -1,0 +1,268 @@
+"""The report is one self-contained file, whatever the texts of a run contain."""
+
+import json
+import re
+import shlex
+import shutil
+from html.parser import HTMLParser
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from specbench.analysis.report import traces as report_traces
+from specbench.analysis.report.build import build
+from specbench.analysis.report.figures import figures
+from specbench.analysis.report.pages import TEMPLATES
+from specbench.analysis.report.tables import (
+    prompts_of,
+    report_cells,
+    summary_tables,
+    without_constants,
+)
+from specbench.analysis.results import ROUND_COLUMNS, Results
+from specbench.runs.records import latest_records
+from specbench.runs.run import read_run
+from specbench.runs.table import Column, Table, TableCell
+
+from .conftest import METHODS, TASKS, Ask
+
+EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"wrong.push(1)\">&amp;"
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.found)
+
+    def tooltips(self) -> list[str]:
+        return [attrs["data-tooltip"] or "" for _, attrs in self.found if "data-tooltip" in attrs]
+
+
+@pytest.fixture(scope="module")
+def cells(finished: Path) -> pd.DataFrame:
+    return report_cells(Results([finished]))
+
+
+@pytest.fixture(scope="module")
+def evil(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report of a run in which every text is an injection attempt."""
+    from specbench.analysis.trace.trace import run_decoder
+    from specbench.runs.run import read_run
+
+    folder = tmp_path_factory.mktemp("evil") / "small"
+    shutil.copytree(finished, folder)
+    decode = run_decoder(read_run(folder))
+    ids = [i for c in EVIL for i in range(3, 300) if decode([i]) == c]
+    assert decode(ids) == EVIL
+    lines = []
+    for line in (folder / "samples.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        record |= {"token_ids": ids, "sample_id": EVIL + record["sample_id"], "head": EVIL}
+        rounds = {"proposed": 0, "accepted": 0, "emitted": 1, "rejected": ids[0]}
+        rounds |= {"agreed": [], "expected": [], "weights": []}
+        record["per_round"] = {name: [value] * len(ids) for name, value in rounds.items()}
+        lines.append(json.dumps(record))
+    (folder / "samples.jsonl").write_text("\n".join(lines) + "\n")
+    examples = map(json.loads, (folder / "examples.jsonl").read_text().splitlines())
+    changed = [e | {"id": EVIL + e["id"], "prompt": EVIL, "reference": EVIL} for e in examples]
+    (folder / "examples.jsonl").write_text("".join(json.dumps(e) + "\n" for e in changed))
+    summary, quoted = (folder / "summary.csv").read_text(), EVIL.replace('"', '""')
+    (folder / "summary.csv").write_text(summary.replace("bundled", f'"{quoted}"'))
+    config = json.loads((folder / "config.json").read_text()) | {"notes": [EVIL]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return build([folder]).html
+
+
+def test_injected_markup_stays_text(page: str, evil: str) -> None:
+    plain, attacked = Elements(page), Elements(evil)
+    assert attacked.count("script") == plain.count("script") == 1
+    assert attacked.count("img") == 0
+    assert attacked.text.count("document.title='owned'") > 3
+    # A head is named by the last part of its path.
+    assert any(f"diversed {EVIL.rpartition('/')[2]}; " in text for text in attacked.tooltips())
+
+
+def test_injected_markup_stays_text_in_a_browser(ask: Ask, evil: str) -> None:
+    title, wrong, prompt, traced = ask(
+        evil,
+        """const text = document.querySelector(".trace .text").cloneNode(true);
+        text.querySelectorAll("del").forEach(rejected => rejected.remove());
+        return [document.title, wrong, document.querySelector("details .text").textContent,
+          text.textContent];""",
+    )
+    assert title == "specbench: mini-math, mini-headline with the pair mini"
+    assert wrong == []
+    assert prompt == traced == EVIL
+
+
+def test_the_page_loads_nothing_external(page: str) -> None:
+    elements = Elements(page)
+    links = [(name, value) for _, attrs in elements.found for name, value in attrs.items()]
+    linked = [value for name, value in links if name in ("src", "href", "xlink:href")]
+    assert all(value and value.startswith(("#", "data:")) for value in linked)
+    assert not any(tag in ("iframe", "object", "embed", "base") for tag, _ in elements.found)
+    (policy,) = (a["content"] for _, a in elements.found if "http-equiv" in a)
+    assert policy and policy.startswith("default-src 'none'")
+
+
+def test_the_report_contains_what_a_reader_needs(finished: Path, page: str) -> None:
+    elements = Elements(page)
+    assert elements.count("article") == len(TASKS) * len(METHODS) * 5  # of the first prompts
+    assert elements.count("svg") == 4
+    assert f"{TASKS[0]} on mini, T = 1, 10 prompts" in elements.text
+    command = json.loads((finished / "environment.json").read_text())["command"]
+    assert f"\n{shlex.join(command)}\n" in elements.text.replace("\n\n", "\n")
+    assert f"specbench report {finished}" in elements.text
+    assert "packages, torch" in elements.text
+    assert build([finished]).html == page  # deterministic
+
+
+def test_points_have_tooltips_with_their_values(page: str, cells: pd.DataFrame) -> None:
+    tooltips = Elements(page).tooltips()
+    sd = cells[(cells["task"] == TASKS[0]) & (cells["method"] == "sd")].iloc[0]
+    own = [text for text in tooltips if text.startswith(f"sd; accuracy {100 * sd['quality']:.1f}")]
+    assert len(own) >= 5  # three costs, acceptance, time of a round
+    assert f"accepted / drafted {100 * sd['draft_acceptance_rate']:.1f} % [" in own[0]
+    by_position = [text for text in tooltips if "; draft " in text]
+    drafting = int((cells["draft_length"] > 0).sum())
+    assert len(set(by_position)) == len(by_position) == drafting * 2 * 5  # kinds, positions
+    assert any(text.startswith("sd; draft 3, conditional; accepted ") for text in by_position)
+    assert len({*tooltips} - {*by_position}) == len(cells)
+
+
+def test_a_run_without_records_has_no_acceptance_by_position(
+    finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / "samples.jsonl").unlink()
+    report = build([tmp_path / "run"])
+    assert Elements(report.html).count("svg") == 3
+    assert [note for note in report.notes if "by position of run: " in note]
+
+
+def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells: pd.DataFrame) -> None:
+    here = cells[(cells["task"] == TASKS[0]) & cells["method"].isin(["autoregressive", "sd"])]
+    other = here[here["method"] == "sd"].assign(draft_length=7, label="other")
+    both = pd.concat([here, other], ignore_index=True)
+    blocks = list(figures(both, pd.DataFrame()))
+    assert [block.setting for block in blocks] == ["mini, T = 1, N = 5", "mini, T = 1, N = 7"]
+    for block, absent in zip(blocks, ("other;", "sd;"), strict=True):
+        assert not any(absent in svg for _, svg in block.figures)
+        assert all("autoregressive;" in svg for title, svg in block.figures if "round" in title)
+    (block,) = figures(here[here["method"] == "autoregressive"], pd.DataFrame())
+    assert [title for title, _ in block.figures] == ["Quality vs. cost", "Time of a round"]
+
+
+def test_tables_omit_unknown_columns_and_name_several_runs(cells: pd.DataFrame) -> None:
+    math, headline = summary_tables(cells)
+    assert math.title.startswith("mini-math on mini, T = 1, 10 prompts; the same in all rows: N 5")
+    assert [column.heading for column in math.columns[:2]] != ["method", "N"]
+    assert headline.columns[1].heading == "ROUGE-2"
+    alone = cells.iloc[:1].assign(quality=0.5, quality_low=0.25, quality_high=0.625)
+    alone = alone.assign(seconds_per_sample=0.09, seconds_per_sample_low=0.0879)
+    alone = alone.assign(seconds_per_sample_high=0.1)
+    (table,) = summary_tables(alone)
+    found = dict(zip((c.heading for c in table.columns), table.rows[0], strict=True))
+    assert not any("accepted" in heading for heading in found)
+    assert found["time per sample\ns"] == TableCell("0.0900", "0.0879 to 0.100")
+    assert found["accuracy"] == TableCell("50.0", "25.0 to 62.5")
+    both = pd.concat([cells.iloc[:1], cells.iloc[:1].assign(run_id="other")])
+    (table,) = summary_tables(both)
+    assert [row[1] for row in table.rows] == ["reported", "other"]
+
+
+def test_a_column_that_is_constant_is_in_the_title_only() -> None:
+    rows = [
+        ["sd", "5", TableCell("0.0"), ""],
+        ["own", "5", TableCell("0.0"), "1"],
+        ["alone", "", "", ""],
+    ]
+    columns = [Column(name) for name in ("method", "N", "at limit\n%", "seen")]
+    table = without_constants(Table("mini", columns, rows))
+    assert table.title == "mini; the same in all rows: N 5, at limit % 0.0"
+    assert table.rows == [["sd", ""], ["own", "1"], ["alone", ""]]
+
+
+def test_prompts_are_counted_where_times_are_those_of_blocks() -> None:
+    counts = pd.DataFrame({"seconds_per_sample_n": [10, 0, 8], "output_tokens_n": [500, 500, 0]})
+    assert [*prompts_of(counts)] == [500, 500, 8]
+
+
+def test_the_page_begins_with_the_question_and_its_answer(page: str) -> None:
+    tags = [tag for tag, _ in Elements(page).found]
+    figures, tables = ([at for at, tag in enumerate(tags) if tag == of] for of in ("svg", "table"))
+    assert figures[0] < tables[1]
+    heading, after = page.split("<h1>")[1].split("</h1>")
+    assert heading == "mini-math, mini-headline with the pair mini"
+    top = after.split("<nav")[0]
+    assert "Pair mini: target " in top and "T = 1; N = 5; n = 10 prompts" in top
+    for task in TASKS:
+        assert f"<strong>{task} on mini, T = 1, n = 10.</strong> diversed: " in top
+
+
+def test_traces_are_bounded(
+    finished: Path, cells: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_traces, "PROMPTS", 2)
+    records = latest_records(finished, ROUND_COLUMNS)
+    run = report_traces.open_run(read_run(finished), records, cells)
+    whole = report_traces.collect_traces([run])
+    expected = [(task, sample) for sample in ("test-0", "test-1") for task in TASKS]
+    assert [(each.task, each.sample) for each in whole.prompts] == expected
+    assert whole.notes == []
+    size = sum(len(article) for each in whole.prompts[:2] for _, article in each.traces)
+    monkeypatch.setattr(report_traces, "LARGEST", size)
+    cut = report_traces.collect_traces([run])
+    assert cut.prompts == whole.prompts[:2]
+    assert "`specbench trace`" in cut.notes[0]
+
+
+def test_a_run_without_traces_or_end_is_still_reported(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "specbench.analysis.report.build.figures", lambda *cells: []
+    )  # figures are slow
+    folder = tmp_path / "small"
+    shutil.copytree(finished, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["progress"]["state"] = "interrupted"
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "environment.json").unlink()
+    for name in ("examples.jsonl", "samples.jsonl"):
+        (folder / name).unlink()
+        report = build([folder])
+        assert "interrupted, 80 of 80" in report.notes[0]
+        assert name in report.notes[1]
+        elements = Elements(report.html)
+        assert all(note in elements.text for note in report.notes)
+        assert elements.count("article") == 0
+
+
+def test_text_has_contrast_on_light_and_dark_backgrounds() -> None:
+    def luminance(colour: str) -> float:
+        shares = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
+        return sum(a * b for a, b in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+    for half in (TEMPLATES / "style.css").read_text().split("@media", 1):
+        colours = {n: luminance(c) for n, c in re.findall(r"--(\w+): #([0-9a-f]{6})", half)}
+        pairs = list(product(("ink", "soft", "link", "good", "bad"), ("paper", "raised")))
+        for ink, paper in [*pairs, ("ink", "shade"), ("good", "shade"), ("bad", "shade")]:
+            darker, lighter = sorted((colours[ink], colours[paper]))
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (ink, paper)

@@ -1,0 +1,231 @@
+"""Heads that draft from a target's states, and the folders that they are read from."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, Qwen3Config
+
+from specbench.config import COMPILE
+from specbench.decoding.drafters.files import build_head, load_head, save_head
+from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.loop import Request
+from specbench.engine.engines import Engine
+from specbench.errors import UsageError
+from specbench.methods.control import DraftControl, FixedLength
+from specbench.methods.strict import sd
+
+from ...engine.tiny import FAMILIES, random_prompt, tiny_pair
+from ..helpers import GREEDY, run_all, said
+from .heads import head_drafter, random_head
+
+REQUESTS = [Request(random_prompt(n), f"sample {n}") for n in (1, 2, 3, 9, 14)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_texts_are_the_targets(family: str) -> None:
+    pair = tiny_pair(family)
+    expected = run_all(pair, None, REQUESTS, sampling=GREEDY)
+    reduced = {"draft_vocabulary": 40, "own_output": True, "norm_output": True}
+    for shape in ({}, reduced, {"kind": "mtp"}):
+        drafter = head_drafter(pair, **shape)
+        for n in (1, 5):
+            how: dict[str, Any] = {"drafter": drafter, "draft_length": n, "batch_size": 2}
+            found = run_all(pair, sd, REQUESTS, sampling=GREEDY, **how)
+            assert [t.token_ids for t in found] == [t.token_ids for t in expected]
+
+
+@pytest.mark.parametrize("control", [None, FixedLength(2)])
+def test_a_text_does_not_depend_on_its_neighbours(control: DraftControl | None) -> None:
+    """Nor on the window of states, which has more positions than a short text."""
+    pair = tiny_pair("llama")
+    how: dict[str, Any] = {"drafter": head_drafter(pair), "control": control}
+    alone = [said(run_all(pair, sd, [request], **how)[0]) for request in REQUESTS]
+    together = run_all(pair, sd, REQUESTS, batch_size=3, **how)
+    assert [said(text) for text in together] == alone
+    assert any(r.accepted for text in together for r in text.rounds)
+
+
+def test_the_whole_chain_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **how: compiled(f, backend="eager", **how))
+    pair = tiny_pair("llama")
+    how: dict[str, Any] = {"drafter": head_drafter(pair), "draft_length": 2}
+    pairs = (pair, replace(pair, engine=Engine(COMPILE)))
+    eager, traced = (run_all(each, sd, REQUESTS[3:], **how) for each in pairs)
+    assert [said(text) for text in traced] == [said(text) for text in eager]
+
+
+VERIFIER = {"name_or_path": "target", "architectures": ["LlamaForCausalLM"]}
+
+
+def saved(folder: Path, **shape: Any) -> Path:
+    save_head(random_head(tiny_pair("llama"), **shape).bfloat16(), folder, VERIFIER, 3)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "shape", [{}, {"draft_vocabulary": 40, "own_output": True}, {"kind": "mtp"}]
+)
+def test_a_saved_head_drafts_as_before(tmp_path: Path, shape: dict[str, Any]) -> None:
+    pair = tiny_pair("llama")
+    before = head_drafter(pair, **shape)
+    for weights in before.head.parameters():
+        weights.data = weights.bfloat16().float()
+    after = load_drafter(str(saved(tmp_path / "head", **shape)), pair)
+    assert load_drafter(str(tmp_path / "head"), pair) == after
+    ours, theirs = (run_all(pair, sd, REQUESTS, drafter=d) for d in (before, after))
+    assert [said(text) for text in ours] == [said(text) for text in theirs]
+
+
+def test_a_fingerprint_depends_on_weights_buffers_and_configuration() -> None:
+    shape = {"draft_vocabulary": 40, "own_output": True}
+
+    def fingerprint(**changes: Any) -> str:
+        drafter = head_drafter(tiny_pair("llama"), **shape)
+        drafter.head.config = replace(drafter.head.config, **changes)
+        return drafter.fingerprint()
+
+    shifted = head_drafter(tiny_pair("llama"), **shape)
+    shifted.head.get_buffer("d2t").add_(1)
+    layer = head_drafter(tiny_pair("llama")).head.config.layer
+    layer.rms_norm_eps = 0.5
+    prints = [fingerprint(), fingerprint(layers=(1, 1, 1)), fingerprint(fc_norm=True)]
+    prints += [fingerprint(layer=layer), shifted.fingerprint()]
+    assert len({*prints}) == len(prints) and prints[0] == fingerprint()
+
+
+def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
+    target: Any = tiny_pair("llama").runners[0].config
+    folder = saved(tmp_path / "head")
+    config, weights = folder / "config.json", folder / "model.safetensors"
+    values, tensors = json.loads(config.read_text()), load_file(weights)
+
+    def message(new: dict[str, Any], names: Any) -> str:
+        config.write_text(json.dumps(values | new))
+        save_file({name: tensors[name] for name in names}, weights)
+        with pytest.raises(UsageError, match=r"--drafter .*head: ") as error:
+            load_head(folder, target)
+        return str(error.value)
+
+    assert "fc.weight has the shape none instead of [32, 96]" in message(
+        {}, {*tensors} - {"fc.weight"}
+    )
+    assert "reads states of width 16" in message({"target_hidden_size": 16}, tensors)
+    for layers in ("[0, 1, 9]", "[-1, 1, 2]", "[2.5, 1, 2]", "[true, 1, 2]"):
+        new = {"eagle_aux_hidden_state_layer_ids": json.loads(layers)}
+        assert "and the target has layers 0 to 2: choose whole" in message(new, tensors)
+    layer = values["transformer_layer_config"]
+    for name, value, reason in (
+        ("hidden_act", "gelu", "its hidden_act is 'gelu': choose a head with silu"),
+        ("rope_parameters", {"rope_type": "evil"}, "its rope_type is 'evil'"),
+        ("head_dim", 3, "its parity of head_dim is 1"),
+        ("head_dim", [3], "field 'head_dim'"),
+        ("rms_norm_eps", "nan", "field 'rms_norm_eps'"),
+        ("max_position_embeddings", None, "field 'max_position_embeddings'"),
+    ):
+        assert reason in message({"transformer_layer_config": layer | {name: value}}, tensors)
+    assert "is not an EAGLE-3 or MTP head" in message({"speculators_model_type": "dflash"}, tensors)
+    assert "does not fit config.json: fc.weight has the shape [32, 96] instead of none" in message(
+        {"speculators_model_type": "mtp"}, tensors
+    )
+    assert "name a folder with config.json" in message({"speculators_model_type": ["mtp"]}, tensors)
+    config.write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"head: .*name a folder with config.json and model"):
+        load_head(folder, target)
+    config.unlink()
+    with pytest.raises(UsageError, match=r"name a folder with config.json and model"):
+        load_head(folder, target)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("fc.weight", lambda weights: weights.int(), "store floating numbers"),
+        ("d2t", lambda offsets: offsets.float(), "store it as int64"),
+        ("d2t", lambda offsets: offsets + 60, "different tokens from 0 to 63"),
+        ("d2t", lambda offsets: -torch.arange(len(offsets)), "different tokens from 0 to 63"),
+    ],
+)
+def test_tensors_that_cannot_draft_are_named(
+    tmp_path: Path, name: str, change: Any, reason: str
+) -> None:
+    folder = saved(tmp_path / "head", draft_vocabulary=40, own_output=True)
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors | {name: change(tensors[name])}, folder / "model.safetensors")
+    with pytest.raises(UsageError, match=reason):
+        load_head(folder, tiny_pair("llama").runners[0].config)
+
+
+LLAMA = LlamaConfig(
+    vocab_size=128_256, hidden_size=4096, num_hidden_layers=32, num_attention_heads=32
+)
+QWEN = Qwen3Config(
+    vocab_size=151_936, hidden_size=4096, num_hidden_layers=36, num_attention_heads=32
+)
+
+
+def published(target: Any, intermediate: int, **layer: Any) -> dict[str, Any]:
+    return {
+        "model_type": "llama",
+        "vocab_size": target.vocab_size,
+        "hidden_size": 4096,
+        "intermediate_size": intermediate,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "num_hidden_layers": 1,
+        "rms_norm_eps": 1e-5,
+        **layer,
+    }
+
+
+def tensors(layer: str, intermediate: int, vocabulary: int) -> dict[str, tuple[int, ...]]:
+    """The names and shapes in a published file; ``layer`` is the prefix of its one layer."""
+    width, keys = 4096, 8 * 128
+    norms = ("hidden_norm", "input_layernorm", "post_attention_layernorm")
+    return {
+        "d2t": (32_000,),
+        "t2d": (vocabulary,),
+        "fc.weight": (width, 3 * width),
+        "norm.weight": (width,),
+        "lm_head.weight": (32_000, width),
+        **{f"{layer}{name}.weight": (width,) for name in norms},
+        f"{layer}self_attn.q_proj.weight": (width, 2 * width),
+        f"{layer}self_attn.k_proj.weight": (keys, 2 * width),
+        f"{layer}self_attn.v_proj.weight": (keys, 2 * width),
+        f"{layer}self_attn.o_proj.weight": (width, width),
+        f"{layer}mlp.gate_proj.weight": (intermediate, width),
+        f"{layer}mlp.up_proj.weight": (intermediate, width),
+        f"{layer}mlp.down_proj.weight": (width, intermediate),
+    }
+
+
+def test_published_heads_fit_their_targets() -> None:
+    """The flat form for Llama 3.1 8B and speculators' form for Qwen3 8B, without values."""
+    flat = published(
+        LLAMA, 14_336, architectures=["LlamaForCausalLMEagle3"], draft_vocab_size=32_000
+    )
+    head = build_head(flat, LLAMA, tensors("midlayer.", 14_336, 128_256))
+    assert head.config.layers == (2, 16, 29)
+    nested = {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": 32_000,
+        "norm_before_residual": True,
+        "target_hidden_size": None,
+        "eagle_aux_hidden_state_layer_ids": None,
+        "transformer_layer_config": published(QWEN, 12_288, rope_theta=1e6, attention_bias=False),
+    }
+    stored = tensors("layers.0.", 12_288, 151_936) | {"embed_tokens.weight": (151_936, 4096)}
+    head = build_head(nested, QWEN, stored)
+    assert head.config.own_embedding and head.config.layers == (2, 18, 33)
+    assert {parameter.device.type for parameter in head.parameters()} == {"meta"}
+    with pytest.raises(UsageError, match=r"fc.weight has the shape \[4096, 4096\] instead of"):
+        build_head(nested, QWEN, stored | {"fc.weight": (4096, 4096)})
+    with pytest.raises(UsageError, match="a vocabulary of 151936, and the target has 128256"):
+        build_head(nested, LLAMA, stored)

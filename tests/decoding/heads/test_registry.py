@@ -1,0 +1,140 @@
+"""The search for the head of a pair and a task, and its description."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specbench.decoding.heads.registry import (
+    HeadFile,
+    describe_heads,
+    expand_family,
+    facts,
+    find_head,
+)
+from specbench.engine.pairs import PairSpec, get_pair
+from specbench.errors import UsageError
+
+
+def make_head(folder: Path, **description: object) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "head.safetensors").touch()
+    (folder / "head.json").write_text(json.dumps(description))
+    return folder
+
+
+def test_heads_are_found_in_all_their_places(tmp_path: Path) -> None:
+    bundled = make_head(tmp_path / "heads" / "math")
+    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
+    alone = make_head(tmp_path / "alone")
+    for given, folder in [
+        (alone, alone),
+        (alone / "head.safetensors", alone),
+        (tmp_path / "heads", bundled),  # the task's folder takes precedence over the folder itself
+        (bundled / "head.json", bundled),
+    ]:
+        assert find_head(spec, "math", str(given)) == HeadFile(str(given), folder)
+
+
+def test_bundled_heads_take_precedence_unless_one_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
+    trained = make_head(tmp_path / "results" / "heads" / "p" / "math")
+    found = find_head(spec, "math")
+    assert (found.name, found.path.resolve()) == ("results", trained)
+    with pytest.raises(UsageError, match="has no bundled head for math"):
+        find_head(spec, "math", "bundled")
+    bundled = make_head(tmp_path / "heads" / "math")
+    assert find_head(spec, "math") == HeadFile("bundled", bundled)
+    assert find_head(spec, "math", "results").path.resolve() == trained
+    assert find_head(spec, "math", "bundled").path == bundled
+
+
+def test_a_missing_head_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "head.safetensors").touch()
+    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
+    for head, message in (
+        (None, "train one with `specbench train --task news` and these models"),
+        (str(tmp_path / "missing"), "there is no head at"),
+        (str(tmp_path / "half"), r"holds no head for news.*head\.json"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            find_head(spec, "news", head)
+    with pytest.raises(UsageError, match="specbench train --pair mini --task news"):
+        find_head(get_pair("mini"), "news")
+
+
+def test_prompt_files_take_a_head_by_its_task_and_cannot_train_one(tmp_path: Path) -> None:
+    spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
+    heads = {task: make_head(tmp_path / "heads" / task) for task in ("math", "code")}
+    assert find_head(spec, "q", "code", trainable=False) == HeadFile("code", heads["code"])
+    for given in (None, "bundled"):
+        with pytest.raises(UsageError) as refused:
+            find_head(spec, "q", given, trainable=False)
+        assert "name one with --head (code, math)" in str(refused.value)
+        assert "train" not in str(refused.value)
+    with pytest.raises(UsageError, match="there is no head at news"):
+        find_head(spec, "q", "news", trainable=False)
+
+
+def test_a_family_lists_its_members_in_order(tmp_path: Path) -> None:
+    for name in ("acceptance-0.9", "acceptance-0.75", "other"):
+        make_head(tmp_path / "f" / name / "math")
+    family = str(tmp_path / "f")
+    assert expand_family(family) == [f"{family}/acceptance-0.75", f"{family}/acceptance-0.9"]
+    assert expand_family(f"{family}/") == expand_family(family)
+    assert expand_family(f"{family}/other/") == [f"{family}/other"]
+    assert expand_family("bundled") == ["bundled"]
+    for name in ("loss-10", "loss-2", "loss-old"):
+        make_head(tmp_path / "l" / name / "math")
+    assert [Path(each).name for each in expand_family(str(tmp_path / "l"))] == [
+        "loss-2",
+        "loss-10",
+        "loss-old",
+    ]
+
+
+def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:
+    wish, loss = {"target_acceptance": 0.85}, {"max_quality_loss": 2.5}
+    useless = {"better": False, "sentence": "no better than anything"}
+    useful = {"better": True, "sentence": "above the front"}
+    bundled = HeadFile("bundled", make_head(tmp_path / "b", task="news", kind="linear"))
+    trained = make_head(tmp_path / "r" / "news", task="news", kind="linear", recipe=wish)
+    assert facts(HeadFile("r", trained)) == {"kind": "linear", "task": "news", **wish}
+    used = [
+        ("news", bundled),
+        ("math", bundled),
+        ("news", HeadFile("results", trained)),
+        ("code", HeadFile("typed", trained)),
+        ("code", HeadFile("loss", make_head(tmp_path / "l", kind="linear", recipe=loss))),
+        ("news", HeadFile("x/head.bin", Path("x/head.bin"))),
+        ("math", HeadFile("x/head.bin", Path("x/head.bin"))),
+        (
+            "news",
+            HeadFile("y", make_head(tmp_path / "y", task="news", kind="linear", worth=useless)),
+        ),
+        (
+            "news",
+            HeadFile("z", make_head(tmp_path / "z", task="news", kind="linear", worth=useful)),
+        ),
+    ]
+    assert describe_heads(used + used).split("; ") == [
+        "bundled (linear) on news",
+        "bundled (linear, trained for news) on math",
+        f"{tmp_path}/r (linear, target acceptance 0.85 per position) on news",
+        "typed (linear, target acceptance 0.85 per position, trained for news) on code",
+        "loss (linear, at most 2.5 points below the target) on code",
+        "x/head.bin (the authors' file) on news, math",
+        "y (linear, in training it was no better than anything) on news",
+        "z (linear) on news",
+    ]
+
+
+def test_an_unreadable_head_does_not_break_the_note(tmp_path: Path) -> None:
+    folder = make_head(tmp_path / "h")
+    for content in ("{", "[]", "3", '{"recipe": 1}'):
+        (folder / "head.json").write_text(content)
+        assert describe_heads([("news", HeadFile("h", folder))]) == "h (of unknown kind) on news"

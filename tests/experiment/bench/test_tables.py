@@ -1,0 +1,181 @@
+"""Tables of made-up repeats, compared with numbers calculated by hand."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.config import EAGER
+from specbench.experiment.bench.figures import draw_curve, draw_rounds
+from specbench.experiment.bench.measure import Measured
+from specbench.experiment.bench.plan import TRANSFORMERS
+from specbench.experiment.bench.tables import (
+    OVER_AUTOREGRESSIVE,
+    OVER_ONE,
+    OVER_TRANSFORMERS,
+    ROUND_OVER_SD,
+    bench_table,
+    ratio_table,
+    shown,
+    warnings,
+)
+
+from .benches import system_of
+
+BANDWIDTH = 1e9
+# Bytes per round and seconds per round, by system; a repeat has four rounds of two texts.
+OURS = {"autoregressive": (3e8, 0.5), "sd": (4e8, 1.0), "diversed": (4e8, 1.1)}
+THEIRS = {"autoregressive": (3e8, 1.0), "sd": (4e8, 4.0)}
+TOKENS = {"autoregressive": 8, "sd": 24, "diversed": 24}
+
+
+def measured(acceptances: tuple[float | None, ...] = (None,)) -> Measured:
+    """Ten repeats of every system at batch 1 and 2; Transformers drafts at batch 1 only."""
+    rows: list[dict[str, Any]] = []
+    systems: list[dict[str, Any]] = []
+    for size in (1, 2):
+        for engine, known in ((EAGER, OURS), (TRANSFORMERS, THEIRS)):
+            for method, (read, seconds) in known.items():
+                n = 0 if method == "autoregressive" else 5
+                if size == 2 and engine == TRANSFORMERS and n:
+                    continue
+                head = {"head": "untrained"} if method == "diversed" else {}
+                for rate in acceptances if n else (None,):
+                    system = system_of(method, n, engine, rate, **head)
+                    shared = {"batch_size": size, **system.columns()}
+                    systems.append(
+                        shared
+                        | {"warm_up_seconds": 2.0, "bytes_per_round": read, "pair": "mini"}
+                        | {"device": "cpu", "dtype": "float32", "temperature": 1.0}
+                        | {"prompt_tokens": 512, "new_tokens": 128}
+                    )
+                    for repeat in range(10):
+                        rows.append(shared | {"repeat": repeat} | _turn(engine, method, seconds))
+    return Measured(pd.DataFrame(rows), pd.DataFrame(systems), BANDWIDTH, {})
+
+
+def _turn(engine: str, method: str, seconds: float) -> dict[str, Any]:
+    whole, blank = 4 * seconds, engine == TRANSFORMERS
+    drafts = method != "autoregressive"
+    return {
+        "output_tokens": TOKENS[method],
+        "rounds": 4,
+        "text_rounds": 8,
+        "proposed": 40 * drafts,
+        "judged": 20 * drafts,
+        "accepted": 16 * drafts,
+        "prefill_seconds": 0.25,
+        "decode_seconds": whole,
+        "draft_seconds": np.nan if blank else 0.5 * whole * drafts,
+        "verify_seconds": np.nan if blank else 0.3 * whole,
+        "accept_seconds": np.nan if blank else 0.1 * whole,
+    }
+
+
+def row(table: pd.DataFrame, engine: str, method: str, size: int = 1) -> pd.Series:
+    found = table.query("engine == @engine and method == @method and batch_size == @size")
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+WORKED = {  # of `sd`
+    "tokens_per_second": 24 / 4,
+    "tokens_per_second_low": 6,
+    "tokens_per_second_high": 6,
+    "acceptance_length": 3,
+    "draft_acceptance_rate": 0.4,
+    "position_acceptance": 0.8,
+    "draft_step_seconds": 0.1,
+    "draft_seconds": 0.5,
+    "verify_seconds": 0.3,
+    "accept_seconds": 0.1,
+    "other_seconds": 0.1,
+    "round_seconds": 1.0,
+    "prefill_seconds": 0.25,
+    "limit_seconds": 0.4,
+    "limit_share": 0.4,
+    "bytes_per_second": 4e8,
+}
+
+
+def test_figures_of_systems_are_blank_if_unknown() -> None:
+    table = bench_table(measured())
+    sd, step = row(table, EAGER, "sd"), row(table, EAGER, "autoregressive")
+    assert sd[list(WORKED)].to_dict() == pytest.approx(WORKED)
+    assert step["limit_share"] == pytest.approx(0.6)
+    assert step[["position_acceptance", "draft_step_seconds"]].isna().all()
+    theirs = row(table, TRANSFORMERS, "sd")
+    for name in ("draft_step", "draft", "verify", "accept", "other"):
+        assert np.isnan(theirs[f"{name}_seconds"])
+    assert theirs["round_seconds"] == pytest.approx(4.0)
+
+
+RATIOS: list[tuple[str, str, str, int, float]] = [
+    (OVER_AUTOREGRESSIVE, EAGER, "sd", 1, (24 / 4) / (8 / 2)),
+    (OVER_AUTOREGRESSIVE, TRANSFORMERS, "sd", 1, (24 / 16) / (8 / 4)),
+    (OVER_TRANSFORMERS, EAGER, "autoregressive", 2, 2.0),
+    (OVER_TRANSFORMERS, EAGER, "sd", 1, 4.0),
+    (ROUND_OVER_SD, EAGER, "diversed", 1, 1.1),
+    (OVER_ONE, EAGER, "sd", 2, 1.0),
+]
+
+
+def test_ratios_of_systems() -> None:
+    ratios = ratio_table(measured())
+    for kind, engine, method, size, expected in RATIOS:
+        found = row(ratios[ratios["ratio"] == kind], engine, method, size)
+        assert found[["value", "low", "high"]].tolist() == pytest.approx([expected] * 3)
+        assert found["n"] == 10
+    own = ratios["engine"] + " " + ratios["method"] + ", batch " + ratios["batch_size"].astype(str)
+    assert not (own == ratios["over"]).any()
+    assert ratios["ratio"].value_counts().to_dict() == {
+        OVER_AUTOREGRESSIVE: 5,  # two of ours at both sizes, and assisted generation
+        OVER_TRANSFORMERS: 3,
+        ROUND_OVER_SD: 2,
+        OVER_ONE: 4,
+    }
+
+
+def test_a_forced_system_is_compared_with_one_of_the_same_acceptance() -> None:
+    ratios = ratio_table(measured((0.5, 0.8)))
+    theirs = ratios[ratios["ratio"] == OVER_TRANSFORMERS].query("method == 'sd'")
+    assert theirs["forced_acceptance"].tolist() == [0.5, 0.8]
+    over = ratios[ratios["ratio"] == OVER_AUTOREGRESSIVE]
+    assert over.query("engine == 'eager' and method == 'sd' and batch_size == 1").shape[0] == 2
+
+
+def test_systems_faster_than_memory_get_a_warning() -> None:
+    table = bench_table(measured())
+    assert not list(warnings(table))
+    table.loc[0, ["limit_share", "bytes_per_second"]] = [1.5, 1.5e9]
+    (text,) = warnings(table)
+    assert "eager autoregressive at batch 1 reads 1.50 GB/s, but copies reach only 1.00" in text
+
+
+def test_there_is_a_table_per_batch_size_without_empty_columns() -> None:
+    plain, two = measured(), measured((0.5,))
+    first, second, ratios = shown(bench_table(plain), ratio_table(plain))
+    assert (len(first.rows), len(second.rows)) == (5, 4)
+    assert ["transformers", "assisted", "5"] in [list(row[:3]) for row in first.rows]
+    assert len(ratios.rows) == 14
+    forced, *_ = shown(bench_table(two), ratio_table(two))
+    headings = [[column.heading for column in table.columns] for table in (first, forced)]
+    assert ["forced" in found for found in headings] == [False, True]
+
+
+def test_figures_have_a_bar_per_system_and_a_panel_per_engine() -> None:
+    table = bench_table(measured((0.5, 0.8)))
+    rounds = draw_rounds(table)
+    labels = [[t.get_text() for t in axes.get_yticklabels()] for axes in rounds.figure.axes]
+    assert [len(found) for found in labels] == [5, 4]
+    assert labels[0][1] == "eager sd, N = 5"
+    drafting = rounds.data.query("system == 'eager sd, N = 5'")["draft"]
+    assert drafting.tolist() == pytest.approx([500, 500])
+    curve = draw_curve(table)
+    assert [axes.get_title() for axes in curve.figure.axes] == [
+        f"{engine}, batch {size}, N = 5" for size in (1, 2) for engine in (EAGER, TRANSFORMERS)
+    ]
+    drawn = curve.data.query("engine == 'eager' and method == 'sd' and batch_size == 1")
+    assert drawn["forced_acceptance"].tolist() == [0.5, 0.8]
+    assert drawn["time"].tolist() == pytest.approx(2 * [1000 / 6])

@@ -1,0 +1,193 @@
+"""Decisions from priced rounds and costs, the sentences, and the files for other tools."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.config import Loading
+from specbench.engine.pairs import custom_pair, get_pair
+from specbench.errors import UsageError
+from specbench.methods.drafters import GREEDY, LOOKUP, MODEL
+from specbench.pricing.costs import Costs, costs_of
+from specbench.pricing.decide import Decision, decide, sentences, where_not_to_draft
+from specbench.pricing.exports import write_all
+from specbench.pricing.figures import break_even, draw_crossover, equivalent, tokens_of
+from specbench.pricing.profile import rounds_of_rates
+from specbench.pricing.rounds import PricedRounds
+from specbench.pricing.sizes import pass_sizes
+from specbench.serving.flags import gguf_draft, llamacpp_flags, sglang_flags
+
+LENGTHS = (1, 2, 3, 4)
+
+
+def constant(drafter: str, acceptance: float, spread: float = 0.0) -> PricedRounds:
+    """Return rounds of texts whose positions all accept alike, with a spread between prompts."""
+    random = np.random.default_rng(0)
+    rates = np.clip(acceptance + spread * random.standard_normal(200), 0.01, 0.99)
+    tokens = np.full(200, 30.0)
+    rounds = np.column_stack([tokens / tokens_of(rates, n) for n in LENGTHS])
+    return PricedRounds(drafter, "fixed", LENGTHS, tokens, rounds, rounds * np.array(LENGTHS))
+
+
+def costs(repeats: int = 1) -> Costs:
+    """Return costs of 1 a pass of up to four positions, then 1 for each four; .1 a draft."""
+    rows = [
+        (b, n, repeat, max(1, b * (n + 1) / 4) + 0.1 * n, 0.1 * n)
+        for b in (1, 2, 8)
+        for n in (0, *LENGTHS)
+        for repeat in range(repeats)
+    ]
+    columns = ["batch_size", "draft_length", "repeat", "round_seconds", "draft_seconds"]
+    return costs_of(pd.DataFrame(rows, columns=columns), "by hand")
+
+
+def decision() -> Decision:
+    priced = [constant(MODEL, 0.8, 0.1), constant(GREEDY, 0.7, 0.1), constant(LOOKUP, 0.1, 0.02)]
+    return decide(priced, costs(), (1, 2, 8))
+
+
+def test_speed_ups_by_hand() -> None:
+    (setting, *_) = decide([constant(MODEL, 0.5)], costs(), (1,)).settings
+    assert setting.tokens_per_round.value == pytest.approx(1.5)
+    assert setting.seconds_per_token == pytest.approx(1.1 / 1.5)
+    assert setting.speedup.value == pytest.approx(1.5 / 1.1)
+    assert setting.speedup.low == pytest.approx(1.5 / 1.1)  # all prompts are alike
+
+
+def test_noise_of_costs_widens_the_interval() -> None:
+    noisy = costs(8).table()
+    noisy["round_seconds"] *= np.random.default_rng(1).lognormal(0, 0.1, len(noisy))
+    priced = [constant(MODEL, 0.5)]
+    (exact, *_) = decide(priced, costs(), (1,)).settings
+    (wide, *_) = decide(priced, costs_of(noisy, "noisy"), (1,)).settings
+    assert exact.speedup.high - exact.speedup.low < 1e-9
+    assert 0.03 < wide.speedup.high - wide.speedup.low < 0.6
+
+
+def test_few_repeats_of_costs_give_intervals_that_contain_the_truth() -> None:
+    random, times, table = np.random.default_rng(0), 100, costs(3).table()
+    contained = 0
+    for _ in range(times):
+        noisy = table.assign(
+            round_seconds=table["round_seconds"] * random.lognormal(0, 0.05, len(table)),
+            draft_seconds=0.0,
+        )
+        (setting, *_) = decide([constant(MODEL, 0.5)], costs_of(noisy, "noisy"), (1,)).settings
+        contained += setting.speedup.low <= 1.5 / 1.1 <= setting.speedup.high
+    assert contained >= 0.9 * times
+
+
+def test_where_it_pays_and_where_it_loses() -> None:
+    found = decision()
+    assert found.fastest(1).drafter == MODEL
+    assert found.fastest(1, MODEL).verdict == "pays"
+    assert found.fastest(8, MODEL).verdict == "loses"
+    model, _, lookup = sentences(found)
+    assert model.startswith("model: speculation pays at batch 1 (N = ")
+    assert ", batch 2 (N = " in model and "; loses at batch 8 (N = " in model
+    assert "pays at batch 1" in lookup  # copies are free, so any acceptance pays
+    assert all(found.optimism(batch) >= 0 for batch in found.batches)
+    schedule = found.schedule(MODEL)
+    assert schedule[0][0] == 1 and schedule[-1][1] == 8 and schedule[-1][2] == 0
+    assert [row[0] for row in schedule[1:]] == [row[1] + 1 for row in schedule[:-1]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed: int) -> None:
+    noise = np.random.default_rng(seed)
+    table = costs(4).table()
+    table["round_seconds"] *= noise.lognormal(0, 0.25, len(table))
+    table["draft_seconds"] = 0.0
+    found = decide(
+        [constant(MODEL, 0.3, 0.2), constant(LOOKUP, 0.2)], costs_of(table, ""), (1, 2, 8)
+    )
+    for drafter in found.drafters:
+        drafts = {
+            b: n for first, last, n in found.schedule(drafter) for b in range(first, last + 1)
+        }
+        for batch in found.batches:
+            best = found.fastest(batch, drafter)
+            assert drafts[batch] == (best.length if best.verdict == "pays" else 0)
+        assert all(drafts[batch] == min(drafts[2], drafts[8]) for batch in range(3, 8))
+        advice = " ".join(where_not_to_draft(found, drafter))
+        off = {int(b) for b in re.findall(r"\d+(?=,? (?:\d|only|leave))", advice)}
+        assert off == {batch for batch in found.batches if not drafts[batch]}
+
+
+def test_rates_by_position_are_conditional() -> None:
+    rounds = rounds_of_rates(".8,.5,.5", MODEL)
+    means = [interval.value for interval in rounds.tokens_per_round]
+    assert means == pytest.approx([1.8, 2.2, 2.4])
+    for text in (".8,1.2", "nothing", "", ".8,,.7", "nan"):
+        with pytest.raises(UsageError, match="a rate from 0 to 1"):
+            rounds_of_rates(text, MODEL)
+
+
+def test_break_even_and_equivalent_acceptance() -> None:
+    found = decide([constant(MODEL, 0.8)], costs(), (1, 8))
+    # At batch 1, a draft pays from 1 + a > 1.1 on.
+    assert break_even(found, 1, MODEL) == pytest.approx(0.1, abs=0.011)
+    assert break_even(found, 8, MODEL) == 1.0
+    assert equivalent(found.fastest(1, MODEL)) == pytest.approx(0.8, abs=0.01)
+
+
+def test_the_schedule_for_vllm(tmp_path: Path) -> None:
+    found = decision()
+    paths = write_all(tmp_path, found, "org/d")
+    assert all(path.stat().st_size for path in paths)
+    schedule = json.loads((tmp_path / "vllm_speculative_config.json").read_text())
+    assert schedule["num_speculative_tokens_per_batch_size"][-1] == [*found.schedule(MODEL)[-1]]
+    assert schedule["model"] == "org/d"
+
+
+def test_a_schedule_of_batches_with_gaps_begins_at_batch_1() -> None:
+    rows = [(b, n, b + 0.9 * n) for b in (4, 32) for n in (0, 3)]  # pays for 32 texts, not for 4
+    table = pd.DataFrame(rows, columns=["batch_size", "draft_length", "round_seconds"])
+    found = decide([constant(MODEL, 0.3, 0.1)], costs_of(table, "by hand"), (4, 32))
+    assert (paying := found.first_that_pays()) is not None and paying.batch == 32
+    (first, *_) = found.schedule(MODEL)
+    assert first[0] == 1 and first[2] == 0  # vLLM refuses a schedule that begins later
+
+
+def test_flags_of_engines() -> None:
+    assert sglang_flags(MODEL, 3, "d")[-1] == "4"  # the token after the drafts is counted
+    assert llamacpp_flags(GREEDY, 3, "d")[-1] == "greedy"
+    assert "--model-draft" not in llamacpp_flags(LOOKUP, 3, "d")
+
+
+def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert gguf_draft(custom_pair("whole.gguf", "half.gguf")) == ("half.gguf", "")
+    file, command = gguf_draft(get_pair("mini"))
+    assert command == "specbench pairs export mini" and not Path(file).exists()
+    Path(file).parent.mkdir(parents=True)
+    Path(file).touch()
+    assert gguf_draft(get_pair("mini")) == (file, "")
+    file, command = gguf_draft(custom_pair("org/large", "org/small"))
+    assert file == "small.gguf" and "--remote org/small --outfile small.gguf" in command
+    Path("folder of mine").mkdir()
+    file, command = gguf_draft(custom_pair("org/large", "folder of mine/"))
+    assert "'folder of mine' --outfile" in command and "--remote" not in command
+    (tmp_path / "spare").mkdir()
+    assert "convert_hf" in gguf_draft(custom_pair(get_pair("mini").target, "spare"))[1]
+
+
+def test_sizes_by_a_description_need_no_hub_and_have_16_bits() -> None:
+    sizes = pass_sizes(get_pair("llama"), Loading(device="cpu"))
+    assert sizes["target"].weights == pytest.approx(15.0e9, rel=0.01)
+    assert sizes["target"].weights == sizes["target"].operations  # two bytes, two operations
+
+
+def test_the_map_is_drawn_with_measured_points() -> None:
+    measured = pd.DataFrame({"batch_size": [1, 8], "drafter": MODEL, "speedup": [1.6, 0.6]})
+    drawing = draw_crossover(decision(), measured)
+    assert len(drawing.data) == 3 * 3 * 4
+    assert len(drawing.figure.axes) == 4  # three panels and a scale of colours

@@ -1,0 +1,180 @@
+"""What breaks the conditions of a price is seen: by the texts alone, or by recorded rounds."""
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm, t
+
+from specbench.decoding.drafters.policies import POLICIES, Policy, get_policy
+from specbench.decoding.sampling import Sampling
+from specbench.errors import UsageError
+from specbench.pricing.checks import SURE, compare, deviations, sure
+from specbench.pricing.counts import counted_cells, priced_counts
+from specbench.pricing.passes import scores_of
+from specbench.pricing.pricing import drafting, price, visits
+from specbench.pricing.scores import ScoredText, Scores, TextName, joined
+
+from ..synthetic import record
+from ..validation.toy import END, toy
+
+TEXTS, LENGTH, MOST = 240, 24, 5
+Law = Callable[[int, int], np.ndarray]  # of the last token and the depth in the round
+
+
+def p(last: int) -> np.ndarray:
+    return toy().target.law(last, 1.0)  # type: ignore[attr-defined, no-any-return]
+
+
+def q(last: int, depth: int = 0) -> np.ndarray:
+    return toy().draft.law(last, 1.0)  # type: ignore[attr-defined, no-any-return]
+
+
+def decoded(
+    most: int = MOST, draft: Law = q, target: Callable[[int], np.ndarray] = p
+) -> tuple[Scores, list]:
+    """Return texts of ``sd`` with their scores and records; ``target`` judges the drafts."""
+    random = np.random.default_rng(5)
+    scored, records = {}, []
+    for number in range(TEXTS):
+        tokens, rounds = [], []
+        while len(tokens) < LENGTH and END not in tokens:
+            accepted = 0
+            new: list[int] = []
+            for depth in range(most):
+                last = [0, *tokens, *new][-1]
+                p_here, q_here = target(last), draft(last, depth)
+                x = int(random.choice(len(q_here), p=q_here))
+                if random.random() < min(1, p_here[x] / q_here[x]):
+                    new.append(x)
+                    accepted += 1
+                    continue
+                residual = np.maximum(p_here - q_here, 0)
+                new.append(int(random.choice(len(q_here), p=residual / residual.sum())))
+                break
+            else:
+                last = [0, *tokens, *new][-1]
+                new.append(int(random.choice(END + 1, p=target(last))))
+            size = min(len(new), LENGTH - len(tokens))
+            size = min(size, new.index(END) + 1 if END in new else size)
+            tokens += new[:size]
+            whole = size == accepted + 1
+            rounds.append((most if whole else size, [], accepted if whole else size, int(whole)))
+        name = TextName("task", f"{number:04}", "sd")
+        text = ScoredText(name, [0], tokens)
+        scored[name] = {**text._asdict(), **scores_of(toy(), text, Sampling())}
+        records.append(
+            record(rounds, name.sample_id, task="task", draft_length=most, stopped_by="stop")
+        )
+    return joined(scored, 1.0), records
+
+
+@pytest.fixture(scope="module")
+def honest() -> tuple[Scores, list]:
+    return decoded()
+
+
+def test_nothing_is_drafted_beyond_the_drafts_context():
+    draft = copy(toy().draft)
+    draft.context = 4
+    text = ScoredText(TextName("task", "0", "sd"), [0, 0], [1, 2, 1, 2, 1, 2])
+    whole, cut = (
+        scores_of(pair, text, Sampling()) for pair in (toy(), replace(toy(), draft=draft))
+    )
+    assert cut["q"] == [*whole["q"][:3], 0, 0, 0]
+    assert cut["tv"] == [*whole["tv"][:3], 1, 1, 1]
+
+
+def test_a_lossless_loop_agrees(honest):
+    scores, records = honest
+    assert not any(deviation.is_sure for deviation in deviations(scores))
+    comparison = compare(scores, records)
+    assert not comparison.is_sure
+    assert comparison.difference.low < 0 < comparison.difference.high
+
+
+def test_texts_of_another_temperature_or_of_a_lossy_rule_are_seen():
+    cooler, _ = decoded(target=lambda last: toy().target.law(last, 0.8))  # type: ignore[attr-defined]
+    mixed, _ = decoded(target=lambda last: 0.7 * p(last) + 0.3 * q(last))
+    for scores in (cooler, mixed):
+        assert any(deviation.is_sure for deviation in deviations(scores))
+
+
+def test_a_drafter_that_reads_the_targets_states_is_seen():
+    """Its first draft is drawn from near p: the texts are right, and the rounds are others."""
+    scores, records = decoded(
+        draft=lambda last, depth: q(last) if depth else (p(last) + q(last)) / 2
+    )
+    assert not any(deviation.is_sure for deviation in deviations(scores))
+    assert compare(scores, records).is_sure
+
+
+@pytest.mark.parametrize("prompts", [3, 8, 1000])
+def test_few_prompts_need_a_larger_difference(prompts: int) -> None:
+    assert t.sf(sure(prompts), prompts - 1) == pytest.approx(norm.sf(SURE), rel=1e-6)
+
+
+def test_recorded_rounds_alone_price_every_smaller_number_of_drafts(honest):
+    scores, records = honest
+    counted, least, most = priced_counts(records)
+    emitted = sum(sum(r["per_round"]["emitted"]) for r in records)
+    assert counted.lengths == (1, 2, 3, 4, 5)
+    assert counted.tokens.sum() == emitted
+    rounds = sum(len(r["per_round"]["emitted"]) for r in records)
+    assert counted.rounds[:, -1].sum() == pytest.approx(rounds)
+    exact = price(scores, "model", POLICIES["fixed"], counted.lengths)
+    gaps = counted.resampled - exact.resampled
+    assert (np.abs(gaps[0]) < 4 * gaps[1:].std(0)).all()
+    low, value, high = (rounds.resampled[0] for rounds in (least, counted, most))
+    assert (low[2:4] < value[2:4]).all() and (value[2:4] < high[2:4]).all()
+    assert low[[0, 1, 4]] == pytest.approx(high[[0, 1, 4]])  # rounds fill those of N = 5
+
+
+def test_recorded_rounds_of_other_rules_and_drafters_are_left_out(honest):
+    rounds = honest[1][:2]
+    shown = {"sd": None, "match": "greedy", "vllm": None}
+    hidden = {"lossy": None, "block": None, "static": None, "sd-adaptive": None}
+    cells = [*shown.items(), *hidden.items(), ("sd", "prompt-lookup"), ("sd", "model+svip:0.6")]
+    records = [{**r, "method": m, "drafter": d} for m, d in cells for r in rounds]
+    assert [cell[0]["method"] for cell in counted_cells(records)] == [*shown]
+    assert [len(cell) for cell in counted_cells(records, ["task"], 1)] == [1, 1, 1]
+    assert not counted_cells(records, ["other"])
+
+
+def test_no_policy_needs_less_time_than_the_oracle(honest):
+    rounds = drafting(honest[0], most=8)
+    seconds = {
+        name: visits(rounds, get_policy(name)).seconds.sum()
+        for name in POLICIES
+        if name != "schedule"
+    }
+    assert min(seconds, key=seconds.__getitem__) == "oracle"
+    best = min(visits(rounds.within(n), POLICIES["fixed"]).seconds.sum() for n in range(1, 9))
+    assert seconds["oracle"] < best
+
+
+@pytest.mark.parametrize("returned", [-1, 2.5, None, True, [1, 2, 3], np.zeros((7, 7), int)])
+def test_a_policy_that_returns_no_numbers_of_drafts_is_refused(honest, returned):
+    rounds = drafting(honest[0], most=3)
+    chosen = Policy("own", True, lambda rounds: returned)
+    with pytest.raises(UsageError, match="own returns no numbers of drafts"):
+        visits(rounds, chosen)
+
+
+@pytest.mark.parametrize(
+    "rows", ["[[1, 8, -3]]", "[[1, 8, 2.9]]", "[[1, 8, Infinity]]", "[" * 9999]
+)
+def test_a_schedule_of_other_numbers_is_refused(honest, tmp_path, rows):
+    (tmp_path / "s.json").write_text(rows)
+    with pytest.raises(UsageError, match="is no schedule"):
+        visits(drafting(honest[0], most=3), get_policy(f"schedule:{tmp_path}/s.json:1"))
+
+
+def test_a_replayed_policy_has_the_rounds_of_its_numbers(honest):
+    """With one rung, the ladder is a fixed number of drafts."""
+    rounds = drafting(honest[0], most=2)
+    replayed = visits(rounds, POLICIES["moving-average"])
+    exact = visits(rounds.within(1), POLICIES["fixed"])
+    assert replayed.rounds.sum() == pytest.approx(exact.rounds.sum(), rel=0.01)

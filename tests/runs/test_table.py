@@ -1,0 +1,145 @@
+import math
+
+from rich.cells import cell_len
+
+from specbench.runs.table import (
+    Column,
+    Table,
+    TableCell,
+    drop_empty,
+    number,
+    percent,
+    to_latex,
+    to_markdown,
+    to_text,
+    with_interval,
+)
+
+TABLE = Table(
+    "Pair mini, 50 % done",
+    [
+        Column("method"),
+        *(Column("acc", "gsm8k"), Column("ROUGE-2\nF1", "gsm8k")),
+        *(Column("acc", "a_task"), Column("ROUGE-2\nF1", "a_task")),
+    ],
+    [
+        ["sd", "50.1", TableCell("66.2", "[65.0, 67.4]"), "", ""],
+        [
+            "static w=0.5",
+            "72.9",
+            TableCell("-5.1", "[-6.0, -4.2]"),
+            "9.0",
+            TableCell("66.3", best=True),
+        ],
+    ],
+    ["acc: accepted over drafted tokens."],
+)
+
+TEXT = """\
+Pair mini, 50 % done
+                    gsm8k            a_task
+              ──────────────────  ────────────
+                         ROUGE-2       ROUGE-2
+method         acc            F1  acc       F1
+──────────────────────────────────────────────
+sd            50.1          66.2
+                    [65.0, 67.4]
+static w=0.5  72.9          -5.1  9.0    66.3*
+                    [-6.0, -4.2]
+
+acc: accepted over drafted tokens.
+"""
+
+MARKDOWN = r"""Pair mini, 50 % done.
+
+| method | gsm8k, acc | gsm8k, ROUGE-2 F1 | a\_task, acc | a\_task, ROUGE-2 F1 |
+|---|--:|--:|--:|--:|
+| sd | 50.1 | 66.2<br>[65.0, 67.4] |  |  |
+| static w=0.5 | 72.9 | -5.1<br>[-6.0, -4.2] | 9.0 | **66.3** |
+
+acc: accepted over drafted tokens.
+"""
+
+LATEX = r"""% needs \usepackage{booktabs}
+
+\begin{table*}[t]
+\centering\footnotesize\setlength{\tabcolsep}{3pt}
+\begin{tabular}{@{}lrrrr@{}}
+\toprule
+ & \multicolumn{2}{c}{gsm8k} & \multicolumn{2}{c}{a\_task} \\
+\cmidrule(lr){2-3} \cmidrule(lr){4-5}
+method & acc & ROUGE-2 F1 & acc & ROUGE-2 F1 \\
+\midrule
+sd & 50.1 & 66.2 &  &  \\
+ &  & {\scriptsize [65.0, 67.4]} &  &  \\
+static w=0.5 & 72.9 & $-$5.1 & 9.0 & \textbf{66.3} \\
+ &  & {\scriptsize [-6.0, -4.2]} &  &  \\
+\bottomrule
+\end{tabular}
+\caption{Pair mini, 50 \% done. acc: accepted over drafted tokens.}
+\label{tab:Pair-mini-50-done}
+\end{table*}
+"""
+
+
+def test_every_writer_shows_the_same_table() -> None:
+    assert to_text(TABLE, width=80) == TEXT
+    narrow = to_text(TABLE, width=40)  # groups stay together and the stub is repeated
+    assert [narrow.count(text) for text in ("method", "static w=0.5", "a_task")] == [2, 2, 1]
+    assert to_markdown(TABLE) == MARKDOWN
+    assert to_latex(TABLE) == LATEX
+
+
+def test_no_width_drops_a_column_or_breaks_a_line() -> None:
+    columns = [Column("the name"), *(Column(f"heading {at}") for at in range(12))]
+    rows = [[f"row {row}", *(f"{row}.{at:02}" for at in range(12))] for row in range(3)]
+    for width in (20, 33, 47, 60, 80):
+        text = to_text(Table("", columns, rows), width=width)
+        assert max(map(len, text.splitlines())) <= width
+        assert all(text.count(f"{row}.{at:02}") == 1 for row in range(3) for at in range(12))
+        assert all(f"heading {at}" in text for at in range(12))
+
+
+def test_text_wraps_between_words_but_not_inside_paths() -> None:
+    prose = Column("meaning", align="left")
+    path = "/somewhere/that/cannot/be/cut"
+    rows = [["sd", "some words that have to be wrapped", path], ["漢字", "one\ntwo", ""]]
+    shown = to_text(Table("", [Column("name"), prose, prose], rows), width=60)
+    assert shown.splitlines()[2:] == [
+        "sd    some words that have to  /somewhere/that/cannot/be/cut",
+        "      be wrapped",
+        "漢字  one",
+        "      two",
+    ]
+    assert max(map(cell_len, shown.splitlines())) <= 60
+
+
+def test_a_shared_note_appears_once_below_the_last_table() -> None:
+    tables = [Table("", [Column("a")], [["x"]], notes) for notes in (["n", "first"], ["n"])]
+    shown = to_text(*tables, width=20).split("\n\n")
+    assert [part.splitlines()[-1] for part in shown] == ["x", "first", "x", "n"]
+
+
+def test_special_characters_are_escaped() -> None:
+    table = Table("*<a>*", [Column("x_y")], [[r"[a](b) & c|d \ 5%"]])
+    assert r"| [a]\(b) & c\|d \\ 5% |" in to_markdown(table)
+    assert r"{[}a](b) \& c\textbar{}d \textbackslash{} 5\%" in to_latex(table)
+    greek = to_latex(Table("é α ☃", [Column("-")], [["2 - -1"]]))
+    assert r"é $\alpha$ U+2603" in greek
+
+
+def test_empty_columns_are_dropped_except_the_stub() -> None:
+    table = Table("", [Column("a"), Column("b"), Column("c")], [["", "", "1"], ["", "", ""]])
+    assert drop_empty(table).columns == [Column("a"), Column("c")]
+
+
+def test_numbers_are_blank_where_unknown_and_have_no_sign_where_zero() -> None:
+    assert number(None, ".1f") == number(math.nan, ".1f") == ""
+    assert number(-0.01, "+.1f") == "0.0"
+    assert percent(0.367) == "37 %"
+    assert percent(0.00367, ".2g") == "0.37 %"
+    assert percent(None) == percent(math.nan) == ""
+    assert number(-0.06, "+.1f") == "-0.1"
+    assert with_interval(0.5, 0.25, 0.75, ".2f", " %") == "0.50 % [0.25, 0.75]"
+    assert with_interval(0.5, math.nan, math.nan, ".1f") == "0.5"
+    assert with_interval(math.nan, 0.0, 1.0, ".1f") == ""

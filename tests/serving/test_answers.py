@@ -1,0 +1,261 @@
+"""How engines' reports are brought to one definition, and how requests share the time."""
+
+from typing import Any
+
+import pytest
+
+from specbench.decoding.records import RoundRecord
+from specbench.errors import UsageError
+from specbench.experiment.arms import shares_of
+from specbench.serving.answers import Acceptance, Answer, read_answer
+from specbench.serving.client import Event, Streamed
+from specbench.serving.delivered import (
+    AT_ONCE,
+    BEHIND,
+    HIDDEN,
+    UNDELIVERED,
+    UNEQUAL,
+    UNLIKE,
+    UNSTOPPED,
+)
+
+from ..validation.toy import END, tokenizer
+
+LLAMACPP = ("predicted_n", "draft_n", "draft_n_accepted")
+
+
+def answer(*values: Any, chat: bool = False, limit: int = 100) -> Answer:
+    events = [Event(0.1 * (number + 1), value) for number, value in enumerate(values)]
+    return read_answer(Streamed(0.0, 1.0, events, 0), chat, limit=limit)
+
+
+def ended(tokens: int, **extra: Any) -> dict[str, Any]:
+    choice = {"text": "x", "token_ids": [7] * tokens, "finish_reason": "length"}
+    return {"choices": [choice], "usage": {"completion_tokens": tokens}, **extra}
+
+
+def vllm(accepted: list[int], drafted: list[int]) -> dict[str, Any]:
+    steps = {"per_step_accepted": accepted, "per_step_drafted": drafted}
+    counts = {"num_spec_steps": len(accepted), "num_draft_tokens": sum(drafted)}
+    counts["num_accepted_draft_tokens"] = sum(accepted)
+    return {"metrics": {"speculative_decoding": {**steps, **counts}}}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rounds"),
+    [
+        (9, (RoundRecord(5, 3, 4), RoundRecord(5, 3, 4))),  # one token of the prompt, then 4 and 4
+        (8, (RoundRecord(5, 3, 4), RoundRecord(3, 3, 3))),  # the last round is cut by one token
+        (6, (RoundRecord(5, 3, 4), RoundRecord(1, 1, 1))),
+        (5, (RoundRecord(5, 3, 4),)),
+        (1, ()),
+    ],
+)
+def test_rounds_of_vllm_stop_where_the_text_ends(
+    tokens: int, rounds: tuple[RoundRecord, ...]
+) -> None:
+    acceptance = answer(ended(tokens, **vllm([3, 3], [5, 5]))).acceptance
+    assert acceptance is not None and acceptance.by_round == rounds
+    assert acceptance.rounds == len(rounds)
+    assert acceptance.accepted == sum(r.accepted for r in rounds)
+
+
+def test_engines_report_under_different_names() -> None:
+    summary = vllm([3, 3], [5, 5])
+    del summary["metrics"]["speculative_decoding"]["per_step_accepted"]
+    assert answer(ended(8, **summary)).acceptance == Acceptance(2, 10, 6)
+    timings = {"timings": {"draft_n": 10, "draft_n_accepted": 6, "predicted_n": 8}}
+    assert answer(ended(8, **timings)).acceptance == Acceptance(None, 10, 6)
+    details = {"spec_verify_ct": 2, "spec_num_proposed_drafts": 10, "spec_num_correct_drafts": 6}
+    sglang = {"sglext": {"spec_tokens_details": details}}
+    assert answer(ended(8, **sglang)).acceptance == Acceptance(2, 10, 6)
+    older = {"spec_verify_ct": 2, "spec_draft_token_num": 10, "spec_accept_token_num": 6}
+    value = ended(8)
+    value["choices"][0]["meta_info"] = older
+    assert answer(value).acceptance == Acceptance(2, 10, 6)
+    assert answer(ended(8)).acceptance is None
+
+
+def timed(*sums: tuple[int, int, int]) -> Answer:
+    """The answer of llama.cpp whose chunks tell these sums: tokens, drafts and accepted drafts."""
+    chunks = [
+        {"choices": [{"text": "x"}], "timings": dict(zip(LLAMACPP, values, strict=True))}
+        for values in sums
+    ]
+    return answer(*chunks, ended(sums[-1][0], **{"timings": chunks[-1]["timings"]}))
+
+
+def test_rounds_of_llamacpp_are_the_growth_of_its_sums() -> None:
+    one = [(2, 5, 3), (3, 5, 3), (4, 5, 3), (5, 5, 3)]
+    acceptance = timed((1, 0, 0), *one, (6, 5, 3), (7, 10, 8), (8, 10, 8), (9, 10, 8)).acceptance
+    # The sixth token has no drafts; the text ends in the middle of the last round.
+    assert acceptance == Acceptance(2, 8, 6, (RoundRecord(5, 3, 4), RoundRecord(3, 3, 3)))
+    merged = timed((1, 0, 0), *one, (7, 10, 3), (8, 10, 3)).acceptance
+    assert merged == Acceptance(None, 10, 3)  # the sixth token had no chunk of its own
+    assert timed((1, 0, 0), (2, 5, 3), (5, 5, 3)).acceptance == Acceptance(
+        1, 5, 3, (RoundRecord(5, 3, 4),)
+    )
+    with pytest.raises(UsageError, match="no counts of drafts"):
+        timed((1, 0, 0), (2, 3, 5))
+
+
+def test_refusals_are_noticed_by_how_they_begin() -> None:
+    def refuses(text: str, reason: str = "stop") -> bool:
+        return answer({"choices": [{"text": text, "finish_reason": reason}]}).refused
+
+    assert (
+        refuses(" I\u2019m sorry, but no.")
+        and refuses("I cannot help")
+        and refuses("", "content_filter")
+    )
+    assert not refuses("I can help") and not refuses("The rule says: I cannot") and not refuses("")
+
+
+@pytest.mark.parametrize("wrong", [([9], [5]), ([-1], [5]), ([1.5], [5]), ([1, 2], [5])])
+def test_impossible_reports_are_refused(wrong: tuple[list[Any], list[Any]]) -> None:
+    with pytest.raises(UsageError, match="no counts of drafts"):
+        answer(ended(8, **vllm(*wrong)))
+
+
+def test_impossible_sums_are_refused() -> None:
+    timings = {"timings": {"draft_n": 1, "draft_n_accepted": 100, "predicted_n": 8}}
+    details = {"spec_verify_ct": 2, "spec_num_proposed_drafts": 1, "spec_num_correct_drafts": 9}
+    for report in (timings, {"sglext": {"spec_tokens_details": details}}):
+        with pytest.raises(UsageError, match="more accepted drafts than drafts"):
+            answer(ended(8, **report))
+    with pytest.raises(
+        UsageError, match="answers 8 token_ids, reports 8 completion_tokens and was"
+    ):
+        answer(ended(8), limit=7)
+    few = {**ended(8), "usage": {"completion_tokens": 5}}
+    assert answer(few).output_tokens == 8 and answer(few).contradictions == (UNEQUAL,)
+
+
+def test_sums_that_jump_far_have_no_rounds() -> None:
+    far = 2**31 - 1
+    jumps = [(1, 0, 0), (far - 1, 0, 0), (far, 5, 3)]
+    chunks = [
+        {"choices": [{"text": "x"}], "timings": dict(zip(LLAMACPP, sums, strict=True))}
+        for sums in jumps
+    ]
+    acceptance = answer(*chunks, ended(8, timings=chunks[-1]["timings"])).acceptance
+    assert acceptance == Acceptance(None, 5, 3)
+
+
+def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them() -> None:
+    role = {"choices": [{"text": "", "token_ids": []}]}
+    first = {"choices": [{"text": "", "token_ids": [1, 2]}]}  # its text comes later
+    last = {"choices": [{"text": "abc", "token_ids": [3, 4, 0], "finish_reason": "stop"}]}
+    usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 5}}
+    got = answer(role, first, last, usage)
+    assert got.token_ids == [1, 2, 3, 4]  # without the end token
+    assert got.output_tokens == 5 and got.prompt_tokens == 3
+    assert got.first_token == pytest.approx(0.2)
+    assert got.inter_token_seconds == pytest.approx(0.1 / 3)
+
+
+def test_an_empty_text_has_no_tokens_but_its_server_returns_them() -> None:
+    choice = {"text": "", "token_ids": [0], "finish_reason": "stop"}
+    assert answer({"choices": [choice], "usage": {"completion_tokens": 1}}).token_ids == []
+
+
+def test_a_stop_string_is_not_the_end_token() -> None:
+    choice = {"text": "a", "token_ids": [5, 6], "finish_reason": "stop", "stop_reason": "\n"}
+    got = answer({"choices": [choice], "usage": {"completion_tokens": 2}})
+    assert got.stopped_by == "stop" and got.token_ids == [5, 6]
+    verbose = {"__verbose": {"stop_type": "word", "tokens": [5]}}
+    choice = {"text": "a", "finish_reason": "stop"}
+    assert answer({"choices": [choice], **verbose}).stopped_by == "stop"
+
+
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+def test_chat_has_messages_and_thoughts_are_no_text(key: str) -> None:
+    thought = {"choices": [{"delta": {key: "hm", "content": None}}]}
+    text = {"choices": [{"delta": {"content": "yes"}}]}
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    got = answer(thought, text, end, chat=True)
+    assert got.text == "yes" and got.first_token == pytest.approx(0.1)
+    assert got.token_ids is None and got.output_tokens is None
+    later = {"choices": [{"delta": {"content": "no"}, "finish_reason": "stop"}]}
+    counted = answer(text, later, {"choices": [], "usage": {"completion_tokens": 5}}, chat=True)
+    assert counted.inter_token_seconds == pytest.approx(0.1 / 4)  # one token came first
+
+
+def test_shares_add_up_to_the_time_in_which_requests_are_in_flight() -> None:
+    spans = [(0.0, 1.0, 4.0), (0.0, 2.0, 4.0), (10.0, 11.0, 12.0)]
+    shares = shares_of(spans)
+    assert shares == [(0.5, 1.5), (1.0, 1.0), (1.0, 1.0)]
+    assert sum(map(sum, shares)) == 4 + 2
+
+
+A, B, C, ABC, SPACE = 0, 1, 2, 6, 8  # of the toy's tokens
+ABCS = "abc " * 15  # of 30 tokens
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("ids", "text", "usage", "exact", "unknown"),
+    [
+        # Behind a stop string, with and without usage; some return no token of the string.
+        ([A, ABC, B, SPACE], "aabcb", 4, (4,), (4,)),
+        ([A, ABC, B], "aabcb", None, (3,), (3,)),
+        ([A, ABC, B, SPACE, C, C], "aabcb", 6, (4, BEHIND), (6,)),
+        ([A, ABC, B, SPACE, SPACE], "aabcb", None, (4, BEHIND), (5,)),
+        ([A, ABC, B, SPACE], "aabcb", 7, (4, UNEQUAL), (4, UNEQUAL)),
+        ([A, ABC, B, SPACE], "aabcb", 2, (4, UNEQUAL), (4, UNEQUAL)),
+        ([A, SPACE, B, B], "a bb", 4, (2, BEHIND, UNSTOPPED), (4, UNSTOPPED)),
+        *(([*other, C], "abc", 4, (1, UNLIKE), (4,)) for other in ([C, C, C], [B, A, B])),
+        ([SPACE, A, B], "ab", 3, (3,), (3,)),  # the text was stripped
+        ([SPACE], "", 1, (1,), (1,)),
+        ([A, B, END], "ab</s>", 3, (3,), (3,)),  # the end token was shown
+        ([SPACE, A, B], "", 3, (1, BEHIND), (3,)),
+        ([], ABCS.replace(" ", "a"), 33, (33,), (33,)),
+        ([], ABCS.replace(" ", "a"), 51, (30, UNDELIVERED), (51,)),
+        ([], "abc", 60, (1, UNDELIVERED), (None, UNDELIVERED)),
+        ([], "abc", 120, (1, UNDELIVERED), (None, UNDELIVERED)),
+    ],
+)
+def test_tokens_that_the_text_does_not_have_are_not_counted(
+    ids: list[int], text: str, usage: int | None, exact: Any, unknown: Any, known: bool
+) -> None:
+    choice = {"text": text, "token_ids": ids, "finish_reason": "stop", "stop_reason": " "}
+    value = {"choices": [choice], "usage": {"completion_tokens": usage}}
+    streamed = Streamed(0.0, 1.0, [Event(0.1, value)], 0)
+    got = read_answer(streamed, tokenizer=tokenizer() if known else None, stop=[" "])
+    assert (got.output_tokens, *got.contradictions) == (exact if known else unknown)
+    if got.token_ids:
+        assert got.token_ids == ids[: got.output_tokens]
+
+
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+def test_thoughts_that_are_not_delivered_are_no_tokens(key: str) -> None:
+    message = {"content": "yes"}
+    value: dict[str, Any] = {"choices": [{"message": message, "finish_reason": "stop"}]}
+    details = {"completion_tokens_details": {"reasoning_tokens": 48}}
+    value["usage"] = {"completion_tokens": 50, **details}
+    got = answer(value, chat=True)
+    assert (got.output_tokens, got.contradictions) == (2, (HIDDEN,))
+    message[key] = "hm " * 48
+    got = answer(value, chat=True)
+    assert (got.output_tokens, got.contradictions, got.delivered_bytes) == (50, (), 3 + 3 * 48)
+
+
+@pytest.mark.parametrize(
+    ("first", "between", "chunks", "held"),
+    [
+        *((0.3, seconds, 20, True) for seconds in (0.0, 1e-5, 1e-4)),
+        *((0.3, 0.0, 1, True), (0.3, 1e-5, 2, True)),
+        *((0.3, 2e-3, 20, False), (1e-3, 1e-4, 20, False), (0.02, 0.0, 2, False)),
+    ],
+)
+def test_chunks_that_a_proxy_holds_back_have_no_times(
+    first: float, between: float, chunks: int, held: bool
+) -> None:
+    content = {"choices": [{"delta": {"content": 20 // chunks * "a"}}]}
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": 20}}
+    times = [first + between * number for number in range(chunks)]
+    events = [*(Event(seconds, content) for seconds in times), Event(times[-1], end)]
+    got = read_answer(Streamed(0.0, 1.0, events, 0), chat=True)
+    assert got.contradictions == ((AT_ONCE,) if held else ())
+    assert got.first_token == (None if held else first)
+    assert held <= (got.inter_token_seconds is None)

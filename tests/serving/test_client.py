@@ -1,0 +1,239 @@
+"""Servers that are not trusted: every answer is a value or one located sentence, within bounds."""
+
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.serving.client import KEY_VARIABLE, MAX_BODY, Client
+from specbench.words import mask_arguments, mask_tokens
+
+KEY = "sk-visible-nowhere-5150"
+Reply = Callable[[socket.socket, bytes], None]
+
+
+@contextmanager
+def answering(reply: Reply) -> Iterator[str]:
+    """Answer every connection by a function of the socket and the request."""
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            Thread(target=answer, args=[connection], daemon=True).start()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            reply(connection, received(connection))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1/completions"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def received(connection: socket.socket) -> bytes:
+    """Return a request with its body."""
+    request = b""
+    while part := connection.recv(1 << 16):
+        request += part
+        head, _, body = request.partition(b"\r\n\r\n")
+        if f"content-length: {len(body)}".encode() in head.lower():
+            break
+    return request
+
+
+def http(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def saying(body: bytes, status: str = "200 OK", *headers: str) -> Reply:
+    return lambda connection, _: connection.sendall(http(body, status, *headers))
+
+
+def refused(reply: Reply, client: Client | None = None) -> str:
+    """Return the error of one request, which is one located line."""
+    with answering(reply) as url, pytest.raises(UsageError) as error:
+        (client or Client()).post(url, [{"prompt": "p"}])
+    message = str(error.value)
+    assert url in message and message.isprintable() and KEY not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "answers no JSON but ''"),
+        (b"<html>", "answers no JSON but '<html>'"),
+        (b"\x1b]0;owned\x07\xe2\x80\xae", "'\ufffd]0;owned\ufffd\ufffd'"),
+        (b"\xff\xfe\x00", "codec can't decode"),
+        (b"[" * 100_000, "recursion"),
+        (b'{"a": 1, "a": 2}', "a key occurs twice"),
+        (b'{"a": NaN}', "NaN is not a finite number"),
+        (b"[1e999]", "1e999 is not a finite number"),
+        (b"9" * 5000, "Exceeds the limit"),
+        (rb'["\uD800"]', "can't encode character"),
+    ],
+)
+def test_what_is_no_json_is_named(body: bytes, why: str) -> None:
+    assert why in refused(saying(body))
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("http://127.0.0.1:99999/v1", "correct the address"),
+        ("http://[::1", "correct the address"),
+        ("file:///etc/passwd", "correct the address"),
+        ("http://user:word@127.0.0.1:1/v1", "contains a name or a password"),
+    ],
+)
+def test_an_odd_address_is_one_sentence(url: str, advice: str) -> None:
+    with pytest.raises(UsageError, match=advice) as error:
+        Client().reach(url)
+    assert "word@" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        ("401 Unauthorized", f"give the server's key with --api-key or {KEY_VARIABLE}"),
+        ("404 Not Found", "correct the address"),
+        ("418 Teapot", "brewing"),
+        ("500 Broken", "look into the server's log"),
+    ],
+)
+def test_a_refusal_says_what_to_do(status: str, advice: str) -> None:
+    client = Client(api_key=KEY, advice={418: "brewing"})
+    error = refused(saying(f"no {KEY} \x1b[2J".encode(), status), client)
+    assert f"answers {status[:3]} (no *** \ufffd[2J): " in error and advice in error
+
+
+def drip(connection: socket.socket, _: bytes) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+    while True:
+        connection.sendall(b" ")
+        time.sleep(0.01)
+
+
+def drip_headers(connection: socket.socket, _: bytes) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nX-")
+    while True:
+        connection.sendall(b"a")
+        time.sleep(0.01)
+
+
+def interim(connection: socket.socket, _: bytes) -> None:
+    while True:
+        connection.sendall(b"HTTP/1.1 102 Processing\r\n\r\n")
+        time.sleep(0.001)
+
+
+def silent(connection: socket.socket, _: bytes) -> None:
+    connection.recv(1)
+
+
+@pytest.mark.parametrize("reply", [drip, drip_headers, interim, silent])
+def test_the_deadline_holds_for_the_whole_request(reply: Reply) -> None:
+    assert "did not answer within 0.5 seconds: raise --timeout" in refused(reply, Client(0.5))
+
+
+def flood(connection: socket.socket, _: bytes) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        connection.sendall(b"10000\r\n" + b"[" * 0x10000 + b"\r\n")
+
+
+def endless_headers(connection: socket.socket, _: bytes) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.sendall(b"X: " + b"a" * 1000 + b"\r\n")
+
+
+def test_the_size_of_an_answer_is_bounded() -> None:
+    assert f"answers more than {MAX_BODY >> 20} MiB" in refused(flood)
+    assert "no server answers" in refused(endless_headers)
+    bomb = gzip.compress(b" " * (1 << 24))
+    error = refused(saying(bomb, "200 OK", "Content-Encoding: gzip"))
+    assert "compresses its answer (gzip)" in error
+
+
+def test_a_redirect_is_not_followed_and_gets_no_key() -> None:
+    requests: list[bytes] = []
+
+    def note(connection: socket.socket, request: bytes) -> None:
+        requests.append(request)
+        connection.sendall(http(b"{}"))
+
+    with answering(note) as other:
+        moved = saying(b"", "307 Temporary Redirect", f"Location: {other}\x1b")
+        assert f"redirects to {other}" in refused(moved, Client(api_key=KEY))
+    assert not requests
+
+
+def test_the_key_is_sent_and_never_shown() -> None:
+    seen: list[bytes] = []
+
+    def note(connection: socket.socket, request: bytes) -> None:
+        seen.append(request)
+        connection.sendall(http(json.dumps({"you sent": KEY}).encode()))
+
+    client = Client(api_key=KEY)
+    with answering(note) as url:
+        assert client.post(url, [{}]) == [{"you sent": KEY}]
+    assert f"Bearer {KEY}".encode() in seen[0]
+    assert KEY not in repr(client) and mask_tokens(f"a {KEY}") == "a ***"
+    typed = ["audit", "--api-key", "short", "--api-key=other", "--url", "http://x"]
+    masked = ["audit", "--api-key", "***", "--api-key=***", "--url", "http://x"]
+    assert mask_arguments(typed) == masked
+    for wrong in (f"{KEY}\r\nX: y", f"{KEY} ", "schlüssel"):
+        with pytest.raises(UsageError, match="visible ASCII") as error:
+            Client(api_key=wrong)
+        assert wrong not in str(error.value) and KEY not in str(error.value)
+
+
+def test_requests_are_sent_at_once_and_answers_keep_their_order() -> None:
+    def echo(connection: socket.socket, request: bytes) -> None:
+        while request:
+            connection.sendall(http(request.partition(b"\r\n\r\n")[2]))
+            request = received(connection)
+
+    with answering(echo) as url:
+        bodies = [{"number": number} for number in range(20)]
+        assert Client(requests=4).post(url, bodies) == bodies
+
+
+def test_ctrl_c_ends_a_request_at_once() -> None:
+    program = (
+        # A process in the background of a shell without job control ignores Ctrl-C.
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from specbench.serving.client import Client; "
+        "print('asking', flush=True); Client(60).post(sys.argv[1], [{}])"
+    )
+    heard: list[bytes] = []
+
+    def wait(connection: socket.socket, request: bytes) -> None:
+        heard.append(request)
+        os.kill(process.pid, signal.SIGINT)
+        connection.recv(1)
+
+    with answering(wait) as url:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        _, errors = process.communicate(timeout=600)
+    assert heard and b"KeyboardInterrupt" in errors
+    assert process.returncode in (-signal.SIGINT, 130, 1)

@@ -1,0 +1,68 @@
+"""Running programs: with generous limits, and with chosen layers removed."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from specbench.tasks.metrics.sandbox import launch
+from specbench.tasks.metrics.sandbox.launch import Limits, judge
+
+# A slow and busy machine must end an honest program in time.
+GENEROUS = Limits(cpu_seconds=60, wall_seconds=600.0)
+
+# Code that removes a layer from the supervisor; every layer must hold without the audit hook.
+_WITHOUT = {
+    "hook": "supervisor.refuse = lambda *args: None",
+    "namespaces": "supervisor.linux.own_namespaces = lambda: False",
+    "user": "supervisor.linux.become_nobody = lambda *args: False",
+    "landlock": "supervisor.linux.read_only = lambda *args, **named: False",
+    "seccomp": "supervisor.linux.filter_calls = lambda *args: False",
+    # Not a layer: whether the user nobody may read Python's library.
+    "private library": "supervisor.linux.os.access = lambda *args: False",
+    "public library": "supervisor.linux.os.access = lambda *args: True",
+}
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Remove layers by their names, which must exist."""
+
+    def take(*layers: str) -> None:
+        patches = "; ".join([*(_WITHOUT[layer] for layer in layers), "supervisor.main()"])
+        monkeypatch.setattr(launch, "_BOOT", launch._BOOT.replace("supervisor.main()", patches))
+
+    return take
+
+
+@pytest.fixture
+def passes() -> Callable[..., bool]:
+    """Run a program and return whether it passed."""
+    return lambda program, *tests, entry_point="": judge(program, tests, entry_point, GENEROUS)[0]
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """A word in the command line of each sandbox process; at the end none may be left."""
+    word = f"marker-{os.getpid()}-{tmp_path.name}"
+    monkeypatch.setattr(launch, "_BOOT", f"{launch._BOOT}  # {word}")
+    assert not running(word)
+    yield word
+    for _ in range(3000):  # the kernel may need a moment for killed processes
+        if not running(word):
+            break
+        time.sleep(0.02)
+    assert not running(word)
+
+
+def running(word: str) -> list[str]:
+    """Return the processes with a word in their command line."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # ended meanwhile
+            if word in (folder / "cmdline").read_bytes().decode(errors="replace"):
+                found.append(folder.name)
+    return found

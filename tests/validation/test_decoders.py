@@ -1,0 +1,70 @@
+"""Decoders of other libraries with the bundled pair."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.engine.pairs import get_pair
+from specbench.engine.prompts import encode
+from specbench.errors import UsageError
+from specbench.experiment.bench.transformers_loops import MissingError
+from specbench.tasks.task import load_task
+from specbench.validation import libraries
+from specbench.validation.libraries import Assisted, llamacpp_server
+from specbench.validation.texts import Context, decode_one
+
+LIMIT = 12
+
+
+@pytest.fixture(scope="module")
+def prompt(mini: Any) -> list[int]:
+    (example,) = load_task("mini-math").examples("test", 1)
+    return encode(mini.tokenizer, example.prompt).ids
+
+
+@pytest.fixture(scope="module")
+def expected(mini: Any, prompt: list[int]) -> list[int]:
+    return decode_one(mini, Context("", prompt), LIMIT).token_ids
+
+
+def test_assisted_generation(mini: Any, prompt: list[int], expected: list[int]) -> None:
+    decoder = Assisted(mini, 3, None)
+    (greedy,) = decoder.complete(prompt, 0.0, 1, LIMIT, seed=0)
+    assert greedy.tokens == expected and not greedy.ended
+    first, second = decoder.complete(prompt, 1.0, 2, LIMIT, seed=5)
+    assert decoder.complete(prompt, 1.0, 1, LIMIT, seed=6) == [second]
+    assert first != second
+    ends = decoder.complete(prompt, 0.0, 1, 200, seed=0)[0]
+    assert ends.ended and ends.tokens is not None and not mini.eos_ids & {*ends.tokens}
+
+
+def test_a_version_without_the_weight_is_refused(
+    mini: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: Any) -> None:
+        raise MissingError("this version of Transformers has no weight")
+
+    monkeypatch.setattr(libraries, "sampling_options", missing)
+    with pytest.raises(UsageError, match="has no weight: install a newer one, or omit --weight"):
+        Assisted(mini, 3, 0.5)
+
+
+@pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the package xllamacpp")
+def test_the_server_of_llamacpp(
+    mini: Any, prompt: list[int], expected: list[int], tmp_path: Path
+) -> None:
+    from specbench.engine.export import export_pair
+
+    files = export_pair(get_pair("mini"), tmp_path, "f32")
+    for draft in ([], files[1:]):
+        with llamacpp_server(files[0], *draft, draft_length=3) as server:
+            (greedy,) = server.complete(prompt, 0.0, 1, LIMIT, seed=0)
+            assert greedy == (mini.tokenizer.decode(expected), expected, False)
+    (tmp_path / "junk.gguf").write_bytes(b"junk")
+    with (
+        pytest.raises(UsageError, match=r"llama\.cpp cannot serve .*junk\.gguf"),
+        llamacpp_server(tmp_path / "junk.gguf", draft_length=3),
+    ):
+        pass

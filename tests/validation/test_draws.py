@@ -1,0 +1,132 @@
+"""Tests of draws: uniform under the correct law, rejected under a wrong one, no false alarms."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from specbench.validation.draws import (
+    MIN_EXPECTED,
+    NO_POWER,
+    Counts,
+    Stream,
+    cells_of,
+    deviance,
+    smallest_share,
+    uniform,
+)
+from specbench.validation.findings import FAILED, WEAK
+
+ALPHA = 1e-6
+K, V = 3000, 12
+NOTHING = {"draws": 0, "p_value": 1.0, "control": 1.0, "share": None, "alpha": ALPHA}
+
+
+def laws(seed: int, size: int = K) -> tuple[Tensor, Tensor, Tensor]:
+    """Return laws, wrong laws and one draw from each law."""
+    generator = torch.Generator().manual_seed(seed)
+    law, wrong = torch.rand(2, size, V, generator=generator, dtype=torch.float64) ** 3
+    law, wrong = (rows / rows.sum(-1, keepdim=True) for rows in (law, wrong))
+    return law, wrong, torch.multinomial(law, 1, generator=generator)[:, 0]
+
+
+def test_draws_of_a_law_are_uniform_by_it() -> None:
+    law, wrong, seen = laws(0)
+    uniforms = torch.rand(K, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    numbers = uniform(law, wrong, seen, uniforms).sort().values
+    # Kolmogorov-Smirnov: the 1 % critical value is 1.63 / sqrt(n).
+    grid = (torch.arange(K) + 0.5) / K
+    assert float((numbers - grid).abs().max()) < 1.63 / math.sqrt(K)
+
+
+def test_a_draw_without_mass_comes_last() -> None:
+    law = torch.tensor([[0.25, 0.75, 0.0]], dtype=torch.float64)
+    found = uniform(law, torch.full_like(law, 1 / 3), torch.tensor([2]), torch.tensor([0.5]))
+    assert float(found) == 1
+
+
+def test_a_stream_passes_its_law_and_refuses_a_wrong_one() -> None:
+    law, wrong, seen = laws(1)
+    p_values = []
+    for given, other in ((law, wrong), (wrong, law)):
+        stream = Stream(seed=0)
+        for rows in torch.arange(K).split(700):  # in parts of different sizes
+            stream.add(given[rows], other[rows], seen[rows])
+        facts = stream.judge(ALPHA).facts
+        assert facts["draws"] == K
+        assert facts["control"] < 1e-9
+        p_values.append(facts["p_value"])
+    assert p_values[0] > 1e-3 > 1e-9 > p_values[1]
+
+
+def test_without_power_the_control_passes() -> None:
+    law, _, seen = laws(2)
+    stream, few = Stream(seed=0), Stream(seed=0)
+    stream.add(law, law, seen)
+    verdict, sentence, facts = stream.judge(ALPHA)
+    assert verdict == WEAK and sentence.endswith(NO_POWER)
+    assert facts["p_value"] > 1e-3 and facts["control"] > ALPHA
+    few.add(law[:5], law[:5].flip(-1), seen[:5])
+    assert few.judge(ALPHA).facts == {**NOTHING, "draws": 5}
+    assert Stream(seed=0).judge(ALPHA).facts == NOTHING
+
+
+def test_the_smallest_share_is_detected_and_a_third_of_it_is_not() -> None:
+    law, wrong, seen = laws(3)
+    generator = torch.Generator().manual_seed(4)
+    stream = Stream(seed=0)
+    stream.add(law, wrong, seen)
+    share = stream.judge(ALPHA).facts["share"]
+    assert share is not None and 0.02 < share < 0.5
+
+    def refused(part: float) -> int:
+        count = 0
+        for seed in range(20):
+            false = torch.rand(K, generator=generator) < part
+            mixed = torch.where(false[:, None], wrong, law)
+            tried = Stream(seed)
+            tried.add(law, wrong, torch.multinomial(mixed, 1, generator=generator)[:, 0])
+            count += tried.judge(ALPHA).verdict == FAILED
+        return count
+
+    assert refused(1.2 * share) >= 18
+    assert refused(share / 3) <= 2
+    assert smallest_share(10.0, 15, ALPHA) is None  # the control has no excess
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_counts_of_the_next_token(right: bool) -> None:
+    law, wrong, _ = laws(5, size=3)
+    counts = Counts(seed=0)
+    generator = torch.Generator().manual_seed(6)
+    for ours, theirs in zip(law, wrong, strict=True):
+        source = ours if right else theirs
+        counts.add(ours, theirs, torch.multinomial(source, 400, True, generator=generator))
+    facts = counts.judge(ALPHA).facts
+    assert facts["draws"] == 1200
+    assert (facts["p_value"] > 1e-3) if right else (facts["p_value"] < 1e-9)
+    assert facts["control"] < 1e-9
+
+
+def test_a_certain_token_tests_nothing() -> None:
+    law = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    counts = Counts(seed=0)
+    counts.add(law, law, torch.zeros(100, dtype=torch.long))
+    assert counts.judge(ALPHA).facts == NOTHING
+
+
+def test_cells_of_rare_tokens_are_filled() -> None:
+    """For laws without common tokens, and with a few."""
+    flat = np.full(1000, 0.2)
+    steep = 400 * 0.5 ** np.arange(1, 40)
+    for expected in (flat, steep, np.r_[steep, flat]):
+        filled = np.bincount(cells_of(expected), expected)
+        assert filled.min() >= MIN_EXPECTED
+        assert len(filled) > 4
+    assert set(cells_of(np.array([95.0, 3.0, 2.0]))) == {0}  # the rest is too rare to be a cell
+
+
+def test_deviance_by_hand() -> None:
+    assert deviance([0, 20], 10) == pytest.approx(2 * 20 * math.log(2))

@@ -1,0 +1,250 @@
+"""Faults planted in the loop and in drafters: each is found by the comparison that is named here.
+
+An acceptance that is a little too likely, a correction that is not independent of the acceptance
+before it, and a wrong proposal of a lossless drafter change no law that counts could refute with so
+few texts. The random numbers of the texts show them.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.decoding import drafting, loop
+from specbench.decoding import round as rounds
+from specbench.decoding.drafters.heads import KINDS
+from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafters.lookup import LookupDrafter
+from specbench.decoding.drafting import Drafter, ModelDrafter
+from specbench.decoding.heads.bind import bind
+from specbench.decoding.sampling import Sampling
+from specbench.engine.pair import LoadedPair
+from specbench.methods import Rule
+from specbench.methods.drafters import DRAFTERS
+from specbench.methods.serving import fly
+from specbench.validation import texts
+from specbench.validation.check import WHOLE, findings_or_crash
+from specbench.validation.findings import FAILED, Finding
+from specbench.validation.outputs import choose_ends
+from specbench.validation.rounds import Case, check_rounds
+from specbench.validation.tables import NO_LAW
+from specbench.validation.texts import Context, Setup, after_rounds
+
+from ..decoding.drafters.heads import head_drafter
+from ..engine.tiny import blurred, build, config, pair_of, random_prompt
+
+Patch = pytest.MonkeyPatch
+N, VOCABULARY = 3, 12
+ALPHA = 1e-7
+# Prompts of different lengths, which repeat themselves, so that a prompt lookup has proposals.
+CONTEXTS = [Context(f"task/{n}", 2 * random_prompt(n, VOCABULARY)) for n in (4, 9)]
+
+
+@cache
+def pair() -> LoadedPair:
+    sizes = {"num_hidden_layers": 1, "vocab_size": VOCABULARY}
+    target = build(config("llama", initializer_range=0.25, **sizes))
+    return pair_of(target, blurred(target, noise=0.05))
+
+
+def findings(
+    drafter: Drafter,
+    *,
+    whole: bool = True,
+    method: str = "sd",
+    texts: int = 100,
+    rule: Rule | None = None,
+    **parameters: Any,
+) -> list[Finding]:
+    """Compare the texts of a method, or of a rule that claims to be it.
+
+    Texts are whole outputs, or two rounds each.
+    """
+    ends = choose_ends(pair(), CONTEXTS, WHOLE, N + 3) if whole else after_rounds(N)
+    sampling = WHOLE if whole else Sampling()
+    bound = bind(method, parameters, pair())
+    bound = bound._replace(rule=rule or bound.rule)
+    setup = Setup(pair(), bound, sampling, drafter, N, ends, texts=texts, batch_size=32)
+    case = Case(method, [(setup, CONTEXTS)])
+    return list(findings_or_crash(case.subject, lambda: check_rounds(case, ALPHA)))
+
+
+def failures(compared: list[Finding]) -> set[str]:
+    return {finding.name for finding in compared if finding.verdict == FAILED}
+
+
+def drafter_of(name: str) -> Drafter:
+    return head_drafter(pair(), name) if name in KINDS else load_drafter(name, pair())
+
+
+@pytest.mark.parametrize("name", [*DRAFTERS, *KINDS])
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [("static", {"weight": 0.4}), ("block", {}), ("fly", {"window": 1, "entropy": 0.3})],
+)
+def test_correct_outputs_of_every_drafter_pass(
+    name: str, method: str, parameters: dict[str, Any]
+) -> None:
+    compared = findings(drafter_of(name), method=method, **parameters)
+    assert not failures(compared)
+    verdicts = {finding.name: finding.verdict for finding in compared}
+    assert verdicts["outputs"] == verdicts["endings"] == verdicts["replays"] == "ok"
+
+
+def test_outputs_of_fly_show_a_rejection_that_is_not_deferred() -> None:
+    """The law of the outputs is that of rounds; other comparisons of `fly` have none."""
+    never = partial(fly, window=1, entropy=9.0)
+    parameters = {"window": 1, "entropy": 0.3}
+    compared = findings(ModelDrafter(), method="fly", texts=400, rule=never, **parameters)
+    verdicts = {finding.name: finding.verdict for finding in compared}
+    assert verdicts["outputs"] == FAILED and verdicts["tokens"] == NO_LAW
+
+
+class PastTheEnd(loop.Batch):
+    """Looks for end tokens only where a round ends."""
+
+    def _append(self, text: Any, report: Any, *laws: Any) -> Any:
+        inside = report.accepted and report.new_tokens[: report.accepted]
+        ends, pair = self._pair.eos_ids, self._pair
+        if inside:
+            self._pair = replace(pair, eos_ids=ends - set(inside))
+        reason = super()._append(text, report, *laws)
+        self._pair = pair
+        return reason
+
+
+def ignores_ends_inside_a_round(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(loop, "Batch", PastTheEnd)
+
+
+def reuses_the_number_of_the_last_acceptance(monkeypatch: Patch) -> None:
+    right = rounds.verify
+
+    def coupled(rule: Any, state: Any, *args: Any) -> Any:
+        numbers = state.uniforms.clone()
+        numbers[:, -1] = numbers[:, -2]
+        return right(rule, state._replace(uniforms=numbers), *args)
+
+    monkeypatch.setattr(rounds, "verify", coupled)
+
+
+def accepts_more(factor: float) -> Callable[[Patch], None]:
+    def plant(monkeypatch: Patch) -> None:
+        right = rounds.verify
+
+        def generous(rule: Any, *args: Any) -> Any:
+            def likelier(at: Any, x: Any) -> Any:
+                verdict = rule(at, x)
+                return verdict._replace(accept=(factor * verdict.accept).clamp_max(1))
+
+            return right(likelier, *args)
+
+        monkeypatch.setattr(rounds, "verify", generous)
+
+    return plant
+
+
+def drafts_from_the_newest_token(monkeypatch: Patch) -> None:
+    right = drafting.draft_token
+
+    def newest(draft: Any, state: Any, *args: Any) -> drafting.Drafts:
+        return right(draft, state._replace(last=state.last[:, -1:]), *args)
+
+    monkeypatch.setattr(drafting, "draft_token", newest)
+
+
+def drafts_from_old_states(monkeypatch: Patch) -> None:
+    right = rounds.verify
+
+    def late(rule: Any, state: Any, *args: Any) -> Any:
+        return right(rule, state, *args)._replace(states=state.states)
+
+    monkeypatch.setattr(rounds, "verify", late)
+
+
+def limits(change: int) -> Callable[[Patch], None]:
+    def plant(monkeypatch: Patch) -> None:
+        right = loop.decode_all
+
+        def other(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
+            limit = options.max_new_tokens + change
+            return right(pair, rule, requests, replace(options, max_new_tokens=limit))
+
+        monkeypatch.setattr(texts, "decode_all", other)
+
+    return plant
+
+
+class SoftGreedy(ModelDrafter):
+    """Proposes the likeliest tokens, and says that it drew them."""
+
+    def __call__(self, *args: Any) -> drafting.Drafts:
+        drafts = super().__call__(*args)
+        return drafts._replace(q=drafts.q1)
+
+
+class TooLong(LookupDrafter):
+    """Copies a token more than there is."""
+
+    def __call__(self, pair: Any, state: Any, *args: Any) -> drafting.Drafts:
+        drafts = super().__call__(pair, state, *args)
+        assert drafts.proposed is not None
+        proposed = (drafts.proposed + 1).clamp_max(drafts.x.shape[1])
+        judged = torch.arange(drafts.x.shape[1]) < proposed[:, None]
+        q = torch.zeros_like(drafts.q).scatter(2, drafts.x[..., None], judged[..., None].float())
+        return drafts._replace(q=q, q1=q, proposed=proposed)
+
+
+def nothing(monkeypatch: Patch) -> None:
+    """The drafter is the fault."""
+
+
+MODEL, LOOKUP = ModelDrafter(), LookupDrafter()
+FAULTS: list[tuple[Callable[[Patch], None], Any, bool, str]] = [
+    (ignores_ends_inside_a_round, MODEL, True, "endings"),
+    (reuses_the_number_of_the_last_acceptance, MODEL, False, "replays"),
+    (reuses_the_number_of_the_last_acceptance, LOOKUP, True, "replays"),
+    (accepts_more(1.03), MODEL, False, "replays"),
+    (drafts_from_the_newest_token, MODEL, False, "probabilities"),
+    *(
+        (drafts_from_old_states, head_drafter(pair(), kind), False, "probabilities")
+        for kind in KINDS
+    ),
+    (limits(-1), MODEL, True, "endings"),
+    (limits(1), MODEL, True, "endings"),
+    (nothing, SoftGreedy(greedy=True), True, "probabilities"),
+    (nothing, TooLong(1, 3), True, "replays"),
+]
+
+
+@pytest.mark.parametrize(("plant", "drafter", "whole", "name"), FAULTS)
+def test_a_planted_fault_is_found(
+    monkeypatch: Patch,
+    plant: Callable[[Patch], None],
+    drafter: Any,
+    whole: bool,
+    name: str,
+) -> None:
+    plant(monkeypatch)
+    assert name in failures(findings(drafter, whole=whole))
+
+
+def test_a_smaller_fault_is_below_the_share_that_is_printed(monkeypatch: Patch) -> None:
+    """What is not found is smaller than the limit of the comparison, which is below 1 %."""
+    accepts_more(1.0005)(monkeypatch)
+    compared = findings(MODEL, whole=False)
+    assert not failures(compared)
+    (replays,) = (finding for finding in compared if finding.name == "replays")
+    assert 0.0005 < replays.facts["share"] < 0.01
+
+
+def test_a_crash_is_a_finding() -> None:
+    def crash() -> list[Finding]:
+        raise IndexError("index 8 is out of bounds")
+
+    (finding,) = findings_or_crash("sd, T=1", crash)
+    assert (finding.verdict, finding.subject) == (FAILED, "sd, T=1")
+    assert "IndexError (index 8 is out of bounds) in test_faults.py, line" in finding.sentence

@@ -1,0 +1,108 @@
+"""Greedy comparison: a tie passes, a wrong token fails, and a test without power is weak."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from specbench.decoding.records import Generation
+from specbench.engine.pair import LoadedPair
+from specbench.experiment.rounding import END
+from specbench.methods.drafters import MODEL
+from specbench.validation import greedy
+from specbench.validation.findings import FAILED, OK, REPORT, WEAK
+from specbench.validation.greedy import check_greedy, divergence, lag
+from specbench.validation.texts import Context, decode_one
+
+from ..decoding.helpers import own_draft
+from ..engine.tiny import (
+    VOCABULARY,
+    blurred,
+    build,
+    config,
+    own_logits,
+    pair_of,
+    random_prompt,
+    tiny_pair,
+)
+
+LIMIT = 32
+CONTEXTS = [Context(f"task/{n}", random_prompt(n)) for n in (5, 9)]
+
+
+def twins(text: list[int]) -> tuple[LoadedPair, int, int]:
+    """Return a pair whose target has two equally good tokens after a text, and these tokens."""
+    model: Any = build(config("llama"))
+    best = int(own_logits(model, text)[-1].argmax())
+    other = (best + 1) % VOCABULARY
+    with torch.no_grad():
+        head = model.get_output_embeddings().weight
+        head[other] = head[best]
+    return pair_of(model, blurred(model, noise=0.01)), best, other
+
+
+def verdicts(pair: LoadedPair, strict: bool = True) -> list[str]:
+    return [finding.verdict for finding in check_greedy(pair, CONTEXTS, 3, LIMIT, strict=strict)]
+
+
+def test_correct_decoding_passes() -> None:
+    assert verdicts(tiny_pair("llama")) == [OK, OK]
+    assert verdicts(tiny_pair("llama"), strict=False) == [REPORT, REPORT]
+
+
+def test_a_draft_that_always_agrees_shows_nothing() -> None:
+    assert verdicts(own_draft(tiny_pair("llama"))) == [OK, WEAK]
+
+
+def test_a_tie_is_no_divergence_and_a_worse_token_is() -> None:
+    pair, best, other = twins([*CONTEXTS[0].prompt, 7])
+    tie = divergence(pair, CONTEXTS[0], [7, best, 3], [7, other, 5])
+    assert (tie["position"], tie["tie"]) == (1, True)
+    assert tie["margin"] < greedy.TIE
+    right = tiny_pair("llama")
+    text = decode_one(right, CONTEXTS[0], 4).token_ids
+    worse = divergence(right, CONTEXTS[0], text, [*text[:2], (text[2] + 1) % VOCABULARY, 0])
+    assert (worse["position"], worse["tie"]) == (2, False)
+    assert worse["behind"] > greedy.TIE
+
+
+def test_a_text_that_ends_early_diverges_at_its_end() -> None:
+    pair = replace(tiny_pair("llama"), eos_ids=frozenset({3}))
+    text = decode_one(tiny_pair("llama"), CONTEXTS[0], 4).token_ids
+    found = divergence(pair, CONTEXTS[0], text, [*text[:2], END])
+    assert (found["position"], found["tie"]) == (2, False)
+    without = divergence(tiny_pair("llama"), CONTEXTS[0], text, text[:2])
+    assert (without["position"], without["tie"]) == (2, False)
+
+
+def test_a_fault_fails_with_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*options: Any, **how: Any) -> Generation:
+        text = decode_one(*options, **how)
+        if how:
+            text.token_ids[6] = (text.token_ids[6] + 1) % VOCABULARY
+        return text
+
+    monkeypatch.setattr(greedy, "decode_one", wrong)
+    plain, equal = check_greedy(tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True)
+    assert (plain.verdict, equal.verdict) == (OK, FAILED)
+    assert "0 of 2 texts equal" in equal.sentence
+    assert "apart (median), and 2 of these differences are more than rounding" in equal.sentence
+    assert "the first at token 6 of task/5" in equal.sentence
+
+
+def test_every_drafter_is_compared() -> None:
+    drafters = [MODEL, "prompt-lookup"]
+    found = check_greedy(tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True, drafters=drafters)
+    subjects = ["T=0, float32", "T=0, float32", "T=0, float32, prompt-lookup"]
+    assert [finding.subject for finding in found] == subjects
+    rejected = [finding.facts["rejected"] for finding in found[1:]]
+    assert rejected[0] != rejected[1]
+
+
+def test_lag_is_measured_from_the_first_choice() -> None:
+    pair = tiny_pair("llama")
+    text = decode_one(pair, CONTEXTS[1], 5).token_ids
+    found = lag(pair.target, CONTEXTS[1], [*text[:4], (text[4] + 1) % VOCABULARY], frozenset())
+    assert found.behind[:4].max() <= greedy.TIE
+    assert found.behind[4] >= found.margin[4] - 1e-6 > 0

@@ -1,0 +1,150 @@
+"""Servers that do not answer as they should: one sentence with what to do."""
+
+import json
+import socket
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.serving.client import Client
+from specbench.serving.server import ADVICE, Server
+
+from .toy import Handler, serving, speculate, toy
+
+
+def answering(reply: Callable[[Handler], None]) -> type[BaseHTTPRequestHandler]:
+    return type("Answering", (Handler,), {"do_POST": reply})
+
+
+def asked(url: str, **options: object) -> str:
+    """Return the error of a server."""
+    with pytest.raises(UsageError) as error:
+        client = Client(**options, advice=ADVICE)  # type: ignore[arg-type]
+        Server(url, client).complete([8, 0], 1.0, 2, 5, seed=0)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (lambda h: h.reply(200, b"<html>hi"), "answers no JSON but '<html>hi' ("),
+        (lambda h: h.reply(200, {"ok": 1}), "{'ok': 1} without choices, text and finish_reason"),
+        (lambda h: h.reply(200, [1]), "without choices"),
+        (
+            lambda h: h.reply(404, {"error": "no"}),
+            'answers 404 ({"error": "no"}): correct the address',
+        ),
+        (lambda h: h.reply(400, {"e": "type"}), "add --text-prompts if the server takes no token"),
+        (lambda h: h.reply(500, {}), "answers 500 ({}): look into the server's log"),
+        (lambda h: h.connection.close(), "no server answers at http"),
+    ],
+)
+def test_wrong_answers_are_named(reply: Callable[[Handler], None], told: str) -> None:
+    with serving(handler=answering(reply)) as url:
+        error = asked(url)
+    assert told in error
+    assert f"{url}/v1/completions" in error
+
+
+def test_a_server_that_is_down_and_no_server_at_all() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert "start it, or correct the address" in asked(f"http://127.0.0.1:{port}/v1/")
+    assert "start it, or correct the address" in asked("http://no such host")
+    for wrong in ("localhost:8080", "file:///etc/passwd", "nonsense"):
+        assert "an address must begin with http:// or https://" in asked(wrong)
+
+
+CHOICE = {"text": "", "finish_reason": "length"}
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [[-1], [1.0], ["1"], [True], [None], [[1]], {"0": 1}, "12", 3, False, [1, 2, 3, 4, 5, 6]],
+)
+def test_odd_token_ids_are_refused(tokens: Any) -> None:
+    def reply(handler: Handler) -> None:
+        handler.reply(200, {"choices": [{**CHOICE, "token_ids": tokens}]})
+
+    with serving(handler=answering(reply)) as url:
+        error = asked(url)
+    assert error.startswith(f"{url}/v1/completions answers ") and "token_ids" in error
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"choices": {"0": CHOICE}},
+        {"choices": []},
+        {"choices": [None]},
+        {"choices": [{**CHOICE, "text": None}]},
+        {"choices": [{**CHOICE, "text": ["a"]}]},
+        {"choices": [{"text": "a"}]},
+        "choices",
+        None,
+    ],
+)
+def test_answers_of_other_types_are_refused(answer: Any) -> None:
+    with serving(handler=answering(lambda h: h.reply(200, answer))) as url:
+        error = asked(url)
+    assert "without choices, text and finish_reason: give the address" in error
+
+
+@pytest.mark.parametrize("wrong", ["http://me:secret@host/v1", "http://host/v1?key=secret"])
+def test_an_address_with_a_secret_is_refused_without_printing_it(wrong: str) -> None:
+    error = asked(wrong)
+    assert "give a key with --api-key" in error and "secret" not in error
+
+
+def test_a_wrong_model_is_refused_and_the_right_one_is_not() -> None:
+    with serving() as url:
+        with pytest.raises(UsageError, match=r"404 .*no model other.*name one of"):
+            Server(url, model="other").complete([8, 0], 1.0, 1, 5, seed=0)
+        assert Server(url, model="toy").complete([8, 0], 1.0, 1, 5, seed=0)
+
+
+def test_prompts_are_sent_as_tokens_or_as_text() -> None:
+    prompts = []
+
+    def note(self: Handler) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        prompts.append(asked["prompt"])
+        self.reply(200, {"choices": [{"text": "", "finish_reason": "stop", "token_ids": [3]}]})
+
+    with serving(handler=answering(note)) as url:
+        for tokenizer in (None, toy().tokenizer):
+            (found,) = Server(url, tokenizer=tokenizer).complete([8, 0, 3], 1.0, 1, 5, seed=0)
+    assert prompts == [[8, 0, 3], " ad"]
+    assert found.tokens == [3] and found.ended
+
+
+@pytest.mark.parametrize(
+    ("choice", "answer", "tokens"),
+    [
+        ({"token_ids": [3]}, {}, [3]),
+        ({}, {"__verbose": {"tokens": [3, 4]}}, [3, 4]),
+        ({}, {"__verbose": {"tokens": []}}, None),
+        ({}, {"__verbose": "tokens"}, None),
+    ],
+)
+def test_tokens_come_from_vllm_and_from_llamacpp(
+    choice: dict[str, Any], answer: dict[str, Any], tokens: list[int] | None
+) -> None:
+    def reply(handler: Handler) -> None:
+        handler.reply(200, {"choices": [CHOICE | choice], **answer})
+
+    with serving(handler=answering(reply)) as url:
+        (found,) = Server(url).complete([8, 0], 1.0, 1, 5, seed=0)
+    assert found.tokens == tokens
+
+
+def test_texts_have_the_seeds_that_follow_the_first() -> None:
+    with serving() as url:
+        found = Server(url, Client(requests=3)).complete([8, 0], 1.0, 8, 5, seed=7)
+    texts = [speculate([8, 0], 1.0, 5, seed) for seed in range(7, 15)]
+    spelled = [toy().tokenizer.decode(text, skip_special_tokens=True) for text in texts]
+    assert [completion.text for completion in found] == spelled

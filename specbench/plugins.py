@@ -1,4 +1,4 @@
-"""Functions that are declared where they are defined: in specbench, or by the user.
+"""Functions and classes that are declared where they are defined: in specbench, or by the user.
 
 Those of the user's own are given as ``FILE.py:FUNCTION``. They are loaded by name in every process
 that needs them. A digest of the source identifies
@@ -25,7 +25,7 @@ from specbench.errors import SpecbenchError, UsageError
 from specbench.words import meant
 
 _IN_FILE = ".py:"
-_DECLARATION = "_specbench"  # attribute of a function
+_DECLARATION = "_specbench"  # attribute of what is declared
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -41,19 +41,20 @@ class Plugin(NamedTuple):
 
 
 def declare(function: F, declaration: object) -> F:
-    """Attach to a function what a decorator declares it as, and return the function."""
-    function.__dict__[_DECLARATION] = declaration
+    """Attach to a function or class what a decorator declares it as, and return it."""
+    setattr(function, _DECLARATION, declaration)
     return function
 
 
 def declared(value: object, kind: type[T]) -> T | None:
-    """Return what a value was declared as if it is such a function, else None."""
-    declaration = value.__dict__.get(_DECLARATION) if inspect.isfunction(value) else None
+    """Return what a value was declared as if it is such a function or class, else None."""
+    is_declarable = inspect.isfunction(value) or inspect.isclass(value)
+    declaration = vars(value).get(_DECLARATION) if is_declarable else None
     return declaration if isinstance(declaration, kind) else None
 
 
 def bundled(package: str, kind: type[T], order: Sequence[str]) -> list[T]:
-    """Return what the functions of a package are declared as.
+    """Return what the functions and classes of a package are declared as.
 
     Those of the modules in ``order`` come first, then those of all others by name of the module.
     """

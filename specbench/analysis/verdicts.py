@@ -22,7 +22,7 @@ from specbench.analysis.compare import compare
 from specbench.analysis.intervals import FEWEST
 from specbench.analysis.scores import QUALITY
 from specbench.errors import UsageError
-from specbench.methods.drafters import MODEL
+from specbench.runs.labels import DEFAULT_DRAFTER
 from specbench.runs.shown import shown, temperature_text
 from specbench.tasks.metrics import AGREEMENT, shown_metric
 
@@ -266,7 +266,7 @@ def _speed(row: _Row | None) -> _Clause:
 
 def _baseline(row: _Row) -> str:
     """Name the ``sd`` that a method is compared with: that of its own drafter."""
-    other = row["method"] != "sd" and row["drafter"] != MODEL
+    other = row["method"] != "sd" and row["drafter"] != DEFAULT_DRAFTER
     return f"sd {row['drafter']}" if other else "sd"
 
 

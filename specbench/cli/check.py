@@ -10,9 +10,9 @@ from specbench.cli.methods import Methods
 from specbench.cli.options import Models, NewFolder, PromptFiles
 from specbench.cli.output import new_folder, note, note_loading, print_findings
 from specbench.config import DRAFT_LENGTH, Options, RunSettings, Settings, option
+from specbench.decoding.drafters.registry import DRAFTERS, parse_drafter
 from specbench.errors import RunError
 from specbench.experiment.plan import build_plan
-from specbench.methods.drafters import DRAFTERS, checked
 
 FILE = "check.json"
 MAX_NEW_TOKENS = 256  # of greedy texts, which should end before
@@ -27,7 +27,7 @@ class CheckSettings(Options):
     batch_size: int = option(64, "Texts sampled in one batch.", ge=1)
     drafter: list[str] | None = option(
         None,
-        f"What proposes drafts: {', '.join(DRAFTERS)}, a head of the pair, or a folder with one.",
+        f"What proposes drafts: {', '.join(DRAFTERS)}, or a module by its name or folder.",
         metavar="NAME[,NAME...]",
         shown=",".join(DRAFTERS),
         complete=lambda: DRAFTERS,
@@ -52,7 +52,7 @@ def check(
     control passes, the verdict is weak.
     """
     spec = models.spec()
-    drafters = [checked(name, spec.drafters) for name in settings.drafter or DRAFTERS]
+    drafters = [parse_drafter(name, spec.drafters) for name in settings.drafter or DRAFTERS]
     models.require_here(spec, run.engine)
     plan = build_plan(
         spec,

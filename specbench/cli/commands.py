@@ -148,7 +148,7 @@ COMMANDS = {
     "train-draft": Listed(
         "drafter",
         "Train",
-        "Train an EAGLE-3 or MTP head on the target's own texts, for `run --drafter FOLDER`.",
+        "Train an EAGLE-3 or MTP module on the target's own texts, for `run --drafter FOLDER`.",
         "train-draft --pair mini",
     ),
     "pairs": Listed(
@@ -160,7 +160,7 @@ COMMANDS = {
     "list": Listed(
         "list",
         "Look up",
-        "List methods, pairs, tasks or columns of tables, with descriptions.",
+        "List methods, drafters, pairs, tasks or columns of tables, with descriptions.",
         "list methods",
     ),
     "docs": Listed(

@@ -17,12 +17,13 @@ from specbench.cli.methods import Methods
 from specbench.cli.options import JsonOutput, Measurement, Models, Prompts
 from specbench.cli.output import note, print_json, print_table
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
-from specbench.cli.price import TextsRun, plan_of_target, run_of_target, scored
+from specbench.cli.price import PRICED, TextsRun, plan_of_target, run_of_target, scored
 from specbench.config import AUTO, Count, Loading, Settings, option
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
 from specbench.engine.pairs import PairSpec
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.variants import Variant, method_variants
-from specbench.methods.drafters import DRAFTERS, GREEDY, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.tasks.task import task_names
 
@@ -54,10 +55,10 @@ class DecideOptions(JsonOutput):
     """What to decide on, and what rounds cost."""
 
     drafter: list[str] = option(
-        [MODEL, GREEDY, LOOKUP],
+        PRICED,
         f"What proposes drafts: {', '.join(DRAFTERS)}.",
         metavar="NAME[,NAME...]",
-        shown=f"{MODEL},{GREEDY},{LOOKUP}",
+        shown=",".join(PRICED),
         complete=lambda: DRAFTERS,
     )
     draft_length: list[Count] = option(
@@ -123,7 +124,7 @@ def decide(
     writes tables, a figure and files for other tools.
     """
     require(not (asked.costs and asked.machine), "--costs and --machine exclude each other")
-    drafters = [checked(name) for name in asked.drafter]
+    drafters = [parse_kind(name, None) for name in asked.drafter]
     variants = lossy.variants() if lossy.method else []
     costs_of_source = _costs(asked, measurement)  # its faults are told before models are loaded
     if asked.acceptance is None:
@@ -154,7 +155,7 @@ def decide(
         print(*_flags(decision, source, measurement), sep="\n")
         print(f"results: {folder}")
     for rounds in source.priced:
-        if not needs_model(rounds.drafter) and not source.is_exact:
+        if rounds.drafter.copies and not source.is_exact:
             drafts = rounds.drafted[:, -1].sum() / rounds.rounds[:, -1].sum()
             note(
                 f"{rounds.drafter} is priced as if every round had N drafts, as specbench pads "
@@ -194,7 +195,7 @@ class _Source:
 
 
 def _of_texts(
-    asked: DecideOptions, drafters: list[str], measurement: Measurement, run: Path | None
+    asked: DecideOptions, drafters: list[DrafterKind], measurement: Measurement, run: Path | None
 ) -> _Source:
     """Price drafters by texts of the target: of a run, or new ones."""
     from specbench.pricing.decide import require_prompts
@@ -242,7 +243,9 @@ def _of_texts(
     )
 
 
-def _of_profile(asked: DecideOptions, drafters: list[str], measurement: Measurement) -> _Source:
+def _of_profile(
+    asked: DecideOptions, drafters: list[DrafterKind], measurement: Measurement
+) -> _Source:
     """Return the rounds of a profile of acceptance; no models are needed for it."""
     from specbench.pricing.profile import rounds_of_rates, rounds_of_run
     from specbench.runs.run import read_run
@@ -265,7 +268,7 @@ def _of_profile(asked: DecideOptions, drafters: list[str], measurement: Measurem
             "--acceptance has the rates of one drafter: name it alone with --drafter",
         )
         priced = [rounds_of_rates(acceptance, drafters[0])]
-    needing = [rounds.drafter for rounds in priced if needs_model(rounds.drafter)]
+    needing = [str(rounds.drafter) for rounds in priced if rounds.drafter.needs_draft]
     require(
         pair is None or pair.draft is not None or not needing,
         f"--drafter {', '.join(needing)} needs a draft model: name one with --draft",
@@ -389,7 +392,7 @@ def _repeats(
 def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Iterator[str]:
     """Yield the flags that carry out the decision, a line for each engine."""
     from specbench.pricing.decide import where_not_to_draft
-    from specbench.serving.flags import gguf_draft, llamacpp_flags, sglang_flags, vllm_flags
+    from specbench.serving.flags import gguf_draft, vllm_flags
 
     best = decision.first_that_pays()
     if best is None:
@@ -398,11 +401,14 @@ def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Ite
     yield from where_not_to_draft(decision, best.drafter)
     draft, first, schedule = source.draft, best.batch, decision.schedule(best.drafter)
     file, command = gguf_draft(source.pair) if source.pair else (draft, "")
-    yield f"vllm: {shlex.join(vllm_flags(best.drafter, schedule, draft))}"
-    yield f"sglang, batch {first}: {shlex.join(sglang_flags(best.drafter, best.length, draft))}"
-    arguments = llamacpp_flags(best.drafter, best.length, file)
-    yield f"llama.cpp, batch {first}: {shlex.join(arguments)}"
-    if needs_model(best.drafter):
+    engines = {
+        "vllm": vllm_flags(best.drafter, schedule, draft),
+        f"sglang, batch {first}": best.drafter.sglang(best.length, draft),
+        f"llama.cpp, batch {first}": best.drafter.llamacpp(best.length, file),
+    }
+    for engine, flags in engines.items():
+        yield f"{engine}: {shlex.join(flags) if flags else f'no drafter like {best.drafter}'}"
+    if best.drafter.needs_draft:
         if command:
             yield f"to make {file}: {command}"
         if source.pair is None:
@@ -414,7 +420,7 @@ def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Ite
         is_task = source.task in task_names()
         prompts += ["--task", source.task] if is_task else ["--prompts", "FILE"]
     run = [
-        *("specbench", "run", "--method", STRICT, "--drafter", best.drafter),
+        *("specbench", "run", "--method", STRICT, "--drafter", str(best.drafter)),
         *("--draft-length", str(best.length)),
         *(measurement.part(Models).retyped() or ["--pair", source.pair.name]),
         *prompts,
@@ -431,7 +437,7 @@ def _measure(
     from specbench.analysis.results import Results
 
     best = decision.fastest(decision.batches[0])
-    drafting = {"draft_length": [best.length], "drafter": [best.drafter], "output": None}
+    drafting = {"draft_length": [best.length], "drafter": [str(best.drafter)], "output": None}
     options = measurement.model_copy(update=drafting)
     plan = options.plan([*method_variants([CONTROL], {}), *variants])
     workers = start_workers(options, plan.loading, options)

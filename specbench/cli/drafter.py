@@ -1,4 +1,4 @@
-"""``specbench train-draft`` trains a head that drafts for a pair's target."""
+"""``specbench train-draft`` trains a module that drafts for a pair's target."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from specbench.errors import UsageError
 from specbench.files import check_writable
 from specbench.training.recipe import DrafterRecipe
 
-HEADS = Path("results/drafters")
+MODULES = Path("results/drafters")
 LINE_EVERY = 50  # steps per printed line without a terminal
 
 
 class DrafterFolder(Options):
-    """Where the head goes, and whether to resume."""
+    """Where the module goes, and whether to resume."""
 
-    output: Path | None = output_option("Folder for the head.", "results/drafters/PAIR")
+    output: Path | None = output_option("Folder for the module.", "results/drafters/PAIR")
     resume: bool = option(False, "Resume an interrupted training.")
 
 
@@ -33,14 +33,14 @@ def train_draft(
     to: DrafterFolder,
     shown: Progress,
 ) -> None:
-    """Train an EAGLE-3 or MTP head on the target's own texts, for `run --drafter FOLDER`."""
+    """Train an EAGLE-3 or MTP module on the target's own texts, for `run --drafter FOLDER`."""
     spec, tasks = models.spec(), data.tasks()
     models.require_here(spec)
-    folder = to.output or HEADS / spec.name.replace("/", "-")
+    folder = to.output or MODULES / spec.name.replace("/", "-")
     check_writable(folder)
     unfinished = (folder / "checkpoint.pt").exists()
     if (folder / "config.json").exists() and not unfinished:
-        raise UsageError(f"{folder} already contains a head: name another folder with --output")
+        raise UsageError(f"{folder} already contains a module: name another folder with --output")
     if unfinished and not to.resume:
         raise UsageError(
             f"{folder} contains an unfinished training: add --resume, or name another folder with "
@@ -63,7 +63,7 @@ def train_draft(
         if not training.texts:
             with training_bar(f"texts of {spec.name}", training.batches(), bars) as report:
                 training.sample(folder, report)
-        title = f"{recipe.kind} head of {spec.name}"
+        title = f"{recipe.kind} module of {spec.name}"
         with training_bar(title, recipe.steps, bars, LINE_EVERY) as report:
             description = carry_out(training, folder, report)
     except KeyboardInterrupt as error:

@@ -1,4 +1,4 @@
-"""``specbench list``: list methods, pairs, tasks and table columns."""
+"""``specbench list``: list methods, drafters, pairs, tasks and table columns."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from specbench.cli.generate import completer, grouped
 from specbench.cli.options import JsonOutput
 from specbench.cli.output import print_json, print_table
 from specbench.config import option
+from specbench.decoding.drafters.registry import DRAFTERS
 from specbench.engine.pairs import pairs
 from specbench.errors import UsageError
 from specbench.files import shown_path
@@ -49,7 +50,7 @@ def list_(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="methods, pairs, tasks or columns.",
+            help="methods, drafters, pairs, tasks or columns.",
             autocompletion=completer(lambda: LISTS),
         ),
     ],
@@ -63,7 +64,7 @@ def list_(
         ),
     ] = None,
 ) -> None:
-    """List methods, pairs, tasks or columns of tables, with descriptions."""
+    """List methods, drafters, pairs, tasks or columns of tables, with descriptions."""
     if what not in LISTS:
         raise UsageError(unknown("list", what, LISTS))
     if asked.mistakes and what != "tasks":
@@ -144,6 +145,7 @@ def _tasks() -> list[Row]:
 
 LISTS: dict[str, Callable[[], list[Row]]] = {
     "methods": _methods,
+    "drafters": lambda: _picked(DRAFTERS.values(), "name", "summary", "source"),
     "pairs": _pairs,
     "tasks": _tasks,
     "columns": lambda: [column._asdict() for column in dictionary()],

@@ -20,6 +20,13 @@ from specbench.config import (
     Settings,
     option,
 )
+from specbench.decoding.drafters.registry import (
+    DRAFTERS,
+    MODEL,
+    DrafterSpec,
+    names_drafter,
+    parse_drafter,
+)
 from specbench.engine.choice import require_engine
 from specbench.engine.pairs import (
     ROLES,
@@ -34,7 +41,6 @@ from specbench.engine.pairs import (
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.variants import Variant, with_baselines, with_control
-from specbench.methods.drafters import DRAFTERS, LOOKUP, MODEL, checked, is_drafter, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.plugins import in_file
 from specbench.serving.arm import Arm
@@ -225,7 +231,7 @@ class Models(Loading):
         Raises:
             UsageError: The options contradict each other, or one names no model.
         """
-        if self.draft and is_drafter(self.draft) and not Path(self.draft).exists():
+        if self.draft and names_drafter(self.draft) and not Path(self.draft).exists():
             raise UsageError(
                 f"--draft names a model, and {self.draft} is none: give --drafter {self.draft}"
             )
@@ -352,9 +358,9 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
 
     drafter: list[str] | None = option(
         None,
-        f"What proposes drafts: {', '.join(DRAFTERS)}, or a folder with an EAGLE-3 or MTP head.",
+        f"What proposes drafts: {', '.join(DRAFTERS)}, or a folder with an EAGLE-3 or MTP module.",
         metavar="NAME[,NAME...]",
-        shown="model",
+        shown=str(MODEL),
         complete=lambda: DRAFTERS,
         panel=Options.panel,
     )
@@ -383,28 +389,27 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         panel="Sampling",
     )
 
-    def drafters(self, spec: PairSpec) -> list[str]:
+    def drafters(self, spec: PairSpec) -> list[DrafterSpec]:
         """Return the chosen drafters; a pair without a draft model has none that needs one."""
-        names = self.drafter or [MODEL]
-        policies = self.drafting or ["fixed"]
+        chosen = [parse_drafter(name, spec.drafters) for name in self.drafter or [str(MODEL)]]
         if self.drafting:
             from specbench.decoding.drafters.policies import get_policy, require_predictable
 
-            for policy in policies:
+            for policy in self.drafting:
                 require_predictable(get_policy(policy))
-        whole = [
-            name if policy == "fixed" or not needs_model(name) else f"{name}+{policy}"
-            for name in names
-            for policy in policies
-        ]
-        drafters = list(dict.fromkeys(checked(name, spec.drafters) for name in whole))
-        needing = [name for name in drafters if DRAFTERS.get(name.partition("+")[0])]
+        drafters = dict.fromkeys(
+            drafter if policy == "fixed" or drafter.kind.copies else replace(drafter, policy=policy)
+            for drafter in chosen
+            for policy in self.drafting or ["fixed"]
+        )
+        needing = [drafter for drafter in drafters if drafter.kind.needs_draft]
         if needing and spec.draft is None:
+            copying = [name for name, declared in DRAFTERS.items() if declared.kind.copies]
             raise UsageError(
                 f"--drafter {needing[0]} needs a draft model: name one with --draft, or draft "
-                f"without one by --drafter {LOOKUP}"
+                f"without one by --drafter {copying[0]}"
             )
-        return drafters
+        return [*drafters]
 
     def _as_recommended(self) -> Measurement:
         """Return the options with the sampling that the target's authors recommend."""

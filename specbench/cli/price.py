@@ -17,10 +17,11 @@ from specbench.cli.measure import carry_out, say, start_workers
 from specbench.cli.options import JsonOutput, Measurement
 from specbench.cli.output import CSV, MARKDOWN, TEXT, new_folder, note_loading, print_as
 from specbench.config import Count, option
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.registry import DRAFTERS, names_drafter, parse_kind
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.plan import Plan
 from specbench.experiment.variants import method_variants
-from specbench.methods.drafters import GREEDY, LOOKUP, MODEL, checked, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import Trust, read_run
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from specbench.runs.run import Run
     from specbench.runs.table import Table
 
-DRAFTERS = [MODEL, f"{MODEL}/match", f"{MODEL}/block", GREEDY, LOOKUP]
+RULES = ("sd", "match", "block")  # that accept drawn drafts differently
+PRICED = ["model", "greedy", "prompt-lookup"]
 LENGTHS = [1, 2, 3, 5, 8, 16]
 DRAFT_COST = 0.1  # time of a draft step / time of a target pass, if none is recorded
 HIDDEN = {
@@ -59,10 +61,10 @@ class PriceOptions(JsonOutput):
 
     drafter: list[str] | None = option(
         None,
-        f"What proposes drafts: {', '.join(DRAFTERS)}, a head of the pair, or a folder with one; "
-        "the rule after a slash judges drawn drafts, by default sd.",
+        f"What proposes drafts: {', '.join(DRAFTERS)}, or a module by its name or folder; "
+        "the rule after a slash, sd, match or block, judges drawn drafts.",
         metavar="NAME[,NAME...]",
-        shown=f"{MODEL},{GREEDY},{LOOKUP}",
+        shown=",".join(PRICED),
         complete=lambda: DRAFTERS,
     )
     policy: list[str] | None = option(
@@ -107,14 +109,15 @@ class PriceOptions(JsonOutput):
             )
         return self
 
-    def drafters(self, heads: Collection[str]) -> list[tuple[str, str]]:
-        """Return the drafters, also by the names of a pair's heads, with the rules that judge."""
+    def drafters(self, modules: Collection[str]) -> list[tuple[DrafterKind, str]]:
+        """Return the drafters, also by the names of a pair's modules, with the rules that judge."""
         chosen = []
-        for name in self.drafter or [MODEL, GREEDY, LOOKUP]:
-            drafter, _, rule = name.partition("/")
-            if rule not in ("", "sd", "match", "block"):
-                raise UsageError(f"--drafter {name}: drafts are judged by sd, match or block")
-            chosen.append((checked(drafter, heads), rule or "sd"))
+        for text in self.drafter or PRICED:
+            name, slash, rule = text.rpartition("/")
+            if not slash or not (rule in RULES or name in modules or names_drafter(name)):
+                name, rule = text, "sd"  # it may be a path
+            require(rule in RULES, f"--drafter {text}: drafts are judged by sd, match or block")
+            chosen.append((parse_kind(name, modules), rule))
         return chosen
 
 
@@ -150,7 +153,7 @@ def price(
         return
     given = None if run is None else run_of_target(run, measurement)
     drafters = asked.drafters((given.pair if given else measurement.spec(alone=True)).drafters)
-    names, depths = [name for name, _ in drafters], max(asked.draft_length)
+    kinds, depths = list(dict.fromkeys(kind for kind, _ in drafters)), max(asked.draft_length)
     from specbench.experiment.runner import Loader
 
     loader = Loader()
@@ -163,10 +166,10 @@ def price(
         source = read = given or run_of_target(plan_of_target(measurement), measurement, loader)
         records = read.records(TRACED.union(CELL))
         of_target = target_texts(records, measurement.task or (), measurement.limit)
-        recorded = recorded_rounds(records, {record["task"] for record in of_target}, names)
+        recorded = recorded_rounds(records, {record["task"] for record in of_target}, kinds)
         depths = max([depths, *(cell[0]["draft_length"] for cell in recorded)])
         texts = partial(texts_of, read, records=of_target)
-    by_task = scored(source, texts, names, measurement, loader, depths)
+    by_task = scored(source, texts, kinds, measurement, loader, depths)
 
     import pandas as pd
 
@@ -225,7 +228,7 @@ def run_of_target(
 def scored(
     source: Run | Plan,
     texts: Callable[[LoadedPair], Iterator[ScoredText]],
-    drafters: list[str],
+    drafters: list[DrafterKind],
     measurement: Measurement,
     loader: Loader,
     depths: int = 1,
@@ -238,7 +241,7 @@ def scored(
         drafters: What will be priced.
         measurement: The options.
         loader: Loads the pair, unless it has.
-        depths: The most drafts of a round, for heads.
+        depths: The most drafts of a round, for modules that draft.
 
     Raises:
         UsageError: The pair has no draft model.
@@ -248,12 +251,11 @@ def scored(
     from specbench.decoding.sampling import Sampling
     from specbench.experiment.progress import quiet_libraries, step_status
     from specbench.pricing.passes import PairScores, score_texts
-    from specbench.pricing.records import heads_of
 
-    spec, sampling, heads = source.pair, source.settings.part(Sampling), heads_of(drafters)
+    spec, sampling = source.pair, source.settings.part(Sampling)
     require(
-        spec.draft is not None or not any(map(needs_model, {*drafters} - {*heads})),
-        f"{spec.name} has no draft model: give --drafter {LOOKUP}",
+        spec.draft is not None or not any(drafter.needs_draft for drafter in drafters),
+        f"{spec.name} has no draft model: give --drafter prompt-lookup",
     )
     quiet_libraries(downloads=not measurement.no_progress)
     pair = loader.pair(spec, source.loading)
@@ -267,10 +269,11 @@ def scored(
         step_status(not measurement.no_progress) as show,
     ):
         by_task = score_texts(scores, texts(pair), folder, show)
-        for name in heads:
-            of_head = score_texts(scores.with_head(name, depths), texts(pair), folder, show)
+        for module in filter(lambda drafter: drafter.has_weights, drafters):
+            drafted = scores.drafted_by(module, depths)
+            of_module = score_texts(drafted, texts(pair), folder, show)
             for task, base in by_task.items():
-                by_task[task] = replace(base, heads={**base.heads, name: of_head[task]})
+                by_task[task] = replace(base, modules={**base.modules, module: of_module[task]})
         return by_task
 
 
@@ -278,7 +281,7 @@ def _print_counts(asked: PriceOptions, measurement: Measurement, run: Run) -> No
     """Print prices from the recorded rounds of each cell that drafts losslessly."""
     import pandas as pd
 
-    from specbench.pricing.counts import counted_cells, priced_counts
+    from specbench.pricing.counts import counted_cells
     from specbench.pricing.tables import counts_rows, price_table
 
     cells = counted_cells(run.records(), measurement.task or (), measurement.limit)
@@ -287,7 +290,7 @@ def _print_counts(asked: PriceOptions, measurement: Measurement, run: Run) -> No
             f"{run.folder} has no recorded rounds with several drafts of the tasks, by sd, match "
             "or a server: let the server report each round, see the page servers"
         )
-    rows = [counts_rows(priced_counts(cell)).assign(task=cell[0]["task"]) for cell in cells]
+    rows = [counts_rows(cell).assign(task=cell[0]["task"]) for cell in cells]
     printed = pd.concat(rows, ignore_index=True)
     title = "Recorded rounds (intervals contain all values of what they do not show)"
     print_as(asked.form, printed, lambda: [price_table(printed, title, "task")])

@@ -14,14 +14,14 @@ from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
 from specbench.cli.options import Models
 from specbench.config import DRAFT_LENGTH, Options, option
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
 from specbench.decoding.heads.registry import find_head
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require
-from specbench.methods.drafters import DRAFTERS, LOOKUP, needs_model
 from specbench.methods.method import HEAD
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.serving.arm import SEPARATOR, VARIABLE, VLLM
-from specbench.serving.flags import vllm_settings
 
 PLUGINS, PLUGIN = "VLLM_PLUGINS", "specbench"  # routes are added only if they are named
 # The texts are the model's own, and each answer tells its acceptance.
@@ -58,8 +58,14 @@ def serve(
 ) -> None:
     """Start vLLM with a pair; rules of specbench verify the drafts."""
     spec = models.spec(alone=True)
-    rules = _rules(methods, spec, asked.drafter)
-    command = [asked.vllm, "serve", *_arguments(spec, asked, bool(rules)), *(further or ())]
+    drafter = parse_kind(asked.drafter, None)
+    rules = _rules(methods, spec, drafter)
+    command = [
+        asked.vllm,
+        "serve",
+        *_arguments(spec, asked, drafter if rules else None),
+        *(further or ()),
+    ]
     environment = {}
     if rules and rules != [VLLM]:
         plugins = ",".join(filter(None, [os.environ.get(PLUGINS), PLUGIN]))
@@ -75,7 +81,7 @@ def serve(
     os.execve(program, command, {**os.environ, **environment})
 
 
-def _rules(methods: Methods, spec: PairSpec, drafter: str) -> list[str]:
+def _rules(methods: Methods, spec: PairSpec, drafter: DrafterKind) -> list[str]:
     """Return the texts of the rules; ``vllm`` for vLLM's own, nothing for no speculation.
 
     Raises:
@@ -93,7 +99,7 @@ def _rules(methods: Methods, spec: PairSpec, drafter: str) -> list[str]:
             bundled = head.path.parent == spec.heads
             values[HEAD.name] = f"{spec.name}/{head.path.name}" if bundled else head.path.resolve()
             require(
-                drafter != "prompt-lookup" or not reads_hidden_states(head.path),
+                drafter.needs_draft or not reads_hidden_states(head.path),
                 f"{name} reads hidden states of the draft model: leave out --drafter",
             )
         assignments = ",".join(f"{key}={value}" for key, value in values.items())
@@ -102,14 +108,15 @@ def _rules(methods: Methods, spec: PairSpec, drafter: str) -> list[str]:
     return rules
 
 
-def _arguments(spec: PairSpec, asked: ServeOptions, drafted: bool) -> list[str]:
+def _arguments(spec: PairSpec, asked: ServeOptions, drafter: DrafterKind | None) -> list[str]:
     """Return the arguments of ``vllm serve``."""
     arguments = [spec.target, "--served-model-name", spec.name, "--host", "127.0.0.1"]
     arguments += ["--port", f"{asked.port}", *ALWAYS]
-    if not drafted:
+    if drafter is None:
         return arguments
-    has_draft = spec.draft is not None or not needs_model(asked.drafter)
-    require(has_draft, f"the pair has no draft: give --drafter {LOOKUP}")
-    speculation = vllm_settings(asked.drafter, asked.draft_length, spec.draft)
+    has_draft = spec.draft is not None or not drafter.needs_draft
+    require(has_draft, "the pair has no draft: give --drafter prompt-lookup")
+    speculation = drafter.vllm(asked.draft_length, spec.draft)
+    require(speculation is not None, f"vLLM has no drafter like {drafter}: choose another")
     arguments += ["--speculative-config", json.dumps(speculation)]
     return [*arguments, "--per-request-spec-decode-metrics", "detailed"]

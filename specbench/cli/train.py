@@ -18,11 +18,11 @@ from specbench.cli.options import (
 )
 from specbench.cli.output import Interrupted, note, note_loading, print_table
 from specbench.config import Loading, Options, option
+from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.registry import read_description, trained_heads
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError
 from specbench.files import cannot_write
-from specbench.methods.drafters import MODEL
 from specbench.runs.heads import FAMILIES
 from specbench.runs.table import Column, Table, with_interval
 from specbench.tasks.metrics import get_metric
@@ -121,7 +121,7 @@ def train(
         def command(methods: str, tasks: Sequence[str], *last: str) -> str:
             chosen = data if len(trained) == 1 else data.updated(task=list(tasks))
             parts = ["specbench", "run", "--method", methods, *models.retyped()]
-            if (drafter := trained[0].recipe.drafter) != MODEL:
+            if (drafter := trained[0].recipe.drafter) != str(MODEL):
                 parts += ["--drafter", drafter]
             return shlex.join([*parts, *chosen.retyped(), *code.retyped(), *last])
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.decoding.sampling import Sampling, draw
-from specbench.engine.engines import Engine
-from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import Model
 from specbench.methods.control import DraftControl
+from specbench.methods.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specbench.engine.engines import Engine
+    from specbench.engine.pair import LoadedPair
+    from specbench.engine.runner import Model
 
 
 class State(NamedTuple):
@@ -52,53 +53,39 @@ class Drafts(NamedTuple):
 Step = Callable[[Any, State, Drafts | None, int, Sampling], Drafts]
 
 
-class Drafter(Protocol):
-    """Proposes drafts."""
+class Drafter:
+    """Proposes drafts. This one draws them from the draft model's q; others override its parts."""
 
-    @property
-    def reads_text(self) -> bool:
-        """Whether it needs ``State.tokens``."""
-
-    @property
-    def layers(self) -> Sequence[int]:
-        """The target's layers that ``State.states`` must have."""
+    greedy: bool = False  # whether it takes the likeliest token instead: then q is one-hot
+    reads_text: bool = False  # whether it needs ``State.tokens``
+    layers: Sequence[int] = ()  # the target's layers that ``State.states`` must have
 
     def runners(self, pair: LoadedPair) -> Sequence[Any]:
         """Return the models that it runs, whose caches are reserved."""
+        return [pair.draft]
 
     def prefill(self, pair: LoadedPair, prompt: Tensor, row: int, states: Tensor | None) -> None:
         """Read a prompt ``[T]``, after whose first T - 1 tokens the target had ``states``."""
+        pair.draft.prefill(prompt, row)
+
+    @property
+    def step(self) -> Step:
+        """The function that drafts a token with its model."""
+        return draft_token
+
+    def twin(self, pair: LoadedPair) -> Drafter:
+        """Return the same drafter with caches of its own, for a pair that has its own."""
+        return self
 
     def __call__(
         self, pair: LoadedPair, state: State, sampling: Sampling, control: DraftControl | None
     ) -> Drafts:
         """Draft up to N tokens of every text; without a control, N."""
-
-
-@dataclass(frozen=True)
-class ModelDrafter:
-    """Draws tokens from the draft model's q, or takes its likeliest: then q is one-hot."""
-
-    greedy: bool = False
-    reads_text = False
-    layers = ()
-
-    def runners(self, pair: LoadedPair) -> Sequence[Model]:
-        """Return the draft model."""
-        return [pair.draft]
-
-    def prefill(self, pair: LoadedPair, prompt: Tensor, row: int, states: Tensor | None) -> None:
-        """Read a prompt with the draft model."""
-        pair.draft.prefill(prompt, row)
-
-    def __call__(
-        self, pair: LoadedPair, state: State, sampling: Sampling, control: DraftControl | None
-    ) -> Drafts:
-        """Draft N tokens, or as many as the control wants."""
+        (model,) = self.runners(pair)
         sampling = _greedily(sampling) if self.greedy else sampling
         if control is None:
-            return pair.engine(draft)(draft_token, pair.draft, state, sampling)
-        return draft_adaptively(pair.engine, draft_token, pair.draft, state, sampling, control)
+            return pair.engine(draft)(self.step, model, state, sampling)
+        return draft_adaptively(pair.engine, self.step, model, state, sampling, control)
 
 
 @cache

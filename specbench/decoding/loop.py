@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafting import Drafter, ModelDrafter, State, context_of
+from specbench.decoding.drafting import Drafter, State, context_of
 from specbench.decoding.records import (
     Generation,
     RoundRecord,
@@ -56,7 +56,7 @@ class DecodeOptions:
     seed: int = 0  # seed of the run
     stop: Sequence[str] = ()  # strings that end an output
     batch_size: int = 1  # texts decoded together
-    drafter: Drafter = ModelDrafter()  # noqa: RUF009 (frozen); proposes the drafts
+    drafter: Drafter = Drafter()  # noqa: RUF009 (frozen); proposes the drafts
     marks: tuple[str, str] | None = None  # of `--inside`: begin and end of the part to count apart
     law: BoundLaw | None = None  # adds the log of p and of it for each token
     # decides in each round how many of the N tokens are drafted; None drafts all

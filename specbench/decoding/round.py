@@ -16,7 +16,6 @@ from torch import Tensor
 from specbench.decoding.drafting import (
     Drafter,
     Drafts,
-    ModelDrafter,
     State,
     context_of,
     kv_length,
@@ -69,7 +68,7 @@ def speculative_step(
     rule: Rule | None,
     state: State,
     sampling: Sampling,
-    drafter: Drafter = ModelDrafter(),  # noqa: B008 (frozen)
+    drafter: Drafter = Drafter(),  # noqa: B008 (frozen)
     control: DraftControl | None = None,
     law: BoundLaw | None = None,
 ) -> tuple[StepOutput, StepTimes]:

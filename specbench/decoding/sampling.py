@@ -7,13 +7,14 @@ text depends neither on the other samples nor on their order.
 from __future__ import annotations
 
 import hashlib
-
-import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.functional import pad
+from typing import TYPE_CHECKING
 
 from specbench import config
+from specbench.methods.lazy import numpy as np
+from specbench.methods.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LARGE = 2**14  # tokens from which a float64 sum of all would take longer than a draft's layers
 BLOCK = 512  # tokens
@@ -81,7 +82,8 @@ def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
 
 def _draw_by_block(distribution: Tensor, uniform: Tensor) -> Tensor:
     """Draw as ``draw`` does, summing all but one block of ``BLOCK`` tokens at once."""
-    blocks = pad(distribution, (0, -distribution.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
+    padded = torch.nn.functional.pad(distribution, (0, -distribution.shape[-1] % BLOCK))
+    blocks = padded.unflatten(-1, (-1, BLOCK))
     mass = blocks.sum(-1, dtype=torch.float64)
     ends = mass.cumsum(-1)
     threshold = uniform[:, None] * ends[:, -1:]

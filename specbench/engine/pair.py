@@ -30,7 +30,7 @@ class LoadedPair:
     facts: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, Any] = field(default_factory=dict)  # GGUF files by role, for the record
     engine: Engine = field(default_factory=Engine)  # runs the rounds
-    drafters: Mapping[str, Path] = field(default_factory=dict)  # folders of its heads that draft
+    drafters: Mapping[str, Path] = field(default_factory=dict)  # folders of its modules that draft
 
     def reserve(self, tokens: int, rows: int = 1) -> None:
         """Allocate both caches now, for ``rows`` rows of ``tokens`` tokens."""

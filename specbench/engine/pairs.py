@@ -101,7 +101,7 @@ class PairSpec:
     draft: str | None  # likewise; None for a target that drafts without a model
     description: str = ""
     heads: Path | None = None  # folder with one trained head per task
-    # Folders of heads that draft, by their names as a drafter.
+    # Folders of modules that draft, by their names as a drafter.
     drafters: Mapping[str, Path] = field(default_factory=dict)
     dtype: str = "auto"  # `auto` is bfloat16 on a GPU and float32 on a CPU
     # Changes to the default recipe of a head.

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Self
 
+from specbench.decoding.drafters.registry import MODEL, DrafterSpec, recorded_drafter
 from specbench.decoding.heads.registry import HeadFile, facts, find_head
 from specbench.engine.pairs import PairSpec
 from specbench.errors import require
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
-from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import to_columns
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 
@@ -26,7 +26,7 @@ class Cell:
     method: str
     parameters: tuple[tuple[str, Any], ...]  # resolved, by name
     draft_length: int  # tokens drafted per round; 0 for ``autoregressive``
-    drafter: str = MODEL  # what proposes them, see ``methods.drafters``; unused without drafts
+    drafter: DrafterSpec = MODEL  # what proposes them; unused without drafts
     session: int = 0  # cells of a session are interleaved; cells added to a run start a new one
     timing: str = ""  # ``TIMED_BASELINE`` or ``TIMED_AGAIN`` if only its times are recorded
     server: bool = False  # whether the method names a server, which decodes
@@ -51,7 +51,7 @@ class Cell:
             lambda head: {"name": head.name, "path": shown_path(head.path), **facts(head)}
         )
         further = {"session": self.session, "timing": self.timing, "server": self.server}
-        further |= {} if self.drafter == MODEL else {"drafter": self.drafter}
+        further |= {} if self.drafter == MODEL else {"drafter": str(self.drafter)}
         further = {name: value for name, value in further.items() if value}
         return {"method": self.method, **values, "draft_length": self.draft_length, **further}
 
@@ -61,6 +61,8 @@ class Cell:
         values = dict(described)
         names = ("method", "draft_length", "drafter", "session", "timing", "server")
         fields = {name: values.pop(name) for name in names if name in values}
+        if "drafter" in fields:
+            fields["drafter"] = recorded_drafter(fields["drafter"])
         if isinstance(head := values.get("head"), Mapping):
             values["head"] = head["name"]
         return cls(parameters=tuple(values.items()), **fields)
@@ -85,14 +87,14 @@ class Cell:
             "method": self.method,
             **to_columns(self.values_with(lambda head: head.name)),
             "draft_length": self.draft_length,
-            "drafter": self.drafter if self.draft_length else None,
+            "drafter": str(self.drafter) if self.draft_length else None,
         }
 
 
 def cells_of(
     variants: Iterable[Variant],
     draft_lengths: Sequence[int],
-    drafters: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    drafters: Mapping[str, Sequence[DrafterSpec]] = MappingProxyType({}),
 ) -> list[Cell]:
     """Return a cell per variant, draft length and drafter of its method, ``model`` by default.
 

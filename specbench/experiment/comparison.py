@@ -16,14 +16,10 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafters.drafter import HeadDrafter, draft_from_states
 from specbench.decoding.drafting import (
     Drafter,
     Drafts,
-    ModelDrafter,
     State,
-    Step,
-    draft_token,
     joined,
 )
 from specbench.decoding.loop import Batch, DecodeOptions, Request
@@ -95,7 +91,7 @@ def compare_with_eager(pair: LoadedPair, rule: Rule | None, options: DecodeOptio
         options,
     )
     eager = replace(pair, target=pair.target.twin(), draft=pair.draft.twin(), engine=Engine())
-    drafter = _twin(options.drafter, eager) if rule else None
+    drafter = options.drafter.twin(eager) if rule else None
     eager.target.layers = pair.target.layers
     for model in (eager.target, *(drafter.runners(eager) if drafter else ())):
         model.reserve(len(prompts), max(PROMPT_TOKENS) + limit + n + 1)
@@ -155,7 +151,7 @@ def _difference(
         x = drafts.x
         if not bool(((x >= 0) & (x < eager.target.vocabulary)).all()):
             return worst, "drafts are no tokens"
-        if isinstance(options.drafter, ModelDrafter | HeadDrafter):  # it runs a model
+        if options.drafter.runners(eager):
             worst = _variation(drafts.q1, _draft_laws(options.drafter, eager, state, x, sampling))
             if not worst <= tolerance:
                 return worst, f"the draft's distributions differ by {worst:.2g}"
@@ -176,27 +172,15 @@ def _difference(
     return worst, None if same else "other tokens follow from the same distributions"
 
 
-def _twin(drafter: Drafter, pair: LoadedPair) -> Drafter:
-    """Return a drafter with a cache of its own for a pair that has its own."""
-    if isinstance(drafter, HeadDrafter):
-        return HeadDrafter(drafter.head, pair.runners[0])
-    return drafter
-
-
 def _draft_laws(
-    drafter: ModelDrafter | HeadDrafter,
-    pair: LoadedPair,
-    state: State,
-    x: Tensor,
-    sampling: Sampling,
+    drafter: Drafter, pair: LoadedPair, state: State, x: Tensor, sampling: Sampling
 ) -> Tensor:
     """Return q1 ``[B, n, V]`` of drafts ``x`` ``[B, n]``, from one step after the other."""
-    step: Step = draft_from_states if isinstance(drafter, HeadDrafter) else draft_token
     (model,) = drafter.runners(pair)
     steps: list[Drafts] = []
     for i in range(x.shape[1]):
         previous = steps[-1]._replace(x=x[:, i - 1 : i]) if steps else None
-        steps.append(step(model, state, previous, i, sampling))
+        steps.append(drafter.step(model, state, previous, i, sampling))
     return joined(steps).q1
 
 

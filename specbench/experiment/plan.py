@@ -19,6 +19,7 @@ from random import Random
 from typing import Any
 
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
+from specbench.decoding.drafters.registry import MODEL, DrafterSpec
 from specbench.decoding.heads.kinds import LINEAR
 from specbench.decoding.heads.registry import HeadFile, describe_heads, facts, find_head
 from specbench.engine.pairs import PairSpec
@@ -26,7 +27,6 @@ from specbench.errors import UsageError, require, require_at_least
 from specbench.experiment.cells import CONCURRENCY, Cell, cells_of, server_cells, with_head
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
-from specbench.methods.drafters import DRAFTERS, MODEL, needs_model, policy_of
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.plugins import require_distinct, short_name
 from specbench.runs.columns import MEASURED, SAMPLES, TIMED_AGAIN, TIMED_BASELINE, schema
@@ -298,7 +298,7 @@ def build_plan(
     limit: int | None = None,
     may_execute: bool = False,
     optional: Collection[str] = (),
-    drafters: Sequence[str] = (MODEL,),
+    drafters: Sequence[DrafterSpec] = (MODEL,),
     a_a: bool = False,
     arms: Sequence[Arm] = (),
     concurrency: Sequence[int] = (1,),
@@ -365,7 +365,9 @@ def build_plan(
     return plan
 
 
-def _suited(method: str, drafters: Sequence[str], optional: Collection[str]) -> Sequence[str]:
+def _suited(
+    method: str, drafters: Sequence[DrafterSpec], optional: Collection[str]
+) -> Sequence[DrafterSpec]:
     """Return the drafters that a method can judge; none for an optional method that needs others.
 
     Raises:
@@ -381,12 +383,13 @@ def _suited(method: str, drafters: Sequence[str], optional: Collection[str]) -> 
     fitting = [
         drafter
         for drafter in drafters
-        if needs_model(drafter) and not (definition.control and policy_of(drafter))
+        if not (drafter.kind.copies or (definition.control and drafter.policy))
     ]
     if not fitting and method not in optional:
         inputs = "confidence" if definition.control else "hidden states"
+        names = " and ".join(map(str, drafters))
         raise UsageError(
-            f"{method} reads the {inputs} of a draft model, and {' and '.join(drafters)} runs "
+            f"{method} reads the {inputs} of a draft model, and {names} runs "
             f"none: leave out {method}, or add --drafter model"
         )
     return fitting
@@ -395,17 +398,19 @@ def _suited(method: str, drafters: Sequence[str], optional: Collection[str]) -> 
 def _reads_other_states(cell: Cell) -> bool:
     """Return whether a cell's head reads hidden states of a draft model that does not draft."""
     head = dict(cell.parameters).get("head")
-    drafts = cell.drafter.partition("+")[0] not in DRAFTERS
-    return isinstance(head, HeadFile) and drafts and facts(head).get("kind") == LINEAR
+    other = cell.drafter.kind.has_weights
+    return isinstance(head, HeadFile) and other and facts(head).get("kind") == LINEAR
 
 
-def _left_out(suited: Mapping[str, Sequence[str]], drafters: Sequence[str]) -> Iterator[str]:
+def _left_out(
+    suited: Mapping[str, Sequence[DrafterSpec]], drafters: Sequence[DrafterSpec]
+) -> Iterator[str]:
     """Yield a sentence for each drafter on the methods that it leaves out."""
     for drafter in drafters:
         rules = {name: names for name, names in suited.items() if get_method(name).rule}
         if left_out := [method for method, names in rules.items() if drafter not in names]:
             skipped = "are skipped" if len(left_out) > 1 else "is skipped"
-            reason = "stops by itself" if policy_of(drafter) else "runs no draft model"
+            reason = "stops by itself" if drafter.policy else "runs no draft model"
             yield f"{', '.join(left_out)} {skipped} with {drafter}, which {reason}"
 
 

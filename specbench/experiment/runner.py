@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from specbench.config import Loading
-from specbench.decoding.drafters.load import load_drafter
 from specbench.decoding.drafters.policies import Online, get_policy
+from specbench.decoding.drafters.registry import DrafterSpec
 from specbench.decoding.drafting import context_of
 from specbench.decoding.heads.bind import BoundMethod, bind
 from specbench.decoding.heads.files import describe_models
@@ -60,7 +60,6 @@ from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.rounding import Fork, Lead
 from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
 from specbench.methods.control import DraftControl, warmup_lengths
-from specbench.methods.drafters import DRAFTERS, GREEDY, policy_of
 from specbench.methods.strict import sd
 from specbench.runs.records import ERROR, to_line
 from specbench.tasks.metrics.sandbox.launch import layers
@@ -162,9 +161,9 @@ class SampleRunner:
         """The current engine, which a fallback may change."""
         return self._pair.engine.name
 
-    def _note_context(self, drafter: str, longest: int) -> None:
+    def _note_context(self, drafter: DrafterSpec, longest: int) -> None:
         """Say once that a drafter's context is shorter than some texts."""
-        context = context_of(load_drafter(drafter, self._pair), self._pair)
+        context = context_of(drafter.kind.load(self._pair), self._pair)
         if context is not None and context < longest:
             log.warning(
                 f"the drafter {drafter} reads at most {context} tokens, and texts have up to "
@@ -348,17 +347,17 @@ class SampleRunner:
 
     def _bind(self, cell: Cell, heads: dict[Path, Head]) -> BoundMethod:
         bound = bind(cell.method, cell.values, self._pair, heads)
-        load_drafter(cell.drafter, self._pair)  # a faulty head is told before anything is decoded
+        cell.drafter.kind.load(self._pair)  # a faulty file is told before anything is decoded
         reads_states = bound.head is not None and KINDS[bound.head.kind].width is None
         require(
-            cell.drafter.partition("+")[0] in DRAFTERS or not reads_states,
+            not (cell.drafter.kind.has_weights and reads_states),
             f"{cell.method} has a head that reads the draft model's hidden states, and --drafter "
             f"{cell.drafter} has others: leave out {cell.method}, or choose a head of kind "
             "features with --head",
         )
-        if not (policy := policy_of(cell.drafter)):
+        if not (policy := cell.drafter.policy):
             return bound
-        softmax = self._plan.settings.temperature == 0 or cell.drafter.startswith(GREEDY)
+        softmax = self._plan.settings.temperature == 0 or cell.drafter.kind.greedy
         control = Online(get_policy(policy), cell.draft_length, softmax=softmax)
         return bound._replace(control=control)
 
@@ -404,7 +403,7 @@ class SampleRunner:
             max_new_tokens,
             seed=settings.seed,
             batch_size=settings.batch_size,
-            drafter=load_drafter(cell.drafter, self._pair),
+            drafter=cell.drafter.kind.load(self._pair),
             marks=self._bound[cell].marks,
         )
 

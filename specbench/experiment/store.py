@@ -23,6 +23,7 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from specbench.config import COMPILE, EAGER, GRAPH
+from specbench.decoding.drafters.registry import MODEL
 from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.folders import (
     LOCK,
@@ -34,7 +35,6 @@ from specbench.experiment.folders import (
 )
 from specbench.experiment.plan import Plan, Step
 from specbench.files import cannot_write, clear_errors, make_folder, sync, write_atomically
-from specbench.methods.drafters import MODEL
 from specbench.runs.records import (
     EXAMPLES,
     NAMES,
@@ -394,14 +394,10 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
             "parameters": step.cell.values_with(lambda head: [head.name, _content(head.path)]),
             "draft_length": step.cell.draft_length,
             "repeat": step.repeat,
-            **({} if step.cell.drafter == MODEL else {"drafter": step.cell.drafter}),
+            **({} if step.cell.drafter == MODEL else {"drafter": str(step.cell.drafter)}),
         }
-        name = step.cell.drafter.partition("+")[0]
-        folder, files = Path(plan.pair.drafters.get(name, name)), ["model.safetensors"]
-        # Heads of a pair keep the keys of earlier runs.
-        files += [] if name in plan.pair.drafters else ["config.json"]
-        if (folder / files[0]).is_file():
-            facts["drafter"] = [step.cell.drafter, *(_content(folder / file) for file in files)]
+        if files := step.cell.drafter.kind.files(plan.pair.drafters):
+            facts["drafter"] = [str(step.cell.drafter), *map(_content, files)]
         facts |= {"turn": step.turn} if step.turn else {}
         if step.cell.timing:
             facts["timing"] = [step.cell.timing, step.cell.session]

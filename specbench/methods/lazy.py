@@ -1,4 +1,4 @@
-"""PyTorch, imported at its first use: listing the methods must not wait for it."""
+"""PyTorch and NumPy, imported at their first use: lists and help must not wait for them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 
-class _LazyTorch(ModuleType):
+class _Lazy(ModuleType):
     def __getattr__(self, name: str) -> Any:
-        module = import_module("torch")
+        module = import_module(self.__name__)
         vars(self).update(vars(module))  # this is not called again
         return getattr(module, name)
 
 
 if TYPE_CHECKING:
+    import numpy as numpy
     import torch as torch
 else:
-    torch = _LazyTorch("torch")
+    numpy, torch = _Lazy("numpy"), _Lazy("torch")

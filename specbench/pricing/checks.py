@@ -19,9 +19,8 @@ from scipy.special import ndtr, stdtrit
 
 from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, estimate, ratio
 from specbench.decoding.drafters.policies import get_policy
-from specbench.methods.drafters import MODEL
 from specbench.pricing.pricing import price
-from specbench.pricing.records import name_of
+from specbench.pricing.records import drafter_of, name_of
 from specbench.pricing.rounds import TINY, acceptance
 from specbench.pricing.scores import Scores
 
@@ -108,11 +107,12 @@ def compare(
     terms = [(sum(emitted), len(emitted)) for emitted in counts]
     names = [f"{record['task']} {record['sample_id']}" for record in records]
     labels, measured = cluster_sums(terms, names)
-    drafter, _, name = (cell.get("drafter") or MODEL).partition("+")
+    drafter = drafter_of(cell)
     rule = cell["method"]
-    policy = get_policy(f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else name or "fixed")
+    stops = f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else drafter.policy
+    policy = get_policy(stops or "fixed")
     size = int(cell["draft_length"])
-    priced = price(scores, drafter, policy, [size], rule=rule, first=first)
+    priced = price(scores, drafter.kind, policy, [size], rule=rule, first=first)
     prompts = np.unique(scores.prompt)
     shared, rows, measured_rows = np.intersect1d(prompts, labels, return_indices=True)
     predicted = np.column_stack([priced.tokens, priced.rounds])[rows]
@@ -120,7 +120,7 @@ def compare(
     sides = ratio(totals[:, :2]), ratio(totals[:, 2:])
     gap, n = sides[1] - sides[0], len(shared)
     return PriceCheck(
-        f"{rule}, {cell.get('drafter') or MODEL}, N = {size}",
+        f"{rule}, {drafter}, N = {size}",
         estimate(sides[0], n),
         estimate(sides[1], n),
         estimate(gap, n),

@@ -19,8 +19,9 @@ import pandas as pd
 from pydantic import Field
 
 from specbench.analysis.intervals import Floats
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.model import ModelDrafter
 from specbench.errors import UsageError, require
-from specbench.methods.drafters import LOOKUP, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.schema import StrictModel, Text, read_toml
 from specbench.words import listed, shown
@@ -61,7 +62,7 @@ class Costs:
     rounds: Floats  # [R, B, L]
     drafts: Floats  # [R, B, L] the part of a round that the draft model takes
 
-    def seconds(self, batch: int, length: int, drafter: str) -> Floats:
+    def seconds(self, batch: int, length: int, drafter: DrafterKind) -> Floats:
         """Return the seconds of a round in every repeat ``[R]``.
 
         Copied drafts cost nothing, since finding them takes less than a hundredth of a pass.
@@ -76,7 +77,7 @@ class Costs:
                 f"{noun} {value:g} is outside of the measured {grid[0]:g} to {grid[-1]:g}: measure "
                 "it too, or choose another",
             )
-        seconds = self.rounds if needs_model(drafter) else self.rounds - self.drafts
+        seconds = self.rounds - self.drafts if drafter.copies else self.rounds
         by_batch = np.tensordot(seconds, _weights(self.batches, batch), (1, 0))
         by_length: Floats = by_batch @ _weights(self.lengths, length)
         return by_length
@@ -88,7 +89,7 @@ class Costs:
             UsageError: They cannot.
         """
         for batch in batches:
-            self.seconds(batch, 0, LOOKUP)
+            self.seconds(batch, 0, ModelDrafter())
         first, last = self.lengths[[1, -1]]
         require(
             any(first <= length <= last for length in lengths),

@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specbench.analysis.intervals import cluster_sums
-from specbench.methods.drafters import GREEDY, MODEL
 from specbench.methods.registry import METHODS
-from specbench.pricing.records import cells_of, first_prompts
+from specbench.pricing.records import cells_of, drafter_of, first_prompts
 from specbench.pricing.rounds import PricedRounds, reach_of, starts
 from specbench.pricing.scores import Record, padded
 from specbench.runs.labels import method_label
 
-RULES, DRAFTERS = ("sd", "match"), (None, MODEL, GREEDY)
+RULES = ("sd", "match")
 
 
 class PricedCounts(NamedTuple):
@@ -43,7 +42,8 @@ def counted_cells(
         for cell in cells_of(records)
         if (not tasks or cell[0]["task"] in tasks)
         and (cell[0]["method"] in RULES or cell[0]["method"] not in METHODS)
-        and cell[0].get("drafter") in DRAFTERS
+        and (drafter := drafter_of(cell[0])).kind.needs_draft
+        and not drafter.policy
         and most_drafts(cell) > 1
     ]
 
@@ -90,10 +90,15 @@ def _priced(records: Sequence[Mapping[str, Any]], most: int, unknown: float) -> 
     ]
     names = [f"{record['task']} {record['sample_id']}" for record in records]
     _, sums = cluster_sums(np.column_stack([length, *number]), names)
-    label = f"{method_label(cell)}, recorded at N = {most}"
-    return PricedRounds(label, "fixed", (*lengths,), sums[:, 0], sums[:, 1:], sums[:, 1:] * lengths)
+    numbers = sums[:, 0], sums[:, 1:], sums[:, 1:] * lengths
+    return PricedRounds(drafter_of(cell).kind, "fixed", (*lengths,), *numbers)
 
 
 def _flags(proposed: int, accepted: int, emitted: int, unknown: float) -> list[float]:
     """Return the probability of acceptance at each token of a round."""
     return [1.0] * accepted + [unknown if accepted == proposed else 0.0] * (emitted - accepted)
+
+
+def counted_label(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the label of a cell and the number of drafts with which it was recorded."""
+    return f"{method_label(records[0])}, recorded at N = {most_drafts(records)}"

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate, half_width
+from specbench.decoding.drafters.kind import DrafterKind
 from specbench.errors import require
 from specbench.pricing.costs import Costs
 from specbench.pricing.rounds import PricedRounds
@@ -32,7 +33,7 @@ class PricedSetting:
     """A drafter with a draft length at a batch size, and what it brings."""
 
     batch: int
-    drafter: str
+    drafter: DrafterKind
     length: int
     tokens_per_round: Interval
     seconds_per_token: float  # of one text in the batch
@@ -60,11 +61,11 @@ class Decision:
         return sorted({setting.batch for setting in self.settings})
 
     @property
-    def drafters(self) -> list[str]:
+    def drafters(self) -> list[DrafterKind]:
         """The drafters, in their order."""
         return list(dict.fromkeys(setting.drafter for setting in self.settings))
 
-    def fastest(self, batch: int, drafter: str | None = None) -> PricedSetting:
+    def fastest(self, batch: int, drafter: DrafterKind | None = None) -> PricedSetting:
         """Return the fastest setting at a batch size, of all drafters or of one."""
         return max(
             (s for s in self.settings if s.batch == batch and drafter in (None, s.drafter)),
@@ -88,7 +89,7 @@ class Decision:
         chosen = values[:, 1:].argmax(axis=0)
         return max(0.0, float((values[:, 1:].max(axis=0) - values[chosen, 0]).mean()))
 
-    def schedule(self, drafter: str) -> list[tuple[int, int, int]]:
+    def schedule(self, drafter: DrafterKind) -> list[tuple[int, int, int]]:
         """Return (first batch, last batch, N) of a drafter; N is 0 where it does not pay.
 
         At a priced batch size N is that of ``fastest``. Between two of them it is the smaller one.
@@ -109,7 +110,7 @@ class Decision:
         return pd.DataFrame(
             {
                 "batch_size": setting.batch,
-                "drafter": setting.drafter,
+                "drafter": str(setting.drafter),
                 "draft_length": setting.length,
                 **ends_of("tokens_per_round", setting.tokens_per_round),
                 "seconds_per_token": setting.seconds_per_token,
@@ -222,7 +223,7 @@ def _amount(setting: PricedSetting) -> str:
     return f"batch {setting.batch} (N = {setting.length}, {times})"
 
 
-def where_not_to_draft(decision: Decision, drafter: str) -> Iterator[str]:
+def where_not_to_draft(decision: Decision, drafter: DrafterKind) -> Iterator[str]:
     """Say at which batch sizes a drafter does not pay, and which one does there."""
     batches: dict[str, list[str]] = {}
     for batch in decision.batches:
@@ -243,7 +244,7 @@ def decision_table(decision: Decision) -> Table:
         best,
         [
             ("batch", lambda s: str(s.batch)),
-            ("drafter", lambda s: s.drafter),
+            ("drafter", lambda s: str(s.drafter)),
             ("N", lambda s: str(s.length)),
             ("tokens/\nround [95 %]", lambda s: with_interval(*s.tokens_per_round[:3], ".2f")),
             ("ms/\ntoken", lambda s: number(1e3 * s.seconds_per_token, "3s")),

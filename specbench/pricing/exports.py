@@ -25,8 +25,9 @@ def write_all(folder: Path, decision: Decision, draft: str) -> list[Path]:
         DECISION: decision.table().to_csv(index=False, float_format="%.6g"),
         COSTS: decision.costs.table().to_csv(index=False, float_format="%.6g"),
     }
-    if any(length for *_, length in schedule):
-        texts[SCHEDULE] = vllm_flags(best, schedule, draft)[-1] + "\n"
+    flags = vllm_flags(best, schedule, draft) if any(length for *_, length in schedule) else None
+    if flags:
+        texts[SCHEDULE] = flags[-1] + "\n"
     (folder / SCHEDULE).unlink(missing_ok=True)  # of another decision
     for name, text in texts.items():
         write_atomically(folder / name, text)

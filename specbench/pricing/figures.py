@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from specbench.analysis.figures import style
 from specbench.analysis.figures.style import GREY, Drawing, scaled
 from specbench.analysis.intervals import Floats
+from specbench.decoding.drafters.kind import DrafterKind
 from specbench.pricing.decide import Decision, PricedSetting
 
 _COLOURS = ("#0077BB", "#EE7733", "#228833", "#AA3377")  # of drafters
@@ -43,7 +44,8 @@ def draw_crossover(decision: Decision, measured: pd.DataFrame | None = None) -> 
         axes.set_xticks(places, [str(batch) for batch in decision.batches])
         axes.set_xlabel("Batch size")
     handles: list[Any] = [
-        Line2D([], [], label=drafter, **_look(decision, drafter)) for drafter in decision.drafters
+        Line2D([], [], label=str(drafter), **_look(decision, drafter))
+        for drafter in decision.drafters
     ]
     if measured is not None:
         point: dict[str, Any] = {"marker": "o", "ls": "none", "mfc": "none", "color": GREY}
@@ -56,12 +58,12 @@ def draw_crossover(decision: Decision, measured: pd.DataFrame | None = None) -> 
     return Drawing(figure, decision.table())
 
 
-def _look(decision: Decision, drafter: str) -> dict[str, Any]:
+def _look(decision: Decision, drafter: DrafterKind) -> dict[str, Any]:
     number = decision.drafters.index(drafter) % len(_COLOURS)
     return {"color": _COLOURS[number], "marker": _MARKERS[number], "markersize": scaled(3.5)}
 
 
-def _beside(decision: Decision, drafter: str) -> Floats:
+def _beside(decision: Decision, drafter: DrafterKind) -> Floats:
     """Return the places of a drafter's marks on the axis of batch sizes."""
     middle = (len(decision.drafters) - 1) / 2
     number = decision.drafters.index(drafter) - middle
@@ -78,7 +80,7 @@ def _draw_speedups(axes: Axes, decision: Decision, measured: pd.DataFrame | None
         axes.fill_between(beside, low, high, color=look["color"], alpha=0.18, lw=0)
         axes.plot(beside, value, lw=scaled(1), **look)
         if measured is not None:
-            rows = measured[measured["drafter"] == drafter].reset_index(drop=True)
+            rows = measured[measured["drafter"] == str(drafter)].reset_index(drop=True)
             rows["place"] = rows["batch_size"].map(decision.batches.index)
             ring = {**look, "marker": "o", "markersize": scaled(5), "markerfacecolor": "none"}
             style.points(axes, rows, "place", "speedup", **ring, markeredgecolor=look["color"])
@@ -86,7 +88,7 @@ def _draw_speedups(axes: Axes, decision: Decision, measured: pd.DataFrame | None
     axes.set_title("Fastest N, 95 % band")
 
 
-def _draw_lengths(axes: Axes, decision: Decision, drafter: str) -> None:
+def _draw_lengths(axes: Axes, decision: Decision, drafter: DrafterKind) -> None:
     rows = [setting for setting in decision.settings if setting.drafter == drafter]
     lengths = sorted({setting.length for setting in rows})
     value = {(setting.length, setting.batch): setting.speedup.value for setting in rows}
@@ -143,7 +145,7 @@ def equivalent(setting: PricedSetting) -> float:
     return float(np.interp(setting.tokens_per_round.value, means, _ACCEPTANCES))
 
 
-def break_even(decision: Decision, batch: int, drafter: str) -> float:
+def break_even(decision: Decision, batch: int, drafter: DrafterKind) -> float:
     """Return the lowest constant acceptance at which some N is faster than no drafts; at most 1."""
     costs, lengths = decision.costs, sorted({setting.length for setting in decision.settings})
     plain = costs.seconds(batch, 0, drafter).mean()

@@ -14,13 +14,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from specbench.decoding.drafters.drafter import HeadDrafter
-from specbench.decoding.drafters.load import load_drafter
-from specbench.decoding.drafting import ModelDrafter, context_of
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.model import ModelDrafter
+from specbench.decoding.drafting import context_of
 from specbench.decoding.heads.files import describe_models
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import Reader
 from specbench.engine.pair import LoadedPair
+from specbench.engine.passes import plain_pass
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan
 from specbench.experiment.prompts import EncodedPrompts, answers_before, recorded_prompt
@@ -44,7 +45,6 @@ from specbench.pricing.scores import (
 from specbench.runs.records import EXAMPLES
 from specbench.runs.run import Run
 from specbench.tasks.example import Example
-from specbench.validation.passes import head_along, plain_pass
 from specbench.validation.verification.plan import task_of
 
 MOST_NUMBERS = 2**24  # of distributions that are compared at once
@@ -56,26 +56,24 @@ class PairScores:
 
     pair: LoadedPair
     sampling: Sampling
-    head: HeadDrafter | None = None  # what drafts in place of the draft model
-    depths: int = 1  # of the rounds of the head
+    drafter: DrafterKind = ModelDrafter()  # noqa: RUF009 (frozen)
+    depths: int = 1  # of its rounds, if it has weights of its own
 
     @property
     def conditions(self) -> dict[str, Any]:
         """What decides the scores beside a text."""
         models = {"models": describe_models(self.pair), "sampling": self.sampling.model_dump()}
-        if self.head is None:
+        if not (weights := self.drafter.fingerprint()):
             return models
-        return {**models, "head": self.head.fingerprint(), "depths": self.depths}
+        return {**models, "head": weights, "depths": self.depths}
 
-    def with_head(self, name: str, depths: int) -> PairScores:
-        """Return the scores by a head that drafts, named as for ``load_drafter``."""
-        head = load_drafter(name, self.pair)
-        assert isinstance(head, HeadDrafter)
-        return replace(self, head=head, depths=depths)
+    def drafted_by(self, drafter: DrafterKind, depths: int) -> PairScores:
+        """Return the scores by a drafter with weights of its own."""
+        return replace(self, drafter=drafter.load(self.pair), depths=depths)
 
     def __call__(self, text: ScoredText) -> dict[str, list[Any]]:
         """Return the columns of ``Scores`` for a text."""
-        return scores_of(self.pair, text, self.sampling, self.head, self.depths)
+        return scores_of(self.pair, text, self.sampling, self.drafter, self.depths)
 
 
 def texts_of(
@@ -177,30 +175,28 @@ def scores_of(
     pair: LoadedPair,
     text: ScoredText,
     sampling: Sampling,
-    head: HeadDrafter | None = None,
+    drafter: DrafterKind = ModelDrafter(),  # noqa: B008 (frozen)
     depths: int = 1,
 ) -> dict[str, list[Any]]:
-    """Return the columns of ``Scores`` for a text, drafted by the draft model or by a head."""
+    """Return the columns of ``Scores`` for a text that a drafter drafts."""
     size = len(text.tokens)
     if not size:
         return {name: [] for name in COLUMNS}
     read = [[*text.prompt, *text.tokens]]
     p = plain_pass(pair.target, read, size).logits[0]
     tokens = torch.tensor(text.tokens, device=p.device)
-    context = context_of(head or ModelDrafter(), pair)
+    context = context_of(drafter, pair)
     # How many tokens, the first ones, follow a text that the drafter can read.
     drafted = size if context is None else min(size, max(0, context + 1 - len(text.prompt)))
-    if head is None:
-        whole = _compared(p, plain_pass(pair.draft, read, size).logits[0], tokens, sampling)
-        whole["q"][drafted:], whole["tv"][drafted:] = 0, 1
-        return {name: _rounded(column.tolist()) for name, column in whole.items()}
     depths_here = min(depths, size)
     parts = [
         _compared(p[depth:], q[: size - depth], tokens[depth:], sampling)
-        for depth, q in enumerate(head_along(head, pair.runners[0], read[0], size, depths_here))
+        for depth, q in enumerate(drafter.along(pair, read[0], size, depths_here))
     ]
     for depth, part in enumerate(parts):
         part["q"][max(0, drafted - depth) :], part["tv"][max(0, drafted - depth) :] = 0, 1
+    if not drafter.has_weights:  # the same at every depth
+        return {name: _rounded(column.tolist()) for name, column in parts[0].items()}
     columns: dict[str, list[Any]] = {}
     for name in COLUMNS:
         matrix = pad_sequence([part[name] for part in parts])  # [T, D], zeros behind the text

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.drafters.policies import Drafting, Floats, Policy, replay
-from specbench.methods.drafters import GREEDY, MODEL, ngram_lengths
 from specbench.pricing.rounds import (
     PricedRounds,
     acceptance,
@@ -26,7 +27,7 @@ DRAFT_COST = 0.1  # seconds of a draft step / seconds of a target pass
 
 def drafting(
     scores: Scores,
-    drafter: str = MODEL,
+    drafter: DrafterKind = ModelDrafter(),  # noqa: B008 (frozen)
     rule: str = "sd",
     most: int = MOST,
     seconds: Floats | None = None,
@@ -35,18 +36,18 @@ def drafting(
 
     Args:
         scores: The texts.
-        drafter: A name of ``methods.drafters``, or of a head in ``scores.heads``.
+        drafter: What proposes drafts; with weights of its own, one of ``scores.modules``.
         rule: What judges drawn drafts: ``match``, ``block``, or ``sd`` and its like.
         most: N.
         seconds: ``[N + 1]`` of a round with so many drafts; by default those of a target pass and
             ``DRAFT_COST`` for each draft, in units of the target pass.
     """
     costs: Floats = (1 + DRAFT_COST * np.arange(most + 1.0)) if seconds is None else seconds
-    if sizes := ngram_lengths(drafter):
-        return _copied(scores, sizes, most, costs)
-    scores = scores.heads.get(drafter, scores)
+    if drafter.copies:
+        return _copied(scores, drafter, most, costs)
+    scores = scores.modules.get(drafter, scores)
     top, entropy = windows(scores.top_q, most), windows(scores.entropy_q, most)
-    if likeliest := drafter == GREEDY or scores.temperature == 0:  # every rule accepts these alike
+    if likeliest := drafter.greedy or scores.temperature == 0:  # every rule accepts these alike
         reach = reach_of((scores.rank_q == 1).astype(np.float64), most)
     elif rule == "block":
         reach = block(scores, most)
@@ -63,19 +64,13 @@ def drafting(
     )
 
 
-def _copied(scores: Scores, sizes: tuple[int, int], most: int, seconds: Floats) -> Drafting:
-    """Return the rounds of prompt lookup, whose proposals depend on where a round starts."""
-    import torch
-
-    from specbench.decoding.drafters.lookup import lookup
-
+def _copied(scores: Scores, drafter: DrafterKind, most: int, seconds: Floats) -> Drafting:
+    """Return the rounds of copied drafts, which depend on where a round starts."""
     shape = (*scores.tokens.shape, most)
     copied, proposed = np.full(shape, -1), np.zeros(shape[:2], dtype=np.int64)
     for text, prompt in enumerate(scores.prompts):
         size = int(scores.length[text])
-        whole = torch.tensor([*prompt, *scores.tokens[text, :size].tolist()])
-        length = len(prompt) + torch.arange(size)
-        drafts, number = lookup(whole.expand(size, -1), length, most, *sizes)
+        drafts, number = drafter.copied(prompt, scores.tokens[text, :size].tolist(), most)
         copied[text, :size], proposed[text, :size] = drafts.numpy(), number.numpy()
     following = windows(scores.tokens.astype(np.float64), most)
     is_proposed = np.arange(most) < proposed[..., None]
@@ -105,7 +100,7 @@ def visits(rounds: Drafting, policy: Policy, first: int = 0) -> Visits:
 
 def price(
     scores: Scores,
-    drafter: str,
+    drafter: DrafterKind,
     policy: Policy,
     lengths: Sequence[int],
     *,
@@ -120,7 +115,7 @@ def price(
     drafted = [walk.drafted.sum(-1) for walk in walks]
     sums = scores.by_prompt(np.column_stack([tokens, *rounds, *drafted]))
     return PricedRounds(
-        drafter_label(drafter, rule),
+        drafter,
         policy.label,
         tuple(lengths),
         sums[:, 0],
@@ -128,7 +123,7 @@ def price(
     )
 
 
-def drafter_label(drafter: str, rule: str) -> str:
+def drafter_label(drafter: DrafterKind, rule: str) -> str:
     """Return a drafter's name, with the rule where it matters."""
-    alike = drafter == GREEDY or ngram_lengths(drafter) or rule not in ("match", "block")
-    return drafter if alike else f"{drafter}, {rule}"
+    alike = drafter.one_hot or rule not in ("match", "block")
+    return f"{drafter}" if alike else f"{drafter}, {rule}"

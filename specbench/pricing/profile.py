@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 import numpy as np
 
 from specbench.analysis.intervals import FEWEST
+from specbench.decoding.drafters.kind import DrafterKind
 from specbench.errors import UsageError, require
 from specbench.pricing.counts import counted_cells, most_drafts, priced_counts
 from specbench.pricing.records import drafter_of
@@ -15,7 +15,7 @@ from specbench.pricing.rounds import PricedRounds
 from specbench.runs.run import Run
 
 
-def rounds_of_rates(text: str, drafter: str) -> PricedRounds:
+def rounds_of_rates(text: str, drafter: DrafterKind) -> PricedRounds:
     """Return rounds in which position k is accepted at a rate, given that those before it are.
 
     The rates are taken as exact: all prompts are alike, so that intervals are those of costs.
@@ -57,7 +57,5 @@ def rounds_of_run(run: Run, tasks: Collection[str], limit: int | None) -> list[P
             "sd, match or a server: give rates by position instead, as .8,.72,.65"
         )
     require(len(names) == 1, f"the run has {len(names)} tasks: name one of them with --task")
-    longest = {drafter_of(cell[0]): cell for cell in sorted(cells, key=most_drafts)}
-    return [
-        replace(priced_counts(cell).likely, drafter=drafter) for drafter, cell in longest.items()
-    ]
+    longest = {drafter_of(cell[0]).kind: cell for cell in sorted(cells, key=most_drafts)}
+    return [priced_counts(cell).likely for cell in longest.values()]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from specbench.analysis.cells import cells_of as cells_of_summary
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.registry import MODEL, DrafterSpec, recorded_drafter
 from specbench.errors import UsageError
-from specbench.methods.drafters import DRAFTERS, MODEL, needs_model
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import METHODS
 from specbench.pricing.scores import Record, TextName
@@ -78,11 +79,11 @@ def first_prompts(cell: Sequence[Record], limit: int | None) -> list[Record]:
 
 
 def recorded_rounds(
-    records: Sequence[Record], tasks: Collection[str], drafters: Collection[str]
+    records: Sequence[Record], tasks: Collection[str], drafters: Collection[DrafterKind]
 ) -> list[list[Record]]:
     """Return the cells of tasks whose rounds can be compared with the price.
 
-    Heads among the ``drafters`` are scored; cells of other heads are left out.
+    Modules among the ``drafters`` are scored; cells of other modules are left out.
     """
     return [
         cell
@@ -90,7 +91,7 @@ def recorded_rounds(
         if cell[0]["task"] in tasks
         and cell[0]["method"] in PRICED
         and cell[0]["draft_length"]
-        and set(heads_of([drafter_of(cell[0])])) <= {*drafters}
+        and (not (kind := drafter_of(cell[0]).kind).has_weights or kind in drafters)
     ]
 
 
@@ -100,16 +101,11 @@ def recorded_cost(folder: Path, default: float) -> float:
         cells = cells_of_summary(read_summary(folder))
     except UsageError:
         return default
-    strict = cells[(cells["method"] == "sd") & (cells["drafter"] == MODEL)]
+    strict = cells[(cells["method"] == "sd") & (cells["drafter"] == str(MODEL))]
     share = strict["draft_seconds"] / strict["draft_length"] / strict["verify_seconds"]
     return float(share.median()) if share.notna().any() else default
 
 
-def drafter_of(record: Mapping[str, Any]) -> str:
-    """Return the drafter of a record, without a policy."""
-    return str(record.get("drafter") or MODEL).partition("+")[0]
-
-
-def heads_of(drafters: Iterable[str]) -> list[str]:
-    """Return those of the drafters that are heads."""
-    return [name for name in drafters if name not in DRAFTERS and needs_model(name)]
+def drafter_of(record: Mapping[str, Any]) -> DrafterSpec:
+    """Return the drafter of a record."""
+    return recorded_drafter(record.get("drafter") or str(MODEL))

@@ -1,7 +1,7 @@
 """Expected rounds of a text, by the law of its renewals, without decoding.
 
 In lossless chain drafting a draft is accepted, given that the text has y there, with a probability
-that depends on y, the text before and, for a head that drafts, the start of the round alone. The
+that depends on y, the text before and, for a module that drafts, the start of the round alone. The
 probability that a round which starts at s accepts at least k drafts is therefore known from the
 text's scores: ``reach``. A
 round with n drafts emits k + 1 tokens with probability reach[k] - reach[k + 1] for k < n, and
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from specbench.analysis.intervals import Interval, bootstrap, estimate
+from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import Floats, Integers
 from specbench.pricing.scores import Scores
 
@@ -31,7 +32,7 @@ TINY = 1e-300  # stands for a probability of 0 in logarithms
 class PricedRounds:
     """The expected numbers of a drafter and a policy on n prompts, for L draft lengths."""
 
-    drafter: str
+    drafter: DrafterKind
     policy: str
     lengths: tuple[int, ...]  # N
     tokens: Floats  # [n] emitted in rounds
@@ -53,7 +54,7 @@ class PricedRounds:
 def windows(columns: Floats, size: int) -> Floats:
     """Return the next ``size`` values of each place ``[B, T]`` as ``[B, T, size]``; 0 behind.
 
-    Columns of a head ``[B, T, D]`` have them already.
+    Columns of a module ``[B, T, D]`` have them already.
     """
     if columns.ndim == 3:
         return columns[..., :size]

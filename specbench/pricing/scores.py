@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench.analysis.intervals import cluster_sums
+from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import Floats, Integers
 from specbench.files import write_atomically
 from specbench.runs.records import read_lines
@@ -63,7 +64,7 @@ class Scores:
     p and q are the processed distributions, as decoding uses them. At temperature 0 they are
     one-hot, so entropies and top probabilities are those of the softmax at temperature 1.
 
-    The q of a head that drafts depends on where a round starts. Its columns are ``[B, T, D]``: at
+    The q of a module that drafts depends on where a round starts. Its columns are ``[B, T, D]``: at
     ``[b, s, d]`` is token s + d of text b, drafted at depth d of a round that starts at s.
     """
 
@@ -81,14 +82,14 @@ class Scores:
     entropy_p: Floats  # [B, T] nats
     entropy_q: Floats  # [B, T] nats
     tv: Floats  # [B, T] total variation between p and q
-    heads: Mapping[str, Scores] = field(default_factory=dict)  # of other drafters, by name
+    modules: Mapping[DrafterKind, Scores] = field(default_factory=dict)  # by modules that draft
 
     def of(self, rows: Sequence[int]) -> Scores:
         """Return the scores of some of the texts."""
         columns = {name: getattr(self, name)[rows] for name in ("tokens", "length", *COLUMNS)}
         names, prompts = tuple(self.names[i] for i in rows), tuple(self.prompts[i] for i in rows)
-        heads = {name: scores.of(rows) for name, scores in self.heads.items()}
-        return replace(self, names=names, prompts=prompts, heads=heads, **columns)
+        modules = {drafter: scores.of(rows) for drafter, scores in self.modules.items()}
+        return replace(self, names=names, prompts=prompts, modules=modules, **columns)
 
     @cached_property
     def is_token(self) -> NDArray[np.bool_]:
@@ -160,7 +161,7 @@ def is_scored(record: Record | None, size: int, depths: int = 0) -> bool:
     Args:
         record: The record, which may come from anyone; None if there is none.
         size: Tokens of the text.
-        depths: Depths of a head that drafts, else 0.
+        depths: Depths of a module that drafts, else 0.
     """
     for name in COLUMNS:
         try:

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.intervals import Interval, bootstrap, estimate, ratio
+from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import POLICIES, Floats, Policy
-from specbench.methods.drafters import needs_model
 from specbench.pricing.checks import Deviation, PriceCheck
-from specbench.pricing.counts import PricedCounts
+from specbench.pricing.counts import counted_label, priced_counts
 from specbench.pricing.pricing import DRAFT_COST, drafter_label, drafting, visits
 from specbench.pricing.scores import Scores
 from specbench.runs.shown import ENDS
@@ -25,7 +25,7 @@ EVERYWHERE, PLACE = "", "place"
 
 def priced_rows(
     scores: Scores,
-    drafters: Sequence[tuple[str, str]],
+    drafters: Sequence[tuple[DrafterKind, str]],
     policies: Sequence[Policy],
     lengths: Sequence[int],
     by: str = EVERYWHERE,
@@ -41,7 +41,7 @@ def priced_rows(
     tokens = np.where(np.arange(scores.tokens.shape[1]) < first, 0, scores.is_token)
     rows = []
     for drafter, rule in drafters:
-        seconds = 1 + cost * steps * needs_model(drafter)
+        seconds = 1 + cost * steps * (not drafter.copies)
         whole = drafting(scores, drafter, rule, max(lengths), seconds)
         for length in lengths:
             rounds = whole.within(length)
@@ -56,17 +56,18 @@ def priced_rows(
     return pd.DataFrame(rows)
 
 
-def counts_rows(counts: PricedCounts) -> pd.DataFrame:
-    """Return a row for each N of prices from recorded rounds; intervals contain their bounds."""
+def counts_rows(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return a row for each N of the price of a cell's rounds; intervals contain their bounds."""
+    label = counted_label(records)
     likely, least, most = (
         pd.DataFrame(
             {
-                **{"drafter": priced.drafter, "policy": priced.policy, "draft_length": length},
+                **{"drafter": label, "policy": priced.policy, "draft_length": length},
                 **_figures(np.column_stack([priced.tokens, *sums])),
             }
             for length, *sums in zip(priced.lengths, priced.rounds.T, priced.drafted.T, strict=True)
         )
-        for priced in counts
+        for priced in priced_counts(records)
     )
     low, high = (f"tokens_per_round{end}" for end in ENDS[1:])
     return likely.assign(**{low: least[low], high: most[high]})

@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from specbench.methods.drafters import MODEL
 from specbench.methods.parameters import from_columns
 from specbench.methods.registry import METHODS
 from specbench.plugins import short_name
 from specbench.runs.heads import BUNDLED, RESULTS, recipe_of
 
 _SIGNS = {p.name: p.sign for method in METHODS.values() for p in method.parameters}
+DEFAULT_DRAFTER = "model"  # which labels leave out
 NO_VERIFICATION = "(no verification)"  # ends the labels of rules that do not verify
 _FOUND = {BUNDLED: "", RESULTS: ""}  # default sources are not shown in labels
 
@@ -30,7 +30,7 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
         if name in values
     ]
     drafter = cell.get("drafter")
-    other = isinstance(drafter, str) and drafter != MODEL
+    other = isinstance(drafter, str) and drafter != DEFAULT_DRAFTER
     name = short_name(cell["method"])
     blind = method is not None and not method.verifies
     ends = [drafter if other else "", NO_VERIFICATION if blind else ""]

@@ -1,6 +1,6 @@
 """Roll-outs by speculative decoding, with any drafter and the draft length of a run.
 
-A head that drafts reads the target's states at the first draft of a round, and its own at the
+A module that drafts reads the target's states at the first draft of a round, and its own at the
 others, so its q depends on the depth in the round. Texts are therefore drawn round by round, as in
 a run.
 """

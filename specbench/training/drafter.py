@@ -1,9 +1,9 @@
-"""Training a head that drafts on the target's own texts.
+"""Training a module that drafts on the target's own texts.
 
 The target samples texts at temperature 1, and its states and distributions p on them are the only
 data. A step drafts from every position of some texts at once, several tokens deep. Depth 0 reads
-the target's states, and depth i the head's own states of depth i - 1, so that the head learns to go
-on from these. The loss is the cross-entropy of p and the head's q, averaged over all depths.
+the target's states, and depth i the module's own states of depth i - 1, so that it learns to go on
+from these. The loss is the cross-entropy of p and the module's q, averaged over all depths.
 
 Source: Li et al. 2025, arXiv:2503.01840 ("training-time test"); `speculators`.
 """
@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specbench.decoding.drafters.heads import DraftHead
-from specbench.decoding.drafters.unrolled import unrolled
+from specbench.decoding.modules.module import DraftModule
+from specbench.decoding.modules.unrolled import unrolled
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.tasks.task import Task
-from specbench.training.drafter_start import initial_head, start_linearly
+from specbench.training.drafter_start import initial_module, start_linearly
 from specbench.training.drafter_texts import TargetText, padded, read_target, sample_texts
 from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material
@@ -52,7 +52,7 @@ class DrafterStep(NamedTuple):
 
 
 class DrafterTraining:
-    """A head in training, with its texts; equal recipes give equal heads."""
+    """A module in training, with its texts; equal recipes give equal modules."""
 
     def __init__(self, pair: LoadedPair, tasks: Sequence[Task], recipe: DrafterRecipe) -> None:
         self.pair, self.tasks, self.recipe = pair, tasks, recipe
@@ -60,9 +60,9 @@ class DrafterTraining:
         self.target.model.requires_grad_(False)
         with torch.random.fork_rng():
             torch.manual_seed(recipe.seed)
-            self.head = initial_head(*pair.runners, recipe)
+            self.module = initial_module(*pair.runners, recipe)
         self.optimizer = torch.optim.AdamW(
-            self.head.parameters(), betas=(0.9, 0.98), weight_decay=0.01
+            self.module.parameters(), betas=(0.9, 0.98), weight_decay=0.01
         )
         self.texts: list[TargetText] = []
         self._states: dict[int, Tensor] = {}  # of the target on texts, by their number
@@ -87,7 +87,7 @@ class DrafterTraining:
             "identity": self.identity,
             "texts": [tuple(text) for text in self.texts],
             "history": [tuple(step) for step in self.history],
-            "head": self.head.state_dict(),
+            "head": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
         }
         with clear_errors(folder):
@@ -108,7 +108,7 @@ class DrafterTraining:
             if same:
                 self.texts = [TargetText(*text) for text in parts["texts"]]
                 self.history = [DrafterStep(*step) for step in parts["history"]]
-                self.head.load_state_dict(parts["head"])
+                self.module.load_state_dict(parts["head"])
                 self.optimizer.load_state_dict(parts["optimizer"])
         except Exception as error:  # of any type, as the file may hold anything
             raise UsageError(
@@ -157,7 +157,7 @@ class DrafterTraining:
         """
         if self.recipe.start == "linear" and not self.history:
             fitted = self.texts[:: -(-len(self.texts) // FITTED)]
-            start_linearly(self.head, self.target, [text.tokens for text in fitted])
+            start_linearly(self.module, self.target, [text.tokens for text in fitted])
         while len(self.history) < self.recipe.steps:
             self.history.append(self._step(len(self.history)))
             if len(self.history) % SAVE_EVERY == 0:
@@ -173,12 +173,12 @@ class DrafterTraining:
             texts = [text._replace(prompt=0) for text in texts]
         batch = texts, self._read(chosen)
         weights = self.recipe.depth_weight ** torch.arange(depths, device=self.target.device)
-        for depth, (log_q, p) in enumerate(drafted(self.head, self.target, *batch, depths)):
+        for depth, (log_q, p) in enumerate(drafted(self.module, self.target, *batch, depths)):
             losses.append(-(p * log_q).sum(-1).mean())
             if depth in (0, depths - 1):
                 accepted.append(float(torch.minimum(log_q.detach().exp(), p).sum(-1).mean()))
         loss = torch.stack(losses) @ weights / weights.sum()
-        descend(loss, self.head, self.optimizer, step, "; the last checkpoint remains")
+        descend(loss, self.module, self.optimizer, step, "; the last checkpoint remains")
         return DrafterStep(step + 1, loss.item(), depths, accepted[0], accepted[-1])
 
     def _chosen(self, step: int) -> list[int]:
@@ -200,7 +200,7 @@ class DrafterTraining:
         if new:
             texts = [self.texts[number] for number in new]
             read = read_target(
-                self.target, padded(texts, self.target.device), self.head.config.layers
+                self.target, padded(texts, self.target.device), self.module.config.layers
             )
             self._states |= {
                 number: states[: len(text.tokens)].clone()
@@ -214,7 +214,7 @@ class DrafterTraining:
 
 
 def drafted(
-    head: DraftHead, target: Runner, texts: Sequence[TargetText], read: Tensor, depths: int
+    module: DraftModule, target: Runner, texts: Sequence[TargetText], read: Tensor, depths: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield log q and p ``[M, V]`` at all tokens behind the prompts that a depth drafts.
 
@@ -227,7 +227,7 @@ def drafted(
     last = torch.arange(start, tokens.shape[1], device=tokens.device)  # that the target has read
     prompts = torch.tensor([text.prompt for text in texts], device=tokens.device)[:, None]
     ends = torch.tensor([len(text.tokens) for text in texts], device=tokens.device)[:, None]
-    for depth, hidden in enumerate(unrolled(head, tokens, states, depths, start)):
+    for depth, hidden in enumerate(unrolled(module, tokens, states, depths, start)):
         judged = (last + 2 >= prompts) & (last + 2 + depth < ends)
         row, place = judged.nonzero(as_tuple=True)
-        yield head.logits(hidden[row, place]).log_softmax(-1), p[row, place + depth]
+        yield module.logits(hidden[row, place]).log_softmax(-1), p[row, place + depth]

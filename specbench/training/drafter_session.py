@@ -1,7 +1,7 @@
-"""Running the training of a head that drafts: its folder, and what the finished head is worth.
+"""Running the training of a module that drafts: its folder, and what the finished module is worth.
 
 During training the folder contains ``training.csv`` (a row per step) and ``checkpoint.pt``; at the
-end the head's files and ``training.json`` replace the checkpoint.
+end the module's files and ``training.json`` replace the checkpoint.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import pandas as pd
 import torch
 
 from specbench.analysis.intervals import Interval, interval, paired_ratio, ratio
-from specbench.decoding.drafters.drafter import HeadDrafter
-from specbench.decoding.drafters.files import save_head
-from specbench.decoding.drafting import Drafter, ModelDrafter
+from specbench.decoding.drafters.registry import MODEL
+from specbench.decoding.drafting import Drafter
 from specbench.decoding.loop import DecodeOptions, Request, decode
+from specbench.decoding.modules.files import save_module
+from specbench.decoding.modules.loaded import LoadedModule
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.files import clear_errors, write_atomically
-from specbench.methods.drafters import MODEL
 from specbench.methods.strict import sd
 from specbench.runs.heads import LOG
 from specbench.tasks.task import Task
@@ -40,7 +40,7 @@ WARM_UPS = 2  # texts before the measured ones
 
 
 def carry_out(training: DrafterTraining, folder: Path, report: Report) -> dict[str, Any]:
-    """Train a head, write it to its folder, and return its description in ``training.json``.
+    """Train a module, write it to its folder, and return its description in ``training.json``.
 
     The texts must have been sampled. ``report`` gets the number of each step and its figures.
 
@@ -53,11 +53,11 @@ def carry_out(training: DrafterTraining, folder: Path, report: Report) -> dict[s
         report(step.step, f"loss {step.loss:.3f}, acceptance {shown}, {step.depths} depths")
     pair, config = training.pair, training.target.model.config
     verifier = {"name_or_path": pair.name, "architectures": config.architectures}
-    save_head(training.head, folder, verifier, DRAFT_LENGTH)
+    save_module(training.module, folder, verifier, DRAFT_LENGTH)
     # What is measured is what the file has.
-    head = training.head.bfloat16().to(training.target.dtype)
-    drafter = HeadDrafter(head, training.target)
-    drafters: dict[str, Drafter] = {training.recipe.kind: drafter, MODEL: ModelDrafter()}
+    module = training.module.bfloat16().to(training.target.dtype)
+    drafter = LoadedModule(module, training.target)
+    drafters: dict[str, Drafter] = {training.recipe.kind: drafter, str(MODEL): MODEL.kind}
     description = {
         "pair": pair.name,
         **training.identity,

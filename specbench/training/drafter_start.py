@@ -1,4 +1,4 @@
-"""The weights with which the training of a head that drafts begins."""
+"""The weights with which the training of a module that drafts begins."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from specbench.decoding.drafters.heads import (
-    KINDS,
-    DraftHead,
-    EagleHead,
-    HeadConfig,
-    MtpHead,
+from specbench.decoding.modules.module import (
+    MODULES,
+    DraftModule,
+    EagleModule,
+    ModuleConfig,
+    MtpModule,
     require_layers,
 )
 from specbench.engine.runner import Runner
@@ -28,15 +28,15 @@ RIDGE = 0.01  # penalty of a linear start's squared weights, relative to the mea
 SHARP = 2.0  # gain of its queries and keys, so that a position attends to itself
 
 
-def initial_head(target: Runner, draft: Runner, recipe: DrafterRecipe) -> DraftHead:
-    """Return the head that a training begins with: random weights beside those of models.
+def initial_module(target: Runner, draft: Runner, recipe: DrafterRecipe) -> DraftModule:
+    """Return the module that a training begins with: random weights beside those of models.
 
-    A head as wide as the target shares its embedding and output head, and begins with its norms;
-    an MTP head also with the attention of its last layer. A narrower head has an embedding and an
+    A module as wide as the target shares its embedding and output head, and begins with its norms;
+    an MTP module also with the attention of its last layer. A narrower one has an embedding and an
     output head of its own, which begin as those of the draft model if that is as wide, beside the
     weights of the draft's last layer; else as the target's principal components.
     """
-    like, kind = target.config, KINDS[recipe.kind]
+    like, kind = target.config, MODULES[recipe.kind]
     width = recipe.hidden_size or like.hidden_size
     narrow = width != like.hidden_size
     source = draft.config if width == draft.hidden_size and narrow else like
@@ -64,30 +64,30 @@ def initial_head(target: Runner, draft: Runner, recipe: DrafterRecipe) -> DraftH
             "a linear start needs the state after the target's last layer: end --layers with "
             f"{like.num_hidden_layers}"
         )
-    head = kind(HeadConfig(layer, layers, like.hidden_size, like.vocab_size, narrow, narrow))
-    for name, weights in head.named_parameters():
+    module = kind(ModuleConfig(layer, layers, like.hidden_size, like.vocab_size, narrow, narrow))
+    for name, weights in module.named_parameters():
         if weights.ndim == 2:
             writes = any(part in name for part in ("o_proj", "down_proj"))
             gain = RESIDUAL_GAIN if writes else GAIN
             nn.init.normal_(weights, std=gain * weights.shape[1] ** -0.5)
-    if isinstance(head, EagleHead) and narrow:
-        head.embed_tokens.weight.data = narrowed(target.base.embed_tokens.weight, width)
-        head.lm_head.weight.data = narrowed(target.output.weight, width)
-    elif isinstance(head, EagleHead):
-        head.norm.weight.data = target.base.norm.weight.detach().clone()
-    if isinstance(head, MtpHead):
-        start_from(head, target)
+    if isinstance(module, EagleModule) and narrow:
+        module.embed_tokens.weight.data = narrowed(target.base.embed_tokens.weight, width)
+        module.lm_head.weight.data = narrowed(target.output.weight, width)
+    elif isinstance(module, EagleModule):
+        module.norm.weight.data = target.base.norm.weight.detach().clone()
+    if isinstance(module, MtpModule):
+        start_from(module, target)
     elif source is draft.config:
-        start_from(head, draft)
-    head.share(target.base.embed_tokens, target.output)
-    return head.to(target.device)
+        start_from(module, draft)
+    module.share(target.base.embed_tokens, target.output)
+    return module.to(target.device)
 
 
 @torch.no_grad()
-def start_from(head: DraftHead, runner: Runner) -> None:
+def start_from(module: DraftModule, runner: Runner) -> None:
     """Copy a model's embedding, last layer, last norm and output head, where they fit.
 
-    Of the projections of an EAGLE-3 head to queries, keys and values, which also read the state,
+    Of the projections of an EAGLE-3 module to queries, keys and values, which also read the state,
     this is the half that reads the embedding.
     """
     model = runner.base
@@ -99,7 +99,7 @@ def start_from(head: DraftHead, runner: Runner) -> None:
         "mtp_layers.0.final_layernorm.weight": model.norm.weight,
         **{f"{layer}.0.{name}": last[name] for layer in ("layers", "mtp_layers") for name in last},
     }
-    for name, values in head.named_parameters():
+    for name, values in module.named_parameters():
         part = weights.get(name)
         if part is not None and len(part) == len(values) and part.shape[-1] <= values.shape[-1]:
             values[..., : part.shape[-1]] = part
@@ -114,16 +114,16 @@ def narrowed(weights: Tensor, width: int) -> Tensor:
 
 
 @torch.no_grad()
-def start_linearly(head: DraftHead, target: Runner, texts: Sequence[Sequence[int]]) -> None:
-    """Let a head predict the target's state before its last layer, and go on as that layer.
+def start_linearly(module: DraftModule, target: Runner, texts: Sequence[Sequence[int]]) -> None:
+    """Let a module predict the target's state before its last layer, and go on as that layer.
 
     The prediction is linear in a token and the state before it, both normed, and the best one on
-    ``texts`` of token ids. An MTP head makes it by its projection; the target's last attention and
-    the strongest neurons of its last MLP follow. An EAGLE-3 head makes it by attention to the
+    ``texts`` of token ids. An MTP module makes it by its projection; the last attention and
+    the strongest neurons of the last MLP follow. An EAGLE-3 module makes it by attention to the
     position itself, and only the neurons follow.
     """
-    is_mtp = isinstance(head, MtpHead)
-    own: Any = head
+    is_mtp = isinstance(module, MtpModule)
+    own: Any = module
     layer = (own.mtp_layers if is_mtp else own.layers)[0]
     depth, width, last = len(target.base.layers), target.hidden_size, target.base.layers[-1]
     gram, moments, strength = (torch.zeros((), device=target.device) for _ in range(3))
@@ -131,7 +131,7 @@ def start_linearly(head: DraftHead, target: Runner, texts: Sequence[Sequence[int
         tokens = torch.tensor([text], device=target.device)
         _, before, after = read_target(target, tokens, (depth - 1, depth))[0].split(width, -1)
         read = layer.joined(target.base.embed_tokens(tokens[0, 1:]), after[:-1])
-        # The layer of an EAGLE-3 head adds to the state that it reads.
+        # The layer of an EAGLE-3 module adds to the state that it reads.
         wanted = before[1:] if is_mtp else before[1:] - after[:-1]
         gram, moments = gram + read.T @ read, moments + read.T @ wanted
         normed = last.post_attention_layernorm(before)
@@ -150,7 +150,7 @@ def start_linearly(head: DraftHead, target: Runner, texts: Sequence[Sequence[int
         attention["o_proj"].weight.zero_().fill_diagonal_(1)
         layer.post_attention_layernorm.weight.copy_(last.post_attention_layernorm.weight)
     strength = strength.sqrt() * last.mlp.down_proj.weight.norm(dim=0)
-    strongest = strength.argsort(descending=True)[: head.config.layer.intermediate_size]
+    strongest = strength.argsort(descending=True)[: module.config.layer.intermediate_size]
     for name in ("gate_proj", "up_proj"):
         layer.mlp[name].weight[: len(strongest)] = getattr(last.mlp, name).weight[strongest]
     layer.mlp["down_proj"].weight[:, : len(strongest)] = last.mlp.down_proj.weight[:, strongest]

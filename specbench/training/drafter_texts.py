@@ -1,4 +1,4 @@
-"""The target's texts for the training of a head that drafts, and its states on them."""
+"""The target's texts for the training of a module that drafts, and its states on them."""
 
 from __future__ import annotations
 

@@ -9,9 +9,14 @@ from typing import Any, Literal
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from specbench.config import Filters, Options, Temperature, option
+from specbench.decoding.drafters.registry import (
+    DRAFTERS,
+    MODEL,
+    parse_drafter,
+    recorded_drafter,
+)
 from specbench.decoding.heads.kinds import FEATURES, KINDS, LINEAR
 from specbench.engine.pairs import PairSpec
-from specbench.methods.drafters import DRAFTERS, MODEL, checked, needs_model, policy_of
 from specbench.schema import quoted, validated
 from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.task import RESERVED_SEEDS, Task
@@ -41,11 +46,11 @@ class HeadRecipe(Filters):
         complete=lambda: KINDS,
     )
     drafter: str = option(
-        MODEL,
+        str(MODEL),
         "What drafts: model, greedy, or, for a head of kind features, a folder with an EAGLE-3 or "
-        "MTP head.",
+        "MTP module.",
         metavar="NAME",
-        complete=lambda: [name for name, runs_model in DRAFTERS.items() if runs_model],
+        complete=lambda: [name for name, declared in DRAFTERS.items() if declared.kind.needs_draft],
     )
     minutes: float | None = option(
         None,
@@ -112,9 +117,10 @@ class HeadRecipe(Filters):
     @field_validator("drafter")
     @classmethod
     def _drafts_all(cls, drafter: str, info: ValidationInfo) -> str:
-        if not needs_model(drafter) or policy_of(drafter):
-            raise ValueError(f"must be a model or a head that always drafts, not {drafter}")
-        if info.data.get("head_kind") == LINEAR and drafter not in DRAFTERS:
+        spec = recorded_drafter(drafter)
+        if spec.kind.copies or spec.policy:
+            raise ValueError(f"must be a model or a module that always drafts, not {drafter}")
+        if info.data.get("head_kind") == LINEAR and spec.kind.has_weights:
             raise ValueError(
                 f"a linear head reads the draft model's states, and {drafter} has others: add "
                 "--head-kind features"
@@ -188,7 +194,7 @@ class DraftRecipe(Options):
 
 
 class DrafterRecipe(Options):
-    """The training of a head that drafts; ``specbench train-draft`` has an option per field."""
+    """The training of a module that drafts; ``specbench train-draft`` has an option per field."""
 
     panel = "Recipe"
 
@@ -206,18 +212,18 @@ class DrafterRecipe(Options):
     learning_rate: float = option(1e-2, "Peak learning rate of AdamW.", gt=0)
     layers: list[int] | None = option(
         None,
-        "Layers of the target after which the head reads states; 0 is the embedding.",
+        "Layers of the target after which the module reads states; 0 is the embedding.",
         metavar="K[,K...]",
         shown="2, the middle one and the last but two",
     )
     hidden_size: int | None = option(
         None,
-        "Width of the head, which then has an embedding of its own.",
+        "Width of the module, which then has an embedding of its own.",
         ge=1,
         shown="the target's",
     )
     intermediate_size: int | None = option(
-        None, "Width of the head's MLP.", ge=1, shown="3 times the head's"
+        None, "Width of the module's MLP.", ge=1, shown="3 times the module's"
     )
     start: Literal["layer", "linear"] = option(
         "layer",
@@ -235,19 +241,19 @@ class DrafterRecipe(Options):
     def _shares_the_target(self) -> DrafterRecipe:
         if self.kind == "mtp" and (self.layers or self.hidden_size):
             raise ValueError(
-                "an MTP head is as wide as the target and reads its last layer: omit --layers and "
-                "--hidden-size"
+                "an MTP module is as wide as the target and reads its last layer: omit --layers "
+                "and --hidden-size"
             )
         if self.start == "linear" and self.hidden_size:
             raise ValueError(
-                "a linear start needs a head as wide as the target: omit --hidden-size"
+                "a linear start needs a module as wide as the target: omit --hidden-size"
             )
         return self
 
     def depths_at(self, step: int) -> int:
         """Return the depths of a step counted from 0: about half of the steps have all of them.
 
-        A head that cannot yet draft one token learns slowly from its own states.
+        A module that cannot yet draft one token learns slowly from its own states.
         """
         return min(self.depths, 1 + 3 * step * self.depths // (2 * self.steps))
 
@@ -271,7 +277,7 @@ def head_recipe(pair: PairSpec, task: Task, given: Mapping[str, Any]) -> HeadRec
     validated(HeadRecipe, values, str(pair.file), lambda key: quoted(pairs_own + key))
     values |= {name: value for name, value in given.items() if value is not None}
     recipe = HeadRecipe(**values)
-    return recipe.updated(drafter=checked(recipe.drafter, pair.drafters))
+    return recipe.updated(drafter=str(parse_drafter(recipe.drafter, pair.drafters)))
 
 
 def warm_up_cosine(step: int, steps: int) -> float:

@@ -20,12 +20,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafters.registry import MODEL, recorded_drafter
 from specbench.decoding.heads.head import Head
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
-from specbench.methods.drafters import MODEL
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
@@ -443,9 +442,10 @@ class Training:
         limit = min(self.task.max_new_tokens, tokens or MAX_NEW_TOKENS)
         texts = (self.pair, heads, material.prompts, limit)
         how = (generator, self.task.stop, sampling)
-        if self.recipe.drafter == MODEL:
+        drafter = recorded_drafter(self.recipe.drafter)
+        if drafter == MODEL:
             return roll_out(*texts, *how)
-        return drafted_rollouts(*texts, *how, load_drafter(self.recipe.drafter, self.pair))
+        return drafted_rollouts(*texts, *how, drafter.kind.load(self.pair))
 
     def _new_generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.pair.target.device).manual_seed(seed)

@@ -13,7 +13,7 @@ from traceback import extract_tb
 from typing import Any
 
 from specbench.config import DUMMY
-from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.bind import bind
 from specbench.decoding.heads.head import Head
 from specbench.decoding.sampling import Sampling
@@ -26,7 +26,6 @@ from specbench.experiment.cells import Cell
 from specbench.experiment.plan import Plan, TaskPlan
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.runner import Loader, largest
-from specbench.methods.drafters import MODEL
 from specbench.runs.labels import method_label
 from specbench.runs.table import Table
 from specbench.validation.controls import check_own_draft, check_time
@@ -77,7 +76,7 @@ def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
     show_step("greedy decoding, sd against the target alone")
     settings = check.plan.settings
     cells = [cell for task in check.plan.tasks for cell in task.cells]
-    drafters = [*dict.fromkeys(cell.drafter for cell in cells if cell.drafter)]
+    drafters = [*dict.fromkeys(cell.drafter for cell in cells)]
     greedy = partial(
         check_greedy,
         contexts=contexts,
@@ -192,7 +191,7 @@ def _cases(check: Check, setup: Setup, prompts: Sequence[Prompted]) -> Iterator[
         for cell, context in chosen:
             if cell not in groups:
                 method = bind(cell.method, dict(cell.parameters), pair, heads)
-                drafter = load_drafter(cell.drafter, pair)
+                drafter = cell.drafter.kind.load(pair)
                 groups[cell] = row._replace(method=method, drafter=drafter), []
             groups[cell][1].append(context)
         return Case(label, [*groups.values()])

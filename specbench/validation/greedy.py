@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafters.registry import MODEL, DrafterSpec
 from specbench.decoding.records import Generation
 from specbench.engine.pair import LoadedPair
+from specbench.engine.passes import plain_pass
 from specbench.engine.runner import Model
 from specbench.experiment.comparison import rounding_of
 from specbench.experiment.rounding import END, NEVER, Lead
-from specbench.methods.drafters import MODEL
 from specbench.methods.strict import sd
 from specbench.validation.findings import REPORT, Finding, Judgement, judged
-from specbench.validation.passes import plain_pass
 from specbench.validation.texts import Context, decode_one
 
 PART = "greedy"
@@ -60,7 +59,7 @@ def check_greedy(
     limit: int,
     *,
     strict: bool,
-    drafters: Sequence[str] = (MODEL,),
+    drafters: Sequence[DrafterSpec] = (MODEL,),
 ) -> list[Finding]:
     """Decode prompts greedily, alone and speculatively with each drafter, and compare.
 
@@ -73,15 +72,15 @@ def check_greedy(
     subject = f"T=0, {str(pair.target.dtype).removeprefix('torch.')}"
     facts = choices._asdict() | {"texts": len(alone), "ended": ended}
     findings = [Finding(PART, subject, PLAIN, *_against_plain(choices, facts))]
-    for name in drafters:
+    for drafter in drafters:
         speculate = partial(decode_one, pair, rule=sd, draft_length=draft_length)
-        drafter = load_drafter(name, pair)
-        drafted = [speculate(context, limit, drafter=drafter) for context in contexts]
+        loaded = drafter.kind.load(pair)
+        drafted = [speculate(context, limit, drafter=loaded) for context in contexts]
         texts = zip(contexts, alone, map(marked, drafted), strict=True)
         differ = [divergence(pair, *text) for text in texts if text[1] != text[2]]
         rejected = sum(r.accepted < r.proposed for text in drafted for r in text.rounds)
         judgement = _against_alone(facts | {"divergences": differ, "rejected": rejected})
-        about = subject if name == MODEL else f"{subject}, {name}"
+        about = subject if drafter == MODEL else f"{subject}, {drafter}"
         findings.append(Finding(PART, about, EQUAL, *judgement))
     return findings if strict else [replace(finding, verdict=REPORT) for finding in findings]
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafters.drafter import HeadDrafter
-from specbench.decoding.drafters.lookup import LookupDrafter
-from specbench.decoding.drafting import Drafter, ModelDrafter
+from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.heads.bind import BoundMethod
 from specbench.decoding.sampling import Sampling
+from specbench.engine.passes import Pass, plain_pass
 from specbench.errors import UsageError
 from specbench.methods import METHODS, Positions
 from specbench.methods.laws import Next, Split, likeliest, parameters_of
 from specbench.plugins import place, user_code
-from specbench.validation.passes import head_pass, plain_pass, processed
+from specbench.validation.passes import processed
 from specbench.validation.texts import Setup
 
 
@@ -67,27 +65,25 @@ def laws_at(
     """Return the laws at the last T tokens of B texts of equal length, flattened row by row.
 
     ``position`` ``[B, T]`` is the index of each of these tokens within its round, from 0;
-    ``proposed`` ``[B T]`` has the tokens that a prompt lookup must propose there.
+    ``proposed`` ``[B T]`` has the tokens that a drafter which copies must propose there.
     """
     method, sampling = setup.method, setup.method.sampling(setup.sampling)
     # A rule of the user's own may read hidden states without a head.
     hidden = method.head is not None or method.method not in METHODS
-    forward = partial(plain_pass, texts=texts, last=position.shape[1], hidden=hidden)
-    target = forward(setup.pair.target)
+    target = plain_pass(setup.pair.target, texts, position.shape[1], hidden)
     within = position.clamp_max(max(setup.drafts - 1, 0))  # a bonus token has no draft
-    if isinstance(setup.drafter, HeadDrafter):
-        draft = head_pass(setup.drafter, setup.pair.runners[0], texts, within, hidden)
-    else:
-        draft = forward(setup.pair.draft)
-    p_logits, q_logits = target.logits.flatten(0, 1), draft.logits.flatten(0, 1)
-    p1 = p_logits.double().softmax(-1)
-    q, q1 = _draft_law(setup.drafter, q_logits, sampling, proposed)
+    draft = setup.drafter.plain(setup.pair, texts, within, hidden)
+    p_logits = target.logits.flatten(0, 1)
+    p, p1 = processed(p_logits, sampling), p_logits.double().softmax(-1)
+    q, q1 = _draft_law(setup.drafter, draft, p, sampling, proposed)
     next_law = Next(
-        *(processed(p_logits, sampling), q, p1, q1, within.flatten().to(q.device)),
+        *(p, q, p1, q1, within.flatten().to(q.device)),
         top=p_logits.double().amax(-1),
         inside=_inside(setup, texts, position),
     )
-    states = [run.hidden.flatten(0, 1) if hidden else run.hidden for run in (target, draft)]
+    passes = [target] if draft is None else [target, draft]
+    states = [part.hidden.flatten(0, 1) if hidden else part.hidden for part in passes]
+    states += [] if draft else [p.new_empty(len(p), 0)]  # a copying drafter has none
     singles = [part.float() for part in next_law[:4]]
     further = (p_logits.amax(-1).float(), next_law.inside)
     positions = Placed._make((*singles, *states, False, 1, *further)).at(next_law.position)
@@ -115,22 +111,22 @@ def farther(law: Tensor, p: Tensor, q: Tensor) -> Tensor:
     """Return the wrong law: row by row, whichever of p and q is farther from the law."""
     to_p = (law - p).abs().sum(-1, keepdim=True)
     to_q = (law - q).abs().sum(-1, keepdim=True)
-    proposed = q.sum(-1, keepdim=True) > 0  # a prompt lookup may propose nothing
+    proposed = q.sum(-1, keepdim=True) > 0  # a copying drafter may propose nothing
     return torch.where((to_q >= to_p) & proposed, q, p)
 
 
 def _draft_law(
-    drafter: Drafter, logits: Tensor, sampling: Sampling, proposed: Tensor | None
+    drafter: DrafterKind, draft: Pass | None, p: Tensor, sampling: Sampling, proposed: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return q ``[K, V]``, from which a drafter draws, and its q1."""
-    logits = logits.double()
-    if isinstance(drafter, LookupDrafter):
+    if draft is None:  # it copies
         assert proposed is not None
-        q = torch.zeros_like(logits)
+        q = torch.zeros_like(p)
         q.scatter_(-1, proposed.clamp_min(0)[:, None], (proposed >= 0).to(q)[:, None])
         return q, q
-    greedy = isinstance(drafter, ModelDrafter) and drafter.greedy
-    return likeliest(logits) if greedy else processed(logits, sampling), logits.softmax(-1)
+    logits = draft.logits.flatten(0, 1).double()
+    q = likeliest(logits) if drafter.greedy else processed(logits, sampling)
+    return q, logits.softmax(-1)
 
 
 def _split(method: BoundMethod, at: Next, weight: Tensor | None) -> Split | None:

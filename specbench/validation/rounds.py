@@ -19,13 +19,13 @@ import torch
 from specbench.decoding.heads.bind import BoundMethod
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
+from specbench.engine.passes import MAX_NUMBERS
 from specbench.methods.laws import normalised
 from specbench.validation.blocks import BLOCKS
 from specbench.validation.draws import Counts, Numbers, Stream
 from specbench.validation.findings import FAILED, REPORT, Finding, findings_of
 from specbench.validation.laws import Laws, farther, laws_at
 from specbench.validation.outputs import ends_rightly, outputs_of
-from specbench.validation.passes import MAX_NUMBERS
 from specbench.validation.replays import distances
 from specbench.validation.tables import COMPARED, LAW, NO_LAW, WHOLE
 from specbench.validation.texts import (

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafters.lookup import LookupDrafter
-from specbench.decoding.drafting import Drafter, ModelDrafter, context_of
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.model import ModelDrafter
+from specbench.decoding.drafting import context_of
 from specbench.decoding.heads.bind import BoundMethod
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.records import Generation, RoundRecord
@@ -64,7 +65,7 @@ class Setup(NamedTuple):
     pair: LoadedPair
     method: BoundMethod
     sampling: Sampling = Sampling()
-    drafter: Drafter = ModelDrafter()
+    drafter: DrafterKind = ModelDrafter()
     draft_length: int = 0  # N
     ends: Ends = Ends(limit=1)
     texts: int = 1  # per prompt
@@ -85,22 +86,13 @@ class Setup(NamedTuple):
 
 
 def proposals(
-    drafter: Drafter, text: Sequence[int], draft_length: int, vocabulary: int
+    drafter: DrafterKind, text: Sequence[int], draft_length: int, vocabulary: int
 ) -> list[int]:
-    """Return what a drafter must propose after a text, DRAWN if it draws.
-
-    The search for an n-gram is independent of ``drafters.lookup``: the longest that ends the text
-    and occurs before, at its last occurrence.
-    """
-    if not isinstance(drafter, LookupDrafter):
+    """Return what a drafter must propose after a text, DRAWN if it draws."""
+    copied = drafter.propose(text, draft_length)
+    if copied is None:
         return [DRAWN] * draft_length
-    for length in range(min(drafter.longest, len(text) - 1), drafter.shortest - 1, -1):
-        for start in range(len(text) - length - 1, -1, -1):
-            end = start + length
-            if text[start:end] == text[-length:]:
-                copied = text[end : end + draft_length]
-                return list(takewhile(lambda token: token < vocabulary, copied))
-    return []
+    return list(takewhile(lambda token: token < vocabulary, copied))
 
 
 def decode_one(
@@ -111,11 +103,11 @@ def decode_one(
     rule: Rule | None = None,
     draft_length: int = 0,
     temperature: float = 0.0,
-    drafter: Drafter | None = None,
+    drafter: DrafterKind = ModelDrafter(),  # noqa: B008 (frozen)
 ) -> Generation:
     """Decode a prompt once, by default greedily with the target alone."""
     sampling = Sampling(temperature=temperature)
-    options = DecodeOptions(sampling, draft_length, tokens, drafter=drafter or ModelDrafter())
+    options = DecodeOptions(sampling, draft_length, tokens, drafter=drafter)
     return decode(pair, rule, Request(context.prompt, f"check/{context.name}"), options)
 
 

@@ -34,7 +34,9 @@ def imported(*lines: str) -> set[str]:
 
 
 def test_light_commands_import_nothing_heavy() -> None:
-    assert not HEAVY & imported("run --help", "list methods", "list tasks", "list pairs")
+    assert not HEAVY & imported(
+        "run --help", "list methods", "list drafters", "list tasks", "list pairs"
+    )
 
 
 def test_help_of_all_loads_no_command() -> None:

@@ -58,7 +58,9 @@ def test_an_interrupted_training_resumes_and_its_head_drafts(
     assert cli("train-draft", *LENGTH, *shape, "--output", "parts", "--resume").code == 0
     files = [tmp_path / name / "model.safetensors" for name in ("whole", "parts")]
     assert files[0].read_bytes() == files[1].read_bytes()
-    assert "already contains a head" in cli("train-draft", *LENGTH, *shape, "--output", "parts").err
+    assert (
+        "already contains a module" in cli("train-draft", *LENGTH, *shape, "--output", "parts").err
+    )
 
     line = whole.out.splitlines()[-1].removeprefix("use it: specbench ").split()
     used = cli(*line, "--limit", "1", "--output", "r")

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.engine.pair import LoadedPair
+from specbench.engine.passes import plain_pass
 from specbench.validation.greedy import TIE
-from specbench.validation.passes import plain_pass
 
 
 class Divergence(NamedTuple):

@@ -8,24 +8,34 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.decoding.drafters.lookup import LookupDrafter, draft_from_text
-from specbench.decoding.drafting import ModelDrafter, State
+from specbench.decoding.drafters.copying import draft_from_text
+from specbench.decoding.drafters.lookup import LookupDrafter
+from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
+from specbench.decoding.drafters.registry import (
+    DRAFTERS,
+    MODEL,
+    DrafterSpec,
+    parse_drafter,
+    parse_kind,
+    recorded_drafter,
+)
+from specbench.decoding.drafting import State
 from specbench.decoding.loop import Request
 from specbench.decoding.sampling import Sampling
 from specbench.errors import UsageError
 from specbench.methods import METHODS, Rule, laws, strict
-from specbench.methods.drafters import checked
 from specbench.methods.laws import Next, Split, likeliest
+from specbench.runs.labels import DEFAULT_DRAFTER
 from specbench.training.drafted import _draft_law
 
 from ..engine.tiny import FAMILIES, pair_of, tiny_pair
-from .drafters.heads import head_drafter
 from .exact import LOWEST_P, Tokens, p_value
 from .helpers import GREEDY, constantly, run, run_all, said
+from .modules.modules import module_drafter
 from .test_law import CERTAIN, LENGTH, VOCABULARY, Enumeration, N, lookup_pair, sample
 from .test_rows import rules as every_rule
 
-LOOKUP, LIKELIEST = LookupDrafter(), ModelDrafter(greedy=True)
+LOOKUP, LIKELIEST = LookupDrafter(), GreedyDrafter()
 PROMPT = [1, 2, 3, 1, 2]  # 3 follows the last two tokens
 REQUESTS = [
     Request([*range(length), *range(length // 2)], f"sample {length}") for length in (3, 9, 2, 14)
@@ -123,9 +133,8 @@ def test_prompt_lookup_never_runs_the_draft_model() -> None:
 def test_tokens_that_only_the_target_knows_are_not_proposed() -> None:
     tokens = torch.tensor([[1, 2, 9, 1, 0, 0], [1, 9, 2, 1, 0, 0]])
     four, on = torch.tensor([4, 4]), torch.tensor([True, True])
-    drafts = draft_from_text(
-        State(tokens[:, 2:4], four, torch.zeros(2, 7), on, None, tokens), 1, 3, vocabulary=5
-    )
+    state = State(tokens[:, 2:4], four, torch.zeros(2, 7), on, None, tokens)
+    drafts = draft_from_text(LOOKUP, state, vocabulary=5)
     assert drafts.proposed is not None
     assert drafts.proposed.tolist() == [1, 0]
     assert drafts.q.sum(-1).tolist() == [[1, 0, 0], [0, 0, 0]]
@@ -133,11 +142,26 @@ def test_tokens_that_only_the_target_knows_are_not_proposed() -> None:
 
 
 def test_names() -> None:
-    assert checked("prompt-lookup:1-3") == "prompt-lookup"
-    assert checked("prompt-lookup:2-2") == "prompt-lookup:2-2"
-    for wrong in ("lookup", "prompt-lookup:3-2", "prompt-lookup:0-2", "prompt-lookup:3"):
+    assert str(parse_drafter("prompt-lookup:1-3")) == "prompt-lookup"
+    assert str(parse_drafter("prompt-lookup:2-2")) == "prompt-lookup:2-2"
+    assert parse_drafter("greedy+svip:0.6") == DrafterSpec(GreedyDrafter(), "svip:0.6")
+    assert str(parse_drafter("eagle3+svip", ["eagle3"])) == "eagle3+svip"
+    for name in DRAFTERS:
+        assert str(parse_drafter(name)) == name and recorded_drafter(name) == parse_drafter(name)
+    wrong = ("lookup", "prompt-lookup:3-2", "prompt-lookup:0-2", "prompt-lookup:3", "model:1")
+    for name in (*wrong, "prompt-lookup+svip", "eagle3"):
         with pytest.raises(UsageError):
-            checked(wrong)
+            parse_drafter(name)
+
+
+def test_a_run_may_name_a_module_that_is_gone() -> None:
+    spec = recorded_drafter("results/gone+svip:0.6")
+    assert str(spec) == "results/gone+svip:0.6"
+    assert spec.kind.has_weights and not spec.kind.files({})
+
+
+def test_the_default_of_tables_is_the_draft_model() -> None:
+    assert str(MODEL) == DEFAULT_DRAFTER
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
@@ -149,9 +173,9 @@ def test_nothing_is_drafted_beyond_the_drafters_context(
     pair = tiny_pair("llama")
     if kind in ("model", "greedy"):
         pair = replace(pair, draft=copy(pair.draft))
-        pair.draft.context, drafter = context, ModelDrafter(kind == "greedy")
+        pair.draft.context, drafter = context, parse_kind(kind)
     else:
-        drafter = head_drafter(pair, kind)
+        drafter = module_drafter(pair, kind)
         drafter.context = context
     alone = [t.token_ids for t in run_all(pair, None, REQUESTS, sampling=GREEDY)]
     for law in (None, _draft_law):

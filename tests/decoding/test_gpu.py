@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specbench.config import COMPILE, EAGER, GRAPH, Loading
-from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafters.registry import parse_kind
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
@@ -90,8 +90,8 @@ def test_engines_agree_greedily(pair: LoadedPair, engine: str, method: str) -> N
 
 @pytest.mark.parametrize("name", get_pair("mini").drafters)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_heads_draft_for_greedy_texts(pair: LoadedPair, engine: str, name: str) -> None:
-    drafter = load_drafter(name, pair)
+def test_modules_draft_for_greedy_texts(pair: LoadedPair, engine: str, name: str) -> None:
+    drafter = parse_kind(name, pair.drafters).load(pair)
     expected = texts(pair, EAGER, None)
     found = texts(pair, engine, sd, drafter=drafter, batch_size=2)
     for request, one, other in zip(prompts(pair), expected, found, strict=True):

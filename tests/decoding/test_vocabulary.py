@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from specbench.decoding.drafters.lookup import LookupDrafter
-from specbench.decoding.drafting import Drafter, ModelDrafter
+from specbench.decoding.drafters.model import GreedyDrafter
+from specbench.decoding.drafting import Drafter
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
@@ -18,9 +19,9 @@ from specbench.methods import METHODS, Rule, laws, strict
 from specbench.methods.laws import Next
 
 from ..engine.tiny import build, config, pair_of, random_prompt
-from .drafters.heads import head_drafter
 from .exact import LOWEST_P, Array, Enumeration, last_logits, normalised, p_value, softmax
 from .helpers import GREEDY, generate, run
+from .modules.modules import module_drafter
 from .test_law import CASES, CERTAIN, LENGTH, VOCABULARY, N, sample
 
 ROWS, SUBSTITUTE = 5, 2  # of the draft's weights; what it reads for a token that it lacks
@@ -90,9 +91,9 @@ def test_samples_follow_the_closed_form(
 
 
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
-    "greedy": lambda: ModelDrafter(greedy=True),
+    "greedy": GreedyDrafter,
     "prompt lookup": LookupDrafter,
-    "head": lambda: head_drafter(pair(), draft_vocabulary=4, own_output=True),
+    "head": lambda: module_drafter(pair(), draft_vocabulary=4, own_output=True),
 }
 
 

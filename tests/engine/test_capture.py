@@ -17,9 +17,9 @@ import torch
 
 import specbench.engine.device
 from specbench.config import GRAPH
-from specbench.decoding.drafters.heads import KINDS
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.policies import Online, get_policy
+from specbench.decoding.modules.module import MODULES
 from specbench.engine import graphs, runner
 from specbench.engine.cache import SlotCache
 from specbench.engine.engines import CaptureError, Engine
@@ -29,8 +29,8 @@ from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import EngineError, RunError
 from specbench.methods.control import DraftControl
 
-from ..decoding.drafters.heads import head_drafter
 from ..decoding.helpers import run, run_all, said
+from ..decoding.modules.modules import module_drafter
 from ..decoding.test_rows import rules
 from .test_graphs import REQUESTS, fresh_pair
 from .tiny import random_prompt, tiny_pair
@@ -229,12 +229,12 @@ def test_graphs_in_one_pool_equal_the_eager_engine(
     assert len(record.outputs) > 10
 
 
-@pytest.mark.parametrize("kind", ["prompt-lookup", *KINDS])
+@pytest.mark.parametrize("kind", ["prompt-lookup", *MODULES])
 def test_graphs_of_other_drafters_equal_the_eager_engine(kind: str) -> None:
     """A head reads what the graph of the target's pass left in the shared memory."""
     pair, record = tiny_pair("llama"), Shared()
     pair.reserve(64)
-    how = {"drafter": head_drafter(pair, kind=kind) if kind in KINDS else LookupDrafter()}
+    how = {"drafter": module_drafter(pair, kind=kind) if kind in MODULES else LookupDrafter()}
     fast = replace(pair, engine=Engine(GRAPH, record=record))
     assert cells(fast, **how) == cells(replace(pair, engine=Engine()), **how)
     assert len(record.outputs) > 10

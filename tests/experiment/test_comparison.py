@@ -10,7 +10,7 @@ import torch
 from specbench.config import EAGER, GRAPH
 from specbench.decoding import drafting
 from specbench.decoding.drafters.lookup import LookupDrafter
-from specbench.decoding.drafting import ModelDrafter
+from specbench.decoding.drafters.model import GreedyDrafter
 from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
@@ -22,7 +22,7 @@ from specbench.errors import EngineError
 from specbench.experiment.comparison import ROUNDS, Comparison, compare_with_eager
 from specbench.methods.strict import sd
 
-from ..decoding.drafters.heads import head_drafter
+from ..decoding.modules.modules import module_drafter
 from ..engine.test_graphs import record as faithful
 from ..engine.tiny import blurred, build, config, pair_of, tiny_pair
 
@@ -63,7 +63,7 @@ def compared(pair: LoadedPair, record: Record = faithful, **changes: Any) -> Com
     [
         {},
         {"sampling": Sampling(temperature=0)},
-        {"drafter": ModelDrafter(greedy=True), "batch_size": 1},
+        {"drafter": GreedyDrafter(), "batch_size": 1},
         {"drafter": LookupDrafter()},
         {"drafter": EAGLE},
         {"draft_length": 0},
@@ -72,7 +72,7 @@ def compared(pair: LoadedPair, record: Record = faithful, **changes: Any) -> Com
 def test_a_faithful_engine_is_the_same(family: str, changes: dict[str, Any]) -> None:
     pair = tiny_pair(family)
     if changes.get("drafter") == EAGLE:
-        changes = {"drafter": head_drafter(pair)}
+        changes = {"drafter": module_drafter(pair)}
     found = compared(pair, **changes)
     assert (found.difference, found.rounds, found.engine) == (None, ROUNDS, GRAPH)
     assert found.total_variation < 1e-4

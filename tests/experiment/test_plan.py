@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from specbench.config import Loading, Settings
+from specbench.decoding.drafters.registry import MODEL, parse_drafter
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
@@ -20,6 +21,7 @@ from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Generated, Task, load_task
 
 PAIR = PairSpec("p", "t", "d")
+LOOKUP = parse_drafter("prompt-lookup")
 
 
 def make_task(name: str = "t", rows: int = 3, generator: str | None = None) -> Task:
@@ -131,7 +133,7 @@ def test_without_a_head_diversed_is_skipped_with_a_note_or_refused() -> None:
 def test_methods_that_a_drafter_leaves_out_are_named_in_one_sentence() -> None:
     def note(*names: str) -> str:
         every = ["sd", *names]
-        return plan_of(every, optional=names, drafters=["prompt-lookup"]).notes[0]
+        return plan_of(every, optional=names, drafters=[LOOKUP]).notes[0]
 
     assert note("sd-adaptive").startswith("sd-adaptive is skipped with prompt-lookup")
     assert note("diversed", "sd-adaptive").startswith("diversed, sd-adaptive are skipped with")
@@ -227,14 +229,14 @@ def test_every_drafter_is_a_cell_of_its_own() -> None:
         found = [cell.columns() for cell in plan.tasks[0].cells]
         return [(columns["method"], columns["drafter"]) for columns in found]
 
-    both = ["model", "prompt-lookup"]
+    both = [MODEL, LOOKUP]
     assert cells("autoregressive", "sd", "diversed", drafters=both) == [
         ("autoregressive", None),
         ("sd", "model"),
         ("sd", "prompt-lookup"),
         ("diversed", "model"),
     ]
-    alone: dict[str, Any] = {"drafters": ["prompt-lookup"]}
+    alone: dict[str, Any] = {"drafters": [LOOKUP]}
     assert cells("sd", "diversed", optional={"diversed"}, **alone) == [("sd", "prompt-lookup")]
     for method in ("diversed", "sd-adaptive"):
         with pytest.raises(UsageError):
@@ -244,7 +246,7 @@ def test_every_drafter_is_a_cell_of_its_own() -> None:
 def test_a_described_cell_can_be_read() -> None:
     pair, task = get_pair("mini"), load_task("mini-math")
     variants = method_variants(METHODS, {"alpha": [0.1, 0.9]})
-    loaded = {"loading": Loading(), "drafters": ["greedy", "prompt-lookup"]}
+    loaded = {"loading": Loading(), "drafters": [parse_drafter("greedy"), LOOKUP]}
     plan = build_plan(pair, [task], variants, [1, 5], Settings(), **loaded)
     (cells,) = (planned.cells for planned in plan.tasks)
     described = (json.loads(json.dumps(cell.describe())) for cell in cells)

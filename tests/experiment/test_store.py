@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from specbench.analysis.write import write_summary
+from specbench.decoding.drafters.registry import parse_drafter, recorded_drafter
 from specbench.decoding.heads.registry import HeadFile
 from specbench.errors import RunError, UsageError
 from specbench.experiment import store as module
@@ -212,7 +213,7 @@ def test_a_samples_key_covers_all_that_determines_it(
     plan = plan_of(["autoregressive", "sd", "lossy"], repeats=2)
     steps = list(map(sample_keys(plan, MODELS, "eager"), plan.steps()))
     step = next(plan_of(["sd"]).steps())
-    looked_up = replace(step, cell=replace(step.cell, drafter="prompt-lookup"))
+    looked_up = replace(step, cell=replace(step.cell, drafter=parse_drafter("prompt-lookup")))
     found.append(sample_keys(plan_of(["sd"]), MODELS, "eager")(looked_up))
     assert len(set(found)) == len(found)
     assert len(set(steps)) == len(steps) == 18
@@ -237,7 +238,7 @@ def test_a_folder_that_drafts_counts_by_weights_and_configuration(
 ) -> None:
     plan = plan_of(["sd"])
     step = next(plan.steps())
-    drafting = replace(step, cell=replace(step.cell, drafter="head"))
+    drafting = replace(step, cell=replace(step.cell, drafter=recorded_drafter("head")))
     found = []
     for weights, layers in ((b"1", "0"), (b"2", "0"), (b"1", "1")):
         module._content.cache_clear()  # a process reads a head once

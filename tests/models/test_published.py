@@ -13,12 +13,11 @@ import pytest
 import torch
 
 from specbench.config import Loading
-from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafters.registry import parse_kind
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import custom_pair
 from specbench.engine.prompts import encode
-from specbench.methods.drafters import MODEL
 from specbench.methods.strict import sd
 from specbench.validation.libraries import llamacpp_server
 
@@ -91,7 +90,7 @@ def test_prompts_and_greedy_texts_are_those_of_llamacpps_server(name: str) -> No
         pytest.skip(f"there is no {target}: run make models FOLDER=...")
     spec = custom_pair(str(target), None if draft is None else str(FOLDER / draft))
     pair = load_pair(spec, Loading(device="cpu"))
-    drafter = load_drafter(MODEL if draft else "prompt-lookup", pair)
+    drafter = parse_kind("model" if draft else "prompt-lookup")
     chat = pair.tokenizer.chat_template is not None
     equal, close = 0, []
     with llamacpp_server(target, draft_length=5, threads=1) as server:

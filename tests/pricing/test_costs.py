@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specbench.decoding.drafters.lookup import LookupDrafter
+from specbench.decoding.drafters.model import ModelDrafter
 from specbench.errors import UsageError
-from specbench.methods.drafters import LOOKUP, MODEL
 from specbench.pricing.costs import (
     Machine,
     PassSize,
@@ -18,6 +19,8 @@ from specbench.pricing.costs import (
     read_costs,
     roofline,
 )
+
+MODEL, LOOKUP = ModelDrafter(), LookupDrafter()
 
 
 def affine(batches: tuple[int, ...] = (1, 4), lengths: tuple[int, ...] = (0, 1, 5)) -> pd.DataFrame:

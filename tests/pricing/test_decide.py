@@ -11,9 +11,11 @@ import pandas as pd
 import pytest
 
 from specbench.config import Loading
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.lookup import LookupDrafter
+from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
 from specbench.engine.pairs import custom_pair, get_pair
 from specbench.errors import UsageError
-from specbench.methods.drafters import GREEDY, LOOKUP, MODEL
 from specbench.pricing.costs import Costs, costs_of
 from specbench.pricing.decide import Decision, decide, sentences, where_not_to_draft
 from specbench.pricing.exports import write_all
@@ -21,12 +23,13 @@ from specbench.pricing.figures import break_even, draw_crossover, equivalent, to
 from specbench.pricing.profile import rounds_of_rates
 from specbench.pricing.rounds import PricedRounds
 from specbench.pricing.sizes import pass_sizes
-from specbench.serving.flags import gguf_draft, llamacpp_flags, sglang_flags
+from specbench.serving.flags import gguf_draft
 
+MODEL, GREEDY, LOOKUP = ModelDrafter(), GreedyDrafter(), LookupDrafter()
 LENGTHS = (1, 2, 3, 4)
 
 
-def constant(drafter: str, acceptance: float, spread: float = 0.0) -> PricedRounds:
+def constant(drafter: DrafterKind, acceptance: float, spread: float = 0.0) -> PricedRounds:
     """Return rounds of texts whose positions all accept alike, with a spread between prompts."""
     random = np.random.default_rng(0)
     rates = np.clip(acceptance + spread * random.standard_normal(200), 0.01, 0.99)
@@ -156,9 +159,9 @@ def test_a_schedule_of_batches_with_gaps_begins_at_batch_1() -> None:
 
 
 def test_flags_of_engines() -> None:
-    assert sglang_flags(MODEL, 3, "d")[-1] == "4"  # the token after the drafts is counted
-    assert llamacpp_flags(GREEDY, 3, "d")[-1] == "greedy"
-    assert "--model-draft" not in llamacpp_flags(LOOKUP, 3, "d")
+    assert MODEL.sglang(3, "d")[-1] == "4"  # the token after the drafts is counted
+    assert GREEDY.llamacpp(3, "d")[-1] == "greedy"
+    assert "--model-draft" not in LOOKUP.llamacpp(3, "d")
 
 
 def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(
@@ -187,7 +190,7 @@ def test_sizes_by_a_description_need_no_hub_and_have_16_bits() -> None:
 
 
 def test_the_map_is_drawn_with_measured_points() -> None:
-    measured = pd.DataFrame({"batch_size": [1, 8], "drafter": MODEL, "speedup": [1.6, 0.6]})
+    measured = pd.DataFrame({"batch_size": [1, 8], "drafter": str(MODEL), "speedup": [1.6, 0.6]})
     drawing = draw_crossover(decision(), measured)
     assert len(drawing.data) == 3 * 3 * 4
     assert len(drawing.figure.axes) == 4  # three panels and a scale of colours

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
+from specbench.decoding.drafters.module import ModuleDrafter
 from specbench.decoding.drafters.policies import get_policy
 from specbench.methods.ensembles import static
 from specbench.methods.exact import block
@@ -17,22 +19,24 @@ from specbench.pricing.figures import tokens_of
 from specbench.pricing.pricing import price
 from specbench.pricing.scores import COLUMNS, Scores, TextName
 
+MODEL = ModelDrafter()
 WORDS, LENGTH, START = 3, 5, 0
 RNG = np.random.default_rng(2)
 P, Q = RNG.dirichlet(np.ones(WORDS), WORDS), RNG.dirichlet(np.ones(WORDS), WORDS)  # by last token
 GREEDY = np.eye(WORDS)[Q.argmax(-1)]
-HEAD, DEPTHS = "head", RNG.dirichlet(np.ones(WORDS), (3, WORDS))  # by depth and last token
+MODULE = ModuleDrafter("module")
+DEPTHS = RNG.dirichlet(np.ones(WORDS), (3, WORDS))  # by depth and last token
 
 
 def all_texts() -> tuple[Scores, np.ndarray]:
-    """Return the scores of every text, and its probability, with those of a head."""
+    """Return the scores of every text, and its probability, with those of a module."""
     scores, probability = texts_of(Q)
     columns = {}
     for name in ("q", "rank_q", "top_q", "entropy_q"):
         depths = [getattr(texts_of(law)[0], name) for law in DEPTHS]
         shifted = [np.pad(v[:, d:].astype(float), ((0, 0), (0, d))) for d, v in enumerate(depths)]
         columns[name] = np.stack(shifted, -1)
-    return replace(scores, heads={HEAD: replace(scores, **columns)}), probability
+    return replace(scores, modules={MODULE: replace(scores, **columns)}), probability
 
 
 def texts_of(law: np.ndarray) -> tuple[Scores, np.ndarray]:
@@ -115,14 +119,14 @@ def loop(rule, q, most: int, goes_on=lambda law, token: True) -> tuple[float, fl
 @pytest.mark.parametrize(
     ("drafter", "rule", "real", "q"),
     [
-        ("model", "sd", sd, Q),
-        ("model", "match", match, Q),
-        ("model", "block", block, Q),
-        ("greedy", "sd", sd, GREEDY),
-        ("greedy", "block", block, GREEDY),
-        (HEAD, "sd", sd, DEPTHS),
-        (HEAD, "match", match, DEPTHS),
-        (HEAD, "block", block, DEPTHS),
+        (MODEL, "sd", sd, Q),
+        (MODEL, "match", match, Q),
+        (MODEL, "block", block, Q),
+        (GreedyDrafter(), "sd", sd, GREEDY),
+        (GreedyDrafter(), "block", block, GREEDY),
+        (MODULE, "sd", sd, DEPTHS),
+        (MODULE, "match", match, DEPTHS),
+        (MODULE, "block", block, DEPTHS),
     ],
 )
 def test_the_price_is_the_exact_mean_of_the_loop(drafter, rule, real, q, most):
@@ -140,7 +144,7 @@ def test_the_price_of_a_policy_is_exact(rule):
     threshold = float(np.median(Q))
     scores, probability = all_texts()
     policy = get_policy(f"confidence:{threshold}")
-    priced = price(scores, "model", policy, [3], rule=rule)
+    priced = price(scores, MODEL, policy, [3], rule=rule)
     rounds, _ = loop(
         {"sd": sd, "block": block}[rule],
         lambda last, depth: Q[last],
@@ -148,13 +152,13 @@ def test_the_price_of_a_policy_is_exact(rule):
         lambda law, token: law[token] >= threshold,
     )
     assert probability @ priced.rounds[:, 0] == pytest.approx(rounds, abs=1e-9)
-    fixed = price(scores, "model", get_policy("fixed"), [3], rule=rule)
+    fixed = price(scores, MODEL, get_policy("fixed"), [3], rule=rule)
     assert abs(probability @ fixed.rounds[:, 0] - rounds) > 0.01  # the policy matters
 
 
 def test_what_breaks_the_conditions_has_another_mean():
     scores, probability = all_texts()
-    priced = probability @ price(scores, "model", get_policy("fixed"), [3]).rounds[:, 0]
+    priced = probability @ price(scores, MODEL, get_policy("fixed"), [3]).rounds[:, 0]
     # A lossy rule, a drafter whose law depends on its depth, and the usual formula.
     lossy, _ = loop(lambda at, x: static(at, x, weight=0.5), lambda last, depth: Q[last], 3)
     deeper, _ = loop(sd, lambda last, depth: Q[last] if depth else P[last], 3)

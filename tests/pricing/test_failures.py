@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
+from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.drafters.policies import POLICIES, Policy, get_policy
 from specbench.decoding.sampling import Sampling
 from specbench.errors import UsageError
@@ -124,7 +125,7 @@ def test_recorded_rounds_alone_price_every_smaller_number_of_drafts(honest):
     assert counted.tokens.sum() == emitted
     rounds = sum(len(r["per_round"]["emitted"]) for r in records)
     assert counted.rounds[:, -1].sum() == pytest.approx(rounds)
-    exact = price(scores, "model", POLICIES["fixed"], counted.lengths)
+    exact = price(scores, ModelDrafter(), POLICIES["fixed"], counted.lengths)
     gaps = counted.resampled - exact.resampled
     assert (np.abs(gaps[0]) < 4 * gaps[1:].std(0)).all()
     low, value, high = (rounds.resampled[0] for rounds in (least, counted, most))

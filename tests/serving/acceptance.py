@@ -25,18 +25,17 @@ from serving import DRAFT_LENGTH, DRAFTS, DRAWN, GREEDY, PLAIN, TEXTS, vllm_serv
 
 from specbench.analysis.intervals import interval, ratio
 from specbench.config import Loading
-from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
 from specbench.engine.prompts import encode
-from specbench.methods.drafters import GREEDY as GREEDILY
-from specbench.methods.drafters import MODEL
 from specbench.methods.strict import sd
 from specbench.runs.run import Run, read_run
 
 TEMPERATURES = (1.0, 0.0)
-DRAFTERS = {GREEDY: GREEDILY, DRAWN: MODEL}  # of specbench, by the server's drafts
+DRAFTERS = {GREEDY: GreedyDrafter(), DRAWN: ModelDrafter()}  # of specbench, by the server's drafts
 CONTINUED = "continued.json"
 BLOCK = 40  # prompts that a server gets before another one
 COUNTS = ("accepted", "rounds", "proposed")
@@ -101,7 +100,7 @@ def compared(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def continued(run: Run, drafts: str, drafter: str, texts: dict[str, Any]) -> Counts:
+def continued(run: Run, drafts: str, drafter: DrafterKind, texts: dict[str, Any]) -> Counts:
     """Return the counts of ``sd`` after each prompt and the first token of a server's text."""
     path = run.folder / CONTINUED
     stored: dict[str, Counts] = json.loads(path.read_text()) if path.exists() else {}
@@ -120,7 +119,7 @@ def continued(run: Run, drafts: str, drafter: str, texts: dict[str, Any]) -> Cou
             seed=run.settings.seed,
             stop=task["stop"],
             batch_size=TEXTS,
-            drafter=load_drafter(drafter, pair),
+            drafter=drafter,
         )
         stored[drafts] = {}
         for number, text in decode_all(pair, sd, requests, options):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specbench.config import DRAFT_LENGTH
-from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafters.registry import parse_kind
 from specbench.decoding.heads.head import Head
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
@@ -24,7 +24,8 @@ SAMPLING = Sampling(temperature=0.8)
 @pytest.mark.parametrize("name", ["eagle3", "greedy"])
 def test_records_are_those_of_each_text_alone(mini: Any, name: str) -> None:
     """Each text has its head's weight, and all its tokens but the bonus tokens are recorded."""
-    drafter, examples = load_drafter(name, mini), load_task("mini-math").examples("test", 2)
+    drafter = parse_kind(name, mini.drafters).load(mini)
+    examples = load_task("mini-math").examples("test", 2)
     prompts = [mini.tokenizer(example.prompt)["input_ids"] for example in examples]
     sizes = (mini.target.hidden_size, mini.draft.hidden_size)
     heads = [Head("features", sizes, weight) for weight in WEIGHTS]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.decoding.drafters.heads import KINDS
-from specbench.training.drafter_start import initial_head, start_linearly
+from specbench.decoding.modules.module import MODULES
+from specbench.training.drafter_start import initial_module, start_linearly
 from specbench.training.drafter_texts import read_target
 from specbench.training.recipe import DrafterRecipe
 
@@ -16,14 +16,14 @@ TEXTS = [random_prompt(n) for n in range(40, 80)]
 LAYERS = {"eagle3": [0, 2], "mtp": None}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODULES)
 @torch.no_grad()
 def test_a_linear_start_predicts_as_well_as_least_squares(kind: str) -> None:
     pair = tiny_pair("llama")
     target: Any = pair.runners[0]
     recipe = {"kind": kind, "intermediate_size": 64, "layers": LAYERS[kind]}
-    head: Any = initial_head(*pair.runners, DrafterRecipe(**recipe))
-    layer = head.mtp_layers[0] if kind == "mtp" else head.layers[0]
+    module: Any = initial_module(*pair.runners, DrafterRecipe(**recipe))
+    layer = module.mtp_layers[0] if kind == "mtp" else module.layers[0]
 
     def relative_error() -> float:
         """Squared error of the linear part, relative to the best one on these texts."""
@@ -31,7 +31,7 @@ def test_a_linear_start_predicts_as_well_as_least_squares(kind: str) -> None:
         for text in TEXTS:
             tokens = torch.tensor([text])
             _, first, before, last = read_target(target, tokens, (0, 1, 2))[0].chunk(4, -1)
-            states = head.fuse(last if kind == "mtp" else torch.cat((first, last), -1))[:-1]
+            states = module.fuse(last if kind == "mtp" else torch.cat((first, last), -1))[:-1]
             read = layer.joined(target.base.embed_tokens(tokens[0, 1:]), states)
             if kind == "mtp":
                 rows.append((read, layer.input_proj(read), before[1:]))
@@ -43,7 +43,7 @@ def test_a_linear_start_predicts_as_well_as_least_squares(kind: str) -> None:
         return float((linear - wanted).square().sum() / (best - wanted).square().sum())
 
     assert relative_error() > 1.1
-    start_linearly(head, target, TEXTS)
+    start_linearly(module, target, TEXTS)
     assert relative_error() < 1.01
     gates = layer.mlp["gate_proj"], target.base.layers[1].mlp.gate_proj
     rows, neurons = (gate.weight for gate in gates)

@@ -31,7 +31,7 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults() -> None:
         ({"seed": 1000}, "seed", "below 1000, not 1000, since seeds from"),
         ({"max_quality_loss": 2, "target_acceptance": 0.9}, "max_quality_loss", "--target-"),
         ({"temperature": []}, "temperature", "is empty"),
-        ({"drafter": "prompt-lookup"}, "drafter", "a model or a head"),
+        ({"drafter": "prompt-lookup"}, "drafter", "a model or a module"),
         ({"drafter": "mtp", "head_kind": "linear"}, "drafter", "features"),
         ({"head_kind": "cubic"}, "head_kind", "one of `linear`, `features`"),
     ],

@@ -15,15 +15,15 @@ import torch
 
 from specbench.decoding import drafting, loop
 from specbench.decoding import round as rounds
-from specbench.decoding.drafters.heads import KINDS
-from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.lookup import LookupDrafter
-from specbench.decoding.drafting import Drafter, ModelDrafter
+from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
+from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
 from specbench.decoding.heads.bind import bind
+from specbench.decoding.modules.module import MODULES
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.methods import Rule
-from specbench.methods.drafters import DRAFTERS
 from specbench.methods.serving import fly
 from specbench.validation import texts
 from specbench.validation.check import WHOLE, findings_or_crash
@@ -33,7 +33,7 @@ from specbench.validation.rounds import Case, check_rounds
 from specbench.validation.tables import NO_LAW
 from specbench.validation.texts import Context, Setup, after_rounds
 
-from ..decoding.drafters.heads import head_drafter
+from ..decoding.modules.modules import module_drafter
 from ..engine.tiny import blurred, build, config, pair_of, random_prompt
 
 Patch = pytest.MonkeyPatch
@@ -51,7 +51,7 @@ def pair() -> LoadedPair:
 
 
 def findings(
-    drafter: Drafter,
+    drafter: DrafterKind,
     *,
     whole: bool = True,
     method: str = "sd",
@@ -76,11 +76,11 @@ def failures(compared: list[Finding]) -> set[str]:
     return {finding.name for finding in compared if finding.verdict == FAILED}
 
 
-def drafter_of(name: str) -> Drafter:
-    return head_drafter(pair(), name) if name in KINDS else load_drafter(name, pair())
+def drafter_of(name: str) -> DrafterKind:
+    return module_drafter(pair(), name) if name in MODULES else parse_kind(name)
 
 
-@pytest.mark.parametrize("name", [*DRAFTERS, *KINDS])
+@pytest.mark.parametrize("name", [*DRAFTERS, *MODULES])
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [("static", {"weight": 0.4}), ("block", {}), ("fly", {"window": 1, "entropy": 0.3})],
@@ -178,7 +178,7 @@ def limits(change: int) -> Callable[[Patch], None]:
     return plant
 
 
-class SoftGreedy(ModelDrafter):
+class SoftGreedy(GreedyDrafter):
     """Proposes the likeliest tokens, and says that it drew them."""
 
     def __call__(self, *args: Any) -> drafting.Drafts:
@@ -210,12 +210,12 @@ FAULTS: list[tuple[Callable[[Patch], None], Any, bool, str]] = [
     (accepts_more(1.03), MODEL, False, "replays"),
     (drafts_from_the_newest_token, MODEL, False, "probabilities"),
     *(
-        (drafts_from_old_states, head_drafter(pair(), kind), False, "probabilities")
-        for kind in KINDS
+        (drafts_from_old_states, module_drafter(pair(), kind), False, "probabilities")
+        for kind in MODULES
     ),
     (limits(-1), MODEL, True, "endings"),
     (limits(1), MODEL, True, "endings"),
-    (nothing, SoftGreedy(greedy=True), True, "probabilities"),
+    (nothing, SoftGreedy(), True, "probabilities"),
     (nothing, TooLong(1, 3), True, "replays"),
 ]
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
+from specbench.decoding.drafters.registry import MODEL, parse_drafter
 from specbench.decoding.records import Generation
 from specbench.engine.pair import LoadedPair
 from specbench.experiment.rounding import END
-from specbench.methods.drafters import MODEL
 from specbench.validation import greedy
 from specbench.validation.findings import FAILED, OK, REPORT, WEAK
 from specbench.validation.greedy import check_greedy, divergence, lag
@@ -92,7 +92,7 @@ def test_a_fault_fails_with_its_position(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_every_drafter_is_compared() -> None:
-    drafters = [MODEL, "prompt-lookup"]
+    drafters = [MODEL, parse_drafter("prompt-lookup")]
     found = check_greedy(tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True, drafters=drafters)
     subjects = ["T=0, float32", "T=0, float32", "T=0, float32, prompt-lookup"]
     assert [finding.subject for finding in found] == subjects

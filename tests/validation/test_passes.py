@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from specbench.decoding.drafters.heads import KINDS
+from specbench.decoding.modules.module import MODULES
 from specbench.decoding.sampling import Sampling
-from specbench.validation import passes
-from specbench.validation.passes import head_along, head_pass, plain_pass, processed
+from specbench.engine import passes
+from specbench.engine.passes import plain_pass
+from specbench.validation.passes import processed
 
-from ..decoding.drafters.heads import head_drafter
+from ..decoding.modules.modules import module_drafter
 from ..engine.tiny import random_prompt, read, tiny_pair
 
 SAMPLINGS = [
@@ -40,11 +41,11 @@ def test_logits_are_processed_like_the_engines(sampling: Sampling) -> None:
     torch.testing.assert_close(ours.float(), theirs, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_pass_of_a_head_along_a_text_has_the_drafts_of_all_rounds(kind: str) -> None:
+@pytest.mark.parametrize("kind", MODULES)
+def test_one_pass_of_a_module_along_a_text_has_the_drafts_of_all_rounds(kind: str) -> None:
     pair = tiny_pair("llama")
-    drafter, target, text = head_drafter(pair, kind), pair.runners[0], random_prompt(14)
-    for depth, along in enumerate(head_along(drafter, target, text, 6, depths=3)):
+    drafter, text = module_drafter(pair, kind), random_prompt(14)
+    for depth, along in enumerate(drafter.along(pair, text, 6, depths=3)):
         position = torch.full((1, 6), depth)
-        rounds = head_pass(drafter, target, [text], position, hidden=False).logits[0]
+        rounds = drafter.plain(pair, [text], position, hidden=False).logits[0]
         torch.testing.assert_close(along[: 6 - depth], rounds[depth:], atol=1e-4, rtol=1e-4)

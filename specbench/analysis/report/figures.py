@@ -18,8 +18,8 @@ from specbench.analysis.figures import acceptance, pareto, rounds, style
 from specbench.analysis.figures.style import Drawing
 from specbench.analysis.results import Results
 from specbench.errors import UsageError
-from specbench.methods.drafters import MODEL
 from specbench.runs.frames import CELL
+from specbench.runs.labels import DEFAULT_DRAFTER
 from specbench.runs.shown import shown
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -49,11 +49,13 @@ def figures(
     """
     for setting, of_setting in cells.groupby("setting", sort=False):
         drafted = of_setting.loc[of_setting["draft_length"] > 0, ["drafter", "draft_length"]]
-        for drafter, n in sorted(set(drafted.itertuples(index=False, name=None))) or [(MODEL, 0)]:
+        for drafter, n in sorted(set(drafted.itertuples(index=False, name=None))) or [
+            (DEFAULT_DRAFTER, 0)
+        ]:
             alike = (of_setting["draft_length"] == n) & (of_setting["drafter"] == drafter)
             drawn_cells = of_setting[alike | (of_setting["draft_length"] == 0)]
             name = f"{setting}, N = {n}" if n else str(setting)
-            name += "" if drafter == MODEL else f", {drafter}"
+            name += "" if drafter == DEFAULT_DRAFTER else f", {drafter}"
             # Tooltips by row of the table whose points a figure shows.
             tooltips = {index: _tooltip(cell, cells) for index, cell in drawn_cells.iterrows()}
             drawn = list(_drawn(draws_of(drawn_cells, samples), tooltips, name))

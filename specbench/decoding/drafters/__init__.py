@@ -1,1 +1,1 @@
-"""Drafters beside the draft model: prompt lookup, and heads on the target's states."""
+"""Drafters, one file each, and the policies that stop them."""

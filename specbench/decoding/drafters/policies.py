@@ -19,22 +19,21 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from specbench.errors import UsageError, first_line, require
 from specbench.methods.control import DraftControl, DraftState
+from specbench.methods.lazy import numpy as np
 from specbench.methods.lazy import torch
 from specbench.plugins import declare, declared, find, user_code
 from specbench.words import unknown
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+Floats: TypeAlias = "NDArray[np.float64]"
+Integers: TypeAlias = "NDArray[np.int64]"
 
 GAMMA = 0.2  # of AdaEDL
 LADDER = (1, 3, 5, 7)  # SGLang's candidates for a batch of 1

@@ -1,6 +1,6 @@
-"""Heads that draft: modules of one layer that read hidden states of the target.
+"""Modules that draft: one layer that reads hidden states of the target.
 
-A head joins the target's states at a position to one vector g. Its only layer reads g and the
+A module joins the target's states at a position to one vector g. Its only layer reads g and the
 embedding of the token that follows, attends to earlier positions through a cache of its own, and
 returns a state h from which the token after that is drawn. For the next draft of the same round h
 takes the place of g, which the target has not computed yet.
@@ -31,8 +31,8 @@ EAGLE_OPTIONS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_outp
 
 
 @dataclass(frozen=True)
-class HeadConfig:
-    """The shape of a head; what follows ``draft_vocabulary`` is of EAGLE-3 heads only."""
+class ModuleConfig:
+    """The shape of a module; what follows ``draft_vocabulary`` is of EAGLE-3 modules only."""
 
     layer: LlamaConfig  # of its one layer; with the target's vocabulary
     layers: tuple[int, ...]  # the target's layers after which it reads states; 0 is the embedding
@@ -51,12 +51,12 @@ class HeadConfig:
         return int(self.layer.hidden_size)
 
 
-class DraftHead(nn.Module, ABC):
-    """The weights of a head and what it computes."""
+class DraftModule(nn.Module, ABC):
+    """The weights of a module and what it computes."""
 
     architecture: ClassVar[str]  # in ``config.json``
 
-    def __init__(self, config: HeadConfig) -> None:
+    def __init__(self, config: ModuleConfig) -> None:
         super().__init__()
         self.config = config
 
@@ -66,21 +66,21 @@ class DraftHead(nn.Module, ABC):
         """Return the layers whose states it reads by default, of a target with so many."""
 
     def share(self, embedding: nn.Module, output: nn.Module) -> None:
-        """Use the target's embedding and output head where the head has none of its own."""
+        """Use the target's embedding and output head where the module has none of its own."""
         own: Any = self
-        # Functions, since a module would be registered and saved as a part of the head.
+        # Functions, since a module would be registered and saved as a part of the module.
         self.embed = (own.embed_tokens if self.config.own_embedding else embedding).forward
         self.project = (own.lm_head if self.config.own_output else output).forward
 
     @classmethod
     def configured(
         cls, values: Mapping[str, Any], layer: LlamaConfig, depth: int, stored: Collection[str]
-    ) -> HeadConfig:
-        """Return the shape of a head from ``config.json`` and the names of its tensors.
+    ) -> ModuleConfig:
+        """Return the shape of a module from ``config.json`` and the names of its tensors.
 
         ``depth`` is the number of the target's layers.
         """
-        return HeadConfig(layer, cls.default_layers(depth), layer.hidden_size, layer.vocab_size)
+        return ModuleConfig(layer, cls.default_layers(depth), layer.hidden_size, layer.vocab_size)
 
     @abstractmethod
     def values(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class DraftHead(nn.Module, ABC):
 class LlamaLayer(nn.Module):
     """A Llama layer without its first norm, whose attention may read more than the residual."""
 
-    def __init__(self, config: HeadConfig, reads: int) -> None:
+    def __init__(self, config: ModuleConfig, reads: int) -> None:
         super().__init__()
         layer: Any = config.layer
         width = config.width
@@ -146,7 +146,7 @@ class LlamaLayer(nn.Module):
 class EagleLayer(LlamaLayer):
     """A layer whose attention reads an embedding and a state side by side."""
 
-    def __init__(self, config: HeadConfig) -> None:
+    def __init__(self, config: ModuleConfig) -> None:
         super().__init__(config, 2 * config.width)
         self.hidden_norm = _norm(config.layer, config.width)
         self.norm_before_residual = config.norm_before_residual
@@ -162,7 +162,7 @@ class EagleLayer(LlamaLayer):
         return self.attended(read, residual, angles, attend)
 
 
-class EagleHead(DraftHead):
+class EagleModule(DraftModule):
     """EAGLE-3: states after several layers, and possibly a width and a vocabulary of its own.
 
     Source: Li et al. 2025, arXiv:2503.01840; files as `speculators` and vLLM read them.
@@ -170,7 +170,7 @@ class EagleHead(DraftHead):
 
     architecture = "Eagle3Speculator"
 
-    def __init__(self, config: HeadConfig) -> None:
+    def __init__(self, config: ModuleConfig) -> None:
         super().__init__(config)
         layer, inputs = config.layer, len(config.layers) * config.target_hidden
         if config.norm_before_fc:
@@ -195,11 +195,11 @@ class EagleHead(DraftHead):
     @classmethod
     def configured(
         cls, values: Mapping[str, Any], layer: LlamaConfig, depth: int, stored: Collection[str]
-    ) -> HeadConfig:
+    ) -> ModuleConfig:
         """Read vocabulary, layers and norms; layers in the flat form are nested."""
         layers: Any = values.get("eagle_aux_hidden_state_layer_ids")
         nested = (values.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-        return HeadConfig(
+        return ModuleConfig(
             layer,
             tuple(layers or nested or cls.default_layers(depth)),
             values.get("target_hidden_size") or layer.hidden_size,
@@ -242,7 +242,7 @@ class EagleHead(DraftHead):
 class MtpLayer(LlamaLayer):
     """A layer that reads the projection of an embedding and a state, both normed."""
 
-    def __init__(self, config: HeadConfig) -> None:
+    def __init__(self, config: ModuleConfig) -> None:
         super().__init__(config, config.width)
         self.token_layernorm = _norm(config.layer, config.width)
         self.hidden_layernorm = _norm(config.layer, config.width)
@@ -261,7 +261,7 @@ class MtpLayer(LlamaLayer):
         return normed
 
 
-class MtpHead(DraftHead):
+class MtpModule(DraftModule):
     """Multi-token prediction: the last layer's states, embedding and output head of the target.
 
     Source: DeepSeek-AI 2024, arXiv:2412.19437, section 2.2; files as `speculators` reads them.
@@ -269,7 +269,7 @@ class MtpHead(DraftHead):
 
     architecture = "MTPDraftModel"
 
-    def __init__(self, config: HeadConfig) -> None:
+    def __init__(self, config: ModuleConfig) -> None:
         super().__init__(config)
         self.mtp_layers = nn.ModuleList([MtpLayer(config)])
 
@@ -297,8 +297,8 @@ class MtpHead(DraftHead):
         return logits
 
 
-#: The kinds of head by their names in ``config.json`` and for ``train-draft --kind``.
-KINDS: dict[str, type[DraftHead]] = {"eagle3": EagleHead, "mtp": MtpHead}
+#: The kinds of module by their names in ``config.json`` and for ``train-draft --kind``.
+MODULES: dict[str, type[DraftModule]] = {"eagle3": EagleModule, "mtp": MtpModule}
 
 
 def require_layers(layers: Sequence[object], depth: int) -> None:
@@ -314,9 +314,9 @@ def require_layers(layers: Sequence[object], depth: int) -> None:
         )
 
 
-def kind_of(head: DraftHead) -> str:
-    """Return the name of a head's kind."""
-    return next(name for name, kind in KINDS.items() if isinstance(head, kind))
+def kind_of(module: DraftModule) -> str:
+    """Return the name of a module's kind."""
+    return next(name for name, kind in MODULES.items() if isinstance(module, kind))
 
 
 def _projections(**sizes: tuple[int, int]) -> nn.ModuleDict:

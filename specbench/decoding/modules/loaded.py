@@ -1,76 +1,111 @@
-"""Drafting with a head on the target's states."""
+"""A module that is loaded beside a target, and drafts from its states."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from specbench.decoding.drafters.heads import DraftHead, rotary_tables
-from specbench.decoding.drafting import (
-    Drafts,
-    State,
-    draft,
-    draft_adaptively,
-    drawn,
-    kv_length,
-)
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafting import Drafts, State, Step, drawn, kv_length
+from specbench.decoding.modules.files import load_module
+from specbench.decoding.modules.module import DraftModule, rotary_tables
+from specbench.decoding.modules.unrolled import unrolled
 from specbench.decoding.sampling import Sampling
 from specbench.engine.cache import SlotCache
 from specbench.engine.pair import LoadedPair
+from specbench.engine.passes import Pass, states_after
 from specbench.engine.runner import Runner, angles_at, capacity_for, context_length, visible
-from specbench.methods.control import DraftControl
 
 
-class HeadDrafter:
-    """Draws tokens from the q of a head, which runs beside the target with a cache of its own.
+@lru_cache(maxsize=4)
+def load(folder: Path, target: Runner) -> LoadedModule:
+    """Return the module of a folder, ready to draft for a target.
+
+    Raises:
+        UsageError: The folder has no such module, or one for another target.
+    """
+    return LoadedModule(load_module(folder, target.config), target)
+
+
+class LoadedModule(DrafterKind):
+    """Draws tokens from the q of a module, which runs beside the target with a cache of its own.
 
     A position t of the cache has the target's states at t and the token t + 1.
     """
 
+    name = "module"
     reads_text = True
     saved_seconds = 0.0  # it reads every prompt
 
-    def __init__(self, head: DraftHead, target: Runner) -> None:
-        """Prepare a head for decoding; it takes the target's dtype, device and vocabulary."""
-        self.head = head.to(target.device, target.dtype).requires_grad_(False)
-        head.share(target.base.embed_tokens, target.output)
+    def __init__(self, module: DraftModule, target: Runner) -> None:
+        """Prepare a module for decoding; it takes the target's dtype, device and vocabulary."""
+        self.module = module.to(target.device, target.dtype).requires_grad_(False)
+        module.share(target.base.embed_tokens, target.output)
         self.device, self.dtype, self.vocabulary = target.device, target.dtype, target.vocabulary
-        self.context = context_length(head.config.layer)
+        self.layers = module.config.layers
+        self.context = context_length(module.config.layer)
         self.cache: SlotCache | None = None
         self.drafted: Tensor | None = None  # the tokens of a reduced vocabulary
-        if isinstance(offsets := getattr(head, "d2t", None), Tensor):
+        if isinstance(offsets := getattr(module, "d2t", None), Tensor):
             self.drafted = offsets + torch.arange(len(offsets), device=self.device)
-
-    @property
-    def layers(self) -> Sequence[int]:
-        """The layers whose states the head reads."""
-        return self.head.config.layers
 
     def fingerprint(self) -> str:
         """Return a hash of the configuration, the weights and the buffers."""
-        shape = {**self.head.values(), "layer": self.head.config.layer.to_dict()}
+        shape = {**self.module.values(), "layer": self.module.config.layer.to_dict()}
         digest = hashlib.blake2b(json.dumps(shape, sort_keys=True).encode(), digest_size=8)
-        for tensor in self.head.state_dict().values():
+        for tensor in self.module.state_dict().values():
             digest.update(tensor.float().cpu().numpy().tobytes())
         return digest.hexdigest()
 
-    def runners(self, pair: LoadedPair) -> Sequence[HeadDrafter]:
+    def runners(self, pair: LoadedPair) -> Sequence[LoadedModule]:
         """Return the drafter, which has the cache."""
         return [self]
 
-    def __call__(
-        self, pair: LoadedPair, state: State, sampling: Sampling, control: DraftControl | None
-    ) -> Drafts:
-        """Draft N tokens, or as many as the control wants."""
-        step = draft_from_states
-        if control is None:
-            return pair.engine(draft)(step, self, state, sampling)
-        return draft_adaptively(pair.engine, step, self, state, sampling, control)
+    @property
+    def step(self) -> Step:
+        """The function that drafts a token from the states."""
+        return draft_from_states
+
+    def twin(self, pair: LoadedPair) -> LoadedModule:
+        """Return the same module with another cache, beside another target."""
+        return LoadedModule(self.module, pair.runners[0])
+
+    @torch.inference_mode()
+    def plain(
+        self, pair: LoadedPair, texts: Sequence[Sequence[int]], position: Tensor, hidden: bool
+    ) -> Pass:
+        """Draft each token from where its round began, with the target's states in its own pass."""
+        target = pair.runners[0]
+        tokens = torch.tensor([list(text)[:-1] for text in texts], device=target.device)
+        states = states_after(target, tokens, self.layers)
+        last = tokens.shape[1] + 1 - position.shape[1] + torch.arange(position.shape[1])
+        starts = (last.to(position.device) - 2 - position).clamp_min(0)  # the target's last state
+        rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+        drafts = states.new_zeros(*position.shape, self.module.config.width)
+        depths = int(position.max()) + 1
+        for depth, state in enumerate(unrolled(self.module, tokens, states, depths)):
+            drafts = torch.where((position == depth)[..., None], state[rows, starts], drafts)
+        logits = self.logits(drafts.flatten(0, 1)).unflatten(0, position.shape)
+        return Pass(logits, drafts if hidden else torch.empty(0))
+
+    @torch.inference_mode()
+    def along(
+        self, pair: LoadedPair, text: Sequence[int], last: int, depths: int
+    ) -> Iterator[Tensor]:
+        """Yield the logits of each depth, which depend on where the round started."""
+        target = pair.runners[0]
+        tokens = torch.tensor([list(text)], device=target.device)
+        states = states_after(target, tokens, self.layers)
+        read = (len(text) - last - 2 + torch.arange(last, device=target.device)).clamp_min(0)
+        for hidden in unrolled(self.module, tokens, states, depths):
+            yield self.logits(hidden[0, read])
 
     # A cache allocated in inference mode could not be written outside it.
     @torch.inference_mode(False)
@@ -78,7 +113,7 @@ class HeadDrafter:
     def reserve(self, rows: int, capacity: int) -> int:
         """Allocate at least ``rows`` x ``capacity`` tokens and return the capacity of a row."""
         if self.cache is None or self.cache.rows != rows or self.cache.capacity < capacity:
-            capacity, layer = capacity_for(capacity), self.head.config.layer
+            capacity, layer = capacity_for(capacity), self.module.config.layer
             self.cache = None  # its memory may be needed for the next one
             self.cache = SlotCache(layer, capacity, [self.device], self.dtype, rows)
             tables = rotary_tables(layer, torch.arange(capacity, device=self.device))
@@ -95,7 +130,7 @@ class HeadDrafter:
         assert states is not None
         if read := len(states):
             at = torch.arange(read, device=self.device)[None]
-            self._forward(prompt[None, 1:], self.head.fuse(states[None]), at, read, row)
+            self._forward(prompt[None, 1:], self.module.fuse(states[None]), at, read, row)
 
     @torch.no_grad()
     def read(
@@ -103,7 +138,7 @@ class HeadDrafter:
     ) -> tuple[Tensor, Tensor]:
         """Read tokens ``[B, k]`` after states ``[B, k, H]`` at positions ``at`` ``[B, k]``.
 
-        The head attends to the first ``kv_length`` slots of its cache, by default to all.
+        The module attends to the first ``kv_length`` slots of its cache, by default to all.
 
         Returns:
             The state of the last token ``[B, 1, H]`` and its next-token logits ``[B, V]``.
@@ -113,9 +148,9 @@ class HeadDrafter:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits ``[B, V]`` of states ``[B, H]``; -inf where it never drafts."""
-        logits = self.head.logits(hidden).float()
+        logits = self.module.logits(hidden).float()
         if self.drafted is not None:
-            spread = logits.new_full((len(logits), self.head.config.layer.vocab_size), -torch.inf)
+            spread = logits.new_full((len(logits), self.module.config.layer.vocab_size), -torch.inf)
             logits = spread.index_copy(1, self.drafted, logits)
         return logits[:, : self.vocabulary]
 
@@ -139,22 +174,22 @@ class HeadDrafter:
             shared = key.shape[1] < query.shape[1]
             return scaled_dot_product_attention(query, key, value, mask, enable_gqa=shared)
 
-        states: Tensor = self.head(tokens, hidden, angles, attend)
+        states: Tensor = self.module(tokens, hidden, angles, attend)
         return states
 
 
 def draft_from_states(
-    drafter: HeadDrafter, state: State, previous: Drafts | None, i: int, sampling: Sampling
+    drafter: LoadedModule, state: State, previous: Drafts | None, i: int, sampling: Sampling
 ) -> Drafts:
-    """Draft the i-th token of the round, from 0, with a head on the target's states."""
+    """Draft the i-th token of the round, from 0, with a module on the target's states."""
     assert state.tokens is not None and state.states is not None
     count = state.states.shape[1] if previous is None else 1
     # A position holds the target's state there and the token after it.
     end = state.length[:, None] - 1 + i
     positions = (end + torch.arange(-count, 0, device=end.device)).clamp_min(0)
-    if previous is None:  # the target's states replace the head's own of the last round
+    if previous is None:  # the target's states replace the module's own of the last round
         tokens = state.tokens.gather(1, (positions + 1).minimum(end))
-        hidden = drafter.head.fuse(state.states)
+        hidden = drafter.module.fuse(state.states)
     else:
         tokens, hidden = previous.x, previous.hidden
     read = kv_length(state, i - 1)

@@ -1,7 +1,7 @@
-"""Folders of heads: `speculators`' format, and the flat one of SGLang and SpecForge for EAGLE-3.
+"""Folders of modules: `speculators`' format, and the flat one of SGLang and SpecForge for EAGLE-3.
 
 ``config.json`` has the shapes and ``model.safetensors`` the weights; both are checked before a
-weight is loaded. vLLM reads the same folders of EAGLE-3 heads.
+weight is loaded. vLLM reads the same folders of EAGLE-3 modules.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from specbench.decoding.drafters.heads import KINDS, DraftHead, kind_of, require_layers
+from specbench.decoding.drafters.module import CONFIG, WEIGHTS
+from specbench.decoding.modules.module import MODULES, DraftModule, kind_of, require_layers
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
 LAYER = (
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads"),
     *("num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps", "max_position_embeddings"),
@@ -32,28 +32,28 @@ UNUSED = ("t2d",)  # which the draft's tokens imply
 Shapes = dict[str, tuple[int, ...]]
 
 
-def configured(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftHead:
-    """Return a head without values from its ``config.json`` and the shapes of its tensors.
+def configured(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftModule:
+    """Return a module without values from its ``config.json`` and the shapes of its tensors.
 
     ``target`` is the target's configuration.
 
     Raises:
-        UsageError: It is no head of a known kind with one Llama layer, or is for another target.
+        UsageError: It is no module of a known kind with one Llama layer, or is for another target.
     """
     layer = values.get("transformer_layer_config") or values
     architecture = str((values.get("architectures") or ["unknown"])[0])
     flat = "eagle3" if "eagle3" in architecture.lower() else "unknown"
     name, model = values.get("speculators_model_type", flat), layer.get("model_type", "llama")
-    if name not in KINDS or model != "llama":
+    if name not in MODULES or model != "llama":
         raise UsageError(
-            f"its architecture {architecture} ({name}, {model}) is not an EAGLE-3 or MTP head with "
-            "a Llama layer: choose one in the format of speculators or SpecForge"
+            f"its architecture {architecture} ({name}, {model}) is not an EAGLE-3 or MTP module "
+            "with a Llama layer: choose one in the format of speculators or SpecForge"
         )
-    kind, depth = KINDS[name], target.num_hidden_layers
+    kind, depth = MODULES[name], target.num_hidden_layers
     if layer.get("attention_bias"):
-        raise UsageError("its attention has biases: choose a head without")
+        raise UsageError("its attention has biases: choose a module without")
     sizes = {name: layer[name] for name in LAYER + ROTARY if name in layer}
-    # Without a context of its own, a head reads as far as the target does.
+    # Without a context of its own, a module reads as far as the target does.
     sizes.setdefault("max_position_embeddings", target.max_position_embeddings)
     shape = LlamaConfig(**sizes)
     rope_type = (shape.rope_parameters or {}).get("rope_type", "default")
@@ -64,7 +64,7 @@ def configured(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftH
     ):
         if value not in supported:
             accepted = " or ".join(map(str, supported))
-            raise UsageError(f"its {name} is {value!r}: choose a head with {accepted}")
+            raise UsageError(f"its {name} is {value!r}: choose a module with {accepted}")
     config = kind.configured(values, shape, depth, stored)
     for what, own, other in (
         ("states of width", config.target_hidden, target.hidden_size),
@@ -72,7 +72,7 @@ def configured(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftH
     ):
         if own != other:
             raise UsageError(
-                f"it reads {what} {own}, and the target has {other}: choose a head of this target"
+                f"it reads {what} {own}, and the target has {other}: choose a module of this target"
             )
     require_layers(config.layers, depth)
     with torch.device("meta"):
@@ -84,89 +84,91 @@ def stored_name(name: str) -> str:
     return name.removeprefix("model.").replace("midlayer.", "layers.0.", 1)
 
 
-def build_head(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftHead:
-    """Return a head without values that has the tensors of a file.
+def build_module(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftModule:
+    """Return a module without values that has the tensors of a file.
 
     Raises:
-        UsageError: The head is not supported, or the file's tensors do not fit it.
+        UsageError: The module is not supported, or the file's tensors do not fit it.
     """
     stored = {stored_name(name): shape for name, shape in stored.items()}
-    head = configured(values, target, stored)
-    wanted = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
+    module = configured(values, target, stored)
+    wanted = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     for name in sorted(wanted.keys() | stored.keys() - {*UNUSED}):
         if wanted.get(name) != stored.get(name):
             has, wants = (list(s[name]) if name in s else "none" for s in (stored, wanted))
             raise UsageError(
                 f"{WEIGHTS} does not fit {CONFIG}: {name} has the shape {has} instead of {wants}; "
-                "download or train the head again"
+                "download or train the module again"
             )
-    return head
+    return module
 
 
-def load_head(folder: Path, target: Any) -> DraftHead:
-    """Load a head for a target with this configuration.
+def load_module(folder: Path, target: Any) -> DraftModule:
+    """Load a module for a target with this configuration.
 
     Raises:
-        UsageError: The folder has no such head, or one for another target.
+        UsageError: The folder has no such module, or one for another target.
     """
     try:
         values = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         with safe_open(folder / WEIGHTS, "pt") as file:
             stored = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        head = build_head(values, target, stored)
+        module = build_module(values, target, stored)
         weights = {stored_name(n): tensor for n, tensor in load_file(folder / WEIGHTS).items()}
-        require_weights(weights, head)
-        head.load_state_dict({name: weights[name] for name in head.state_dict()}, assign=True)
+        require_weights(weights, module)
+        module.load_state_dict({name: weights[name] for name in module.state_dict()}, assign=True)
     except (
         *(OSError, ValueError, SafetensorError, AttributeError, TypeError, StrictDataclassError),
         *(KeyError, ArithmeticError, RuntimeError),  # RecursionError is a RuntimeError
     ) as error:
         raise UsageError(
-            f"--drafter {folder}: {error}: name a folder with {CONFIG} and {WEIGHTS} of a head"
+            f"--drafter {folder}: {error}: name a folder with {CONFIG} and {WEIGHTS} of a module"
         ) from error
     except UsageError as error:
         raise UsageError(f"--drafter {folder}: {error}") from error
-    return head
+    return module
 
 
-def require_weights(weights: Mapping[str, torch.Tensor], head: DraftHead) -> None:
-    """Check the types of a head's tensors, and the tokens that its vocabulary stands for.
+def require_weights(weights: Mapping[str, torch.Tensor], module: DraftModule) -> None:
+    """Check the types of a module's tensors, and the tokens that its vocabulary stands for.
 
     Raises:
         UsageError: A weight is not a floating number, or ``d2t`` does not name different tokens of
             the target's vocabulary.
     """
-    for name, _ in head.named_parameters():
+    for name, _ in module.named_parameters():
         if not weights[name].is_floating_point():
             raise UsageError(f"{name} has the type {weights[name].dtype}: store floating numbers")
-    if isinstance(offsets := weights.get("d2t"), torch.Tensor) and hasattr(head, "d2t"):
+    if isinstance(offsets := weights.get("d2t"), torch.Tensor) and hasattr(module, "d2t"):
         if offsets.dtype != torch.long:
             raise UsageError(f"d2t has the type {offsets.dtype}: store it as int64")
         tokens = (offsets + torch.arange(len(offsets))).tolist()
-        vocabulary = head.config.layer.vocab_size
+        vocabulary = module.config.layer.vocab_size
         if len({*tokens}) < len(tokens) or not 0 <= min(tokens) <= max(tokens) < vocabulary:
             raise UsageError(
-                f"d2t must lead to different tokens from 0 to {vocabulary - 1}: convert the head "
+                f"d2t must lead to different tokens from 0 to {vocabulary - 1}: convert the module "
                 "again"
             )
 
 
-def save_head(head: DraftHead, folder: Path, verifier: Mapping[str, Any], drafts: int) -> None:
-    """Write a head in speculators' format, in bfloat16.
+def save_module(
+    module: DraftModule, folder: Path, verifier: Mapping[str, Any], drafts: int
+) -> None:
+    """Write a module in speculators' format, in bfloat16.
 
     Args:
-        head: The head.
+        module: The module.
         folder: Where to write it.
         verifier: ``name_or_path`` and ``architectures`` of the target.
         drafts: The number of drafts that servers use by default.
     """
-    config, kind = head.config, kind_of(head)
+    config, kind = module.config, kind_of(module)
     proposal = {"proposal_type": "greedy", "speculative_tokens": drafts}
     values = {
-        "architectures": [head.architecture],
+        "architectures": [module.architecture],
         "speculators_model_type": kind,
         "speculators_version": "0.3.0",
-        **head.values(),
+        **module.values(),
         "transformer_layer_config": {
             **{name: getattr(config.layer, name) for name in LAYER},
             **{"num_hidden_layers": 1, "rope_parameters": dict(config.layer.rope_parameters or {})},
@@ -182,7 +184,7 @@ def save_head(head: DraftHead, folder: Path, verifier: Mapping[str, Any], drafts
     }
     weights = {
         name: tensor.detach().cpu().to(torch.bfloat16 if tensor.is_floating_point() else None)
-        for name, tensor in head.state_dict().items()
+        for name, tensor in module.state_dict().items()
     }
     with clear_errors(folder):
         make_folder(folder)

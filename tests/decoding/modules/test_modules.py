@@ -1,4 +1,4 @@
-"""Heads that draft from a target's states, and the folders that they are read from."""
+"""Modules that draft from a target's states, and the folders that they are read from."""
 
 import json
 from dataclasses import replace
@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, Qwen3Config
 
 from specbench.config import COMPILE
-from specbench.decoding.drafters.files import build_head, load_head, save_head
-from specbench.decoding.drafters.load import load_drafter
+from specbench.decoding.drafters.registry import parse_kind
 from specbench.decoding.loop import Request
+from specbench.decoding.modules.files import build_module, load_module, save_module
 from specbench.engine.engines import Engine
 from specbench.errors import UsageError
 from specbench.methods.control import DraftControl, FixedLength
@@ -21,7 +21,7 @@ from specbench.methods.strict import sd
 
 from ...engine.tiny import FAMILIES, random_prompt, tiny_pair
 from ..helpers import GREEDY, run_all, said
-from .heads import head_drafter, random_head
+from .modules import module_drafter, random_module
 
 REQUESTS = [Request(random_prompt(n), f"sample {n}") for n in (1, 2, 3, 9, 14)]
 
@@ -32,7 +32,7 @@ def test_greedy_texts_are_the_targets(family: str) -> None:
     expected = run_all(pair, None, REQUESTS, sampling=GREEDY)
     reduced = {"draft_vocabulary": 40, "own_output": True, "norm_output": True}
     for shape in ({}, reduced, {"kind": "mtp"}):
-        drafter = head_drafter(pair, **shape)
+        drafter = module_drafter(pair, **shape)
         for n in (1, 5):
             how: dict[str, Any] = {"drafter": drafter, "draft_length": n, "batch_size": 2}
             found = run_all(pair, sd, REQUESTS, sampling=GREEDY, **how)
@@ -43,7 +43,7 @@ def test_greedy_texts_are_the_targets(family: str) -> None:
 def test_a_text_does_not_depend_on_its_neighbours(control: DraftControl | None) -> None:
     """Nor on the window of states, which has more positions than a short text."""
     pair = tiny_pair("llama")
-    how: dict[str, Any] = {"drafter": head_drafter(pair), "control": control}
+    how: dict[str, Any] = {"drafter": module_drafter(pair), "control": control}
     alone = [said(run_all(pair, sd, [request], **how)[0]) for request in REQUESTS]
     together = run_all(pair, sd, REQUESTS, batch_size=3, **how)
     assert [said(text) for text in together] == alone
@@ -54,7 +54,7 @@ def test_the_whole_chain_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch)
     compiled = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **how: compiled(f, backend="eager", **how))
     pair = tiny_pair("llama")
-    how: dict[str, Any] = {"drafter": head_drafter(pair), "draft_length": 2}
+    how: dict[str, Any] = {"drafter": module_drafter(pair), "draft_length": 2}
     pairs = (pair, replace(pair, engine=Engine(COMPILE)))
     eager, traced = (run_all(each, sd, REQUESTS[3:], **how) for each in pairs)
     assert [said(text) for text in traced] == [said(text) for text in eager]
@@ -64,20 +64,20 @@ VERIFIER = {"name_or_path": "target", "architectures": ["LlamaForCausalLM"]}
 
 
 def saved(folder: Path, **shape: Any) -> Path:
-    save_head(random_head(tiny_pair("llama"), **shape).bfloat16(), folder, VERIFIER, 3)
+    save_module(random_module(tiny_pair("llama"), **shape).bfloat16(), folder, VERIFIER, 3)
     return folder
 
 
 @pytest.mark.parametrize(
     "shape", [{}, {"draft_vocabulary": 40, "own_output": True}, {"kind": "mtp"}]
 )
-def test_a_saved_head_drafts_as_before(tmp_path: Path, shape: dict[str, Any]) -> None:
+def test_a_saved_module_drafts_as_before(tmp_path: Path, shape: dict[str, Any]) -> None:
     pair = tiny_pair("llama")
-    before = head_drafter(pair, **shape)
-    for weights in before.head.parameters():
+    before = module_drafter(pair, **shape)
+    for weights in before.module.parameters():
         weights.data = weights.bfloat16().float()
-    after = load_drafter(str(saved(tmp_path / "head", **shape)), pair)
-    assert load_drafter(str(tmp_path / "head"), pair) == after
+    after = parse_kind(str(saved(tmp_path / "head", **shape))).load(pair)
+    assert parse_kind(str(tmp_path / "head")).load(pair) == after
     ours, theirs = (run_all(pair, sd, REQUESTS, drafter=d) for d in (before, after))
     assert [said(text) for text in ours] == [said(text) for text in theirs]
 
@@ -86,13 +86,13 @@ def test_a_fingerprint_depends_on_weights_buffers_and_configuration() -> None:
     shape = {"draft_vocabulary": 40, "own_output": True}
 
     def fingerprint(**changes: Any) -> str:
-        drafter = head_drafter(tiny_pair("llama"), **shape)
-        drafter.head.config = replace(drafter.head.config, **changes)
+        drafter = module_drafter(tiny_pair("llama"), **shape)
+        drafter.module.config = replace(drafter.module.config, **changes)
         return drafter.fingerprint()
 
-    shifted = head_drafter(tiny_pair("llama"), **shape)
-    shifted.head.get_buffer("d2t").add_(1)
-    layer = head_drafter(tiny_pair("llama")).head.config.layer
+    shifted = module_drafter(tiny_pair("llama"), **shape)
+    shifted.module.get_buffer("d2t").add_(1)
+    layer = module_drafter(tiny_pair("llama")).module.config.layer
     layer.rms_norm_eps = 0.5
     prints = [fingerprint(), fingerprint(layers=(1, 1, 1)), fingerprint(fc_norm=True)]
     prints += [fingerprint(layer=layer), shifted.fingerprint()]
@@ -109,7 +109,7 @@ def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
         config.write_text(json.dumps(values | new))
         save_file({name: tensors[name] for name in names}, weights)
         with pytest.raises(UsageError, match=r"--drafter .*head: ") as error:
-            load_head(folder, target)
+            load_module(folder, target)
         return str(error.value)
 
     assert "fc.weight has the shape none instead of [32, 96]" in message(
@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
         assert "and the target has layers 0 to 2: choose whole" in message(new, tensors)
     layer = values["transformer_layer_config"]
     for name, value, reason in (
-        ("hidden_act", "gelu", "its hidden_act is 'gelu': choose a head with silu"),
+        ("hidden_act", "gelu", "its hidden_act is 'gelu': choose a module with silu"),
         ("rope_parameters", {"rope_type": "evil"}, "its rope_type is 'evil'"),
         ("head_dim", 3, "its parity of head_dim is 1"),
         ("head_dim", [3], "field 'head_dim'"),
@@ -129,17 +129,19 @@ def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
         ("max_position_embeddings", None, "field 'max_position_embeddings'"),
     ):
         assert reason in message({"transformer_layer_config": layer | {name: value}}, tensors)
-    assert "is not an EAGLE-3 or MTP head" in message({"speculators_model_type": "dflash"}, tensors)
+    assert "is not an EAGLE-3 or MTP module" in message(
+        {"speculators_model_type": "dflash"}, tensors
+    )
     assert "does not fit config.json: fc.weight has the shape [32, 96] instead of none" in message(
         {"speculators_model_type": "mtp"}, tensors
     )
     assert "name a folder with config.json" in message({"speculators_model_type": ["mtp"]}, tensors)
     config.write_text("[" * 100_000)
     with pytest.raises(UsageError, match=r"head: .*name a folder with config.json and model"):
-        load_head(folder, target)
+        load_module(folder, target)
     config.unlink()
     with pytest.raises(UsageError, match=r"name a folder with config.json and model"):
-        load_head(folder, target)
+        load_module(folder, target)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_tensors_that_cannot_draft_are_named(
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors | {name: change(tensors[name])}, folder / "model.safetensors")
     with pytest.raises(UsageError, match=reason):
-        load_head(folder, tiny_pair("llama").runners[0].config)
+        load_module(folder, tiny_pair("llama").runners[0].config)
 
 
 LLAMA = LlamaConfig(
@@ -205,13 +207,13 @@ def tensors(layer: str, intermediate: int, vocabulary: int) -> dict[str, tuple[i
     }
 
 
-def test_published_heads_fit_their_targets() -> None:
+def test_published_modules_fit_their_targets() -> None:
     """The flat form for Llama 3.1 8B and speculators' form for Qwen3 8B, without values."""
     flat = published(
         LLAMA, 14_336, architectures=["LlamaForCausalLMEagle3"], draft_vocab_size=32_000
     )
-    head = build_head(flat, LLAMA, tensors("midlayer.", 14_336, 128_256))
-    assert head.config.layers == (2, 16, 29)
+    module = build_module(flat, LLAMA, tensors("midlayer.", 14_336, 128_256))
+    assert module.config.layers == (2, 16, 29)
     nested = {
         "architectures": ["Eagle3Speculator"],
         "speculators_model_type": "eagle3",
@@ -222,10 +224,10 @@ def test_published_heads_fit_their_targets() -> None:
         "transformer_layer_config": published(QWEN, 12_288, rope_theta=1e6, attention_bias=False),
     }
     stored = tensors("layers.0.", 12_288, 151_936) | {"embed_tokens.weight": (151_936, 4096)}
-    head = build_head(nested, QWEN, stored)
-    assert head.config.own_embedding and head.config.layers == (2, 18, 33)
-    assert {parameter.device.type for parameter in head.parameters()} == {"meta"}
+    module = build_module(nested, QWEN, stored)
+    assert module.config.own_embedding and module.config.layers == (2, 18, 33)
+    assert {parameter.device.type for parameter in module.parameters()} == {"meta"}
     with pytest.raises(UsageError, match=r"fc.weight has the shape \[4096, 4096\] instead of"):
-        build_head(nested, QWEN, stored | {"fc.weight": (4096, 4096)})
+        build_module(nested, QWEN, stored | {"fc.weight": (4096, 4096)})
     with pytest.raises(UsageError, match="a vocabulary of 151936, and the target has 128256"):
-        build_head(nested, LLAMA, stored)
+        build_module(nested, LLAMA, stored)

@@ -1,4 +1,4 @@
-"""Drafting with a head from every position of whole texts at once, without a cache."""
+"""Drafting with a module from every position of whole texts at once, without a cache."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from specbench.decoding.drafters.heads import DraftHead, rotary_tables
+from specbench.decoding.modules.module import DraftModule, rotary_tables
 
 
 def unrolled(
-    head: DraftHead, tokens: Tensor, states: Tensor, depths: int, start: int = 0
+    module: DraftModule, tokens: Tensor, states: Tensor, depths: int, start: int = 0
 ) -> Iterator[Tensor]:
-    """Yield the head's states ``[B, T - start, H]`` of each depth after texts ``[B, T]``.
+    """Yield the module's states ``[B, T - start, H]`` of each depth after texts ``[B, T]``.
 
-    ``states`` are the target's ``[B, T, layers * hidden]``. The head's at position t and depth i
+    ``states`` are the target's ``[B, T, layers * hidden]``. The module's at position t and depth i
     belong to the draft after token t + 1 + i of a round before which the target has read t + 1
     tokens, if the first i drafts are the text's own tokens. Rounds begin at positions from
     ``start`` on. Positions whose tokens are beyond the text's end have no meaning.
     """
     length = tokens.shape[1]
     positions = torch.arange(length + depths, device=tokens.device)
-    cos, sin = (table.to(states.dtype) for table in rotary_tables(head.config.layer, positions))
-    hidden, attend = head.fuse(states), _UnrolledAttention()
+    cos, sin = (table.to(states.dtype) for table in rotary_tables(module.config.layer, positions))
+    hidden, attend = module.fuse(states), _UnrolledAttention()
     for depth in range(depths):
         first = start if depth else 0  # every state of the target is attended to
         angles = (
             cos[None, depth + first : depth + length],
             sin[None, depth + first : depth + length],
         )
-        hidden = head(tokens.roll(-1 - depth, 1)[:, first:], hidden, angles, attend)
+        hidden = module(tokens.roll(-1 - depth, 1)[:, first:], hidden, angles, attend)
         hidden = hidden if depth else hidden[:, start:]
         yield hidden
 

@@ -1,0 +1,1 @@
+"""Modules that draft from the target's states: EAGLE-3 and multi-token prediction."""

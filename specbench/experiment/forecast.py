@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specbench.config import LLAMACPP
+from specbench.decoding.drafters.registry import DrafterSpec
 from specbench.experiment.execute import Worker
 from specbench.experiment.plan import Plan, Step, engine_name
 from specbench.files import find_stored
@@ -84,7 +85,7 @@ def _paces(
     Of the cells of a task that differ in the values of parameters only, the first and the last are
     probed. The others are interpolated, as the values of a sweep are in order.
     """
-    alike: dict[tuple[int, str, int, str], list[CellIndex]] = {}
+    alike: dict[tuple[int, str, int, DrafterSpec], list[CellIndex]] = {}
     for index in sorted(batches):
         cell = batches[index][0].cell
         alike.setdefault((index[0], cell.method, cell.draft_length, cell.drafter), []).append(index)

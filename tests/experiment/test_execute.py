@@ -13,6 +13,7 @@ import torch
 from specbench.cli.measure import carry_out
 from specbench.cli.options import RunFolder
 from specbench.config import Loading, Settings
+from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
@@ -134,7 +135,8 @@ def test_the_loop_receives_the_settings_of_the_plan(engine: Any, tmp_path: Path)
     assert isinstance(rule, partial)
     assert (rule.func, rule.keywords) == (static, {"weight": 0.5})
     sampling = Sampling(temperature=0.5, top_k=4, top_p=0.9)
-    options = DecodeOptions(sampling, 5, 16, seed=3, stop=("END",), batch_size=2)
+    how: Any = {"seed": 3, "stop": ("END",), "batch_size": 2, "drafter": ModelDrafter()}
+    options = DecodeOptions(sampling, 5, 16, **how)
     prompt = {"prompt_ids": [len(last.example.prompt)], "sample_key": last.sample_key}
     assert call == {**prompt, **vars(options)}
     assert engine.engine.name == "compile"

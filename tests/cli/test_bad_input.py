@@ -123,7 +123,7 @@ REFUSED = {
     "trace RUN --sample test-0 -t mini-math": "choose with --method from",
     "trace tables --sample test-0": "tables is not a run folder",
     "suite mini --shard 3/2": "--shard",
-    "list thing": "unknown list `thing`; choose one of `methods`, `pairs`, `tasks`",
+    "list thing": "unknown list `thing`; choose one of `methods`, `drafters`, `pairs`",
     "list pairs --validate": "--validate checks tasks",
     "list tasks some.toml": "--validate",
     "list tasks --validate mbp": "did you mean `mbpp`?",

@@ -16,8 +16,8 @@ from specbench.cli.measure import carry_out, start_workers
 from specbench.cli.methods import Methods
 from specbench.cli.options import JsonOutput, Measurement, Models, Prompts
 from specbench.cli.output import note, print_json, print_table
+from specbench.cli.price import DEFAULT_DRAFTERS, TextsRun, plan_of_target, run_of_target, scored
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
-from specbench.cli.price import PRICED, TextsRun, plan_of_target, run_of_target, scored
 from specbench.config import AUTO, Count, Loading, Settings, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
@@ -55,10 +55,10 @@ class DecideOptions(JsonOutput):
     """What to decide on, and what rounds cost."""
 
     drafter: list[str] = option(
-        PRICED,
+        DEFAULT_DRAFTERS,
         f"What proposes drafts: {', '.join(DRAFTERS)}.",
         metavar="NAME[,NAME...]",
-        shown=",".join(PRICED),
+        shown=",".join(DEFAULT_DRAFTERS),
         complete=lambda: DRAFTERS,
     )
     draft_length: list[Count] = option(

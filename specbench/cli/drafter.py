@@ -14,7 +14,7 @@ from specbench.errors import UsageError
 from specbench.files import check_writable
 from specbench.training.recipe import DrafterRecipe
 
-MODULES = Path("results/drafters")
+PARENT = Path("results/drafters")
 LINE_EVERY = 50  # steps per printed line without a terminal
 
 
@@ -36,7 +36,7 @@ def train_draft(
     """Train an EAGLE-3 or MTP module on the target's own texts, for `run --drafter FOLDER`."""
     spec, tasks = models.spec(), data.tasks()
     models.require_here(spec)
-    folder = to.output or MODULES / spec.name.replace("/", "-")
+    folder = to.output or PARENT / spec.name.replace("/", "-")
     check_writable(folder)
     unfinished = (folder / "checkpoint.pt").exists()
     if (folder / "config.json").exists() and not unfinished:

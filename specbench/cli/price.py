@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from specbench.runs.table import Table
 
 RULES = ("sd", "match", "block")  # that accept drawn drafts differently
-PRICED = ["model", "greedy", "prompt-lookup"]
+DEFAULT_DRAFTERS = ["model", "greedy", "prompt-lookup"]
 LENGTHS = [1, 2, 3, 5, 8, 16]
 DRAFT_COST = 0.1  # time of a draft step / time of a target pass, if none is recorded
 HIDDEN = {
@@ -64,7 +64,7 @@ class PriceOptions(JsonOutput):
         f"What proposes drafts: {', '.join(DRAFTERS)}, or a module by its name or folder; "
         "the rule after a slash, sd, match or block, judges drawn drafts.",
         metavar="NAME[,NAME...]",
-        shown=",".join(PRICED),
+        shown=",".join(DEFAULT_DRAFTERS),
         complete=lambda: DRAFTERS,
     )
     policy: list[str] | None = option(
@@ -112,7 +112,7 @@ class PriceOptions(JsonOutput):
     def drafters(self, modules: Collection[str]) -> list[tuple[DrafterKind, str]]:
         """Return the drafters, also by the names of a pair's modules, with the rules that judge."""
         chosen = []
-        for text in self.drafter or PRICED:
+        for text in self.drafter or DEFAULT_DRAFTERS:
             name, slash, rule = text.rpartition("/")
             if not slash or not (rule in RULES or name in modules or names_drafter(name)):
                 name, rule = text, "sd"  # it may be a path

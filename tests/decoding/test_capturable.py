@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specbench.config import Loading
-from specbench.decoding.drafters.lookup import LookupDrafter
-from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
+from specbench.decoding.drafters.model import ModelDrafter
+from specbench.decoding.drafters.registry import DRAFTERS
 from specbench.decoding.drafting import Drafter, State, draft_token
 from specbench.decoding.heads.bind import bind
 from specbench.decoding.heads.head import Head
@@ -127,8 +127,8 @@ def test_no_part_of_a_round_waits_or_draws_random_numbers(name: str, rows: int) 
         rule = rule_of(pair, method)
         for sampling in SAMPLINGS if method in BASIC_METHODS else SAMPLINGS[:2]:
             step(pair, rule, rows, sampling, drafter)
-    for other in (GreedyDrafter(), LookupDrafter()):
-        step(pair, sd, rows, SAMPLINGS[0], other)
+    for declared in DRAFTERS.values():
+        step(pair, sd, rows, SAMPLINGS[0], declared.kind.parse(""))
 
 
 # Negative controls.

@@ -17,8 +17,8 @@ import torch
 
 import specbench.engine.device
 from specbench.config import GRAPH
-from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.policies import Online, get_policy
+from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
 from specbench.decoding.modules.module import MODULES
 from specbench.engine import graphs, runner
 from specbench.engine.cache import SlotCache
@@ -229,12 +229,12 @@ def test_graphs_in_one_pool_equal_the_eager_engine(
     assert len(record.outputs) > 10
 
 
-@pytest.mark.parametrize("kind", ["prompt-lookup", *MODULES])
+@pytest.mark.parametrize("kind", [*DRAFTERS, *MODULES])
 def test_graphs_of_other_drafters_equal_the_eager_engine(kind: str) -> None:
-    """A head reads what the graph of the target's pass left in the shared memory."""
+    """A module reads what the graph of the target's pass left in the shared memory."""
     pair, record = tiny_pair("llama"), Shared()
     pair.reserve(64)
-    how = {"drafter": module_drafter(pair, kind=kind) if kind in MODULES else LookupDrafter()}
+    how = {"drafter": module_drafter(pair, kind=kind) if kind in MODULES else parse_kind(kind)}
     fast = replace(pair, engine=Engine(GRAPH, record=record))
     assert cells(fast, **how) == cells(replace(pair, engine=Engine()), **how)
     assert len(record.outputs) > 10

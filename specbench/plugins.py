@@ -61,9 +61,13 @@ def bundled(package: str, kind: type[T], order: Sequence[str]) -> list[T]:
     content = iter_modules(import_module(package).__path__)
     names = sorted(module.name for module in content if not module.ispkg)
     modules = [import_module(f"{package}.{name}") for name in dict.fromkeys([*order, *names])]
+    return [declaration for module in modules for declaration in declared_in(module, kind)]
+
+
+def declared_in(module: ModuleType, kind: type[T]) -> list[T]:
+    """Return what the functions and classes of a module are declared as, in their order."""
     return [
         declaration
-        for module in modules
         for value in list(vars(module).values())
         if getattr(value, "__module__", "") == module.__name__
         and (declaration := declared(value, kind)) is not None

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from operator import index
@@ -25,7 +26,7 @@ from specbench.errors import UsageError, first_line, require
 from specbench.methods.control import DraftControl, DraftState
 from specbench.methods.lazy import numpy as np
 from specbench.methods.lazy import torch
-from specbench.plugins import declare, declared, find, user_code
+from specbench.plugins import declare, declared, declared_in, find, user_code
 from specbench.words import unknown
 
 if TYPE_CHECKING:
@@ -248,11 +249,7 @@ def leading(flags: NDArray[np.bool_]) -> Integers:
     return number
 
 
-POLICIES = {
-    declaration.name: declaration
-    for value in list(globals().values())
-    if (declaration := declared(value, Policy)) is not None
-}
+POLICIES = {chosen.name: chosen for chosen in declared_in(sys.modules[__name__], Policy)}
 """Every policy by name."""
 
 

@@ -121,12 +121,6 @@ COMMANDS = {
         "Check that a run's files follow from its samples, and decode some samples again.",
         "verify results/reference -n 1",
     ),
-    "vectors": Listed(
-        "vectors",
-        "Validate",
-        "Write cases with exact answers, to test another project's verification kernel.",
-        "vectors vectors.json",
-    ),
     "score": Listed(
         "runs",
         "Validate",

@@ -34,7 +34,7 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
     assert "loses at batch 8 (N = 1, " in result.out
     assert "at batch 8 leave speculation off" in result.out
     assert "--model-draft results/gguf/mini/draft-f32.gguf" in result.out
-    assert "to make results/gguf/mini/draft-f32.gguf: specbench pairs export mini" in result.out
+    assert "to make results/gguf/mini/draft-f32.gguf: python tasks/export_pair.py mini" in result.out
     assert "--speculative-num-steps" in result.out
     assert "--task mini-math" in result.out and "--top-k 50" in result.out
     assert "the costs were measured once" in result.err
@@ -89,7 +89,7 @@ def test_acceptance_of_a_run_is_that_of_its_rounds(cli: Cli, costs: Path) -> Non
     recorded = pd.read_csv("run/summary.csv").query("metric == 'acceptance_length'")["value"]
     priced = table.query("draft_length == 4")["tokens_per_round"]
     assert priced.iloc[0] == pytest.approx(recorded.iloc[-1])
-    assert "specbench pairs export mini" in result.out  # the draft is that of the run
+    assert "python tasks/export_pair.py mini" in result.out  # the draft is that of the run
 
 
 @pytest.mark.parametrize(("seconds", "repeats"), [(0.0, 3), (1e9, 8)])

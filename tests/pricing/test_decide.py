@@ -167,7 +167,7 @@ def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(
     monkeypatch.chdir(tmp_path)
     assert gguf_draft(custom_pair("whole.gguf", "half.gguf")) == ("half.gguf", "")
     file, command = gguf_draft(get_pair("mini"))
-    assert command == "specbench pairs export mini" and not Path(file).exists()
+    assert command == "python tasks/export_pair.py mini" and not Path(file).exists()
     Path(file).parent.mkdir(parents=True)
     Path(file).touch()
     assert gguf_draft(get_pair("mini")) == (file, "")

@@ -28,7 +28,7 @@ from specbench.methods.drafters import MODEL
 from specbench.methods.strict import sd
 from specbench.runs.heads import LOG
 from specbench.tasks.task import Task
-from specbench.training.drafter import DrafterTraining, Report
+from drafters.training import DrafterTraining, Report
 from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material
 from specbench.version import __version__

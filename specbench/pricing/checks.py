@@ -94,8 +94,7 @@ def compare(
 
     Args:
         scores: Texts of the target, of all lossless cells.
-        records: The cell's samples, by ``sd``, ``match``, ``block`` or ``sd-adaptive``, or by a
-            server that reports each round of such a rule.
+        records: The cell's samples, by ``sd``, ``match``, ``block`` or ``sd-adaptive``.
         each_cell: Whether to price the cell by its own texts, and not by those of all other cells.
     """
     cell = records[0]
@@ -103,8 +102,6 @@ def compare(
     texts = [row for row, text in enumerate(scores.names) if (text.method == writer) == each_cell]
     scores = scores.of(texts) if texts else scores
     counts = [record["per_round"]["emitted"] for record in records]
-    # Servers draw the first token with the prompt, and count no round for it.
-    first = int(sum(counts[0]) < cell["output_tokens"])
     terms = [(sum(emitted), len(emitted)) for emitted in counts]
     names = [f"{record['task']} {record['sample_id']}" for record in records]
     labels, measured = cluster_sums(terms, names)
@@ -112,7 +109,7 @@ def compare(
     rule = cell["method"]
     policy = get_policy(f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else name or "fixed")
     size = int(cell["draft_length"])
-    priced = price(scores, drafter, policy, [size], rule=rule, first=first)
+    priced = price(scores, drafter, policy, [size], rule=rule)
     prompts = np.unique(scores.prompt)
     shared, rows, measured_rows = np.intersect1d(prompts, labels, return_indices=True)
     predicted = np.column_stack([priced.tokens, priced.rounds])[rows]

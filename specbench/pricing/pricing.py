@@ -21,15 +21,11 @@ from specbench.pricing.rounds import (
 from specbench.pricing.scores import Scores
 
 MOST = 16  # drafts of a round
-DRAFT_COST = 0.1  # seconds of a draft step / seconds of a target pass
+DRAFT_COST = 0.1  # seconds of a draft step / seconds of a target pass, for the oracle
 
 
 def drafting(
-    scores: Scores,
-    drafter: str = MODEL,
-    rule: str = "sd",
-    most: int = MOST,
-    seconds: Floats | None = None,
+    scores: Scores, drafter: str = MODEL, rule: str = "sd", most: int = MOST
 ) -> Drafting:
     """Return what is known of all rounds of texts, with up to ``most`` drafts.
 
@@ -38,12 +34,10 @@ def drafting(
         drafter: A name of ``methods.drafters``, or of a head in ``scores.heads``.
         rule: What judges drawn drafts: ``match``, ``block``, or ``sd`` and its like.
         most: N.
-        seconds: ``[N + 1]`` of a round with so many drafts; by default those of a target pass and
-            ``DRAFT_COST`` for each draft, in units of the target pass.
     """
-    costs: Floats = (1 + DRAFT_COST * np.arange(most + 1.0)) if seconds is None else seconds
+    seconds: Floats = 1 + DRAFT_COST * np.arange(most + 1.0)
     if sizes := ngram_lengths(drafter):
-        return _copied(scores, sizes, most, costs)
+        return _copied(scores, sizes, most, seconds)
     scores = scores.heads.get(drafter, scores)
     top, entropy = windows(scores.top_q, most), windows(scores.entropy_q, most)
     if likeliest := drafter == GREEDY or scores.temperature == 0:  # every rule accepts these alike
@@ -59,7 +53,7 @@ def drafting(
         reach,
         np.full(scores.tokens.shape, most),
         scores.length,
-        costs,
+        seconds,
     )
 
 
@@ -89,18 +83,16 @@ class Visits(NamedTuple):
 
     rounds: Floats  # [B, T] expected rounds that start at each token
     drafted: Floats  # [B, T] expected drafts of these rounds
-    seconds: Floats  # [B, T] expected seconds of these rounds
 
 
-def visits(rounds: Drafting, policy: Policy, first: int = 0) -> Visits:
-    """Walk along texts with a policy; see ``rounds.starts`` for ``first``."""
+def visits(rounds: Drafting, policy: Policy, skipped_tokens: int = 0) -> Visits:
+    """Walk along texts with a policy; see ``rounds.starts`` for ``skipped_tokens``."""
     if policy.replayed:
-        law = replay(policy, rounds, first, range(len(rounds.length)))
-        numbers = np.arange(rounds.longest + 1)
-        return Visits(law.sum(-1), law @ numbers, law @ rounds.seconds)
+        law = replay(policy, rounds, skipped_tokens, range(len(rounds.length)))
+        return Visits(law.sum(-1), law @ np.arange(rounds.longest + 1))
     drafts = np.minimum(policy(rounds), rounds.most)
-    started = starts(rounds.reach, drafts, rounds.length, first)
-    return Visits(started, started * drafts, started * rounds.seconds[drafts])
+    started = starts(rounds.reach, drafts, rounds.length, skipped_tokens)
+    return Visits(started, started * drafts)
 
 
 def price(
@@ -110,15 +102,13 @@ def price(
     lengths: Sequence[int],
     *,
     rule: str = "sd",
-    first: int = 0,
 ) -> PricedRounds:
     """Return the expected rounds and drafts of each prompt for each N of ``lengths``."""
     whole = drafting(scores, drafter, rule, max(lengths))
-    walks = [visits(whole.within(length), policy, first) for length in lengths]
-    tokens = np.maximum(scores.length - first, 0)
+    walks = [visits(whole.within(length), policy) for length in lengths]
     rounds = [walk.rounds.sum(-1) for walk in walks]
     drafted = [walk.drafted.sum(-1) for walk in walks]
-    sums = scores.by_prompt(np.column_stack([tokens, *rounds, *drafted]))
+    sums = scores.by_prompt(np.column_stack([scores.length, *rounds, *drafted]))
     return PricedRounds(
         drafter_label(drafter, rule),
         policy.label,

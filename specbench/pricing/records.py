@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from specbench.analysis.cells import cells_of as cells_of_summary
 from specbench.errors import UsageError
 from specbench.methods.drafters import DRAFTERS, MODEL, needs_model
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import METHODS
 from specbench.pricing.scores import Record, TextName
-from specbench.runs.frames import read_summary
 
 #: The rules whose recorded rounds a price must match.
 PRICED = ("sd", "match", "block", "sd-adaptive")
@@ -45,7 +42,7 @@ def target_texts(
 ) -> list[Record]:
     """Return the records of all texts of the target: of every lossless cell of each task.
 
-    Without one they are those of the first server. A limit is one of prompts.
+    A limit is one of prompts.
 
     Raises:
         UsageError: There is none.
@@ -53,7 +50,6 @@ def target_texts(
     decoded = [record for record in records if record.get("token_ids") is not None]
     names = dict.fromkeys(record["method"] for record in decoded)
     lossless = [name for name in names if name in METHODS and METHODS[name].exact]
-    lossless = lossless or [name for name in names if name not in METHODS][:1]
     if not lossless:
         raise UsageError(
             f"the texts of {', '.join(names) or 'this run'} are not the target's, so they have no "
@@ -92,17 +88,6 @@ def recorded_rounds(
         and cell[0]["draft_length"]
         and set(heads_of([drafter_of(cell[0])])) <= {*drafters}
     ]
-
-
-def recorded_cost(folder: Path, default: float) -> float:
-    """Return the time of a draft step over that of a pass, as ``sd`` with the model took it."""
-    try:
-        cells = cells_of_summary(read_summary(folder))
-    except UsageError:
-        return default
-    strict = cells[(cells["method"] == "sd") & (cells["drafter"] == MODEL)]
-    share = strict["draft_seconds"] / strict["draft_length"] / strict["verify_seconds"]
-    return float(share.median()) if share.notna().any() else default
 
 
 def drafter_of(record: Mapping[str, Any]) -> str:

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from specbench.analysis.intervals import Interval, bootstrap, estimate
+from specbench.analysis.intervals import FEWEST, Interval, bootstrap, estimate
 from specbench.decoding.drafters.policies import Floats, Integers
+from specbench.errors import require
 from specbench.pricing.scores import Scores
 
 TINY = 1e-300  # stands for a probability of 0 in logarithms
@@ -48,6 +49,33 @@ class PricedRounds:
         """Tokens per round of the prompts and of their resamples ``[1 + RESAMPLES, L]``."""
         totals = bootstrap(np.column_stack([self.tokens, self.rounds]))
         return totals[:, :1] / totals[:, 1:]
+
+
+def rounds_of_rates(text: str, drafter: str) -> PricedRounds:
+    """Return rounds in which position k is accepted at a rate, given that those before it are.
+
+    The rates are taken as exact: all prompts are alike, so that intervals are those of costs.
+
+    Args:
+        text: The rates, separated by commas.
+        drafter: What they are of.
+
+    Raises:
+        UsageError: They are not numbers from 0 to 1.
+    """
+    try:
+        rates = [float(rate) for rate in text.split(",")]
+    except ValueError:
+        rates = []
+    require(
+        len(rates) > 0 and all(0 <= rate <= 1 for rate in rates),
+        f"--acceptance {text}: give a rate from 0 to 1 for each position, as .8,.72,.65",
+    )
+    tokens_per_round = 1 + np.cumprod(rates).cumsum()
+    lengths = np.arange(1, len(rates) + 1)
+    rounds = np.tile(1 / tokens_per_round, (FEWEST, 1))
+    numbers = tuple(lengths.tolist())
+    return PricedRounds(drafter, "fixed", numbers, np.ones(FEWEST), rounds, rounds * lengths)
 
 
 def windows(columns: Floats, size: int) -> Floats:
@@ -89,22 +117,22 @@ def beside_q(scores: Scores) -> Floats:
     return scores.p if scores.q.ndim == 2 else windows(scores.p, scores.q.shape[-1])
 
 
-def starts(reach: Floats, drafts: Integers, length: Integers, first: int = 0) -> Floats:
+def starts(reach: Floats, drafts: Integers, length: Integers, skipped_tokens: int = 0) -> Floats:
     """Return the probability that a round starts at each token ``[B, T]``.
 
     Args:
         reach: ``[B, T, N + 1]`` probability that at least k drafts are accepted.
         drafts: ``[B, T]`` how many drafts a round has that starts at each token, at most N.
         length: ``[B]`` tokens of each text.
-        first: The token with which the first round starts: 0, or 1 in engines that draw the first
-            token with the prompt.
+        skipped_tokens: Tokens before the first round: 1 in engines that draw the first token with
+            the prompt.
     """
     texts, tokens, size = reach.shape
     emitted = np.where(np.arange(size) <= drafts[..., None], reach, 0)
     emitted[..., :-1] -= emitted[..., 1:].copy()  # now of exactly k + 1 tokens
     visits = np.zeros((texts, tokens + size))
-    visits[:, first] = 1
-    for s in range(first, tokens):
+    visits[:, skipped_tokens] = 1
+    for s in range(skipped_tokens, tokens):
         visits[:, s + 1 : s + 1 + size] += visits[:, s, None] * emitted[:, s]
     inside: Floats = np.where(np.arange(tokens) < length[:, None], visits[:, :tokens], 0)
     return inside

@@ -184,6 +184,13 @@ class PointEstimates:
         return Gains(self.output_tokens, self.seconds * self.tokens_per_second[:, [-1]])
 
 
+class Fastest(NamedTuple):
+    """The fastest point of a group, see ``Points.estimates_with_fastest``."""
+
+    point: int  # on all prompts
+    pooled: int  # what is chosen on one half of the prompts and measured on the other
+
+
 @dataclass(frozen=True)
 class Points:
     """Sums of points over their shared units, which are prompts or blocks of prompts.
@@ -202,7 +209,9 @@ class Points:
         """Return the figures of the points."""
         return self._figures(bootstrap(self.sums))
 
-    def estimates_with_fastest(self, *groups: Sequence[int]) -> tuple[PointEstimates, list[int]]:
+    def estimates_with_fastest(
+        self, *groups: Sequence[int]
+    ) -> tuple[PointEstimates, list[Fastest]]:
         """Return the figures of the points, then of the fastest point of each group.
 
         Reporting the time of the fastest of several points is biased by selection: with four
@@ -212,8 +221,7 @@ class Points:
         gets by choosing on half as many prompts.
 
         Returns:
-            Figures [1 + RESAMPLES, points + groups], and the fastest point of each group on all
-            prompts.
+            Figures [1 + RESAMPLES, points + groups], and the fastest point of each group.
         """
         half = np.arange(len(self.sums)) % 2
         apart = np.where(half[:, None] == [0, 1], 1.0, 0.0)[:, :, None, None]
@@ -221,7 +229,10 @@ class Points:
         totals = halves.sum(axis=1)
         chosen = [_chosen_crosswise(halves, np.asarray(group)) for group in groups]
         seconds = _seconds(totals[0])
-        fastest = [min(group, key=seconds.__getitem__) for group in groups]
+        fastest = [
+            Fastest(min(group, key=seconds.__getitem__), self.sums.shape[1] + number)
+            for number, group in enumerate(groups)
+        ]
         return self._figures(np.concatenate([totals, *chosen], axis=1)), fastest
 
     def _figures(self, totals: Floats) -> PointEstimates:

@@ -35,7 +35,7 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
     assert "loses at batch 8 (N = 1, " in result.out
     assert "at batch 8 leave speculation off" in result.out
     assert "--model-draft results/gguf/mini/draft-f32.gguf" in result.out
-    assert "to make results/gguf/mini/draft-f32.gguf: python tasks/export_pair.py mini" in result.out
+    assert "mini/draft-f32.gguf: python tasks/export_pair.py mini" in result.out
     assert "--speculative-num-steps" in result.out
     assert "--task mini-math" in result.out and "--top-k 50" in result.out
     assert "the costs were measured once" in result.err

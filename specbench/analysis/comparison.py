@@ -24,9 +24,10 @@ from specbench.analysis.points import (
     Gain,
     Gains,
     PointEstimates,
-    Points,
     Setting,
+    scored_alike,
     shared_points,
+    timed_points,
 )
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, text_differences
 from specbench.analysis.sessions import MethodSettings, TaskRun, alone_of, methods_of, sd_of
@@ -110,7 +111,7 @@ def versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Ite
     if not alone:
         return
     settings = method.at(lengths)
-    points = _timed_points([*settings, *alone])
+    points = timed_points([*settings, *alone])
     reached, (fastest,) = points.estimates_with_fastest(range(len(settings)))
     of_method, baseline = method.points(fastest), len(settings)
     for metric, values in _speed_ratios(reached, of_method, baseline):
@@ -162,11 +163,11 @@ class _BesideSd:
         settings = method.at(lengths)
         every = [*settings, *strict]
         groups = range(len(settings)), range(len(settings), len(every))
-        points = shared_points(_scored_alike(every), groups[1])
+        points = shared_points(scored_alike(every), groups[1])
         reached, (fastest, fastest_sd) = points.estimates_with_fastest(*groups)
         clock = reached
         if run.blocks > 0 and timed:  # times are measured in other units than quality
-            points = _timed_points(every, groups[1])
+            points = timed_points(every, groups[1])
             clock, (fastest, fastest_sd) = points.estimates_with_fastest(*groups)
         of_method = method.points(fastest)
         facts = method.facts(lengths, settings[fastest.point].draft_length, reached, of_method)
@@ -273,18 +274,6 @@ def _speed_ratios(
     seconds, speed = clock.seconds, clock.tokens_per_second
     yield TIMES, seconds[:, [baseline]] / seconds[:, points]
     yield TOKENS, speed[:, points] / speed[:, [baseline]]
-
-
-def _timed_points(settings: list[Setting], one_law: Sequence[int] = ()) -> Points:
-    """Return points of settings in the units of their times."""
-    return shared_points([setting.timed for setting in _scored_alike(settings)], one_law)
-
-
-def _scored_alike(settings: list[Setting]) -> list[Setting]:
-    """Return settings of which all have a quality or none has."""
-    if all(setting.has_quality for setting in settings):
-        return settings
-    return [setting.without_quality() for setting in settings]
 
 
 def versus_coin(run: TaskRun) -> Iterator[Row]:

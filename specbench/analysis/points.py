@@ -119,10 +119,11 @@ class Setting:
         columns = np.column_stack([terms, *terms_of_speed, np.ones(len(scored))])
         return *cluster_sums(columns, scored["sample_id"]), score
 
-    def per_unit(self, *names: str) -> tuple[NDArray[Any], Floats]:
-        """Return prompts [n] and their sums [n, names] of some of ``SUMMED``."""
-        units, sums, _ = self.sums
-        return units, sums[:, [SUMMED.index(name) - len(SUMMED) for name in names]]
+    @property
+    def quality(self) -> float:
+        """The quality of all its samples together."""
+        _, sums, score = self.sums
+        return float(score(sums[:, : -len(SUMMED)].sum(axis=0)))
 
 
 def settings_of(samples: pd.DataFrame) -> list[Setting]:
@@ -265,6 +266,18 @@ def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> P
         quality = sums[:, list(one_law), : -len(SUMMED)]
         sums[:, list(one_law), : -len(SUMMED)] = quality.sum(axis=1, keepdims=True)
     return Points(sums, parts[0][-1], settings[0].prompts_per_unit)
+
+
+def scored_alike(settings: Sequence[Setting]) -> list[Setting]:
+    """Return settings of which all have a quality or none has."""
+    if all(setting.has_quality for setting in settings):
+        return [*settings]
+    return [setting.without_quality() for setting in settings]
+
+
+def timed_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> Points:
+    """Return points of settings in the units of their times, see ``shared_points``."""
+    return shared_points([setting.timed for setting in scored_alike(settings)], one_law)
 
 
 def _seconds(totals: Floats) -> Floats:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.cells import without_shared_times
+from specbench.analysis.summary import without_shared_times
 from specbench.analysis.intervals import Floats, Interval, estimate, mean_over_seeds
 from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.published import REFERENCE, quality_heading, remarks

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.cells import cells_of, further_metrics, with_differences
+from specbench.analysis.summary import cells_of, further_metrics, with_differences
 from specbench.analysis.comparison import ABOVE
 from specbench.analysis.intervals import Interval
 from specbench.analysis.pareto import Gap, front_of, gap_between

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from specbench.analysis.cells import cells_of
+from specbench.analysis.summary import cells_of
 from specbench.analysis.remarks import DOUBTS, remarks
 from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise

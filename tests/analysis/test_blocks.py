@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.blocks import by_time_unit, whole_blocks
-from specbench.analysis.cells import cells_of
+from specbench.analysis.summary import cells_of
 from specbench.analysis.compare import BATCHED, compare
 from specbench.analysis.comparison import ATS, QUALITY_LESS, SD, TIMES, TOKENS
 from specbench.analysis.intervals import FEWEST

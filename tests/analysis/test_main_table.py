@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.cells import cells_of
+from specbench.analysis.summary import cells_of
 from specbench.analysis.compare import compare
 from specbench.analysis.compare_tables import overview
 from specbench.analysis.main_table import main_table, typeset

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.cells import cells_of
+from specbench.analysis.summary import cells_of
 from specbench.analysis.intervals import limits, mean_interval, resample
 from specbench.analysis.pareto import (
     front_band,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from specbench.analysis.cells import cells_of
+from specbench.analysis.summary import cells_of
 from specbench.analysis.intervals import RESAMPLES, estimate, paired_interval, paired_ratio
 from specbench.analysis.points import Setting, shared_points
 from specbench.analysis.summary import summarise

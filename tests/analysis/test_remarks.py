@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.cells import cells_of
+from specbench.analysis.summary import cells_of
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.summary import summarise
 from specbench.runs.run import Run

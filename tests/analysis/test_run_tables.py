@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.cells import cells_of, less_than_sd, with_differences
+from specbench.analysis.summary import cells_of, less_than_sd, with_differences
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.run_tables import (

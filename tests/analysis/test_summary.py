@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.cells import cells_of, further_metrics, less_than_sd
+from specbench.analysis.summary import cells_of, further_metrics, less_than_sd
 from specbench.analysis.scores import text_differences
 from specbench.analysis.summary import FIGURES, summarise
 from specbench.errors import UsageError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.cells import further_metrics
+from specbench.analysis.summary import further_metrics
 from specbench.analysis.results import Results
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.errors import UsageError

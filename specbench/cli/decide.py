@@ -211,7 +211,7 @@ def _of_texts(
     from specbench.experiment.runner import Loader
     from specbench.pricing.checks import deviations
     from specbench.pricing.passes import texts_of
-    from specbench.pricing.pricing import price
+    from specbench.pricing.rounds import price
     from specbench.pricing.records import target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
@@ -302,7 +302,7 @@ def _computed(
 ) -> Costs:
     """Return the costs by a machine's figures."""
     from specbench.pricing.costs import PassSize, roofline
-    from specbench.pricing.sizes import pass_sizes
+    from specbench.pricing.costs import pass_sizes
 
     assert source.pair is not None
     sizes = pass_sizes(source.pair, measurement.loading())

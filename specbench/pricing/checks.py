@@ -20,7 +20,7 @@ from scipy.special import ndtr, stdtrit
 from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, estimate, ratio
 from specbench.decoding.drafters.policies import get_policy
 from specbench.methods.drafters import MODEL
-from specbench.pricing.pricing import price
+from specbench.pricing.rounds import price
 from specbench.pricing.records import name_of
 from specbench.pricing.rounds import TINY, acceptance
 from specbench.pricing.scores import Scores

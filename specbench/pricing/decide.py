@@ -1,7 +1,7 @@
 """Does speculation pay? Seconds per token of every drafter, draft length and batch size.
 
-A text of T tokens takes R expected rounds (``price.rounds``), and a round of its batch takes s
-seconds (``price.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
+A text of T tokens takes R expected rounds (``pricing.rounds``), and a round of its batch takes s
+seconds (``pricing.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
 where s(0) is a pass without drafts. The interval covers the choice of prompts and, for costs that
 were measured repeatedly, the noise of the mean of their repeats.
 """

@@ -12,7 +12,7 @@ import pandas as pd
 from specbench.analysis.intervals import Interval, bootstrap, estimate, ratio
 from specbench.decoding.drafters.policies import Floats, Policy
 from specbench.pricing.checks import Deviation, PriceCheck
-from specbench.pricing.pricing import drafter_label, drafting, visits
+from specbench.pricing.rounds import drafter_label, drafting, visits
 from specbench.pricing.scores import Scores
 from specbench.runs.shown import ENDS
 from specbench.runs.table import Field, Table, number, with_interval

@@ -13,7 +13,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.errors import UsageError
 from specbench.pricing.checks import SURE, compare, deviations, sure
 from specbench.pricing.passes import scores_of
-from specbench.pricing.pricing import DRAFT_COST, drafting, visits
+from specbench.pricing.rounds import DRAFT_COST, drafting, visits
 from specbench.pricing.scores import ScoredText, Scores, TextName, joined
 
 from ..synthetic import record

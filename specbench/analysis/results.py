@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -73,6 +73,13 @@ class Results:
         self._paths = [Path(path) for path in paths]
         self.selection = selection or Selection()
         require_folders(self._paths)
+
+    @classmethod
+    def of(cls, **tables: pd.DataFrame) -> Self:
+        """Return results whose tables of these names, such as ``cells``, are given."""
+        results = cls([])
+        vars(results).update(tables)
+        return results
 
     def __repr__(self) -> str:
         folders = ", ".join(map(str, self._paths))

@@ -212,7 +212,7 @@ def _of_texts(
     from specbench.pricing.checks import deviations
     from specbench.pricing.passes import texts_of
     from specbench.pricing.rounds import price
-    from specbench.pricing.records import target_texts
+    from specbench.pricing.scores import target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 

@@ -111,7 +111,7 @@ def price(
     """
     from specbench.decoding.drafters.policies import get_policy, require_predictable
     from specbench.pricing.passes import texts_in_column, texts_of
-    from specbench.pricing.records import recorded_rounds, target_texts
+    from specbench.pricing.scores import recorded_rounds, target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
@@ -219,7 +219,7 @@ def scored(
     from specbench.decoding.sampling import Sampling
     from specbench.experiment.progress import quiet_libraries, step_status
     from specbench.pricing.passes import PairScores, score_texts
-    from specbench.pricing.records import heads_of
+    from specbench.pricing.scores import heads_of
 
     spec, sampling, heads = source.pair, source.settings.part(Sampling), heads_of(drafters)
     require(

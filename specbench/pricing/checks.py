@@ -21,7 +21,7 @@ from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, esti
 from specbench.decoding.drafters.policies import get_policy
 from specbench.methods.drafters import MODEL
 from specbench.pricing.rounds import price
-from specbench.pricing.records import name_of
+from specbench.pricing.scores import name_of
 from specbench.pricing.rounds import TINY, acceptance
 from specbench.pricing.scores import Scores
 

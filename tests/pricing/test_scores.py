@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specbench.pricing.records import target_texts
+from specbench.pricing.scores import target_texts
 from specbench.pricing.scores import COLUMNS, OF_TARGET, is_scored
 
 

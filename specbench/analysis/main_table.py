@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.summary import without_shared_times
 from specbench.analysis.intervals import Floats, Interval, estimate, mean_over_seeds
 from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
 from specbench.analysis.scores import QUALITY, quality_difference
-from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of
+from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of, without_shared_times
 from specbench.config import EAGER
 from specbench.errors import UsageError
 from specbench.methods.parameters import METHOD_COLUMNS

@@ -310,6 +310,130 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> _Row:
     quality = paired_quality(arm, reference)
     counted = arm["output_tokens"].notna() & reference["output_tokens"].notna()
     length = _ratio(arm[counted], reference[counted], "output_tokens", "one")
+    remarks = [*_remarks(arm, reference)]
+    if told := _unequal_counts(arm[counted], reference[counted]):
+        length = length._replace(value=math.nan, low=math.nan, high=math.nan)
+        remarks.append(told)
+    figures = {QUALITY_LESS: quality, TIMES: _speed(cell, base), LENGTH: length}
+    score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
+    binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))
+    failure = 0.0 if binary or not len(apart) else max(float(reference["quality"].mean()), 0.0)
+    return {
+        **{n + end: v for n, f in figures.items() for end, v in zip(ENDS, f[:3], strict=True)},
+        "n": arm["sample_id"].nunique(),
+        "missing": len(lost) or math.nan,
+        "missing_in_baseline": len(answers) - len(arm) or math.nan,
+        "differ": np.count_nonzero(apart) / (len(apart) or math.nan),
+        "prompts_needed": prompts_needed(apart, score, failure),
+        "low_with_failures": limit_with_failures(apart, failure) if failure else quality.low,
+        "lowest": (quality.low * len(arm) - lost.sum()) / max(len(arm) + len(lost), 1),
+        "remarks": "; ".join(remarks),
+    }
+
+
+def _remarks(arm: pd.DataFrame, base: pd.DataFrame) -> Iterator[str]:
+    """Yield what servers did otherwise than asked, and where they contradict their own texts."""
+    if arm.empty or "options_refused" not in arm:
+        return
+    sides = {side["arm"].iloc[0]: side for side in (arm, base)}
+    refused = {name: _values_in(side["options_refused"], ", ") for name, side in sides.items()}
+    for name, options in refused.items():
+        if options:
+            yield f"{name} refused {', '.join(options)}, so its own values may apply"
+    if len({*map(tuple, refused.values())}) > 1:
+        yield "both may be sampled differently, so the difference in quality may come from that"
+    for name, side in sides.items():
+        for text, count in _values_in(side["contradictions"], "; ").items():
+            yield f"{name}: {text} in {count} of {len(side)} answers"
+
+
+def _unequal_counts(arm: pd.DataFrame, base: pd.DataFrame) -> str:
+    """Say whether two servers count other numbers of tokens in texts of the same length."""
+    if "delivered_bytes" not in arm:
+        return ""
+    written = (arm["delivered_bytes"] > 0) & (base["delivered_bytes"] > 0)
+    ratio = _ratio(arm[written], base[written], "output_tokens", "delivered_bytes")
+    if not (ratio.low > UNEQUAL_COUNTS or ratio.high < 1 / UNEQUAL_COUNTS):
+        return ""
+    return (
+        f"{arm['arm'].iloc[0]} counts {ratio.value:.2f} times as many tokens in a text of the same "
+        "length, so tokens are not comparable"
+    )
+
+
+def _values_in(texts: pd.Series, separator: str) -> dict[str, int]:
+    """Return how often each part of separated texts occurs, by part."""
+    parts = texts.dropna().str.split(separator).explode()
+    return dict(parts[parts != ""].value_counts(sort=False))
+
+
+def _speed(cell: pd.DataFrame, base: pd.DataFrame) -> Interval:
+    """Return the baseline's time per answer over that of a setting, in the setting's session."""
+    of_session = without_repeats(base[base["session"] == cell["session"].iloc[0]])
+    sides = _paired(first_decodes(cell), of_session)
+    in_blocks = {count_blocks(side) > 0 for side in sides}
+    if len(in_blocks) > 1 or not all(map(has_comparable_times, sides)):
+        return Interval(math.nan, math.nan, math.nan, 0)
+    arm, reference = map(by_time_unit, sides)
+    return _ratio(arm, reference, "one", "seconds")
+
+
+def _paired(arm: pd.DataFrame, base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the answers that both sides have, in the same order and with the same index."""
+    arm, base = arm.set_index("answer"), base.set_index("answer")
+    shared = arm.index.intersection(base.index, sort=False)
+    return arm.loc[shared], base.loc[shared]
+
+
+def _ratio(arm: pd.DataFrame, base: pd.DataFrame, above: str, below: str) -> Interval:
+    """Return the ratio of two sides' ratios of two columns."""
+    terms = [side[[above, below]] for side in (arm, base)]
+    return paired_interval(
+        terms[0], arm["sample_id"], terms[1], base["sample_id"], paired_ratio, log=True
+    )
+
+
+def _verdict(row: _Row) -> _Row:
+    """Return the outcomes and the sentence of a row."""
+    known, baseline = row[CONCURRENCY] == row[CONCURRENCY], row["against"]
+    load = f" at concurrency {row[CONCURRENCY]:.0f}" if known else ""
+    if row["n"] < FEWEST:
+        few = f"too few answers to the same prompts by {baseline} with {row['load']:.0f} at once"
+        few += f" (n = {row['n']:.0f}; at least {FEWEST} are needed)"
+        return {"sentence": f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"}
+    speed, times = _speed_clause(row, f" per {'request' if known else 'sample'}{load}")
+    loss, quality, more = _quality_clause(row)
+    low, high = (round(row[LENGTH + end], 2) for end in ENDS[1:])
+    counts = {
+        "answers are missing": "missing",
+        f"answers are missing of {baseline}": "missing_in_baseline",
+        "texts are empty": "empty",
+    }
+    equal = row[f"{QUALITY_LESS}_low"] <= 0 <= row[f"{QUALITY_LESS}_high"] and speed == UNSHOWN
+    parts = [
+        times,
+        quality,
+        f"texts {shown(LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
+        *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
+        f"{percent(row['refused'], '.1f')} of texts begin like refusals"
+        if row["refused"] > 0
+        else "",
+        "a server does not differ from itself, so differences of this size are noise"
+        if row["again"] and not equal
+        else "",
+        row["remarks"],
+    ]
+    again = "the same server again: " if row["again"] else ""
+    sentence = f"{row['label']}: {again}{'; '.join(filter(None, parts))}"
+    return {"speed": speed, "loss": loss, "more_prompts": more, "sentence": sentence}
+
+
+def _speed_clause(row: _Row, unit: str) -> Clause:
+    """Return the outcome of the times, and how to say it."""
+    if row[f"{TIMES}_low"] != row[f"{TIMES}_low"]:
+        return Clause(MISSING, f"times not comparable{unit.removeprefix(' per sample')}")
+    ends = {"ci_low": row[f"{TIMES}_low"], "ci_high": row[f"{TIMES}_high"]}
+    outcome, noise = sign_of_speed({**ends, "noise": row["noise"]}), noise_range(row["noise"])
     difference = {SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")
     remark = ", ".join(filter(None, [difference, noise and f"noise {noise}"]))
     text = f"{shown(TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"

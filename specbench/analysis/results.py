@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.summary import cells_of, with_differences
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.scores import OF_TEXTS
-from specbench.analysis.summary import summarise
+from specbench.analysis.summary import cells_of, summarise, with_differences
 from specbench.analysis.verdicts import verdicts_of
 from specbench.errors import UsageError
 from specbench.files import open_text, stored

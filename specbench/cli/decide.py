@@ -301,8 +301,7 @@ def _computed(
     asked: DecideOptions, measurement: Measurement, figures: Machine, source: _Source
 ) -> Costs:
     """Return the costs by a machine's figures."""
-    from specbench.pricing.costs import PassSize, roofline
-    from specbench.pricing.costs import pass_sizes
+    from specbench.pricing.costs import PassSize, pass_sizes, roofline
 
     assert source.pair is not None
     sizes = pass_sizes(source.pair, measurement.loading())

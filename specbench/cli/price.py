@@ -243,4 +243,3 @@ def scored(
             for task, base in by_task.items():
                 by_task[task] = replace(base, heads={**base.heads, name: of_head[task]})
         return by_task
-

@@ -20,10 +20,8 @@ from scipy.special import ndtr, stdtrit
 from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, estimate, ratio
 from specbench.decoding.drafters.policies import get_policy
 from specbench.methods.drafters import MODEL
-from specbench.pricing.rounds import price
-from specbench.pricing.scores import name_of
-from specbench.pricing.rounds import TINY, acceptance
-from specbench.pricing.scores import Scores
+from specbench.pricing.rounds import TINY, acceptance, price
+from specbench.pricing.scores import Scores, name_of
 
 SURE = 4.0  # standard errors; correct texts of many prompts pass this in 1 of 16,000 cases
 ROUNDING = 0.01  # share of tokens at temperature 0 that rounding may change

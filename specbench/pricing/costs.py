@@ -12,19 +12,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
 import numpy as np
 import pandas as pd
 from pydantic import Field
+
 from specbench.analysis.intervals import Floats
+from specbench.config import DUMMY, Loading
+from specbench.engine.pairs import PairSpec, shards, stored_bytes
 from specbench.errors import UsageError, require
 from specbench.methods.drafters import LOOKUP, needs_model
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.schema import StrictModel, Text, read_toml
 from specbench.words import listed, shown
-from typing import Any
-from specbench.config import DUMMY, Loading
-from specbench.engine.pairs import PairSpec, shards, stored_bytes
 
 COLUMNS = ("batch_size", "draft_length", "repeat", "round_seconds", "draft_seconds")
 COSTS = "costs.csv"

@@ -15,17 +15,16 @@ of drafts; the start of a round is the index of the token that it emits first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+
 from specbench.analysis.intervals import FEWEST, Interval, bootstrap, estimate
-from specbench.decoding.drafters.policies import Floats, Integers
+from specbench.decoding.drafters.policies import Drafting, Floats, Integers, Policy, replay
 from specbench.errors import require
-from specbench.pricing.scores import Scores
-from collections.abc import Sequence
-from typing import NamedTuple
-import numpy as np
-from specbench.decoding.drafters.policies import Drafting, Floats, Policy, replay
 from specbench.methods.drafters import GREEDY, MODEL, ngram_lengths
 from specbench.pricing.scores import Scores
 
@@ -151,9 +150,7 @@ MOST = 16  # drafts of a round
 DRAFT_COST = 0.1  # seconds of a draft step / seconds of a target pass, for the oracle
 
 
-def drafting(
-    scores: Scores, drafter: str = MODEL, rule: str = "sd", most: int = MOST
-) -> Drafting:
+def drafting(scores: Scores, drafter: str = MODEL, rule: str = "sd", most: int = MOST) -> Drafting:
     """Return what is known of all rounds of texts, with up to ``most`` drafts.
 
     Args:

@@ -9,23 +9,23 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
+
 from specbench.analysis.intervals import cluster_sums
 from specbench.decoding.drafters.policies import Floats, Integers
-from specbench.files import write_atomically
-from specbench.runs.records import read_lines
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 from specbench.errors import UsageError
+from specbench.files import write_atomically
 from specbench.methods.drafters import DRAFTERS, MODEL, needs_model
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import METHODS
+from specbench.runs.records import read_lines
 
 Record = dict[str, Any]
 

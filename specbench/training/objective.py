@@ -17,14 +17,15 @@ by the standard deviation of the whole step is from REINFORCE++, arXiv:2501.0326
 from __future__ import annotations
 
 from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
+
 from specbench.decoding.heads.head import Head
 from specbench.errors import RunError
 from specbench.training.rollouts import Rollouts
-from typing import NamedTuple
 
 CLIP = 0.2  # largest relative change of a token's probability under the head since the roll-out
 MAX_GRADIENT = 1.0  # largest norm of the gradient

@@ -15,24 +15,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
+
 import torch
 from torch import Tensor
-from specbench.decoding.heads.head import Head
-from specbench.decoding.sampling import Sampling
-from specbench.engine.lockstep import LockstepBatch
-from specbench.engine.pair import LoadedPair
-from specbench.methods.verdict import Positions, Verdict, pick
-from collections.abc import Sequence
-import torch
-from torch import Tensor
+
 from specbench.config import DRAFT_LENGTH
 from specbench.decoding.drafting import Drafter
 from specbench.decoding.heads.head import Head
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling
+from specbench.engine.lockstep import LockstepBatch
 from specbench.engine.pair import LoadedPair
 from specbench.methods.ensembles import static
 from specbench.methods.laws import Next, Split
+from specbench.methods.verdict import Positions, Verdict, pick
 
 AT_ONCE = 128  # texts in a batch; fits in memory with an 8B target
 PLAIN = Sampling()  # the models' own distributions

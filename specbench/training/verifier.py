@@ -31,13 +31,18 @@ from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
 from specbench.training.budget import Pace, Plan, spoken
-from specbench.training.rollouts import drafted_rollouts
 from specbench.training.front import Point, Worth
 from specbench.training.material import Material, Materials
-from specbench.training.objective import Surrogate, advantages, descend, evaluate, text_mean
-from specbench.training.objective import Multiplier
+from specbench.training.objective import (
+    Multiplier,
+    Surrogate,
+    advantages,
+    descend,
+    evaluate,
+    text_mean,
+)
 from specbench.training.recipe import MAX_NEW_TOKENS, HeadRecipe
-from specbench.training.rollouts import AT_ONCE, Rollouts, joined, roll_out
+from specbench.training.rollouts import AT_ONCE, Rollouts, drafted_rollouts, joined, roll_out
 
 # Seeds of roll-outs on held-out prompts; training cannot use them.
 HELD_OUT_SEED, FINAL_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS

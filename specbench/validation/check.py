@@ -12,14 +12,17 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import cycle, zip_longest
 from pathlib import Path
+from statistics import fmean
 from traceback import extract_tb
 from typing import Any
+
 from specbench.config import DUMMY
 from specbench.decoding.drafters.load import load_drafter
 from specbench.decoding.heads.bind import bind
 from specbench.decoding.heads.head import Head
+from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
-from specbench.engine.device import choose_device, free_memory
+from specbench.engine.device import choose_device, copy_bandwidth, free_memory, now
 from specbench.engine.loading import choose_dtype
 from specbench.engine.memory import check_memory
 from specbench.engine.pair import LoadedPair
@@ -30,24 +33,30 @@ from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.runner import Loader, largest
 from specbench.methods.drafters import MODEL
 from specbench.runs.labels import method_label
-from specbench.runs.table import Table
+from specbench.runs.table import Table, percent
 from specbench.validation.draws import FALSE_ALARM
-from specbench.validation.findings import FAILED, Finding, findings_table
+from specbench.validation.findings import (
+    FAILED,
+    LAW,
+    REPORT,
+    Finding,
+    findings_table,
+    judged,
+    rounds_table,
+)
 from specbench.validation.greedy import check_greedy
 from specbench.validation.outputs import choose_ends
 from specbench.validation.rounds import TESTS, Case, check_rounds
-from specbench.validation.findings import LAW, rounds_table
-from specbench.validation.texts import Context, Ends, Setup, after_rounds, informative
+from specbench.validation.texts import (
+    Context,
+    Ends,
+    Setup,
+    after_rounds,
+    decode_one,
+    informative,
+    sample,
+)
 from specbench.version import __version__
-from collections.abc import Sequence
-from dataclasses import replace
-from statistics import fmean
-from specbench.decoding.records import RoundRecord
-from specbench.engine.device import copy_bandwidth, now
-from specbench.engine.pair import LoadedPair
-from specbench.runs.table import percent
-from specbench.validation.findings import REPORT, Finding, judged
-from specbench.validation.texts import Context, Setup, decode_one, sample
 
 OWN_DRAFT, TIME = "own draft", "time"
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
-from specbench.runs.table import Column, Table
-from collections.abc import Sequence
-from typing import Any
+
 from specbench.runs.table import Column, Table, drop_empty, percent
 
 OK, FAILED, WEAK, REPORT, SKIPPED = "ok", "FAILED", "weak", "report", "not checked"

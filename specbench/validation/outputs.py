@@ -9,25 +9,20 @@ feasible where q has few tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import NamedTuple
+
 import torch
 from torch import Tensor
+
 from specbench.decoding.records import Generation, StopReason
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
+from specbench.methods.laws import normalised
 from specbench.validation.laws import farther, laws_at
 from specbench.validation.passes import laws_along
-from specbench.validation.texts import NOTHING, Context, Ends, Setup, decode_one
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import NamedTuple
-import torch
-from torch import Tensor
-from specbench.methods.laws import normalised
-from specbench.validation.laws import laws_at
-from specbench.validation.texts import DRAWN, NOTHING, Context, Setup
+from specbench.validation.texts import DRAWN, NOTHING, Context, Ends, Setup, decode_one
 
 Beginning = tuple[tuple[int, ...], int]
 """The first tokens of an output, and the position in its round of the token that follows."""

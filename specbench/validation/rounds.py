@@ -19,20 +19,31 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import nan
 from typing import Any, NamedTuple
+
 import torch
+from torch import Tensor
+
 from specbench.decoding.heads.bind import BoundMethod
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.methods.laws import normalised
-from specbench.validation.outputs import BLOCKS
 from specbench.validation.draws import Counts, Numbers, Stream
-from specbench.validation.findings import FAILED, REPORT, Finding, findings_of
+from specbench.validation.findings import (
+    COMPARED,
+    FAILED,
+    LAW,
+    NO_LAW,
+    REPORT,
+    WHOLE,
+    Finding,
+    findings_of,
+)
 from specbench.validation.laws import Laws, farther, laws_at
-from specbench.validation.outputs import ends_rightly, outputs_of
+from specbench.validation.outputs import BLOCKS, ends_rightly, outputs_of
 from specbench.validation.passes import MAX_NUMBERS
-from specbench.validation.findings import COMPARED, LAW, NO_LAW, WHOLE
 from specbench.validation.texts import (
     CORRECTED,
+    NOTHING,
     TARGET,
     VOID,
     Context,
@@ -42,11 +53,6 @@ from specbench.validation.texts import (
     sample,
     tokens_of,
 )
-import torch
-from torch import Tensor
-from specbench.decoding.heads.bind import BoundMethod
-from specbench.validation.laws import Laws
-from specbench.validation.texts import CORRECTED, NOTHING, TARGET, VOID, Tokens
 
 IMPOSSIBLE = 2.0  # distance of a draw that no random number gives
 

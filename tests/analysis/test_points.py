@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from specbench.analysis.summary import cells_of
 from specbench.analysis.intervals import RESAMPLES, estimate, paired_interval, paired_ratio
 from specbench.analysis.points import Setting, shared_points
-from specbench.analysis.summary import summarise
+from specbench.analysis.summary import cells_of, summarise
 
 
 def settings(samples, task, *methods):

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-
-from specbench.decoding.drafters.heads import KINDS
+from drafters.recipe import DrafterRecipe
 from drafters.start import initial_head, start_linearly
 from drafters.texts import read_target
-from drafters.recipe import DrafterRecipe
+
+from specbench.decoding.drafters.heads import KINDS
 
 from ..engine.tiny import random_prompt, tiny_pair
 

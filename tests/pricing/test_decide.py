@@ -14,11 +14,10 @@ from specbench.config import Loading
 from specbench.engine.pairs import custom_pair, get_pair
 from specbench.errors import UsageError
 from specbench.methods.drafters import GREEDY, LOOKUP, MODEL
-from specbench.pricing.costs import Costs, costs_of
+from specbench.pricing.costs import Costs, costs_of, pass_sizes
 from specbench.pricing.decide import Decision, decide, sentences, where_not_to_draft
 from specbench.pricing.figures import break_even, draw_crossover, equivalent, tokens_of
 from specbench.pricing.rounds import PricedRounds, rounds_of_rates
-from specbench.pricing.costs import pass_sizes
 from specbench.serving.flags import gguf_draft, llamacpp_flags, sglang_flags, vllm_flags
 
 LENGTHS = (1, 2, 3, 4)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
 import pandas as pd
+
 from specbench.analysis.write import write_summary, write_tables
+from specbench.decoding.records import Generation, RoundRecord
 from specbench.errors import UsageError, first_line
+from specbench.experiment.measurements import measurements, score_text
 from specbench.files import open_binary, stored
+from specbench.plugins import short_name
+from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.folders import TIMINGS, lacks
 from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
 from specbench.runs.records import (
@@ -23,18 +30,9 @@ from specbench.runs.records import (
     TIMED_RECORDS,
 )
 from specbench.runs.tables import write_timings
-from specbench.validation.findings import Finding
-from specbench.validation.verification.differences import Record, difference, finding, finding_of
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any
-from specbench.decoding.records import Generation, RoundRecord
-from specbench.experiment.measurements import measurements, score_text
-from specbench.plugins import short_name
-from specbench.runs.columns import BLEU_TERMS
 from specbench.tasks.example import Example
 from specbench.validation.findings import Finding
-from specbench.validation.verification.differences import Record, difference, finding
+from specbench.validation.verification.differences import Record, difference, finding, finding_of
 
 #: Largest error of a mean of probabilities that are stored with four digits.
 STORED = 0.5e-4 + 1e-9

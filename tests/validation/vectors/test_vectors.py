@@ -314,4 +314,3 @@ def test_the_documented_lines_work() -> None:
 
     exec(lines, {"my_kernel": my_kernel})
     assert len(lines.splitlines()) <= 13
-

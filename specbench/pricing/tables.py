@@ -73,7 +73,8 @@ def price_table(rows: pd.DataFrame, title: str, by: str) -> Table:
     """Return a readable table of ``priced_rows``."""
 
     def tokens_per_round(row: Mapping[Any, Any]) -> str:
-        return with_interval(*(row[f"tokens_per_round{end}"] for end in ENDS), ".3f")
+        value, low, high = (row[f"tokens_per_round{end}"] for end in ENDS)
+        return with_interval(value, low, high, ".3f")
 
     ends = " [95 %]" if rows[f"tokens_per_round{ENDS[1]}"].notna().any() else ""
     fields: list[Field[Mapping[Any, Any]]] = [

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Model
-from specbench.validation.blocks import Beginning
 from specbench.validation.draws import MIN_EXPECTED
-from specbench.validation.outputs import LawsAfter, Output, enumerate_outputs
+from specbench.validation.outputs import Beginning, LawsAfter, Output, enumerate_outputs
 from specbench.validation.passes import MAX_NUMBERS, plain_pass
 from specbench.validation.texts import Context
 

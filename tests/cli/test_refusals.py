@@ -54,7 +54,6 @@ REFUSED = {
     "audit --decoder transformers -t mini-math -o full": "full is not an empty folder",
     "train -t mini-math --device cuda": "no device cuda here",
     "finetune-draft -t mini-math --device cuda": "no device cuda here",
-    "pairs export mini -o full/x": "full/x: is a file",
     "table none": "no folder",
     "table none --by position": "no folder",
     "compare none": "no folder",

@@ -16,7 +16,7 @@ from specbench.errors import UsageError
 from specbench.methods import METHODS, Rule, laws, strict
 from specbench.methods.drafters import checked
 from specbench.methods.laws import Next, Split, likeliest
-from specbench.training.drafted import _draft_law
+from specbench.training.rollouts import _draft_law
 
 from ..engine.tiny import FAMILIES, pair_of, tiny_pair
 from .drafters.heads import head_drafter

@@ -36,11 +36,10 @@ from specbench.tasks.example import Example
 from specbench.tasks.metrics import METRICS, get_metric
 from specbench.tasks.task import Task
 from specbench.validation.findings import SKIPPED, Finding
-from specbench.validation.verification.counts import check_counts, check_scores
 from specbench.validation.verification.decoding import Replay, ShowSample, head_difference
 from specbench.validation.verification.differences import Record, finding_of
 from specbench.validation.verification.plan import check_examples, check_plan, task_of, task_plan
-from specbench.validation.verification.tables import check_tables
+from specbench.validation.verification.tables import check_counts, check_scores, check_tables
 from specbench.words import listed, shown
 
 _CHECKED = {CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, TABLE, SUMMARY, DIGEST, TIMINGS, TIMED_RECORDS}

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from drafters.training import DrafterTraining, Report
 from specbench.analysis.intervals import Interval, interval, paired_ratio, ratio
 from specbench.decoding.drafters.drafter import HeadDrafter
 from specbench.decoding.drafters.files import save_head
@@ -28,7 +29,6 @@ from specbench.methods.drafters import MODEL
 from specbench.methods.strict import sd
 from specbench.runs.heads import LOG
 from specbench.tasks.task import Task
-from specbench.training.drafter import DrafterTraining, Report
 from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material
 from specbench.version import __version__

@@ -7,7 +7,8 @@ from these models. Nothing here imports PyTorch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -30,6 +31,7 @@ LLAMACPP = "llamacpp"  # runs GGUF files, and nothing else does
 LOWEST_TEMPERATURE = 1e-5  # lower ones only amplify rounding errors; 1e-46 is 0 in float32
 DEFAULT_LIMIT = 20  # examples per task; shows the effect, and is fast on two CPU cores
 DRAFT_LENGTH = 5
+_SHARD = re.compile(r"([1-9]\d{0,2})/([1-9]\d{0,2})")  # I/N
 KEY_VARIABLE = "SPECBENCH_API_KEY"  # of servers
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
@@ -144,12 +146,18 @@ class Options(StrictModel):
 
     def retyped(self) -> list[str]:
         """Return the options that differ from their defaults as command-line arguments."""
+        fields = type(self).model_fields
+        values = {name: getattr(self, name) for name in self.ordered_fields()}
+        return self.arguments({n: v for n, v in values.items() if v != fields[n].default})
+
+    @classmethod
+    def arguments(cls, values: Mapping[str, Any]) -> list[str]:
+        """Return values by field as command-line arguments."""
         parts: list[str] = []
-        for name in self.ordered_fields():
-            flag, value = self.flags(name)[0], getattr(self, name)
-            if value != type(self).model_fields[name].default:
-                for element in value if isinstance(value, list) else [value]:
-                    parts += [flag] if element is True else [flag, str(element)]
+        for name, value in values.items():
+            flag = cls.flags(name)[0]
+            for element in value if isinstance(value, list) else [value]:
+                parts += [flag] if element is True else [flag, str(element)]
         return parts
 
 
@@ -237,6 +245,29 @@ class Settings(SamplingOptions):
         shown="one",
         metavar="K",
     )
+
+    shard: str | None = option(
+        None,
+        "Use every N-th prompt (of `train`: task) from the I-th only; N such runs in N folders are "
+        "read as one.",
+        metavar="I/N",
+        shown="all",
+        panel="Workers",
+    )
+
+    @field_validator("shard")
+    @classmethod
+    def _one_of_all(cls, shard: str | None) -> str | None:
+        match = _SHARD.fullmatch("1/1" if shard is None else shard)
+        if match is None or int(match[1]) > int(match[2]):
+            raise ValueError(f"must be I/N with I from 1 to N, not {shard}")
+        return shard
+
+    @property
+    def shard_slice(self) -> slice:
+        """The prompts of the shard: every N-th from the I-th; all without one."""
+        number, count = map(int, (self.shard or "1/1").split("/"))
+        return slice(number - 1, None, count)
 
     @property
     def falls_back(self) -> bool:

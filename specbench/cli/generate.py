@@ -82,15 +82,8 @@ def completer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 
 def split(option: str, values: Sequence[str]) -> list[str]:
-    """Return the distinct names of comma-separated lists; refuse empty lists.
-
-    After ``NAME=`` values are distinct for that name: ``a=1,2,b=1`` has three.
-    """
-    owner, parts = "", dict[tuple[str, str], None]()
-    for part in filter(None, (part.strip() for value in values for part in value.split(","))):
-        owner = part.partition("=")[0] if "=" in part else owner
-        parts[owner, part] = None
-    names = [part for _, part in parts]
+    """Return the names of comma-separated lists; refuse empty lists."""
+    names = [name for value in values for name in map(str.strip, value.split(",")) if name]
     # An unset variable in a script must not silently mean everything.
     if values and not names:
         raise UsageError(f"{option} is empty: give at least one value or leave the option out")

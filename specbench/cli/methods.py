@@ -75,6 +75,11 @@ class Methods(Options):
         """The methods that the user did not name explicitly."""
         return set(self.names) - set(self.method or ())
 
+    @property
+    def a_a(self) -> bool:
+        """Whether sd is named twice, to time it twice (an A/A test)."""
+        return (self.method or []).count("sd") > 1
+
     def given(self) -> dict[str, Any]:
         """Return the given values by parameter."""
         values: dict[str, Any] = {}

@@ -94,12 +94,14 @@ class Tasks(DataOptions):
         if self.offline:
             go_offline()
 
+    @property
+    def names(self) -> list[str]:
+        """The chosen tasks as typed, by default the bundled ones."""
+        return expand_groups(self.task, {ALL: task_names()}) if self.task else default_task_names()
+
     def tasks(self) -> list[Task]:
         """Return the chosen tasks, by default the bundled ones."""
-        chosen = (
-            expand_groups(self.task, {ALL: task_names()}) if self.task else default_task_names()
-        )
-        tasks = [load_task(name, self) for name in chosen]
+        tasks = [load_task(name, self) for name in self.names]
         data = [task.source for task in tasks if isinstance(task.source, Dataset)]
         sets = {source.repository for source in data} - {""}
         for name, usable in (("folder", data), ("revision", sets)):
@@ -377,12 +379,6 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         panel="Sampling",
     )
 
-    a_a: bool = option(
-        False,
-        "Time sd twice (an A/A test) to show timing noise beside speed-ups.",
-        panel="Sampling",
-    )
-
     def drafters(self, spec: PairSpec) -> list[str]:
         """Return the chosen drafters; a pair without a draft model has none that needs one."""
         names = self.drafter or [MODEL]
@@ -422,14 +418,15 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         optional: Iterable[str] = (),
         arms: Sequence[Arm] = (),
         concurrency: Sequence[int] = (1,),
+        a_a: bool = False,
     ) -> Plan:
         """Plan a run; ``optional`` methods are skipped on tasks without a head.
 
-        No speculation is measured too and, where quality is agreement with the target's greedy
-        text, a control for a lower temperature. Servers (``arms``) need no pair.
+        ``a_a`` times sd twice. No speculation is measured too and, where quality is agreement with the
+        target's greedy text, a control for a lower temperature. Servers (``arms``) need no pair.
         """
         if self.sampling:
-            return self._as_recommended().plan(variants, optional, arms, concurrency)
+            return self._as_recommended().plan(variants, optional, arms, concurrency, a_a)
         chosen = list(variants)
         if arms and not chosen and not self.names_models:
             model = arms[0].model
@@ -453,7 +450,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             may_execute=self.allowed(spec),
             optional=set(optional),
             drafters=self.drafters(spec) if drafts else [MODEL],
-            a_a=self.a_a,
+            a_a=a_a,
             arms=arms,
             concurrency=concurrency,
         )

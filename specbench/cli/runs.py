@@ -1,4 +1,4 @@
-"""Commands on finished runs: ``score``, ``verify``, ``trace``, ``report`` and ``summary``."""
+"""Commands on finished runs: ``score``, ``verify``, ``trace`` and ``report``."""
 
 from __future__ import annotations
 
@@ -11,21 +11,18 @@ from specbench.cli.finished import FinishedRun, Recorded, Rows, Runs
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFiles, output_option
-from specbench.cli.output import CSV, Interrupted, console, note, print_findings
-from specbench.cli.tables import chosen_runs, note_unfinished
+from specbench.cli.output import Interrupted, console, note, print_findings
+from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import IncompleteError, RunError, UsageError
-from specbench.files import check_parent, digits, stored, write_atomically
+from specbench.files import check_parent, stored, write_atomically
 from specbench.plugins import short_name
 from specbench.tasks.metrics import METRICS
-from specbench.words import printable
 
 if TYPE_CHECKING:
     from specbench.analysis.trace.trace import Trace
 
 PAGE = "report.html"
-PARQUET = "parquet"
-RUNS = "runs"
 
 
 class ScoreOptions(Options):
@@ -256,61 +253,6 @@ def _html(found: Trace) -> str:
 
 
 _PICTURES = {".svg": _svg, ".html": _html}  # of a trace, by the file's suffix
-
-
-class SummaryOptions(Options):
-    """Which table to merge, and where it goes."""
-
-    frame: str = option(
-        "summary",
-        "One row per metric of a cell (summary), cell (cells), position in the block of drafts, "
-        "sample, round or run.",
-        choices=("summary", "cells", "positions", "samples", "rounds", RUNS),
-    )
-    format: str | None = option(
-        None, "", shown="the suffix of --output, else csv", choices=(CSV, PARQUET)
-    )
-    output: Path | None = output_option("File to write.", "printed")
-
-
-@grouped
-def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
-    """Merge the tables of finished runs into one, with 95 % intervals.
-
-    The tables are used as the runs wrote them. `specbench list columns` describes their columns.
-    """
-    output = asked.output
-    form = asked.format or (output.suffix.removeprefix(".").lower() if output else CSV)
-    if form not in (CSV, PARQUET):
-        raise UsageError(
-            f"the format of --output {output} is unknown: use the suffix .{CSV} or .{PARQUET}, or "
-            "give --format"
-        )
-    if form == PARQUET and output is None:
-        raise UsageError("Parquet cannot be printed: name a file with --output")
-    if asked.frame == RUNS and (typed := rows.retyped()):
-        raise UsageError(f"{typed[0]} cannot filter --frame {RUNS}: omit it")
-
-    from specbench.runs.records import TABLE
-    from specbench.runs.run import CONFIG
-
-    if output is not None:
-        check_parent(output)
-    folders = chosen_runs(runs, rows, TABLE, CONFIG)
-
-    from specbench.analysis.results import Results
-    from specbench.runs.table import to_csv
-
-    frame = getattr(Results(folders, rows.selection()), asked.frame)
-    if output is None:
-        print(printable(to_csv(frame, digits)), end="")
-        return
-    csv = form == CSV
-    write_atomically(
-        output,
-        to_csv(frame, digits) if csv else frame.to_parquet(index=False),
-    )
-    print(output)
 
 
 class ReportOptions(Options):

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from specbench.cli.generate import grouped
+from specbench.cli.measure import ray_workers
 from specbench.cli.options import (
     DEFAULT_PAIR,
     CodeExecution,
     Models,
     Progress,
     Tasks,
+    Workers,
     output_option,
 )
 from specbench.cli.output import Interrupted, note, note_loading, print_table
-from specbench.config import Loading, Options, option
+from specbench.config import Loading, Options, Settings, option
 from specbench.decoding.heads.registry import read_description, trained_heads
 from specbench.engine.pairs import PairSpec
-from specbench.errors import UsageError
+from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.files import cannot_write
 from specbench.methods.drafters import MODEL
 from specbench.runs.heads import FAMILIES
@@ -30,6 +33,7 @@ from specbench.tasks.task import Task
 from specbench.training.recipe import MAX_NEW_TOKENS, DraftRecipe, HeadRecipe, head_recipe
 
 if TYPE_CHECKING:
+    from specbench.experiment.cluster.ray_pool import RayPool
     from specbench.training.verifier import TrainingStep
 
 NEAR = 0.02  # tolerated difference between held-out acceptance and its target
@@ -94,9 +98,15 @@ def train(
     recipe: Annotated[dict[str, Any], HeadRecipe],
     code: CodeExecution,
     shown: Progress,
+    workers: Workers,
+    part: Annotated[Settings, ("shard",)],
 ) -> None:
     """Train one DIVERSED head per task; it predicts the weight on the target at every token."""
     spec = models.spec()
+    if part.shard is not None:
+        names = data.names[part.shard_slice]
+        require(bool(names), f"there are too few tasks for --shard {part.shard}")
+        data = data.updated(task=names)
     models.require_here(spec)
     root = asked.output or trained_heads(spec.name)
     logs = None if asked.log_to is None else asked.log_to / trained_heads(spec.name).name
@@ -107,12 +117,23 @@ def train(
         raise UsageError(
             "--target-acceptance cannot be combined with --max-quality-loss: omit one of them"
         )
-    jobs = _jobs(spec, data.tasks(), recipes, root, logs)
+    tasks = data.tasks()
+    jobs = _jobs(spec, tasks, recipes, root, logs)
     may_execute = code.allowed(spec)
     waiting = [job for job in jobs if _waits(job, asked.resume, may_execute)]
     note(*(f"{job.folder} is already trained" for job in jobs if job not in waiting))
-    refused: dict[Path, UsageError] = {}
-    if waiting:
+    refused: Mapping[Path, SpecbenchError] = {}
+    if waiting and workers.workers is not None:
+        typed = [*models.retyped(), *asked.retyped(), *HeadRecipe.arguments(recipe)]
+        typed += [*code.retyped(), "--no-progress"]
+        commands = {
+            task.name: ["train", *data.updated(task=[name]).retyped(), *typed]
+            for name, task in zip(data.names, tasks, strict=True)
+            if any(job.task is task for job in waiting)
+        }
+        pool = ray_workers(workers.workers, workers.ray_address, models.loading())
+        refused = _train_by_workers(pool, commands, waiting)
+    elif waiting:
         loading = models.loading()
         refused = _train_all(spec, loading, waiting, asked.resume, not shown.no_progress)
     if trained := [job for job in jobs if job.folder not in refused]:
@@ -127,7 +148,8 @@ def train(
 
         _advise(trained, root, command)
     if refused:
-        raise UsageError("; ".join(dict.fromkeys(map(str, refused.values()))))
+        first = next(iter(refused.values()))
+        raise type(first)("; ".join(dict.fromkeys(map(str, refused.values()))))
 
 
 def _jobs(
@@ -218,6 +240,29 @@ def _train_all(
             continue
         note(*_remarks(job, description))
     return refused
+
+
+def _train_by_workers(
+    workers: AbstractContextManager[RayPool],
+    commands: Mapping[str, list[str]],
+    jobs: Sequence[HeadJob],
+) -> dict[Path, SpecbenchError]:
+    """Train the heads of each task by a command; return why a head was not trained, by its folder.
+
+    A process of its own frees its memory at its end.
+    """
+    names, failures = [*commands], dict[str, SpecbenchError]()
+    try:
+        with workers as pool:
+            for number, code, message in pool.run([*commands.values()]):
+                name = names[number]
+                note(f"{name}: {message if code else 'trained'}")
+                if code:
+                    kind = UsageError if code == 2 else RunError
+                    failures[name] = kind(f"{name}: {message.removeprefix('error: ') or code}")
+    except KeyboardInterrupt as error:
+        raise Interrupted("interrupted: add --resume to the same command to resume") from error
+    return {job.folder: failures[job.task.name] for job in jobs if job.task.name in failures}
 
 
 def _describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:

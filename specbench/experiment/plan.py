@@ -186,7 +186,8 @@ class Plan:
 
     def identify(self, step: Step, engine: str) -> dict[str, Any]:
         """Return the columns of ``samples.csv`` that identify a step's sample."""
-        size, (_, _, example, _) = self.block_size, step.place
+        shard = self.settings.shard_slice
+        block = shard.start + shard.step * (step.place[2] // self.block_size)
         return {
             "pair": self.pair.name,
             "task": step.plan.task.name,
@@ -202,7 +203,7 @@ class Plan:
             "turn": step.turn,
             "quality_metric": step.plan.task.metric and short_name(step.plan.task.metric),
             # Without one, times of texts that were decoded together are not compared.
-            **({"block": example // size} if size > 1 and not self.settings.refill else {}),
+            **({"block": block} if self.block_size > 1 and not self.settings.refill else {}),
             **({"timing": step.cell.timing} if step.cell.timing else {}),
         }
 
@@ -345,11 +346,11 @@ def build_plan(
         repeated = [
             replace(cell, timing=TIMED_AGAIN) for cell in cells if a_a and cell.method == "sd"
         ]
-        require(not a_a or bool(repeated), "--a-a times sd twice: add sd with --method")
         cells += [*repeated, *server_cells([arm.name for arm in arms], concurrency)]
         whole = limit is None and isinstance(task.source, PromptList)
         count = None if whole else limit or DEFAULT_LIMIT
-        examples = task.examples("test", count, settings.seed)
+        examples = task.examples("test", count, settings.seed)[settings.shard_slice]
+        require(bool(examples), f"{task.name} has too few prompts for --shard {settings.shard}")
         require_own_columns(task.metrics)
         try_metrics(task.metrics, examples)
         budget = settings.max_new_tokens or task.max_new_tokens

@@ -152,7 +152,11 @@ def test_any_parameter_of_a_method_can_be_set_by_name() -> None:
             Methods(method=["relaxed"], set_values=[text]).variants()
 
 
-def test_two_parameters_can_have_the_same_value() -> None:
-    texts = split("--set", ["margin=0.1,0.3,ratio=0.1,0.3", "ratio=0.1", "0.3"])
-    assert texts == ["margin=0.1", "0.3", "ratio=0.1", "0.3"]
-    assert split("--task", ["a,b,a", "b"]) == ["a", "b"]
+def test_a_list_may_name_a_value_twice() -> None:
+    assert split("--set", ["margin=0.1,0.3, ratio=0.1", "0.3"]) == [
+        *("margin=0.1", "0.3", "ratio=0.1", "0.3")
+    ]
+    asked = Methods(method=["static"], set_values=["weight=0.1", "0.2", "0.1"])
+    assert [values["weight"] for _, values in asked.variants()] == [0.1, 0.2]
+    assert Methods(method=["sd", "lossy", "sd"]).a_a
+    assert not Methods(method=["sd", "paper"]).a_a

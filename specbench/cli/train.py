@@ -61,6 +61,7 @@ class HeadOptions(Options):
         "losses have one subfolder each above those.",
         "results/heads/PAIR",
     )
+    dry_run: bool = option(False, "Print which heads would be trained, and where.")
     resume: bool = option(False, "Resume an interrupted training.")
     log_to: Path | None = option(
         None, "Also write TensorBoard event files to FOLDER/PAIR/TASK.", metavar="FOLDER"
@@ -122,6 +123,10 @@ def train(
     may_execute = code.allowed(spec)
     waiting = [job for job in jobs if _waits(job, asked.resume, may_execute)]
     note(*(f"{job.folder} is already trained" for job in jobs if job not in waiting))
+    if asked.dry_run:
+        for job in waiting:
+            print(f"{job} on {spec.name}: {job.folder}")
+        return
     refused: Mapping[Path, SpecbenchError] = {}
     if waiting and workers.workers is not None:
         typed = [*models.retyped(), *asked.retyped(), *HeadRecipe.arguments(recipe)]

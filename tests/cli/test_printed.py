@@ -43,7 +43,7 @@ ABSENT = (
 )
 SERVERS = re.compile(r"http://127\.0\.0\.1:800\d")
 # In the place of names that a reader replaces, and of runs with many cells.
-LARGE = ("results/paper", "results/paper-$pair", "results/again-sharpened", "results/qwen")
+LARGE = ("results/paper-T1", "results/shards", "results/again-sharpened", "results/qwen")
 NAMES = {
     **{"I/4": "1/4", "DIR": DATA, "$pair": "llama", "$seed": "0", "$T": "1"},
     "eager,graph": "eager",
@@ -57,10 +57,10 @@ def stand_in(printed: list[str], later: set[str]) -> list[str]:
 
     A run whose folder is among the words of ``later`` commands is decoded, all others are planned.
     """
-    name, *words = (NAMES.get(word, word) for word in printed)
+    name, *words = (NAMES.get(word, word) for word in printed if word != "$@")
+    for option in {"--workers", "--ray-address"} & {*words}:  # Ray may not be installed
+        del words[(at := words.index(option)) : at + 2]
     if name in MEASURE:
-        if "--workers" in words:
-            del words[(at := words.index("--workers")) : at + 2]
         words = [word for word in words if word != "..."] + ["--limit", "1", "--no-progress"]
         read = any(word.startswith("results/") and word in later for word in words)
         words += [] if read else ["--dry-run"]

@@ -251,3 +251,21 @@ def test_a_described_cell_can_be_read() -> None:
     read = [Cell.recorded(values).resolved(pair, task.name) for values in described]
     assert tuple(read) == cells
     assert len(set(cells)) > 2 * len(METHODS)
+
+
+def test_shards_share_the_prompts_and_their_blocks_differ() -> None:
+    def planned(shard: str | None) -> list[tuple[str, int]]:
+        settings = Settings(batch_size=2, shard=shard)
+        plan = plan_of(["sd"], [make_task("a", 7)], settings=settings)
+        identities = [plan.identify(step, "eager") for step in plan.steps()]
+        assert len(plan) == len(identities)
+        return [(identity["sample_id"], identity["block"]) for identity in identities]
+
+    assert planned(None) == [(f"a-{i}", i // 2) for i in range(7)]
+    assert planned("1/2") == [("a-0", 0), ("a-2", 0), ("a-4", 2), ("a-6", 2)]
+    assert planned("2/2") == [("a-1", 1), ("a-3", 1), ("a-5", 3)]
+    with pytest.raises(UsageError, match="a has too few prompts for --shard 8/8"):
+        planned("8/8")
+    for text in ("0/2", "3/2", "1", "a/b", "1/0", ""):
+        with pytest.raises(UsageError, match="--shard must be I/N with I from 1 to N"):
+            Settings(shard=text)

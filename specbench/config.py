@@ -36,8 +36,8 @@ KEY_VARIABLE = "SPECBENCH_API_KEY"  # of servers
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 
-#: Options of loading that only the user may give, and no run: they decide which code runs.
-TRUSTED = ("trust_remote_code", "target_revision", "draft_revision")
+#: Options of loading that only the user may give, and no run: they permit foreign code.
+TRUSTED = ("trust_remote_code",)
 
 Group = TypeVar("Group", bound="Options")
 
@@ -355,18 +355,6 @@ class Loading(Options):
         metavar="BITS",
         shown="off",
     )
-    target_revision: str | None = option(
-        None,
-        "Branch, tag or commit of the target.",
-        metavar="REVISION",
-        shown="the pair's own",
-    )
-    draft_revision: str | None = option(
-        None,
-        "Branch, tag or commit of the draft.",
-        metavar="REVISION",
-        shown="the pair's own",
-    )
     trust_remote_code: bool = option(False, "Run Python code from the models' repositories.")
 
     @model_validator(mode="after")
@@ -395,13 +383,6 @@ class DataOptions(Options):
         metavar="FOLDER",
     )
     offline: bool = option(False, "Use only files that are already here; never access the network.")
-    revision: str | None = option(
-        None,
-        "Branch, tag or commit of the data set.",
-        flags=("--data-revision",),
-        metavar="REVISION",
-        shown="the task's own",
-    )
     shots: int | None = option(
         None,
         "Few-shot examples before each prompt.",
@@ -409,11 +390,3 @@ class DataOptions(Options):
         metavar="K",
         shown="the task's own",
     )
-
-    @model_validator(mode="after")
-    def _one_source(self) -> DataOptions:
-        if self.folder is not None and self.revision is not None:
-            raise ValueError(
-                "--data-revision selects data on the hub, which --data replaces: give only one"
-            )
-        return self

@@ -12,7 +12,6 @@ from pydantic import field_validator, model_validator
 from specbench.cli.output import JSON, TEXT
 from specbench.config import (
     AUTO,
-    DUMMY,
     DataOptions,
     Loading,
     Options,
@@ -22,7 +21,6 @@ from specbench.config import (
 )
 from specbench.engine.choice import require_engine
 from specbench.engine.pairs import (
-    ROLES,
     PairSpec,
     custom_pair,
     get_pair,
@@ -102,18 +100,8 @@ class Tasks(DataOptions):
     def tasks(self) -> list[Task]:
         """Return the chosen tasks, by default the bundled ones."""
         tasks = [load_task(name, self) for name in self.names]
-        data = [task.source for task in tasks if isinstance(task.source, Dataset)]
-        sets = {source.repository for source in data} - {""}
-        for name, usable in (("folder", data), ("revision", sets)):
-            if getattr(self, name) is not None and not usable:
-                raise UsageError(
-                    f"{self.flags(name)[0]} needs a task with a data set: choose one with --task"
-                )
-        if self.revision is not None and len(sets) > 1:
-            raise UsageError(
-                f"--data-revision applies to one data set, but the tasks use "
-                f"{', '.join(sorted(sets))}: run them one by one"
-            )
+        if self.folder is not None and not any(isinstance(t.source, Dataset) for t in tasks):
+            raise UsageError("--data needs a task with a data set: choose one with --task")
         return tasks
 
 
@@ -139,7 +127,7 @@ class PromptFiles(Tasks):
             return super().tasks()
         if self.task:
             raise UsageError("--prompts replaces --task: give only one of them")
-        for name in ("folder", "revision", "shots"):
+        for name in ("folder", "shots"):
             if getattr(self, name) is not None:
                 raise UsageError(
                     f"{self.flags(name)[0]} applies to tasks, not to --prompts: omit it"
@@ -243,7 +231,6 @@ class Models(Loading):
             spec = custom_pair(self.target, self.draft)
         if self.models is not None:
             spec = in_folder(spec, self.models)
-        self._require_hub(spec)
         if not self.dummy:
             for model in spec.models.values():
                 require_model(model)
@@ -253,24 +240,6 @@ class Models(Loading):
         """Refuse a device and engines that this machine cannot have, before PyTorch is imported."""
         for engine in engines or (AUTO,):
             require_engine(engine, self.device, self.device_map is not None, spec.gguf)
-
-    def _require_hub(self, spec: PairSpec) -> None:
-        """Refuse a revision for a model that does not come from the hub."""
-        for role in ROLES:
-            if getattr(self, f"{role}_revision") is None:
-                continue
-            if self.load_format == DUMMY and role in spec.architecture:
-                raise UsageError(
-                    f"--{role}-revision needs a model that is loaded from the hub, not "
-                    f"--load-format {DUMMY}: omit one of them"
-                )
-            if (model := spec.models.get(role)) is None:
-                raise UsageError(f"--{role}-revision needs a {role} model: omit it")
-            if Path(model).exists():
-                raise UsageError(
-                    f"--{role}-revision needs a model on the hub, but {model} is a local folder: "
-                    "omit it"
-                )
 
     @property
     def names_models(self) -> bool:

@@ -40,7 +40,7 @@ class PairsMeasurement(Measurement):
         if len(names) < 2:
             measure_pair(self)
             return
-        for name in ("target", "draft", "target_revision", "draft_revision"):
+        for name in ("target", "draft"):
             require(
                 getattr(self, name) is None,
                 f"{self.flags(name)[0]} is about a model of one pair, and --pair names several: "

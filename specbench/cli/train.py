@@ -370,7 +370,7 @@ def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
 @grouped
 def finetune_draft(
     data: Tasks,
-    models: Annotated[Models, ("pair", "draft", "draft_revision", "device")],
+    models: Annotated[Models, ("pair", "draft", "device")],
     recipe: DraftRecipe,
     to: DraftFolder,
     shown: Progress,
@@ -379,7 +379,6 @@ def finetune_draft(
     spec, tasks = models.spec(), data.tasks()
     models.require_here(spec)
     assert spec.draft is not None  # without one, spec() raises
-    revision = models.draft_revision or spec.draft_revision
     root = to.output or DRAFTS / spec.name.replace("/", "-")
     folders = [root / chosen.name for chosen in tasks]
     for chosen, folder in zip(tasks, folders, strict=True):
@@ -395,7 +394,7 @@ def finetune_draft(
         try:
             with training_bar(title, recipe.steps, not shown.no_progress, LINE_EVERY) as report:
                 result = finetune(
-                    spec.draft, chosen, recipe, folder, models.device, report, revision
+                    spec.draft, chosen, recipe, folder, models.device, report, spec.draft_revision
                 )
         except KeyboardInterrupt as error:
             raise Interrupted(f"interrupted: {folder} was not written") from error

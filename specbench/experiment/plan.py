@@ -232,8 +232,8 @@ class Plan:
             "specbench": __version__,
             "pair": {
                 **describe_pair(self.pair),
-                "target_revision": self.loading.target_revision or self.pair.target_revision,
-                "draft_revision": self.loading.draft_revision or self.pair.draft_revision,
+                "target_revision": self.pair.target_revision,
+                "draft_revision": self.pair.draft_revision,
             },
             "loading": self.loading.model_dump(exclude={"threads"}),  # of the environment
             "settings": self.settings.model_dump(),

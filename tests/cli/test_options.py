@@ -103,16 +103,16 @@ def test_explicit_options_override_a_preset_even_at_their_defaults() -> None:
 
 def test_options_that_differ_from_defaults_become_arguments() -> None:
     assert Models().retyped() == Tasks().retyped() == []
-    models = Models(pair="llama", target_revision="v1", dtype="bfloat16", trust_remote_code=True)
+    models = Models(pair="llama", threads=2, dtype="bfloat16", trust_remote_code=True)
     tasks = Tasks(task=["gsm8k", "my task.toml"], folder=Path("files"), shots=0)
     assert models.retyped() == [
-        *("--pair", "llama", "--dtype", "bfloat16", "--target-revision", "v1"),
+        *("--pair", "llama", "--dtype", "bfloat16", "--threads", "2"),
         "--trust-remote-code",
     ]
     assert tasks.retyped() == [
         *("--task", "gsm8k", "--task", "my task.toml", "--data", "files", "--shots", "0")
     ]
-    assert models.updated(pair="mini").part(Loading).target_revision == "v1"
+    assert models.updated(pair="mini").part(Loading).threads == 2
 
 
 def test_a_pair_is_named_given_another_draft_or_made_of_two_models() -> None:

@@ -201,12 +201,12 @@ def test_the_description_is_complete_and_names_no_path_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    pair = PairSpec("p", str(tmp_path / "models" / "t"), "org/d", draft_revision="v2")
+    revisions = {"target_revision": "abc", "draft_revision": "v2"}
+    pair = PairSpec("p", str(tmp_path / "models" / "t"), "org/d", **revisions)
     variants = method_variants(["static"], {"weight": 0.3})
-    loading = Loading(dtype="float32", target_revision="abc")
+    loading = Loading(dtype="float32")
     plan = build_plan(pair, [make_task()], variants, [4], Settings(), loading=loading)
     described = plan.describe()
-    revisions = {"target_revision": "abc", "draft_revision": "v2"}
     assert described["pair"] == {"name": "p", "target": "models/t", "draft": "org/d", **revisions}
     assert described["loading"]["dtype"] == "float32"
     cell = {"method": "static", "weight": 0.3, "draft_length": 4}

@@ -32,7 +32,6 @@ LOWEST_TEMPERATURE = 1e-5  # lower ones only amplify rounding errors; 1e-46 is 0
 DEFAULT_LIMIT = 20  # examples per task; shows the effect, and is fast on two CPU cores
 DRAFT_LENGTH = 5
 _SHARD = re.compile(r"([1-9]\d{0,2})/([1-9]\d{0,2})")  # I/N
-KEY_VARIABLE = "SPECBENCH_API_KEY"  # of servers
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 
@@ -52,7 +51,6 @@ def option(
     choices: Iterable[str] = (),
     complete: Callable[[], Iterable[str]] | None = None,
     panel: str | None = None,
-    variable: str | None = None,
     **bounds: Any,
 ) -> Any:
     """Return a field that is a command-line option.
@@ -66,13 +64,12 @@ def option(
         choices: Allowed values, or allowed items of a list; listed in the help.
         complete: Returns names for shell completion; by default the choices.
         panel: Help panel; by default the group's panel.
-        variable: Environment variable that the value is read from if the option is not typed.
         **bounds: Bounds for pydantic's ``Field``.
     """
     if choices:
         help = f"{help} One of {', '.join(choices)}.".strip()
     cli: Any = {"flags": flags, "metavar": metavar, "shown": shown, "panel": panel}
-    cli |= {"choices": tuple(choices), "complete": complete, "variable": variable}
+    cli |= {"choices": tuple(choices), "complete": complete}
     return Field(default, description=help, json_schema_extra=cli, **bounds)
 
 

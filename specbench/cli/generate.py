@@ -167,7 +167,6 @@ def _flag(group: type[Options], name: str, kind: Any, default: Any) -> Any:
         help=group.model_fields[name].description,
         metavar=about.get("metavar") or (name.upper() if choices else None),
         show_default=printed,
-        envvar=about.get("variable"),
         autocompletion=completer(complete) if complete else None,
         rich_help_panel=group.panel_of(name),
     )

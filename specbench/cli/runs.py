@@ -178,10 +178,6 @@ class TraceOptions(Options):
         flags=("--method", "-m"),
         metavar="NAME",
     )
-    repeat: int = option(0, "Repeat, from 0.", metavar="K")
-    plain: bool = option(
-        False, "Mark tokens by brackets instead of colours, as where stdout is not a terminal."
-    )
     output: Path | None = output_option(
         "File to write: an SVG picture for a paper, or an HTML page.",
         "the terminal",
@@ -214,13 +210,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     records = [r for r in latest_records(run, TRACED) if r["method"] not in source.servers]
     if not records:
         raise UsageError(f"servers decoded {run}, and do not tell rejected tokens: trace another")
-    record, name = find_sample(
-        records,
-        asked.sample,
-        task=asked.task,
-        method=asked.method,
-        repeat=asked.repeat,
-    )
+    record, name = find_sample(records, asked.sample, task=asked.task, method=asked.method)
     examples = source.examples if stored(run / EXAMPLES).is_file() else {}
     example = examples.get(record["task"], {}).get(record["sample_id"])
     turn = record.get("turn") or 0
@@ -233,7 +223,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
             f"the record of this sample in {run} is inconsistent ({error}): run again"
         ) from error
     if asked.output is None:
-        show(trace, console(asked.plain))
+        show(trace, console())
         return
     write_atomically(asked.output, _PICTURES[asked.output.suffix](trace))
     print(asked.output)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,18 +72,6 @@ class TableOptions(JsonOutput):
         TEXT, "csv has one row per number, with its interval.", choices=(TEXT, MARKDOWN, LATEX, CSV)
     )
     intervals: bool = option(False, "Show the 95 % interval of every number.")
-    caption: str | None = option(
-        None,
-        "Caption in place of the title, for a table in a paper; the notes follow it.",
-        metavar="TEXT",
-        shown="pair, T, N and n",
-    )
-    label: str | None = option(
-        None,
-        "Label for \\ref in LaTeX, after tab:; with several tables, numbers follow.",
-        metavar="NAME",
-        shown="made from the title",
-    )
     paper: bool = option(
         False,
         "Add the paper's published numbers and the difference, where pair, task, method, "
@@ -97,18 +84,6 @@ class TableOptions(JsonOutput):
         "intervals; `specbench list columns` describes its columns.",
         metavar="FILE.csv|FILE.parquet",
     )
-
-    def captioned(self, *tables: Table) -> list[Table]:
-        """Return tables with the user's caption and label; several labels are numbered."""
-        numbers = [f"-{i}" for i in range(1, len(tables) + 1)] if len(tables) > 1 else [""]
-        return [
-            replace(
-                table,
-                title=table.title if self.caption is None else self.caption.rstrip("."),
-                label=f"{self.label}{number}" if self.label else "",
-            )
-            for table, number in zip(tables, numbers, strict=True)
-        ]
 
 
 class TableRows(Rows):
@@ -171,7 +146,7 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         asked.form,
         table,
         lambda: [
-            *asked.captioned(*with_notes(typeset(table, asked.intervals), settings)),
+            *with_notes(typeset(table, asked.intervals), settings),
             *([published_table()] if elsewhere else []),
         ],
     )
@@ -215,11 +190,7 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     from specbench.analysis.results import Results
 
     positions = Results(folders, rows.selection()).positions
-
-    def tables() -> list[Table]:
-        return asked.captioned(*position_tables(positions, asked.intervals))
-
-    print_as(asked.form, positions, tables)
+    print_as(asked.form, positions, lambda: position_tables(positions, asked.intervals))
 
 
 class CompareOptions(JsonOutput):

@@ -63,9 +63,6 @@ class HeadOptions(Options):
     )
     dry_run: bool = option(False, "Print which heads would be trained, and where.")
     resume: bool = option(False, "Resume an interrupted training.")
-    log_to: Path | None = option(
-        None, "Also write TensorBoard event files to FOLDER/PAIR/TASK.", metavar="FOLDER"
-    )
 
 
 class DraftFolder(Options):
@@ -82,7 +79,6 @@ class HeadJob(NamedTuple):
     task: Task
     recipe: HeadRecipe
     folder: Path
-    log: Path | None  # TensorBoard folder
 
     def __str__(self) -> str:
         target, loss = self.recipe.target_acceptance, self.recipe.max_quality_loss
@@ -110,7 +106,6 @@ def train(
         data = data.updated(task=names)
     models.require_here(spec)
     root = asked.output or trained_heads(spec.name)
-    logs = None if asked.log_to is None else asked.log_to / trained_heads(spec.name).name
     goals = {name: getattr(asked, name) for name in FAMILIES}
     recipes = [{**recipe, n: value} for n, values in goals.items() for value in values or ()]
     recipes = recipes or [recipe]
@@ -119,7 +114,7 @@ def train(
             "--target-acceptance cannot be combined with --max-quality-loss: omit one of them"
         )
     tasks = data.tasks()
-    jobs = _jobs(spec, tasks, recipes, root, logs)
+    jobs = _jobs(spec, tasks, recipes, root)
     may_execute = code.allowed(spec)
     waiting = [job for job in jobs if _waits(job, asked.resume, may_execute)]
     note(*(f"{job.folder} is already trained" for job in jobs if job not in waiting))
@@ -162,7 +157,6 @@ def _jobs(
     tasks: Sequence[Task],
     recipes: Sequence[dict[str, Any]],
     root: Path,
-    logs: Path | None,
 ) -> list[HeadJob]:
     """Return one job per goal and task, each with its own folder."""
     jobs: list[HeadJob] = []
@@ -174,13 +168,13 @@ def _jobs(
             folder = root / family / task.name
             if any(folder == job.folder for job in jobs):
                 raise UsageError(f"two heads would be written to {folder}: train them one by one")
-            jobs.append(HeadJob(task, recipe, folder, logs and logs / family / task.name))
+            jobs.append(HeadJob(task, recipe, folder))
     return jobs
 
 
 def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
     """Return whether a job is pending; raise usage errors before models load."""
-    from specbench.training.folder import check_folder, check_log
+    from specbench.training.folder import check_folder
 
     if not may_execute and any(get_metric(name).executes for name in job.task.metrics):
         raise UsageError(
@@ -193,8 +187,6 @@ def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
             "agreement"
         )
     job.task.examples("train", 1)
-    if job.log is not None:
-        check_log(job.log)
     return check_folder(job.folder, resume)
 
 
@@ -207,7 +199,6 @@ def _train_all(
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
     from specbench.experiment.progress import quiet_libraries, training_bar
-    from specbench.training.folder import tensorboard
     from specbench.training.session import carry_out, prepare, start
 
     quiet_libraries(downloads=shown)
@@ -225,13 +216,9 @@ def _train_all(
         title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
         try:
             start(training, job.folder)
-            with (
-                tensorboard(job.log) as write,
-                training_bar(title, training.recipe.steps, shown) as draw,
-            ):
+            with training_bar(title, training.recipe.steps, shown) as draw:
 
-                def report(progress: TrainingStep, write: Any = write, draw: Any = draw) -> None:
-                    write(progress)
+                def report(progress: TrainingStep, draw: Any = draw) -> None:
                     draw(progress.step, str(progress))
 
                 description = carry_out(training, job.folder, report)

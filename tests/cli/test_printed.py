@@ -21,7 +21,7 @@ from specbench.experiment import forecast
 from specbench.experiment.arms import NO_RULE
 from specbench.pricing import decide, passes
 from specbench.serving.arm import ARGUMENT
-from specbench.training import finetune, folder
+from specbench.training import finetune
 from specbench.validation import check
 
 from ..analysis.figures.made import training_of
@@ -129,7 +129,6 @@ def reader(
         (passes, "score_texts"),
     ):
         monkeypatch.setattr(module, name, loads)
-    monkeypatch.setattr(folder, "find_spec", lambda name: name)  # an optional package
     monkeypatch.setattr(decide, "FEWEST", 1)  # prompts
     for model in (engine.target, engine.draft):
         model.vocabulary, model.hidden_size, model.dtype = 20, 4, torch.float32

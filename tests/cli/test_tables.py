@@ -135,16 +135,6 @@ def test_published_numbers_are_shown_or_their_absence_explained(
     assert block not in cli("table", "--paper").out
 
 
-def test_a_table_of_a_paper_has_the_users_caption_and_label(cli: Cli, run: Path) -> None:
-    latex = cli(
-        "table", "--format", "latex", "--caption", "Ours, 5 % better.", "--label", "main"
-    ).out
-    assert r"\caption{Ours, 5 \% better. " in latex
-    labels = [rf"\label{{tab:main-{number}}}" for number in (1, 2, 3)]
-    assert [label in latex for label in labels] == [True, True, False]
-    assert cli("table", "--caption", "Ours").out.startswith("Ours\n")
-
-
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
 def test_latex_compiles(cli: Cli, run: Path, tmp_path: Path) -> None:
     table = cli("table", "--format", "latex", "--intervals", "--paper").out

@@ -92,8 +92,8 @@ class PlotOptions(Options):
 @grouped
 def plot(
     asked: PlotOptions,
-    models: Models,
-    data: Tasks,
+    models: Annotated[Models, ("pair", "target", "draft", "models", "device", "dtype")],
+    data: Annotated[Tasks, ("task", "folder", "offline")],
     rows: Annotated[Rows, ("method", "draft_length", "drafter", "by")],
     figure: Annotated[
         str,

@@ -24,7 +24,8 @@ from specbench.config import Loading, Options, Settings, option
 from specbench.decoding.heads.registry import read_description, trained_heads
 from specbench.engine.pairs import PairSpec
 from specbench.errors import RunError, SpecbenchError, UsageError, require
-from specbench.files import cannot_write
+from specbench.experiment.folders import choose_folder
+from specbench.files import check_writable
 from specbench.methods.drafters import MODEL
 from specbench.runs.heads import FAMILIES
 from specbench.runs.table import Column, Table, with_interval
@@ -370,7 +371,7 @@ def finetune_draft(
     folders = [root / chosen.name for chosen in tasks]
     for chosen, folder in zip(tasks, folders, strict=True):
         chosen.examples("train", 1)
-        _require_empty(folder)
+        check_writable(choose_folder(folder, ""))
 
     from specbench.experiment.progress import quiet_libraries, training_bar
     from specbench.training.finetune import finetune_draft as finetune
@@ -396,14 +397,3 @@ def finetune_draft(
     choices = ["--pair", models.pair or DEFAULT_PAIR, "--draft", str(folders[-1])]
     choices += data.updated(task=None).retyped()
     print("use it: specbench run --method sd --task", tasks[-1].name, shlex.join(choices))
-
-
-def _require_empty(folder: Path) -> None:
-    try:
-        taken = any(folder.iterdir())
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UsageError(cannot_write(folder, error)) from error
-    if taken:
-        raise UsageError(f"{folder} is not empty: name another folder with --output")

@@ -22,7 +22,7 @@ from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.decoding.heads.kinds import LINEAR
 from specbench.decoding.heads.registry import HeadFile, describe_heads, facts, find_head
 from specbench.engine.pairs import PairSpec
-from specbench.errors import UsageError, require, require_at_least
+from specbench.errors import UsageError, require
 from specbench.experiment.cells import CONCURRENCY, Cell, cells_of, server_cells, with_head
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
@@ -313,11 +313,8 @@ def build_plan(
     each number of requests in flight (``concurrency``).
 
     Raises:
-        UsageError: A number is out of range, a head is missing, or there is nothing to run.
+        UsageError: A head is missing, or there is nothing to run.
     """
-    require_at_least(1, "--limit", limit)
-    for length in draft_lengths:
-        require_at_least(1, "--draft-length", length)
     for name, number in Counter(task.name for task in tasks).items():
         require(number == 1, f"two tasks are named {name}: change the `name` of one")
     suited = {method: _suited(method, drafters, optional) for method, _ in variants}

@@ -89,7 +89,6 @@ class HeadRecipe(Filters):
         "from target to draft.",
         ge=0,
     )
-    kl_weight: float = option(0.0, "Penalty per nat of KL from the untrained head.", ge=0)
     # The release starts at 0.5. On some tasks, texts at w = 0.5 earn no reward to learn from.
     initial_weight: float | None = option(
         None,

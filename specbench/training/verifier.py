@@ -272,7 +272,7 @@ class Training:
         self.price = self._next_price(rewards.mean().item(), accepted.mean().item())
         price = self.slope * self.price.value
         advantage = advantages((rewards + price * accepted).view(-1, recipe.rollouts))
-        step = Surrogate(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
+        step = Surrogate(rollouts, old_weight, start_weight, advantage, price)
         rate = self.optimizer.param_groups[0]["lr"] = self.rate_scale * recipe.rate(done)
         for _ in range(recipe.epochs_per_rollout):
             value = evaluate(head, step)

@@ -66,7 +66,7 @@ REFUSED = {
     "train -o begun": "begun/mini-news",
     "train -o p.txt/heads": "p.txt",
     "finetune-draft --steps 0": "--steps",
-    "finetune-draft -t mini-news -o taken": "taken/mini-news is not empty",
+    "finetune-draft -t mini-news -o taken": "taken/mini-news is not an empty folder",
     "finetune-draft -o p.txt": "cannot write p.txt/mini-code",
     "bench --acceptance 0.5,1.5": "--acceptance",
     "bench --engine eager,vllm": "--engine",

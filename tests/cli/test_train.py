@@ -243,9 +243,9 @@ def test_after_ctrl_c_it_resumes_unless_values_differ(
     assert logged_steps(HEAD) == ["1"]
     # Different values are refused before any training.
     both = [part if part != "mini-headline" else "mini-code,mini-headline" for part in TINY]
-    other = cli(*both, "--kl-weight", "0.5", "--resume")
+    other = cli(*both, "--acceptance-weight", "0.5", "--resume")
     assert (other.code, other.err.count("\n")) == (2, 1)
-    assert "kl_weight 0.0 instead of 0.5" in other.err
+    assert "acceptance_weight 0.8 instead of 0.5" in other.err
     assert not HEAD.with_name("mini-code").exists()
     assert cli(*TINY, "--resume").code == 0
     assert is_head(HEAD)

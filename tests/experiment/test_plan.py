@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specbench.config import Loading, Settings
+from specbench.config import Loading, RunSettings, Settings
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
@@ -192,9 +192,9 @@ def test_numbers_out_of_range_are_refused() -> None:
             with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
                 Settings(**{name: value})
     with pytest.raises(UsageError, match="--limit"):
-        plan_of(["sd"], limit=0)
+        RunSettings(limit=0)
     with pytest.raises(UsageError, match="--draft-length"):
-        plan_of(["sd"], draft_lengths=[5, 0])
+        RunSettings(draft_length=[5, 0])
 
 
 def test_the_description_is_complete_and_names_no_path_of_this_machine(

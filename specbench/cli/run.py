@@ -12,7 +12,7 @@ from specbench.cli.output import Interrupted, note
 from specbench.cli.servers import Servers
 from specbench.config import Options, option
 from specbench.engine.pairs import get_pair, pairs
-from specbench.errors import SpecbenchError, UsageError, require
+from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.experiment.variants import STATIC, method_variants
 from specbench.methods.method import INSIDE
 
@@ -49,12 +49,14 @@ class PairsMeasurement(Measurement):
         failures: list[SpecbenchError] = []
         for name, spec in [(name, get_pair(name)) for name in names]:
             try:
-                measure_pair(self.updated(pair=name, output=self.output and self.output / spec.name))
+                output = self.output and self.output / spec.name
+                measure_pair(self.updated(pair=name, output=output))
             except Interrupted:
                 raise
             except SpecbenchError as error:
-                # A copy has no traceback, which would keep the models in memory.
-                failures.append(type(error)(f"pair {name}: {error}"))
+                # The error's own traceback would keep the models in memory.
+                kind = UsageError if isinstance(error, UsageError) else RunError
+                failures.append(kind(f"pair {name}: {error}"))
                 note(str(failures[-1]))
         if failures:
             first = failures[0]

@@ -149,8 +149,9 @@ def train(
 
         _advise(trained, root, command)
     if refused:
-        first = next(iter(refused.values()))
-        raise type(first)("; ".join(dict.fromkeys(map(str, refused.values()))))
+        failed = any(isinstance(error, RunError) for error in refused.values())
+        kind = RunError if failed else UsageError
+        raise kind("; ".join(dict.fromkeys(map(str, refused.values()))))
 
 
 def _jobs(

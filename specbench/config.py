@@ -221,12 +221,8 @@ class Settings(SamplingOptions):
     engine: Literal["auto", "eager", "compile", "graph", "llamacpp"] = option(
         AUTO,
         "eager; graph, by CUDA graphs; compile, which takes minutes per method at first; llamacpp, "
-        "for GGUF files; auto, graph on a GPU, else eager.",
+        "for GGUF files; auto, graph on a GPU if it works, else eager.",
         metavar="NAME",
-    )
-    engine_fallback: bool = option(
-        False,
-        "Use eager if the engine fails or gives other results; auto always does.",
     )
     batch_size: int = option(
         1,
@@ -269,7 +265,7 @@ class Settings(SamplingOptions):
     @property
     def falls_back(self) -> bool:
         """Whether the run continues with eager if its engine does not work."""
-        return self.engine_fallback or self.engine == AUTO
+        return self.engine == AUTO
 
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -57,7 +57,7 @@ from specbench.version import __version__
 log = logging.getLogger(__name__)
 
 # Settings of the whole run that do not affect any single sample.
-_ABOUT_THE_RUN = {"repeats", "engine", "engine_fallback", "shard"}
+_ABOUT_THE_RUN = {"repeats", "engine", "shard"}
 # Samples are synced together, so that syncing takes at most this share of a run's time.
 SYNC_SHARE = 0.01
 

@@ -134,7 +134,7 @@ def _columns(run: Run, plan: Plan, step: Step) -> dict[str, Any]:
     engine = settings.engine if settings.engine != AUTO else run.environment.get("engine")
     unknown = {
         "block": True,  # blank for a sample that was decoded alone after its batch failed
-        "engine": settings.engine_fallback or engine is None,
+        "engine": engine is None,
         "pair": run.config["pair"].get("name") is None,
         "category": not step.example.prompt,  # the example is not stored
     }

@@ -114,7 +114,7 @@ def _group(annotation: Any) -> _Group | None:
     if get_origin(annotation) is Annotated:
         kind, marker = annotation.__origin__, annotation.__metadata__[0]
     if isinstance(marker, type) and issubclass(marker, Options):
-        return _Group(marker, marker.ordered_fields(), raw=True)
+        return _Group(marker, [n for n in marker.ordered_fields() if marker.about(n)], raw=True)
     if isinstance(kind, type) and issubclass(kind, Options):
         return _Group(kind, kind.ordered_fields() if marker is None else marker)
     return None

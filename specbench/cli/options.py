@@ -391,8 +391,9 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
     ) -> Plan:
         """Plan a run; ``optional`` methods are skipped on tasks without a head.
 
-        ``a_a`` times sd twice. No speculation is measured too and, where quality is agreement with the
-        target's greedy text, a control for a lower temperature. Servers (``arms``) need no pair.
+        ``a_a`` times sd twice. No speculation is measured too and, where quality is agreement with
+        the target's greedy text, a control for a lower temperature. Servers (``arms``) need no
+        pair.
         """
         if self.sampling:
             return self._as_recommended().plan(variants, optional, arms, concurrency, a_a)

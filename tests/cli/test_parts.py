@@ -17,7 +17,10 @@ from specbench.training import verifier
 
 from .conftest import Cli
 
-LINE = "-m sd,static --set weight=0.5 -t mini-math,mini-headline -n 5 --max-new-tokens 8".split()
+LINE = (
+    *("-m", "sd,static", "--set", "weight=0.5", "-t", "mini-math,mini-headline", "-n", "5"),
+    *("--max-new-tokens", "8"),
+)
 FAST = ("-m", "sd", "-t", "mini-math", "-n", "2", "--no-progress")
 PLACE = ["task", "method", "sample_id"]
 COUNTS = ["quality", "rounds", "proposed", "accepted", "output_tokens"]

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from matplotlib.image import imread
 from matplotlib.markers import MarkerStyle
-from matplotlib.text import Text
 
 from specbench.analysis.figures import bundled_figures, load_figure, style
 from specbench.analysis.figures.heads import draw_learned

@@ -10,8 +10,8 @@ import typer
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import output_option
 from specbench.config import Options, option
+from specbench.engine import pairs as registry
 from specbench.files import check_writable
-from specbench.pairs import registry
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ...tests import synthetic
+from .. import synthetic
 
 WEIGHTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 Make = Callable[..., pd.DataFrame]

@@ -19,7 +19,7 @@ LEADING = (
     *("task", "prompts", "method", "pair", "target", "draft", "drafter", "limit", "draft_length"),
     *("temperature", "max_new_tokens", "output"),
 )
-MANY = 45  # options; of more, the first panel is shown, and all by --help-all
+MANY = 40  # options; of more, the first panel is shown, and all by --help-all
 
 
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
@@ -182,7 +182,7 @@ _HELP_ALL = _parameter(
         bool,
         typer.Option(
             "--help-all",
-            help="Show all options: servers, parameters, sampling, data, models, workers, results.",
+            help="Show all options.",
             callback=_show_all,
             is_eager=True,
         ),

@@ -49,13 +49,11 @@ class HeadOptions(Options):
         None,
         str(HeadRecipe.model_fields["target_acceptance"].description),
         metavar="A[,A...]",
-        panel=HeadRecipe.panel,
     )
     max_quality_loss: list[float] | None = option(
         None,
         str(HeadRecipe.model_fields["max_quality_loss"].description),
         metavar="POINTS[,...]",
-        panel=HeadRecipe.panel,
     )
     output: Path | None = output_option(
         "Folder for the heads, one subfolder per task; several target acceptances or quality "

@@ -301,7 +301,7 @@ def test_the_documented_lines_and_both_files_work(
     tensors = load_file("vectors.safetensors")
     for case in vectors()["cases"]:
         assert (tensors[f"cases/{case['name']}/p"] == case["p"]).all()
-    page = (ROOT / "specbench" / "methods" / "README.md").read_text()
+    page = (ROOT / "specbench" / "docs" / "methods.md").read_text()
     (lines,) = (code for code in blocks(page, "python") if "vectors.json" in code)
 
     def my_kernel(*arrays: Any) -> tuple[list[int], list[Floats]]:

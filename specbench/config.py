@@ -51,6 +51,7 @@ def option(
     choices: Iterable[str] = (),
     complete: Callable[[], Iterable[str]] | None = None,
     panel: str | None = None,
+    repeats: bool = False,
     **bounds: Any,
 ) -> Any:
     """Return a field that is a command-line option.
@@ -64,12 +65,13 @@ def option(
         choices: Allowed values, or allowed items of a list; listed in the help.
         complete: Returns names for shell completion; by default the choices.
         panel: Help panel; by default the group's panel.
+        repeats: Whether a name that is given twice counts twice.
         **bounds: Bounds for pydantic's ``Field``.
     """
     if choices:
         help = f"{help} One of {', '.join(choices)}.".strip()
     cli: Any = {"flags": flags, "metavar": metavar, "shown": shown, "panel": panel}
-    cli |= {"choices": tuple(choices), "complete": complete}
+    cli |= {"choices": tuple(choices), "complete": complete, "repeats": repeats}
     return Field(default, description=help, json_schema_extra=cli, **bounds)
 
 

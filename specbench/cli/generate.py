@@ -132,7 +132,10 @@ def _read(model: type[Options], name: str, value: Any) -> Any:
     if item is None or item is Path:
         return value
     option = model.flags(name)[0]
-    return split(option, value) if item is str else parse_numbers(option, ",".join(value), item)
+    if item is not str:
+        return parse_numbers(option, ",".join(value), item)
+    names = split(option, value)
+    return names if model.about(name).get("repeats") else list(dict.fromkeys(names))
 
 
 def _options(group: _Group) -> Iterator[inspect.Parameter]:

@@ -30,6 +30,7 @@ def _methods(purpose: str, default: str) -> Any:
         metavar="NAME",
         shown=default,
         complete=lambda: [*METHODS, *METHOD_GROUPS],
+        repeats=True,
     )
 
 
@@ -47,6 +48,7 @@ class Methods(Options):
         metavar="NAME=VALUE[,...]",
         panel=PANEL,
         complete=lambda: [f"{name}=" for name in PARAMETERS],
+        repeats=True,
     )
     head: list[str] | None = option(
         None,

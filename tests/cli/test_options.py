@@ -63,6 +63,7 @@ def test_a_command_that_a_library_ends_is_an_error() -> None:
 
 
 def test_a_field_is_an_option_with_its_type_and_default() -> None:
+    assert typed("--pencil", "2b", "--names", "a,b", "--names", "a").names == ["a", "b"]
     assert typed("--pencil", "2b").model_dump() == {
         **{"size": 2.0, "shades": [3, 5], "names": None, "inks": None},
         **{"paper": "a4", "frame": False},

@@ -42,7 +42,7 @@ class DrafterFolder(Options):
 @grouped
 def train_drafter(
     data: Tasks,
-    models: Annotated[Models, ("pair", "target", "target_revision", "draft", "device", "dtype")],
+    models: Annotated[Models, ("pair", "target", "draft", "device", "dtype")],
     recipe: DrafterRecipe,
     to: DrafterFolder,
     shown: Progress,

@@ -16,7 +16,7 @@ Answers that only a method lacks are left out, but must not help it: it has to b
 with these answers counted as wrong, too.
 
 *Time.* The noise of times is how much the same server under another name differs from the baseline,
-or ``sd`` from itself with ``--a-a``.
+or ``sd`` from itself if a run names it twice.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from specbench.runs.frames import (
     typed,
     without_repeats,
 )
-from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records
+from specbench.runs.records import RECORDS, SUMMARY, TABLE, TRACED, latest_records
 from specbench.runs.run import CONFIG, Run, read_run
 from specbench.runs.shown import Row, shown
 from specbench.words import unknown
@@ -119,11 +119,19 @@ class Results:
     def summary(self) -> pd.DataFrame:
         """One row per cell and metric; computed anew if the selection splits tasks."""
         if not self.selection.by:
-            return self.selection.of(read_summary(*self._paths))
+            return self.selection.of(self._summary)
         # Methods that are not selected may be the baseline of a speedup.
         every = replace(self.selection, methods=None, draft_lengths=None, drafters=None)
         parts = summarise(without_repeats(every.of(self._decodes)))
         return replace(self.selection, tasks=None, by=()).of(parts)
+
+    @cached_property
+    def _summary(self) -> pd.DataFrame:
+        """The summaries of the runs; of shards, one of all their samples."""
+        names = [_run_id(folder) for folder in run_folders(self._paths, SUMMARY)]
+        if len(set(names)) == len(names):
+            return read_summary(*self._paths)
+        return summarise(without_repeats(self._decodes))
 
     @cached_property
     def cells(self) -> pd.DataFrame:
@@ -146,23 +154,24 @@ class Results:
         return verdicts_of(every.of(self._decodes), self.selection.methods)
 
     @cached_property
-    def _runs(self) -> dict[str, Run]:
+    def _runs(self) -> list[tuple[str, Run]]:
+        """The runs with their names, which shards share."""
         folders = run_folders(self._paths, TABLE)
-        return {_run_id(folder): read_run(folder, required=False) for folder in folders}
+        return [(_run_id(folder), read_run(folder, required=False)) for folder in folders]
 
     @cached_property
     def remarks(self) -> list[str]:
         """What a person would notice: answers that were cut, failed prompts, why it is slow."""
         of_tasks = Selection(tasks=self.selection.tasks)
         try:
-            return remarks(cells_of(of_tasks.of(read_summary(*self._paths))), self._runs)
+            return remarks(cells_of(of_tasks.of(self._summary)), dict(self._runs))
         except UsageError:  # the tables can be read without a summary
             return []
 
     @property
     def measured_on(self) -> list[str]:
         """The machine, weights and library of each run, as far as they are recorded."""
-        return list(dict.fromkeys(filter(None, map(measured_on, self._runs.values()))))
+        return list(dict.fromkeys(filter(None, (measured_on(run) for _, run in self._runs))))
 
     def plot(self, figure: str = "pareto", *, style: str = STYLES[1], **options: Any) -> Figure:
         """Draw a figure of these runs, as ``specbench plot`` does.

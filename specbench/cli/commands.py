@@ -37,12 +37,6 @@ COMMANDS = {
         "Measure the static ensemble at each weight, together with baseline methods.",
         "sweep-weights --draft-length 3,5,7",
     ),
-    "suite": Listed(
-        "suite",
-        "Measure",
-        "Execute all runs of a suite file: train the heads, then measure, one folder per run.",
-        "suite paper --dry-run",
-    ),
     "decide": Listed(
         "decide",
         "Measure",
@@ -84,12 +78,6 @@ COMMANDS = {
         "Inspect",
         "Draw a figure of finished runs or heads as PNG, SVG and PDF, with its data as CSV.",
         "plot pareto results/reference",
-    ),
-    "summary": Listed(
-        "runs",
-        "Inspect",
-        "Merge the tables of finished runs into one, with 95 % intervals.",
-        "summary results/ --output all.parquet",
     ),
     "trace": Listed(
         "runs",

@@ -84,12 +84,6 @@ class DecideOptions(JsonOutput):
         "Compute the seconds from a machine's figures instead: h100, a100, rtx4090, or FILE.toml.",
         metavar="NAME",
     )
-    context: int | None = option(
-        None,
-        "Tokens in the cache of a text, for --machine.",
-        ge=1,
-        shown=f"prompt and half of the text; with --acceptance {PROMPT_TOKENS}",
-    )
     margin: float = option(2.0, "Loss of quality to judge --method by, in points.", gt=0)
 
 
@@ -307,8 +301,7 @@ def _computed(
     sizes = pass_sizes(source.pair, measurement.loading())
     draft = sizes.get("draft", PassSize(0, 0, 0))
     batches, lengths = sorted(asked.batch_size), sorted(asked.draft_length)
-    context = asked.context or source.context
-    return roofline(figures, sizes["target"], draft, context, batches, lengths)
+    return roofline(figures, sizes["target"], draft, source.context, batches, lengths)
 
 
 def _timed(asked: DecideOptions, measurement: Measurement, source: _Source) -> Costs:

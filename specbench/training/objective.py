@@ -50,7 +50,6 @@ class Surrogate(NamedTuple):
     start_weight: Tensor  # `[M]` weights of the untrained head
     advantage: Tensor  # `[B]` return of each text minus the mean of its prompt's texts
     acceptance_weight: float  # lambda
-    kl_weight: float = 0.0  # penalty per nat of divergence from the untrained head's v
 
 
 class Value(NamedTuple):
@@ -62,7 +61,7 @@ class Value(NamedTuple):
 
 
 def evaluate(head: Head, step: Surrogate) -> Value:
-    """Return the clipped surrogate of reward plus lambda times acceptance, minus the KL penalty.
+    """Return the clipped surrogate of reward plus lambda times acceptance.
 
     The objective is divided by the standard deviation of the step's advantages, so that a learning
     rate means the same for every metric.
@@ -78,11 +77,11 @@ def evaluate(head: Head, step: Surrogate) -> Value:
     spread = advantage.std().clamp_min(SMALLEST_SPREAD)
     acceptance = text_mean(1 - weight * rollouts.tv, rollouts).mean()
     # With r = v_start / v, E_v[r - 1 - log r] is the KL, and no term of the estimate is negative.
-    # As a loss it is GRPO's penalty. The clamp keeps it finite for tokens that became impossible.
+    # The clamp keeps it finite for tokens that became impossible.
     started = torch.lerp(rollouts.q, rollouts.p, step.start_weight)
     log_r = (started / likelihood.clamp_min(SMALLEST_LIKELIHOOD)).log()
     kl = (log_r.exp() - 1 - log_r).sum() / texts
-    total = surrogate + step.acceptance_weight * acceptance - step.kl_weight * kl
+    total = surrogate + step.acceptance_weight * acceptance
     clipped = (ratio != permitted).float().mean()
     return Value(total / spread, clipped.item(), kl.item())
 

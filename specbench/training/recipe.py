@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from specbench.config import Filters, Options, Temperature, option
 from specbench.decoding.heads.kinds import FEATURES, KINDS, LINEAR
@@ -30,7 +30,7 @@ LONGEST_PROMPT = "Longest prompt; a longer one is cut in its passage, or skipped
 
 
 class HeadRecipe(Filters):
-    """The training of a head; ``specbench train`` has an option for each field."""
+    """The training of a head; ``specbench train`` has an option for most fields."""
 
     panel = "Recipe (defaults depend on the pair and the task)"
 
@@ -57,7 +57,7 @@ class HeadRecipe(Filters):
     prompts_per_step: int = option(16, "Prompts per step.", ge=1)
     # The return of a text is compared with the mean of its prompt's texts.
     rollouts: int = option(4, "Texts per prompt.", ge=2)
-    epochs_per_rollout: int = option(4, "Passes over each set.", ge=1)
+    epochs_per_rollout: int = Field(4, ge=1)  # passes over each set; no option, but in files
     # After a short warm-up and before a cosine to zero.
     learning_rate: float = option(
         0.02, "Peak learning rate of Adam; lower for heads with many inputs.", gt=0
@@ -89,7 +89,6 @@ class HeadRecipe(Filters):
         "from target to draft.",
         ge=0,
     )
-    kl_weight: float = option(0.0, "Penalty per nat of KL from the untrained head.", ge=0)
     # The release starts at 0.5. On some tasks, texts at w = 0.5 earn no reward to learn from.
     initial_weight: float | None = option(
         None,

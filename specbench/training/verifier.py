@@ -277,7 +277,7 @@ class Training:
         self.multiplier = self._next_multiplier(rewards.mean().item(), accepted.mean().item())
         factor = self.slope * self.multiplier.value  # lambda
         advantage = advantages((rewards + factor * accepted).view(-1, recipe.rollouts))
-        step = Surrogate(rollouts, old_weight, start_weight, advantage, factor, recipe.kl_weight)
+        step = Surrogate(rollouts, old_weight, start_weight, advantage, factor)
         rate = self.optimizer.param_groups[0]["lr"] = self.rate_scale * recipe.rate(done)
         for _ in range(recipe.epochs_per_rollout):
             value = evaluate(head, step)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from specbench.config import Filters, Options, Temperature, option
 from specbench.decoding.heads.kinds import FEATURES, KINDS, LINEAR

@@ -114,6 +114,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_set_embeddings": (None, [c_void_p, c_bool]),
     "llama_get_memory": (c_void_p, [c_void_p]),
     "llama_memory_seq_rm": (c_bool, [c_void_p, c_int32, c_int32, c_int32]),
+    "llama_memory_seq_cp": (None, [c_void_p, c_int32, c_int32, c_int32, c_int32]),
     "llama_batch_init": (_Batch, [c_int32, c_int32, c_int32]),
     "llama_batch_free": (None, [_Batch]),
     "llama_decode": (c_int32, [c_void_p, _Batch]),
@@ -190,14 +191,17 @@ class LlamaCppModel:
         get(self._model, name, buffer, len(buffer))
         return buffer.value.decode()
 
-    def reserve(self, rows: int, capacity: int) -> int:
-        """Allocate at least ``rows`` x ``capacity`` tokens and return the capacity of a row."""
+    def reserve(self, rows: int, capacity: int, at_once: int = MOST_TOKENS) -> int:
+        """Allocate at least ``rows`` x ``capacity`` tokens and return the capacity of a row.
+
+        A pass reads up to ``at_once`` tokens of each row.
+        """
         if self.rows != rows or self.capacity < capacity:
             self.drop_cache()
             self.rows, self.capacity = rows, capacity_for(capacity)
             params = self._library.llama_context_default_params()
             params.n_ctx, params.n_seq_max = rows * self.capacity, rows
-            params.n_batch = params.n_ubatch = max(READ_AT_ONCE, self.capacity, rows * MOST_TOKENS)
+            params.n_batch = params.n_ubatch = max(READ_AT_ONCE, self.capacity, rows * at_once)
             params.n_threads = params.n_threads_batch = torch.get_num_threads()
             # Flash attention rounds to float16, and so does the default cache.
             params.flash_attn_type, params.type_k, params.type_v = 0, FLOAT32, FLOAT32
@@ -238,18 +242,33 @@ class LlamaCppModel:
         self._cached[row] = ids
         self._prompts[row] = ([*ids], time.perf_counter() - began)
 
+    def copy_row(self, source: int, row: int) -> None:
+        """Let a row have what another one has in the cache."""
+        self._remove(row, 0)
+        memory = self._library.llama_get_memory(self._context)
+        self._library.llama_memory_seq_cp(memory, source, row, -1, -1)
+        self._cached[row] = [*self._cached[source]]
+        self._prompts.pop(row, None)
+
     def read(
-        self, tokens: Tensor, at: Tensor, kv_length: int | None = None, last: bool = False
+        self,
+        tokens: Tensor,
+        at: Tensor,
+        kv_length: int | None = None,
+        last: bool = False,
+        rows: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Read ``tokens`` at positions ``at``, both ``[B, k]``; see ``Runner.read``.
 
         With ``last``, tokens before the last one that the cache has already are not read again: a
-        draft has read the last but one, unless the round before accepted all drafts.
+        draft has read the last but one, unless the round before accepted all drafts. ``rows`` of
+        the cache are by default the first B.
         """
-        (rows, k), tokens = tokens.shape, self._inputs(tokens)
+        (count, k), tokens = tokens.shape, self._inputs(tokens)
         items: list[tuple[int, int, int]] = []
-        index = torch.empty(rows, k, dtype=torch.long)
-        for row, (ids, positions) in enumerate(zip(tokens.tolist(), at.tolist(), strict=True)):
+        index = torch.empty(count, k, dtype=torch.long)
+        texts = zip(rows or range(count), tokens.tolist(), at.tolist(), strict=True)
+        for text, (row, ids, positions) in enumerate(texts):
             cached, first = self._cached[row], 0
             while last and first < k - 1 and cached[positions[first] :][:1] == [ids[first]]:
                 first += 1
@@ -260,7 +279,7 @@ class LlamaCppModel:
                 if i >= first and len(cached) == position:
                     items.append((token, position, row))
                     cached.append(token)
-                index[row, i] = len(items) - 1
+                index[text, i] = len(items) - 1
         self._decode(items, outputs=True)
         index = index[:, -1:] if last else index
         logits = _rows(self._library.llama_get_logits(self._context), index, self._tokens)

@@ -1,18 +1,48 @@
 """Decoding many texts in lockstep, for roll-outs.
 
-Texts are padded on the left, so that the newest tokens of all rows have the same position. Rotary
-attention depends on distances only, so the padding changes nothing but the mask.
+In PyTorch, texts are padded on the left, so that the newest tokens of all rows have the same
+position. Rotary attention depends on distances only, so the padding changes nothing but the mask.
+In llama.cpp, each text is a sequence of the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from specbench.engine.cache import SlotCache
-from specbench.engine.runner import Runner, angles_at, require_context, visible
+from specbench.engine.llamacpp import LlamaCppModel
+from specbench.engine.runner import Model, Runner, angles_at, require_context, visible
+
+
+class Lockstep(Protocol):
+    """One model that reads B texts together; see ``LockstepBatch``."""
+
+    def start(self) -> tuple[Tensor, Tensor]:
+        """Run the prompts; return logits ``[B, V]`` and states ``[B, hidden]`` as ``forward``."""
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the next k tokens of every row ``[B, k]``; return what is known after the last."""
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows ``[B']``, in this order; rows may repeat."""
+
+
+def lockstep(
+    model: Model, prompts: Sequence[Sequence[int]], new_tokens: int, texts: int
+) -> Lockstep:
+    """Return a batch of prompts that becomes one of up to ``texts`` texts by ``select``.
+
+    Raises:
+        RunError: The tokens exceed the model's context.
+    """
+    if isinstance(model, Runner):
+        return LockstepBatch(model, prompts, new_tokens)
+    assert isinstance(model, LlamaCppModel)
+    return SequenceBatch(model, prompts, new_tokens, texts)
 
 
 class LockstepBatch:
@@ -67,3 +97,42 @@ class LockstepBatch:
         """Keep these rows ``[B']``, in this order; rows may repeat."""
         self.cache.select(rows, self.position)
         self.real = self.real[rows]
+
+
+class SequenceBatch:
+    """One model of llama.cpp and a cache of up to ``texts`` texts; see ``LockstepBatch``."""
+
+    def __init__(
+        self, model: LlamaCppModel, prompts: Sequence[Sequence[int]], new_tokens: int, texts: int
+    ) -> None:
+        longest = max(len(prompt) for prompt in prompts)
+        require_context(model.context, longest, new_tokens)
+        model.reserve(max(texts, len(prompts)), longest + new_tokens, at_once=1)
+        self.model, self.prompts = model, prompts
+        self.rows = list(range(len(prompts)))  # of the cache, by text
+        self.read = torch.tensor([len(prompt) - 1 for prompt in prompts])  # tokens in the cache
+
+    def start(self) -> tuple[Tensor, Tensor]:
+        """Run the prompts; return logits ``[B, V]`` and states ``[B, hidden]`` as ``forward``."""
+        for row, prompt in enumerate(self.prompts):
+            self.model.prefill(torch.tensor(prompt), row)
+        return self.forward(torch.tensor([[prompt[-1]] for prompt in self.prompts]))
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the next k tokens of every row ``[B, k]``; see ``LockstepBatch.forward``."""
+        positions = self.read[:, None] + torch.arange(tokens.shape[1])
+        hidden, logits = self.model.read(tokens, positions, rows=self.rows)
+        self.read = self.read + tokens.shape[1]
+        return logits[:, -1], hidden[:, -1]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows ``[B']``, in this order; rows may repeat."""
+        chosen = [self.rows[row] for row in rows.tolist()]
+        free = sorted({*range(self.model.rows)} - {*chosen}, reverse=True)
+        self.rows = []
+        for row in chosen:
+            if row in self.rows:
+                source, row = row, free.pop()
+                self.model.copy_row(source, row)
+            self.rows.append(row)
+        self.read = self.read[rows]

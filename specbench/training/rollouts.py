@@ -24,7 +24,7 @@ from specbench.decoding.drafting import Drafter
 from specbench.decoding.heads.head import Head
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling
-from specbench.engine.lockstep import LockstepBatch
+from specbench.engine.lockstep import lockstep
 from specbench.engine.pair import LoadedPair
 from specbench.methods.ensembles import static
 from specbench.methods.laws import Next, Split
@@ -96,7 +96,7 @@ def _batch(
     device = pair.target.device
     ends = torch.tensor(sorted(pair.eos_ids), device=device)
     rows = torch.arange(len(prompts), device=device).repeat_interleave(len(heads))
-    models = [LockstepBatch(runner, prompts, max_new_tokens) for runner in pair.runners]
+    models = [lockstep(m, prompts, max_new_tokens, len(rows)) for m in (pair.target, pair.draft)]
     outputs = [model.start() for model in models]
     for model in models:
         model.select(rows)

@@ -28,7 +28,7 @@ def test_pages_of_an_installed_package_need_no_clone(monkeypatch, tmp_path: Path
     import specbench
 
     package = tmp_path / "specbench"
-    (package / "heads").mkdir(parents=True)
-    (package / "heads" / "README.md").write_text("# Heads: what?\n")
+    (package / "docs").mkdir(parents=True)
+    (package / "docs" / "heads.md").write_text("# Heads: what?\n")
     monkeypatch.setattr(specbench, "__file__", str(package / "__init__.py"))
     assert set(pages()) == {"heads", "tasks"}

@@ -9,10 +9,10 @@ import pytest
 
 from .conftest import Cli
 
-PAGE = Path(__file__).parents[2] / "specbench" / "methods" / "README.md"
+PAGE = Path(__file__).parents[2] / "specbench" / "docs" / "methods.md"
 SMALL = ["-n", "4", "--max-new-tokens", "12", "--device", "cpu", "--no-progress"]
 OWN = "my_rules.py:geometric"
-SHIPPED = PAGE.parents[1] / "docs" / "my_rules.py"
+SHIPPED = PAGE.with_name("my_rules.py")
 
 
 def blocks(kind: str) -> list[str]:

@@ -13,6 +13,7 @@ import torch
 
 from specbench.config import Loading
 from specbench.decoding.heads.files import load_head
+from specbench.decoding.heads.head import Head
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
@@ -23,6 +24,7 @@ from specbench.experiment.prompts import encode_prompt
 from specbench.methods.ensembles import diversed
 from specbench.methods.strict import lossy, sd
 from specbench.tasks.task import load_task
+from specbench.training.rollouts import roll_out
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("gguf") is None,
@@ -305,9 +307,26 @@ def test_other_architectures_and_vocabularies_are_refused(
             load_pair(PairSpec("bad", files.target, str(tmp_path / f"{draft}.gguf")), CPU)
 
 
-def test_heads_are_trained_with_pytorch(exported: LoadedPair) -> None:
+def test_eagle_needs_pytorch(exported: LoadedPair) -> None:
     with pytest.raises(UsageError, match="this needs PyTorch models"):
         exported.runners  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["linear", "features"])
+def test_texts_to_train_on_are_those_of_pytorch(
+    exported: LoadedPair, original: LoadedPair, kind: str
+) -> None:
+    """Each prompt is read once for three texts, and texts end at different times."""
+    sizes = (original.target.hidden_size, original.draft.hidden_size)
+    heads = [Head(kind, sizes, weight) for weight in (0.9, 0.5, 0.1)]
+    of_torch, of_file = (
+        roll_out(pair, heads, prompts(original, 4), 100, torch.Generator().manual_seed(0))
+        for pair in (original, exported)
+    )
+    assert len({*of_torch.texts}) == 12 and of_file.texts == of_torch.texts
+    assert len(of_torch.row.unique(return_counts=True)[1].unique()) > 1
+    for ours, theirs in zip(of_file[1:], of_torch[1:], strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
 def test_too_many_texts_are_refused(exported: LoadedPair) -> None:

@@ -49,10 +49,10 @@ PAIR = "[m]\ntarget = 'a/b'\ndraft = 'a/c'\n"
 DRAFT = f"{PAIR}[m.architecture.draft]\nmodel_type = 'llama'\n"
 
 
-def test_the_bundled_pairs_lie_beside_the_registry_and_others_on_the_hub() -> None:
+def test_the_bundled_pairs_lie_beside_their_file_and_others_on_the_hub() -> None:
     bundled = {"mini", "python"}
     for name in bundled:
-        pair, folder = get_pair(name), Path(module.__file__).parent / name
+        pair, folder = get_pair(name), module.PAIRS_FILE.parent / name
         assert (Path(pair.target), Path(pair.draft)) == (folder / "target", folder / "draft")
         assert pair.bundled
         assert pair.heads == folder / "heads"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from specbench import metrics
 from specbench.decoding.records import Generation
 from specbench.errors import UsageError
 from specbench.experiment.measurements import score_text, thought_tokens
+from specbench.tasks import metrics
 from specbench.tasks.example import Example
 
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))

@@ -58,7 +58,7 @@ def test_systems_warm_up_and_interleave_per_batch_size(
     expected: list[Any] = []
     for size in (1, 3):
         expected.append(("reserve", 4 + 40 + 5 + 1, size))
-        for key, limit in (("warm-up", measuring.WARM_UP_TOKENS), ("0", 40)):
+        for key, limit in (("warm-up", 40 // measuring.WARM_UP_SHARE), ("0", 40)):
             expected += [(size, system, key, limit) for system in (AUTOREGRESSIVE, SD)]
         expected += [(size, system, "1", 40) for system in (SD, AUTOREGRESSIVE)]
     assert [call[:4] if len(call) > 3 else call for call in calls] == expected
@@ -70,6 +70,14 @@ def test_systems_warm_up_and_interleave_per_batch_size(
     (first,), (second,) = ({call[4] for call in decodes if call[2] == key} for key in "01")
     assert first != second
     assert len(set(first)) == 3
+
+
+def test_repeats_may_have_the_prompts_of_the_warm_up(
+    pairs: dict[str, LoadedPair], calls: list[Any]
+) -> None:
+    measure(BENCH, pairs, lambda row: None, noting(calls), same_prompts=True)
+    prompts = {call[4] for call in calls if len(call) > 3 and call[0] == 3}
+    assert len(prompts) == 1
 
 
 def test_a_system_that_transformers_lacks_is_skipped_with_a_note(

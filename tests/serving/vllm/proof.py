@@ -29,7 +29,7 @@ import pandas as pd
 import torch
 
 ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "servers"))
+sys.path.insert(0, str(ROOT / "tests" / "serving"))
 
 from serving import DRAFT_LENGTH, DRAWN, PYTHON, vllm_server  # noqa: E402
 

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "servers"))
+sys.path.insert(0, str(ROOT / "tests" / "serving"))
 
 from serving import DRAWN, PLAIN, vllm_server  # noqa: E402
 

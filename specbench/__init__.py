@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from specbench.version import __version__
 
 if TYPE_CHECKING:
-    from specbench.analysis.loaded import LoadedResults
+    from specbench.analysis.results import Results
 
 __all__ = ["__version__", "load"]
 
 
-def load(paths: Path | str | Iterable[Path | str]) -> LoadedResults:
+def load(paths: Path | str | Iterable[Path | str]) -> Results:
     """Read finished runs as tidy pandas data frames.
 
     Example:
@@ -32,6 +32,6 @@ def load(paths: Path | str | Iterable[Path | str]) -> LoadedResults:
     Raises:
         UsageError: A path is not a folder. On access: no run has the table.
     """
-    from specbench.analysis.loaded import LoadedResults
+    from specbench.analysis.results import Results
 
-    return LoadedResults([paths] if isinstance(paths, (str, Path)) else paths)
+    return Results([paths] if isinstance(paths, (str, Path)) else paths)

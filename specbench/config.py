@@ -7,7 +7,8 @@ from these models. Nothing here imports PyTorch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -30,12 +31,12 @@ LLAMACPP = "llamacpp"  # runs GGUF files, and nothing else does
 LOWEST_TEMPERATURE = 1e-5  # lower ones only amplify rounding errors; 1e-46 is 0 in float32
 DEFAULT_LIMIT = 20  # examples per task; shows the effect, and is fast on two CPU cores
 DRAFT_LENGTH = 5
-KEY_VARIABLE = "SPECBENCH_API_KEY"  # of servers
+_SHARD = re.compile(r"([1-9]\d{0,2})/([1-9]\d{0,2})")  # I/N
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 
-#: Options of loading that only the user may give, and no run: they decide which code runs.
-TRUSTED = ("trust_remote_code", "target_revision", "draft_revision")
+#: Options of loading that only the user may give, and no run: they permit foreign code.
+TRUSTED = ("trust_remote_code",)
 
 Group = TypeVar("Group", bound="Options")
 
@@ -50,7 +51,7 @@ def option(
     choices: Iterable[str] = (),
     complete: Callable[[], Iterable[str]] | None = None,
     panel: str | None = None,
-    variable: str | None = None,
+    repeats: bool = False,
     **bounds: Any,
 ) -> Any:
     """Return a field that is a command-line option.
@@ -64,13 +65,13 @@ def option(
         choices: Allowed values, or allowed items of a list; listed in the help.
         complete: Returns names for shell completion; by default the choices.
         panel: Help panel; by default the group's panel.
-        variable: Environment variable that the value is read from if the option is not typed.
+        repeats: Whether a name that is given twice counts twice.
         **bounds: Bounds for pydantic's ``Field``.
     """
     if choices:
         help = f"{help} One of {', '.join(choices)}.".strip()
     cli: Any = {"flags": flags, "metavar": metavar, "shown": shown, "panel": panel}
-    cli |= {"choices": tuple(choices), "complete": complete, "variable": variable}
+    cli |= {"choices": tuple(choices), "complete": complete, "repeats": repeats}
     return Field(default, description=help, json_schema_extra=cli, **bounds)
 
 
@@ -144,12 +145,18 @@ class Options(StrictModel):
 
     def retyped(self) -> list[str]:
         """Return the options that differ from their defaults as command-line arguments."""
+        fields = type(self).model_fields
+        values = {name: getattr(self, name) for name in self.ordered_fields()}
+        return self.arguments({n: v for n, v in values.items() if v != fields[n].default})
+
+    @classmethod
+    def arguments(cls, values: Mapping[str, Any]) -> list[str]:
+        """Return values by field as command-line arguments."""
         parts: list[str] = []
-        for name in self.ordered_fields():
-            flag, value = self.flags(name)[0], getattr(self, name)
-            if value != type(self).model_fields[name].default:
-                for element in value if isinstance(value, list) else [value]:
-                    parts += [flag] if element is True else [flag, str(element)]
+        for name, value in values.items():
+            flag = cls.flags(name)[0]
+            for element in value if isinstance(value, list) else [value]:
+                parts += [flag] if element is True else [flag, str(element)]
         return parts
 
 
@@ -216,12 +223,8 @@ class Settings(SamplingOptions):
     engine: Literal["auto", "eager", "compile", "graph", "llamacpp"] = option(
         AUTO,
         "eager; graph, by CUDA graphs; compile, which takes minutes per method at first; llamacpp, "
-        "for GGUF files; auto, graph on a GPU, else eager.",
+        "for GGUF files; auto, graph on a GPU if it works, else eager.",
         metavar="NAME",
-    )
-    engine_fallback: bool = option(
-        False,
-        "Use eager if the engine fails or gives other results; auto always does.",
     )
     batch_size: int = option(
         1,
@@ -238,10 +241,33 @@ class Settings(SamplingOptions):
         metavar="K",
     )
 
+    shard: str | None = option(
+        None,
+        "Use every N-th prompt (of `train`: task) from the I-th only; N such runs in N folders are "
+        "read as one.",
+        metavar="I/N",
+        shown="all",
+        panel="Workers",
+    )
+
+    @field_validator("shard")
+    @classmethod
+    def _one_of_all(cls, shard: str | None) -> str | None:
+        match = _SHARD.fullmatch("1/1" if shard is None else shard)
+        if match is None or int(match[1]) > int(match[2]):
+            raise ValueError(f"must be I/N with I from 1 to N, not {shard}")
+        return shard
+
+    @property
+    def shard_slice(self) -> slice:
+        """The prompts of the shard: every N-th from the I-th; all without one."""
+        number, count = map(int, (self.shard or "1/1").split("/"))
+        return slice(number - 1, None, count)
+
     @property
     def falls_back(self) -> bool:
         """Whether the run continues with eager if its engine does not work."""
-        return self.engine_fallback or self.engine == AUTO
+        return self.engine == AUTO
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -324,18 +350,6 @@ class Loading(Options):
         metavar="BITS",
         shown="off",
     )
-    target_revision: str | None = option(
-        None,
-        "Branch, tag or commit of the target.",
-        metavar="REVISION",
-        shown="the pair's own",
-    )
-    draft_revision: str | None = option(
-        None,
-        "Branch, tag or commit of the draft.",
-        metavar="REVISION",
-        shown="the pair's own",
-    )
     trust_remote_code: bool = option(False, "Run Python code from the models' repositories.")
 
     @model_validator(mode="after")
@@ -364,13 +378,6 @@ class DataOptions(Options):
         metavar="FOLDER",
     )
     offline: bool = option(False, "Use only files that are already here; never access the network.")
-    revision: str | None = option(
-        None,
-        "Branch, tag or commit of the data set.",
-        flags=("--data-revision",),
-        metavar="REVISION",
-        shown="the task's own",
-    )
     shots: int | None = option(
         None,
         "Few-shot examples before each prompt.",
@@ -378,11 +385,3 @@ class DataOptions(Options):
         metavar="K",
         shown="the task's own",
     )
-
-    @model_validator(mode="after")
-    def _one_source(self) -> DataOptions:
-        if self.folder is not None and self.revision is not None:
-            raise ValueError(
-                "--data-revision selects data on the hub, which --data replaces: give only one"
-            )
-        return self

@@ -33,11 +33,6 @@ def require(condition: bool, message: str) -> None:
         raise UsageError(message)
 
 
-def require_at_least(low: int, option: str, value: int | None) -> None:
-    """Raise ``UsageError`` if a given number is too low."""
-    require(value is None or value >= low, f"{option} must be {low} or more, not {value}")
-
-
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, cut if it is long."""
     lines = str(error).strip().splitlines()

@@ -195,14 +195,14 @@ def shown_path(path: str | Path) -> str:
         return str(path)
 
 
-def check_writable(folder: Path, option: str = "--output") -> None:
-    """Raise ``UsageError`` if a folder, existing or not, is not writable; ``option`` sets it."""
+def check_writable(folder: Path) -> None:
+    """Raise ``UsageError`` if a folder, existing or not, is not writable."""
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if nearest.is_dir() and os.access(nearest, os.W_OK):
         return
     reason = "no permission" if nearest.is_dir() else "is a file"
     raise UsageError(
-        f"cannot write {folder} ({nearest}: {reason}): choose another folder with {option}"
+        f"cannot write {folder} ({nearest}: {reason}): choose another folder with --output"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 LONGEST, MOST = 60, 30  # characters and names shown; a broken file may contain anything
@@ -17,7 +17,6 @@ _PRINTABLE = frozenset("\n\t\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}")
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{6,}")
 _VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 MASK, KEY_MASK = "hf_***", "***"
-KEY_OPTION = "--api-key"
 SHORTEST_KEY = 6  # characters; servers without keys accept words such as EMPTY
 _keys: set[str] = set()
 
@@ -90,14 +89,3 @@ def mask_tokens(text: str) -> str:
     for key in _keys:
         text = text.replace(key, KEY_MASK)
     return _TOKEN.sub(MASK, text)
-
-
-def mask_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return a command line without tokens and keys."""
-    masked = [mask_tokens(argument) for argument in arguments]
-    for index, argument in enumerate(arguments):
-        if argument.startswith(f"{KEY_OPTION}="):
-            masked[index] = f"{KEY_OPTION}={KEY_MASK}"
-        elif argument == KEY_OPTION and index + 1 < len(arguments):
-            masked[index + 1] = KEY_MASK
-    return masked

@@ -49,9 +49,12 @@ def test_a_broken_link_is_found():
 
 def _unknown_options(text: str) -> list[str]:
     """Return the options within a page's sentences that no command has."""
-    groups = [load(name) for name in COMMANDS]
-    found = [c for group in groups for c in getattr(group, "commands", {"": group}).values()]
-    known = {option for c in found for p in c.params for option in (*p.opts, *p.secondary_opts)}
+    known = {
+        option
+        for c in map(load, COMMANDS)
+        for p in c.params
+        for option in (*p.opts, *p.secondary_opts)
+    }
     known |= {"--install-completion", "--debug", "--help"}
     codes = (code for code in inline_code(text) if not code.startswith(OTHER_PROGRAMS))
     words = [word for code in codes for word in code.split()]

@@ -103,5 +103,5 @@ def test_a_file_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
         path.write_bytes(raw)
         with pytest.raises(UsageError, match=r"a\.toml: not valid TOML: "):
             read_toml(path, Document)
-    with pytest.raises(UsageError, match=r"cannot read the suite .*no\.toml: No such"):
-        read_toml(tmp_path / "no.toml", Document, "suite")
+    with pytest.raises(UsageError, match=r"cannot read the list .*no\.toml: No such"):
+        read_toml(tmp_path / "no.toml", Document, "list")

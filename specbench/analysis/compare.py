@@ -25,11 +25,6 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from specbench.analysis.baselines import (
-    require_times,
-    versus_none,
-    versus_sd,
-)
 from specbench.analysis.comparison import (
     ABOVE,
     ATS,
@@ -42,11 +37,12 @@ from specbench.analysis.comparison import (
     TEXTS_LESS,
     At,
     Row,
-)
-from specbench.analysis.fronts import (
     above_front,
     at_equal_quality,
+    require_times,
     versus_coin,
+    versus_none,
+    versus_sd,
 )
 from specbench.analysis.intervals import FEWEST
 from specbench.analysis.pareto import STATIC_FAMILY

@@ -11,7 +11,7 @@ import pandas as pd
 
 from specbench.analysis import comparison as c
 from specbench.analysis.intervals import FEWEST
-from specbench.analysis.verdicts import word
+from specbench.analysis.verdicts import noise_range, word
 from specbench.runs.shown import PHASES, ShownFigure, shown
 from specbench.runs.table import Field, Table, drop_empty
 
@@ -246,11 +246,6 @@ def _against(row: _Row) -> str:
     return f"sd, N = {length}" if row["against"] == c.SD else f"sd, chosen ({length})"
 
 
-def _noise(row: _Row) -> str:
-    noise = row["noise"]
-    return f"{1 / noise:.2f} to {noise:.2f}" if noise == noise else ""
-
-
 def _text(name: str, row: _Row) -> str:
     return str(row[name])
 
@@ -278,4 +273,4 @@ def _change(name: str, row: _Row) -> str:
 
 _PHASES: _Fields = [shown(name).column for name in PHASES]
 _NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
-_NOISE: Field[_Row] = ("sd's s/sample\n/ sd's again", _noise)
+_NOISE: Field[_Row] = ("sd's s/sample\n/ sd's again", lambda row: noise_range(row["noise"]))

@@ -12,32 +12,18 @@ none of them is best, or worse than the best, by luck.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from specbench.analysis.cells import without_shared_times
-from specbench.analysis.intervals import (
-    FEWEST,
-    Floats,
-    Interval,
-    Statistic,
-    bootstrap,
-    cluster_sums,
-    interval,
-    mean_over_seeds,
-    paired_ratio,
-    ratio,
-    score_limits,
-)
-from specbench.analysis.points import SUMMED, Setting
+from specbench.analysis.intervals import Floats, Interval, estimate, mean_over_seeds
+from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
-from specbench.analysis.scores import QUALITY
-from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of
+from specbench.analysis.scores import QUALITY, quality_difference
+from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of, without_shared_times
 from specbench.config import EAGER
+from specbench.errors import UsageError
 from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.runs.frames import CELL
@@ -92,7 +78,7 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     contest = Contest(samples)
     rows = without_shared_times(summary[summary["metric"].isin(FIGURES)])
     rows = rows.rename(columns={"metric": "figure"})
-    rows = rows.merge(contest.cells, on=list(CELL), how="left").fillna({"cell": -1})
+    rows = rows.merge(contest.cells, on=list(CELL), how="left").astype({"cell": "Int64"})
     metric = rows["unit"].where(rows["figure"] == QUALITY, rows["figure"]).fillna("")
     scales = {name: shown_metric(name)[1] for name in metric[rows["figure"] == QUALITY]}
     percentages = dict.fromkeys((ACCEPTANCE, *PHASES), 100.0)
@@ -106,14 +92,6 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     return table.assign(label=_labels(table) + of_seeds, best=_best(table, contest))[COLUMNS]
 
 
-class UnitSums(NamedTuple):
-    """Sums of a cell per prompt or block [units, terms], and a figure as a statistic of totals."""
-
-    units: NDArray[Any]
-    sums: Floats
-    statistic: Statistic
-
-
 class Contest:
     """Samples grouped by cell, for paired comparisons; ``cells`` numbers the cells."""
 
@@ -122,14 +100,13 @@ class Contest:
         groups = samples.groupby(list(CELL), sort=False, dropna=False)
         self._settings = [Setting(rows) for _, rows in groups]
         self.cells = samples[list(CELL)].drop_duplicates().assign(cell=range(len(self._settings)))
-        runs = [baseline_of(setting.cell) for setting in self._settings]
         self._alone = {
-            run: setting
-            for run, setting in zip(runs, self._settings, strict=True)
+            baseline_of(setting.cell): setting
+            for setting in self._settings
             if setting.method == AUTOREGRESSIVE
         }
 
-    def best(self, cells: Sequence[int], values: Floats, figure: str) -> NDArray[np.bool_]:
+    def best(self, cells: Sequence[int], values: Floats, figure: str) -> list[bool]:
         """Return which cells [k] have the highest value [k] or do not differ from it significantly.
 
         A cell does not differ if the paired 95 % interval of its difference from the first cell
@@ -137,68 +114,56 @@ class Contest:
         are not marked. The values are those of ``figure``; each lossless cell has the quality of
         all lossless cells together.
         """
-        sides = [self._sums(cell, figure) for cell in cells]
+        settings = [self._settings[cell] for cell in cells]
         if figure == QUALITY:
-            lossless = [index for index, cell in enumerate(cells) if self._is_lossless(cell)]
-            if lossless:
-                pooled = _pooled([sides[index] for index in lossless])
-                sides = [pooled if i in lossless else side for i, side in enumerate(sides)]
-            values = np.array([float(side.statistic(side.sums.sum(axis=0))) for side in sides])
-        highest = sides[int(np.argmax(values))]
-        alike = [_alike(side, highest, figure) for side in sides]
-        return np.array(alike, dtype=np.bool_)
+            settings = _lossless_as_one(settings)
+            values = np.array([setting.quality for setting in settings])
+        highest = settings[int(np.argmax(values))]
+        return [self._are_alike(setting, highest, figure) for setting in settings]
 
     def mean_over_seeds(self, cells: Sequence[int], figure: str) -> Interval:
         """Return the mean of cells that differ in the seed of their head, on shared prompts."""
-        sides = [self._sums(cell, figure) for cell in cells]
-        shared = reduce(np.intersect1d, (side.units for side in sides))
-        sums = [side.sums[np.searchsorted(side.units, shared)] for side in sides]
-        totals = bootstrap(np.stack(sums, axis=1))
-        return mean_over_seeds(sides[0].statistic(totals), len(shared))
-
-    def _sums(self, cell: int, figure: str) -> UnitSums:
-        """Return the sums of a cell; those of a speed-up also have the terms of its baseline."""
-        setting = self._settings[cell]
+        heads = [self._settings[cell] for cell in cells]
         if figure == QUALITY:
-            units, sums, score = setting.sums
-            return UnitSums(units, sums[:, : -len(SUMMED)], score)
+            reached = shared_points(heads).estimates()
+            return mean_over_seeds(reached.quality, reached.n)
         if figure == ACCEPTANCE:
-            return UnitSums(*setting.per_unit("accepted", "proposed"), ratio)
-        alone = self._alone[baseline_of(setting.cell)]
-        units, sums = setting.timed.per_unit("output_tokens", "seconds")
-        base_units, base = alone.timed.per_unit("output_tokens", "seconds")
-        shared, rows, base_rows = np.intersect1d(units, base_units, return_indices=True)
-        return UnitSums(shared, np.hstack([sums[rows], base[base_rows]]), paired_ratio)
+            reached = shared_points(scored_alike(heads)).estimates()
+            return mean_over_seeds(reached.acceptance, reached.n)
+        reached = timed_points([*heads, self._alone_of(heads[0])]).estimates()
+        return mean_over_seeds(reached.gains("speedup").value[:, :-1], reached.n)
 
-    def _is_lossless(self, cell: int) -> bool:
-        return self._settings[cell].emits_target
+    def _are_alike(self, first: Setting, second: Setting, figure: str) -> bool:
+        """Return whether the paired interval of the difference between two cells includes 0."""
+        try:
+            difference = self._difference(first, second, figure)
+        except UsageError:  # they share no prompt
+            return False
+        return difference.low <= _ROUNDING and difference.high >= -_ROUNDING
 
+    def _difference(self, first: Setting, second: Setting, figure: str) -> Interval:
+        if figure == QUALITY:
+            return quality_difference(first.samples, second.samples)
+        if figure == ACCEPTANCE:
+            reached = shared_points([first, second]).estimates()
+            values = reached.acceptance
+        else:
+            baselines = map(self._alone_of, (first, second))
+            reached = timed_points([first, second, *baselines]).estimates()
+            values = reached.tokens_per_second[:, :2] / reached.tokens_per_second[:, 2:]
+        return estimate(values[:, 0] - values[:, 1], reached.n)
 
-def _alike(side: UnitSums, highest: UnitSums, figure: str) -> bool:
-    """Return whether the paired interval of the difference between two cells includes 0."""
-    shared, rows, top = np.intersect1d(side.units, highest.units, return_indices=True)
-    if len(shared) < FEWEST:
-        return False
-    sums, best = side.sums[rows], highest.sums[top]
-    # Sums of scores are integers for every prompt if all scores are 0 or 1.
-    scores = np.concatenate([sums[:, 0], best[:, 0]])
-    if figure == QUALITY and side.statistic is ratio and not (scores % 1).any():
-        low, high = score_limits(ratio(sums) - ratio(best), min(sums[:, 1].sum(), best[:, 1].sum()))
-        return bool(low <= _ROUNDING and high >= -_ROUNDING)
-
-    def difference(totals: Floats) -> Floats:
-        first, second = np.split(totals, 2, axis=-1)
-        return side.statistic(first) - side.statistic(second)
-
-    paired = interval(np.hstack([sums, best]), difference)
-    return paired.low <= _ROUNDING and paired.high >= -_ROUNDING
+    def _alone_of(self, setting: Setting) -> Setting:
+        return self._alone[baseline_of(setting.cell)]
 
 
-def _pooled(sides: Sequence[UnitSums]) -> UnitSums:
-    """Return the sums of all samples of several cells."""
-    units = np.concatenate([side.units for side in sides])
-    sums = np.concatenate([side.sums for side in sides])
-    return UnitSums(*cluster_sums(sums, units), sides[0].statistic)
+def _lossless_as_one(settings: Sequence[Setting]) -> list[Setting]:
+    """Return settings in which each that emits the target has the samples of all of these."""
+    lossless = [setting.samples for setting in settings if setting.emits_target]
+    if not lossless:
+        return [*settings]
+    pooled = Setting(pd.concat(lossless))
+    return [pooled if setting.emits_target else setting for setting in settings]
 
 
 def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:
@@ -216,7 +181,7 @@ def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataF
     recipes = rows["head"].map(recipe_of, na_action="ignore")
     shared = [*SECTION, "run_id", "task", "figure", "metric"]
     shared += [name for name in METHOD if name != "head"]
-    trained = rows[recipes.notna() & rows["value"].notna() & (rows["cell"] >= 0)]
+    trained = rows[recipes.notna() & rows["value"].notna() & rows["cell"].notna()]
     trained = trained[trained["figure"].isin(COMPARED)]
     for keys, seeds in trained.groupby([recipes, *shared], sort=False, dropna=False):
         timed_together = seeds["figure"].iloc[0] != SPEEDUP or seeds["session"].nunique() == 1
@@ -226,7 +191,8 @@ def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataF
             hidden = seeds["ci_low"].isna().all()  # of times that texts share
             ends = (np.nan, np.nan) if hidden else (mean.low, mean.high)
             scaled = first["scale"].item() * np.array([mean.value, *ends])
-            row = first.assign(head=keys[0], cell=-1, seeds=len(seeds), n=mean.n)
+            no_cell = pd.Series(pd.NA, first.index, dtype="Int64")
+            row = first.assign(head=keys[0], cell=no_cell, seeds=len(seeds), n=mean.n)
             yield row.assign(**dict(zip(_SCALED, scaled, strict=True)))
 
 
@@ -269,7 +235,7 @@ def _highest(table: pd.DataFrame, competing: pd.Series, contest: Contest) -> pd.
     marked = pd.Series(False, table.index)
     column = [*SECTION, "task", "figure", "metric"]
     among = table.groupby(column, dropna=False)["value"].transform("count") > 1
-    rows = table[competing & among & table["value"].notna() & (table["cell"] >= 0)]
+    rows = table[competing & among & table["value"].notna() & table["cell"].notna()]
     for (*_, figure, _), cells in rows.groupby(column, dropna=False):
         numbers = cells["cell"].astype(int).tolist()
         marked[cells.index] = contest.best(numbers, cells["value"].to_numpy(), figure)

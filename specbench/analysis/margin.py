@@ -16,7 +16,7 @@ Answers that only a method lacks are left out, but must not help it: it has to b
 with these answers counted as wrong, too.
 
 *Time.* The noise of times is how much the same server under another name differs from the baseline,
-or ``sd`` from itself with ``--a-a``.
+or ``sd`` from itself if a run names it twice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,16 @@ from specbench.analysis.intervals import (
 )
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun
-from specbench.analysis.verdicts import FASTER, MISSING, NOISE, SLOWER, UNSHOWN, sign_of_speed
+from specbench.analysis.verdicts import (
+    FASTER,
+    MISSING,
+    NOISE,
+    SLOWER,
+    UNSHOWN,
+    Clause,
+    noise_range,
+    sign_of_speed,
+)
 from specbench.errors import UsageError
 from specbench.methods.parameters import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name
@@ -392,8 +401,8 @@ def _verdict(row: _Row) -> _Row:
         few = f"too few answers to the same prompts by {baseline} with {row['load']:.0f} at once"
         few += f" (n = {row['n']:.0f}; at least {FEWEST} are needed)"
         return {"sentence": f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"}
-    speed, times = _said_of_speed(row, f" per {'request' if known else 'sample'}{load}")
-    loss, quality, more = _said_of_quality(row)
+    speed, times = _speed_clause(row, f" per {'request' if known else 'sample'}{load}")
+    loss, quality, more = _quality_clause(row)
     low, high = (round(row[LENGTH + end], 2) for end in ENDS[1:])
     counts = {
         "answers are missing": "missing",
@@ -419,19 +428,19 @@ def _verdict(row: _Row) -> _Row:
     return {"speed": speed, "loss": loss, "more_prompts": more, "sentence": sentence}
 
 
-def _said_of_speed(row: _Row, unit: str) -> tuple[str, str]:
+def _speed_clause(row: _Row, unit: str) -> Clause:
     """Return the outcome of the times, and how to say it."""
     if row[f"{TIMES}_low"] != row[f"{TIMES}_low"]:
-        return MISSING, f"times not comparable{unit.removeprefix(' per sample')}"
+        return Clause(MISSING, f"times not comparable{unit.removeprefix(' per sample')}")
     ends = {"ci_low": row[f"{TIMES}_low"], "ci_high": row[f"{TIMES}_high"]}
-    outcome, noise = sign_of_speed({**ends, "noise": row["noise"]}), row["noise"]
-    remarks = [{SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")]
-    remarks += [f"noise {1 / noise:.2f} to {noise:.2f}"] if noise == noise else []
-    remark = ", ".join(filter(None, remarks))
-    return outcome, f"{shown(TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"
+    outcome, noise = sign_of_speed({**ends, "noise": row["noise"]}), noise_range(row["noise"])
+    difference = {SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")
+    remark = ", ".join(filter(None, [difference, noise and f"noise {noise}"]))
+    text = f"{shown(TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"
+    return Clause(outcome, text)
 
 
-def _said_of_quality(row: _Row) -> tuple[str, str, float]:
+def _quality_clause(row: _Row) -> tuple[str, str, float]:
     """Return the outcome of quality, how to say it, and how many more prompts would decide."""
     unit, scale = shown_metric(row["quality_metric"])
     margin = f"{row['margin']:g} point{'s' if row['margin'] != 1 else ''}"

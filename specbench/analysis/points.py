@@ -119,10 +119,11 @@ class Setting:
         columns = np.column_stack([terms, *terms_of_speed, np.ones(len(scored))])
         return *cluster_sums(columns, scored["sample_id"]), score
 
-    def per_unit(self, *names: str) -> tuple[NDArray[Any], Floats]:
-        """Return prompts [n] and their sums [n, names] of some of ``SUMMED``."""
-        units, sums, _ = self.sums
-        return units, sums[:, [SUMMED.index(name) - len(SUMMED) for name in names]]
+    @property
+    def quality(self) -> float:
+        """The quality of all its samples together."""
+        _, sums, score = self.sums
+        return float(score(sums[:, : -len(SUMMED)].sum(axis=0)))
 
 
 def settings_of(samples: pd.DataFrame) -> list[Setting]:
@@ -184,6 +185,13 @@ class PointEstimates:
         return Gains(self.output_tokens, self.seconds * self.tokens_per_second[:, [-1]])
 
 
+class Fastest(NamedTuple):
+    """The fastest point of a group, see ``Points.estimates_with_fastest``."""
+
+    point: int  # on all prompts
+    pooled: int  # what is chosen on one half of the prompts and measured on the other
+
+
 @dataclass(frozen=True)
 class Points:
     """Sums of points over their shared units, which are prompts or blocks of prompts.
@@ -202,7 +210,9 @@ class Points:
         """Return the figures of the points."""
         return self._figures(bootstrap(self.sums))
 
-    def estimates_with_fastest(self, *groups: Sequence[int]) -> tuple[PointEstimates, list[int]]:
+    def estimates_with_fastest(
+        self, *groups: Sequence[int]
+    ) -> tuple[PointEstimates, list[Fastest]]:
         """Return the figures of the points, then of the fastest point of each group.
 
         Reporting the time of the fastest of several points is biased by selection: with four
@@ -212,8 +222,7 @@ class Points:
         gets by choosing on half as many prompts.
 
         Returns:
-            Figures [1 + RESAMPLES, points + groups], and the fastest point of each group on all
-            prompts.
+            Figures [1 + RESAMPLES, points + groups], and the fastest point of each group.
         """
         half = np.arange(len(self.sums)) % 2
         apart = np.where(half[:, None] == [0, 1], 1.0, 0.0)[:, :, None, None]
@@ -221,7 +230,10 @@ class Points:
         totals = halves.sum(axis=1)
         chosen = [_chosen_crosswise(halves, np.asarray(group)) for group in groups]
         seconds = _seconds(totals[0])
-        fastest = [min(group, key=seconds.__getitem__) for group in groups]
+        fastest = [
+            Fastest(min(group, key=seconds.__getitem__), self.sums.shape[1] + number)
+            for number, group in enumerate(groups)
+        ]
         return self._figures(np.concatenate([totals, *chosen], axis=1)), fastest
 
     def _figures(self, totals: Floats) -> PointEstimates:
@@ -254,6 +266,18 @@ def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> P
         quality = sums[:, list(one_law), : -len(SUMMED)]
         sums[:, list(one_law), : -len(SUMMED)] = quality.sum(axis=1, keepdims=True)
     return Points(sums, parts[0][-1], settings[0].prompts_per_unit)
+
+
+def scored_alike(settings: Sequence[Setting]) -> list[Setting]:
+    """Return settings of which all have a quality or none has."""
+    if all(setting.has_quality for setting in settings):
+        return [*settings]
+    return [setting.without_quality() for setting in settings]
+
+
+def timed_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> Points:
+    """Return points of settings in the units of their times, see ``shared_points``."""
+    return shared_points([setting.timed for setting in scored_alike(settings)], one_law)
 
 
 def _seconds(totals: Floats) -> Floats:

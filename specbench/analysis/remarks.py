@@ -7,16 +7,16 @@ figures do not mean what they seem to, so the page ``summary.md`` has them too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from statistics import median
 from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.greedy import greedy_texts
 from specbench.analysis.scores import AT_LIMIT, QUALITY
 from specbench.analysis.summary import SPEEDUP, baseline_of
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import COMPLETE, Run
-from specbench.runs.table import percent
+from specbench.runs.table import number, percent
 from specbench.words import shown
 
 NEARLY_ALL, SOME = 0.95, 0.02  # of answers
@@ -108,6 +108,41 @@ def slower_rounds(cells: pd.DataFrame, _: Run) -> Iterator[str]:
                 f"slower than no speculation, because a round of {cell['label']} takes as long "
                 f"as {total:.1f} plain steps ({parts}) and gives {tokens:.1f} tokens"
             )
+
+
+def greedy_texts(_: pd.DataFrame, run: Run) -> Iterator[str]:
+    """Say how many greedy texts equal those without speculation, and why others do not."""
+    same: dict[tuple[str, str, int], list[str]] = {}
+    for cell in run.environment.get("greedy_texts", ()):
+        if cell["equal"] == cell["texts"]:
+            same.setdefault((cell["task"], cell["alone"], cell["texts"]), []).append(cell["method"])
+        else:
+            yield _greedy_sentence(cell)
+    for (task, alone, texts), methods in same.items():
+        yield (
+            f"{task}: greedy texts of {', '.join(methods)} equal those of {alone} on all {texts} "
+            "prompts"
+        )
+
+
+def _greedy_sentence(cell: dict[str, Any]) -> str:
+    sentence = (
+        f"{cell['task']}: greedy texts of {cell['method']} equal those of {cell['alone']} on "
+        f"{cell['equal']} of {cell['texts']} prompts"
+    )
+    if not cell["margins"]:
+        return sentence
+    forks, beyond = cell["forks"], cell["beyond"]
+    sentence += (
+        "; where they first differ, the two likeliest tokens are "
+        f"{number(median(cell['margins']), '.2g')} apart (median), "
+    )
+    if not beyond:
+        return f"{sentence}which rounding {'explains' if cell['lossless'] else 'could explain'}"
+    more = f"{beyond} of {forks} first differences are more than rounding explains"
+    if cell["lossless"]:
+        return f"{sentence}but {more}: find the fault with `specbench check`"
+    return f"{sentence}and {more}, since {cell['method']} may change greedy texts"
 
 
 DOUBTS: tuple[Remark, ...] = (

@@ -1,4 +1,4 @@
-"""Finished runs as tidy data frames for notebooks; ``specbench.load`` returns them."""
+"""Finished runs as tidy data frames and figures; ``specbench.load`` returns them in a notebook."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.cells import cells_of, with_differences
+from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.scores import OF_TEXTS
-from specbench.analysis.summary import summarise
+from specbench.analysis.summary import cells_of, summarise, with_differences
 from specbench.analysis.verdicts import verdicts_of
 from specbench.errors import UsageError
 from specbench.files import open_text, stored
@@ -34,8 +34,13 @@ from specbench.runs.frames import (
     typed,
     without_repeats,
 )
-from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records
+from specbench.runs.records import RECORDS, SUMMARY, TABLE, TRACED, latest_records
 from specbench.runs.run import CONFIG, Run, read_run
+from specbench.runs.shown import Row, shown
+from specbench.words import unknown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
 
@@ -44,6 +49,11 @@ _START = list(ROUNDS).index("round")
 _SAMPLE, _ROUND = list(ROUNDS)[:_START], list(ROUNDS)[_START:]
 #: Columns of records that are needed to list the rounds, and to trace a text.
 ROUND_COLUMNS = TRACED.union(_SAMPLE)
+
+# Of the display in a notebook.
+_OF_RUN = ["run_id", "pair", "tasks", "samples", "state", "hardware", "started"]
+_MOST_ROWS = 60
+_FIGURES = ("draft_acceptance_rate", "acceptance_length", "tokens_per_second", "speedup")
 
 
 class Results:
@@ -62,6 +72,13 @@ class Results:
         self._paths = [Path(path) for path in paths]
         self.selection = selection or Selection()
         require_folders(self._paths)
+
+    @classmethod
+    def of(cls, **tables: pd.DataFrame) -> Self:
+        """Return results whose tables of these names, such as ``cells``, are given."""
+        results = cls([])
+        vars(results).update(tables)
+        return results
 
     def __repr__(self) -> str:
         folders = ", ".join(map(str, self._paths))
@@ -102,11 +119,19 @@ class Results:
     def summary(self) -> pd.DataFrame:
         """One row per cell and metric; computed anew if the selection splits tasks."""
         if not self.selection.by:
-            return self.selection.of(read_summary(*self._paths))
+            return self.selection.of(self._summary)
         # Methods that are not selected may be the baseline of a speedup.
         every = replace(self.selection, methods=None, draft_lengths=None, drafters=None)
         parts = summarise(without_repeats(every.of(self._decodes)))
         return replace(self.selection, tasks=None, by=()).of(parts)
+
+    @cached_property
+    def _summary(self) -> pd.DataFrame:
+        """The summaries of the runs; of shards, one of all their samples."""
+        names = [_run_id(folder) for folder in run_folders(self._paths, SUMMARY)]
+        if len(set(names)) == len(names):
+            return read_summary(*self._paths)
+        return summarise(without_repeats(self._decodes))
 
     @cached_property
     def cells(self) -> pd.DataFrame:
@@ -129,23 +154,74 @@ class Results:
         return verdicts_of(every.of(self._decodes), self.selection.methods)
 
     @cached_property
-    def _runs(self) -> dict[str, Run]:
+    def _runs(self) -> list[tuple[str, Run]]:
+        """The runs with their names, which shards share."""
         folders = run_folders(self._paths, TABLE)
-        return {_run_id(folder): read_run(folder, required=False) for folder in folders}
+        return [(_run_id(folder), read_run(folder, required=False)) for folder in folders]
 
     @cached_property
     def remarks(self) -> list[str]:
         """What a person would notice: answers that were cut, failed prompts, why it is slow."""
         of_tasks = Selection(tasks=self.selection.tasks)
         try:
-            return remarks(cells_of(of_tasks.of(read_summary(*self._paths))), self._runs)
+            return remarks(cells_of(of_tasks.of(self._summary)), dict(self._runs))
         except UsageError:  # the tables can be read without a summary
             return []
 
     @property
     def measured_on(self) -> list[str]:
         """The machine, weights and library of each run, as far as they are recorded."""
-        return list(dict.fromkeys(filter(None, map(measured_on, self._runs.values()))))
+        return list(dict.fromkeys(filter(None, (measured_on(run) for _, run in self._runs))))
+
+    def plot(self, figure: str = "pareto", *, style: str = STYLES[1], **options: Any) -> Figure:
+        """Draw a figure of these runs, as ``specbench plot`` does.
+
+        Args:
+            figure: A figure that ``specbench plot`` draws from runs, or ``FILE.py:FUNCTION``.
+            style: ``screen``, or ``paper`` for print.
+            **options: Of the figure: ``against`` of ``pareto``.
+
+        Raises:
+            UsageError: There is no such figure of runs, or the runs lack what it shows.
+        """
+        from specbench.analysis.figures.style import page
+
+        draw = load_figure(figure)
+        if source_of(figure) == HEADS:
+            raise UsageError(f"{figure} draws heads, not runs: use `specbench plot {figure}`")
+        if style not in STYLES:
+            raise UsageError(unknown("style", style, STYLES))
+        with page(style):
+            return draw(self, **options).figure
+
+    def _repr_html_(self) -> str:
+        """Return the runs, and the main figures of their cells with intervals, as HTML tables."""
+        try:
+            tables = [self.runs[_OF_RUN].astype({"samples": "Int64"})]
+        except UsageError:  # a run without its configuration
+            tables = []
+        cells = self.cells
+        several = [] if cells["run_id"].nunique() > 1 else ["run"]
+        figures = pd.DataFrame([_cell(cell) for cell in cells.to_dict("records")])
+        tables.append(figures.drop(columns=several))
+        return "\n".join(
+            table.to_html(index=False, border=0, max_rows=_MOST_ROWS, na_rep="") for table in tables
+        )
+
+
+def _cell(cell: Row) -> dict[str, str]:
+    """Return the main figures of a cell as text, under their headings."""
+    quality = shown("quality", cell["quality_metric"])
+    measured = [shown(name) for name in _FIGURES]
+    return {
+        "run": cell["run_id"],
+        "task": cell["task"],
+        "method": cell["label"],
+        "N": str(cell["draft_length"] or ""),
+        "T": f"{cell['temperature']:g}",
+        "quality [95 %]": " ".join(filter(None, [quality.heading, quality.interval(cell)])),
+        **{f"{figure.heading} [95 %]": figure.interval(cell) for figure in measured},
+    }
 
 
 def _run(folder: Path) -> dict[str, Any]:

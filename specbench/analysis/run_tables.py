@@ -12,13 +12,18 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.cells import cells_of, further_metrics, with_differences
 from specbench.analysis.comparison import ABOVE
 from specbench.analysis.intervals import Interval
 from specbench.analysis.pareto import Gap, front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
-from specbench.analysis.summary import ACCEPTANCE, SPEEDUP
+from specbench.analysis.summary import (
+    ACCEPTANCE,
+    SPEEDUP,
+    cells_of,
+    further_metrics,
+    with_differences,
+)
 from specbench.errors import UsageError
 from specbench.runs.heads import BUNDLED, RESULTS
 from specbench.runs.shown import ShownFigure, shown, shown_score

@@ -16,7 +16,7 @@ import pandas as pd
 from specbench.analysis.blocks import count_blocks, has_comparable_times
 from specbench.analysis.intervals import estimate
 from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import PointEstimates, Setting, settings_of, shared_points
+from specbench.analysis.points import Fastest, PointEstimates, Setting, settings_of, shared_points
 from specbench.analysis.scores import phase_terms
 from specbench.methods.parameters import PARAMETER_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE
@@ -107,13 +107,9 @@ class MethodSettings(NamedTuple):
         """Return the settings at some draft lengths."""
         return [setting for length in lengths for setting in self.lengths[length]]
 
-    def points(self, chosen: int) -> list[int]:
-        """Return the points of the method: the chosen one, or those of all heads, which are first.
-
-        Args:
-            chosen: The point of the fastest draft length, see ``Points.estimates_with_fastest``.
-        """
-        return [chosen] if len(self.heads) == 1 else list(range(len(self.heads)))
+    def points(self, fastest: Fastest) -> list[int]:
+        """Return the points of the method: the fastest one, or those of all heads."""
+        return [fastest.pooled] if len(self.heads) == 1 else list(range(len(self.heads)))
 
     def facts(
         self, lengths: list[int], chosen: int, reached: PointEstimates, points: list[int]

@@ -44,7 +44,7 @@ NOTICED = 0.02  # difference between two ratios of speed
 _Row = dict[str, Any]
 
 
-class _Clause(NamedTuple):
+class Clause(NamedTuple):
     """What one figure shows, and how to say it."""
 
     shown: str
@@ -171,8 +171,8 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
     has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, *_ in by_comparison)
     parts = {
         "speculation": _speculation(alone, tokens.get(c.ALONE)),
-        "speed": _speed(beside_sd) if has_sd and not timeless else _Clause(MISSING, ""),
-        "quality": _quality(better, timeless) if has_sd else _Clause(MISSING, ""),
+        "speed": _speed(beside_sd) if has_sd and not timeless else Clause(MISSING, ""),
+        "quality": _quality(better, timeless) if has_sd else Clause(MISSING, ""),
         "front": _front(by_comparison, "acceptance"),
         "front_at_time": _front(by_comparison, "time"),
         "control": _control(by_comparison),
@@ -224,16 +224,21 @@ def sign_of_speed(row: _Row) -> str:
     return outcome if _sign(row, 1 / noise, noise, SLOWER, FASTER) == outcome else NOISE
 
 
+def noise_range(noise: float) -> str:
+    """Return the ratios of times that noise explains; empty if the noise is unknown."""
+    return f"{1 / noise:.2f} to {noise:.2f}" if noise == noise else ""
+
+
 def _times(row: _Row) -> str:
     ratio = shown(row["metric"]).estimate(row["value"], row["ci_low"], row["ci_high"])
     unit = "times as many tokens/s" if row["metric"] == c.TOKENS else "times as fast per sample"
     return f"{ratio} {unit}"
 
 
-def _speculation(row: _Row | None, tokens: _Row | None) -> _Clause:
+def _speculation(row: _Row | None, tokens: _Row | None) -> Clause:
     """Compare with no speculation, by samples and, where that is another number, by tokens."""
     if row is None or tokens is None:
-        return _Clause(MISSING, "")
+        return Clause(MISSING, "")
     outcome = sign_of_speed(row)
     phrases = {
         FASTER: "faster than no speculation",
@@ -246,13 +251,13 @@ def _speculation(row: _Row | None, tokens: _Row | None) -> _Clause:
         longer = tokens["value"] / row["value"]
         other = f" and {tokens['value']:.2f} times as many tokens/s, since its texts are "
         other += f"{longer:.2f} times as long"
-    return _Clause(outcome, f"{phrases[outcome]} ({_times(row)}{other})")
+    return Clause(outcome, f"{phrases[outcome]} ({_times(row)}{other})")
 
 
-def _speed(row: _Row | None) -> _Clause:
+def _speed(row: _Row | None) -> Clause:
     """Compare with ``sd`` at the same or at each method's fastest draft length."""
     if row is None:
-        return _Clause(MISSING, "speed not comparable with sd")
+        return Clause(MISSING, "speed not comparable with sd")
     outcome, noise = sign_of_speed(row), row["noise"]
     against = f" as {_baseline(row)}"
     if row["against"] == c.SD_CHOSEN:
@@ -260,8 +265,8 @@ def _speed(row: _Row | None) -> _Clause:
         against += ", each at its fastest N ({:.0f} and {:.0f})".format(*lengths)
     slower = " (slower)" if outcome == SLOWER else ""
     if noise == noise:
-        against += f" (noise {1 / noise:.2f} to {noise:.2f})"
-    return _Clause(outcome, f"{_times(row)}{against}{slower}")
+        against += f" (noise {noise_range(noise)})"
+    return Clause(outcome, f"{_times(row)}{against}{slower}")
 
 
 def _baseline(row: _Row) -> str:
@@ -270,17 +275,17 @@ def _baseline(row: _Row) -> str:
     return f"sd {row['drafter']}" if other else "sd"
 
 
-def _quality(row: _Row | None, timeless: bool) -> _Clause:
+def _quality(row: _Row | None, timeless: bool) -> Clause:
     if row is None:
-        return _Clause(MISSING, f"{'' if timeless else 'speed only, '}quality was not measured")
+        return Clause(MISSING, f"{'' if timeless else 'speed only, '}quality was not measured")
     unit = shown_metric(row["quality_metric"])[0]
     outcome = _sign(row, 0, 0, LOWER, HIGHER)
     if outcome == UNSHOWN:
-        return _Clause(outcome, f"{unit} {_difference(row)} points")
-    return _Clause(outcome, f"{unit} {_size(row)} points {outcome}")
+        return Clause(outcome, f"{unit} {_difference(row)} points")
+    return Clause(outcome, f"{unit} {_size(row)} points {outcome}")
 
 
-def _beside_sd(speed: _Clause, quality: _Clause, first: _Row) -> str:
+def _beside_sd(speed: Clause, quality: Clause, first: _Row) -> str:
     """Say speed and quality relative to ``sd``."""
     figures = [part for part in (speed, quality) if part.text]
     if figures and {part.shown for part in figures} <= {UNSHOWN, NOISE}:
@@ -298,10 +303,10 @@ def _length(row: _Row | None) -> str:
     return f"its texts are {times} times as long as those of {_baseline(row)}"
 
 
-def _front(known: dict[tuple[str, str, str], _Row], at: str) -> _Clause:
+def _front(known: dict[tuple[str, str, str], _Row], at: str) -> Clause:
     """Compare with the static front; with a coarse one also at its nearest measured point."""
     if (row := known.get((c.FRONT, at, c.ABOVE))) is None:
-        return _Clause(MISSING, "")
+        return Clause(MISSING, "")
     outcome = _sign(row, 0, 0, LOWER, HIGHER)
     side = {HIGHER: "above", LOWER: "below"}.get(outcome)
     name = _FRONT if at == "acceptance" else "it"
@@ -310,25 +315,25 @@ def _front(known: dict[tuple[str, str, str], _Row], at: str) -> _Clause:
     measured = known[c.FRONT, at, c.ABOVE_MEASURED]
     if outcome == HIGHER and row["coarse"] and _sign(measured, 0, 0, LOWER, HIGHER) != HIGHER:
         between = f"but not above its nearest measured weight ({_difference(measured)})"
-        return _Clause(UNSHOWN, f"{text}, {between}")
-    return _Clause(outcome, text)
+        return Clause(UNSHOWN, f"{text}, {between}")
+    return Clause(outcome, text)
 
 
-def _control(known: dict[tuple[str, str, str], _Row]) -> _Clause:
+def _control(known: dict[tuple[str, str, str], _Row]) -> Clause:
     """Say what a lower temperature gains where a method is above the static front."""
     front = known.get((c.FRONT, "acceptance", c.ABOVE))
     cooler = known.get((c.CONTROL, "acceptance", c.ABOVE))
     if front is None or front["ci_low"] <= 0:
-        return _Clause(MISSING, "")
+        return Clause(MISSING, "")
     if cooler is None:
         sampled = front["quality_metric"] == AGREEMENT and front["temperature"] > 0
         unknown = "a lower temperature may gain as much, which this run did not measure"
-        return _Clause(MISSING, unknown if sampled else "")
+        return Clause(MISSING, unknown if sampled else "")
     scale = _scale(front)
     gained = scale * (front["value"] - cooler["value"])
     outcome = _sign(cooler, 0, 0, LOWER, HIGHER)
     more = f"{_difference(cooler)} more{' (no difference shown)' if outcome == UNSHOWN else ''}"
-    return _Clause(outcome, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
+    return Clause(outcome, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
 
 
 def _scale(row: _Row) -> float:

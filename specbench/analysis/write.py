@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from specbench.analysis.cells import cells_of
 from specbench.analysis.remarks import DOUBTS, remarks
 from specbench.analysis.run_tables import summary_page
-from specbench.analysis.summary import summarise
+from specbench.analysis.summary import cells_of, summarise
 from specbench.files import digits, write_atomically
 from specbench.runs.columns import TIMED_BASELINE
 from specbench.runs.frames import first_decodes, read_samples

@@ -97,7 +97,7 @@ class AuditSettings(ServerAccess):
         """Return the server at --url, if any."""
         if self.url is None:
             return None
-        client = Client(self.timeout, self.batch_size, self.api_key, ADVICE)
+        client = Client(self.timeout, self.batch_size, advice=ADVICE)
         return Server(self.url, client, self.model)
 
 

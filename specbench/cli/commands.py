@@ -23,7 +23,7 @@ class Listed(NamedTuple):
     example: str  # a command line
 
 
-#: Command ``a-b`` is the function ``a_b`` of its module, or the module's ``app`` (a command group).
+#: Command ``a-b`` is the function ``a_b`` of its module.
 COMMANDS = {
     "run": Listed(
         "run",
@@ -36,12 +36,6 @@ COMMANDS = {
         "Measure",
         "Measure the static ensemble at each weight, together with baseline methods.",
         "sweep-weights --draft-length 3,5,7",
-    ),
-    "suite": Listed(
-        "suite",
-        "Measure",
-        "Execute all runs of a suite file: train the heads, then measure, one folder per run.",
-        "suite paper --dry-run",
     ),
     "decide": Listed(
         "decide",
@@ -85,12 +79,6 @@ COMMANDS = {
         "Draw a figure of finished runs or heads as PNG, SVG and PDF, with its data as CSV.",
         "plot pareto results/reference",
     ),
-    "summary": Listed(
-        "runs",
-        "Inspect",
-        "Merge the tables of finished runs into one, with 95 % intervals.",
-        "summary results/ --output all.parquet",
-    ),
     "trace": Listed(
         "runs",
         "Inspect",
@@ -121,12 +109,6 @@ COMMANDS = {
         "Check that a run's files follow from its samples, and decode some samples again.",
         "verify results/reference -n 1",
     ),
-    "vectors": Listed(
-        "vectors",
-        "Validate",
-        "Write cases with exact answers, to test another project's verification kernel.",
-        "vectors vectors.json",
-    ),
     "score": Listed(
         "runs",
         "Validate",
@@ -144,18 +126,6 @@ COMMANDS = {
         "Train",
         "Fine-tune the draft on a task's training split, for `run --draft FOLDER`.",
         "finetune-draft --task mini-math",
-    ),
-    "train-draft": Listed(
-        "drafter",
-        "Train",
-        "Train an EAGLE-3 or MTP module on the target's own texts, for `run --drafter FOLDER`.",
-        "train-draft --pair mini",
-    ),
-    "pairs": Listed(
-        "pairs",
-        "Export to GGUF",
-        "Export a pair to GGUF files.",
-        "pairs export mini --type q8_0",
     ),
     "list": Listed(
         "list",
@@ -205,12 +175,10 @@ def load(name: str) -> Any:
     """Return a command with all its options."""
     plain = name.replace("-", "_")
     contents = vars(import_module(f"{__package__}.{COMMANDS[name].module}"))
-    app = contents.get("app")
-    if app is None:
-        app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        example = f"Example: [bold]specbench {COMMANDS[name].example}[/bold]"
-        # A function whose name would shadow a builtin ends in an underscore.
-        app.command(name, epilog=example)(contents.get(plain) or contents[f"{plain}_"])
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    example = f"Example: [bold]specbench {COMMANDS[name].example}[/bold]"
+    # A function whose name would shadow a builtin ends in an underscore.
+    app.command(name, epilog=example)(contents.get(plain) or contents[f"{plain}_"])
     command = typer.main.get_command(app)
     command.name = name
     _without_types(command.get_params(typer.Context(command, **HELP)))

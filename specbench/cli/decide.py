@@ -47,7 +47,7 @@ STRICT = "sd"
 CONTROL = "cooled"  # sharpens the target without a draft
 FOLDER = "decision"
 NOTICED = 0.0005  # of a speed-up
-PROMPT_TOKENS = 512  # of a profile, which has no texts
+PROMPT_TOKENS = 512  # where rates of acceptance take the place of texts
 UNNAMED = "DRAFT"  # stands in flags for a draft model that is not named
 
 
@@ -70,8 +70,8 @@ class DecideOptions(JsonOutput):
     acceptance: str | None = option(
         None,
         "Acceptance in place of texts: rates by position, each given that the drafts before it are "
-        "accepted, or a run with recorded rounds. Then nothing is decoded or scored.",
-        metavar="A,A...|RUN",
+        "accepted. Then nothing is decoded or scored.",
+        metavar="A,A...",
         shown="of the target's texts",
     )
     costs: Path | None = option(
@@ -84,12 +84,6 @@ class DecideOptions(JsonOutput):
         None,
         "Compute the seconds from a machine's figures instead: h100, a100, rtx4090, or FILE.toml.",
         metavar="NAME",
-    )
-    context: int | None = option(
-        None,
-        "Tokens in the cache of a text, for --machine.",
-        ge=1,
-        shown=f"prompt and half of the text; with --acceptance {PROMPT_TOKENS}",
     )
     margin: float = option(2.0, "Loss of quality to judge --method by, in points.", gt=0)
 
@@ -121,7 +115,7 @@ def decide(
     Nothing is drafted: tokens per round come from the target's texts (`specbench price`) or from
     --acceptance, seconds per round from short times taken here, a file, or a machine's figures.
     Prints where speculation pays, and the flags of vLLM, SGLang, llama.cpp and specbench for it;
-    writes tables, a figure and files for other tools.
+    writes tables and a figure.
     """
     require(not (asked.costs and asked.machine), "--costs and --machine exclude each other")
     drafters = [parse_kind(name, None) for name in asked.drafter]
@@ -132,19 +126,18 @@ def decide(
     else:
         require(run is None, "--acceptance replaces the texts of RUN: give only one of them")
         require(not variants, "--method decodes, and --acceptance does not: give only one of them")
-        source = _of_profile(asked, drafters, measurement)
+        source = _of_rates(asked, drafters, measurement)
 
     from specbench.analysis.figures import style
     from specbench.pricing.decide import decide as decided
-    from specbench.pricing.decide import decision_table, sentences
-    from specbench.pricing.exports import write_all
+    from specbench.pricing.decide import decision_table, sentences, write_tables
     from specbench.pricing.figures import draw_crossover
 
     costs = costs_of_source(source)
     decision = decided(source.priced, costs, sorted(asked.batch_size), asked.draft_length)
     folder = source.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    write_all(folder, decision, source.draft)
+    write_tables(folder, decision)
     style.save(draw_crossover(decision), folder, "crossover")
     if asked.as_json:
         print_json({"results": str(folder), "settings": decision.table()})
@@ -178,7 +171,7 @@ class _Source:
 
     priced: list[PricedRounds]
     title: str
-    pair: PairSpec | None  # None if a profile of acceptance names none
+    pair: PairSpec | None  # None if nothing names one beside rates
     prompt_tokens: int
     context: float  # tokens in the cache of a text
     loading: Loading
@@ -213,8 +206,8 @@ def _of_texts(
     from specbench.experiment.runner import Loader
     from specbench.pricing.checks import deviations
     from specbench.pricing.passes import texts_of
-    from specbench.pricing.pricing import price
-    from specbench.pricing.records import target_texts
+    from specbench.pricing.rounds import price
+    from specbench.pricing.scores import target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
@@ -243,12 +236,11 @@ def _of_texts(
     )
 
 
-def _of_profile(
+def _of_rates(
     asked: DecideOptions, drafters: list[DrafterKind], measurement: Measurement
 ) -> _Source:
-    """Return the rounds of a profile of acceptance; no models are needed for it."""
-    from specbench.pricing.profile import rounds_of_rates, rounds_of_run
-    from specbench.runs.run import read_run
+    """Return the rounds that follow from rates of acceptance; no models are needed for it."""
+    from specbench.pricing.rounds import rounds_of_rates
 
     if not asked.costs and not measurement.names_models:
         raise UsageError(
@@ -256,22 +248,14 @@ def _of_profile(
             "--draft, or give --costs FILE"
         )
     pair = measurement.spec(alone=True) if measurement.names_models else None
-    acceptance = str(asked.acceptance)
-    if acceptance and Path(acceptance).is_dir():
-        run = read_run(Path(acceptance))
-        recorded = run.pair_with()  # nothing of it is loaded
-        pair = pair or (recorded if recorded.draft else None)
-        priced = rounds_of_run(run, measurement.task or (), measurement.limit)
-    else:
-        require(
-            "drafter" not in asked.model_fields_set or len(drafters) == 1,
-            "--acceptance has the rates of one drafter: name it alone with --drafter",
-        )
-        priced = [rounds_of_rates(acceptance, drafters[0])]
-    needing = [str(rounds.drafter) for rounds in priced if rounds.drafter.needs_draft]
     require(
-        pair is None or pair.draft is not None or not needing,
-        f"--drafter {', '.join(needing)} needs a draft model: name one with --draft",
+        "drafter" not in asked.model_fields_set or len(drafters) == 1,
+        "--acceptance has the rates of one drafter: name it alone with --drafter",
+    )
+    acceptance, drafter = str(asked.acceptance), drafters[0]
+    require(
+        pair is None or pair.draft is not None or not drafter.needs_draft,
+        f"--drafter {drafter} needs a draft model: name one with --draft",
     )
 
     from specbench.experiment.folders import new_folder
@@ -279,7 +263,7 @@ def _of_profile(
 
     title = f"acceptance {acceptance}" + (f" on {pair.name}" if pair else "")
     return _Source(
-        priced,
+        [rounds_of_rates(acceptance, drafter)],
         title,
         pair,
         PROMPT_TOKENS,
@@ -287,8 +271,8 @@ def _of_profile(
         measurement.loading(),
         measurement.part(Settings),
         Loader(),
-        measurement.output or new_folder(f"decide-{pair.name if pair else 'profile'}"),
-        is_exact=not Path(acceptance).is_dir(),
+        measurement.output or new_folder(f"decide-{pair.name if pair else 'rates'}"),
+        is_exact=True,
     )
 
 
@@ -314,15 +298,13 @@ def _computed(
     asked: DecideOptions, measurement: Measurement, figures: Machine, source: _Source
 ) -> Costs:
     """Return the costs by a machine's figures."""
-    from specbench.pricing.costs import PassSize, roofline
-    from specbench.pricing.sizes import pass_sizes
+    from specbench.pricing.costs import PassSize, pass_sizes, roofline
 
     assert source.pair is not None
     sizes = pass_sizes(source.pair, measurement.loading())
     draft = sizes.get("draft", PassSize(0, 0, 0))
     batches, lengths = sorted(asked.batch_size), sorted(asked.draft_length)
-    context = asked.context or source.context
-    return roofline(figures, sizes["target"], draft, context, batches, lengths)
+    return roofline(figures, sizes["target"], draft, source.context, batches, lengths)
 
 
 def _timed(asked: DecideOptions, measurement: Measurement, source: _Source) -> Costs:

@@ -19,7 +19,7 @@ LEADING = (
     *("task", "prompts", "method", "pair", "target", "draft", "drafter", "limit", "draft_length"),
     *("temperature", "max_new_tokens", "output"),
 )
-MANY = 45  # options; of more, the first panel is shown, and all by --help-all
+MANY = 40  # options; of more, the first panel is shown, and all by --help-all
 
 
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
@@ -82,15 +82,8 @@ def completer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 
 def split(option: str, values: Sequence[str]) -> list[str]:
-    """Return the distinct names of comma-separated lists; refuse empty lists.
-
-    After ``NAME=`` values are distinct for that name: ``a=1,2,b=1`` has three.
-    """
-    owner, parts = "", dict[tuple[str, str], None]()
-    for part in filter(None, (part.strip() for value in values for part in value.split(","))):
-        owner = part.partition("=")[0] if "=" in part else owner
-        parts[owner, part] = None
-    names = [part for _, part in parts]
+    """Return the names of comma-separated lists; refuse empty lists."""
+    names = [name for value in values for name in map(str.strip, value.split(",")) if name]
     # An unset variable in a script must not silently mean everything.
     if values and not names:
         raise UsageError(f"{option} is empty: give at least one value or leave the option out")
@@ -121,7 +114,7 @@ def _group(annotation: Any) -> _Group | None:
     if get_origin(annotation) is Annotated:
         kind, marker = annotation.__origin__, annotation.__metadata__[0]
     if isinstance(marker, type) and issubclass(marker, Options):
-        return _Group(marker, marker.ordered_fields(), raw=True)
+        return _Group(marker, [n for n in marker.ordered_fields() if marker.about(n)], raw=True)
     if isinstance(kind, type) and issubclass(kind, Options):
         return _Group(kind, kind.ordered_fields() if marker is None else marker)
     return None
@@ -139,7 +132,10 @@ def _read(model: type[Options], name: str, value: Any) -> Any:
     if item is None or item is Path:
         return value
     option = model.flags(name)[0]
-    return split(option, value) if item is str else parse_numbers(option, ",".join(value), item)
+    if item is not str:
+        return parse_numbers(option, ",".join(value), item)
+    names = split(option, value)
+    return names if model.about(name).get("repeats") else list(dict.fromkeys(names))
 
 
 def _options(group: _Group) -> Iterator[inspect.Parameter]:
@@ -174,7 +170,6 @@ def _flag(group: type[Options], name: str, kind: Any, default: Any) -> Any:
         help=group.model_fields[name].description,
         metavar=about.get("metavar") or (name.upper() if choices else None),
         show_default=printed,
-        envvar=about.get("variable"),
         autocompletion=completer(complete) if complete else None,
         rich_help_panel=group.panel_of(name),
     )
@@ -190,7 +185,7 @@ _HELP_ALL = _parameter(
         bool,
         typer.Option(
             "--help-all",
-            help="Show all options: servers, parameters, sampling, data, models, workers, results.",
+            help="Show all options.",
             callback=_show_all,
             is_eager=True,
         ),

@@ -34,6 +34,7 @@ from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
+    from specbench.experiment.cluster.ray_pool import RayPool
     from specbench.experiment.execute import Pool
     from specbench.experiment.runner import Loader
     from specbench.experiment.store import Store
@@ -102,13 +103,24 @@ def start_workers(
 
     if options.workers is None:
         return nullcontext(Pool(Worker(loader, not progress.no_progress, client)))
+    return ray_workers(options.workers, options.ray_address, loading)
+
+
+def ray_workers(
+    workers: int, address: str | None, loading: Loading
+) -> AbstractContextManager[RayPool]:
+    """Return a context of workers of Ray.
+
+    Raises:
+        UsageError: Ray is not installed.
+    """
     if find_spec("ray") is None:
         raise UsageError("--workers needs Ray: pip install '.[ray]' in specbench's folder")
-    return _ray_pool(options.workers, options.ray_address, loading)
+    return _ray_pool(workers, address, loading)
 
 
 @contextmanager
-def _ray_pool(workers: int, address: str | None, loading: Loading) -> Iterator[Pool]:
+def _ray_pool(workers: int, address: str | None, loading: Loading) -> Iterator[RayPool]:
     from specbench.experiment.cluster.ray_pool import RayPool
 
     with RayPool(workers, address, loading) as pool:

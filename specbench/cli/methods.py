@@ -30,6 +30,7 @@ def _methods(purpose: str, default: str) -> Any:
         metavar="NAME",
         shown=default,
         complete=lambda: [*METHODS, *METHOD_GROUPS],
+        repeats=True,
     )
 
 
@@ -47,6 +48,7 @@ class Methods(Options):
         metavar="NAME=VALUE[,...]",
         panel=PANEL,
         complete=lambda: [f"{name}=" for name in PARAMETERS],
+        repeats=True,
     )
     head: list[str] | None = option(
         None,
@@ -74,6 +76,11 @@ class Methods(Options):
     def optional(self) -> set[str]:
         """The methods that the user did not name explicitly."""
         return set(self.names) - set(self.method or ())
+
+    @property
+    def a_a(self) -> bool:
+        """Whether sd is named twice, to time it twice (an A/A test)."""
+        return (self.method or []).count("sd") > 1
 
     def given(self) -> dict[str, Any]:
         """Return the given values by parameter."""

@@ -12,7 +12,6 @@ from pydantic import field_validator, model_validator
 from specbench.cli.output import JSON, TEXT
 from specbench.config import (
     AUTO,
-    DUMMY,
     DataOptions,
     Loading,
     Options,
@@ -29,7 +28,6 @@ from specbench.decoding.drafters.registry import (
 )
 from specbench.engine.choice import require_engine
 from specbench.engine.pairs import (
-    ROLES,
     PairSpec,
     custom_pair,
     get_pair,
@@ -100,24 +98,16 @@ class Tasks(DataOptions):
         if self.offline:
             go_offline()
 
+    @property
+    def names(self) -> list[str]:
+        """The chosen tasks as typed, by default the bundled ones."""
+        return expand_groups(self.task, {ALL: task_names()}) if self.task else default_task_names()
+
     def tasks(self) -> list[Task]:
         """Return the chosen tasks, by default the bundled ones."""
-        chosen = (
-            expand_groups(self.task, {ALL: task_names()}) if self.task else default_task_names()
-        )
-        tasks = [load_task(name, self) for name in chosen]
-        data = [task.source for task in tasks if isinstance(task.source, Dataset)]
-        sets = {source.repository for source in data} - {""}
-        for name, usable in (("folder", data), ("revision", sets)):
-            if getattr(self, name) is not None and not usable:
-                raise UsageError(
-                    f"{self.flags(name)[0]} needs a task with a data set: choose one with --task"
-                )
-        if self.revision is not None and len(sets) > 1:
-            raise UsageError(
-                f"--data-revision applies to one data set, but the tasks use "
-                f"{', '.join(sorted(sets))}: run them one by one"
-            )
+        tasks = [load_task(name, self) for name in self.names]
+        if self.folder is not None and not any(isinstance(t.source, Dataset) for t in tasks):
+            raise UsageError("--data needs a task with a data set: choose one with --task")
         return tasks
 
 
@@ -143,7 +133,7 @@ class PromptFiles(Tasks):
             return super().tasks()
         if self.task:
             raise UsageError("--prompts replaces --task: give only one of them")
-        for name in ("folder", "revision", "shots"):
+        for name in ("folder", "shots"):
             if getattr(self, name) is not None:
                 raise UsageError(
                     f"{self.flags(name)[0]} applies to tasks, not to --prompts: omit it"
@@ -247,7 +237,6 @@ class Models(Loading):
             spec = custom_pair(self.target, self.draft)
         if self.models is not None:
             spec = in_folder(spec, self.models)
-        self._require_hub(spec)
         if not self.dummy:
             for model in spec.models.values():
                 require_model(model)
@@ -257,24 +246,6 @@ class Models(Loading):
         """Refuse a device and engines that this machine cannot have, before PyTorch is imported."""
         for engine in engines or (AUTO,):
             require_engine(engine, self.device, self.device_map is not None, spec.gguf)
-
-    def _require_hub(self, spec: PairSpec) -> None:
-        """Refuse a revision for a model that does not come from the hub."""
-        for role in ROLES:
-            if getattr(self, f"{role}_revision") is None:
-                continue
-            if self.load_format == DUMMY and role in spec.architecture:
-                raise UsageError(
-                    f"--{role}-revision needs a model that is loaded from the hub, not "
-                    f"--load-format {DUMMY}: omit one of them"
-                )
-            if (model := spec.models.get(role)) is None:
-                raise UsageError(f"--{role}-revision needs a {role} model: omit it")
-            if Path(model).exists():
-                raise UsageError(
-                    f"--{role}-revision needs a model on the hub, but {model} is a local folder: "
-                    "omit it"
-                )
 
     @property
     def names_models(self) -> bool:
@@ -383,12 +354,6 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         panel="Sampling",
     )
 
-    a_a: bool = option(
-        False,
-        "Time sd twice (an A/A test) to show timing noise beside speed-ups.",
-        panel="Sampling",
-    )
-
     def drafters(self, spec: PairSpec) -> list[DrafterSpec]:
         """Return the chosen drafters; a pair without a draft model has none that needs one."""
         chosen = [parse_drafter(name, spec.drafters) for name in self.drafter or [str(MODEL)]]
@@ -427,14 +392,16 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         optional: Iterable[str] = (),
         arms: Sequence[Arm] = (),
         concurrency: Sequence[int] = (1,),
+        a_a: bool = False,
     ) -> Plan:
         """Plan a run; ``optional`` methods are skipped on tasks without a head.
 
-        No speculation is measured too and, where quality is agreement with the target's greedy
-        text, a control for a lower temperature. Servers (``arms``) need no pair.
+        ``a_a`` times sd twice. No speculation is measured too and, where quality is agreement with
+        the target's greedy text, a control for a lower temperature. Servers (``arms``) need no
+        pair.
         """
         if self.sampling:
-            return self._as_recommended().plan(variants, optional, arms, concurrency)
+            return self._as_recommended().plan(variants, optional, arms, concurrency, a_a)
         chosen = list(variants)
         if arms and not chosen and not self.names_models:
             model = arms[0].model
@@ -458,7 +425,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             may_execute=self.allowed(spec),
             optional=set(optional),
             drafters=self.drafters(spec) if drafts else [MODEL],
-            a_a=self.a_a,
+            a_a=a_a,
             arms=arms,
             concurrency=concurrency,
         )

@@ -34,14 +34,11 @@ class Interrupted(SpecbenchError):
     """The user stopped a run; the message says what was kept."""
 
 
-def console(plain: bool = False) -> Console:
-    """Return the console for data; a piped one is wide enough for most tables, or has COLUMNS.
-
-    With ``plain`` it prints no colours and no other styles.
-    """
+def console() -> Console:
+    """Return the console for data; a piped one is wide enough for most tables, or has COLUMNS."""
     follows = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
     width = None if follows else PIPED_WIDTH
-    return Console(width=width, color_system=None if plain else "auto")
+    return Console(width=width)
 
 
 def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None:

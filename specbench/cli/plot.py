@@ -83,7 +83,6 @@ class PlotOptions(Options):
     width: float | None = option(
         None, "Width of the figure in inches.", gt=0.5, le=40, shown="that of the style"
     )
-    title: str = option("", "Title above the figure.", metavar="TEXT", shown="none")
     output: Path | None = output_option(
         "Folder for the figure (PNG, SVG, PDF) and its data (CSV).",
         "figures/ in the last run folder; with --head the head's folder",
@@ -93,8 +92,8 @@ class PlotOptions(Options):
 @grouped
 def plot(
     asked: PlotOptions,
-    models: Models,
-    data: Tasks,
+    models: Annotated[Models, ("pair", "target", "draft", "models", "device", "dtype")],
+    data: Annotated[Tasks, ("task", "folder", "offline")],
     rows: Annotated[Rows, ("method", "draft_length", "drafter", "by")],
     figure: Annotated[
         str,
@@ -153,7 +152,7 @@ def plot(
 
     from specbench.analysis.figures.style import page, save
 
-    with page(asked.style, asked.width, asked.title):
+    with page(asked.style, asked.width):
         drawing = draw()
     if figure == WITH_COSTS:
         fronts = drawing.data["mark"].eq("front").groupby(drawing.data["task"]).sum()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import model_validator
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, say, start_workers
@@ -35,13 +34,12 @@ if TYPE_CHECKING:
 RULES = ("sd", "match", "block")  # that accept drawn drafts differently
 DEFAULT_DRAFTERS = ["model", "greedy", "prompt-lookup"]
 LENGTHS = [1, 2, 3, 5, 8, 16]
-DRAFT_COST = 0.1  # time of a draft step / time of a target pass, if none is recorded
 HIDDEN = {
     "draft_length",
     "drafter",
     "drafting",
-    "a_a",
     "sampling",
+    "shard",
     "workers",
     "ray_address",
     "metric",
@@ -75,12 +73,6 @@ class PriceOptions(JsonOutput):
         shown="fixed",
     )
     draft_length: list[Count] = option(LENGTHS, "Most drafts of a round, N.", metavar="N[,N...]")
-    cost: float | None = option(
-        None,
-        "Time of a draft step / time of a target pass, for the regret of policies.",
-        ge=0,
-        shown=f"that of RUN, else {DRAFT_COST:g}",
-    )
     first_token: bool = option(
         False, "Count no round for the first token, as engines that draw it with the prompt."
     )
@@ -89,25 +81,11 @@ class PriceOptions(JsonOutput):
         "Column of --prompts with texts of the target, instead of new ones.",
         metavar="COLUMN",
     )
-    counts: bool = option(
-        False, "Use the recorded rounds of RUN alone, without models: for every smaller N."
-    )
     each_cell: bool = option(
         False, "Compare recorded rounds with the price of the cell's own texts, not of all others."
     )
-    by: str | None = option(
-        None, "Split the texts.", choices=("category", "place"), metavar="category|place"
-    )
+    by: str | None = option(None, "Split the texts.", choices=("category",))
     format: str = option(TEXT, "csv has one row per number.", choices=(TEXT, MARKDOWN, CSV))
-
-    @model_validator(mode="after")
-    def _together(self) -> PriceOptions:
-        if self.counts and (self.by or self.texts or self.each_cell or self.drafter or self.policy):
-            raise ValueError(
-                "--counts reads recorded rounds alone: omit --by, --texts, --each-cell, --drafter "
-                "and --policy"
-            )
-        return self
 
     def drafters(self, modules: Collection[str]) -> list[tuple[DrafterKind, str]]:
         """Return the drafters, also by the names of a pair's modules, with the rules that judge."""
@@ -136,7 +114,7 @@ def price(
     """
     from specbench.decoding.drafters.policies import get_policy, require_predictable
     from specbench.pricing.passes import texts_in_column, texts_of
-    from specbench.pricing.records import recorded_cost, recorded_rounds, target_texts
+    from specbench.pricing.scores import recorded_rounds, target_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
@@ -146,11 +124,6 @@ def price(
             require_predictable(policy)
     if asked.texts and (run or not measurement.prompts):
         raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
-    if asked.counts:
-        if run is None:
-            raise UsageError("--counts reads recorded rounds: give a RUN")
-        _print_counts(asked, measurement, read_run(run))
-        return
     given = None if run is None else run_of_target(run, measurement)
     drafters = asked.drafters((given.pair if given else measurement.spec(alone=True)).drafters)
     kinds, depths = list(dict.fromkeys(kind for kind, _ in drafters)), max(asked.draft_length)
@@ -176,17 +149,15 @@ def price(
     from specbench.pricing.checks import compare, deviations
     from specbench.pricing.tables import comparison_table, deviation_table, price_table, priced_rows
 
-    cost = asked.cost
-    if cost is None:
-        cost = DRAFT_COST if given is None else recorded_cost(given.folder, DRAFT_COST)
-    how = asked.draft_length, asked.by or "", int(asked.first_token), cost
+    by = asked.by or ""
+    how = asked.draft_length, by, int(asked.first_token)
     tables: list[Table] = []
     rows, doubts = [], list[str]()
     for task, scores in by_task.items():
         setting = f"{task} on {source.pair.name}, T = {scores.temperature:g}"
         priced = priced_rows(scores, drafters, policies, *how)
         rows.append(priced.assign(task=task))
-        tables.append(price_table(priced, setting, asked.by or "", cost))
+        tables.append(price_table(priced, setting, by))
         compared = [
             compare(scores, cell, each_cell=asked.each_cell)
             for cell in recorded
@@ -275,22 +246,3 @@ def scored(
             for task, base in by_task.items():
                 by_task[task] = replace(base, modules={**base.modules, module: of_module[task]})
         return by_task
-
-
-def _print_counts(asked: PriceOptions, measurement: Measurement, run: Run) -> None:
-    """Print prices from the recorded rounds of each cell that drafts losslessly."""
-    import pandas as pd
-
-    from specbench.pricing.counts import counted_cells
-    from specbench.pricing.tables import counts_rows, price_table
-
-    cells = counted_cells(run.records(), measurement.task or (), measurement.limit)
-    if not cells:
-        raise UsageError(
-            f"{run.folder} has no recorded rounds with several drafts of the tasks, by sd, match "
-            "or a server: let the server report each round, see the page servers"
-        )
-    rows = [counts_rows(cell).assign(task=cell[0]["task"]) for cell in cells]
-    printed = pd.concat(rows, ignore_index=True)
-    title = "Recorded rounds (intervals contain all values of what they do not show)"
-    print_as(asked.form, printed, lambda: [price_table(printed, title, "task")])

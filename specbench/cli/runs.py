@@ -1,4 +1,4 @@
-"""Commands on finished runs: ``score``, ``verify``, ``trace``, ``report`` and ``summary``."""
+"""Commands on finished runs: ``score``, ``verify``, ``trace`` and ``report``."""
 
 from __future__ import annotations
 
@@ -11,21 +11,18 @@ from specbench.cli.finished import FinishedRun, Recorded, Rows, Runs
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFiles, output_option
-from specbench.cli.output import CSV, Interrupted, console, note, print_findings
-from specbench.cli.tables import chosen_runs, note_unfinished
+from specbench.cli.output import Interrupted, console, note, print_findings
+from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import IncompleteError, RunError, UsageError
-from specbench.files import check_parent, digits, stored, write_atomically
+from specbench.files import check_parent, stored, write_atomically
 from specbench.plugins import short_name
 from specbench.tasks.metrics import METRICS
-from specbench.words import printable
 
 if TYPE_CHECKING:
     from specbench.analysis.trace.trace import Trace
 
 PAGE = "report.html"
-PARQUET = "parquet"
-RUNS = "runs"
 
 
 class ScoreOptions(Options):
@@ -181,10 +178,6 @@ class TraceOptions(Options):
         flags=("--method", "-m"),
         metavar="NAME",
     )
-    repeat: int = option(0, "Repeat, from 0.", metavar="K")
-    plain: bool = option(
-        False, "Mark tokens by brackets instead of colours, as where stdout is not a terminal."
-    )
     output: Path | None = output_option(
         "File to write: an SVG picture for a paper, or an HTML page.",
         "the terminal",
@@ -217,13 +210,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     records = [r for r in latest_records(run, TRACED) if r["method"] not in source.servers]
     if not records:
         raise UsageError(f"servers decoded {run}, and do not tell rejected tokens: trace another")
-    record, name = find_sample(
-        records,
-        asked.sample,
-        task=asked.task,
-        method=asked.method,
-        repeat=asked.repeat,
-    )
+    record, name = find_sample(records, asked.sample, task=asked.task, method=asked.method)
     examples = source.examples if stored(run / EXAMPLES).is_file() else {}
     example = examples.get(record["task"], {}).get(record["sample_id"])
     turn = record.get("turn") or 0
@@ -236,7 +223,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
             f"the record of this sample in {run} is inconsistent ({error}): run again"
         ) from error
     if asked.output is None:
-        show(trace, console(asked.plain))
+        show(trace, console())
         return
     write_atomically(asked.output, _PICTURES[asked.output.suffix](trace))
     print(asked.output)
@@ -256,61 +243,6 @@ def _html(found: Trace) -> str:
 
 
 _PICTURES = {".svg": _svg, ".html": _html}  # of a trace, by the file's suffix
-
-
-class SummaryOptions(Options):
-    """Which table to merge, and where it goes."""
-
-    frame: str = option(
-        "summary",
-        "One row per metric of a cell (summary), cell (cells), position in the block of drafts, "
-        "sample, round or run.",
-        choices=("summary", "cells", "positions", "samples", "rounds", RUNS),
-    )
-    format: str | None = option(
-        None, "", shown="the suffix of --output, else csv", choices=(CSV, PARQUET)
-    )
-    output: Path | None = output_option("File to write.", "printed")
-
-
-@grouped
-def summary(asked: SummaryOptions, rows: Rows, runs: Runs = None) -> None:
-    """Merge the tables of finished runs into one, with 95 % intervals.
-
-    The tables are used as the runs wrote them. `specbench list columns` describes their columns.
-    """
-    output = asked.output
-    form = asked.format or (output.suffix.removeprefix(".").lower() if output else CSV)
-    if form not in (CSV, PARQUET):
-        raise UsageError(
-            f"the format of --output {output} is unknown: use the suffix .{CSV} or .{PARQUET}, or "
-            "give --format"
-        )
-    if form == PARQUET and output is None:
-        raise UsageError("Parquet cannot be printed: name a file with --output")
-    if asked.frame == RUNS and (typed := rows.retyped()):
-        raise UsageError(f"{typed[0]} cannot filter --frame {RUNS}: omit it")
-
-    from specbench.runs.records import TABLE
-    from specbench.runs.run import CONFIG
-
-    if output is not None:
-        check_parent(output)
-    folders = chosen_runs(runs, rows, TABLE, CONFIG)
-
-    from specbench.analysis.results import Results
-    from specbench.runs.table import to_csv
-
-    frame = getattr(Results(folders, rows.selection()), asked.frame)
-    if output is None:
-        print(printable(to_csv(frame, digits)), end="")
-        return
-    csv = form == CSV
-    write_atomically(
-        output,
-        to_csv(frame, digits) if csv else frame.to_parquet(index=False),
-    )
-    print(output)
 
 
 class ReportOptions(Options):

@@ -37,7 +37,6 @@ class ServeOptions(Options):
         "model", "What proposes drafts: model draws from q.", choices=tuple(DRAFTERS)
     )
     draft_length: int = option(DRAFT_LENGTH, "Tokens drafted per round.", ge=1, metavar="N")
-    port: int = option(8000, "Port on this machine.", ge=1, le=65535)
     vllm: str = option(
         VLLM,
         "The vllm program of an environment that has specbench too, by `pip install --no-deps`.",
@@ -111,7 +110,7 @@ def _rules(methods: Methods, spec: PairSpec, drafter: DrafterKind) -> list[str]:
 def _arguments(spec: PairSpec, asked: ServeOptions, drafter: DrafterKind | None) -> list[str]:
     """Return the arguments of ``vllm serve``."""
     arguments = [spec.target, "--served-model-name", spec.name, "--host", "127.0.0.1"]
-    arguments += ["--port", f"{asked.port}", *ALWAYS]
+    arguments += ALWAYS
     if drafter is None:
         return arguments
     has_draft = spec.draft is not None or not drafter.needs_draft

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from specbench.config import KEY_VARIABLE, Count, Options, option
+from specbench.config import Count, Options, option
 from specbench.errors import UsageError, require
 from specbench.methods.registry import METHODS
 from specbench.serving.arm import CHAT, SENT, TOKENS, Arm
@@ -23,15 +23,6 @@ class ServerAccess(Options):
 
     panel = "Servers"
 
-    api_key: str | None = option(
-        None,
-        "The server's key, sent as a bearer token and never stored or printed; other users of this "
-        "machine see what you type, so prefer the variable.",
-        metavar="KEY",
-        variable=KEY_VARIABLE,
-        exclude=True,
-        repr=False,
-    )
     timeout: float = option(
         300.0, "Seconds that a request to a server may take.", gt=0, allow_inf_nan=False
     )
@@ -69,7 +60,7 @@ class Servers(ServerAccess):
         """What sends the requests."""
         from specbench.serving.client import Client
 
-        return Client(self.timeout, max(self.concurrency), self.api_key)
+        return Client(self.timeout, max(self.concurrency))
 
     def arms(self, pair: bool) -> list[Arm]:
         """Return the arms, whose servers answer; with a ``pair``, they get token ids.

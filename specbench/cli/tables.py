@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from specbench.cli.output import (
 )
 from specbench.config import option
 from specbench.errors import UsageError
+from specbench.files import check_parent, digits, write_atomically
 from specbench.runs.table import with_notes
 
 if TYPE_CHECKING:
@@ -72,35 +72,18 @@ class TableOptions(JsonOutput):
         TEXT, "csv has one row per number, with its interval.", choices=(TEXT, MARKDOWN, LATEX, CSV)
     )
     intervals: bool = option(False, "Show the 95 % interval of every number.")
-    caption: str | None = option(
-        None,
-        "Caption in place of the title, for a table in a paper; the notes follow it.",
-        metavar="TEXT",
-        shown="pair, T, N and n",
-    )
-    label: str | None = option(
-        None,
-        "Label for \\ref in LaTeX, after tab:; with several tables, numbers follow.",
-        metavar="NAME",
-        shown="made from the title",
-    )
     paper: bool = option(
         False,
         "Add the paper's published numbers and the difference, where pair, task, method, "
         "temperature and draft length match; if none do, the paper's main table below.",
     )
 
-    def captioned(self, *tables: Table) -> list[Table]:
-        """Return tables with the user's caption and label; several labels are numbered."""
-        numbers = [f"-{i}" for i in range(1, len(tables) + 1)] if len(tables) > 1 else [""]
-        return [
-            replace(
-                table,
-                title=table.title if self.caption is None else self.caption.rstrip("."),
-                label=f"{self.label}{number}" if self.label else "",
-            )
-            for table, number in zip(tables, numbers, strict=True)
-        ]
+    frame: Path | None = option(
+        None,
+        "Print no table, and write a row per cell and metric of all runs to this file, with 95 % "
+        "intervals; `specbench list columns` describes its columns.",
+        metavar="FILE.csv|FILE.parquet",
+    )
 
 
 class TableRows(Rows):
@@ -124,6 +107,9 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     """
     if POSITION in (rows.by or ()):
         _by_position(asked, rows, runs)
+        return
+    if asked.frame is not None:
+        _write_frame(asked.frame, rows, runs)
         return
 
     from specbench.runs.records import SUMMARY
@@ -160,10 +146,32 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         asked.form,
         table,
         lambda: [
-            *asked.captioned(*with_notes(typeset(table, asked.intervals), settings)),
+            *with_notes(typeset(table, asked.intervals), settings),
             *([published_table()] if elsewhere else []),
         ],
     )
+
+
+def _write_frame(path: Path, rows: Rows, runs: Sequence[Path] | None) -> None:
+    """Write the summaries of all runs to one file.
+
+    Raises:
+        UsageError: The suffix is unknown, or the file cannot be written.
+    """
+    from specbench.runs.records import SUMMARY
+
+    if path.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"--frame {path}: use the suffix .csv or .parquet")
+    check_parent(path)
+    folders = chosen_runs(runs, rows, SUMMARY)
+
+    from specbench.analysis.results import Results
+    from specbench.runs.table import to_csv
+
+    frame = Results(folders, rows.selection()).summary
+    is_csv = path.suffix == ".csv"
+    write_atomically(path, to_csv(frame, digits) if is_csv else frame.to_parquet(index=False))
+    print(path)
 
 
 def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:
@@ -174,19 +182,15 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     """
     from specbench.runs.records import RECORDS
 
-    if asked.paper:
-        raise UsageError("--paper has no numbers by position: omit it or --by")
+    if asked.paper or asked.frame:
+        raise UsageError("--paper and --frame have no numbers by position: omit them or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
     from specbench.analysis.positions import position_tables
     from specbench.analysis.results import Results
 
     positions = Results(folders, rows.selection()).positions
-
-    def tables() -> list[Table]:
-        return asked.captioned(*position_tables(positions, asked.intervals))
-
-    print_as(asked.form, positions, tables)
+    print_as(asked.form, positions, lambda: position_tables(positions, asked.intervals))
 
 
 class CompareOptions(JsonOutput):
@@ -344,9 +348,9 @@ def _compare_runs(
     folders: Sequence[Path], samples: pd.DataFrame, rows: Rows, asked: CompareOptions
 ) -> tuple[pd.DataFrame | None, list[Table]]:
     """Compare the second of two runs with the first; return the rows and their tables."""
-    if len(folders) != 2:
+    if len(folders) != 2 or samples["run_id"].nunique() < 2:  # or shards of one run
         if asked.times:
-            raise UsageError(f"--times compares two runs, not {len(folders)}: name two run folders")
+            raise UsageError("--times compares two runs: name two run folders")
         return None, []
 
     from specbench.analysis.between import between_runs, between_tables, facts_table

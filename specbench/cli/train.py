@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from specbench.cli.generate import grouped
+from specbench.cli.measure import ray_workers
 from specbench.cli.options import (
     DEFAULT_PAIR,
     CodeExecution,
     Models,
     Progress,
     Tasks,
+    Workers,
     output_option,
 )
 from specbench.cli.output import Interrupted, note, note_loading, print_table
-from specbench.config import Loading, Options, option
+from specbench.config import Loading, Options, Settings, option
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.registry import read_description, trained_heads
 from specbench.engine.pairs import PairSpec
-from specbench.errors import UsageError
-from specbench.files import cannot_write
+from specbench.errors import RunError, SpecbenchError, UsageError, require
+from specbench.experiment.folders import choose_folder
+from specbench.files import check_writable
 from specbench.runs.heads import FAMILIES
 from specbench.runs.table import Column, Table, with_interval
 from specbench.tasks.metrics import get_metric
@@ -30,6 +34,7 @@ from specbench.tasks.task import Task
 from specbench.training.recipe import MAX_NEW_TOKENS, DraftRecipe, HeadRecipe, head_recipe
 
 if TYPE_CHECKING:
+    from specbench.experiment.cluster.ray_pool import RayPool
     from specbench.training.verifier import TrainingStep
 
 NEAR = 0.02  # tolerated difference between held-out acceptance and its target
@@ -44,23 +49,19 @@ class HeadOptions(Options):
         None,
         str(HeadRecipe.model_fields["target_acceptance"].description),
         metavar="A[,A...]",
-        panel=HeadRecipe.panel,
     )
     max_quality_loss: list[float] | None = option(
         None,
         str(HeadRecipe.model_fields["max_quality_loss"].description),
         metavar="POINTS[,...]",
-        panel=HeadRecipe.panel,
     )
     output: Path | None = output_option(
         "Folder for the heads, one subfolder per task; several target acceptances or quality "
         "losses have one subfolder each above those.",
         "results/heads/PAIR",
     )
+    dry_run: bool = option(False, "Print which heads would be trained, and where.")
     resume: bool = option(False, "Resume an interrupted training.")
-    log_to: Path | None = option(
-        None, "Also write TensorBoard event files to FOLDER/PAIR/TASK.", metavar="FOLDER"
-    )
 
 
 class DraftFolder(Options):
@@ -77,7 +78,6 @@ class HeadJob(NamedTuple):
     task: Task
     recipe: HeadRecipe
     folder: Path
-    log: Path | None  # TensorBoard folder
 
     def __str__(self) -> str:
         target, loss = self.recipe.target_acceptance, self.recipe.max_quality_loss
@@ -94,12 +94,17 @@ def train(
     recipe: Annotated[dict[str, Any], HeadRecipe],
     code: CodeExecution,
     shown: Progress,
+    workers: Workers,
+    part: Annotated[Settings, ("shard",)],
 ) -> None:
     """Train one DIVERSED head per task; it predicts the weight on the target at every token."""
     spec = models.spec()
+    if part.shard is not None:
+        names = data.names[part.shard_slice]
+        require(bool(names), f"there are too few tasks for --shard {part.shard}")
+        data = data.updated(task=names)
     models.require_here(spec)
     root = asked.output or trained_heads(spec.name)
-    logs = None if asked.log_to is None else asked.log_to / trained_heads(spec.name).name
     goals = {name: getattr(asked, name) for name in FAMILIES}
     recipes = [{**recipe, n: value} for n, values in goals.items() for value in values or ()]
     recipes = recipes or [recipe]
@@ -107,12 +112,27 @@ def train(
         raise UsageError(
             "--target-acceptance cannot be combined with --max-quality-loss: omit one of them"
         )
-    jobs = _jobs(spec, data.tasks(), recipes, root, logs)
+    tasks = data.tasks()
+    jobs = _jobs(spec, tasks, recipes, root)
     may_execute = code.allowed(spec)
     waiting = [job for job in jobs if _waits(job, asked.resume, may_execute)]
     note(*(f"{job.folder} is already trained" for job in jobs if job not in waiting))
-    refused: dict[Path, UsageError] = {}
-    if waiting:
+    if asked.dry_run:
+        for job in waiting:
+            print(f"{job} on {spec.name}: {job.folder}")
+        return
+    refused: Mapping[Path, SpecbenchError] = {}
+    if waiting and workers.workers is not None:
+        typed = [*models.retyped(), *asked.retyped(), *HeadRecipe.arguments(recipe)]
+        typed += [*code.retyped(), "--no-progress"]
+        commands = {
+            task.name: ["train", *data.updated(task=[name]).retyped(), *typed]
+            for name, task in zip(data.names, tasks, strict=True)
+            if any(job.task is task for job in waiting)
+        }
+        pool = ray_workers(workers.workers, workers.ray_address, models.loading())
+        refused = _train_by_workers(pool, commands, waiting)
+    elif waiting:
         loading = models.loading()
         refused = _train_all(spec, loading, waiting, asked.resume, not shown.no_progress)
     if trained := [job for job in jobs if job.folder not in refused]:
@@ -127,7 +147,9 @@ def train(
 
         _advise(trained, root, command)
     if refused:
-        raise UsageError("; ".join(dict.fromkeys(map(str, refused.values()))))
+        failed = any(isinstance(error, RunError) for error in refused.values())
+        kind = RunError if failed else UsageError
+        raise kind("; ".join(dict.fromkeys(map(str, refused.values()))))
 
 
 def _jobs(
@@ -135,7 +157,6 @@ def _jobs(
     tasks: Sequence[Task],
     recipes: Sequence[dict[str, Any]],
     root: Path,
-    logs: Path | None,
 ) -> list[HeadJob]:
     """Return one job per goal and task, each with its own folder."""
     jobs: list[HeadJob] = []
@@ -147,13 +168,13 @@ def _jobs(
             folder = root / family / task.name
             if any(folder == job.folder for job in jobs):
                 raise UsageError(f"two heads would be written to {folder}: train them one by one")
-            jobs.append(HeadJob(task, recipe, folder, logs and logs / family / task.name))
+            jobs.append(HeadJob(task, recipe, folder))
     return jobs
 
 
 def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
     """Return whether a job is pending; raise usage errors before models load."""
-    from specbench.training.folder import check_folder, check_log
+    from specbench.training.folder import check_folder
 
     if not may_execute and any(get_metric(name).executes for name in job.task.metrics):
         raise UsageError(
@@ -166,8 +187,6 @@ def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
             "agreement"
         )
     job.task.examples("train", 1)
-    if job.log is not None:
-        check_log(job.log)
     return check_folder(job.folder, resume)
 
 
@@ -180,7 +199,6 @@ def _train_all(
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
     from specbench.experiment.progress import quiet_libraries, training_bar
-    from specbench.training.folder import tensorboard
     from specbench.training.session import carry_out, prepare, start
 
     quiet_libraries(downloads=shown)
@@ -198,13 +216,9 @@ def _train_all(
         title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
         try:
             start(training, job.folder)
-            with (
-                tensorboard(job.log) as write,
-                training_bar(title, training.recipe.steps, shown) as draw,
-            ):
+            with training_bar(title, training.recipe.steps, shown) as draw:
 
-                def report(progress: TrainingStep, write: Any = write, draw: Any = draw) -> None:
-                    write(progress)
+                def report(progress: TrainingStep, draw: Any = draw) -> None:
                     draw(progress.step, str(progress))
 
                 description = carry_out(training, job.folder, report)
@@ -218,6 +232,29 @@ def _train_all(
             continue
         note(*_remarks(job, description))
     return refused
+
+
+def _train_by_workers(
+    workers: AbstractContextManager[RayPool],
+    commands: Mapping[str, list[str]],
+    jobs: Sequence[HeadJob],
+) -> dict[Path, SpecbenchError]:
+    """Train the heads of each task by a command; return why a head was not trained, by its folder.
+
+    A process of its own frees its memory at its end.
+    """
+    names, failures = [*commands], dict[str, SpecbenchError]()
+    try:
+        with workers as pool:
+            for number, code, message in pool.run([*commands.values()]):
+                name = names[number]
+                note(f"{name}: {message if code else 'trained'}")
+                if code:
+                    kind = UsageError if code == 2 else RunError
+                    failures[name] = kind(f"{name}: {message.removeprefix('error: ') or code}")
+    except KeyboardInterrupt as error:
+        raise Interrupted("interrupted: add --resume to the same command to resume") from error
+    return {job.folder: failures[job.task.name] for job in jobs if job.task.name in failures}
 
 
 def _describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:
@@ -320,7 +357,7 @@ def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
 @grouped
 def finetune_draft(
     data: Tasks,
-    models: Annotated[Models, ("pair", "draft", "draft_revision", "device")],
+    models: Annotated[Models, ("pair", "draft", "device")],
     recipe: DraftRecipe,
     to: DraftFolder,
     shown: Progress,
@@ -329,12 +366,11 @@ def finetune_draft(
     spec, tasks = models.spec(), data.tasks()
     models.require_here(spec)
     assert spec.draft is not None  # without one, spec() raises
-    revision = models.draft_revision or spec.draft_revision
     root = to.output or DRAFTS / spec.name.replace("/", "-")
     folders = [root / chosen.name for chosen in tasks]
     for chosen, folder in zip(tasks, folders, strict=True):
         chosen.examples("train", 1)
-        _require_empty(folder)
+        check_writable(choose_folder(folder, ""))
 
     from specbench.experiment.progress import quiet_libraries, training_bar
     from specbench.training.finetune import finetune_draft as finetune
@@ -345,7 +381,7 @@ def finetune_draft(
         try:
             with training_bar(title, recipe.steps, not shown.no_progress, LINE_EVERY) as report:
                 result = finetune(
-                    spec.draft, chosen, recipe, folder, models.device, report, revision
+                    spec.draft, chosen, recipe, folder, models.device, report, spec.draft_revision
                 )
         except KeyboardInterrupt as error:
             raise Interrupted(f"interrupted: {folder} was not written") from error
@@ -360,14 +396,3 @@ def finetune_draft(
     choices = ["--pair", models.pair or DEFAULT_PAIR, "--draft", str(folders[-1])]
     choices += data.updated(task=None).retyped()
     print("use it: specbench run --method sd --task", tasks[-1].name, shlex.join(choices))
-
-
-def _require_empty(folder: Path) -> None:
-    try:
-        taken = any(folder.iterdir())
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UsageError(cannot_write(folder, error)) from error
-    if taken:
-        raise UsageError(f"{folder} is not empty: name another folder with --output")

@@ -55,7 +55,7 @@ def choose_engine(name: str, device: str, spread: bool = False, gguf: bool = Fal
         return LLAMACPP
     if gguf or name == LLAMACPP:
         needs_llamacpp = f"GGUF files need --engine {LLAMACPP}, not {name}: omit it"
-        other = f"--engine {LLAMACPP} runs GGUF files only: see specbench pairs export"
+        other = f"--engine {LLAMACPP} runs GGUF files only: see the page engine"
         raise UsageError(needs_llamacpp if gguf else other)
     possible = device.partition(":")[0] == CUDA and not spread
     if name == AUTO:

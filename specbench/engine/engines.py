@@ -80,8 +80,7 @@ class Engine:
         """
         if self._fall_back is None:
             raise EngineError(
-                f"{reason}: choose --engine {EAGER}, or switch to it automatically with "
-                "--engine-fallback"
+                f"{reason}: choose --engine {EAGER}, or auto, which then continues with it"
             ) from cause
         self._fall_back(f"{reason}: continuing with --engine {EAGER}")
         self.name = EAGER

@@ -22,7 +22,7 @@ UNAVAILABLE = (OSError, ValueError, HTTPError)  # errors of the hub's library
 
 def source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str, Any]]:
     """Return a model's id or folder, and the options for its revision and its own code."""
-    revision = _revision(spec, role, loading)
+    revision = _revision(spec, role)
     options = {"trust_remote_code": loading.trust_remote_code}
     return spec.models[role], options if revision is None else options | {"revision": revision}
 
@@ -37,7 +37,7 @@ def gguf_path(spec: PairSpec, role: str, loading: Loading) -> Path:
     require_model(model)
     if (named := hub_file(model)) is None:
         return Path(model)
-    return _downloaded(*named, _revision(spec, role, loading))
+    return _downloaded(*named, _revision(spec, role))
 
 
 @cache
@@ -59,7 +59,7 @@ def download_bytes(spec: PairSpec, loading: Loading) -> int:
         if loading.dummy or (named := _on_hub(model)) is None:
             continue
         repository, file = named
-        wanted, revision = shard_names(file or "*.safetensors"), _revision(spec, role, loading)
+        wanted, revision = shard_names(file or "*.safetensors"), _revision(spec, role)
         with suppress(*UNAVAILABLE):  # who reads the model says why
             files = snapshot_download(
                 repository, revision=revision, allow_patterns=wanted, dry_run=True
@@ -74,7 +74,7 @@ def origin(spec: PairSpec, role: str, loading: Loading) -> dict[str, str | None]
     if loading.dummy or (named := _on_hub(spec.models[role])) is None:
         return facts
     repository, file = named
-    revision = _revision(spec, role, loading)
+    revision = _revision(spec, role)
     path = try_to_load_from_cache(repository, file or "config.json", revision=revision)
     if isinstance(path, str):
         # .../snapshots/<commit>/<file>; a large file is a link to .../blobs/<digest>
@@ -119,8 +119,8 @@ def failure(name: str, error: Exception) -> str:
     )
 
 
-def _revision(spec: PairSpec, role: str, loading: Loading) -> str | None:
-    revision: str | None = getattr(loading, f"{role}_revision") or getattr(spec, f"{role}_revision")
+def _revision(spec: PairSpec, role: str) -> str | None:
+    revision: str | None = getattr(spec, f"{role}_revision")
     return revision
 
 

@@ -21,7 +21,6 @@ PAIRS_FILE = Path(__file__).parents[1] / "pairs" / "pairs.toml"
 PARTS = (*ROLES, "heads")  # folders of a bundled pair
 
 GGUF = ".gguf"
-GGUF_TYPES = ("f32", "f16", "q8_0")  # of exported weights
 
 HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 _HUB_FILE = re.compile(rf"({HUB_ID.pattern}):(.+\.gguf)")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.version import __version__
-from specbench.words import mask_arguments
+from specbench.words import mask_tokens
 
 UNKNOWN = "unknown"
 STAT = Path("/proc/stat")  # of Linux, with the ticks of all cores in its first line
@@ -61,7 +61,7 @@ def describe_environment() -> dict[str, Any]:
 
 def command_line() -> list[str]:
     """Return the command as typed, with tokens and keys masked."""
-    return ["specbench", *mask_arguments(sys.argv[1:])]
+    return ["specbench", *map(mask_tokens, sys.argv[1:])]
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -8,14 +8,11 @@ the only worker, or Ray starts several, see ``cluster.ray_pool``. Nothing here i
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.engine.pairs import without_draft
@@ -34,14 +31,11 @@ if TYPE_CHECKING:
     from specbench.serving.client import Client
 
 MOST_TRIES = 3  # attempts at a task during which workers die
-STDERR_TAIL = 2000  # bytes of a command's stderr to keep
 
 log = logging.getLogger(__name__)
 
 # Work for one worker: batches of one cell each.
 Row = deque[list[SampleIndex]]
-# Index of a command, its exit code, and its last line on stderr.
-CommandResult = tuple[int, int, str]
 
 
 class WorkerLostError(Exception):
@@ -202,28 +196,6 @@ class Pool:
 
     def dismiss(self, number: int) -> None:
         """Stop a worker that is another process."""
-
-    def run(self, commands: Sequence[list[str]]) -> Iterator[CommandResult]:
-        """Run specbench commands; yield the result of each as it ends.
-
-        Raises:
-            RunError: A machine was lost.
-        """
-        for number, arguments in enumerate(commands):
-            yield number, *run_command(Path.cwd(), arguments)
-
-
-def run_command(folder: Path, arguments: Sequence[str]) -> tuple[int, str]:
-    """Run ``specbench`` in a folder; return its exit code and last line on stderr."""
-    done = subprocess.run(
-        [sys.executable, "-m", "specbench", *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    message = done.stderr[-STDERR_TAIL:].decode(errors="replace").strip()
-    return done.returncode, message.splitlines()[-1] if message else ""
 
 
 def execute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 from specbench.errors import UsageError
 from specbench.files import PARTIAL, stored
 from specbench.runs.differences import Difference, differences_of
+from specbench.runs.folders import SHARDS
 from specbench.runs.records import (
     EXAMPLES,
     RECORDS,
@@ -61,6 +63,21 @@ def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
     for folder in sorted(RESULTS.glob(f"*-{_portable(label)}*"), reverse=True):
         if unfinished(folder) and same_plan(read_run(folder).config, config):
             yield folder
+
+
+def run_id(folder: Path, config: Mapping[str, Any]) -> str:
+    """Return the name of a new run: that of its folder, or one that all its shards share.
+
+    A folder that is named after the pair is one of several, and its parent's name is added.
+    """
+    settings, pair = config.get("settings", {}), config.get("pair", {})
+    if settings.get("shard") is None:
+        is_one_of_several = folder.name == pair.get("name")
+        return f"{folder.resolve().parent.name}-{folder.name}" if is_one_of_several else folder.name
+    tasks = [{**task, "examples": None} for task in config["tasks"]]
+    whole = {**config, "settings": {**settings, "shard": None}, "tasks": tasks}
+    whole |= {"samples_planned": None, "notes": None}
+    return f"{SHARDS}{hashlib.sha256(as_json(whole).encode()).hexdigest()[:8]}"
 
 
 def same_plan(recorded: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

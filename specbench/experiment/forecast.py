@@ -1,17 +1,14 @@
-"""The memory and the download of a plan, and its time from probes of cells or measured speeds."""
+"""The memory and the download of a plan, and its time from probes of its cells."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from specbench.config import LLAMACPP
 from specbench.decoding.drafters.registry import DrafterSpec
 from specbench.experiment.execute import Worker
 from specbench.experiment.plan import Plan, Step, engine_name
-from specbench.files import find_stored
-from specbench.runs.records import TABLE
 
 CellIndex = tuple[int, int]  # indices of a task of the plan and of its cell
 
@@ -95,15 +92,3 @@ def _paces(
         slope = (ends[-1] - ends[0]) / max(1, len(further))
         paces |= {index: ends[0] + slope * i for i, index in enumerate((first, *further))}
     return paces
-
-
-def measured_paces(output: Path) -> dict[str, float]:
-    """Return the measured tokens per second of the runs in a folder, by pair."""
-    if not find_stored(output, TABLE):
-        return {}
-    from specbench.runs.frames import read_samples
-
-    samples = read_samples(output)
-    seconds = samples["prefill_seconds"] + samples["decode_seconds"]
-    sums = samples.assign(seconds=seconds).groupby("pair")[["output_tokens", "seconds"]].sum()
-    return {str(pair): row.output_tokens / row.seconds for pair, row in sums.iterrows()}

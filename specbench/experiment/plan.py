@@ -23,7 +23,7 @@ from specbench.decoding.drafters.registry import MODEL, DrafterSpec
 from specbench.decoding.heads.kinds import LINEAR
 from specbench.decoding.heads.registry import HeadFile, describe_heads, facts, find_head
 from specbench.engine.pairs import PairSpec
-from specbench.errors import UsageError, require, require_at_least
+from specbench.errors import UsageError, require
 from specbench.experiment.cells import CONCURRENCY, Cell, cells_of, server_cells, with_head
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
@@ -186,7 +186,8 @@ class Plan:
 
     def identify(self, step: Step, engine: str) -> dict[str, Any]:
         """Return the columns of ``samples.csv`` that identify a step's sample."""
-        size, (_, _, example, _) = self.block_size, step.place
+        shard = self.settings.shard_slice
+        block = shard.start + shard.step * (step.place[2] // self.block_size)
         return {
             "pair": self.pair.name,
             "task": step.plan.task.name,
@@ -202,7 +203,7 @@ class Plan:
             "turn": step.turn,
             "quality_metric": step.plan.task.metric and short_name(step.plan.task.metric),
             # Without one, times of texts that were decoded together are not compared.
-            **({"block": example // size} if size > 1 and not self.settings.refill else {}),
+            **({"block": block} if self.block_size > 1 and not self.settings.refill else {}),
             **({"timing": step.cell.timing} if step.cell.timing else {}),
         }
 
@@ -231,8 +232,8 @@ class Plan:
             "specbench": __version__,
             "pair": {
                 **describe_pair(self.pair),
-                "target_revision": self.loading.target_revision or self.pair.target_revision,
-                "draft_revision": self.loading.draft_revision or self.pair.draft_revision,
+                "target_revision": self.pair.target_revision,
+                "draft_revision": self.pair.draft_revision,
             },
             "loading": self.loading.model_dump(exclude={"threads"}),  # of the environment
             "settings": self.settings.model_dump(),
@@ -312,11 +313,8 @@ def build_plan(
     each number of requests in flight (``concurrency``).
 
     Raises:
-        UsageError: A number is out of range, a head is missing, or there is nothing to run.
+        UsageError: A head is missing, or there is nothing to run.
     """
-    require_at_least(1, "--limit", limit)
-    for length in draft_lengths:
-        require_at_least(1, "--draft-length", length)
     for name, number in Counter(task.name for task in tasks).items():
         require(number == 1, f"two tasks are named {name}: change the `name` of one")
     suited = {method: _suited(method, drafters, optional) for method, _ in variants}
@@ -345,11 +343,11 @@ def build_plan(
         repeated = [
             replace(cell, timing=TIMED_AGAIN) for cell in cells if a_a and cell.method == "sd"
         ]
-        require(not a_a or bool(repeated), "--a-a times sd twice: add sd with --method")
         cells += [*repeated, *server_cells([arm.name for arm in arms], concurrency)]
         whole = limit is None and isinstance(task.source, PromptList)
         count = None if whole else limit or DEFAULT_LIMIT
-        examples = task.examples("test", count, settings.seed)
+        examples = task.examples("test", count, settings.seed)[settings.shard_slice]
+        require(bool(examples), f"{task.name} has too few prompts for --shard {settings.shard}")
         require_own_columns(task.metrics)
         try_metrics(task.metrics, examples)
         budget = settings.max_new_tokens or task.max_new_tokens

@@ -30,6 +30,7 @@ from specbench.experiment.folders import (
     as_json,
     new_folder,
     require_same_run,
+    run_id,
     unfinished_twins,
     unused,
 )
@@ -56,7 +57,7 @@ from specbench.version import __version__
 log = logging.getLogger(__name__)
 
 # Settings of the whole run that do not affect any single sample.
-_ABOUT_THE_RUN = {"repeats", "engine", "engine_fallback"}
+_ABOUT_THE_RUN = {"repeats", "engine", "shard"}
 # Samples are synced together, so that syncing takes at most this share of a run's time.
 SYNC_SHARE = 0.01
 
@@ -72,7 +73,8 @@ class Store:
 
     Attributes:
         folder: The run's folder.
-        run_id: The folder's original name; renaming the folder does not change it.
+        run_id: The folder's original name, or that of all shards of the run; renaming the folder
+            does not change it.
         resumed: Number of samples recorded before the store was opened.
         writing: Whether a record is being written, which an interrupt must not tear.
 
@@ -83,7 +85,7 @@ class Store:
     def __init__(
         self, folder: Path, config: Mapping[str, Any], summarise: Summarise = lambda folder: None
     ) -> None:
-        self.folder, self.run_id = folder, folder.name
+        self.folder, self.run_id = folder, run_id(folder, config)
         self._config = config
         self._summarise = summarise
         # The key and status of each sample, by its identifying columns.

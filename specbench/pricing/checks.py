@@ -19,10 +19,8 @@ from scipy.special import ndtr, stdtrit
 
 from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, estimate, ratio
 from specbench.decoding.drafters.policies import get_policy
-from specbench.pricing.pricing import price
-from specbench.pricing.records import drafter_of, name_of
-from specbench.pricing.rounds import TINY, acceptance
-from specbench.pricing.scores import Scores
+from specbench.pricing.rounds import TINY, acceptance, price
+from specbench.pricing.scores import Scores, drafter_of, name_of
 
 SURE = 4.0  # standard errors; correct texts of many prompts pass this in 1 of 16,000 cases
 ROUNDING = 0.01  # share of tokens at temperature 0 that rounding may change
@@ -93,8 +91,7 @@ def compare(
 
     Args:
         scores: Texts of the target, of all lossless cells.
-        records: The cell's samples, by ``sd``, ``match``, ``block`` or ``sd-adaptive``, or by a
-            server that reports each round of such a rule.
+        records: The cell's samples, by ``sd``, ``match``, ``block`` or ``sd-adaptive``.
         each_cell: Whether to price the cell by its own texts, and not by those of all other cells.
     """
     cell = records[0]
@@ -102,8 +99,6 @@ def compare(
     texts = [row for row, text in enumerate(scores.names) if (text.method == writer) == each_cell]
     scores = scores.of(texts) if texts else scores
     counts = [record["per_round"]["emitted"] for record in records]
-    # Servers draw the first token with the prompt, and count no round for it.
-    first = int(sum(counts[0]) < cell["output_tokens"])
     terms = [(sum(emitted), len(emitted)) for emitted in counts]
     names = [f"{record['task']} {record['sample_id']}" for record in records]
     labels, measured = cluster_sums(terms, names)
@@ -112,7 +107,7 @@ def compare(
     stops = f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else drafter.policy
     policy = get_policy(stops or "fixed")
     size = int(cell["draft_length"])
-    priced = price(scores, drafter.kind, policy, [size], rule=rule, first=first)
+    priced = price(scores, drafter.kind, policy, [size], rule=rule)
     prompts = np.unique(scores.prompt)
     shared, rows, measured_rows = np.intersect1d(prompts, labels, return_indices=True)
     predicted = np.column_stack([priced.tokens, priced.rounds])[rows]

@@ -1,7 +1,7 @@
 """Does speculation pay? Seconds per token of every drafter, draft length and batch size.
 
-A text of T tokens takes R expected rounds (``price.rounds``), and a round of its batch takes s
-seconds (``price.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
+A text of T tokens takes R expected rounds (``pricing.rounds``), and a round of its batch takes s
+seconds (``pricing.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
 where s(0) is a pass without drafts. The interval covers the choice of prompts and, for costs that
 were measured repeatedly, the noise of the mean of their repeats.
 """
@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, product
 from math import exp
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,11 +21,13 @@ import pandas as pd
 from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate, half_width
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.errors import require
-from specbench.pricing.costs import Costs
+from specbench.files import write_atomically
+from specbench.pricing.costs import COSTS, Costs
 from specbench.pricing.rounds import PricedRounds
 from specbench.pricing.tables import ends_of
 from specbench.runs.table import Table, number, with_interval
 
+DECISION = "decision.csv"
 PAYS, LOSES, OPEN = "pays", "loses", "undecided"
 
 
@@ -253,3 +256,14 @@ def decision_table(decision: Decision) -> Table:
         ],
         stub=2,
     )
+
+
+def write_tables(folder: Path, decision: Decision) -> None:
+    """Write every setting, and the costs, as CSV files.
+
+    Raises:
+        SpecbenchError: A file cannot be written.
+    """
+    tables = {DECISION: decision.table(), COSTS: decision.costs.table()}
+    for name, table in tables.items():
+        write_atomically(folder / name, table.to_csv(index=False, float_format="%.6g"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
@@ -25,17 +24,11 @@ _ACCEPTANCES = np.linspace(0.02, 0.98, 97)
 
 
 @style.paged
-def draw_crossover(decision: Decision, measured: pd.DataFrame | None = None) -> Drawing:
-    """Draw three panels: speed-up by batch, by batch and N, and the break-even acceptance.
-
-    Args:
-        decision: The priced settings.
-        measured: Rows with ``batch_size, drafter, draft_length, speedup`` and its ends, drawn as
-            markers over the predicted lines.
-    """
+def draw_crossover(decision: Decision) -> Drawing:
+    """Draw three panels: speed-up by batch, by batch and N, and the break-even acceptance."""
     figure, grid = style.panels(1, 3, height=2.3)
     by_batch, by_length, break_even = grid[0]
-    _draw_speedups(by_batch, decision, measured)
+    _draw_speedups(by_batch, decision)
     best = decision.fastest(decision.batches[0]).drafter
     _draw_lengths(by_length, decision, best)
     _draw_break_even(break_even, decision)
@@ -47,9 +40,6 @@ def draw_crossover(decision: Decision, measured: pd.DataFrame | None = None) -> 
         Line2D([], [], label=str(drafter), **_look(decision, drafter))
         for drafter in decision.drafters
     ]
-    if measured is not None:
-        point: dict[str, Any] = {"marker": "o", "ls": "none", "mfc": "none", "color": GREY}
-        handles.append(Line2D([], [], label="measured", **point))
     handles += [
         Line2D([], [], label="fastest N", markersize=scaled(3), **_DOT),
         Line2D([], [], label="speed-up of 1", color="black", lw=scaled(0.9)),
@@ -70,7 +60,7 @@ def _beside(decision: Decision, drafter: DrafterKind) -> Floats:
     return np.arange(len(decision.batches), dtype=np.float64) + _APART * number
 
 
-def _draw_speedups(axes: Axes, decision: Decision, measured: pd.DataFrame | None) -> None:
+def _draw_speedups(axes: Axes, decision: Decision) -> None:
     axes.axhline(1, color=GREY, lw=scaled(0.7))
     for drafter in decision.drafters:
         best = [decision.fastest(batch, drafter) for batch in decision.batches]
@@ -79,11 +69,6 @@ def _draw_speedups(axes: Axes, decision: Decision, measured: pd.DataFrame | None
         beside = _beside(decision, drafter)
         axes.fill_between(beside, low, high, color=look["color"], alpha=0.18, lw=0)
         axes.plot(beside, value, lw=scaled(1), **look)
-        if measured is not None:
-            rows = measured[measured["drafter"] == str(drafter)].reset_index(drop=True)
-            rows["place"] = rows["batch_size"].map(decision.batches.index)
-            ring = {**look, "marker": "o", "markersize": scaled(5), "markerfacecolor": "none"}
-            style.points(axes, rows, "place", "speedup", **ring, markeredgecolor=look["color"])
     axes.set_ylabel("Speed-up over no drafts")
     axes.set_title("Fastest N, 95 % band")
 

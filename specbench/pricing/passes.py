@@ -27,7 +27,6 @@ from specbench.experiment.plan import Plan
 from specbench.experiment.prompts import EncodedPrompts, answers_before, recorded_prompt
 from specbench.files import clear_errors, make_folder, stored
 from specbench.methods.verdict import pick
-from specbench.pricing.records import cells_of, name_of
 from specbench.pricing.scores import (
     COLUMNS,
     DIGITS,
@@ -37,8 +36,10 @@ from specbench.pricing.scores import (
     ScoredText,
     Scores,
     TextName,
+    cells_of,
     is_scored,
     joined,
+    name_of,
     read_scores,
     write_scores,
 )

@@ -15,14 +15,18 @@ of drafts; the start of a round is the index of the token that it emits first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from specbench.analysis.intervals import Interval, bootstrap, estimate
+from specbench.analysis.intervals import FEWEST, Interval, bootstrap, estimate
 from specbench.decoding.drafters.kind import DrafterKind
-from specbench.decoding.drafters.policies import Floats, Integers
+from specbench.decoding.drafters.model import ModelDrafter
+from specbench.decoding.drafters.policies import Drafting, Floats, Integers, Policy, replay
+from specbench.errors import require
 from specbench.pricing.scores import Scores
 
 TINY = 1e-300  # stands for a probability of 0 in logarithms
@@ -49,6 +53,33 @@ class PricedRounds:
         """Tokens per round of the prompts and of their resamples ``[1 + RESAMPLES, L]``."""
         totals = bootstrap(np.column_stack([self.tokens, self.rounds]))
         return totals[:, :1] / totals[:, 1:]
+
+
+def rounds_of_rates(text: str, drafter: DrafterKind) -> PricedRounds:
+    """Return rounds in which position k is accepted at a rate, given that those before it are.
+
+    The rates are taken as exact: all prompts are alike, so that intervals are those of costs.
+
+    Args:
+        text: The rates, separated by commas.
+        drafter: What they are of.
+
+    Raises:
+        UsageError: They are not numbers from 0 to 1.
+    """
+    try:
+        rates = [float(rate) for rate in text.split(",")]
+    except ValueError:
+        rates = []
+    require(
+        len(rates) > 0 and all(0 <= rate <= 1 for rate in rates),
+        f"--acceptance {text}: give a rate from 0 to 1 for each position, as .8,.72,.65",
+    )
+    tokens_per_round = 1 + np.cumprod(rates).cumsum()
+    lengths = np.arange(1, len(rates) + 1)
+    rounds = np.tile(1 / tokens_per_round, (FEWEST, 1))
+    numbers = tuple(lengths.tolist())
+    return PricedRounds(drafter, "fixed", numbers, np.ones(FEWEST), rounds, rounds * lengths)
 
 
 def windows(columns: Floats, size: int) -> Floats:
@@ -90,22 +121,22 @@ def beside_q(scores: Scores) -> Floats:
     return scores.p if scores.q.ndim == 2 else windows(scores.p, scores.q.shape[-1])
 
 
-def starts(reach: Floats, drafts: Integers, length: Integers, first: int = 0) -> Floats:
+def starts(reach: Floats, drafts: Integers, length: Integers, skipped_tokens: int = 0) -> Floats:
     """Return the probability that a round starts at each token ``[B, T]``.
 
     Args:
         reach: ``[B, T, N + 1]`` probability that at least k drafts are accepted.
         drafts: ``[B, T]`` how many drafts a round has that starts at each token, at most N.
         length: ``[B]`` tokens of each text.
-        first: The token with which the first round starts: 0, or 1 in engines that draw the first
-            token with the prompt.
+        skipped_tokens: Tokens before the first round: 1 in engines that draw the first token with
+            the prompt.
     """
     texts, tokens, size = reach.shape
     emitted = np.where(np.arange(size) <= drafts[..., None], reach, 0)
     emitted[..., :-1] -= emitted[..., 1:].copy()  # now of exactly k + 1 tokens
     visits = np.zeros((texts, tokens + size))
-    visits[:, first] = 1
-    for s in range(first, tokens):
+    visits[:, skipped_tokens] = 1
+    for s in range(skipped_tokens, tokens):
         visits[:, s + 1 : s + 1 + size] += visits[:, s, None] * emitted[:, s]
     inside: Floats = np.where(np.arange(tokens) < length[:, None], visits[:, :tokens], 0)
     return inside
@@ -114,3 +145,104 @@ def starts(reach: Floats, drafts: Integers, length: Integers, first: int = 0) ->
 def with_one(reach: Floats) -> Floats:
     """Return ``reach`` of 1, 2, ... drafts with that of none before it."""
     return np.concatenate([np.ones_like(reach[..., :1]), reach], axis=-1)
+
+
+MOST = 16  # drafts of a round
+DRAFT_COST = 0.1  # seconds of a draft step / seconds of a target pass, for the oracle
+
+
+def drafting(
+    scores: Scores,
+    drafter: DrafterKind = ModelDrafter(),  # noqa: B008 (frozen)
+    rule: str = "sd",
+    most: int = MOST,
+) -> Drafting:
+    """Return what is known of all rounds of texts, with up to ``most`` drafts.
+
+    Args:
+        scores: The texts.
+        drafter: What proposes drafts; with weights of its own, one of ``scores.modules``.
+        rule: What judges drawn drafts: ``match``, ``block``, or ``sd`` and its like.
+        most: N.
+    """
+    seconds: Floats = 1 + DRAFT_COST * np.arange(most + 1.0)
+    if drafter.copies:
+        return _copied(scores, drafter, most, seconds)
+    scores = scores.modules.get(drafter, scores)
+    top, entropy = windows(scores.top_q, most), windows(scores.entropy_q, most)
+    if likeliest := drafter.greedy or scores.temperature == 0:  # every rule accepts these alike
+        reach = reach_of((scores.rank_q == 1).astype(np.float64), most)
+    elif rule == "block":
+        reach = block(scores, most)
+    else:
+        reach = reach_of(scores.q if rule == "match" else acceptance(scores), most)
+    return Drafting(
+        top if likeliest else windows(scores.q, most),
+        top,
+        entropy,
+        reach,
+        np.full(scores.tokens.shape, most),
+        scores.length,
+        seconds,
+    )
+
+
+def _copied(scores: Scores, drafter: DrafterKind, most: int, seconds: Floats) -> Drafting:
+    """Return the rounds of copied drafts, which depend on where a round starts."""
+    shape = (*scores.tokens.shape, most)
+    copied, proposed = np.full(shape, -1), np.zeros(shape[:2], dtype=np.int64)
+    for text, prompt in enumerate(scores.prompts):
+        size = int(scores.length[text])
+        drafts, number = drafter.copied(prompt, scores.tokens[text, :size].tolist(), most)
+        copied[text, :size], proposed[text, :size] = drafts.numpy(), number.numpy()
+    following = windows(scores.tokens.astype(np.float64), most)
+    is_proposed = np.arange(most) < proposed[..., None]
+    equal = ((copied == following) & is_proposed).astype(np.float64)
+    sure, reach = np.ones(shape), with_one(equal.cumprod(-1))
+    return Drafting(sure, sure, np.zeros(shape), reach, proposed, scores.length, seconds)
+
+
+class Visits(NamedTuple):
+    """Where rounds start and how many drafts they have."""
+
+    rounds: Floats  # [B, T] expected rounds that start at each token
+    drafted: Floats  # [B, T] expected drafts of these rounds
+
+
+def visits(rounds: Drafting, policy: Policy, skipped_tokens: int = 0) -> Visits:
+    """Walk along texts with a policy; see ``rounds.starts`` for ``skipped_tokens``."""
+    if policy.replayed:
+        law = replay(policy, rounds, skipped_tokens, range(len(rounds.length)))
+        return Visits(law.sum(-1), law @ np.arange(rounds.longest + 1))
+    drafts = np.minimum(policy(rounds), rounds.most)
+    started = starts(rounds.reach, drafts, rounds.length, skipped_tokens)
+    return Visits(started, started * drafts)
+
+
+def price(
+    scores: Scores,
+    drafter: DrafterKind,
+    policy: Policy,
+    lengths: Sequence[int],
+    *,
+    rule: str = "sd",
+) -> PricedRounds:
+    """Return the expected rounds and drafts of each prompt for each N of ``lengths``."""
+    whole = drafting(scores, drafter, rule, max(lengths))
+    walks = [visits(whole.within(length), policy) for length in lengths]
+    rounds = [walk.rounds.sum(-1) for walk in walks]
+    drafted = [walk.drafted.sum(-1) for walk in walks]
+    sums = scores.by_prompt(np.column_stack([scores.length, *rounds, *drafted]))
+    return PricedRounds(
+        drafter,
+        policy.label,
+        tuple(lengths),
+        sums[:, 0],
+        *np.split(sums[:, 1:], 2, axis=1),
+    )
+
+
+def drafter_label(drafter: DrafterKind, rule: str) -> str:
+    """Return a drafter's name, with the rule where it matters."""
+    alike = drafter.one_hot or rule not in ("match", "block")
+    return f"{drafter}" if alike else f"{drafter}, {rule}"

@@ -1,6 +1,6 @@
-"""What both models say of each token of the target's texts, as arrays and as a file.
+"""Which texts of a run are priced, and what both models say of each of their tokens.
 
-One teacher-forced pass of each model gives these numbers (``price.passes``). Everything that is
+One teacher-forced pass of each model gives these numbers (``pricing.passes``). Everything that is
 priced follows from them, so nothing here imports torch.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,11 @@ from numpy.typing import NDArray
 from specbench.analysis.intervals import cluster_sums
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import Floats, Integers
+from specbench.decoding.drafters.registry import MODEL, DrafterSpec, recorded_drafter
+from specbench.errors import UsageError
 from specbench.files import write_atomically
+from specbench.methods.parameters import METHOD_COLUMNS
+from specbench.methods.registry import METHODS
 from specbench.runs.records import read_lines
 
 Record = dict[str, Any]
@@ -185,3 +189,87 @@ def write_scores(file: Path, records: Mapping[str, Record]) -> None:
     """
     lines = [json.dumps(record) + "\n" for record in records.values()]
     write_atomically(file, gzip.compress("".join(lines).encode(), mtime=0))
+
+
+#: The rules whose recorded rounds a price must match.
+PRICED = ("sd", "match", "block", "sd-adaptive")
+_CELL = ("task", *METHOD_COLUMNS, "draft_length", "drafter")
+
+
+def name_of(record: Mapping[str, Any]) -> TextName:
+    """Return the name of a record's text."""
+    parts = [record[name] for name in ("method", "draft_length", "drafter", "cost")]
+    return TextName(
+        record["task"],
+        record["sample_id"],
+        " ".join(str(part) for part in parts if part),
+        record["repeat"],
+        record.get("turn"),
+        record.get("category"),
+    )
+
+
+def cells_of(records: Sequence[Record]) -> list[list[Record]]:
+    """Return the records of each cell."""
+    cells: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        cells.setdefault(tuple(map(record.get, _CELL)), []).append(record)
+    return [*cells.values()]
+
+
+def target_texts(
+    records: Sequence[Record], tasks: Collection[str] = (), limit: int | None = None
+) -> list[Record]:
+    """Return the records of all texts of the target: of every lossless cell of each task.
+
+    A limit is one of prompts.
+
+    Raises:
+        UsageError: There is none.
+    """
+    decoded = [record for record in records if record.get("token_ids") is not None]
+    names = dict.fromkeys(record["method"] for record in decoded)
+    lossless = [name for name in names if name in METHODS and METHODS[name].exact]
+    if not lossless:
+        raise UsageError(
+            f"the texts of {', '.join(names) or 'this run'} are not the target's, so they have no "
+            "price: give a run with autoregressive or sd, and token ids"
+        )
+    cells = cells_of([record for record in decoded if record["method"] in lossless])
+    chosen = [
+        record
+        for cell in cells
+        if not tasks or cell[0]["task"] in tasks
+        for record in first_prompts(cell, limit)
+    ]
+    if not chosen:
+        raise UsageError(f"this run has no texts of {', '.join(tasks)}: see its config.json")
+    return chosen
+
+
+def first_prompts(cell: Sequence[Record], limit: int | None) -> list[Record]:
+    """Return the records of a cell's first prompts, with all repeats and turns."""
+    prompts = {*[*dict.fromkeys(record["sample_id"] for record in cell)][:limit]}
+    return [record for record in cell if record["sample_id"] in prompts]
+
+
+def recorded_rounds(
+    records: Sequence[Record], tasks: Collection[str], drafters: Collection[DrafterKind]
+) -> list[list[Record]]:
+    """Return the cells of tasks whose rounds can be compared with the price.
+
+    Modules among the ``drafters`` are scored; cells of other modules are left out.
+    """
+    return [
+        cell
+        for cell in cells_of(records)
+        if cell[0]["task"] in tasks
+        and cell[0]["method"] in PRICED
+        and cell[0]["draft_length"]
+        and (not (kind := drafter_of(cell[0]).kind).has_weights or kind in drafters)
+    ]
+
+
+def drafter_of(record: Mapping[str, Any]) -> DrafterSpec:
+    """Return the drafter of a record."""
+    return recorded_drafter(record.get("drafter") or str(MODEL))

@@ -12,6 +12,8 @@ from specbench.words import meant
 
 #: The table of samples that were decoded again for their times only.
 TIMINGS = "timings.csv"
+#: Begins the name of a run that is in several folders, each with some of its prompts.
+SHARDS = "shards-"
 
 
 def require_folders(paths: Iterable[Path]) -> None:

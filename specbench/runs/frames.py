@@ -28,13 +28,14 @@ from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.runs import columns
 from specbench.runs.columns import TIMED_AGAIN, may_be_blank, schema
-from specbench.runs.folders import TIMINGS, require_in_runs, run_folders
+from specbench.runs.folders import SHARDS, TIMINGS, require_in_runs, run_folders
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = (
     *("run_id", "pair", "task", *METHOD_COLUMNS, "temperature", "draft_length"),
     *("drafter", "engine", "batch_size", "session"),
 )
+_ROW = [*CELL, "seed", "repeat", "sample_id", "turn", "timing", "metric"]  # what identifies a row
 
 SAMPLES = schema(columns.SAMPLES)
 SUMMARY = schema(columns.SUMMARY)
@@ -152,17 +153,22 @@ def _read_runs(
         numbers = pd.to_numeric(texts, errors="coerce").astype("float64")
         if numbers.notna().any() and (numbers.notna() == texts.notna()).all():
             table[column] = numbers
-    runs = pd.DataFrame(
-        {"run": table["run_id"], "file": np.repeat(np.arange(len(files)), [*map(len, tables)])}
-    )
-    runs = runs.drop_duplicates()
-    for copy in runs[runs["run"].duplicated()].itertuples():
-        first = runs.loc[runs["run"] == copy.run, "file"].iloc[0]
+    _require_distinct(table, files, [*map(len, tables)])
+    return table
+
+
+def _require_distinct(table: pd.DataFrame, files: Sequence[Path], lengths: Sequence[int]) -> None:
+    """Refuse two folders with the same run, unless they are shards with other rows."""
+    file = pd.Series(np.repeat(np.arange(len(files)), lengths), table.index)
+    several = file.groupby(table["run_id"]).transform("nunique") > 1
+    rows = table[several].filter(_ROW)
+    if len(rows := rows[rows.duplicated() | ~rows["run_id"].str.startswith(SHARDS)]):
+        run = rows["run_id"].iloc[-1]
+        first, *_, last = file[table["run_id"] == run].unique()
         raise UsageError(
-            f"{files[first].parent} and {files[copy.file].parent} both hold run {copy.run}; "
+            f"{files[first].parent} and {files[last].parent} both hold run {run}; "
             "give only one of them."
         )
-    return table
 
 
 def _read_table(path: Path, kinds: Mapping[str, type], needed: Collection[str]) -> pa.Table:

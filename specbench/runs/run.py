@@ -86,7 +86,7 @@ class Run:
 
     @property
     def loading(self) -> Loading:
-        """How the models were loaded; permissions and revisions are the user's, not the run's."""
+        """How the models were loaded; permissions are the user's, not the run's."""
         recorded = self._options("loading", Loading)
         return recorded.updated(**{name: getattr(self.trust.loading, name) for name in TRUSTED})
 

@@ -65,7 +65,6 @@ class Table:
     rows: Sequence[Sequence[str | TableCell]]
     notes: Sequence[str] = ()  # explanations of the numbers, one sentence each
     stub: int = 1  # number of leftmost columns that name the row; always left-aligned
-    label: str = ""  # for references in LaTeX; by default made from the title
 
     @classmethod
     def of(
@@ -329,7 +328,7 @@ def _latex_table(table: Table) -> str:
 \centering\footnotesize\setlength{{\tabcolsep}}{{3pt}}
 {parts}
 \caption{{{_escaped(" ".join([f"{table.title}.", *table.notes]))}}}
-\label{{tab:{re.sub("[^A-Za-z0-9.:]+", "-", table.label or table.title)}}}
+\label{{tab:{re.sub("[^A-Za-z0-9.:]+", "-", table.title)}}}
 \end{{table*}}"""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import reprlib
 import ssl
 import time
@@ -23,16 +24,16 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from specbench.config import KEY_VARIABLE
 from specbench.errors import UsageError, require
 from specbench.words import hide, mask_tokens, shown
 
+KEY_VARIABLE = "SPECBENCH_API_KEY"
 MAX_BODY = 2**22  # bytes of an answer
 MAX_STREAM = 2**26  # bytes of a stream
 MAX_SHOWN = 2**12  # bytes of an answer that a message may quote
 KEY_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 ADVICE: dict[int, str] = {
-    **dict.fromkeys(KEY_REFUSED, f"give the server's key with --api-key or {KEY_VARIABLE}"),
+    **dict.fromkeys(KEY_REFUSED, f"put the server's key into {KEY_VARIABLE}"),
     HTTPStatus.NOT_FOUND: "correct the address, or name one of the server's models",
 }
 # An address may be malformed in many ways; a port out of range raises a group of errors.
@@ -85,7 +86,9 @@ class Client:
 
     timeout: float = 60.0  # seconds of a request, from connecting to the answer's last byte
     requests: int = 1  # at once
-    api_key: str | None = field(default=None, repr=False)
+    api_key: str | None = field(
+        default_factory=lambda: os.environ.get(KEY_VARIABLE) or None, repr=False
+    )
     advice: Mapping[int, str] = field(default_factory=dict)  # what to do, by status of an answer
 
     def __post_init__(self) -> None:
@@ -93,7 +96,7 @@ class Client:
         if self.api_key is not None:
             require(
                 self.api_key.isascii() and self.api_key.isprintable() and " " not in self.api_key,
-                f"--api-key and {KEY_VARIABLE} must consist of visible ASCII characters: "
+                f"{KEY_VARIABLE} must consist of visible ASCII characters: "
                 "give the key without spaces and line ends",
             )
             hide(self.api_key)
@@ -176,7 +179,7 @@ class Client:
         require(
             "@" not in url.partition("://")[2].partition("/")[0],
             "the address contains a name or a password, which messages and files would show: leave "
-            f"it out, and give a key with --api-key or {KEY_VARIABLE}",
+            f"it out, and put a key into {KEY_VARIABLE}",
         )
         free = asyncio.Semaphore(requests or self.requests)
 

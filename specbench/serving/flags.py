@@ -39,8 +39,8 @@ def gguf_draft(pair: PairSpec) -> tuple[str, str]:
     if draft.endswith(GGUF):
         return draft, ""
     if pair.bundled and pairs().get(pair.name) == pair:
-        file, command = f"results/gguf/{pair.name}/draft-f32{GGUF}", f"pairs export {pair.name}"
-        return file, "" if Path(file).is_file() else f"specbench {command}"
+        file = f"results/gguf/{pair.name}/draft-f32{GGUF}"
+        return file, "" if Path(file).is_file() else f"python tasks/export_pair.py {pair.name}"
     file = f"{draft.rpartition('/')[2]}{GGUF}"
     remote = [] if Path(draft).exists() else ["--remote"]
     convert = ["python", "convert_hf_to_gguf.py", *remote, draft, "--outfile", file]

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from specbench.errors import require
 from specbench.serving.answers import read_answer
-from specbench.serving.client import Client, Event, Streamed, quoted
+from specbench.serving.client import KEY_VARIABLE, Client, Event, Streamed, quoted
 from specbench.serving.options import OPTIONS, Dialect, learn_dialect
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Server:
         require(
             not ({"@", "?", "#"} & {*self.url}),
             "an address must not contain a user, a password, a query or a fragment: "
-            "give a key with --api-key",
+            f"put a key into {KEY_VARIABLE}",
         )
 
     @property

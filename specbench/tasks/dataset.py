@@ -47,7 +47,7 @@ class Dataset:
     @property
     def revision(self) -> str | None:
         """Branch, tag or commit on the hub."""
-        return self.options.revision or self.definition.source.revision
+        return self.definition.source.revision
 
     @property
     def shots(self) -> int:

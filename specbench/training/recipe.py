@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from specbench.config import Filters, Options, Temperature, option
 from specbench.decoding.drafters.registry import (
@@ -35,7 +35,7 @@ LONGEST_PROMPT = "Longest prompt; a longer one is cut in its passage, or skipped
 
 
 class HeadRecipe(Filters):
-    """The training of a head; ``specbench train`` has an option for each field."""
+    """The training of a head; ``specbench train`` has an option for most fields."""
 
     panel = "Recipe (defaults depend on the pair and the task)"
 
@@ -62,7 +62,7 @@ class HeadRecipe(Filters):
     prompts_per_step: int = option(16, "Prompts per step.", ge=1)
     # The return of a text is compared with the mean of its prompt's texts.
     rollouts: int = option(4, "Texts per prompt.", ge=2)
-    epochs_per_rollout: int = option(4, "Passes over each set.", ge=1)
+    epochs_per_rollout: int = Field(4, ge=1)  # passes over each set; no option, but in files
     # After a short warm-up and before a cosine to zero.
     learning_rate: float = option(
         0.02, "Peak learning rate of Adam; lower for heads with many inputs.", gt=0
@@ -94,7 +94,6 @@ class HeadRecipe(Filters):
         "from target to draft.",
         ge=0,
     )
-    kl_weight: float = option(0.0, "Penalty per nat of KL from the untrained head.", ge=0)
     # The release starts at 0.5. On some tasks, texts at w = 0.5 earn no reward to learn from.
     initial_weight: float | None = option(
         None,
@@ -190,75 +189,6 @@ class DraftRecipe(Options):
     def rate(self, step: int) -> float:
         """Return the learning rate of a step counted from 0; ``learning_rate`` must be set."""
         assert self.learning_rate is not None
-        return self.learning_rate * warm_up_cosine(step, self.steps)
-
-
-class DrafterRecipe(Options):
-    """The training of a module that drafts; ``specbench train-draft`` has an option per field."""
-
-    panel = "Recipe"
-
-    kind: Literal["eagle3", "mtp"] = option(
-        "eagle3",
-        "eagle3: reads several layers of the target; mtp: multi-token prediction, reads the last "
-        "layer and shares the target's embedding and output head.",
-    )
-
-    texts: int = option(4000, "Texts that the target samples, over all tasks.", ge=1)
-    steps: int = option(3000, "Number of batches.", ge=1)
-    batch_size: int = option(8, "Texts per batch.", ge=1)
-    depths: int = option(5, "Drafts from every position: depths of the unrolled chain.", ge=1)
-    # After a short warm-up and before a cosine to zero.
-    learning_rate: float = option(1e-2, "Peak learning rate of AdamW.", gt=0)
-    layers: list[int] | None = option(
-        None,
-        "Layers of the target after which the module reads states; 0 is the embedding.",
-        metavar="K[,K...]",
-        shown="2, the middle one and the last but two",
-    )
-    hidden_size: int | None = option(
-        None,
-        "Width of the module, which then has an embedding of its own.",
-        ge=1,
-        shown="the target's",
-    )
-    intermediate_size: int | None = option(
-        None, "Width of the module's MLP.", ge=1, shown="3 times the module's"
-    )
-    start: Literal["layer", "linear"] = option(
-        "layer",
-        "layer: begin with weights of the target's or draft's last layer; linear: with a linear "
-        "prediction of the target's next state.",
-    )
-    prompts: bool = option(False, "Learn on the tokens of prompts, too.")
-    depth_weight: float = option(
-        1.0, "Weight of each depth, relative to the one before it.", gt=0, le=1
-    )
-    max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, LONGEST_PROMPT, ge=1)
-    seed: int = option(0, "Seed of the examples, texts and weights.", ge=0)
-
-    @model_validator(mode="after")
-    def _shares_the_target(self) -> DrafterRecipe:
-        if self.kind == "mtp" and (self.layers or self.hidden_size):
-            raise ValueError(
-                "an MTP module is as wide as the target and reads its last layer: omit --layers "
-                "and --hidden-size"
-            )
-        if self.start == "linear" and self.hidden_size:
-            raise ValueError(
-                "a linear start needs a module as wide as the target: omit --hidden-size"
-            )
-        return self
-
-    def depths_at(self, step: int) -> int:
-        """Return the depths of a step counted from 0: about half of the steps have all of them.
-
-        A module that cannot yet draft one token learns slowly from its own states.
-        """
-        return min(self.depths, 1 + 3 * step * self.depths // (2 * self.steps))
-
-    def rate(self, step: int) -> float:
-        """Return the learning rate of a step counted from 0."""
         return self.learning_rate * warm_up_cosine(step, self.steps)
 
 

@@ -4,6 +4,10 @@ Both models run the same tokens in lockstep, and each token is drawn directly fr
 ``v = w p + (1 - w) q``, with p and q after temperature, top-k, top-p and min-p. Except for bonus
 tokens, this is the distribution of speculative decoding, at a fraction of the time. Per token, only
 the head's input and three scalars are kept for the loss.
+
+A head that drafts reads the target's states at the first draft of a round, and its own at the
+others, so its q depends on the depth in the round. With such a drafter, texts are therefore drawn
+round by round, with the draft length of a run (``drafted_rollouts``).
 """
 
 from __future__ import annotations
@@ -15,11 +19,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specbench.config import DRAFT_LENGTH
+from specbench.decoding.drafting import Drafter
 from specbench.decoding.heads.head import Head
+from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.lockstep import lockstep
 from specbench.engine.pair import LoadedPair
-from specbench.methods.verdict import Positions, pick
+from specbench.methods.ensembles import static
+from specbench.methods.laws import Next, Split
+from specbench.methods.verdict import Positions, Verdict, pick
 
 AT_ONCE = 128  # texts in a batch; fits in memory with an 8B target
 PLAIN = Sampling()  # the models' own distributions
@@ -160,3 +169,65 @@ def _texts(
     for string in stop:
         texts = [text.split(string, 1)[0] for text in texts]
     return texts
+
+
+def drafted_rollouts(
+    pair: LoadedPair,
+    heads: Sequence[Head],
+    prompts: Sequence[list[int]],
+    max_new_tokens: int,
+    generator: torch.Generator,
+    stop: Sequence[str],
+    sampling: Sampling,
+    drafter: Drafter,
+) -> Rollouts:
+    """Sample a text per prompt and head as ``roll_out``, in rounds of ``DRAFT_LENGTH`` drafts.
+
+    Bonus tokens of the texts are left out: they come from p, whatever the weights are.
+    """
+    size = max(1, AT_ONCE // len(heads))
+    parts = []
+    for first in range(0, len(prompts), size):
+        seed = int(torch.randint(2**31, (), generator=generator, device=generator.device))
+        rows = [prompt for prompt in prompts[first : first + size] for _ in heads]
+        options = DecodeOptions(
+            sampling, DRAFT_LENGTH, max_new_tokens, seed, stop, len(rows), drafter, law=_draft_law
+        )
+        parts.append(_decoded(pair, heads, rows, options))
+    return joined(parts)
+
+
+def _decoded(
+    pair: LoadedPair, heads: Sequence[Head], prompts: list[list[int]], options: DecodeOptions
+) -> Rollouts:
+    """Decode all texts in one batch; a text keeps its row, so its rounds are those of the batch."""
+    row_of_draft = torch.arange(len(prompts), device=pair.target.device)
+    row_of_draft = row_of_draft.repeat_interleave(options.draft_length)
+    rounds: list[tuple[Tensor, Tensor]] = []  # head inputs [B, N, D] and TV [B, N]
+
+    def verified(at: Positions, x: Tensor) -> Verdict:
+        inputs, tv = heads[0].inputs(at), (at.p - at.q).abs().sum(-1) / 2
+        rounds.append((inputs.unflatten(0, (len(prompts), -1)), tv.view(len(prompts), -1)))
+        return static(at, x, weight=weights_of(heads, inputs, row_of_draft))
+
+    requests = [Request(prompt, str(row)) for row, prompt in enumerate(prompts)]
+    generations = dict(decode_all(pair, verified, requests, options))
+    texts, columns = [], []
+    for row in range(len(prompts)):
+        text = generations[row]
+        texts.append(text.text)
+        tokens, first = torch.tensor([*text.token_ids, *pair.eos_ids]), 0
+        for record, (inputs, tv) in zip(text.rounds, rounds, strict=False):
+            drafted = len(record.expected)  # without the bonus token
+            log_p, log_q = torch.tensor(record.laws[:drafted], dtype=torch.float64).T
+            token, distances = tokens[first : first + drafted], tv[row, :drafted]
+            scalars = (log_p.exp().to(distances), log_q.exp().to(distances), distances)
+            columns.append((torch.full_like(token, row), token, inputs[row, :drafted], *scalars))
+            first += record.emitted
+    index, token, *others = (torch.cat(parts) for parts in zip(*columns, strict=True))
+    return Rollouts(texts, index.to(row_of_draft), token.to(row_of_draft), *others)
+
+
+def _draft_law(at: Next, weight: Tensor | None) -> Split:
+    """Return q, whose logarithm is thereby recorded for every token beside that of p."""
+    return Split(at.q, torch.zeros_like(at.q))

@@ -29,7 +29,7 @@ from specbench.training.budget import Plan
 from specbench.training.folder import CHECKPOINT
 from specbench.training.front import Point
 from specbench.training.material import describe_data, read_materials
-from specbench.training.price import Price
+from specbench.training.objective import Multiplier
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Checked, Training, TrainingStep
 from specbench.version import __version__
@@ -122,7 +122,7 @@ def _save_checkpoint(training: Training, path: Path) -> None:
     }
     if training.begun:
         content |= {
-            "price": training.price._asdict(),
+            "multiplier": training.multiplier._asdict(),
             "best": None if training.best is None else training.best._asdict(),
             "history": [progress._asdict() for progress in training.history],
             "head": training.head.state_dict(),
@@ -154,7 +154,7 @@ def _load_checkpoint(training: Training, path: Path) -> None:
     training.begin()
     training.head.load_state_dict(content["head"])
     training.optimizer.load_state_dict(content["optimizer"])
-    training.price = Price(**content["price"])
+    training.multiplier = Multiplier(**content["multiplier"])
     training.best = content["best"] and Checked(**content["best"])
     training.generator.set_state(content["generator"])
     training.history = [TrainingStep(**row) for row in content["history"]]

@@ -2,7 +2,7 @@
 
 The static ensemble is measured first, on held-out prompts. It gives the unit of lambda, the start,
 and the front that the head must beat (``specbench.training.front``). With a goal, lambda follows
-what is missing (``specbench.training.price``).
+what is missing (``objective.Multiplier``).
 """
 
 from __future__ import annotations
@@ -30,13 +30,18 @@ from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
 from specbench.training.budget import Pace, Plan, spoken
-from specbench.training.drafted import drafted_rollouts
 from specbench.training.front import Point, Worth
 from specbench.training.material import Material, Materials
-from specbench.training.objective import Surrogate, advantages, descend, evaluate, text_mean
-from specbench.training.price import Price
+from specbench.training.objective import (
+    Multiplier,
+    Surrogate,
+    advantages,
+    descend,
+    evaluate,
+    text_mean,
+)
 from specbench.training.recipe import MAX_NEW_TOKENS, HeadRecipe
-from specbench.training.rollouts import AT_ONCE, Rollouts, joined, roll_out
+from specbench.training.rollouts import AT_ONCE, Rollouts, drafted_rollouts, joined, roll_out
 
 # Seeds of roll-outs on held-out prompts; training cannot use them.
 HELD_OUT_SEED, FINAL_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
@@ -102,7 +107,7 @@ class Training:
         static: Static weights on held-out prompts, from target to draft; see ``measure_front``.
         start: The untrained head, which never changes.
         head: The head in training.
-        price: Lambda relative to the slope of the static ensemble.
+        multiplier: Lambda relative to the slope of the static ensemble.
         best: The best head so far.
         history: The progress of every step so far.
     """
@@ -131,7 +136,7 @@ class Training:
                 greedy=self.metric.needs == GREEDY,
             )
         )
-        self.price = Price(recipe.acceptance_weight)
+        self.multiplier = Multiplier(recipe.acceptance_weight)
         self.best: Checked | None = None
         self.history: list[TrainingStep] = []
 
@@ -268,10 +273,10 @@ class Training:
         with torch.no_grad():
             old_weight, start_weight = head(rollouts.inputs), self.start(rollouts.inputs)
         accepted = text_mean(1 - old_weight * rollouts.tv, rollouts)
-        self.price = self._next_price(rewards.mean().item(), accepted.mean().item())
-        price = self.slope * self.price.value
-        advantage = advantages((rewards + price * accepted).view(-1, recipe.rollouts))
-        step = Surrogate(rollouts, old_weight, start_weight, advantage, price, recipe.kl_weight)
+        self.multiplier = self._next_multiplier(rewards.mean().item(), accepted.mean().item())
+        factor = self.slope * self.multiplier.value  # lambda
+        advantage = advantages((rewards + factor * accepted).view(-1, recipe.rollouts))
+        step = Surrogate(rollouts, old_weight, start_weight, advantage, factor)
         rate = self.optimizer.param_groups[0]["lr"] = self.rate_scale * recipe.rate(done)
         for _ in range(recipe.epochs_per_rollout):
             value = evaluate(head, step)
@@ -286,7 +291,7 @@ class Training:
             weight=old_weight.mean().item(),
             disagreement=text_mean(rollouts.tv, rollouts).mean().item(),
             loss=loss.item(),
-            acceptance_weight=self.price.value,
+            acceptance_weight=self.multiplier.value,
             kl=value.kl,
             clipped=value.clipped,
             gradient=gradient,
@@ -382,19 +387,19 @@ class Training:
             return [-max(lost - self._allowed_loss(), 0.0), accepted]
         return [above]
 
-    def _next_price(self, rewarded: float, accepted: float) -> Price:
-        """Return the price of this step: fixed, or by what its texts miss of the goal."""
+    def _next_multiplier(self, rewarded: float, accepted: float) -> Multiplier:
+        """Return the multiplier of this step: fixed, or by what its texts miss of the goal."""
         recipe, (target, draft) = self.recipe, (self.static[0], self.static[-1])
         if recipe.target_acceptance is not None:
             least = float(target.acceptance.mean())
             span = float(draft.acceptance.mean()) - least
             goal = (recipe.target_acceptance - least) / span
             done = (len(self.history) + 1) / recipe.steps
-            return self.price.for_acceptance((accepted - least) / span, goal, done)
+            return self.multiplier.for_acceptance((accepted - least) / span, goal, done)
         if recipe.max_quality_loss is not None:
             lost = float(target.quality.mean()) - rewarded
-            return self.price.for_quality(lost / self._allowed_loss())
-        return self.price
+            return self.multiplier.for_quality(lost / self._allowed_loss())
+        return self.multiplier
 
     def _first_weight(self) -> float:
         """Return the start: the static weight that keeps most of the quality, and any goal."""

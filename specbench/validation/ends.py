@@ -13,9 +13,8 @@ from torch import Tensor
 from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import MAX_NUMBERS, plain_pass
 from specbench.engine.runner import Model
-from specbench.validation.blocks import Beginning
 from specbench.validation.draws import MIN_EXPECTED
-from specbench.validation.outputs import LawsAfter, Output, enumerate_outputs
+from specbench.validation.outputs import Beginning, LawsAfter, Output, enumerate_outputs
 from specbench.validation.texts import Context
 
 LIKELY = 0.5  # probability that a token is a bonus, given those before

@@ -1,4 +1,4 @@
-"""Findings: one verdict per comparison, with a sentence and the numbers behind it."""
+"""Findings: one verdict per comparison, with a sentence and the numbers behind it; their tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from specbench.runs.table import Column, Table
+from specbench.runs.table import Column, Table, drop_empty, percent
 
 OK, FAILED, WEAK, REPORT, SKIPPED = "ok", "FAILED", "weak", "report", "not checked"
 INCOMPLETE = "incomplete"
@@ -84,3 +84,91 @@ def findings_table(findings: Iterable[Finding], title: str = "") -> Table:
     """Return a table with one row per finding."""
     columns = [Column(name, align="left") for name in ("check", "of", "verdict", "found")]
     return Table(title, columns, [[f.name, f.subject, f.verdict, f.sentence] for f in findings])
+
+
+LAW = "law"  # name of this part of the check
+COMPARED = {  # heading, and the meaning of a failure
+    "next token": (
+        "next\ntoken",
+        "the token after the prompt does not follow the method's law",
+    ),
+    "outputs": ("out-\nputs", "whole outputs do not follow the method's law"),
+    "endings": ("ends", "outputs do not end at the first end token, stop string or limit"),
+    "tokens": ("tokens", "tokens along the text do not follow the method's law"),
+    "drafts": ("drafts", "drafted tokens do not follow the q that verification receives"),
+    "acceptance": ("ac-\ncepted", "drafts are not accepted with the rule's probability"),
+    "corrections": (
+        "cor-\nrected",
+        "tokens that replace rejected drafts do not follow the residual",
+    ),
+    "bonus tokens": ("bonus", "tokens after drafts that were all accepted do not follow p"),
+    "replays": (
+        "re-\nplays",
+        "drafts, acceptance or tokens are not those that their random numbers give: check which "
+        "number decides what, and what the drafter proposes",
+    ),
+    "probabilities": (
+        "proba-\nbilities",
+        "acceptance probabilities differ from those of plain forward passes: check positions, "
+        "cache slots and the processing of logits",
+    ),
+    "weights": (
+        "weights",
+        "weights are not the head's for the hidden states that predict the token",
+    ),
+}
+NO_LAW = "no law"  # verdict on what a rule without a law leaves untested
+WITHOUT_LAW = (
+    f"{NO_LAW}: not tested, because the rule has no exact law; add one with @rule(law=...). "
+    "Without it, acceptance is compared with the probabilities that the rule reported (`expected`)."
+)
+SMALLEST_SHARE = (
+    "Smallest share: of wrong draws, ends or numbers that is detected with 99 % probability, in "
+    "the least sensitive row. Numbers are wrong if they are off by more than 0.001."
+)
+WHOLE = "whole outputs"
+SUMMARIES = ("fewest draws", "smallest p", "smallest share")
+
+
+def rounds_table(findings: Sequence[Finding]) -> Table:
+    """Return the verdicts on sampled rounds, one row per method and sampling.
+
+    The last rows summarise the rows above: those of whole outputs only where there are no others.
+    """
+    verdicts: dict[str, dict[str, str]] = {}
+    for finding in findings:
+        verdicts.setdefault(finding.subject, {})[finding.name] = finding.verdict
+    rows = []
+    for subject, by_name in verdicts.items():
+        method, _, sampling = subject.rpartition(", T=")
+        texts = "whole" if sampling.endswith(WHOLE) else f"T={sampling.split()[0]}"
+        rows.append([method, texts, *(by_name.get(name, "") for name in COMPARED)])
+    summaries = zip(*(_summary(findings, name) for name in COMPARED), strict=True)
+    rows += [[title, "", *cells] for title, cells in zip(SUMMARIES, summaries, strict=True)]
+    columns = [
+        Column(name) for name in ("method", "texts", *(head for head, _ in COMPARED.values()))
+    ]
+    notes = [SMALLEST_SHARE]
+    if any(finding.verdict == NO_LAW for finding in findings):
+        notes.append(WITHOUT_LAW)
+    title = "Sampled rounds against their exact laws"
+    return drop_empty(Table(title, columns, rows, notes=notes, stub=2))
+
+
+def _summary(findings: Sequence[Finding], name: str) -> tuple[str, str, str]:
+    """Return the ``SUMMARIES`` of one comparison.
+
+    The share is the smallest that every row detects, and blank if some row detects none.
+    """
+    tested = [f for f in findings if f.name == name and f.verdict != NO_LAW]
+    rounds = [f.facts for f in tested if not f.subject.endswith(WHOLE)]
+    facts: list[dict[str, Any]] = rounds or [f.facts for f in tested]
+    if not facts:
+        return "", "", ""
+    p_values = [row["p_value"] for row in facts if "p_value" in row]
+    shares = [row["share"] for row in facts]
+    return (
+        f"{min(row['draws'] for row in facts):,}",
+        f"{min(p_values):.2g}" if p_values else "",
+        percent(max(shares), ".2g") if None not in shares else "",
+    )

@@ -4,13 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.cells import cells_of
 from specbench.analysis.compare import compare
 from specbench.analysis.compare_tables import overview
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.published import beside_published
 from specbench.analysis.scores import quality_difference
-from specbench.analysis.summary import summarise
+from specbench.analysis.summary import cells_of, summarise
 
 METHODS = (
     {"method": "autoregressive", "draft_length": 0, "proposed": 0, "accepted": None},

@@ -2,7 +2,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.cells import cells_of
 from specbench.analysis.intervals import limits, mean_interval, resample
 from specbench.analysis.pareto import (
     front_band,
@@ -12,7 +11,7 @@ from specbench.analysis.pareto import (
     hull,
 )
 from specbench.analysis.points import Gains, settings_of
-from specbench.analysis.summary import summarise
+from specbench.analysis.summary import cells_of, summarise
 from specbench.errors import UsageError
 from specbench.tasks.metrics.bleu import corpus_bleu
 

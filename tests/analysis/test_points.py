@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
-from specbench.analysis.cells import cells_of
 from specbench.analysis.intervals import RESAMPLES, estimate, paired_interval, paired_ratio
 from specbench.analysis.points import Setting, shared_points
-from specbench.analysis.summary import summarise
+from specbench.analysis.summary import cells_of, summarise
 
 
 def settings(samples, task, *methods):
@@ -62,7 +61,7 @@ def test_the_fastest_is_chosen_on_one_half_and_measured_on_the_other(make):
     # On the first half (even prompts) the first point is faster, on the other half the second.
     seconds = np.array([[1.0, 3.0], [7.0, 2.0], [1.0, 3.0], [7.0, 2.0]])
     reached, fastest = shared_points(timed(make, seconds)).estimates_with_fastest([0, 1])
-    assert fastest == [1]  # 2.5 against 4.0 on all prompts
+    assert fastest == [(1, 2)]  # 2.5 against 4.0 on all prompts
     assert reached.seconds[0] == pytest.approx([4.0, 2.5, (7.0 + 3.0) / 2])
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.cells import cells_of
 from specbench.analysis.remarks import measured_on, remarks
-from specbench.analysis.summary import summarise
+from specbench.analysis.summary import cells_of, summarise
 from specbench.runs.run import Run
 
 from ..synthetic import samples

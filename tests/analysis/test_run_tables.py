@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.cells import cells_of, less_than_sd, with_differences
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.run_tables import (
@@ -14,7 +13,7 @@ from specbench.analysis.run_tables import (
     transfer_data,
 )
 from specbench.analysis.scores import quality_difference
-from specbench.analysis.summary import summarise
+from specbench.analysis.summary import cells_of, less_than_sd, summarise, with_differences
 from specbench.errors import UsageError
 from specbench.runs.table import to_text
 

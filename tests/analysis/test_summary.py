@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.cells import cells_of, further_metrics, less_than_sd
 from specbench.analysis.scores import text_differences
-from specbench.analysis.summary import FIGURES, summarise
+from specbench.analysis.summary import FIGURES, cells_of, further_metrics, less_than_sd, summarise
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
 from specbench.runs.shown import shown

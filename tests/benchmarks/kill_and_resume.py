@@ -1,6 +1,6 @@
 """Kill commands at random, take away the disk or the power, and compare with undisturbed runs.
 
-    python tests/benchmarks/kill_and_resume.py [--times 10] [--seed 0] [--only train,suite]
+    python tests/benchmarks/kill_and_resume.py [--times 10] [--seed 0] [--only train,pairs]
 
 Every command is killed with SIGKILL ``--times`` times, also while it resumes. Two workers are
 killed one at a time (needs Ray). A full disk stops the run at ``--times`` sizes of its files, and
@@ -36,17 +36,8 @@ COMMANDS = {
     "run": ["run", "-m", "autoregressive,sd,static,diversed", *MEASURE, "-o"],
     "sweep-weights": ["sweep-weights", "-m", "sd", "--weights", "0.8,0.4", *MEASURE, "-o"],
     "train": ["train", "-t", "mini-math", "--steps", "6", "--no-progress", "--resume", "--output"],
-    "suite": ["suite", "suite.toml", "--no-progress", "--output"],
+    "pairs": ["run", "--pair", "mini,python", "-m", "sd", *MEASURE, "-o"],
 }
-SUITE = """
-[[entry]]
-name = "both"
-pairs = ["mini"]
-tasks = ["mini-math", "mini-code"]
-methods = ["sd", "static"]
-limit = 6
-settings = { max_new_tokens = 16 }
-"""
 WORKERS = [*COMMANDS["run"][:-1], "--workers", "2", "-o"]
 WORKER_SAMPLES = 4 * 12
 AT_WORK = (b"ray::Worker.measure",)
@@ -63,7 +54,6 @@ def main() -> None:
     random.seed(options.seed)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        Path("suite.toml").write_text(SUITE)
         prepare()
         for name in options.only.split(","):
             whole = Path("undisturbed", name)

@@ -180,11 +180,12 @@ def test_the_key_is_sent_and_never_stored_or_printed(
 
     few = ("--samples", "8", "--temperature", "1")
     with serving(handler=Locked) as url:
-        wrong = audit(cli, url, "--api-key", "sk-5150-wrong")
+        monkeypatch.setenv("SPECBENCH_API_KEY", "sk-5150-wrong")
+        wrong = audit(cli, url)
         monkeypatch.setenv("SPECBENCH_API_KEY", "sk-5150-right")
         right = audit(cli, url, *few)
     assert wrong.code == 2
-    assert "give the server's key with --api-key or SPECBENCH_API_KEY" in wrong.err
+    assert "put the server's key into SPECBENCH_API_KEY" in wrong.err
     assert {*keys} == {"Bearer sk-5150-right"}
     stored = "".join(path.read_text() for path in Path().rglob("*") if path.is_file())
     assert "sk-5150" not in wrong.out + wrong.err + right.out + right.err + stored

@@ -29,7 +29,6 @@ from specbench.errors import UsageError
 from specbench.experiment.runner import Loader
 from specbench.methods import verdict
 from specbench.validation import check as checking
-from specbench.validation import controls
 
 from ..engine.tiny import blurred, build, config, pair_of
 from .conftest import Cli, Result
@@ -71,8 +70,8 @@ def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
 
     load_by(monkeypatch, load_pair)
     monkeypatch.setattr(checking, "check_memory", lambda *_: None)
-    monkeypatch.setattr(controls, "copy_bandwidth", lambda device, size: 1e12)
-    monkeypatch.setattr(controls, "TOKENS", 16)
+    monkeypatch.setattr(checking, "copy_bandwidth", lambda device, size: 1e12)
+    monkeypatch.setattr(checking, "TOKENS", 16)
     monkeypatch.setattr(checking, "SAMPLINGS", SAMPLINGS[:1])
     monkeypatch.setattr(command, "MAX_NEW_TOKENS", 24)
     monkeypatch.setattr(command, "DRAFTERS", ("model",))  # others: tests/validation/test_faults.py
@@ -165,7 +164,7 @@ def test_a_pair_too_large_for_float32(cli: Cli, loaded: list[str], monkeypatch: 
 
 
 def test_impossible_times_fail(cli: Cli, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(controls, "copy_bandwidth", lambda device, size: 1e3)
+    monkeypatch.setattr(checking, "copy_bandwidth", lambda device, size: 1e3)
     assert failures(cli, "autoregressive")[0] == {"time"}
 
 

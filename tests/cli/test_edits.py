@@ -10,6 +10,7 @@ import pytest
 
 from specbench.analysis.write import write_tables
 from specbench.cli import runs
+from specbench.config import Settings
 from specbench.tasks.task import load_task
 from specbench.validation.verification.plan import check_examples
 
@@ -248,7 +249,9 @@ def test_the_digest_of_the_data_is_compared() -> None:
     examples = {example.id: example for example in task.examples("test", 2, 1)}
     facts = copy.deepcopy(task.provenance())
     described = {"examples": 2, "data": facts, "version": task.version}
-    assert check_examples("python-line", described, 1, examples, task).verdict == "ok"
+    assert (
+        check_examples("python-line", described, Settings(seed=1), examples, task).verdict == "ok"
+    )
     facts["splits"]["python-line-test"] |= {"sha256": "0"}
-    found = check_examples("python-line", described, 1, examples, task)
+    found = check_examples("python-line", described, Settings(seed=1), examples, task)
     assert (found.verdict, "sha256 is '0'" in found.sentence) == ("FAILED", True)

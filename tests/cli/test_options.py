@@ -63,6 +63,7 @@ def test_a_command_that_a_library_ends_is_an_error() -> None:
 
 
 def test_a_field_is_an_option_with_its_type_and_default() -> None:
+    assert typed("--pencil", "2b", "--names", "a,b", "--names", "a").names == ["a", "b"]
     assert typed("--pencil", "2b").model_dump() == {
         **{"size": 2.0, "shades": [3, 5], "names": None, "inks": None},
         **{"paper": "a4", "frame": False},
@@ -103,16 +104,16 @@ def test_explicit_options_override_a_preset_even_at_their_defaults() -> None:
 
 def test_options_that_differ_from_defaults_become_arguments() -> None:
     assert Models().retyped() == Tasks().retyped() == []
-    models = Models(pair="llama", target_revision="v1", dtype="bfloat16", trust_remote_code=True)
+    models = Models(pair="llama", threads=2, dtype="bfloat16", trust_remote_code=True)
     tasks = Tasks(task=["gsm8k", "my task.toml"], folder=Path("files"), shots=0)
     assert models.retyped() == [
-        *("--pair", "llama", "--dtype", "bfloat16", "--target-revision", "v1"),
+        *("--pair", "llama", "--dtype", "bfloat16", "--threads", "2"),
         "--trust-remote-code",
     ]
     assert tasks.retyped() == [
         *("--task", "gsm8k", "--task", "my task.toml", "--data", "files", "--shots", "0")
     ]
-    assert models.updated(pair="mini").part(Loading).target_revision == "v1"
+    assert models.updated(pair="mini").part(Loading).threads == 2
 
 
 def test_a_pair_is_named_given_another_draft_or_made_of_two_models() -> None:
@@ -152,7 +153,11 @@ def test_any_parameter_of_a_method_can_be_set_by_name() -> None:
             Methods(method=["relaxed"], set_values=[text]).variants()
 
 
-def test_two_parameters_can_have_the_same_value() -> None:
-    texts = split("--set", ["margin=0.1,0.3,ratio=0.1,0.3", "ratio=0.1", "0.3"])
-    assert texts == ["margin=0.1", "0.3", "ratio=0.1", "0.3"]
-    assert split("--task", ["a,b,a", "b"]) == ["a", "b"]
+def test_a_list_may_name_a_value_twice() -> None:
+    assert split("--set", ["margin=0.1,0.3, ratio=0.1", "0.3"]) == [
+        *("margin=0.1", "0.3", "ratio=0.1", "0.3")
+    ]
+    asked = Methods(method=["static"], set_values=["weight=0.1", "0.2", "0.1"])
+    assert [values["weight"] for _, values in asked.variants()] == [0.1, 0.2]
+    assert Methods(method=["sd", "lossy", "sd"]).a_a
+    assert not Methods(method=["sd", "paper"]).a_a

@@ -61,7 +61,12 @@ def test_the_page_leads_from_nothing_to_a_figure(cli: Cli) -> None:
     assert ",length_ratio,0." in (run / "summary.csv").read_text()
 
     Path("my_rules.py").unlink()
-    for line in ("table", "report", "summary", "trace --sample test-0 -m 'geometric share=0.2'"):
+    for line in (
+        "table",
+        "report",
+        "table --frame all.csv",
+        "trace --sample test-0 -m 'geometric share=0.2'",
+    ):
         command, *rest = shlex.split(line)
         result = cli(command, str(run), *rest)
         assert result.code == 0, (line, result.err)

@@ -30,26 +30,6 @@ def test_a_run_is_priced_once_and_compared_with_its_rounds(cli: Cli, finished: s
     assert (tokens.min() > 1).all() and (tokens.nunique() == 2).all()
 
 
-def test_a_run_gives_its_own_cost_of_a_draft(cli: Cli, finished: str) -> None:
-    options = ("-t", "mini-math", "-n", "4", "--draft-length", "2", "--drafter", "model")
-    shutil.copytree(finished, "run")
-    summary = pd.read_csv("run/summary.csv")
-    for name, seconds in (("draft_seconds", 0.8), ("verify_seconds", 0.5)):
-        rows = (summary["metric"] == name) & (summary["method"] == "sd")
-        steps = summary["draft_length"] if name == "draft_seconds" else 1
-        summary.loc[rows, "value"] = seconds * steps
-    summary.to_csv("run/summary.csv", index=False)
-    shown = cli("price", "run", *options).out
-    assert "(c = 1.6)" in shown and "tokens/round " in shown and "[95 %]" not in shown
-    assert "(c = 0.3)" in cli("price", "run", *options, "--cost", "0.3").out
-
-
-def test_recorded_rounds_need_no_models(cli: Cli, finished: str) -> None:
-    result = cli("price", finished, "--counts", "--format", "csv")
-    rows = pd.read_csv(io.StringIO(result.out))
-    assert set(rows["draft_length"]) == {1, 2, 3}
-
-
 def test_texts_of_a_file_are_priced(cli: Cli) -> None:
     lines = [{"prompt": f"What is {n} + 2?", "answer": f"{n} + 2 = {n + 2}."} for n in range(2)]
     Path("texts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -69,7 +49,6 @@ def test_texts_of_a_file_are_priced(cli: Cli) -> None:
         (("--policy", "schedule"), "needs a value"),
         (("--policy", "wrong.py:drops"), "drops looks at the tokens that it drops"),
         (("--drafter", "model/static"), "judged by sd, match or block"),
-        (("--counts",), "give a RUN"),
         (("--texts", "answer"), "column of --prompts"),
     ],
 )

@@ -21,7 +21,7 @@ from specbench.experiment import forecast
 from specbench.experiment.arms import NO_RULE
 from specbench.pricing import decide, passes
 from specbench.serving.arm import ARGUMENT
-from specbench.training import finetune, folder
+from specbench.training import finetune
 from specbench.validation import check
 
 from ..analysis.figures.made import training_of
@@ -43,7 +43,7 @@ ABSENT = (
 )
 SERVERS = re.compile(r"http://127\.0\.0\.1:800\d")
 # In the place of names that a reader replaces, and of runs with many cells.
-LARGE = ("results/paper", "results/paper-$pair", "results/again-sharpened", "results/qwen")
+LARGE = ("results/paper-T1", "results/shards", "results/again-sharpened", "results/qwen")
 NAMES = {
     **{"I/4": "1/4", "DIR": DATA, "$pair": "llama", "$seed": "0", "$T": "1"},
     "eager,graph": "eager",
@@ -57,16 +57,16 @@ def stand_in(printed: list[str], later: set[str]) -> list[str]:
 
     A run whose folder is among the words of ``later`` commands is decoded, all others are planned.
     """
-    name, *words = (NAMES.get(word, word) for word in printed)
+    name, *words = (NAMES.get(word, word) for word in printed if word != "$@")
+    for option in {"--workers", "--ray-address"} & {*words}:  # Ray may not be installed
+        del words[(at := words.index(option)) : at + 2]
     if name in MEASURE:
-        if "--workers" in words:
-            del words[(at := words.index("--workers")) : at + 2]
         words = [word for word in words if word != "..."] + ["--limit", "1", "--no-progress"]
         read = any(word.startswith("results/") and word in later for word in words)
         words += [] if read else ["--dry-run"]
     if any(word.startswith(("gsm8k", "mbpp")) for word in words) and "--data" not in words:
         words += ["--data", DATA]
-    more = {"train": ["--output", "trained"], "suite": ["--dry-run"], "verify": ["--samples", "0"]}
+    more = {"train": ["--output", "trained"], "verify": ["--samples", "0"]}
     more |= {name: ["--limit", "1", "--no-progress"] for name in ("decide", "price")}
     return [name, *words, *more.get(name, [])]
 
@@ -129,7 +129,6 @@ def reader(
         (passes, "score_texts"),
     ):
         monkeypatch.setattr(module, name, loads)
-    monkeypatch.setattr(folder, "find_spec", lambda name: name)  # an optional package
     monkeypatch.setattr(decide, "FEWEST", 1)  # prompts
     for model in (engine.target, engine.draft):
         model.vocabulary, model.hidden_size, model.dtype = 20, 4, torch.float32

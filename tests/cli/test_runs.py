@@ -143,7 +143,7 @@ def test_the_sample_with_the_most_mismatches_is_traced_by_default(cli: Cli, fini
         return [flag for flags in record["per_round"]["agreed"] for flag in flags].count(False)
 
     own = [r for r in records(Path(finished)) if r["method"] == "static"]
-    shown = cli("trace", finished, "-m", "static", "--plain")
+    shown = cli("trace", finished, "-m", "static")
     assert shown.code == 0, shown.err
     most = max(map(mismatches, own))
     assert most > min(map(mismatches, own))

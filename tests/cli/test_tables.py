@@ -1,4 +1,4 @@
-"""``specbench table``, ``compare`` and ``summary``: formats, notes, filters."""
+"""``specbench table`` and ``compare``: formats, notes, filters."""
 
 import io
 import json
@@ -43,8 +43,7 @@ def drawn(result: Any) -> pd.DataFrame:
     [
         ("table --format csv", printed),
         ("table --by position --format csv", printed),
-        ("summary", printed),
-        ("summary --frame samples", printed),
+        ("table --frame frame.csv", drawn),
         ("compare --format csv --at time", printed),
         ("plot acceptance-time -o figures", drawn),
     ],
@@ -98,8 +97,9 @@ def test_the_newest_run_or_a_folder_of_runs_is_taken(cli: Cli, run: Path) -> Non
     assert shown.out.startswith("Pair mini, T = 1, N = 3, 30 prompts per task\n")
     assert cli("table", "results").out == cli("table", "results/one").out == shown.out
     write_run(run.with_name("two"))
-    assert list(printed(cli("summary", "results"))["run_id"].unique()) == ["one", "two"]
-    assert list(printed(cli("summary"))["run_id"].unique()) == ["two"]
+    framed = ("table", "--frame", "all.csv")
+    assert list(drawn(cli(*framed, "results"))["run_id"].unique()) == ["one", "two"]
+    assert list(drawn(cli(*framed))["run_id"].unique()) == ["two"]
 
 
 def test_notes_on_runs(cli: Cli, run: Path) -> None:
@@ -133,16 +133,6 @@ def test_published_numbers_are_shown_or_their_absence_explained(
         (run / name).write_text(text.replace("mini-math", "gsm8k").replace("mini", "llama"))
     assert printed(cli("table", "--paper", "--format", "csv"))["published"].any()
     assert block not in cli("table", "--paper").out
-
-
-def test_a_table_of_a_paper_has_the_users_caption_and_label(cli: Cli, run: Path) -> None:
-    latex = cli(
-        "table", "--format", "latex", "--caption", "Ours, 5 % better.", "--label", "main"
-    ).out
-    assert r"\caption{Ours, 5 \% better. " in latex
-    labels = [rf"\label{{tab:main-{number}}}" for number in (1, 2, 3)]
-    assert [label in latex for label in labels] == [True, True, False]
-    assert cli("table", "--caption", "Ours").out.startswith("Ours\n")
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
@@ -208,35 +198,12 @@ def test_what_a_comparison_lacks_is_noted_once(cli: Cli, tmp_path: Path) -> None
     assert "At equal quality" not in result.out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "read"),
-    [
-        (["-o", "out.csv"], pd.read_csv),
-        (["-o", "out.parquet"], pd.read_parquet),
-        (["-o", "out.data", "--format", "parquet"], pd.read_parquet),
-    ],
-)
-def test_a_summary_has_the_requested_format(
-    cli: Cli, run: Path, arguments: list[str], read: Callable[[str], pd.DataFrame]
-) -> None:
-    result = cli("summary", *arguments)
-    assert (result.code, result.out) == (0, f"{arguments[1]}\n")
-    pd.testing.assert_frame_equal(read(arguments[1]), read_summary(run), check_dtype=False)
-
-
-@pytest.mark.parametrize(
-    ("frame", "rows", "column"),
-    [
-        ("cells", 14, "speedup_low"),
-        ("positions", 60, "ci_low"),
-        ("samples", 28, "sample_id"),
-        ("runs", 1, "commit"),
-    ],
-)
-def test_other_frames(cli: Cli, finished: str, frame: str, rows: int, column: str) -> None:
-    found = printed(cli("summary", finished, "--frame", frame))
-    assert len(found) == rows
-    assert column in found
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_figures_of_runs_are_written_to_a_file(cli: Cli, run: Path, suffix: str) -> None:
+    result = cli("table", "--frame", f"out.{suffix}")
+    assert (result.code, result.out) == (0, f"out.{suffix}\n")
+    written = getattr(pd, f"read_{suffix}")(f"out.{suffix}")
+    pd.testing.assert_frame_equal(written, read_summary(run), check_dtype=False)
 
 
 def environment(folder: Path, day: str = "2026-01-01", model: str = "x") -> None:

@@ -243,9 +243,9 @@ def test_after_ctrl_c_it_resumes_unless_values_differ(
     assert logged_steps(HEAD) == ["1"]
     # Different values are refused before any training.
     both = [part if part != "mini-headline" else "mini-code,mini-headline" for part in TINY]
-    other = cli(*both, "--kl-weight", "0.5", "--resume")
+    other = cli(*both, "--acceptance-weight", "0.5", "--resume")
     assert (other.code, other.err.count("\n")) == (2, 1)
-    assert "kl_weight 0.0 instead of 0.5" in other.err
+    assert "acceptance_weight 0.8 instead of 0.5" in other.err
     assert not HEAD.with_name("mini-code").exists()
     assert cli(*TINY, "--resume").code == 0
     assert is_head(HEAD)
@@ -257,28 +257,3 @@ def test_after_ctrl_c_it_resumes_unless_values_differ(
     assert f"note: {HEAD} is already trained\n" in again.err
     assert "mini-headline" in again.out
     assert ((HEAD / WEIGHTS).read_bytes(), len(models)) == (weights, loaded)
-
-
-def test_tensorboard_gets_every_step_once_even_after_a_stop(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from torch.utils.tensorboard import SummaryWriter
-
-    with monkeypatch.context() as patch:
-        patch.setattr(verifier, "reward", rewards(0.5, 0.25, KeyboardInterrupt()))
-        assert cli(*TINY, "--log-to", "logs").code == 130
-        assert cli(*TINY, "--log-to", "logs", "--resume").code == 0
-    events = EventAccumulator("logs/mini/mini-headline")
-    events.Reload()
-    assert set(events.Tags()["scalars"]) == set(verifier.TrainingStep._fields) - {"step"}
-    assert [(e.step, e.value) for e in events.Scalars("reward")] == [(1, 0.5), (2, 0.25), (3, 0.5)]
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(SummaryWriter, "flush", full)
-    result = cli(*TINY, "-o", "other", "--log-to", "logs", "--no-progress")
-    assert (result.code, result.err.count("\n")) == (1, 1)
-    assert "cannot write logs/mini/mini-headline (No space left on device)" in result.err

@@ -26,7 +26,7 @@ from specbench.errors import UsageError
 from specbench.methods import METHODS, Rule, laws, strict
 from specbench.methods.laws import Next, Split, likeliest
 from specbench.runs.labels import DEFAULT_DRAFTER
-from specbench.training.drafted import _draft_law
+from specbench.training.rollouts import _draft_law
 
 from ..engine.tiny import FAMILIES, pair_of, tiny_pair
 from .exact import LOWEST_P, Tokens, p_value

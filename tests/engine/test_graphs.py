@@ -150,11 +150,11 @@ def failing(call: Callable[[], Any]) -> Any:
     raise CaptureError("a round cannot be captured in a CUDA graph (no memory)")
 
 
-def test_a_failing_capture_is_one_line_or_falls_back_to_eager_on_request() -> None:
+def test_a_failing_capture_is_one_line_or_falls_back_to_eager() -> None:
     pair = fresh_pair()
     expected = said(run(pair, random_prompt(9), sd))
     pair.engine = Engine(GRAPH, record=failing)
-    with pytest.raises(RunError, match=r"cannot be captured .*no memory.*--engine-fallback"):
+    with pytest.raises(RunError, match=r"cannot be captured .*no memory.*--engine eager"):
         run(pair, random_prompt(9), sd)
 
     told: list[str] = []

@@ -142,10 +142,10 @@ def test_the_loop_receives_the_settings_of_the_plan(engine: Any, tmp_path: Path)
     assert engine.engine.name == "compile"
 
 
-def test_an_engine_that_differs_from_eager_is_left_only_with_permission(
+def test_an_engine_that_differs_from_eager_is_left_only_by_auto(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """``auto`` may leave it; an engine that the user named needs ``--engine-fallback``."""
+    """``auto`` may leave it, and an engine that the user named may not."""
     monkeypatch.setattr(runner, "choose_engine", lambda *_: "graph")  # as on a GPU
     environment = tmp_path / "same" / "environment.json"
     (record, *_) = records(plan_of(["autoregressive", "sd"]), environment.parent)
@@ -154,14 +154,13 @@ def test_an_engine_that_differs_from_eager_is_left_only_with_permission(
     assert [options.draft_length for options in engine.compared] == [5]
 
     engine.difference = "the target's distributions differ by 0.5"
-    with pytest.raises(EngineError, match=r"not the same as eager .*by 0\.5.*--engine-fallback"):
+    with pytest.raises(EngineError, match=r"not the same as eager .*by 0\.5.*--engine eager"):
         records(plan_of(["sd"], engine="graph"), tmp_path / "named")
-    for name, how in (("auto", {}), ("allowed", {"engine": "graph", "engine_fallback": True})):
-        caplog.clear()
-        (record, *_) = records(plan_of(["sd"], **how), tmp_path / name)
-        assert record["engine"] == "eager" and "continuing with --engine eager" in caplog.text
-        compared = json.loads((tmp_path / name / "environment.json").read_text())
-        assert compared["compared_with_eager"]["difference"] == engine.difference
+    caplog.clear()
+    (record, *_) = records(plan_of(["sd"]), tmp_path / "auto")
+    assert record["engine"] == "eager" and "continuing with --engine eager" in caplog.text
+    compared = json.loads((tmp_path / "auto" / "environment.json").read_text())
+    assert compared["compared_with_eager"]["difference"] == engine.difference
 
 
 def test_eager_is_compared_with_nothing(engine: Any, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specbench.config import Loading, Settings
+from specbench.config import Loading, RunSettings, Settings
 from specbench.decoding.drafters.registry import MODEL, parse_drafter
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
@@ -194,21 +194,21 @@ def test_numbers_out_of_range_are_refused() -> None:
             with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
                 Settings(**{name: value})
     with pytest.raises(UsageError, match="--limit"):
-        plan_of(["sd"], limit=0)
+        RunSettings(limit=0)
     with pytest.raises(UsageError, match="--draft-length"):
-        plan_of(["sd"], draft_lengths=[5, 0])
+        RunSettings(draft_length=[5, 0])
 
 
 def test_the_description_is_complete_and_names_no_path_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    pair = PairSpec("p", str(tmp_path / "models" / "t"), "org/d", draft_revision="v2")
+    revisions = {"target_revision": "abc", "draft_revision": "v2"}
+    pair = PairSpec("p", str(tmp_path / "models" / "t"), "org/d", **revisions)
     variants = method_variants(["static"], {"weight": 0.3})
-    loading = Loading(dtype="float32", target_revision="abc")
+    loading = Loading(dtype="float32")
     plan = build_plan(pair, [make_task()], variants, [4], Settings(), loading=loading)
     described = plan.describe()
-    revisions = {"target_revision": "abc", "draft_revision": "v2"}
     assert described["pair"] == {"name": "p", "target": "models/t", "draft": "org/d", **revisions}
     assert described["loading"]["dtype"] == "float32"
     cell = {"method": "static", "weight": 0.3, "draft_length": 4}
@@ -253,3 +253,21 @@ def test_a_described_cell_can_be_read() -> None:
     read = [Cell.recorded(values).resolved(pair, task.name) for values in described]
     assert tuple(read) == cells
     assert len(set(cells)) > 2 * len(METHODS)
+
+
+def test_shards_share_the_prompts_and_their_blocks_differ() -> None:
+    def planned(shard: str | None) -> list[tuple[str, int]]:
+        settings = Settings(batch_size=2, shard=shard)
+        plan = plan_of(["sd"], [make_task("a", 7)], settings=settings)
+        identities = [plan.identify(step, "eager") for step in plan.steps()]
+        assert len(plan) == len(identities)
+        return [(identity["sample_id"], identity["block"]) for identity in identities]
+
+    assert planned(None) == [(f"a-{i}", i // 2) for i in range(7)]
+    assert planned("1/2") == [("a-0", 0), ("a-2", 0), ("a-4", 2), ("a-6", 2)]
+    assert planned("2/2") == [("a-1", 1), ("a-3", 1), ("a-5", 3)]
+    with pytest.raises(UsageError, match="a has too few prompts for --shard 8/8"):
+        planned("8/8")
+    for text in ("0/2", "3/2", "1", "a/b", "1/0", ""):
+        with pytest.raises(UsageError, match="--shard must be I/N with I from 1 to N"):
+            Settings(shard=text)

@@ -139,8 +139,6 @@ def test_a_a_times_sd_twice_and_leaves_all_else_alone(engine: Any, tmp_path: Pat
         assert sorted(rows[0]) == sorted(rows[1])
     run(folder, a_a(plan_of(GROWN)))  # the noise of each session is measured
     assert ("sd", 1, "a-a") in sessions(folder)
-    with pytest.raises(UsageError, match="--a-a times sd twice: add sd"):
-        a_a(plan_of(["lossy"]))
 
 
 def test_a_grown_run_can_be_scored_again(engine: Any, tmp_path: Path) -> None:

@@ -186,16 +186,18 @@ def test_the_newest_run_is_the_one_finished_last(
 MODELS = {"target": "t0", "draft": "d0", "dtype": "float32"}
 
 
-def key(task: Any = TASK, models: Any = MODELS, engine: str = "eager", **settings: Any) -> str:
-    plan = plan_of(["sd"], task, engine=engine, **settings)
+def key(
+    task: Any = TASK, models: Any = MODELS, engine: str = "eager", asked: str = "", **settings: Any
+) -> str:
+    plan = plan_of(["sd"], task, engine=asked or engine, **settings)
     return sample_keys(plan, models, engine)(next(plan.steps()))
 
 
 def test_a_samples_key_covers_all_that_determines_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Neither the number of repeats nor an unused engine fallback affects a sample.
-    assert key() == key(repeats=3) == key(engine_fallback=True)
+    # Neither repeats nor shards nor an engine that auto chose and kept affects a sample.
+    assert key() == key(repeats=3) == key(shard="1/2") == key(asked="auto")
     other_prompt = PromptList((replace(ROWS[0], prompt="two"),))
     other_reference = PromptList((replace(ROWS[0], reference="#### 9"),))
     settings: dict[str, list[Any]] = {
@@ -209,7 +211,7 @@ def test_a_samples_key_covers_all_that_determines_it(
         ],
     }
     found = [key(**{name: value}) for name, values in settings.items() for value in values]
-    found += [key(), key(engine="graph", engine_fallback=True)]
+    found += [key(), key(engine="graph", asked="auto")]
     plan = plan_of(["autoregressive", "sd", "lossy"], repeats=2)
     steps = list(map(sample_keys(plan, MODELS, "eager"), plan.steps()))
     step = next(plan_of(["sd"]).steps())

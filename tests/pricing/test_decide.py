@@ -1,4 +1,4 @@
-"""Decisions from priced rounds and costs, the sentences, and the files for other tools."""
+"""Decisions from priced rounds and costs, the sentences, and the flags of engines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
 from specbench.engine.pairs import custom_pair, get_pair
 from specbench.errors import UsageError
-from specbench.pricing.costs import Costs, costs_of
+from specbench.pricing.costs import Costs, costs_of, pass_sizes
 from specbench.pricing.decide import Decision, decide, sentences, where_not_to_draft
-from specbench.pricing.exports import write_all
 from specbench.pricing.figures import break_even, draw_crossover, equivalent, tokens_of
-from specbench.pricing.profile import rounds_of_rates
-from specbench.pricing.rounds import PricedRounds
-from specbench.pricing.sizes import pass_sizes
-from specbench.serving.flags import gguf_draft
+from specbench.pricing.rounds import PricedRounds, rounds_of_rates
+from specbench.serving.flags import gguf_draft, vllm_flags
 
 MODEL, GREEDY, LOOKUP = ModelDrafter(), GreedyDrafter(), LookupDrafter()
 LENGTHS = (1, 2, 3, 4)
@@ -140,13 +137,11 @@ def test_break_even_and_equivalent_acceptance() -> None:
     assert equivalent(found.fastest(1, MODEL)) == pytest.approx(0.8, abs=0.01)
 
 
-def test_the_schedule_for_vllm(tmp_path: Path) -> None:
-    found = decision()
-    paths = write_all(tmp_path, found, "org/d")
-    assert all(path.stat().st_size for path in paths)
-    schedule = json.loads((tmp_path / "vllm_speculative_config.json").read_text())
-    assert schedule["num_speculative_tokens_per_batch_size"][-1] == [*found.schedule(MODEL)[-1]]
-    assert schedule["model"] == "org/d"
+def test_the_schedule_for_vllm() -> None:
+    schedule = decision().schedule(MODEL)
+    settings = json.loads(vllm_flags(MODEL, schedule, "org/d")[-1])
+    assert settings["num_speculative_tokens_per_batch_size"] == [[*row] for row in schedule]
+    assert settings["model"] == "org/d"
 
 
 def test_a_schedule_of_batches_with_gaps_begins_at_batch_1() -> None:
@@ -170,7 +165,7 @@ def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(
     monkeypatch.chdir(tmp_path)
     assert gguf_draft(custom_pair("whole.gguf", "half.gguf")) == ("half.gguf", "")
     file, command = gguf_draft(get_pair("mini"))
-    assert command == "specbench pairs export mini" and not Path(file).exists()
+    assert command == "python tasks/export_pair.py mini" and not Path(file).exists()
     Path(file).parent.mkdir(parents=True)
     Path(file).touch()
     assert gguf_draft(get_pair("mini")) == (file, "")
@@ -189,8 +184,7 @@ def test_sizes_by_a_description_need_no_hub_and_have_16_bits() -> None:
     assert sizes["target"].weights == sizes["target"].operations  # two bytes, two operations
 
 
-def test_the_map_is_drawn_with_measured_points() -> None:
-    measured = pd.DataFrame({"batch_size": [1, 8], "drafter": str(MODEL), "speedup": [1.6, 0.6]})
-    drawing = draw_crossover(decision(), measured)
+def test_the_map_is_drawn() -> None:
+    drawing = draw_crossover(decision())
     assert len(drawing.data) == 3 * 3 * 4
     assert len(drawing.figure.axes) == 4  # three panels and a scale of colours

@@ -16,7 +16,7 @@ from specbench.methods.serving import match
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
 from specbench.pricing.figures import tokens_of
-from specbench.pricing.pricing import price
+from specbench.pricing.rounds import price
 from specbench.pricing.scores import COLUMNS, Scores, TextName
 
 MODEL = ModelDrafter()

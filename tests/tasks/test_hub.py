@@ -52,8 +52,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return fake
 
 
-def quiz(folder: Path, **options: Any) -> Task:
-    (folder / "quiz.toml").write_text(QUIZ)
+def quiz(folder: Path, at: str = "refs/convert/parquet", **options: Any) -> Task:
+    (folder / "quiz.toml").write_text(QUIZ.replace("refs/convert/parquet", at))
     return load_task(folder / "quiz.toml", DataOptions(**options))
 
 
@@ -74,14 +74,14 @@ def test_the_hub_receives_the_settings_of_the_file(hub: SimpleNamespace, tmp_pat
     }
 
 
-def test_the_users_revision_overrides_the_files_and_another_commit_is_refused(
+def test_another_commit_than_that_of_the_file_is_refused(
     hub: SimpleNamespace, tmp_path: Path
 ) -> None:
-    quiz(tmp_path, revision="v2").examples("train", 1)
+    quiz(tmp_path, "v2").examples("train", 1)
     assert hub.asked[0][1] == {"split": "train", "revision": "v2"}
-    quiz(tmp_path, revision=COMMIT).examples("test", 1)
+    quiz(tmp_path, COMMIT).examples("test", 1)
     with pytest.raises(RunError, match=f"the cache contains commit {COMMIT}, not {COMMIT[::-1]}"):
-        quiz(tmp_path, revision=COMMIT[::-1]).examples("test", 1)
+        quiz(tmp_path, COMMIT[::-1]).examples("test", 1)
 
 
 def test_offline_is_set_before_the_library_is_imported(

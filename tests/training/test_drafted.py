@@ -15,7 +15,7 @@ from specbench.methods import laws
 from specbench.methods.ensembles import static
 from specbench.methods.laws import Next, Split
 from specbench.tasks.task import load_task
-from specbench.training.drafted import drafted_rollouts
+from specbench.training.rollouts import drafted_rollouts
 
 WEIGHTS, SEED, NEW_TOKENS = (0.3, 0.9), 3, 40
 SAMPLING = Sampling(temperature=0.8)

@@ -11,7 +11,7 @@ import torch
 from specbench.tasks.task import Task, load_task
 from specbench.training import front, verifier
 from specbench.training.material import Material, Materials, split_material
-from specbench.training.price import FIRST
+from specbench.training.objective import FIRST
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Training, TrainingStep
 

@@ -27,10 +27,9 @@ from specbench.methods import Rule
 from specbench.methods.serving import fly
 from specbench.validation import texts
 from specbench.validation.check import WHOLE, findings_or_crash
-from specbench.validation.findings import FAILED, Finding
+from specbench.validation.findings import FAILED, NO_LAW, Finding
 from specbench.validation.outputs import choose_ends
 from specbench.validation.rounds import Case, check_rounds
-from specbench.validation.tables import NO_LAW
 from specbench.validation.texts import Context, Setup, after_rounds
 
 from ..decoding.modules.modules import module_drafter

@@ -119,7 +119,7 @@ def repeated_runs(cells: pd.DataFrame) -> pd.Series:
 def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
     """Return cells without the ``time`` of those added to a run later; log which these are.
 
-    Also log if times have no interval (``analysis.cells.without_shared_times``).
+    Also log if times have no interval (``analysis.summary.without_shared_times``).
     """
     if ((cells["batch_size"] > 1) & cells[f"{time}_low"].isna()).any():
         log.warning("times of texts that were decoded together are drawn without an interval")

@@ -112,7 +112,6 @@ class Page(NamedTuple):
     stretch: float  # additional factor of widths
     dpi: int
     width: float | None = None  # inches, in place of the width that fits the columns
-    title: str = ""  # above the figure
 
 
 PAPER, SCREEN = STYLES
@@ -120,7 +119,7 @@ PAGES = {PAPER: Page(1.0, 1.0, 300), SCREEN: Page(1.6, 1.12, 150)}
 _page = ContextVar("page", default=PAGES[PAPER])
 
 _SETTINGS = Path(__file__).with_name("specbench.mplstyle")
-_TITLE_POINTS, _TICK_POINTS, _PAD_INCHES, _LEGEND_ROW = 9.5, 7.0, 0.042, 0.17  # points, inches
+_TICK_POINTS, _PAD_INCHES, _LEGEND_ROW = 7.0, 0.042, 0.17  # points, inches
 _POINTS: dict[Any, float] = {
     "font.size": 7.5,
     "axes.titlesize": 8.5,
@@ -163,12 +162,12 @@ def look(method: str) -> Look:
 
 
 @contextmanager
-def page(style: str, width: float | None = None, title: str = "") -> Iterator[None]:
-    """Use one of ``STYLES`` inside the context, with a width in inches and a title of the user's.
+def page(style: str, width: float | None = None) -> Iterator[None]:
+    """Use one of ``STYLES`` inside the context, with a width in inches of the user's.
 
-    The default is ``paper``, as wide as its columns need, without a title.
+    The default is ``paper``, as wide as its columns need.
     """
-    before = _page.set(PAGES[style]._replace(width=width, title=title))
+    before = _page.set(PAGES[style]._replace(width=width))
     try:
         yield
     finally:
@@ -183,7 +182,6 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
         sizes = {name: scaled(size) for name, size in _POINTS.items()}
         with matplotlib.rc_context(sizes | {"figure.dpi": _page.get().dpi}, fname=_SETTINGS):
             drawing = draw(*arguments, **named)
-            _add_title(drawing.figure)
             settle(drawing.figure)
         return drawing
 
@@ -196,12 +194,6 @@ def settle(figure: Figure) -> None:
     if isinstance(engine, ConstrainedLayoutEngine):
         engine.execute(figure)
         figure.set_layout_engine("none")
-
-
-def _add_title(figure: Figure) -> None:
-    """Add the user's title to a figure without a legend; a legend has it above its entries."""
-    if (title := _page.get().title) and not figure.legends:
-        figure.suptitle(title, fontsize=scaled(_TITLE_POINTS))
 
 
 def panels(
@@ -236,17 +228,11 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     """Add one legend above all panels, with as few rows as fit the width, or one per row."""
     for rows in range(1, len(handles) + 1):
         columns = -(-len(handles) // rows)
-        drawn = figure.legend(
-            handles=handles,
-            loc="outside upper center",
-            ncols=columns,
-            title=_page.get().title or None,
-            title_fontsize=scaled(_TITLE_POINTS),
-        )
+        drawn = figure.legend(handles=handles, loc="outside upper center", ncols=columns)
         fits = drawn.get_window_extent().width <= 0.94 * figure.bbox.width
         if fits or rows == len(handles):
-            more = rows - 1 + (1.5 if _page.get().title else 0)
-            figure.set_figheight(figure.get_figheight() + more * scaled(_LEGEND_ROW))
+            more = (rows - 1) * scaled(_LEGEND_ROW)
+            figure.set_figheight(figure.get_figheight() + more)
             return
         drawn.remove()
 

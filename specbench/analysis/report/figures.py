@@ -68,8 +68,8 @@ def figures(
 
 def draws_of(cells: pd.DataFrame, samples: pd.DataFrame | None) -> Draws:
     """Return the figures of cells and of their samples, if known, by title."""
-    results = Results([])
-    vars(results).update({"cells": cells} | ({} if samples is None else {"samples": samples}))
+    known = {} if samples is None else {"samples": samples}
+    results = Results.of(cells=cells, **known)
     return {
         "Quality vs. cost": lambda: pareto.draw(results, pareto.known_costs(cells)),
         "Acceptance vs. time": lambda: acceptance.draw_time(results),
@@ -78,8 +78,7 @@ def draws_of(cells: pd.DataFrame, samples: pd.DataFrame | None) -> Draws:
 
 
 def _of_positions(positions: pd.DataFrame) -> Draws:
-    results = Results([])
-    vars(results)["positions"] = positions
+    results = Results.of(positions=positions)
     return {"Acceptance by position": lambda: rounds.draw_positions(results)}
 
 

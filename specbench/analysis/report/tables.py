@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.cells import further_metrics
 from specbench.analysis.results import Results
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
+from specbench.analysis.summary import further_metrics
 from specbench.errors import UsageError
 from specbench.runs.shown import ShownFigure, shown, shown_score, temperature_text
 from specbench.runs.table import Field, Table, TableCell

@@ -122,9 +122,8 @@ def find_sample(
     *,
     task: str | None = None,
     method: str | None = None,
-    repeat: int = 0,
 ) -> tuple[Record, str]:
-    """Return one sample's record and its method's name from ``sample_names``.
+    """Return one sample's record of the first repeat and its method's name from ``sample_names``.
 
     Task and method are optional if the sample is unique without them. The method may be a name from
     ``sample_names``. Without ``sample``, a sample with rejected drafts is preferred, then one of a
@@ -133,17 +132,14 @@ def find_sample(
     Raises:
         UsageError: No sample or several samples match; the message lists the choices.
     """
+    records = [record for record in records if record["repeat"] == 0]
     if sample is None:
-        return _worth_seeing(list(records), task, method, repeat)
+        return _worth_seeing(records, task, method)
     matching = [record for record in records if record["sample_id"] == sample]
     if not matching:
         raise UsageError(f"no sample `{shown(sample)}` in this run: see sample_id in samples.csv")
     chosen = _only("--task", task, {r["task"]: {r["task"]} for r in matching})
     matching = [r for r in matching if r["task"] == chosen]
-    repeats = listed(str(number) for number in sorted({r["repeat"] for r in matching}))
-    matching = [r for r in matching if r["repeat"] == repeat]
-    if not matching:
-        raise UsageError(f"the sample has no repeat {repeat}: choose from {repeats}")
     by_name = dict(zip(sample_names(matching), matching, strict=True))
     names = {
         name: {name, r["method"], short_name(r["method"]), name.split(" N=")[0]}
@@ -157,7 +153,7 @@ def find_sample(
 
 
 def _worth_seeing(
-    records: Sequence[Record], task: str | None, method: str | None, repeat: int
+    records: Sequence[Record], task: str | None, method: str | None
 ) -> tuple[Record, str]:
     """Return the sample that shows most of its rule, and its method's name.
 
@@ -171,13 +167,12 @@ def _worth_seeing(
         for record, name in zip(records, sample_names(records), strict=True)
         if task in (None, record["task"])
         and method in (None, record["method"], name, name.split(" N=")[0])
-        and record["repeat"] == repeat
         and record.get("status") != ERROR
     ]
     if not fitting:
-        options = {"--task": task, "--method": method, "--repeat": repeat}
+        options = {"--task": task, "--method": method}
         chosen = " ".join(f"{flag} {value}" for flag, value in options.items() if value is not None)
-        raise UsageError(f"no sample with {chosen}: see task, method and repeat in samples.csv")
+        raise UsageError(f"no sample with {chosen}: see task and method in samples.csv")
     return max(fitting, key=lambda fit: _interest(fit[0]))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,17 +17,16 @@ from specbench.errors import RunError, SpecbenchError, UsageError
 from specbench.experiment.cluster.worker import RayWorker
 from specbench.experiment.execute import (
     MOST_TRIES,
-    CommandResult,
     NotStartedError,
     Pool,
     WorkerLostError,
-    run_command,
 )
 from specbench.experiment.plan import Plan
 from specbench.words import mask_tokens
 
 OBJECT_STORE = 128 * 2**20  # bytes; enough for samples
 POLL_SECONDS = 0.2  # maximum time of one wait for results
+STDERR_TAIL = 2000  # bytes of a command's stderr to keep
 # Environment variables for workers, also on other machines; tokens are not forwarded.
 FORWARDED = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
 log = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class RayPool(Pool):
         """Kill a worker."""
         self._ray.kill(self._actors.pop(number))
 
-    def run(self, commands: Sequence[list[str]]) -> Iterator[CommandResult]:
+    def run(self, commands: Sequence[list[str]]) -> Iterator[tuple[int, int, str]]:
         """Run specbench commands, each on its own device, in parallel up to the number of workers.
 
         Yields:
@@ -146,6 +147,19 @@ class RayPool(Pool):
                 except RayError as error:
                     raise RunError(f"a command was lost: {_why(str(error))}") from error
                 yield running.pop(reference), code, message
+
+
+def run_command(folder: Path, arguments: Sequence[str]) -> tuple[int, str]:
+    """Run ``specbench`` in a folder; return its exit code and last line on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", "specbench", *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    message = done.stderr[-STDERR_TAIL:].decode(errors="replace").strip()
+    return done.returncode, message.splitlines()[-1] if message else ""
 
 
 def uses_gpus(resources: dict[str, float], workers: int, loading: Loading) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from specbench.config import AUTO, DataOptions
+from specbench.config import AUTO, DataOptions, Settings
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
@@ -134,7 +134,7 @@ def _columns(run: Run, plan: Plan, step: Step) -> dict[str, Any]:
     engine = settings.engine if settings.engine != AUTO else run.environment.get("engine")
     unknown = {
         "block": True,  # blank for a sample that was decoded alone after its batch failed
-        "engine": settings.engine_fallback or engine is None,
+        "engine": engine is None,
         "pair": run.config["pair"].get("name") is None,
         "category": not step.example.prompt,  # the example is not stored
     }
@@ -168,8 +168,18 @@ def _kind(device: str) -> str:
     return str(device).rpartition(" ")[2].partition(":")[0]
 
 
+def planned_examples(task: Task, settings: Settings, count: int) -> list[Example]:
+    """Return the first examples of a task, or of the run's shard of it."""
+    shard = settings.shard_slice
+    return task.examples("test", count * shard.step, settings.seed)[shard][:count]
+
+
 def check_examples(
-    name: str, described: Mapping[str, Any], seed: int, examples: Mapping[str, Example], task: Task
+    name: str,
+    described: Mapping[str, Any],
+    settings: Settings,
+    examples: Mapping[str, Example],
+    task: Task,
 ) -> Finding:
     """Compare the examples of a task, and its facts in ``config.json``, with the task's data.
 
@@ -177,7 +187,8 @@ def check_examples(
         SpecbenchError: The data cannot be read.
     """
     # A generator is endless, and a run may claim any number.
-    examples_again = task.examples("test", min(described["examples"], len(examples) + 1), seed)
+    count = min(described["examples"], len(examples) + 1)
+    examples_again = planned_examples(task, settings, count)
     faults = []
     ids = [example.id for example in examples_again]
     if list(examples) != ids:

@@ -36,11 +36,16 @@ from specbench.tasks.example import Example
 from specbench.tasks.metrics import METRICS, get_metric
 from specbench.tasks.task import Task
 from specbench.validation.findings import SKIPPED, Finding
-from specbench.validation.verification.counts import check_counts, check_scores
 from specbench.validation.verification.decoding import Replay, ShowSample, head_difference
 from specbench.validation.verification.differences import Record, finding_of
-from specbench.validation.verification.plan import check_examples, check_plan, task_of, task_plan
-from specbench.validation.verification.tables import check_tables
+from specbench.validation.verification.plan import (
+    check_examples,
+    check_plan,
+    planned_examples,
+    task_of,
+    task_plan,
+)
+from specbench.validation.verification.tables import check_counts, check_scores, check_tables
 from specbench.words import listed, shown
 
 _CHECKED = {CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, TABLE, SUMMARY, DIGEST, TIMINGS, TIMED_RECORDS}
@@ -171,9 +176,10 @@ class Verification:
             if task.version != described["version"]:
                 raise UsageError(f"{name} has version {task.version} here")
             if not has_examples:  # as many as there are
-                limit, seed = min(described["examples"], len(ids) + 1), run.settings.seed
-                examples = {example.id: example for example in task.examples("test", limit, seed)}
-            return examples, check_examples(name, described, run.settings.seed, examples, task)
+                count = min(described["examples"], len(ids) + 1)
+                planned = planned_examples(task, run.settings, count)
+                examples = {example.id: example for example in planned}
+            return examples, check_examples(name, described, run.settings, examples, task)
         except SpecbenchError as error:
             self.unchecked.append(f"examples of {name} ({error})")
             return examples, None

@@ -34,7 +34,6 @@ FAILED = made(TEXT, status="error", error="no memory")
         (LENGTHS, {"method": "sd N=7"}, "sd N=7", {"draft_length": 7}),
         ([FAILED, made(TEXT)], {}, "sd", {"status": "ok"}),  # the last attempt counts
         (REPEATS, {}, "sd", {"repeat": 0}),
-        (REPEATS, {"repeat": 1}, "sd", {"repeat": 1}),
         (TURNS, {"method": "sd turn 2"}, "sd turn 2", {"turn": 2}),
     ],
 )
@@ -55,7 +54,6 @@ def test_a_sample_is_found(records: Any, asked: Any, name: str, values: dict[str
         (LENGTHS, {"method": "sd"}, "from `sd N=3`, `sd N=7`"),
         ([made(TEXT), FAILED], {}, "no memory"),
         (TURNS, {"method": "sd"}, "from `sd turn 1`, `sd turn 2`"),
-        (REPEATS, {"repeat": 2}, "choose from `0`, `1`"),
         ([made(TEXT, sample_id="b")], {}, "no sample `a`"),
     ],
 )

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from drafters.recipe import DrafterRecipe
+from drafters.start import initial_module, start_linearly
+from drafters.texts import read_target
 
 from specbench.decoding.modules.module import MODULES
-from specbench.training.drafter_start import initial_module, start_linearly
-from specbench.training.drafter_texts import read_target
-from specbench.training.recipe import DrafterRecipe
 
 from ..engine.tiny import random_prompt, tiny_pair
 

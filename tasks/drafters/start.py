@@ -1,4 +1,8 @@
-"""The weights with which the training of a module that drafts begins."""
+"""The weights with which the training of a module that drafts begins.
+
+With random weights in place of the target's, 40 steps of an MTP module on the pair ``mini`` reach a
+loss of 1.33 and not 1.19; with a projection that begins as the identity on the state, 2.06.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
+from drafters.recipe import DrafterRecipe
+from drafters.texts import read_target
 from specbench.decoding.modules.module import (
     MODULES,
     DraftModule,
@@ -19,8 +25,6 @@ from specbench.decoding.modules.module import (
 )
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
-from specbench.training.drafter_texts import read_target
-from specbench.training.recipe import DrafterRecipe
 
 GAIN, RESIDUAL_GAIN = 0.8, 0.3  # of initial weights, relative to 1 / sqrt(inputs)
 STATE_GAIN = 0.1  # of those that read a state beside weights of a draft model, further

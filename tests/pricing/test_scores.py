@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from specbench.pricing.records import target_texts
-from specbench.pricing.scores import COLUMNS, OF_TARGET, is_scored
+from specbench.pricing.scores import COLUMNS, OF_TARGET, is_scored, target_texts
 
 
 def test_a_limit_counts_prompts_with_all_their_repeats() -> None:

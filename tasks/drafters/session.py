@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from drafters.training import DrafterTraining, Report
 from specbench.analysis.intervals import Interval, interval, paired_ratio, ratio
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.drafting import Drafter
@@ -28,7 +29,6 @@ from specbench.files import clear_errors, write_atomically
 from specbench.methods.strict import sd
 from specbench.runs.heads import LOG
 from specbench.tasks.task import Task
-from specbench.training.drafter import DrafterTraining, Report
 from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material
 from specbench.version import __version__

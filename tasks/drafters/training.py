@@ -19,6 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from drafters.recipe import DrafterRecipe
+from drafters.start import initial_module, start_linearly
+from drafters.texts import TargetText, padded, read_target, sample_texts
 from specbench.decoding.modules.module import DraftModule
 from specbench.decoding.modules.unrolled import unrolled
 from specbench.engine.pair import LoadedPair
@@ -26,12 +29,9 @@ from specbench.engine.runner import Runner
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.tasks.task import Task
-from specbench.training.drafter_start import initial_module, start_linearly
-from specbench.training.drafter_texts import TargetText, padded, read_target, sample_texts
 from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material
 from specbench.training.objective import descend
-from specbench.training.recipe import DrafterRecipe
 from specbench.training.rollouts import AT_ONCE
 
 SAVE_EVERY = 200  # steps
@@ -112,8 +112,7 @@ class DrafterTraining:
                 self.optimizer.load_state_dict(parts["optimizer"])
         except Exception as error:  # of any type, as the file may hold anything
             raise UsageError(
-                f"{folder / CHECKPOINT} is not a checkpoint of train-draft: delete it and train "
-                "again without --resume"
+                f"{folder / CHECKPOINT} cannot be read: delete it and train again"
             ) from error
         if not same:
             raise UsageError(

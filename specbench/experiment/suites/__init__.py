@@ -1,1 +1,0 @@
-"""Suites: many runs described in one file."""

@@ -1,1 +1,0 @@
-"""Cases with exact answers, to test other people's verification kernels; needs NumPy only."""

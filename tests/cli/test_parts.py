@@ -1,0 +1,136 @@
+"""Runs in parts: pairs one after the other, and shards of a run on several machines."""
+
+import io
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import specbench
+from specbench.cli.app import main
+from specbench.decoding.heads.registry import is_head
+from specbench.runs.frames import read_samples
+from specbench.training import verifier
+
+from .conftest import Cli
+
+LINE = (
+    *("-m", "sd,static", "--set", "weight=0.5", "-t", "mini-math,mini-headline", "-n", "5"),
+    *("--max-new-tokens", "8"),
+)
+FAST = ("-m", "sd", "-t", "mini-math", "-n", "2", "--no-progress")
+PLACE = ["task", "method", "sample_id"]
+COUNTS = ["quality", "rounds", "proposed", "accepted", "output_tokens"]
+
+
+def figures(result: Any) -> pd.DataFrame:
+    """Return the figures of texts in a table that was printed as CSV."""
+    assert result.code == 0, result.err
+    rows = pd.read_csv(io.StringIO(result.out))
+    rows = rows[rows["figure"] != "speedup"].drop(columns="run_id")
+    return rows.sort_values([*PLACE[:2], "figure"]).reset_index(drop=True)
+
+
+def counts(*folders: str) -> pd.DataFrame:
+    return read_samples(*folders).set_index(PLACE)[COUNTS].sort_index()
+
+
+def test_shards_are_read_as_the_whole_run(cli: Cli, tmp_path: Path) -> None:
+    for folder, more in (("whole", ()), ("a/1", ("--shard", "1/2")), ("a/2", ("--shard", "2/2"))):
+        assert cli("run", *LINE, *more, "--no-progress", "-o", folder).code == 0
+    assert [len(counts(folder)) for folder in ("a/1", "a/2", "whole")] == [18, 12, 30]
+    pd.testing.assert_frame_equal(counts("a/1", "a/2"), counts("whole"))
+
+    whole, parts = (cli("table", folder, "--format", "csv") for folder in ("whole", "a"))
+    pd.testing.assert_frame_equal(figures(parts), figures(whole))
+    assert cli("table", "a").out.startswith("Pair mini, T = 1, N = 5, 5 prompts per task\n")
+    assert len(specbench.load("a").summary) == len(specbench.load("whole").summary)
+    # They are one run, and not two to compare.
+    compared = cli("compare", "a/1", "a/2")
+    assert compared.code == 0 and "settings.shard" not in compared.out
+    assert cli("compare", "a/1", "whole").code == 0
+    assert cli("plot", "acceptance-time", "a").code == 0
+    assert cli("verify", "a/2", "-n", "1").code == 0
+    assert "both hold run shards-" in cli("table", "a/1", str(copy_of("a/1"))).err
+    other = cli("run", *LINE, "--shard", "2/2", "--no-progress", "-o", "a/1")
+    assert other.code == 2 and "settings.shard" in other.err
+
+
+def copy_of(folder: str) -> Path:
+    return Path(shutil.copytree(folder, f"{folder}-copy"))
+
+
+def test_runs_in_folders_of_one_name_are_no_shards(cli: Cli, engine: Any) -> None:
+    for folder, task in (("a/r", "mini-math"), ("b/r", "mini-code")):
+        assert cli("run", "-m", "sd", "-t", task, "-n", "2", "-o", folder).code == 0
+    assert "both hold run r" in cli("table", "a/r", "b/r").err
+
+
+def test_pairs_are_measured_in_folders_of_their_own(cli: Cli, engine: Any, tmp_path: Path) -> None:
+    planned = cli("run", "--pair", "mini,python", *FAST, "-o", "r", "--dry-run")
+    assert planned.code == 0 and not (tmp_path / "r").exists()
+    assert "mini-math on mini" in planned.out and "mini-math on python" in planned.out
+    assert cli("run", "--pair", "mini,python", *FAST, "-o", "r").code == 0
+    assert sorted(path.name for path in Path("r").iterdir()) == ["mini", "python"]
+    assert set(read_samples("r")["run_id"]) == {"r-mini", "r-python"}
+    shown = cli("table", "r").out
+    assert "Pair mini," in shown and "Pair python," in shown
+    assert cli("run", "--pair", "mini,python", *FAST).code == 0
+    folders = sorted(path.name.partition("-run-")[2] for path in Path("results").iterdir())
+    assert folders == ["mini", "python"]
+
+
+def test_a_failure_of_one_pair_leaves_the_others(cli: Cli, engine: Any) -> None:
+    engine.failing = {number: ValueError("broken") for number in range(5)}
+    failed = cli("sweep-weights", "--pair", "mini,python", *FAST, "--weights", "0.5", "-o", "r")
+    assert failed.code == 1
+    assert "1 of 2 pairs failed, the first with: pair mini: " in failed.err.splitlines()[-1]
+    assert len(read_samples("r/python")) == 6
+    unknown = cli("run", "--pair", "python,mini", "-t", "mini-maths", "--dry-run")
+    assert unknown.code == 2 and "2 of 2 pairs failed" in unknown.err
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, models: list[Any]) -> list[str]:
+    """A training of two heads."""
+    monkeypatch.setattr(verifier, "STATISTICS", 8)
+    sizes = "--steps 2 --prompts-per-step 2 --rollouts 2"
+    return f"train -t mini-headline,mini-code {sizes} --no-progress".split()
+
+
+def test_a_shard_of_a_training_has_some_of_its_tasks(cli: Cli, tiny: list[str]) -> None:
+    shown = cli(*tiny, "--shard", "2/2", "--dry-run")
+    assert shown.out == "mini-code on mini: results/heads/mini/mini-code\n"
+    assert cli(*tiny, "--shard", "1/2").code == 0
+    assert [path.name for path in Path("results/heads/mini").iterdir()] == ["mini-headline"]
+
+
+def test_workers_train_a_task_by_a_command_each(
+    cli: Cli, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[list[str]] = []
+
+    class Workers:
+        """Runs the first command, and fails with the others."""
+
+        def run(self, commands: list[list[str]]) -> Any:
+            lines.extend(commands)
+            with pytest.raises(SystemExit) as end:
+                main(commands[0])
+            yield 0, end.value.code, ""
+            yield 1, 2, "error: no memory"
+
+    monkeypatch.setattr("specbench.cli.train.ray_workers", lambda *_: nullcontext(Workers()))
+    result = cli(*tiny, "--workers", "2", "--temperature", "0.7,1")
+    assert result.code == 2 and result.err.splitlines()[-1] == "error: mini-code: no memory"
+    (first, second) = lines
+    assert first[:3] == ["train", "--task", "mini-headline"] and second[2] == "mini-code"
+    assert first[3:] == second[3:] and "--workers" not in first
+    given = dict(zip(first[3:-1:2], first[4::2], strict=False))
+    assert (given["--steps"], given["--rollouts"]) == ("2", "2")
+    assert first.count("--temperature") == 2
+    assert is_head(Path("results/heads/mini/mini-headline"))
+    assert "Heads of mini in results/heads/mini" in result.out

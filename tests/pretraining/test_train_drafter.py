@@ -1,0 +1,88 @@
+"""``tasks/train_drafter.py``, from the command line to a head that ``run`` drafts with."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import export_pair
+import pytest
+import train_drafter
+from drafters import session, training
+
+from specbench.cli.app import main
+from specbench.training.folder import CHECKPOINT
+
+TASK = ("-t", "mini-headline", "--texts", "8", "--batch-size", "4", "--no-progress")
+LENGTH = (*TASK, "--steps", "3", "--depths", "2")
+LINEAR = ("--start", "linear", "--prompts", "--depth-weight", "0.5", "--layers", "2,8")
+
+
+def train(*words: str) -> Any:
+    """Run the script; return its exit code, or its error."""
+    with pytest.raises(SystemExit) as end:
+        train_drafter.main(words)
+    return end.value.code
+
+
+@pytest.mark.parametrize("shape", [("--hidden-size", "64"), LINEAR])
+def test_an_interrupted_training_resumes_and_its_head_drafts(
+    shape: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "SAVE_EVERY", 1)
+    monkeypatch.setattr(session, "HELD_OUT", 3)
+    monkeypatch.setattr(session, "WARM_UPS", 0)
+    assert train(*LENGTH, *shape, "--output", "whole") == 0
+    printed = capsys.readouterr()
+    assert "tokens per round at" in printed.err and "whole: " in printed.err
+    description = json.loads((tmp_path / "whole" / "training.json").read_text())
+    assert description["held_out"]["n"] == 3
+    assert [*description["held_out"]["drafters"]] == ["eagle3", "model"]
+    assert sorted(p.name for p in (tmp_path / "whole").iterdir()) == [
+        *("config.json", "model.safetensors", "training.csv", "training.json")
+    ]
+
+    steps = training.DrafterTraining.steps
+
+    def interrupted(self: Any, folder: Path) -> Iterator[Any]:
+        yield next(steps(self, folder))
+        raise KeyboardInterrupt
+
+    parts = (*LENGTH, *shape, "--output", "parts")
+    monkeypatch.setattr(training.DrafterTraining, "steps", interrupted)
+    assert "the same command resumes" in train(*parts)
+    monkeypatch.setattr(training.DrafterTraining, "steps", steps)
+    checkpoint = next(Path("parts").rglob(CHECKPOINT))
+    whole_bytes = checkpoint.read_bytes()
+    for junk in (whole_bytes[:200], b"junk"):
+        checkpoint.write_bytes(junk)
+        assert "cannot be read: delete it" in train(*parts)
+    checkpoint.write_bytes(whole_bytes)
+    assert "is that of another recipe" in train(*parts, "--seed", "1")
+    assert train(*parts) == 0
+    files = [tmp_path / name / "model.safetensors" for name in ("whole", "parts")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert "already contains a head" in train(*parts)
+
+    line = printed.out.splitlines()[-1].removeprefix("use it: specbench ").split()
+    with pytest.raises(SystemExit) as end:
+        main([*line, "--limit", "1", "--output", "r", "--no-progress"])
+    assert end.value.code == 0 and "sd whole" in capsys.readouterr().out
+
+
+def test_a_pair_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["export_pair.py", "mini", "--output", str(tmp_path)])
+    export_pair.main()
+    files = [tmp_path / f"{role}-f32.gguf" for role in ("target", "draft")]
+    assert capsys.readouterr().out == "".join(f"{file}\n" for file in files)
+    assert all(file.stat().st_size > 0 for file in files)
+    monkeypatch.setattr(sys, "argv", ["export_pair.py", "mini", "--output", f"{files[0]}/x"])
+    with pytest.raises(SystemExit, match="is a file"):
+        export_pair.main()

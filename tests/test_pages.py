@@ -248,7 +248,7 @@ def _wrong_drafters(text: str) -> list[str]:
 
 
 def test_the_table_of_drafters_is_that_of_its_run():
-    text = (ROOT / "specbench" / "docs" / "methods.md").read_text(encoding="utf-8")
+    text = (ROOT / "specbench" / "docs" / "drafters.md").read_text(encoding="utf-8")
     assert _wrong_drafters(text) == []
     assert _wrong_drafters(text.replace("10 %, 1.28, 0.87×", "10 %, 1.29, 0.87×")) == [
         "sd, prompt-lookup"

@@ -51,7 +51,7 @@ class Servers(ServerAccess):
     rule: list[str] | None = option(
         None,
         "Rule by which vLLM with specbench's plugin verifies for an arm, such as "
-        "mixed=static:weight=0.5; see `specbench docs vllm`.",
+        "mixed=static:weight=0.5; see `specbench docs servers`.",
         metavar="NAME=RULE",
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from .conftest import Cli
 
-PAGE = Path(__file__).parents[2] / "specbench" / "docs" / "methods.md"
+PAGE = Path(__file__).parents[2] / "specbench" / "docs" / "python.md"
 SMALL = ["-n", "4", "--max-new-tokens", "12", "--device", "cpu", "--no-progress"]
 OWN = "my_rules.py:geometric"
 SHIPPED = PAGE.with_name("my_rules.py")

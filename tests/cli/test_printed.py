@@ -191,7 +191,7 @@ def test_the_notebook_page_runs(
 ) -> None:
     shutil.copytree(small, tmp_path / RUN)
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "specbench" / "docs" / "notebook.md").read_text(encoding="utf-8")
+    page = (ROOT / "specbench" / "docs" / "python.md").read_text(encoding="utf-8")
     names: dict[str, Any] = {}
     for block in blocks(page, "python"):
         exec(block, names)

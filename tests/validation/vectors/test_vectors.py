@@ -302,7 +302,7 @@ def test_the_shipped_file_is_what_the_script_makes() -> None:
 
 
 def test_the_documented_lines_work() -> None:
-    page = (DOCS / "methods.md").read_text()
+    page = (DOCS / "proofs.md").read_text()
     (lines,) = (code for code in blocks(page, "python") if "vectors.json" in code)
 
     def my_kernel(*arrays: Any) -> tuple[list[int], list[Floats]]:

@@ -5,7 +5,7 @@ Both models run the same tokens in lockstep, and each token is drawn directly fr
 tokens, this is the distribution of speculative decoding, at a fraction of the time. Per token, only
 the head's input and three scalars are kept for the loss.
 
-A head that drafts reads the target's states at the first draft of a round, and its own at the
+A module that drafts reads the target's states at the first draft of a round, and its own at the
 others, so its q depends on the depth in the round. With such a drafter, texts are therefore drawn
 round by round, with the draft length of a run (``drafted_rollouts``).
 """

@@ -1,1 +1,1 @@
-"""Training of heads that draft: EAGLE-3, and multi-token prediction."""
+"""Training of modules that draft: EAGLE-3, and multi-token prediction."""

@@ -27,7 +27,7 @@ def train(*words: str) -> Any:
 
 
 @pytest.mark.parametrize("shape", [("--hidden-size", "64"), LINEAR])
-def test_an_interrupted_training_resumes_and_its_head_drafts(
+def test_an_interrupted_training_resumes_and_its_module_drafts(
     shape: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -67,7 +67,7 @@ def test_an_interrupted_training_resumes_and_its_head_drafts(
     assert train(*parts) == 0
     files = [tmp_path / name / "model.safetensors" for name in ("whole", "parts")]
     assert files[0].read_bytes() == files[1].read_bytes()
-    assert "already contains a head" in train(*parts)
+    assert "already contains a module" in train(*parts)
 
     line = printed.out.splitlines()[-1].removeprefix("use it: specbench ").split()
     with pytest.raises(SystemExit) as end:

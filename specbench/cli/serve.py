@@ -75,7 +75,7 @@ def serve(
         return
     if (program := shutil.which(asked.vllm)) is None:
         raise UsageError(
-            f"there is no program {asked.vllm}: name vLLM's with --vllm (see `specbench docs servers`)"
+            f"no program {asked.vllm}: name vLLM's with --vllm (see `specbench docs servers`)"
         )
     os.execve(program, command, {**os.environ, **environment})
 

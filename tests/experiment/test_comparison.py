@@ -133,5 +133,5 @@ def test_an_engine_gives_up_only_with_permission() -> None:
     engine = Engine(GRAPH, told.append, faithful)
     engine.give_up("it differs")
     assert engine.name == EAGER and told == ["it differs: continuing with --engine eager"]
-    with pytest.raises(EngineError, match=r"it differs: choose --engine eager, or .*-fallback"):
+    with pytest.raises(EngineError, match=r"it differs: choose --engine eager, or auto"):
         Engine(GRAPH, record=faithful).give_up("it differs")

@@ -51,7 +51,7 @@ class Pace(NamedTuple):
         return count / per_prompt * self.prompt + tokens * (batches * self.step + count * self.row)
 
 
-class Plan(NamedTuple):
+class Workload(NamedTuple):
     """How much is rolled out."""
 
     steps: int
@@ -78,8 +78,8 @@ class Plan(NamedTuple):
             + pace.texts(FINAL_HEADS * last, FINAL_HEADS * self.final_texts, tokens),
         }
 
-    def least(self) -> Plan:
-        """Return the smallest plan that can show something."""
+    def least(self) -> Workload:
+        """Return the smallest workload that can show something."""
         return self._replace(
             steps=min(LEAST_STEPS, self.steps),
             prompts_per_step=min(2, self.prompts_per_step),
@@ -91,39 +91,43 @@ class Plan(NamedTuple):
 
     def within(
         self, seconds: float, pace: Pace, recipe: HeadRecipe, tokens: float, front: bool = True
-    ) -> Plan:
-        """Return a smaller plan that takes so many seconds, if the least one does.
+    ) -> Workload:
+        """Return a smaller workload that takes so many seconds, if the least one does.
 
         Without ``front``, the front has been measured.
         """
 
-        def cost(plan: Plan) -> dict[str, float]:
-            return plan.seconds(pace, recipe.rollouts, tokens)
+        def cost(workload: Workload) -> dict[str, float]:
+            return workload.seconds(pace, recipe.rollouts, tokens)
 
-        def total(plan: Plan) -> float:
-            seconds = cost(plan)
+        def total(workload: Workload) -> float:
+            seconds = cost(workload)
             return sum(seconds.values()) - (0 if front else seconds["front"])
 
         least = self.least()
-        plan = least._replace(steps=0, held_out=self.held_out)
+        workload = least._replace(steps=0, held_out=self.held_out)
         if front:
             counts = range(self.held_out, least.held_out, -1)
-            plans = (plan._replace(held_out=count) for count in counts)
-            fits = (plan for plan in plans if cost(plan)["front"] <= FRONT * seconds)
-            plan = next(fits, least._replace(steps=0))
-        checks = int(CHECK * seconds / cost(plan)["checks"])
-        plan = plan._replace(checks=min(max(checks, 1), CHECKS))
-        left, per_step = (1 - FINAL) * seconds - total(plan), recipe.prompts_per_step
+            workloads = (workload._replace(held_out=count) for count in counts)
+            fits = (
+                workload for workload in workloads if cost(workload)["front"] <= FRONT * seconds
+            )
+            workload = next(fits, least._replace(steps=0))
+        checks = int(CHECK * seconds / cost(workload)["checks"])
+        workload = workload._replace(checks=min(max(checks, 1), CHECKS))
+        left, per_step = (1 - FINAL) * seconds - total(workload), recipe.prompts_per_step
         while True:
-            one = plan._replace(steps=1, prompts_per_step=per_step)
-            steps = int(left / (total(one) - total(plan)))
+            one = workload._replace(steps=1, prompts_per_step=per_step)
+            steps = int(left / (total(one) - total(workload)))
             if steps >= min(FEWEST_STEPS, recipe.steps) or per_step == 1:
                 break
             per_step = (per_step + 1) // 2
-        plan = one._replace(steps=min(max(steps, 1), recipe.steps))
-        plans = (plan._replace(final=count) for count in range(self.final, least.final, -1))
-        whole = plan._replace(final=self.final, final_texts=self.final_texts)
-        return next((plan for plan in (whole, *plans) if total(plan) <= seconds), plan)
+        workload = one._replace(steps=min(max(steps, 1), recipe.steps))
+        workloads = (workload._replace(final=count) for count in range(self.final, least.final, -1))
+        whole = workload._replace(final=self.final, final_texts=self.final_texts)
+        return next(
+            (workload for workload in (whole, *workloads) if total(workload) <= seconds), workload
+        )
 
     def described(self, rollouts: int) -> str:
         """Say what is rolled out."""

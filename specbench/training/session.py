@@ -25,7 +25,7 @@ from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.runs.heads import LOG
 from specbench.tasks.task import Task
-from specbench.training.budget import Plan
+from specbench.training.budget import Workload
 from specbench.training.folder import CHECKPOINT
 from specbench.training.front import Point
 from specbench.training.material import describe_data, read_materials
@@ -115,7 +115,7 @@ def carry_out(
 def _save_checkpoint(training: Training, path: Path) -> None:
     content = {
         **_identity(training),
-        "plan": training.plan._asdict(),
+        "plan": training.workload._asdict(),
         "spent": training.spent,
         "step": len(training.history),
         "static": [point.lists() for point in training.static],
@@ -146,7 +146,7 @@ def _load_checkpoint(training: Training, path: Path) -> None:
                 f"{path} is from a training with another {name} ({_difference(value, expected)}): "
                 "use the same values, or train in another folder"
             )
-    training.follow(Plan(**content["plan"]))
+    training.follow(Workload(**content["plan"]))
     training.static = [Point.from_lists(values) for values in content["static"]]
     training.spent = content["spent"]
     if "head" not in content:
@@ -201,7 +201,7 @@ def _describe(training: Training) -> dict[str, Any]:
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
         "recipe": training.asked.model_dump(),
-        "plan": training.plan._asdict(),
+        "plan": training.workload._asdict(),
         "slope": training.slope,  # score per unit of acceptance; lambda is relative to it
         "best_step": None if training.best is None else training.best.step,
         "worth": training.measure_worth().described(training.metric),

@@ -29,7 +29,7 @@ from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
-from specbench.training.budget import Pace, Plan, spoken
+from specbench.training.budget import Pace, Workload, spoken
 from specbench.training.front import Point, Worth
 from specbench.training.material import Material, Materials
 from specbench.training.objective import (
@@ -101,8 +101,8 @@ class Training:
 
     Attributes:
         asked: The user's recipe; a budget makes ``recipe`` smaller.
-        all_materials: What a plan takes ``materials`` from.
-        plan: How much is rolled out.
+        all_materials: What a workload takes ``materials`` from.
+        workload: How much is rolled out.
         spent: Seconds until now, apart from loading the models.
         static: Static weights on held-out prompts, from target to draft; see ``measure_front``.
         start: The untrained head, which never changes.
@@ -126,7 +126,7 @@ class Training:
         self.spent = 0.0
         self.pace: Pace | None = None
         self.follow(
-            Plan(
+            Workload(
                 recipe.steps,
                 recipe.prompts_per_step,
                 len(materials.held_out.examples),
@@ -140,13 +140,13 @@ class Training:
         self.best: Checked | None = None
         self.history: list[TrainingStep] = []
 
-    def follow(self, plan: Plan) -> None:
-        """Roll out as much as a plan says."""
-        self.plan, steps = plan, plan.steps
-        self.recipe = self.asked.updated(steps=steps, prompts_per_step=plan.prompts_per_step)
+    def follow(self, workload: Workload) -> None:
+        """Roll out as much as a workload says."""
+        self.workload, steps = workload, workload.steps
+        self.recipe = self.asked.updated(steps=steps, prompts_per_step=workload.prompts_per_step)
         train, held_out, final, left_out = self.all_materials
         self.materials = Materials(
-            train, held_out.taken(0, plan.held_out), final.taken(0, plan.final), left_out
+            train, held_out.taken(0, workload.held_out), final.taken(0, workload.final), left_out
         )
 
     @property
@@ -173,18 +173,18 @@ class Training:
         self.spent += time.perf_counter() - began
         if recipe.minutes is not None and not self.static:
             left = 60 * recipe.minutes - self.spent
-            need = sum(self.plan.least().seconds(pace, recipe.rollouts, self.tokens).values())
+            need = sum(self.workload.least().seconds(pace, recipe.rollouts, self.tokens).values())
             if need > left:
                 raise UsageError(
                     f"{self.task.name}: --minutes {recipe.minutes:g} is too short here, where "
-                    f"{self.plan.least().described(recipe.rollouts)} take up to {spoken(need)}: "
+                    f"{self.workload.least().described(recipe.rollouts)} take up to {spoken(need)}: "
                     f"give at least {ceil((need + self.spent) / 60)}, or omit --minutes"
                 )
-            self.follow(self.plan.within(left, pace, recipe, self.tokens))
-        seconds = self.plan.seconds(pace, recipe.rollouts, self.tokens)
+            self.follow(self.workload.within(left, pace, recipe, self.tokens))
+        seconds = self.workload.seconds(pace, recipe.rollouts, self.tokens)
         parts = ", ".join(f"{name} {spoken(time)}" for name, time in seconds.items() if time)
         return (
-            f"{self.task.name}: {self.plan.described(recipe.rollouts)}: at most "
+            f"{self.task.name}: {self.workload.described(recipe.rollouts)}: at most "
             f"{spoken(sum(seconds.values()))} here ({parts}; texts of {self.tokens:g} tokens)"
         )
 
@@ -214,11 +214,11 @@ class Training:
 
     def _adjust(self, seconds: float) -> None:
         """Divide what is left of the budget, by the seconds that a held-out prompt took."""
-        recipe, pace, plan = self.asked, self.pace, self.plan
-        if recipe.minutes is None or pace is None or plan.greedy:
+        recipe, pace, workload = self.asked, self.pace, self.workload
+        if recipe.minutes is None or pace is None or workload.greedy:
             return
-        expected = plan.seconds(pace, recipe.rollouts, self.tokens)["front"] / plan.held_out
-        whole = plan._replace(steps=recipe.steps, final=len(self.all_materials.final.examples))
+        expected = workload.seconds(pace, recipe.rollouts, self.tokens)["front"] / workload.held_out
+        whole = workload._replace(steps=recipe.steps, final=len(self.all_materials.final.examples))
         left, tokens = 60 * recipe.minutes - self.spent, self.tokens * seconds / expected
         self.follow(whole.within(left, pace, recipe, tokens, front=False))
 
@@ -236,7 +236,7 @@ class Training:
         front.require_trade(self.static, self.task.name, self.metric)
         self.slope = front.slope(self.static)
         self.start = self.static_head(recipe.initial_weight or self._first_weight())
-        sample = self.materials.train.taken(0, self.plan.statistics)
+        sample = self.materials.train.taken(0, self.workload.statistics)
         generator = self._new_generator(HELD_OUT_SEED)
         inputs = self._roll_out(
             [self.static_head(1.0)], sample, generator, self.samplings[0]
@@ -345,7 +345,7 @@ class Training:
         Where a task has too few prompts, each has two texts, since no other prompts can be had.
         """
         material = self.materials.final
-        texts = self.plan.final_texts
+        texts = self.workload.final_texts
         [head] = self.measure([self.head], material, FINAL_SEED, texts)
         static = [self.static_head(weight) for weight in front.weights_around(head, self.static)]
         return Worth(head, self.measure(static, material, FINAL_SEED + 1, texts))
@@ -362,7 +362,7 @@ class Training:
     def _checked(self, progress: TrainingStep) -> TrainingStep:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
         step, steps = progress.step, self.recipe.steps
-        if step % max(1, steps // self.plan.checks) and step != steps:
+        if step % max(1, steps // self.workload.checks) and step != steps:
             return progress
         [point] = self.measure([self.head], self.materials.held_out)
         above = front.distance(point, self.static).value
@@ -422,7 +422,7 @@ class Training:
 
     def _fill_greedy_texts(self) -> None:
         """Add the target's own greedy text to every example, if the metric compares with it."""
-        if not self.plan.greedy or self.materials.held_out.examples[0].greedy is not None:
+        if not self.workload.greedy or self.materials.held_out.examples[0].greedy is not None:
             return
         target, cold = self.static_head(1.0), Sampling(temperature=0.0)
 
@@ -432,7 +432,7 @@ class Training:
             return material._replace(examples=[replace(e, greedy=text) for e, text in pairs])
 
         train, held_out, final, left_out = self.materials
-        used = min(len(train.examples), self.plan.steps * self.plan.prompts_per_step)
+        used = min(len(train.examples), self.workload.steps * self.workload.prompts_per_step)
         train = train.taken(0, used)
         self.materials = Materials(filled(train), filled(held_out), filled(final), left_out)
 

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from specbench.training.budget import CHECKS, Pace, Plan, spoken
+from specbench.training.budget import CHECKS, Pace, Workload, spoken
 from specbench.training.recipe import HeadRecipe
 
 PROMPT, STEP, ROW, TOKENS = 2.0, 0.1, 0.01, 100
 PACE = Pace(PROMPT, STEP, ROW)
-WHOLE = Plan(steps=60, prompts_per_step=16, held_out=128, final=256, final_texts=1, statistics=64)
+WHOLE = Workload(
+    steps=60, prompts_per_step=16, held_out=128, final=256, final_texts=1, statistics=64
+)
 RECIPE = HeadRecipe()
 
 
@@ -40,11 +42,11 @@ def test_seconds_are_those_of_the_texts_and_their_prompts() -> None:
 def test_a_plan_fits_its_budget_and_uses_most_of_it(minutes: float, greedy: bool) -> None:
     whole = WHOLE._replace(greedy=greedy)
     assert sum(whole.seconds(PACE, 4, TOKENS).values()) > 200 * 60
-    plan = whole.within(60 * minutes, PACE, RECIPE, TOKENS)
-    seconds = plan.seconds(PACE, 4, TOKENS)
+    workload = whole.within(60 * minutes, PACE, RECIPE, TOKENS)
+    seconds = workload.seconds(PACE, 4, TOKENS)
     assert 0.8 * 60 * minutes < sum(seconds.values()) <= 60 * minutes
     assert seconds["front"] <= 0.2 * 60 * minutes and seconds["checks"] <= 0.1 * 60 * minutes
-    assert plan.steps >= 20 and 1 <= plan.checks <= CHECKS
+    assert workload.steps >= 20 and 1 <= workload.checks <= CHECKS
 
 
 def test_more_time_than_needed_changes_nothing() -> None:
@@ -55,9 +57,9 @@ def test_the_least_plan_fits_its_own_time() -> None:
     least = WHOLE.least()
     assert (least.steps, least.held_out, least.final) == (10, 32, 32)
     seconds = sum(least.seconds(PACE, 4, TOKENS).values())
-    plan = WHOLE.within(1.3 * seconds, PACE, RECIPE, TOKENS)
-    assert sum(plan.seconds(PACE, 4, TOKENS).values()) <= 1.3 * seconds
-    assert plan.held_out >= 32 and plan.final >= 32 and plan.steps >= 10
+    workload = WHOLE.within(1.3 * seconds, PACE, RECIPE, TOKENS)
+    assert sum(workload.seconds(PACE, 4, TOKENS).values()) <= 1.3 * seconds
+    assert workload.held_out >= 32 and workload.final >= 32 and workload.steps >= 10
 
 
 @pytest.mark.parametrize(

@@ -172,12 +172,12 @@ class Training:
         self.pace = pace = pace._replace(prompt=per_token * length)
         self.spent += time.perf_counter() - began
         if recipe.minutes is not None and not self.static:
-            left = 60 * recipe.minutes - self.spent
-            need = sum(self.workload.least().seconds(pace, recipe.rollouts, self.tokens).values())
+            left, least = 60 * recipe.minutes - self.spent, self.workload.least()
+            need = sum(least.seconds(pace, recipe.rollouts, self.tokens).values())
             if need > left:
                 raise UsageError(
                     f"{self.task.name}: --minutes {recipe.minutes:g} is too short here, where "
-                    f"{self.workload.least().described(recipe.rollouts)} take up to {spoken(need)}: "
+                    f"{least.described(recipe.rollouts)} take up to {spoken(need)}: "
                     f"give at least {ceil((need + self.spent) / 60)}, or omit --minutes"
                 )
             self.follow(self.workload.within(left, pace, recipe, self.tokens))

@@ -38,7 +38,7 @@ class PairsMeasurement(Measurement):
         """
         names = list(dict.fromkeys(split("--pair", [self.pair]))) if self.pair else []
         if len(names) < 2:
-            measure_pair(self)
+            measure_pair(self.updated(pair=names[0]) if names else self)
             return
         for name in ("target", "draft"):
             require(
@@ -46,8 +46,14 @@ class PairsMeasurement(Measurement):
                 f"{self.flags(name)[0]} is about a model of one pair, and --pair names several: "
                 "omit it, or measure one pair",
             )
+        require(not self.as_json, "--json prints one run: measure one pair, or omit it")
+        specs = {name: get_pair(name) for name in names}
+        require(
+            len({spec.name for spec in specs.values()}) == len(specs),
+            "two pairs of --pair have one name, and so one folder: measure them apart",
+        )
         failures: list[SpecbenchError] = []
-        for name, spec in [(name, get_pair(name)) for name in names]:
+        for name, spec in specs.items():
             try:
                 output = self.output and self.output / spec.name
                 measure_pair(self.updated(pair=name, output=output))

@@ -196,12 +196,13 @@ class LlamaCppModel:
 
         A pass reads up to ``at_once`` tokens of each row.
         """
-        if self.rows != rows or self.capacity < capacity:
+        size = max(READ_AT_ONCE, capacity_for(capacity), rows * at_once)  # tokens of a pass
+        if self.rows != rows or self.capacity < capacity or self._size < size:
             self.drop_cache()
             self.rows, self.capacity = rows, capacity_for(capacity)
             params = self._library.llama_context_default_params()
             params.n_ctx, params.n_seq_max = rows * self.capacity, rows
-            params.n_batch = params.n_ubatch = max(READ_AT_ONCE, self.capacity, rows * at_once)
+            params.n_batch = params.n_ubatch = size
             params.n_threads = params.n_threads_batch = torch.get_num_threads()
             # Flash attention rounds to float16, and so does the default cache.
             params.flash_attn_type, params.type_k, params.type_v = 0, FLOAT32, FLOAT32
@@ -243,7 +244,7 @@ class LlamaCppModel:
         self._prompts[row] = ([*ids], time.perf_counter() - began)
 
     def copy_row(self, source: int, row: int) -> None:
-        """Let a row have what another one has in the cache."""
+        """Copy the cache of a row to another row."""
         self._remove(row, 0)
         memory = self._library.llama_get_memory(self._context)
         self._library.llama_memory_seq_cp(memory, source, row, -1, -1)

@@ -25,7 +25,7 @@ class Lockstep(Protocol):
         """Run the prompts; return logits ``[B, V]`` and states ``[B, hidden]`` as ``forward``."""
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the next k tokens of every row ``[B, k]``; return what is known after the last."""
+        """Run the next k tokens of every row ``[B, k]``; return the outputs after the last."""
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows ``[B']``, in this order; rows may repeat."""
@@ -114,6 +114,7 @@ class SequenceBatch:
 
     def start(self) -> tuple[Tensor, Tensor]:
         """Run the prompts; return logits ``[B, V]`` and states ``[B, hidden]`` as ``forward``."""
+        self.model.forget_prompts()  # a forecast times how long reading them takes
         for row, prompt in enumerate(self.prompts):
             self.model.prefill(torch.tensor(prompt), row)
         return self.forward(torch.tensor([[prompt[-1]] for prompt in self.prompts]))

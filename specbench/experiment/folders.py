@@ -25,8 +25,9 @@ from specbench.runs.run import CONFIG, ENVIRONMENT, RESULTS, Run, read_run, unfi
 
 LOCK = ".lock"
 
-# Keys that may differ between a run and the plan that resumes it: remarks, and keys that may grow.
-_REMARKS = {"notes", "progress", "sources"}
+# Keys that may differ between a run and the plan that resumes it: remarks, an option of earlier
+# versions that changed no sample, and keys that may grow.
+_REMARKS = {"notes", "progress", "sources", "engine_fallback"}
 _GROWING = {*_REMARKS, "samples_planned", "examples", "cells", "tasks"}
 
 
@@ -68,7 +69,8 @@ def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
 def run_id(folder: Path, config: Mapping[str, Any]) -> str:
     """Return the name of a new run: that of its folder, or one that all its shards share.
 
-    A folder that is named after the pair is one of several, and its parent's name is added.
+    A folder with the name of its pair belongs to a command with several pairs, so the name of the
+    folder around it is added.
     """
     settings, pair = config.get("settings", {}), config.get("pair", {})
     if settings.get("shard") is None:

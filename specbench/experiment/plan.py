@@ -387,7 +387,7 @@ def _suited(
         inputs = "confidence" if definition.control else "hidden states"
         names = " and ".join(map(str, drafters))
         raise UsageError(
-            f"{method} reads the {inputs} of a draft model, and {names} runs "
+            f"{method} reads the {inputs} of a draft model, and {names} run "
             f"none: leave out {method}, or add --drafter model"
         )
     return fitting

@@ -67,7 +67,7 @@ class Costs:
     def seconds(self, batch: int, length: int, drafter: DrafterKind) -> Floats:
         """Return the seconds of a round in every repeat ``[R]``.
 
-        Copied drafts cost nothing, since finding them takes less than a hundredth of a pass.
+        Copied drafts cost nothing here: finding them takes little of a pass of a large model.
 
         Raises:
             UsageError: The batch size or the draft length is outside of the table.

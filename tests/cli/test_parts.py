@@ -81,6 +81,10 @@ def test_pairs_are_measured_in_folders_of_their_own(cli: Cli, engine: Any, tmp_p
     assert cli("run", "--pair", "mini,python", *FAST).code == 0
     folders = sorted(path.name.partition("-run-")[2] for path in Path("results").iterdir())
     assert folders == ["mini", "python"]
+    assert cli("run", "--pair", "mini,mini", *FAST, "-o", "one").code == 0
+    assert set(read_samples("one")["run_id"]) == {"one"}
+    refused = cli("run", "--pair", "mini,python", *FAST, "--json")
+    assert refused.code == 2 and "--json prints one run" in refused.err
 
 
 def test_a_failure_of_one_pair_leaves_the_others(cli: Cli, engine: Any) -> None:

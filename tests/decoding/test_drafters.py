@@ -3,6 +3,7 @@
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,6 +153,17 @@ def test_names() -> None:
     for name in (*wrong, "prompt-lookup+svip", "eagle3"):
         with pytest.raises(UsageError):
             parse_drafter(name)
+
+
+def test_a_folder_does_not_hide_a_drafter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("model", "suffix", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    assert parse_drafter("model") == MODEL and parse_drafter("suffix").kind.copies
+    assert parse_drafter("other").kind.has_weights
+    with pytest.raises(UsageError, match="has the name of a drafter"):
+        parse_drafter("suffix", ["suffix"])
 
 
 def test_a_run_may_name_a_module_that_is_gone() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from specbench.decoding.drafters.registry import parse_drafter, recorded_drafter
 from specbench.decoding.heads.registry import HeadFile
 from specbench.errors import RunError, UsageError
 from specbench.experiment import store as module
-from specbench.experiment.folders import LOCK
+from specbench.experiment.folders import LOCK, require_same_run
 from specbench.experiment.store import Store, sample_keys
 from specbench.files import digits, write_atomically
 from specbench.runs.frames import SAMPLES, read_summary
@@ -69,6 +70,17 @@ def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:
     assert json.loads((folder / "config.json").read_text())["a"] == 1
     assert progress(folder) == {"state": "complete", "samples": 2, "failed": 0}
     assert unfinished(folder) is None
+
+
+def test_a_run_of_an_earlier_version_may_grow(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    old = {**CONFIG, "settings": {"seed": 1, "engine_fallback": False}}
+    with Store.open(folder, "run", old, summarise=write_summary) as store:
+        store.append(record("t-0"))
+    for seed, is_same in ((1, True), (2, False)):
+        now = {**CONFIG, "settings": {"seed": seed, "shard": None}}
+        with nullcontext() if is_same else pytest.raises(UsageError, match=r"settings\.seed"):
+            require_same_run(folder, now)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ class DrafterKind(Drafter):
     def propose(self, text: Sequence[int], drafts: int) -> list[int] | None:
         """Return up to N drafts after a text, by code that decoding does not share; else None.
 
-        Those of drafters that draw are not known.
+        Drafters that draw return None, since their drafts depend on random numbers.
         """
         return None
 
@@ -129,7 +129,7 @@ class DrafterKind(Drafter):
         return None
 
     def llamacpp(self, drafts: int, draft: str) -> list[str] | None:
-        """Return the flags of llama.cpp's server, for a draft in a GGUF file; None without."""
+        """Return the flags of llama.cpp's server, for a draft in a GGUF file, or None."""
         return None
 
 

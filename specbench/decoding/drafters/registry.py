@@ -48,11 +48,15 @@ def parse_drafter(text: str, modules: Collection[str] | None = ()) -> DrafterSpe
         UsageError: There is no such drafter.
     """
     name, _, policy = text.partition("+")
-    if modules is not None and (name in modules or (Path(name) / CONFIG).is_file()):
-        return DrafterSpec(
-            ModuleDrafter(name if name in modules else Path(name).as_posix()), policy
+    if modules is not None and name in modules:
+        require(
+            not names_drafter(name),
+            f"the pair's module {name} has the name of a drafter: rename it in the pair file",
         )
+        return DrafterSpec(ModuleDrafter(name), policy)
     if not names_drafter(name):
+        if modules is not None and (Path(name) / CONFIG).is_file():
+            return DrafterSpec(ModuleDrafter(Path(name).as_posix()), policy)
         advice = "" if modules is None else f"; the folder of a module has its {CONFIG}"
         raise UsageError(unknown("drafter", text, [*DRAFTERS, *(modules or ())]) + advice)
     plain, _, value = name.partition(":")
@@ -76,7 +80,7 @@ def parse_kind(text: str, modules: Collection[str] | None = ()) -> DrafterKind:
 
 
 def recorded_drafter(text: str) -> DrafterSpec:
-    """Return the drafter that a run names; a name of no other kind is that of a module."""
+    """Return the drafter that a run names; any other name is that of a module."""
     name, _, policy = text.partition("+")
     return parse_drafter(text) if names_drafter(name) else DrafterSpec(ModuleDrafter(name), policy)
 

@@ -297,7 +297,7 @@ class MtpModule(DraftModule):
         return logits
 
 
-#: The kinds of module by their names in ``config.json`` and for ``train-draft --kind``.
+#: The kinds of module by their names in ``config.json`` and for ``tasks/train_drafter.py --kind``.
 MODULES: dict[str, type[DraftModule]] = {"eagle3": EagleModule, "mtp": MtpModule}
 
 

@@ -27,6 +27,7 @@ def pages() -> dict[str, Path]:
         "tasks": definitions_folder() / "README.md",
         "results": root.parent / "results" / "README.md",
         "findings": root.parent / "results" / "findings.md",
+        "tests": root.parent / "tests" / "README.md",
     }
     pages_by_name = {path.stem: path for path in (root / "docs").glob("*.md")}
     return {

@@ -13,7 +13,6 @@ from specbench.runs import columns
 from specbench.runs.columns import BLEU_TERMS, schema
 from specbench.runs.folders import TIMINGS
 from specbench.runs.records import ERROR, TABLE, latest_records, timed_records
-from specbench.tasks.metrics import METRICS
 
 
 def write_samples(folder: Path, into: Path | None = None) -> bool:
@@ -39,10 +38,10 @@ def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
     if not rows:
         return False
     measured = [name for name in schema(columns.MEASURED) if any(name in row for row in rows)]
-    # Metrics of the user's own; the quality metric is in the column ``quality``.
+    # Metrics without a declared column, as the user's own; ``quality`` has the quality metric.
     names = [*schema(columns.SAMPLES), *measured]
     further = dict.fromkeys(n for row in rows for n in row.get("scores") or {} if n in row)
-    names += [name for name in further if name not in {*METRICS, *names}]
+    names += [name for name in further if name not in names]
     text = io.StringIO()
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

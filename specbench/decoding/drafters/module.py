@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.modules import CONFIG, WEIGHTS
 
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
-
-CONFIG, WEIGHTS = "config.json", "model.safetensors"  # of a module's folder
 
 
 @dataclass(frozen=True)

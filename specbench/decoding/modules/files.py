@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from specbench.decoding.drafters.module import CONFIG, WEIGHTS
+from specbench.decoding.modules import CONFIG, WEIGHTS
 from specbench.decoding.modules.module import MODULES, DraftModule, kind_of, require_layers
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically

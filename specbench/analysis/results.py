@@ -128,8 +128,7 @@ class Results:
     def _summary(self) -> pd.DataFrame:
         """The summaries of the runs; of shards, one of all their samples."""
         named = by_name(summarised_folders(self._paths))
-        sharded = [name for name in named if is_sharded(name) and len(named[name]) > 1]
-        parts = [folder for name in sharded for folder in named.pop(name)]
+        parts = [f for name in filter(is_sharded, [*named]) for f in named.pop(name)]
         summaries = [read_summary(*chain(*named.values()))] if named else []
         if parts:
             decodes = read_samples(*parts, timings=dictionary.TIMED)

@@ -10,7 +10,7 @@ from typing import Any
 
 from specbench.errors import UsageError
 from specbench.files import open_text, stored
-from specbench.runs.folders import is_sharded, lacks, run_folders
+from specbench.runs.folders import is_sharded, run_folders
 from specbench.runs.records import SUMMARY, TABLE
 from specbench.runs.run import COMPLETE, Run, read_run, unfinished
 
@@ -40,14 +40,13 @@ def summarised_folders(paths: Sequence[Path | str]) -> list[Path]:
     Raises:
         UsageError: A path has no summary in it or one level below, and no shard.
     """
-    given = {Path(path).resolve() for path in paths}
-    chosen = []
-    for folder in run_folders(paths, SUMMARY, TABLE):
-        if stored(folder / SUMMARY).exists() or is_sharded(run_name(folder)):
-            chosen.append(folder)
-        elif folder in given:
-            raise UsageError(lacks(folder, SUMMARY))
-    return chosen or run_folders(paths, SUMMARY)
+    folders: list[Path] = []
+    for path in paths:
+        found = run_folders([path], SUMMARY, TABLE)
+        shards = [folder for folder in found if is_sharded(run_name(folder))]
+        chosen = [f for f in found if f in shards or stored(f / SUMMARY).exists()]
+        folders += chosen or run_folders([path], SUMMARY)
+    return list(dict.fromkeys(folders)) or run_folders(paths, SUMMARY)
 
 
 def missing_shards(folders: Iterable[Path]) -> Iterator[str]:

@@ -121,6 +121,9 @@ def test_a_shard_without_its_summary_is_not_left_out(cli: Cli, run_id: str) -> N
     assert set(specbench.load("a").summary["n"]) >= {3}
     assert cli("table", "a", "--format", "csv").out == whole
     shutil.rmtree("a/2")
+    part = cli("table", "a", "--format", "csv").out
+    Path("a/1/summary.csv").unlink()
+    assert cli("table", "a/1", "--format", "csv").out == part
     shutil.copytree("whole", "a/whole")  # a run that is no shard keeps its summary
     Path("a/whole/samples.csv").unlink()
     assert set(specbench.load("a").summary["run_id"]) == {run_id, "whole"}

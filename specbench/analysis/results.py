@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,10 +21,9 @@ from specbench.analysis.scores import OF_TEXTS
 from specbench.analysis.summary import cells_of, summarise, with_differences
 from specbench.analysis.verdicts import verdicts_of
 from specbench.errors import UsageError
-from specbench.files import open_text, stored
 from specbench.runs import columns as dictionary
 from specbench.runs.columns import may_be_blank, schema
-from specbench.runs.folders import require_folders, run_folders
+from specbench.runs.folders import is_sharded, require_folders, run_folders
 from specbench.runs.frames import (
     Selection,
     first_decodes,
@@ -34,8 +32,9 @@ from specbench.runs.frames import (
     typed,
     without_repeats,
 )
-from specbench.runs.records import RECORDS, SUMMARY, TABLE, TRACED, latest_records
+from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records
 from specbench.runs.run import CONFIG, Run, read_run
+from specbench.runs.shards import by_name, run_name, summarised_folders, whole_run
 from specbench.runs.shown import Row, shown
 from specbench.words import unknown
 
@@ -87,7 +86,7 @@ class Results:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """One row per run: settings, environment and final state."""
+        """One row per folder, also of each shard: settings, environment and final state."""
         runs = pd.DataFrame([_run(folder) for folder in run_folders(self._paths, CONFIG)])
         return typed(runs, RUNS, CONFIG, may_be_blank(dictionary.RUNS))
 
@@ -128,10 +127,13 @@ class Results:
     @cached_property
     def _summary(self) -> pd.DataFrame:
         """The summaries of the runs; of shards, one of all their samples."""
-        names = [_run_id(folder) for folder in run_folders(self._paths, SUMMARY)]
-        if len(set(names)) == len(names):
-            return read_summary(*self._paths)
-        return summarise(without_repeats(self._decodes))
+        named = by_name(summarised_folders(self._paths))
+        parts = [f for name in filter(is_sharded, [*named]) for f in named.pop(name)]
+        summaries = [read_summary(*chain(*named.values()))] if named else []
+        if parts:
+            decodes = read_samples(*parts, timings=dictionary.TIMED)
+            summaries.append(summarise(without_repeats(decodes)))
+        return pd.concat(summaries, ignore_index=True)
 
     @cached_property
     def cells(self) -> pd.DataFrame:
@@ -154,24 +156,28 @@ class Results:
         return verdicts_of(every.of(self._decodes), self.selection.methods)
 
     @cached_property
-    def _runs(self) -> list[tuple[str, Run]]:
-        """The runs with their names, which shards share."""
-        folders = run_folders(self._paths, TABLE)
-        return [(_run_id(folder), read_run(folder, required=False)) for folder in folders]
+    def _runs(self) -> dict[str, list[Run]]:
+        """The folders of the runs by name, which shards share."""
+        named = by_name(run_folders(self._paths, TABLE))
+        return {
+            name: [read_run(folder, required=False) for folder in folders]
+            for name, folders in named.items()
+        }
 
     @cached_property
     def remarks(self) -> list[str]:
         """What a person would notice: answers that were cut, failed prompts, why it is slow."""
         of_tasks = Selection(tasks=self.selection.tasks)
         try:
-            return remarks(cells_of(of_tasks.of(self._summary)), dict(self._runs))
+            runs = {name: whole_run(runs) for name, runs in self._runs.items()}
+            return remarks(cells_of(of_tasks.of(self._summary)), runs)
         except UsageError:  # the tables can be read without a summary
             return []
 
     @property
     def measured_on(self) -> list[str]:
         """The machine, weights and library of each run, as far as they are recorded."""
-        return list(dict.fromkeys(filter(None, (measured_on(run) for _, run in self._runs))))
+        return list(dict.fromkeys(filter(None, map(measured_on, chain(*self._runs.values())))))
 
     def plot(self, figure: str = "pareto", *, style: str = STYLES[1], **options: Any) -> Figure:
         """Draw a figure of these runs, as ``specbench plot`` does.
@@ -234,7 +240,7 @@ def _run(folder: Path) -> dict[str, Any]:
     values = {
         **config.get("settings", {}),
         **progress,
-        "run_id": _run_id(folder),
+        "run_id": run_name(folder),
         "pair": pair.get("name"),
         "folder": str(folder),
         "samples_planned": config.get("samples_planned"),
@@ -252,15 +258,6 @@ def _run(folder: Path) -> dict[str, Any]:
         **environment.get("packages", {}),
     }
     return {name: values.get(name) for name in RUNS}
-
-
-def _run_id(folder: Path) -> str:
-    """Return the run's name from its tables; it survives copying or renaming the folder."""
-    try:
-        with open_text(stored(folder / TABLE)) as file:
-            return next(csv.DictReader(file))["run_id"]
-    except (OSError, EOFError, ValueError, StopIteration, KeyError):
-        return folder.name
 
 
 def rounds_of(records: Iterable[Mapping[str, Any]], folder: Path) -> pd.DataFrame:

@@ -143,9 +143,9 @@ def carry_out(
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.store import Store
 
-    store = Store.open(
-        to.output, f"{label}-{plan.pair.name}", plan.describe(), to.fresh, _summarise
-    )
+    shard = [] if plan.settings.shard is None else [plan.settings.shard.replace("/", "-of-")]
+    label = "-".join([label, plan.pair.name, *shard])
+    store = Store.open(to.output, label, plan.describe(), to.fresh, _summarise)
     if store.resumed:
         done = store.resumed - store.failed
         note(f"resuming {store.folder}: {done} of {len(plan)} samples are done")
@@ -260,12 +260,14 @@ def _suggest(plan: Plan, folder: Path) -> None:
     same = f"repeat the command with --output {folder}"
     cells = [cell for task in plan.tasks for cell in task.cells]
     methods = {cell.method for cell in cells}
-    examples = min(len(task.examples) for task in plan.tasks)
+    shard, shards = plan.settings.shard, plan.settings.shard_slice.step
+    examples = shards * min(len(task.examples) for task in plan.tasks)
     compared = methods - {AUTOREGRESSIVE, "sd"}
     if "sd" not in methods:
         next_step(f"{same} and sd among its methods, to compare with it")
     elif examples < ENOUGH and not isinstance(plan.tasks[0].task.source, PromptList):
-        next_step(f"{same} --limit {10 * examples}, to narrow the intervals with more prompts")
+        limit = f"--limit {10 * examples}" + (f" --shard {shard}" if shard else "")
+        next_step(f"{same} {limit}, to narrow the intervals with more prompts")
     elif compared and sum(cell.method == STATIC for cell in cells) < 2 * len(plan.tasks):
         next_step(f"{same}, static among its methods and --set weight=0.9,0.75,0.5, to add a front")
     if compared:

@@ -134,6 +134,8 @@ def plot(
             )
     else:
         from specbench.analysis.results import Results
+        from specbench.runs.folders import run_folders
+        from specbench.runs.records import RECORDS, SUMMARY, TABLE
         from specbench.runs.run import newest_run
 
         folders, costs = runs or [newest_run()], asked.cost or []
@@ -147,7 +149,7 @@ def plot(
         filters += part.drafters or ()
         name = re.sub("[:/]", "-", "-".join([short_name(figure), *costs, *filters]))
         folder = asked.output or folders[-1] / "figures"
-        note_unfinished(folders)
+        note_unfinished(run_folders(folders, TABLE, SUMMARY, RECORDS))
         draw = partial(draw, Results(folders, part), **({"against": costs} if costs else {}))
 
     from specbench.analysis.figures.style import page, save

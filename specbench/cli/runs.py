@@ -259,12 +259,11 @@ def report(asked: ReportOptions, rows: Rows, models: Recorded, runs: Runs = None
 
     The file is self-contained and loads nothing from the network.
     """
-    from specbench.runs.folders import run_folders
-    from specbench.runs.records import SUMMARY
     from specbench.runs.run import newest_run
+    from specbench.runs.shards import summarised_folders
 
     folders = runs or [newest_run()]
-    rows.require_in(run_folders(folders, SUMMARY))
+    rows.require_in(summarised_folders(folders))
     path = asked.output or folders[-1] / PAGE
     check_parent(path)
 

@@ -48,21 +48,26 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
         UsageError: There is no run, or no run has such rows.
     """
     from specbench.runs.folders import run_folders
+    from specbench.runs.records import SUMMARY
     from specbench.runs.run import newest_run
+    from specbench.runs.shards import summarised_folders
 
-    folders = run_folders(given or [newest_run()], *files)
+    paths = given or [newest_run()]
+    folders = summarised_folders(paths) if files == (SUMMARY,) else run_folders(paths, *files)
     rows.require_in(folders)
     note_unfinished(folders)
     return folders
 
 
-def note_unfinished(folders: Iterable[Path]) -> None:
-    """Print a note for each incomplete run."""
+def note_unfinished(folders: Sequence[Path]) -> None:
+    """Print a note for each incomplete run, and for each run that lacks shards."""
     from specbench.runs.run import unfinished
+    from specbench.runs.shards import missing_shards
 
     for folder in folders:
         if state := unfinished(folder):
             note(f"{folder} is incomplete: {state}")
+    note(*missing_shards(folders))
 
 
 class TableOptions(JsonOutput):

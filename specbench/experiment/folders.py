@@ -14,7 +14,7 @@ from typing import Any
 from specbench.errors import UsageError
 from specbench.files import PARTIAL, stored
 from specbench.runs.differences import Difference, differences_of
-from specbench.runs.folders import SHARDS
+from specbench.runs.folders import DIGEST_LENGTH, SHARDS
 from specbench.runs.records import (
     EXAMPLES,
     RECORDS,
@@ -29,6 +29,10 @@ LOCK = ".lock"
 # versions that changed no sample, and keys that may grow.
 _REMARKS = {"notes", "progress", "sources", "engine_fallback"}
 _GROWING = {*_REMARKS, "samples_planned", "examples", "cells", "tasks"}
+# Keys that may differ between the shards of a run: their parts, and where machines have what.
+_OF_A_SHARD = {"notes", "progress", "shard", "samples_planned", "examples"}
+_PLACES = {"device", "device_map", "path", "file", "url"}
+_MODELS = {"target", "draft", "model"}  # of which the last part of a path is the name
 
 
 def as_json(value: Mapping[str, Any]) -> str:
@@ -76,10 +80,18 @@ def run_id(folder: Path, config: Mapping[str, Any]) -> str:
     if settings.get("shard") is None:
         is_one_of_several = folder.name == pair.get("name")
         return f"{folder.resolve().parent.name}-{folder.name}" if is_one_of_several else folder.name
-    tasks = [{**task, "examples": None} for task in config["tasks"]]
-    whole = {**config, "settings": {**settings, "shard": None}, "tasks": tasks}
-    whole |= {"samples_planned": None, "notes": None}
-    return f"{SHARDS}{hashlib.sha256(as_json(whole).encode()).hexdigest()[:8]}"
+    whole = {**config, "sources": sorted(config.get("sources", {}).values())}  # digests
+    digest = hashlib.sha256(as_json(_identity(whole)).encode()).hexdigest()
+    return f"{SHARDS}{digest[:DIGEST_LENGTH]}"
+
+
+def _identity(value: Any) -> Any:
+    """Return what all shards of a run have in common, on any machine."""
+    if isinstance(value, Mapping):
+        common = {key: v for key, v in value.items() if key not in _OF_A_SHARD | _PLACES}
+        named = {key: Path(common[key]).name for key in _MODELS & common.keys() if common[key]}
+        return {key: named.get(key) or _identity(v) for key, v in common.items()}
+    return [*map(_identity, value)] if isinstance(value, list) else value
 
 
 def same_plan(recorded: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

@@ -46,7 +46,7 @@ from specbench.pricing.scores import (
 from specbench.runs.records import EXAMPLES
 from specbench.runs.run import Run
 from specbench.tasks.example import Example
-from specbench.validation.verification.plan import task_of
+from specbench.validation.verification.plan import planned_examples, task_of
 
 MOST_NUMBERS = 2**24  # of distributions that are compared at once
 
@@ -122,9 +122,8 @@ def examples_of(run: Run, task: str) -> Mapping[str, Example]:
     if stored(run.folder / EXAMPLES).is_file():
         return run.examples[task]
     described = run.tasks[task]
-    examples = task_of(task, described, {}).examples(
-        "test", described["examples"], run.settings.seed
-    )
+    known = task_of(task, described, {})
+    examples = planned_examples(known, run.settings, described["examples"])
     return {example.id: example for example in examples}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,8 +13,14 @@ from specbench.words import meant
 
 #: The table of samples that were decoded again for their times only.
 TIMINGS = "timings.csv"
-#: Begins the name of a run that is in several folders, each with some of its prompts.
-SHARDS = "shards-"
+#: The name of a run that is in several folders, each with some of its prompts, and its digits.
+SHARDS, DIGEST_LENGTH = "shards-", 8
+_OF_SHARDS = re.compile(rf"{SHARDS}[0-9a-f]{{{DIGEST_LENGTH}}}")
+
+
+def is_sharded(run_id: str) -> bool:
+    """Return whether a run's name is one that shards share."""
+    return _OF_SHARDS.fullmatch(run_id) is not None
 
 
 def require_folders(paths: Iterable[Path]) -> None:

@@ -28,7 +28,7 @@ from specbench.methods.parameters import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.runs import columns
 from specbench.runs.columns import TIMED_AGAIN, may_be_blank, schema
-from specbench.runs.folders import SHARDS, TIMINGS, require_in_runs, run_folders
+from specbench.runs.folders import TIMINGS, is_sharded, require_in_runs, run_folders
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = (
@@ -162,7 +162,7 @@ def _require_distinct(table: pd.DataFrame, files: Sequence[Path], lengths: Seque
     file = pd.Series(np.repeat(np.arange(len(files)), lengths), table.index)
     several = file.groupby(table["run_id"]).transform("nunique") > 1
     rows = table[several].filter(_ROW)
-    if len(rows := rows[rows.duplicated() | ~rows["run_id"].str.startswith(SHARDS)]):
+    if len(rows := rows[rows.duplicated() | ~rows["run_id"].map(is_sharded).astype("bool")]):
         run = rows["run_id"].iloc[-1]
         first, *_, last = file[table["run_id"] == run].unique()
         raise UsageError(

@@ -15,7 +15,7 @@ from specbench.decoding.drafters.registry import parse_drafter, recorded_drafter
 from specbench.decoding.heads.registry import HeadFile
 from specbench.errors import RunError, UsageError
 from specbench.experiment import store as module
-from specbench.experiment.folders import LOCK, require_same_run
+from specbench.experiment.folders import LOCK, require_same_run, run_id
 from specbench.experiment.store import Store, sample_keys
 from specbench.files import digits, write_atomically
 from specbench.runs.frames import SAMPLES, read_summary
@@ -137,6 +137,25 @@ def test_folders_are_named_by_time_and_label_and_never_shared(
         raise KeyboardInterrupt
     with Store.open(None, "run-pairs.toml:mine", CONFIG, summarise=brief_summary) as again:
         assert (again.folder, again.resumed) == (stores[-1].folder, 1)
+
+
+def test_shards_share_a_name_wherever_their_files_lie() -> None:
+    def name(root: str, number: int, sha: str = "1", **changes: Any) -> str:
+        head = {"name": "t", "path": f"{root}/heads/t", "kind": "linear"}
+        data = {"splits": {"test": {"file": f"{root}/t.jsonl", "sha256": sha}}}
+        cells = [{"method": "diversed", "head": head, "draft_length": 5}]
+        config = {
+            "pair": {"name": "p", "target": f"{root}/target", "draft": None},
+            "loading": {"device": f"cuda:{number}", "device_map": None, "dtype": "auto"},
+            "settings": {"seed": 0, "shard": f"{number}/2", **changes},
+            "servers": [{"name": "s", "url": f"http://{number}", "model": f"{root}/target"}],
+            "tasks": [{"name": "t", "data": data, "examples": number, "cells": cells}],
+            "sources": {f"{root}/own.py:rule": "digest"},
+        }
+        return run_id(Path("r"), config)
+
+    assert name("/a", 1) == name("/b/c", 2)
+    assert len({name("/a", 1), name("/a", 1, sha="2"), name("/a", 1, seed=1)}) == 3
 
 
 def test_a_folder_without_a_run_is_refused_and_untouched(tmp_path: Path) -> None:

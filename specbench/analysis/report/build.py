@@ -20,10 +20,11 @@ from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
 from specbench.analysis.trace.trace import LEGEND
 from specbench.analysis.verdicts import VERDICTS, by_task, foremost
 from specbench.errors import UsageError
-from specbench.runs.folders import run_folders
+from specbench.files import shown_path
 from specbench.runs.frames import Selection
-from specbench.runs.records import SUMMARY, latest_records
+from specbench.runs.records import latest_records
 from specbench.runs.run import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
+from specbench.runs.shards import by_name, missing_shards, summarised_folders
 from specbench.runs.table import Column, Table
 
 _OF_CONFIG = ("pair", "settings", "progress", "notes")
@@ -61,14 +62,15 @@ def build(
     Raises:
         UsageError: A run has no readable summary, or nothing in it is selected.
     """
-    folders = run_folders(paths, SUMMARY)
+    folders = summarised_folders(paths)
     results = Results(folders, selection)
     cells = report_cells(results)
     runs = [read_run(folder, trust, required=False) for folder in folders]
     recorded = _recorded(runs, selection, cells)
     traces = collect_traces(recorded.traced, recorded.trace_notes)
-    states = {folder.name: unfinished(folder) for folder in folders}
+    states = {shown_path(folder): unfinished(folder) for folder in folders}
     notes = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
+    notes += missing_shards(folders)
     notes += recorded.notes
     samples: pd.DataFrame | None = None
     verdicts = pd.DataFrame(columns=list(VERDICTS))
@@ -94,31 +96,37 @@ def build(
 
 
 def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) -> _Recorded:
-    """Read the records of each run once."""
+    """Read the records of each folder once; the rounds of shards are pooled."""
     recorded = _Recorded([], [], [], [])
-    for run in runs:
-        name = run.folder.name
-        lacks_positions, lacks_traces = (
-            f"no acceptance by position of {name}",
-            f"no traces of {name}",
-        )
+    folders = {run.folder: run for run in runs}
+    for parts in by_name(folders).values():
+        rounds: list[pd.DataFrame] = []
+        lacks_positions = f"no acceptance by position of {', '.join(map(shown_path, parts))}"
+        for run in (folders[folder] for folder in parts):
+            name = shown_path(run.folder)
+            lacks_traces = f"no traces of {name}"
+            try:
+                records = latest_records(run.folder, ROUND_COLUMNS)
+            except UsageError as error:
+                recorded.notes.append(f"no acceptance by position of {name}: {error}")
+                recorded.trace_notes.append(f"{lacks_traces}: {error}")
+                continue
+            if cells["draft_length"].any():
+                try:
+                    rounds.append(rounds_of(records, run.folder))
+                except UsageError as error:
+                    recorded.notes.append(f"no acceptance by position of {name}: {error}")
+            try:
+                traced = open_run(run, records, cells, name if len(runs) > 1 else None)
+                recorded.traced.append(traced)
+            except UsageError as error:
+                recorded.trace_notes.append(f"{lacks_traces}: {error}")
         try:
-            records = latest_records(run.folder, ROUND_COLUMNS)
+            if rounds:
+                pooled = selection.of(pd.concat(rounds, ignore_index=True))
+                recorded.positions.append(acceptance_by_position(pooled))
         except UsageError as error:
             recorded.notes.append(f"{lacks_positions}: {error}")
-            recorded.trace_notes.append(f"{lacks_traces}: {error}")
-            continue
-        if cells["draft_length"].any():
-            try:
-                rounds = selection.of(rounds_of(records, run.folder))
-                recorded.positions.append(acceptance_by_position(rounds))
-            except UsageError as error:
-                recorded.notes.append(f"{lacks_positions}: {error}")
-        try:
-            traced = open_run(run, records, cells, name if len(runs) > 1 else None)
-            recorded.traced.append(traced)
-        except UsageError as error:
-            recorded.trace_notes.append(f"{lacks_traces}: {error}")
     return recorded
 
 
@@ -160,7 +168,7 @@ def _environment(runs: Sequence[Run]) -> Table:
         for run in runs
     ]
     facts = dict.fromkeys(name for run in settings for name in run)
-    columns = [Column("run"), *(Column(run.folder.name) for run in runs)]
+    columns = [Column("run"), *(Column(shown_path(run.folder)) for run in runs)]
     return Table("", columns, [[name, *(run.get(name, "") for run in settings)] for name in facts])
 
 

@@ -146,8 +146,9 @@ def test_points_have_tooltips_with_their_values(page: str, cells: pd.DataFrame) 
 
 
 def test_a_run_without_records_has_no_acceptance_by_position(
-    finished: Path, tmp_path: Path
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # folders are shown relative to it
     shutil.copytree(finished, tmp_path / "run")
     (tmp_path / "run" / "samples.jsonl").unlink()
     report = build([tmp_path / "run"])

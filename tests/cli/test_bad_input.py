@@ -78,7 +78,7 @@ REFUSED = {
     "plot pie": "pareto",
     "plot pareto": "there is no run under results",
     "plot pareto empty": "summary.csv",
-    "plot accepted-length custom": "holds no samples.jsonl",
+    "plot accepted-length custom": "holds no samples.csv",
     "plot pareto RUN -o figures": "--draft-length",
     "plot pareto RUN --task mini-mat": "did you mean `mini-math`?",
     "plot pareto --cost tme": "did you mean `time`?",

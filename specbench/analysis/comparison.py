@@ -329,15 +329,15 @@ def at_equal_quality(run: TaskRun, method: MethodSettings, lengths: list[int]) -
     front = [point.timed for point in front_of(run.sessions[method.session])]
     together = points_with_front(settings, front)
     reached, (fastest,) = together.estimates_with_fastest(range(len(settings)))
-    points, own = slice(len(settings), len(settings) + len(front)), fastest.pooled
+    points, chosen = slice(len(settings), len(settings) + len(front)), fastest.pooled
     quality, seconds = reached.quality[:, points], reached.seconds
     as_gain = Gains(quality, np.ones_like(quality))
-    level = -front_quality(as_gain, -seconds[:, points], reached.quality[:, own])
-    figure = estimate(level / seconds[:, own], reached.n, log=True)
+    level = -front_quality(as_gain, -seconds[:, points], reached.quality[:, chosen])
+    figure = estimate(level / seconds[:, chosen], reached.n, log=True)
     yield {
-        **method.facts(lengths, lengths[fastest.point], reached, [own]),
+        **method.facts(lengths, lengths[fastest.point], reached, [chosen]),
         "against": FRONT,
-        "against_quality": min(reached.quality[0, own], quality[0].max()),
+        "against_quality": min(reached.quality[0, chosen], quality[0].max()),
         "reference": level[0],
         **figure_columns(TIMES, figure, reached.prompts_per_unit),
         "noise": run.noise.get(method.session, math.nan),

@@ -127,9 +127,9 @@ class Results:
     @cached_property
     def _summary(self) -> pd.DataFrame:
         """The summaries of the runs; of shards, one of all their samples."""
-        named = by_name(summarised_folders(self._paths))
-        parts = [f for name in filter(is_sharded, [*named]) for f in named.pop(name)]
-        summaries = [read_summary(*chain(*named.values()))] if named else []
+        whole = by_name(summarised_folders(self._paths))
+        parts = [f for name in filter(is_sharded, [*whole]) for f in whole.pop(name)]
+        summaries = [read_summary(*chain(*whole.values()))] if whole else []
         if parts:
             decodes = read_samples(*parts, timings=dictionary.TIMED)
             summaries.append(summarise(without_repeats(decodes)))
@@ -158,10 +158,9 @@ class Results:
     @cached_property
     def _runs(self) -> dict[str, list[Run]]:
         """The folders of the runs by name, which shards share."""
-        named = by_name(run_folders(self._paths, TABLE))
         return {
             name: [read_run(folder, required=False) for folder in folders]
-            for name, folders in named.items()
+            for name, folders in by_name(run_folders(self._paths, TABLE)).items()
         }
 
     @cached_property

@@ -55,7 +55,8 @@ class PairsMeasurement(Measurement):
         failures: list[SpecbenchError] = []
         for name, spec in specs.items():
             try:
-                output = self.output and self.output / spec.name
+                # Runs are named after their folders, and names must differ between outputs.
+                output = self.output and self.output / f"{self.output.name}-{spec.name}"
                 measure_pair(self.updated(pair=name, output=output))
             except Interrupted:
                 raise
@@ -79,9 +80,8 @@ def run(measurement: PairsMeasurement, methods: Methods, servers: Servers) -> No
         if arms and options.workers is not None:
             raise UsageError("--workers decode in other processes, and servers do not: omit it")
         variants = methods.variants() if methods.method or not arms else []
-        given = methods.optional, arms, servers.concurrency, methods.a_a
-        client = servers.client if arms else None
-        measure(options.plan(variants, *given), "run", options, client)
+        plan = options.plan(variants, methods.optional, arms, servers.concurrency, methods.a_a)
+        measure(plan, "run", options, servers.client if arms else None)
 
     measurement.measure_each(measure_pair)
 

@@ -123,10 +123,10 @@ def train(
         return
     refused: Mapping[Path, SpecbenchError] = {}
     if waiting and workers.workers is not None:
-        typed = [*models.retyped(), *asked.retyped(), *HeadRecipe.arguments(recipe)]
-        typed += [*code.retyped(), "--no-progress"]
+        arguments = [*models.retyped(), *asked.retyped(), *HeadRecipe.arguments(recipe)]
+        arguments += [*code.retyped(), "--no-progress"]
         commands = {
-            task.name: ["train", *data.updated(task=[name]).retyped(), *typed]
+            task.name: ["train", *data.updated(task=[name]).retyped(), *arguments]
             for name, task in zip(data.names, tasks, strict=True)
             if any(job.task is task for job in waiting)
         }

@@ -71,15 +71,9 @@ def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def run_id(folder: Path, config: Mapping[str, Any]) -> str:
-    """Return the name of a new run: that of its folder, or one that all its shards share.
-
-    A folder with the name of its pair belongs to a command with several pairs, so the name of the
-    folder around it is added.
-    """
-    settings, pair = config.get("settings", {}), config.get("pair", {})
-    if settings.get("shard") is None:
-        is_one_of_several = folder.name == pair.get("name")
-        return f"{folder.resolve().parent.name}-{folder.name}" if is_one_of_several else folder.name
+    """Return the name of a new run: that of its folder, or one that all its shards share."""
+    if config.get("settings", {}).get("shard") is None:
+        return folder.name
     whole = {**config, "sources": sorted(config.get("sources", {}).values())}  # digests
     digest = hashlib.sha256(as_json(_identity(whole)).encode()).hexdigest()
     return f"{SHARDS}{digest[:DIGEST_LENGTH]}"

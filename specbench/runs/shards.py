@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,10 @@ def run_name(folder: Path) -> str:
 
 def by_name(folders: Iterable[Path]) -> dict[str, list[Path]]:
     """Return the folders of each run; only shards share a name."""
-    named: dict[str, list[Path]] = {}
+    folders_by_name: dict[str, list[Path]] = {}
     for folder in folders:
-        named.setdefault(run_name(folder), []).append(folder)
-    return named
+        folders_by_name.setdefault(run_name(folder), []).append(folder)
+    return folders_by_name
 
 
 def summarised_folders(paths: Sequence[Path | str]) -> list[Path]:
@@ -42,9 +43,9 @@ def summarised_folders(paths: Sequence[Path | str]) -> list[Path]:
     """
     folders: list[Path] = []
     for path in paths:
-        found = run_folders([path], SUMMARY, TABLE)
-        shards = [folder for folder in found if is_sharded(run_name(folder))]
-        chosen = [f for f in found if f in shards or stored(f / SUMMARY).exists()]
+        below = run_folders([path], SUMMARY, TABLE)
+        shards = [folder for folder in below if is_sharded(run_name(folder))]
+        chosen = [f for f in below if f in shards or stored(f / SUMMARY).exists()]
         folders += chosen or run_folders([path], SUMMARY)
     return list(dict.fromkeys(folders)) or run_folders(paths, SUMMARY)
 
@@ -60,9 +61,9 @@ def missing_shards(folders: Iterable[Path]) -> Iterator[str]:
         done = {n for part in ended if count % part.step == 0 for n in range(count)[part]}
         if missing := [f"{n + 1}/{count}" for n in range(count) if n not in done]:
             *first, last = missing
-            named = f"{', '.join(first)} and {last}" if first else last
+            numbers = f"{', '.join(first)} and {last}" if first else last
             shards, are = ("shards", "are") if first else ("shard", "is")
-            yield f"{shards} {named} of {name} {are} missing or unfinished"
+            yield f"{shards} {numbers} of {name} {are} missing or unfinished"
 
 
 def _slice(folder: Path) -> slice | None:
@@ -72,6 +73,19 @@ def _slice(folder: Path) -> slice | None:
     except UsageError:
         return None
     return settings.shard_slice if settings.shard is not None else None
+
+
+@dataclass(frozen=True)
+class ShardedRun(Run):
+    """A run in several folders; what its shards have in common is that of the first."""
+
+    shards: Sequence[Run] = ()
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """The environment of the first shard, with the greedy texts of all."""
+        cells = [cell for run in self.shards for cell in run.environment.get("greedy_texts", ())]
+        return {**self.shards[0].environment, "greedy_texts": _added(cells)}
 
 
 def whole_run(runs: Sequence[Run]) -> Run:
@@ -92,11 +106,7 @@ def whole_run(runs: Sequence[Run]) -> Run:
     }
     planned = sum(run.config.get("samples_planned", 0) for run in runs)
     config = {"tasks": [*tasks.values()], "progress": progress, "samples_planned": planned}
-    whole = replace(first, config={**first.config, **config})
-    greedy = [cell for run in runs for cell in run.environment.get("greedy_texts", ())]
-    environment = {**first.environment, "greedy_texts": _added(greedy)}
-    vars(whole).update(environment=environment)
-    return whole
+    return ShardedRun(first.folder, {**first.config, **config}, first.trust, runs)
 
 
 def _added(greedy: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -104,7 +114,7 @@ def _added(greedy: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     sums: dict[tuple[str, ...], dict[str, Any]] = {}
     for cell in greedy:
         key = tuple(cell[name] for name in ("task", "method", "alone"))
-        known = sums.get(key)
-        added = {} if known is None else {name: known[name] + cell[name] for name in _SUMS}
+        before = sums.get(key)
+        added = {} if before is None else {name: before[name] + cell[name] for name in _SUMS}
         sums[key] = {**cell, **added}
     return list(sums.values())

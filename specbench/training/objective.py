@@ -121,7 +121,9 @@ INTEGRAL = {"acceptance": 0.5, "quality": 0.04}
 PROPORTIONAL = {"acceptance": 5.0, "quality": 0.16}
 LEAST, MOST = 0.1, 5.0  # integral part; at 0 a head stays at the target
 STRICTEST = -0.3  # lowest multiplier; lower ones drive w to 1, where training is slow
-RAMP = 0.6  # fraction of the steps in which the asked acceptance rises from the start's to the goal
+RAMP = (
+    0.6  # fraction of the steps in which the acceptance aimed at rises from the start's to the goal
+)
 PAST = 0.8  # weight of the past in the running mean of the quality lost
 
 
@@ -133,18 +135,18 @@ class Multiplier(NamedTuple):
     start: float | None = None  # acceptance of the first step
     lost: float | None = None  # running mean
 
-    def for_acceptance(self, gained: float, asked: float, done: float) -> Multiplier:
+    def for_acceptance(self, gained: float, goal: float, done: float) -> Multiplier:
         """Return the next multiplier for a target acceptance.
 
         It may become negative, which makes a head that accepts too much stricter.
 
         Args:
             gained: Acceptance of this step; 0 is the target's own, 1 the draft's.
-            asked: The goal in the same unit.
+            goal: The acceptance to reach, in the same unit.
             done: Fraction of the steps that is done, with this one.
         """
         start = gained if self.start is None else self.start
-        now = start + (asked - start) * min(1.0, done / RAMP)
+        now = start + (goal - start) * min(1.0, done / RAMP)
         return self._adjusted("acceptance", now - gained, STRICTEST)._replace(start=start)
 
     def for_quality(self, lost: float) -> Multiplier:

@@ -74,7 +74,7 @@ def test_pairs_are_measured_in_folders_of_their_own(cli: Cli, engine: Any, tmp_p
     assert planned.code == 0 and not (tmp_path / "r").exists()
     assert "mini-math on mini" in planned.out and "mini-math on python" in planned.out
     assert cli("run", "--pair", "mini,python", *FAST, "-o", "r").code == 0
-    assert sorted(path.name for path in Path("r").iterdir()) == ["mini", "python"]
+    assert sorted(path.name for path in Path("r").iterdir()) == ["r-mini", "r-python"]
     assert set(read_samples("r")["run_id"]) == {"r-mini", "r-python"}
     shown = cli("table", "r").out
     assert "Pair mini," in shown and "Pair python," in shown
@@ -92,7 +92,7 @@ def test_a_failure_of_one_pair_leaves_the_others(cli: Cli, engine: Any) -> None:
     failed = cli("sweep-weights", "--pair", "mini,python", *FAST, "--weights", "0.5", "-o", "r")
     assert failed.code == 1
     assert "1 of 2 pairs failed, the first with: pair mini: " in failed.err.splitlines()[-1]
-    assert len(read_samples("r/python")) == 6
+    assert len(read_samples("r/r-python")) == 6
     unknown = cli("run", "--pair", "python,mini", "-t", "mini-maths", "--dry-run")
     assert unknown.code == 2 and "2 of 2 pairs failed" in unknown.err
 

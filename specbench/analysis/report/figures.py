@@ -68,8 +68,8 @@ def figures(
 
 def draws_of(cells: pd.DataFrame, samples: pd.DataFrame | None) -> Draws:
     """Return the figures of cells and of their samples, if known, by title."""
-    known = {} if samples is None else {"samples": samples}
-    results = Results.of(cells=cells, **known)
+    tables = {"cells": cells} | ({} if samples is None else {"samples": samples})
+    results = Results.of(**tables)
     return {
         "Quality vs. cost": lambda: pareto.draw(results, pareto.known_costs(cells)),
         "Acceptance vs. time": lambda: acceptance.draw_time(results),

@@ -66,13 +66,14 @@ def configured(values: Mapping[str, Any], target: Any, stored: Shapes) -> DraftM
             accepted = " or ".join(map(str, supported))
             raise UsageError(f"its {name} is {value!r}: choose a module with {accepted}")
     config = kind.configured(values, shape, depth, stored)
-    for what, own, other in (
+    for noun, of_module, of_target in (
         ("states of width", config.target_hidden, target.hidden_size),
         ("a vocabulary of", shape.vocab_size, target.vocab_size),
     ):
-        if own != other:
+        if of_module != of_target:
             raise UsageError(
-                f"it reads {what} {own}, and the target has {other}: choose a module of this target"
+                f"it reads {noun} {of_module}, and the target has {of_target}: choose a module of "
+                "this target"
             )
     require_layers(config.layers, depth)
     with torch.device("meta"):

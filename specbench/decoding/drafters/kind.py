@@ -108,13 +108,20 @@ class DrafterKind(Drafter):
 
         A round starts at each of the ``last`` tokens, and all of its drafts are the text's own
         tokens. Only weights of its own have several depths. Drafts beyond the end have no meaning.
+
+        Raises:
+            NotImplementedError: It copies, see ``copied``.
         """
         raise NotImplementedError
 
     def copied(
         self, prompt: Sequence[int], text: Sequence[int], most: int
     ) -> tuple[Tensor, Tensor]:
-        """Return what it copies before each of T tokens ``[T, N]``, and how many tokens ``[T]``."""
+        """Return what it copies before each of T tokens ``[T, N]``, and how many tokens ``[T]``.
+
+        Raises:
+            NotImplementedError: It does not copy, see ``along``.
+        """
         raise NotImplementedError
 
     def vllm(self, drafts: int, draft: str | None) -> dict[str, Any] | None:

@@ -101,6 +101,20 @@ def test_texts_of_another_temperature_or_of_a_lossy_rule_are_seen():
         assert any(deviation.is_sure for deviation in deviations(scores))
 
 
+@pytest.mark.parametrize(
+    ("rank", "top", "is_seen"), [(2, 0.5, False), (2, 0.7, True), (3, 0.5, True)]
+)
+def test_greedy_texts_may_have_another_token_only_where_two_are_as_likely(
+    honest, rank: int, top: float, is_seen: bool
+):
+    scores, _ = honest
+    ranks = np.ones_like(scores.rank_p)
+    ranks[:, ::20] = rank  # every 20th token, five times as many as rounding may change
+    greedy = replace(scores, temperature=0, rank_p=ranks, top_p=np.full(ranks.shape, top))
+    (deviation,) = deviations(greedy)
+    assert deviation.is_sure == is_seen
+
+
 def test_a_drafter_that_reads_the_targets_states_is_seen():
     """Its first draft is drawn from near p: the texts are right, and the rounds are others."""
     scores, records = decoded(

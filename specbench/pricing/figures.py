@@ -35,6 +35,8 @@ def draw_crossover(decision: Decision) -> Drawing:
     for axes in grid[0]:
         places = range(len(decision.batches))
         axes.set_xticks(places, [str(batch) for batch in decision.batches])
+        if len(places) == 1:
+            axes.set_xlim(-0.5, 0.5)
         axes.set_xlabel("Batch size")
     handles: list[Any] = [
         Line2D([], [], label=str(drafter), **_look(decision, drafter))
@@ -68,6 +70,8 @@ def _draw_speedups(axes: Axes, decision: Decision) -> None:
         value, low, high = np.array([setting.speedup[:3] for setting in best]).T
         beside = _beside(decision, drafter)
         axes.fill_between(beside, low, high, color=look["color"], alpha=0.18, lw=0)
+        if len(beside) == 1:  # a band has no width there
+            axes.vlines(beside, low, high, color=look["color"], lw=scaled(1))
         axes.plot(beside, value, lw=scaled(1), **look)
     axes.set_ylabel("Speed-up over no drafts")
     axes.set_title("Fastest N, 95 % band")
@@ -80,16 +84,14 @@ def _draw_lengths(axes: Axes, decision: Decision, drafter: DrafterKind) -> None:
     grid = np.array([[value[n, batch] for batch in decision.batches] for n in lengths])
     # The colours diverge at 1, also where every setting is on one side of it.
     norm = TwoSlopeNorm(1, min(grid.min(), 0.99), max(grid.max(), 1.01))
-    places = range(len(decision.batches))
-    drawn = axes.pcolormesh(
-        places, lengths, grid, cmap=_MAP, norm=norm, shading="nearest", rasterized=True
-    )
+    edges = [np.arange(size + 1) - 0.5 for size in grid.shape]  # each N has a row
+    drawn = axes.pcolormesh(edges[1], edges[0], grid, cmap=_MAP, norm=norm, rasterized=True)
     if grid.min() < 1 < grid.max() and min(grid.shape) > 1:
-        lines = axes.contour(places, lengths, grid, [1], colors="black")
+        lines = axes.contour(grid, [1], colors="black")
         lines.set_linewidth(scaled(0.9))
     fastest = [decision.fastest(batch, drafter) for batch in decision.batches]
-    axes.plot([setting.length for setting in fastest], **_DOT, markersize=scaled(3))
-    axes.set_yticks(lengths)
+    axes.plot([lengths.index(setting.length) for setting in fastest], **_DOT, markersize=scaled(3))
+    axes.set_yticks(range(len(lengths)), [str(length) for length in lengths])
     axes.set_ylabel("N")
     axes.grid(visible=False)
     axes.set_title(f"Drafter: {drafter}")
@@ -105,6 +107,8 @@ def _draw_break_even(axes: Axes, decision: Decision) -> None:
         look = _look(decision, drafter)
         edges = [break_even(decision, batch, drafter) for batch in decision.batches]
         axes.plot(edges, color=look["color"], lw=scaled(0.9))
+        if len(edges) == 1:  # a line has no length there
+            axes.hlines(edges, -0.4, 0.4, color=look["color"], lw=scaled(0.9))
         best = [decision.fastest(batch, drafter) for batch in decision.batches]
         axes.plot(
             _beside(decision, drafter), [equivalent(setting) for setting in best], ls="none", **look

@@ -194,16 +194,49 @@ class Filters(Options):
     )
 
 
-class SamplingOptions(Filters):
+class OneTemperature(Options):
+    """The temperature of all texts."""
+
+    temperature: Temperature = option(1.0, "0 is greedy.")
+
+
+class SamplingOptions(OneTemperature, Filters):
     """How to turn logits into a sampling distribution."""
 
-    temperature: Temperature = option(1.0, "0 is greedy.", panel="Options")
+
+class Seeded(Options):
+    """The seed of all random numbers."""
+
+    seed: int = option(
+        0, "Random seed for choosing prompts and for sampling.", ge=0, panel="Sampling"
+    )
 
 
-class Settings(SamplingOptions):
+class DraftLength(Options):
+    """How many tokens a round drafts."""
+
+    draft_length: int = option(DRAFT_LENGTH, "Tokens drafted per round.", ge=1, metavar="N")
+
+
+class DraftLengths(Options):
+    """How many tokens a round drafts, for several settings."""
+
+    draft_length: list[Count] = option(
+        [DRAFT_LENGTH],
+        "Tokens drafted per round; several values are all measured.",
+        metavar="N[,N...]",
+    )
+
+
+class DryRun(Options):
+    """Whether anything is done."""
+
+    dry_run: bool = option(False, "Print what would be done, and do nothing.", panel="Results")
+
+
+class Settings(Seeded, SamplingOptions):
     """Settings shared by all cells of a run."""
 
-    seed: int = option(0, "Random seed for choosing examples and for sampling.", ge=0)
     repeats: int = option(1, "Times to decode each example, with new random numbers.", ge=1)
     max_new_tokens: int | None = option(
         None, "Maximum length of an answer.", ge=1, shown="the task's own", panel=Options.panel
@@ -291,7 +324,7 @@ def _describe_presets() -> str:
     )
 
 
-class RunSettings(Settings):
+class RunSettings(DraftLengths, Settings):
     """The settings of a measuring command; explicit options override the preset."""
 
     limit: int | None = option(
@@ -306,12 +339,6 @@ class RunSettings(Settings):
         None,
         f"Named settings, which options override: {_describe_presets()}.",
         metavar="NAME",
-    )
-    draft_length: list[Count] = option(
-        [DRAFT_LENGTH],
-        "Tokens drafted per round; several values are all measured.",
-        metavar="N[,N...]",
-        panel="Options",
     )
 
     @model_validator(mode="before")

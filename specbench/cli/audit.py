@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, model_validator
 
 from specbench.cli.generate import grouped
-from specbench.cli.options import Models, NewFolder, PromptFiles
+from specbench.cli.options import FewPrompts, Models, NewFolder, PromptFiles
 from specbench.cli.output import Interrupted, new_folder, note, print_findings
 from specbench.cli.servers import ServerAccess
-from specbench.config import DRAFT_LENGTH, LLAMACPP, Settings, Temperature, option
+from specbench.config import LLAMACPP, Seeded, Settings, Temperature, option
 from specbench.errors import RunError, UsageError
 from specbench.experiment.folders import as_json
 from specbench.experiment.plan import Plan, build_plan
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 FILE = "audit.json"
 UNFINISHED = "unfinished"
-UNRELATED = {"timeout", "batch_size"}  # settings that do not change a text
+UNRELATED = {"timeout", "concurrency"}  # settings that do not change a text
 TRANSFORMERS = "transformers"
+LIBRARIES = (LLAMACPP, TRANSFORMERS)
 MAX_NEW_TOKENS = 64  # of a greedy text
 # The target's weights are taken as they are.
 MODELS = [
@@ -43,22 +44,19 @@ MODELS = [
 ]
 
 
-class AuditSettings(ServerAccess):
+class AuditSettings(ServerAccess, FewPrompts, Seeded):
     """Which decoder to audit, and how much to decode."""
 
-    decoder: Literal["llamacpp", "transformers"] | None = option(
-        None,
-        "A library's own loop, with the pair's models: llama.cpp's server in this process, or "
-        "Transformers' assisted generation.",
-        metavar="NAME",
-        shown="the server at --url",
+    decoder: str = option(
+        ...,
+        f"{LLAMACPP} or {TRANSFORMERS}, a library's own loop with the pair's models, or a server "
+        "with OpenAI's completions API, such as http://localhost:8080/v1, with #MODEL behind the "
+        "address.",
+        metavar="NAME|URL",
+        complete=lambda: LIBRARIES,
     )
-    url: str | None = option(
-        None, "A server with OpenAI's completions API, such as http://localhost:8080/v1."
-    )
-    model: str | None = option(None, "The server's name of the target.", metavar="NAME")
     text_prompts: bool = option(False, "Send prompts as text, to a server that takes no token ids.")
-    batch_size: int = option(1, "Requests that the server gets at once.", ge=1, metavar="B")
+    concurrency: int = option(1, "Requests that the server gets at once.", ge=1, metavar="C")
     weight: float | None = option(
         None,
         "transformers: its assistant_ensemble_weight, which is not lossless.",
@@ -66,10 +64,6 @@ class AuditSettings(ServerAccess):
         lt=1,
         shown="off",
     )
-    draft_length: int = option(
-        DRAFT_LENGTH, "Tokens drafted per round; set a server to the same number.", ge=1
-    )
-    limit: int = option(4, "Prompts per task.", ge=1, flags=("--limit", "-n"))
     samples: int = option(
         512, "Texts sampled per temperature; more texts detect smaller faults.", ge=1
     )
@@ -83,22 +77,20 @@ class AuditSettings(ServerAccess):
         "Greedy texts fork by rounding where the target's logits differ by no more than this.",
         ge=0,
     )
-    seed: int = option(0, "Random seed for choosing examples and for sampling.", ge=0)
 
     @model_validator(mode="after")
-    def _one_decoder(self) -> AuditSettings:
-        if (self.decoder is None) == (self.url is None):
-            raise ValueError(f"give one of --decoder {LLAMACPP}, --decoder {TRANSFORMERS} or --url")
+    def _weighs_an_ensemble(self) -> AuditSettings:
         if self.weight is not None and self.decoder != TRANSFORMERS:
             raise ValueError(f"--weight needs --decoder {TRANSFORMERS}: add it")
         return self
 
     def server(self) -> Server | None:
-        """Return the server at --url, if any."""
-        if self.url is None:
+        """Return the server to audit; None for a library."""
+        if self.decoder in LIBRARIES:
             return None
-        client = Client(self.timeout, self.batch_size, advice=ADVICE)
-        return Server(self.url, client, self.model)
+        url, _, model = self.decoder.partition("#")
+        client = Client(self.timeout, self.concurrency, advice=ADVICE)
+        return Server(url, client, model or None)
 
 
 @grouped

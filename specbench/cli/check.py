@@ -7,9 +7,9 @@ from typing import Annotated
 
 from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
-from specbench.cli.options import Models, NewFolder, PromptFiles
+from specbench.cli.options import FewPrompts, Models, NewFolder, PromptFiles
 from specbench.cli.output import new_folder, note, note_loading, print_findings
-from specbench.config import DRAFT_LENGTH, Options, RunSettings, Settings, option
+from specbench.config import RunSettings, Settings, option
 from specbench.decoding.drafters.registry import DRAFTERS, parse_drafter
 from specbench.errors import RunError
 from specbench.experiment.plan import build_plan
@@ -18,12 +18,10 @@ FILE = "check.json"
 MAX_NEW_TOKENS = 256  # of greedy texts, which should end before
 
 
-class CheckSettings(Options):
+class CheckSettings(FewPrompts):
     """How much the check decodes."""
 
-    limit: int = option(4, "Prompts per task.", ge=1, flags=("--limit", "-n"))
     samples: int = option(256, "Texts sampled per method; more texts detect smaller faults.", ge=1)
-    draft_length: int = option(DRAFT_LENGTH, "Tokens drafted per round.", ge=1)
     batch_size: int = option(64, "Texts sampled in one batch.", ge=1)
     drafter: list[str] | None = option(
         None,

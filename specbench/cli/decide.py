@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from specbench.pricing.decide import Decision
     from specbench.pricing.rounds import PricedRounds
 
-MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "draft_length")]
+MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "drafting")]
 # New tokens of a batch whose rounds are timed: at most, at least, and of all its texts.
 MOST_TOKENS, LEAST_TOKENS, TOKENS = 48, 12, 96
 # At least three repeats, and up to eight while those of all batch sizes take no longer than this.
@@ -48,6 +48,7 @@ CONTROL = "cooled"  # sharpens the target without a draft
 FOLDER = "decision"
 NOTICED = 0.0005  # of a speed-up
 PROMPT_TOKENS = 512  # where rates of acceptance take the place of texts
+MARGIN = 2.0  # points of quality that a lossy method may lose
 UNNAMED = "DRAFT"  # stands in flags for a draft model that is not named
 
 
@@ -85,7 +86,6 @@ class DecideOptions(JsonOutput):
         "Compute the seconds from a machine's figures instead: h100, a100, rtx4090, or FILE.toml.",
         metavar="NAME",
     )
-    margin: float = option(2.0, "Loss of quality to judge --method by, in points.", gt=0)
 
 
 class LossyMethods(Methods):
@@ -162,7 +162,7 @@ def decide(
     if asked.costs and len(costs.rounds) == 1:
         note("the costs were measured once: neither the intervals nor this cover their noise")
     if variants:
-        _measure(variants, asked.margin, measurement, decision)
+        _measure(variants, measurement, decision)
 
 
 @dataclass(frozen=True)
@@ -411,9 +411,7 @@ def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Ite
     yield f"specbench, batch {first}: {shlex.join(run)}"
 
 
-def _measure(
-    variants: list[Variant], margin: float, measurement: Measurement, decision: Decision
-) -> None:
+def _measure(variants: list[Variant], measurement: Measurement, decision: Decision) -> None:
     """Decode with lossy methods, sd and the control by the decision; print what each costs."""
     from specbench.analysis.margin import margin_rows, margin_tables
     from specbench.analysis.results import Results
@@ -424,6 +422,6 @@ def _measure(
     plan = options.plan([*method_variants([CONTROL], {}), *variants])
     workers = start_workers(options, plan.loading, options)
     folder = carry_out(plan, "decide", options, workers).folder
-    rows = margin_rows(Results([folder]).samples, STRICT, margin)
+    rows = margin_rows(Results([folder]).samples, STRICT, MARGIN)
     print_table(*margin_tables(rows))
     print(f"results: {folder}")

@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
-from specbench.cli.output import JSON, TEXT
+from specbench.cli.output import CSV, JSON, LATEX, MARKDOWN, TEXT
 from specbench.config import (
     AUTO,
     DataOptions,
+    DraftLength,
+    DryRun,
     Loading,
     Options,
     RunSettings,
@@ -257,6 +259,12 @@ class Models(Loading):
         return self.part(Loading)
 
 
+class FewPrompts(DraftLength):
+    """How many prompts a test of a decoder has, and its drafts."""
+
+    limit: int = option(4, "Prompts per task.", ge=1, flags=("--limit", "-n"))
+
+
 class Workers(Options):
     """How many workers to use, and where they run."""
 
@@ -290,10 +298,20 @@ class JsonOutput(Options):
         False, "Print JSON instead of tables.", flags=("--json",), panel="Results"
     )
 
+
+class TableFormat(JsonOutput):
+    """How to print tables."""
+
+    format: str = option(
+        TEXT,
+        "csv has one row per number, with its interval.",
+        choices=(TEXT, MARKDOWN, LATEX, CSV),
+    )
+
     @property
     def form(self) -> str:
         """The format to print: that of ``--format``, or JSON."""
-        return JSON if self.as_json else str(getattr(self, "format", TEXT))
+        return JSON if self.as_json else self.format
 
 
 class Progress(Options):
@@ -312,7 +330,7 @@ class NewFolder(JsonOutput, Progress):
     )
 
 
-class RunFolder(Progress):
+class RunFolder(DryRun, Progress):
     """Where a run goes, and whether it is executed."""
 
     output: Path | None = output_option(
@@ -320,7 +338,6 @@ class RunFolder(Progress):
         "the unfinished run of this plan, or results/<time>-<command>-<pair>",
     )
     fresh: bool = option(False, "Start a new run; an existing run in the folder is renamed.")
-    dry_run: bool = option(False, "Print the plan: cells, samples, memory and download.")
     probe: bool = option(False, "Print the plan with its duration, from a few tokens per cell.")
 
 
@@ -338,8 +355,9 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
 
     drafting: list[str] | None = option(
         None,
-        "How many tokens the draft model drafts in a round, up to N: fixed, confidence, p-min, "
-        "svip, adaedl, moving-average or schedule, also as NAME:VALUE (page price).",
+        "How many tokens a round drafts, up to N: fixed, confidence, p-min, svip, adaedl, adaptive, "
+        "moving-average or schedule, also as NAME:VALUE, or FILE.py:FUNCTION; `price` also takes "
+        "oracle (page price).",
         metavar="NAME[,NAME...]",
         shown="fixed",
         panel="Sampling",

@@ -13,8 +13,8 @@ import typer
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, say, start_workers
-from specbench.cli.options import JsonOutput, Measurement
-from specbench.cli.output import CSV, MARKDOWN, TEXT, new_folder, note_loading, print_as
+from specbench.cli.options import Measurement, TableFormat
+from specbench.cli.output import new_folder, note_loading, print_as
 from specbench.config import Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, names_drafter, parse_kind
@@ -37,7 +37,6 @@ LENGTHS = [1, 2, 3, 5, 8, 16]
 HIDDEN = {
     "draft_length",
     "drafter",
-    "drafting",
     "sampling",
     "shard",
     "workers",
@@ -54,7 +53,7 @@ TextsRun = Annotated[
 ]
 
 
-class PriceOptions(JsonOutput):
+class PriceOptions(TableFormat):
     """What to price."""
 
     drafter: list[str] | None = option(
@@ -65,27 +64,13 @@ class PriceOptions(JsonOutput):
         shown=",".join(DEFAULT_DRAFTERS),
         complete=lambda: DRAFTERS,
     )
-    policy: list[str] | None = option(
-        None,
-        "How many tokens a round drafts, up to N: fixed, confidence, p-min, svip, adaedl, "
-        "adaptive, moving-average, schedule, oracle, also as NAME:VALUE, or FILE.py:FUNCTION.",
-        metavar="NAME[,NAME...]",
-        shown="fixed",
-    )
     draft_length: list[Count] = option(LENGTHS, "Most drafts of a round, N.", metavar="N[,N...]")
-    first_token: bool = option(
-        False, "Count no round for the first token, as engines that draw it with the prompt."
-    )
     texts: str | None = option(
         None,
         "Column of --prompts with texts of the target, instead of new ones.",
         metavar="COLUMN",
     )
-    each_cell: bool = option(
-        False, "Compare recorded rounds with the price of the cell's own texts, not of all others."
-    )
     by: str | None = option(None, "Split the texts.", choices=("category",))
-    format: str = option(TEXT, "csv has one row per number.", choices=(TEXT, MARKDOWN, CSV))
 
     def drafters(self, modules: Collection[str]) -> list[tuple[DrafterKind, str]]:
         """Return the drafters, also by the names of a pair's modules, with the rules that judge."""
@@ -118,7 +103,7 @@ def price(
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
-    policies = [get_policy(name) for name in asked.policy or ["fixed"]]
+    policies = [get_policy(name) for name in measurement.drafting or ["fixed"]]
     for policy in policies:
         if policy.name != "oracle":
             require_predictable(policy)
@@ -150,19 +135,14 @@ def price(
     from specbench.pricing.tables import comparison_table, deviation_table, price_table, priced_rows
 
     by = asked.by or ""
-    how = asked.draft_length, by, int(asked.first_token)
     tables: list[Table] = []
     rows, doubts = [], list[str]()
     for task, scores in by_task.items():
         setting = f"{task} on {source.pair.name}, T = {scores.temperature:g}"
-        priced = priced_rows(scores, drafters, policies, *how)
+        priced = priced_rows(scores, drafters, policies, asked.draft_length, by)
         rows.append(priced.assign(task=task))
         tables.append(price_table(priced, setting, by))
-        compared = [
-            compare(scores, cell, each_cell=asked.each_cell)
-            for cell in recorded
-            if cell[0]["task"] == task
-        ]
+        compared = [compare(scores, cell) for cell in recorded if cell[0]["task"] == task]
         if compared:
             tables.append(comparison_table(compared, f"Recorded rounds: {setting}"))
         if off := [deviation for deviation in deviations(scores) if deviation.is_sure]:

@@ -13,7 +13,7 @@ import typer
 from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
 from specbench.cli.options import Models
-from specbench.config import DRAFT_LENGTH, Options, option
+from specbench.config import DraftLength, DryRun, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
 from specbench.decoding.heads.registry import find_head
@@ -30,19 +30,17 @@ ALWAYS = shlex.split(
 )
 
 
-class ServeOptions(Options):
+class ServeOptions(DraftLength, DryRun):
     """What vLLM serves, and where."""
 
     drafter: str = option(
         "model", "What proposes drafts: model draws from q.", choices=tuple(DRAFTERS)
     )
-    draft_length: int = option(DRAFT_LENGTH, "Tokens drafted per round.", ge=1, metavar="N")
     vllm: str = option(
         VLLM,
         "The vllm program of an environment that has specbench too, by `pip install --no-deps`.",
         metavar="FILE",
     )
-    dry_run: bool = option(False, "Print the command instead.")
 
 
 @grouped

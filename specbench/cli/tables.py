@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.cli.finished import SPLITS, Rows, Runs
 from specbench.cli.generate import grouped
-from specbench.cli.options import JsonOutput
+from specbench.cli.options import TableFormat
 from specbench.cli.output import (
     CSV,
     JSON,
-    LATEX,
-    MARKDOWN,
     TEXT,
     note,
     print_as,
@@ -70,12 +68,9 @@ def note_unfinished(folders: Sequence[Path]) -> None:
     note(*missing_shards(folders))
 
 
-class TableOptions(JsonOutput):
+class TableOptions(TableFormat):
     """How to show the main table."""
 
-    format: str = option(
-        TEXT, "csv has one row per number, with its interval.", choices=(TEXT, MARKDOWN, LATEX, CSV)
-    )
     intervals: bool = option(False, "Show the 95 % interval of every number.")
     paper: bool = option(
         False,
@@ -198,7 +193,7 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     print_as(asked.form, positions, lambda: position_tables(positions, asked.intervals))
 
 
-class CompareOptions(JsonOutput):
+class CompareOptions(TableFormat):
     """What to compare with, and which tables follow the verdict."""
 
     against: str | None = option(
@@ -231,7 +226,6 @@ class CompareOptions(JsonOutput):
     )
     sentences: bool = option(False, "Print a sentence on each method below the table.")
     times: bool = option(False, "With two runs: compare their times even if machine or day differ.")
-    format: str = option(TEXT, "", choices=(TEXT, MARKDOWN, LATEX, CSV))
 
     def model_post_init(self, context: Any) -> None:
         """Refuse options that do not go together.

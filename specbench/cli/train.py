@@ -20,7 +20,7 @@ from specbench.cli.options import (
     output_option,
 )
 from specbench.cli.output import Interrupted, note, note_loading, print_table
-from specbench.config import Loading, Options, Settings, option
+from specbench.config import DryRun, Loading, Options, Settings, option
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.registry import read_description, trained_heads
 from specbench.engine.pairs import PairSpec
@@ -42,7 +42,7 @@ DRAFTS = Path("results/drafts")
 LINE_EVERY = 50  # draft training steps per printed line without a terminal
 
 
-class HeadOptions(Options):
+class HeadOptions(DryRun):
     """How many heads to train, where they go, and whether to resume."""
 
     target_acceptance: list[float] | None = option(
@@ -60,7 +60,6 @@ class HeadOptions(Options):
         "losses have one subfolder each above those.",
         "results/heads/PAIR",
     )
-    dry_run: bool = option(False, "Print which heads would be trained, and where.")
     resume: bool = option(False, "Resume an interrupted training.")
 
 

@@ -89,19 +89,18 @@ class PriceCheck(NamedTuple):
         return abs(self.errors) > sure(self.prompts)
 
 
-def compare(
-    scores: Scores, records: Sequence[Mapping[str, Any]], *, each_cell: bool = False
-) -> PriceCheck:
+def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> PriceCheck:
     """Compare the price of a run's cell with its recorded rounds on the same prompts.
+
+    The price is that of the texts of all other cells, if there are any.
 
     Args:
         scores: Texts of the target, of all lossless cells.
         records: The cell's samples, by ``sd``, ``match``, ``block`` or ``sd-adaptive``.
-        each_cell: Whether to price the cell by its own texts, and not by those of all other cells.
     """
     cell = records[0]
     writer = name_of(cell).method
-    texts = [row for row, text in enumerate(scores.names) if (text.method == writer) == each_cell]
+    texts = [row for row, text in enumerate(scores.names) if text.method != writer]
     scores = scores.of(texts) if texts else scores
     counts = [record["per_round"]["emitted"] for record in records]
     terms = [(sum(emitted), len(emitted)) for emitted in counts]

@@ -121,22 +121,20 @@ def beside_q(scores: Scores) -> Floats:
     return scores.p if scores.q.ndim == 2 else windows(scores.p, scores.q.shape[-1])
 
 
-def starts(reach: Floats, drafts: Integers, length: Integers, skipped_tokens: int = 0) -> Floats:
+def starts(reach: Floats, drafts: Integers, length: Integers) -> Floats:
     """Return the probability that a round starts at each token ``[B, T]``.
 
     Args:
         reach: ``[B, T, N + 1]`` probability that at least k drafts are accepted.
         drafts: ``[B, T]`` how many drafts a round has that starts at each token, at most N.
         length: ``[B]`` tokens of each text.
-        skipped_tokens: Tokens before the first round: 1 in engines that draw the first token with
-            the prompt.
     """
     texts, tokens, size = reach.shape
     emitted = np.where(np.arange(size) <= drafts[..., None], reach, 0)
     emitted[..., :-1] -= emitted[..., 1:].copy()  # now of exactly k + 1 tokens
     visits = np.zeros((texts, tokens + size))
-    visits[:, skipped_tokens] = 1
-    for s in range(skipped_tokens, tokens):
+    visits[:, 0] = 1
+    for s in range(tokens):
         visits[:, s + 1 : s + 1 + size] += visits[:, s, None] * emitted[:, s]
     inside: Floats = np.where(np.arange(tokens) < length[:, None], visits[:, :tokens], 0)
     return inside
@@ -209,13 +207,13 @@ class Visits(NamedTuple):
     drafted: Floats  # [B, T] expected drafts of these rounds
 
 
-def visits(rounds: Drafting, policy: Policy, skipped_tokens: int = 0) -> Visits:
-    """Walk along texts with a policy; see ``rounds.starts`` for ``skipped_tokens``."""
+def visits(rounds: Drafting, policy: Policy) -> Visits:
+    """Walk along texts with a policy."""
     if policy.replayed:
-        law = replay(policy, rounds, skipped_tokens, range(len(rounds.length)))
+        law = replay(policy, rounds, range(len(rounds.length)))
         return Visits(law.sum(-1), law @ np.arange(rounds.longest + 1))
     drafts = np.minimum(policy(rounds), rounds.most)
-    started = starts(rounds.reach, drafts, rounds.length, skipped_tokens)
+    started = starts(rounds.reach, drafts, rounds.length)
     return Visits(started, started * drafts)
 
 

@@ -25,20 +25,18 @@ def priced_rows(
     policies: Sequence[Policy],
     lengths: Sequence[int],
     by: str = "",
-    skipped_tokens: int = 0,
 ) -> pd.DataFrame:
     """Return a row for each drafter, policy and N, of all texts or of each category.
 
-    ``drafters`` are pairs of a drafter and a rule, ``by`` is empty or names the column
-    ``category``, and ``skipped_tokens`` are those before the first round of a text.
+    ``drafters`` are pairs of a drafter and a rule, and ``by`` is empty or names the column
+    ``category``.
     """
-    tokens = np.where(np.arange(scores.tokens.shape[1]) < skipped_tokens, 0, scores.is_token)
     rows = []
     for drafter, rule in drafters:
         whole = drafting(scores, drafter, rule, max(lengths))
         for length, policy in product(lengths, policies):
-            rounds = visits(whole.within(length), policy, skipped_tokens)
-            columns = np.stack([tokens, *rounds], axis=-1).sum(1)
+            rounds = visits(whole.within(length), policy)
+            columns = np.stack([scores.is_token, *rounds], axis=-1).sum(1)
             setting = {"drafter": drafter_label(drafter, rule), "policy": policy.label}
             rows += [
                 {**part, **setting, "draft_length": length, **_statistics(sums)}

@@ -26,7 +26,7 @@ TELLING = (
     ("/get_server_info", "sglang", "version"),
 )
 MOST_MODELS = 20  # of a server's list
-_PROMPT = "add --text-prompts if the server takes no token ids, or correct --model"
+_PROMPT = "add --text-prompts if the server takes no token ids, or name its model, as in URL#MODEL"
 ADVICE: dict[int, str] = {
     HTTPStatus.BAD_REQUEST: _PROMPT,
     HTTPStatus.UNPROCESSABLE_ENTITY: _PROMPT,

@@ -35,8 +35,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def audit(cli: Cli, url: str, *more: str) -> Result:
-    how = ("--prompts", "prompts.txt", "--draft-length", "3", "--batch-size", "2", "-o", "out")
-    return cli("audit", "--url", url, *how, *more)
+    how = ("--prompts", "prompts.txt", "--draft-length", "3", "--concurrency", "2", "-o", "out")
+    return cli("audit", "--decoder", url, *how, *more)
 
 
 def test_a_lossless_server(cli: Cli, loaded: list[str]) -> None:
@@ -158,7 +158,7 @@ def test_a_server_that_is_down_is_refused_before_anything_heavy_is_imported() ->
     )
     with serving() as url:
         pass
-    line = [sys.executable, "-c", program, "audit", "--url", url]
+    line = [sys.executable, "-c", program, "audit", "--decoder", url]
     done = subprocess.run(line, capture_output=True, text=True)
     assert "start it, or correct the address" in done.stderr
     assert not {"torch", "transformers", "numpy", "pandas"} & {*done.stdout.split()}
@@ -194,11 +194,10 @@ def test_the_key_is_sent_and_never_stored_or_printed(
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("", "give one of --decoder llamacpp, --decoder transformers or --url"),
-        ("--url http://x --decoder llamacpp", "give one of --decoder"),
-        ("--decoder vllm", "`llamacpp`, `transformers`"),
-        ("--url http://x --weight 0.5", "--weight needs --decoder transformers: add it"),
-        ("--url http://x --temperature 0", "--temperature"),
+        ("", "--decoder"),
+        ("--decoder vllm", "an address must begin with http"),
+        ("--decoder http://x --weight 0.5", "--weight needs --decoder transformers: add it"),
+        ("--decoder http://x --temperature 0", "--temperature"),
     ],
 )
 def test_options_that_exclude_each_other(cli: Cli, line: str, told: str) -> None:

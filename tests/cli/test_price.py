@@ -13,7 +13,7 @@ from .conftest import Cli
 
 def test_a_run_is_priced_once_and_compared_with_its_rounds(cli: Cli, finished: str) -> None:
     shutil.copytree(finished, "run")
-    options = ("-t", "mini-math", "--draft-length", "2,3", "--policy", "fixed,svip:0.9")
+    options = ("-t", "mini-math", "--draft-length", "2,3", "--drafting", "fixed,svip:0.9")
     first = cli("price", "run", *options, "--format", "csv")
     assert first.code == 0, first.err
     rows = pd.read_csv(io.StringIO(first.out))
@@ -44,10 +44,10 @@ def test_texts_of_a_file_are_priced(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--policy", "confidnce"), "did you mean `confidence`"),
-        (("--policy", "confidence:high"), "takes a number"),
-        (("--policy", "schedule"), "needs a value"),
-        (("--policy", "wrong.py:drops"), "drops looks at the tokens that it drops"),
+        (("--drafting", "confidnce"), "did you mean `confidence`"),
+        (("--drafting", "confidence:high"), "takes a number"),
+        (("--drafting", "schedule"), "needs a value"),
+        (("--drafting", "wrong.py:drops"), "drops looks at the tokens that it drops"),
         (("--drafter", "model/static"), "judged by sd, match or block"),
         (("--texts", "answer"), "column of --prompts"),
     ],

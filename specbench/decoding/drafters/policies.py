@@ -351,7 +351,7 @@ def require_predictable(chosen: Policy) -> None:
 
 
 def replay(
-    chosen: Policy, rounds: Drafting, first: int, order: Sequence[int], repeats: int = 100
+    chosen: Policy, rounds: Drafting, order: Sequence[int], repeats: int = 100
 ) -> Floats:
     """Return the expected rounds that start at each token with each number of drafts.
 
@@ -363,8 +363,8 @@ def replay(
     """
     texts, tokens, size = rounds.reach.shape
     visits = np.zeros(texts * tokens * size)
-    queue = np.array([text for text in order if rounds.length[text] > first])
-    turn, position = np.zeros(repeats, dtype=np.int64), np.full(repeats, first)
+    queue = np.array([text for text in order if rounds.length[text]])
+    turn, position = np.zeros((2, repeats), dtype=np.int64)
     random = np.random.default_rng(0)
     numbers = chosen(rounds.longest, repeats)
     drafts = next(numbers)
@@ -378,6 +378,6 @@ def replay(
         emitted = accepted.sum(-1)
         position = position + emitted + 1
         over = position >= rounds.length[text]
-        turn, position = turn + over, np.where(over, first, position)
+        turn, position = turn + over, np.where(over, 0, position)
         drafts = numbers.send(emitted)
     return visits.reshape(texts, tokens, size)

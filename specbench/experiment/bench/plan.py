@@ -16,13 +16,13 @@ from pydantic import Field
 
 from specbench.config import (
     AUTO,
-    DRAFT_LENGTH,
     ENGINES,
     LLAMACPP,
     Count,
+    DraftLengths,
     Loading,
-    Options,
-    Temperature,
+    OneTemperature,
+    Seeded,
     option,
 )
 from specbench.decoding.heads.registry import HeadFile, find_head
@@ -42,7 +42,7 @@ TRANSFORMERS = "transformers"  # the engine of Transformers' own loops
 THEIR_NAMES = {AUTOREGRESSIVE: "generate", "sd": "assisted", "static": "assisted"}
 
 
-class BenchSettings(Options):
+class BenchSettings(DraftLengths, OneTemperature, Seeded):
     """What to time, on which prompts, and how often."""
 
     panel = "Sampling"
@@ -54,11 +54,6 @@ class BenchSettings(Options):
         shown=AUTO,
         choices=(AUTO, *ENGINES, LLAMACPP),
     )
-    draft_length: list[Count] = option(
-        [DRAFT_LENGTH],
-        "Tokens drafted per round; several values are all timed.",
-        metavar="N[,N...]",
-    )
     batch_size: list[Count] = option(
         [1], "Texts per batch; several values are all timed.", metavar="B[,B...]"
     )
@@ -69,7 +64,6 @@ class BenchSettings(Options):
         metavar="RATE[,RATE...]",
         shown="the rules' own, on random prompts",
     )
-    temperature: Temperature = option(1.0, "0 is greedy.")
     prompt_tokens: int | None = option(
         None,
         "Length of the random prompts.",
@@ -79,7 +73,6 @@ class BenchSettings(Options):
     new_tokens: int = option(128, "Length of the answers; end tokens are ignored.", ge=1)
     # With fewer repeats there are no intervals.
     repeats: int = option(10, "Number of times to time each system, with new prompts.", ge=1)
-    seed: int = option(0, "Random seed for prompts and sampling.", ge=0)
     no_transformers: bool = option(
         False, "Omit Transformers' own generate and assisted generation."
     )

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.servers
 def verdict(url: str, output: Path) -> str:
     """Return the verdict of an audit, and print its table."""
     command = [sys.executable, "-m", "specbench", "audit", "--decoder", url, "-o", f"{output}"]
-    subprocess.run([*command, "--batch-size", f"{TEXTS}", "--no-progress"], check=False)
+    subprocess.run([*command, "--concurrency", f"{TEXTS}", "--no-progress"], check=False)
     return str(json.loads((output / "audit.json").read_text())["verdict"])
 
 

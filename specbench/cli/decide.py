@@ -20,7 +20,7 @@ from specbench.cli.price import DEFAULT_DRAFTERS, TextsRun, plan_of_target, run_
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
 from specbench.config import AUTO, Count, Loading, Settings, option
 from specbench.decoding.drafters.kind import DrafterKind
-from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
+from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
 from specbench.engine.pairs import PairSpec
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.variants import Variant, method_variants
@@ -253,10 +253,8 @@ def _of_rates(
         "--acceptance has the rates of one drafter: name it alone with --drafter",
     )
     acceptance, drafter = str(asked.acceptance), drafters[0]
-    require(
-        pair is None or pair.draft is not None or not drafter.needs_draft,
-        f"--drafter {drafter} needs a draft model: name one with --draft",
-    )
+    if pair is not None:
+        require_draft(pair.draft, [drafter])
 
     from specbench.experiment.folders import new_folder
     from specbench.experiment.runner import Loader

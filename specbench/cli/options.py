@@ -27,6 +27,7 @@ from specbench.decoding.drafters.registry import (
     DrafterSpec,
     names_drafter,
     parse_drafter,
+    require_draft,
 )
 from specbench.engine.choice import require_engine
 from specbench.engine.pairs import (
@@ -385,13 +386,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             for drafter in chosen
             for policy in self.drafting or ["fixed"]
         )
-        needing = [drafter for drafter in drafters if drafter.kind.needs_draft]
-        if needing and spec.draft is None:
-            copying = [name for name, declared in DRAFTERS.items() if declared.kind.copies]
-            raise UsageError(
-                f"--drafter {needing[0]} needs a draft model: name one with --draft, or draft "
-                f"without one by --drafter {copying[0]}"
-            )
+        require_draft(spec.draft, (drafter.kind for drafter in drafters))
         return [*drafters]
 
     def _as_recommended(self) -> Measurement:

@@ -17,7 +17,12 @@ from specbench.cli.options import Measurement, TableFormat
 from specbench.cli.output import new_folder, note_loading, print_as
 from specbench.config import Count, option
 from specbench.decoding.drafters.kind import DrafterKind
-from specbench.decoding.drafters.registry import DRAFTERS, names_drafter, parse_kind
+from specbench.decoding.drafters.registry import (
+    DRAFTERS,
+    names_drafter,
+    parse_kind,
+    require_draft,
+)
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.plan import Plan
 from specbench.experiment.variants import method_variants
@@ -204,10 +209,7 @@ def scored(
     from specbench.pricing.passes import PairScores, score_texts
 
     spec, sampling = source.pair, source.settings.part(Sampling)
-    require(
-        spec.draft is not None or not any(drafter.needs_draft for drafter in drafters),
-        f"{spec.name} has no draft model: give --drafter prompt-lookup",
-    )
+    require_draft(spec.draft, drafters)
     quiet_libraries(downloads=not measurement.no_progress)
     pair = loader.pair(spec, source.loading)
     scores = PairScores(pair, sampling)

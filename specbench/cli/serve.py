@@ -15,7 +15,7 @@ from specbench.cli.methods import Methods
 from specbench.cli.options import Models
 from specbench.config import DraftLength, DryRun, option
 from specbench.decoding.drafters.kind import DrafterKind
-from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
+from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
 from specbench.decoding.heads.registry import find_head
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require
@@ -111,8 +111,7 @@ def _arguments(spec: PairSpec, asked: ServeOptions, drafter: DrafterKind | None)
     arguments += ALWAYS
     if drafter is None:
         return arguments
-    has_draft = spec.draft is not None or not drafter.needs_draft
-    require(has_draft, "the pair has no draft: give --drafter prompt-lookup")
+    require_draft(spec.draft, [drafter])
     speculation = drafter.vllm(asked.draft_length, spec.draft)
     require(speculation is not None, f"vLLM has no drafter like {drafter}: choose another")
     arguments += ["--speculative-config", json.dumps(speculation)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -104,13 +105,8 @@ def train(
         data = data.updated(task=names)
     models.require_here(spec)
     root = asked.output or trained_heads(spec.name)
-    goals = {name: getattr(asked, name) for name in FAMILIES}
-    recipes = [{**recipe, n: value} for n, values in goals.items() for value in values or ()]
-    recipes = recipes or [recipe]
-    if all(goals.values()):
-        raise UsageError(
-            "--target-acceptance cannot be combined with --max-quality-loss: omit one of them"
-        )
+    goals = [getattr(asked, name) or [None] for name in FAMILIES]
+    recipes = [recipe | dict(zip(FAMILIES, goal, strict=True)) for goal in product(*goals)]
     tasks = data.tasks()
     jobs = _jobs(spec, tasks, recipes, root)
     may_execute = code.allowed(spec)
@@ -160,7 +156,7 @@ def _jobs(
     """Return one job per goal and task, each with its own folder."""
     jobs: list[HeadJob] = []
     for typed in recipes:
-        families = [f"{FAMILIES[name]}{typed[name]:g}" for name in FAMILIES if name in typed]
+        families = [f"{prefix}{typed[name]:g}" for name, prefix in FAMILIES.items() if typed[name]]
         family = families[0] if len(recipes) > 1 else ""
         for task in tasks:
             recipe = head_recipe(spec, task, typed)

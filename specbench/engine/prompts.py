@@ -12,8 +12,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from specbench.errors import UsageError, first_line
-from specbench.tasks.example import CHAT, FORMATS, Message, text_of
-from specbench.words import unknown
+from specbench.tasks.example import CHAT, Message, text_of
 
 # Some templates insert today's date unless one is given (this is Llama 3's default).
 DATE = "26 Jul 2024"
@@ -48,11 +47,9 @@ def encode(
     ``thinking`` enables thinking in Qwen3's template; others ignore it.
 
     Raises:
-        UsageError: The prompt is empty or exceeds the limit without its passage, the template does
-            not take the messages, or the format is unknown.
+        UsageError: The prompt is empty or exceeds the limit without its passage, or the template
+            does not take the messages.
     """
-    if prompt_format not in FORMATS:
-        raise UsageError(unknown("prompt format", prompt_format, FORMATS))
     chat = prompt_format == CHAT and tokenizer.chat_template is not None
     bos = tokenizer.bos_token_id
 

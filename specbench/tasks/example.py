@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import Any
 
+# Prompt formats: with the model's chat template, or unchanged.
 CHAT, PLAIN = "chat", "plain"
-FORMATS = (CHAT, PLAIN)  # prompt formats: with the model's chat template, or unchanged
 
 Message = Mapping[str, Any]  # of a conversation, in the form of OpenAI's API
 

@@ -15,7 +15,6 @@ from specbench.tasks.definition import PROMPT, Definition
 from specbench.tasks.example import CHAT, Example
 from specbench.words import unknown
 
-SPLITS = ("train", "test", "held-out")
 # A generator is endless; the default number of examples is that of the paper.
 GENERATED_EXAMPLES = 100
 # Distance between the first indices of two seeds, so that seeds never share an example.
@@ -102,15 +101,9 @@ class Task:
                 are the same for all prompts.
 
         Raises:
-            UsageError: Unknown or missing split, limit or seed out of range, or unusable data.
+            UsageError: A missing split or unusable data.
             RunError: The dataset cannot be loaded from the hub.
         """
-        if split not in SPLITS:
-            raise UsageError(unknown("split", split, SPLITS))
-        if limit is not None and limit < 1:
-            raise UsageError(f"the limit must be at least 1, not {limit}")
-        if seed < 0:
-            raise UsageError(f"the seed must be at least 0, not {seed}")
         return self.source.examples(split, limit, seed)
 
     def provenance(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ REFUSED = {
     "train --head-kind deep": "--head-kind",
     "train --rollouts 1": "--rollouts",
     "train --target-acceptance 0.8,1.5": "--target-acceptance",
-    "train --target-acceptance 0.8 --max-quality-loss 2": "--max-quality-loss: omit one",
+    "train --target-acceptance 0.8 --max-quality-loss 2": "--target-acceptance: omit one",
     "train --temperature -1": "--temperature",
     "train --temperature 0,1": "must be above 0, since greedy texts give no gradient",
     "train -t unscored.toml": "unscored has no metric, which training needs",

@@ -167,7 +167,6 @@ def test_the_last_of_equal_passages_is_cut(plain: PreTrainedTokenizerBase) -> No
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"prompt_format": "chatty"}, "unknown prompt format `chatty`; did you mean `chat`?"),
     ({"limit": 5}, "and has no passage to cut: raise --max-prompt-tokens"),
     ({"limit": 5, "passage": "not in it"}, "and has no passage to cut"),
     ({"limit": 1, "passage": "long text"}, "limit of 1, even without its passage"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,21 @@ def parse_kind(text: str, modules: Collection[str] | None = ()) -> DrafterKind:
     spec = parse_drafter(text, modules)
     require(not spec.policy, f"--drafter {text}: leave out the policy {spec.policy}")
     return spec.kind
+
+
+def require_draft(draft: str | None, drafters: Iterable[DrafterKind]) -> None:
+    """Refuse drafters that need a draft model, if there is none.
+
+    Raises:
+        UsageError: One of them needs it.
+    """
+    needing = [drafter for drafter in drafters if drafter.needs_draft and draft is None]
+    copying = next(name for name, declared in DRAFTERS.items() if declared.kind.copies)
+    require(
+        not needing,
+        f"--drafter {', '.join(map(str, needing))} needs a draft model: name one with --draft, or "
+        f"draft without one by --drafter {copying}",
+    )
 
 
 def recorded_drafter(text: str) -> DrafterSpec:

@@ -77,7 +77,7 @@ def check(
         from specbench.experiment.progress import quiet_libraries, step_status
         from specbench.files import write_atomically
         from specbench.validation.check import Check, describe, run_check, tables
-        from specbench.validation.findings import FAILED, conclusion, failures
+        from specbench.validation.findings import FAILED, WEAK, conclusion, failures
 
         task = Check(plan, settings.draft_length, settings.samples, MAX_NEW_TOKENS)
         quiet_libraries(downloads=not to.no_progress)
@@ -89,7 +89,10 @@ def check(
     failed = failures(findings)
     answer = "" if failed else conclusion(findings, "decoded correctly", "fault")
     content = {"results": str(folder / FILE), "conclusion": answer, **result}
-    after = "".join(f"{line}\n" for line in (f"results: {folder / FILE}", answer) if line)
+    is_weak = any(finding.verdict == WEAK for finding in findings)
+    meaning = f"{WEAK}: the negative control passed too, so a fault would not have been seen"
+    lines = [f"results: {folder / FILE}", meaning if is_weak else "", answer]
+    after = "".join(f"{line}\n" for line in lines if line)
     print_findings(to.as_json, content, *tables(findings), after=after)
     for finding in () if to.as_json else findings:
         if finding.verdict == FAILED:

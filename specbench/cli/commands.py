@@ -130,7 +130,7 @@ COMMANDS = {
     "list": Listed(
         "list",
         "Look up",
-        "List methods, drafters, pairs, tasks or columns of tables, with descriptions.",
+        "List methods, drafters, pairs, tasks, metrics, figures or columns of tables.",
         "list methods",
     ),
     "docs": Listed(

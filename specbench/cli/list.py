@@ -1,7 +1,8 @@
-"""``specbench list``: list methods, drafters, pairs, tasks and table columns."""
+"""``specbench list``: what there is, by name, with descriptions."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from specbench.analysis.figures import bundled_figures, load_figure
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import JsonOutput
 from specbench.cli.output import print_json, print_table
@@ -19,10 +21,11 @@ from specbench.errors import UsageError
 from specbench.files import shown_path
 from specbench.methods.method import Parameter
 from specbench.methods.registry import METHODS
-from specbench.runs.columns import MEASURED, METRICS, dictionary
+from specbench.runs import columns
 from specbench.runs.table import Column, Table
 from specbench.schema import Problem, load_toml, problems, quoted
 from specbench.tasks.definition import Definition
+from specbench.tasks.metrics import METRICS
 from specbench.tasks.task import load_task, task_names, task_path
 from specbench.training.recipe import HeadRecipe
 from specbench.words import unknown
@@ -31,8 +34,8 @@ Row = dict[str, Any]
 
 # Titles for columns that a table has only if it has values for them.
 _TITLES = {
-    MEASURED: "samples, last columns: metrics other than the quality metric",
-    METRICS: "values of `metric` in summary; columns of cells, with <metric>_low and _high",
+    columns.MEASURED: "samples, last columns: metrics other than the quality metric",
+    columns.METRICS: "values of `metric` in summary; columns of cells, with <metric>_low and _high",
 }
 
 
@@ -50,7 +53,7 @@ def list_(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="methods, drafters, pairs, tasks or columns.",
+            help="methods, drafters, pairs, tasks, metrics, figures or columns.",
             autocompletion=completer(lambda: LISTS),
         ),
     ],
@@ -64,7 +67,7 @@ def list_(
         ),
     ] = None,
 ) -> None:
-    """List methods, drafters, pairs, tasks or columns of tables, with descriptions."""
+    """List methods, drafters, pairs, tasks, metrics, figures or columns of tables."""
     if what not in LISTS:
         raise UsageError(unknown("list", what, LISTS))
     if asked.mistakes and what != "tasks":
@@ -143,17 +146,34 @@ def _tasks() -> list[Row]:
     return _picked(tasks, "name", "metrics", "max_new_tokens", "version", "description")
 
 
+def _metrics() -> list[Row]:
+    metrics = [*METRICS.values()]
+    rows = _picked(metrics, "name", "unit", "needs")
+    return [row | _summary(metric.function) for row, metric in zip(rows, metrics, strict=True)]
+
+
+def _figures() -> list[Row]:
+    return [{"name": name} | _summary(load_figure(name)) for name in bundled_figures()]
+
+
+def _summary(function: Callable[..., Any]) -> Row:
+    """Return the first line of a docstring."""
+    return {"description": (inspect.getdoc(function) or "").partition("\n")[0]}
+
+
 LISTS: dict[str, Callable[[], list[Row]]] = {
     "methods": _methods,
     "drafters": lambda: _picked(DRAFTERS.values(), "name", "summary", "source"),
     "pairs": _pairs,
     "tasks": _tasks,
-    "columns": lambda: [column._asdict() for column in dictionary()],
+    "metrics": _metrics,
+    "figures": _figures,
+    "columns": lambda: [column._asdict() for column in columns.dictionary()],
 }
 
 
 def _table(rows: list[Row], title: str) -> Table:
-    columns = [
+    headings = [
         Column(name.replace("_", " "), align="right" if name == "max_new_tokens" else "left")
         for name in rows[0]
     ]
@@ -161,4 +181,4 @@ def _table(rows: list[Row], title: str) -> Table:
         ["\n".join(v) if isinstance(v, list | tuple) else str(v) for v in row.values()]
         for row in rows
     ]
-    return Table(title, columns, lines)
+    return Table(title, headings, lines)

@@ -38,6 +38,7 @@ from specbench.engine.pairs import (
     pairs,
     require_model,
     with_draft,
+    without_draft,
 )
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan, build_plan
@@ -423,7 +424,11 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             spec = self.spec(alone=True)
         if chosen and self.ray_address is None:
             self.require_here(spec, self.engine)
-        drafts = any(method != AUTOREGRESSIVE for method, _ in chosen)
+        drafters = [MODEL]
+        if any(method != AUTOREGRESSIVE for method, _ in chosen):
+            drafters = self.drafters(spec)
+            if all(drafter.kind.copies for drafter in drafters):
+                spec = without_draft(spec)
         tasks, measured = self.tasks(), with_baselines(chosen) if chosen else []
         if measured and self.temperature > 0 and any(task.metric == AGREEMENT for task in tasks):
             measured = with_control(measured)
@@ -437,7 +442,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             limit=self.limit,
             may_execute=self.allowed(spec),
             optional=set(optional),
-            drafters=self.drafters(spec) if drafts else [MODEL],
+            drafters=drafters,
             a_a=a_a,
             arms=arms,
             concurrency=concurrency,

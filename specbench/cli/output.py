@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from specbench.runs.table import Table
 
+log = logging.getLogger(__name__)
+
 INTERRUPTED = 130  # exit code
 LARGE = 10**8  # bytes of weights that are not read at once
 PIPED_WIDTH = 140  # characters per line when stdout is not a terminal
@@ -145,7 +147,7 @@ def note_loading(models: Mapping[str, str]) -> None:
     sizes = {role: stored_bytes(Path(model)) for role, model in models.items()}
     if sum(sizes.values()) > LARGE:
         parts = [f"the {role} ({size / 1e9:.1f} GB)" for role, size in sizes.items() if size]
-        note(f"loading {' and '.join(parts)}")
+        log.warning(f"loading {' and '.join(parts)}")  # once, however many steps say so
 
 
 def next_step(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 from specbench.cli.generate import grouped, split
@@ -54,6 +55,7 @@ class PairsMeasurement(Measurement):
         )
         failures: list[SpecbenchError] = []
         for name, spec in specs.items():
+            gc.collect()  # models of the pair before are in reference cycles
             try:
                 # Runs are named after their folders, and names must differ between outputs.
                 output = self.output and self.output / f"{self.output.name}-{spec.name}"

@@ -11,7 +11,7 @@ import pytest
 import specbench
 from specbench.cli.commands import COMMANDS, load
 from specbench.cli.options import Measurement
-from specbench.cli.output import note_loading
+from specbench.cli.output import note_loading, show_warnings
 
 from .conftest import Cli
 
@@ -126,13 +126,15 @@ def test_notes_contain_no_control_characters(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "note: a�[31m hf_***\nnote: b note: c\nnext: �2J\n"
 
 
-def test_what_is_loaded_is_said_with_its_size(
+def test_what_is_loaded_is_said_once_with_its_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, size in (("model-1.safetensors", 2 * 10**9), ("model-2.safetensors", 5 * 10**8)):
         with (tmp_path / name).open("wb") as file:
             file.truncate(size)
-    note_loading({"target": str(tmp_path), "draft": "owner/not-on-disk"})
+    show_warnings()
+    for _ in range(2):  # said once, however many steps load them
+        note_loading({"target": str(tmp_path), "draft": "owner/not-on-disk"})
     assert capsys.readouterr().err == "note: loading the target (2.5 GB)\n"
     note_loading({"target": str(tmp_path / "none")})
     assert not capsys.readouterr().err

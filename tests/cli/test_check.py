@@ -178,6 +178,7 @@ def test_without_power_a_verdict_is_weak(cli: Cli, monkeypatch: Patch) -> None:
     for name in ("drafts", "acceptance", "bonus tokens", "probabilities"):
         assert f"sd, T=1: {name}" in weak
     assert f"; {len(weak)} could not have seen one, so try more --samples" in result.out
+    assert "weak: the negative control passed too" in result.out
 
 
 def test_a_greedy_draft_against_a_soft_q(cli: Cli, monkeypatch: Patch) -> None:

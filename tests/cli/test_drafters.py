@@ -1,5 +1,6 @@
 """Drafters beside each other in one run, and a target without a draft model."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,13 @@ def test_drafters_beside_each_other(cli: Cli, tmp_path: Path) -> None:
     assert cli("plot", "pareto", "r", "--drafter", "prompt-lookup").code == 0
     assert Path("r/figures/pareto-prompt-lookup.png").is_file()
     assert cli("report", "r", "--output", "r.html").code == 0
+
+
+def test_copying_drafters_load_no_draft_model_of_a_pair(cli: Cli) -> None:
+    assert cli("run", "-m", "sd", *FAST, "--drafter", "prompt-lookup", "--output", "r").code == 0
+    config = json.loads(Path("r/config.json").read_text())
+    assert config["pair"].keys() & {"target", "draft"} == {"target"}
+    assert config["pair"]["name"] == "mini"
 
 
 def test_a_target_without_a_draft_model(cli: Cli) -> None:

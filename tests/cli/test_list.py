@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from specbench.analysis.figures import bundled_figures
 from specbench.runs.columns import dictionary
+from specbench.tasks.metrics import METRICS
 from specbench.tasks.task import definitions_folder, task_names
 
 from .conftest import Cli
@@ -80,3 +82,12 @@ def test_bundled_models_are_named_and_not_located(
     assert max(map(len, shown.splitlines())) <= 60  # piped tables follow COLUMNS
     rows = json.loads(cli("list", "pairs", "--json").out)
     assert rows[0]["target"] == rows[0]["draft"] == "bundled"
+
+
+@pytest.mark.parametrize("what", ["metrics", "figures"])
+def test_metrics_and_figures_are_described(cli: Cli, what: str) -> None:
+    rows = json.loads(cli("list", what, "--json").out)
+    names = {"metrics": METRICS, "figures": bundled_figures()}[what]
+    assert [row["name"] for row in rows] == [*names]
+    assert all(row["description"].endswith(".") for row in rows)
+    assert rows[0]["description"].split()[0] in cli("list", what).out

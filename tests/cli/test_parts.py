@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import weakref
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import pytest
 import specbench
 from specbench.cli.app import main
 from specbench.decoding.heads.registry import is_head
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
+from specbench.experiment.runner import Loader
 from specbench.runs.frames import read_samples
 from specbench.training import verifier
 
@@ -85,6 +89,24 @@ def test_pairs_are_measured_in_folders_of_their_own(cli: Cli, engine: Any, tmp_p
     assert set(read_samples("one")["run_id"]) == {"one"}
     refused = cli("run", "--pair", "mini,python", *FAST, "--json")
     assert refused.code == 2 and "--json prints one run" in refused.err
+
+
+def test_the_models_of_a_pair_are_freed_before_the_next_ones_are_loaded(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def load(spec: Any, loading: Any) -> LoadedPair:
+        alive.append(sum(model() is not None for model in loaded))
+        pair = load_pair(spec, loading)
+        loaded.extend(map(weakref.ref, (pair.target, pair.draft)))
+        return pair
+
+    initialise = Loader.__init__
+    monkeypatch.setattr(Loader, "__init__", lambda loader: initialise(loader, load))
+    assert cli("run", "--pair", "mini,python", *FAST, "-o", "r").code == 0
+    assert alive == [0, 0]
 
 
 def test_a_failure_of_one_pair_leaves_the_others(cli: Cli, engine: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.version import __version__
+from specbench.files import __version__
 
 if TYPE_CHECKING:
     from specbench.analysis.results import Results

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from specbench.schema import StrictModel, quoted, refusal
-from specbench.words import none_of
+from specbench.errors import none_of
 
 AUTO, DUMMY = "auto", "dummy"
 EAGER, COMPILE, GRAPH = ENGINES = ("eager", "compile", "graph")

@@ -22,7 +22,7 @@ from types import CodeType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from specbench.errors import SpecbenchError, UsageError
-from specbench.words import meant
+from specbench.errors import meant
 
 _IN_FILE = ".py:"
 _DECLARATION = "_specbench"  # attribute of what is declared

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, Vali
 from pydantic.types import Strict
 
 from specbench.errors import UsageError
-from specbench.words import meant, none_of, shown
+from specbench.errors import meant, none_of, shown
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 """A non-empty string."""

@@ -24,7 +24,7 @@ ROOMS = {
     "training",
     "validation",
 }
-LOOSE = {"config", "errors", "files", "plugins", "schema", "version", "words"}
+LOOSE = {"config", "errors", "files", "plugins", "schema"}
 DATA = {"docs", "pairs"}
 LOADED_LATER = re.compile(r"(specbench[\w.]+):\w+")  # as functions are named in registries
 

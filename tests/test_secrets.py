@@ -1,6 +1,6 @@
 import pytest
 
-from specbench.words import mask_tokens
+from specbench.errors import mask_tokens
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ from specbench.runs.labels import method_labels
 from specbench.runs.shown import ENDS, shown, temperature_text
 from specbench.runs.table import Column, Field, Table, drop_empty, number, percent, with_interval
 from specbench.tasks.metrics import shown_metric
-from specbench.words import listed, unknown
+from specbench.errors import listed, unknown
 
 CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
 WITHIN, BEYOND = "within the margin", "beyond the margin"

@@ -15,7 +15,7 @@ import typer
 from specbench.cli.commands import HELP, Commands
 from specbench.cli.output import INTERRUPTED, Interrupted, message, show_warnings
 from specbench.errors import IncompleteError, SpecbenchError, UsageError
-from specbench.version import __version__
+from specbench.files import __version__
 
 DEBUG = "--debug"
 

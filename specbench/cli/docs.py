@@ -15,7 +15,7 @@ from specbench.cli.output import print_table
 from specbench.errors import UsageError
 from specbench.runs.table import Column, Table
 from specbench.tasks.task import definitions_folder
-from specbench.words import unknown
+from specbench.errors import unknown
 
 WIDTH = 100  # of text; longer lines are hard to read
 

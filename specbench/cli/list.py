@@ -28,7 +28,7 @@ from specbench.tasks.definition import Definition
 from specbench.tasks.metrics import METRICS
 from specbench.tasks.task import load_task, task_names, task_path
 from specbench.training.recipe import HeadRecipe
-from specbench.words import unknown
+from specbench.errors import unknown
 
 Row = dict[str, Any]
 

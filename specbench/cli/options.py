@@ -50,7 +50,7 @@ from specbench.tasks.dataset import Dataset, go_offline
 from specbench.tasks.metrics import AGREEMENT, GREEDY, METRICS, get_metric
 from specbench.tasks.prompts import prompts_task
 from specbench.tasks.task import Task, default_task_names, load_task, task_names
-from specbench.words import none_of
+from specbench.errors import none_of
 
 ALL = "all"
 DEFAULT_PAIR = "mini"

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from specbench.errors import SpecbenchError
-from specbench.words import mask_tokens, printable
+from specbench.errors import mask_tokens, printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -320,7 +320,7 @@ def _compare_against(
     """Print the verdict on each method against one, then a table per task."""
     from specbench.analysis.margin import margin_rows, margin_tables
     from specbench.runs.run import read_run
-    from specbench.words import unknown
+    from specbench.errors import unknown
 
     arm, margin, elsewhere = asked.against or "", asked.margin or 0, asked.noise or []
     runs = [read_run(folder, required=False) for folder in folders]

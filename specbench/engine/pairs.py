@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from specbench.config import Dtype
 from specbench.errors import UsageError, require
 from specbench.schema import StrictModel, Text, read_toml
-from specbench.words import unknown
+from specbench.errors import unknown
 
 ROLES = ("target", "draft")
 PAIRS_FILE = Path(__file__).parents[1] / "pairs" / "pairs.toml"

@@ -36,7 +36,7 @@ from specbench.engine.pairs import GGUF, ROLES, PairSpec, get_pair, require_mode
 from specbench.engine.recommended import that_change
 from specbench.engine.runner import OTHER_MODEL
 from specbench.errors import UsageError, cause, first_line, require
-from specbench.words import mask_tokens
+from specbench.errors import mask_tokens
 
 # Errors that Transformers raises for an inconsistent configuration.
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)

@@ -13,7 +13,7 @@ from specbench.runs.columns import BLEU_TERMS, THOUGHT_TOKENS
 from specbench.runs.records import OK, UNSCORED
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import BLEU, get_metric, score
-from specbench.words import mask_tokens
+from specbench.errors import mask_tokens
 
 if TYPE_CHECKING:
     from specbench.decoding.records import Generation, RoundRecord

@@ -35,7 +35,7 @@ from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, METRICS, get_metric, try_metrics
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
-from specbench.version import __version__
+from specbench.files import __version__
 
 SampleIndex = tuple[int, int, int, int]  # indices of task, repeat, example and cell
 

@@ -52,7 +52,7 @@ from specbench.runs.records import (
 )
 from specbench.runs.run import COMPLETE, CONFIG, ENVIRONMENT, read_run
 from specbench.runs.tables import write_samples
-from specbench.version import __version__
+from specbench.files import __version__
 
 log = logging.getLogger(__name__)
 

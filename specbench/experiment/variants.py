@@ -10,7 +10,7 @@ from specbench.errors import UsageError, require
 from specbench.methods.method import INSIDE, Method
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, METHODS, get_method
 from specbench.plugins import require_distinct
-from specbench.words import unknown
+from specbench.errors import unknown
 
 STATIC = "static"
 ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # measured beside a front

@@ -9,7 +9,7 @@ from specbench import plugins
 from specbench.errors import UsageError
 from specbench.methods.method import Method
 from specbench.methods.own import own_method
-from specbench.words import unknown
+from specbench.errors import unknown
 
 ORDER = (
     *("strict", "speccascade", "ensembles", "exact", "mentored"),

@@ -26,7 +26,7 @@ from specbench.engine.pairs import PairSpec, shards, stored_bytes
 from specbench.errors import UsageError, require
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.schema import StrictModel, Text, read_toml
-from specbench.words import listed, shown
+from specbench.errors import listed, shown
 
 COLUMNS = ("batch_size", "draft_length", "repeat", "round_seconds", "draft_seconds")
 COSTS = "costs.csv"

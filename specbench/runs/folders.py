@@ -9,7 +9,7 @@ from pathlib import Path
 from specbench.errors import UsageError
 from specbench.files import find_stored, require_plain, stored
 from specbench.plugins import short_name
-from specbench.words import meant
+from specbench.errors import meant
 
 #: The table of samples that were decoded again for their times only.
 TIMINGS = "timings.csv"

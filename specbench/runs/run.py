@@ -16,7 +16,7 @@ from specbench.runs.configuration import Configuration, Environment, read_object
 from specbench.runs.folders import require_in_runs
 from specbench.runs.records import RECORDS, TABLE, latest_records, read_examples
 from specbench.tasks.example import Example
-from specbench.words import listed, shown
+from specbench.errors import listed, shown
 
 RESULTS = Path("results")
 CONFIG = "config.json"

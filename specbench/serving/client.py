@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from specbench.errors import UsageError, require
-from specbench.words import hide, mask_tokens, shown
+from specbench.errors import hide, mask_tokens, shown
 
 KEY_VARIABLE = "SPECBENCH_API_KEY"
 MAX_BODY = 2**22  # bytes of an answer

@@ -13,7 +13,7 @@ from typing import Any
 from specbench.errors import UsageError, require
 from specbench.tasks.example import Message, text_of
 from specbench.tasks.rows import Row
-from specbench.words import listed, none_of, shown
+from specbench.errors import listed, none_of, shown
 
 MESSAGES, CONVERSATIONS = COLUMNS = ("messages", "conversations")
 ANSWER = "assistant"

@@ -16,7 +16,7 @@ from specbench.files import PACKINGS, shown_path
 from specbench.tasks.definition import Definition, fill
 from specbench.tasks.example import Example
 from specbench.tasks.rows import Row, plain_name, read_rows, require_columns
-from specbench.words import listed
+from specbench.errors import listed
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 GIT_HASH = 40  # hexadecimal digits

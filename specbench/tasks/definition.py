@@ -19,7 +19,7 @@ from specbench.schema import StrictModel, Text, Texts
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import get_metric
 from specbench.tasks.rows import Row, list_in, require_columns, require_utf8, value_of
-from specbench.words import listed, shown, unknown
+from specbench.errors import listed, shown, unknown
 
 PROMPT = "{prompt}"  # placeholder for the generator's prompt in its template
 

@@ -14,7 +14,7 @@ from specbench.tasks.conversations import read_conversation
 from specbench.tasks.example import Example, text_of
 from specbench.tasks.rows import DataFile, Row, list_in, plain_name, read_rows, require_utf8
 from specbench.tasks.task import Task
-from specbench.words import listed, shown
+from specbench.errors import listed, shown
 
 MAX_NEW_TOKENS = 512  # lets most instruct models finish
 SUFFIXES = (".jsonl", ".json", ".csv", ".txt")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from specbench.errors import UsageError
 from specbench.files import PACKINGS, open_binary
-from specbench.words import listed, shown
+from specbench.errors import listed, shown
 
 _INDICES = re.compile(r"(\.\d+)+$")  # of entries of a list
 

@@ -13,7 +13,7 @@ from specbench.schema import read_toml
 from specbench.tasks.dataset import Dataset
 from specbench.tasks.definition import PROMPT, Definition
 from specbench.tasks.example import CHAT, Example
-from specbench.words import unknown
+from specbench.errors import unknown
 
 # A generator is endless; the default number of examples is that of the paper.
 GENERATED_EXAMPLES = 100

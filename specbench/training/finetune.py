@@ -43,7 +43,7 @@ from specbench.training.material import (
 )
 from specbench.training.objective import descend
 from specbench.training.recipe import DraftRecipe
-from specbench.version import __version__
+from specbench.files import __version__
 
 DESCRIPTION = "finetune.json"
 HELD_OUT = 64

@@ -32,7 +32,7 @@ from specbench.training.material import describe_data, read_materials
 from specbench.training.objective import Multiplier
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Checked, Training, TrainingStep
-from specbench.version import __version__
+from specbench.files import __version__
 
 logger = logging.getLogger(__name__)
 

@@ -55,7 +55,7 @@ from specbench.validation.texts import (
     informative,
     sample,
 )
-from specbench.version import __version__
+from specbench.files import __version__
 
 OWN_DRAFT, TIME = "own draft", "time"
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specbench.errors import UsageError
 from specbench.serving.server import Completion
-from specbench.words import shown
+from specbench.errors import shown
 
 # Log-probability below which a spelling is ignored, relative to others that are at least as far.
 LEAST = -16.0

@@ -31,7 +31,7 @@ from specbench.runs.heads import LOG
 from specbench.tasks.task import Task
 from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material
-from specbench.version import __version__
+from specbench.files import __version__
 
 DESCRIPTION = "training.json"
 DRAFT_LENGTH = 5  # N of the measurement

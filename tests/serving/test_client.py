@@ -16,7 +16,7 @@ import pytest
 
 from specbench.errors import UsageError
 from specbench.serving.client import KEY_VARIABLE, MAX_BODY, Client
-from specbench.words import mask_tokens
+from specbench.errors import mask_tokens
 
 KEY = "sk-visible-nowhere-5150"
 Reply = Callable[[socket.socket, bytes], None]

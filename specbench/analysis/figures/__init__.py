@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench import plugins
 from specbench.errors import UsageError
-from specbench.words import unknown
+from specbench.errors import unknown
 
 if TYPE_CHECKING:
     from specbench.analysis.figures.style import Drawing

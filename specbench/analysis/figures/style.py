@@ -34,7 +34,7 @@ from specbench.files import clear_errors, write_atomically
 from specbench.plugins import short_name
 from specbench.runs.shown import ENDS
 from specbench.runs.table import to_csv
-from specbench.words import printable
+from specbench.errors import printable
 
 #: A matplotlib marker: a letter, or (corners, 1 for a star, angle).
 Marker = str | tuple[int, int, int]

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from specbench.analysis.trace.tokens import visible
 from specbench.analysis.trace.trace import LEGEND, Trace
-from specbench.words import printable
+from specbench.errors import printable
 
 TEMPLATES = Path(__file__).with_name("templates")
 

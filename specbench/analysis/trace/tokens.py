@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specbench.errors import UsageError
-from specbench.words import printable
+from specbench.errors import printable
 
 Decode = Callable[[Sequence[int]], str]
 

@@ -23,7 +23,7 @@ from specbench.runs.records import ERROR
 from specbench.runs.run import Run
 from specbench.runs.table import percent
 from specbench.tasks.metrics import shown_metric
-from specbench.words import listed, shown, unknown
+from specbench.errors import listed, shown, unknown
 
 Record = Mapping[str, Any]
 

@@ -27,7 +27,7 @@ from specbench.methods.control import DraftControl, DraftState
 from specbench.methods.lazy import numpy as np
 from specbench.methods.lazy import torch
 from specbench.plugins import declare, declared, declared_in, find, user_code
-from specbench.words import unknown
+from specbench.errors import unknown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

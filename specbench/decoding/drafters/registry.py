@@ -12,7 +12,7 @@ from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.drafters.module import ModuleDrafter
 from specbench.decoding.modules import CONFIG
 from specbench.errors import UsageError, require
-from specbench.words import unknown
+from specbench.errors import unknown
 
 DRAFTERS = {
     declaration.name: declaration

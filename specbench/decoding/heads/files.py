@@ -33,7 +33,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.runs.heads import UNTRAINED
-from specbench.words import shown
+from specbench.errors import shown
 
 MOST_NAMED = 6  # weights in a message; a broken file may contain anything
 

@@ -18,7 +18,7 @@ from specbench.engine.pairs import PairSpec, pairs
 from specbench.errors import UsageError
 from specbench.runs.heads import BUNDLED, FAMILIES, RESULTS, SEED, UNTRAINED
 from specbench.schema import StrictModel, validated
-from specbench.words import printable
+from specbench.errors import printable
 
 WEIGHTS = "head.safetensors"
 DESCRIPTION = "head.json"

@@ -35,7 +35,7 @@ from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.heads import UNTRAINED
 from specbench.runs.labels import method_label
 from specbench.tasks.task import default_task_names
-from specbench.version import __version__
+from specbench.files import __version__
 
 TRANSFORMERS = "transformers"  # the engine of Transformers' own loops
 # Transformers' names of the methods that it implements.

@@ -22,7 +22,7 @@ from specbench.experiment.execute import (
     WorkerLostError,
 )
 from specbench.experiment.plan import Plan
-from specbench.words import mask_tokens
+from specbench.errors import mask_tokens
 
 OBJECT_STORE = 128 * 2**20  # bytes; enough for samples
 POLL_SECONDS = 0.2  # maximum time of one wait for results

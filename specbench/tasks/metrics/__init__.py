@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from specbench import plugins
 from specbench.errors import UsageError
 from specbench.tasks.metrics.metric import GREEDY, Metric, metric
-from specbench.words import unknown
+from specbench.errors import unknown
 
 if TYPE_CHECKING:
     from specbench.tasks.example import Example

@@ -46,7 +46,7 @@ from specbench.validation.verification.plan import (
     task_plan,
 )
 from specbench.validation.verification.tables import check_counts, check_scores, check_tables
-from specbench.words import listed, shown
+from specbench.errors import listed, shown
 
 _CHECKED = {CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, TABLE, SUMMARY, DIGEST, TIMINGS, TIMED_RECORDS}
 _NEEDED = {*TRACED, "text", "stopped_by", "rounds", "scores", "quality", "quality_metric"}

@@ -1,6 +1,6 @@
 import pytest
 
-from specbench.words import printable, shown
+from specbench.errors import printable, shown
 
 KEPT = "line\n\t é 漢 👩\u200d🔬 می\u200cخواهم \u00a0"
 

@@ -1,3 +1,0 @@
-"""The version of specbench, which runs and their keys carry."""
-
-__version__ = "0.1.0"

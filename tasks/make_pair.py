@@ -31,7 +31,7 @@ from specbench.engine.pairs import PAIRS_FILE, ROLES
 from specbench.errors import UsageError
 from specbench.experiment.progress import training_bar
 from specbench.files import check_writable, sync_tree
-from specbench.runs.heads import LOG
+from specbench.runs.labels import LOG
 from specbench.schema import load_toml
 
 LINE_EVERY = 50  # steps per line without a terminal

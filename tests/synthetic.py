@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.summary import summarise
-from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.frames import SAMPLES, typed
 
 #: Drafts proposed, expected acceptance where judged, accepted, and the target's own tokens: 1, or 0

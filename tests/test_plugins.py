@@ -10,7 +10,7 @@ from specbench import plugins
 from specbench.errors import UsageError
 from specbench.experiment.plan import require_own_columns
 from specbench.methods import get_method
-from specbench.methods.parameters import from_columns, to_columns
+from specbench.methods.registry import from_columns, to_columns
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import get_metric, score
 

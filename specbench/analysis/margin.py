@@ -56,7 +56,7 @@ from specbench.analysis.verdicts import (
     sign_of_speed,
 )
 from specbench.errors import UsageError
-from specbench.methods.parameters import METHOD_COLUMNS, from_columns, to_columns
+from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name
 from specbench.runs.frames import first_decodes, without_repeats
 from specbench.runs.labels import method_labels

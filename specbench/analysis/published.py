@@ -15,7 +15,7 @@ import pandas as pd
 from specbench.analysis.scores import QUALITY
 from specbench.analysis.summary import ACCEPTANCE
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.runs.heads import UNTRAINED
+from specbench.runs.labels import UNTRAINED
 from specbench.runs.shown import ShownFigure, shown
 from specbench.runs.table import Column, Field, Table, cell_at
 from specbench.tasks.metrics import shown_metric

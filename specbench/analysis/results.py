@@ -34,7 +34,7 @@ from specbench.runs.frames import (
 )
 from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records
 from specbench.runs.run import CONFIG, Run, read_run
-from specbench.runs.shards import by_name, run_name, summarised_folders, whole_run
+from specbench.runs.run import by_name, run_name, summarised_folders, whole_run
 from specbench.runs.shown import Row, shown
 from specbench.errors import unknown
 

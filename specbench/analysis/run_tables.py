@@ -25,7 +25,7 @@ from specbench.analysis.summary import (
     with_differences,
 )
 from specbench.errors import UsageError
-from specbench.runs.heads import BUNDLED, RESULTS
+from specbench.runs.labels import BUNDLED, RESULTS
 from specbench.runs.shown import ShownFigure, shown, shown_score
 from specbench.runs.table import (
     Column,

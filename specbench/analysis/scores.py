@@ -28,7 +28,7 @@ from specbench.errors import UsageError
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.shown import PHASES
 from specbench.tasks.metrics import BLEU
-from specbench.tasks.metrics.bleu import TERMS, corpus_bleu
+from specbench.tasks.metrics.overlap import TERMS, corpus_bleu
 
 QUALITY, COMPLETED, TOKENS = "quality", "completed_quality", "output_tokens"
 AT_LIMIT, REPETITION = "length_limit_rate", "repetition"

@@ -49,7 +49,7 @@ from specbench.runs.frames import CELL, MEASURED, SAMPLES, SUMMARY, first_decode
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import shown
 from specbench.tasks.metrics import METRICS
-from specbench.tasks.metrics.passk import BUDGETS, pass_at_k
+from specbench.tasks.metrics.code import BUDGETS, pass_at_k
 
 ACCEPTANCE, SPEEDUP, PASS = "draft_acceptance_rate", "speedup", "pass@1"
 #: Columns that a cell shares with its baseline, ``autoregressive``.

@@ -11,7 +11,7 @@ from specbench.runs.frames import first_decodes, read_samples
 from specbench.runs.records import DIGEST, SUMMARY
 from specbench.runs.run import read_run
 from specbench.runs.table import markdown_line
-from specbench.runs.tables import write_samples
+from specbench.runs.records import write_samples
 
 
 def write_summary(folder: Path, run: Path | None = None) -> None:

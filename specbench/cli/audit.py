@@ -25,7 +25,7 @@ from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import RESULTS
 from specbench.serving.client import Client
-from specbench.serving.options import NEUTRAL_START
+from specbench.serving.server import NEUTRAL_START
 from specbench.serving.server import ADVICE, Server
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ COMMANDS = {
         "bench --batch-size 1,8 --acceptance 0.6,0.8",
     ),
     "serve": Listed(
-        "serve",
+        "servers",
         "Measure",
         "Start vLLM with a pair; rules of specbench verify the drafts.",
         "serve --pair mini -m static --set weight=0.5 --dry-run",
@@ -128,13 +128,13 @@ COMMANDS = {
         "finetune-draft --task mini-math",
     ),
     "list": Listed(
-        "list",
+        "lookup",
         "Look up",
         "List methods, drafters, pairs, tasks, metrics, figures or columns of tables.",
         "list methods",
     ),
     "docs": Listed(
-        "docs",
+        "lookup",
         "Look up",
         "Print a page of the documentation, or list the pages with their questions.",
         "docs training",

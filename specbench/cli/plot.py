@@ -40,7 +40,7 @@ from specbench.files import check_writable
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.plugins import short_name
 from specbench.runs.folders import require_folders
-from specbench.runs.heads import BUNDLED, RESULTS
+from specbench.runs.labels import BUNDLED, RESULTS
 from specbench.tasks.task import Task, task_names
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _refuse_ignored(
 
 def _newest_training() -> Path:
     """Return the most recently trained head under ``results/heads/``."""
-    from specbench.runs.heads import logged
+    from specbench.runs.labels import logged
 
     heads = logged(TRAINED)
     if not heads:

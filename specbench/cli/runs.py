@@ -231,7 +231,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
 
 def _svg(found: Trace) -> str:
     from specbench.analysis.trace.terminal import written
-    from specbench.cli.svg import picture
+    from specbench.cli.output import picture
 
     return picture(written(found))
 
@@ -260,7 +260,7 @@ def report(asked: ReportOptions, rows: Rows, models: Recorded, runs: Runs = None
     The file is self-contained and loads nothing from the network.
     """
     from specbench.runs.run import newest_run
-    from specbench.runs.shards import summarised_folders
+    from specbench.runs.run import summarised_folders
 
     folders = runs or [newest_run()]
     rows.require_in(summarised_folders(folders))

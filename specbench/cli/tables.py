@@ -48,7 +48,7 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
     from specbench.runs.folders import run_folders
     from specbench.runs.records import SUMMARY
     from specbench.runs.run import newest_run
-    from specbench.runs.shards import summarised_folders
+    from specbench.runs.run import summarised_folders
 
     paths = given or [newest_run()]
     folders = summarised_folders(paths) if files == (SUMMARY,) else run_folders(paths, *files)
@@ -60,7 +60,7 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
 def note_unfinished(folders: Sequence[Path]) -> None:
     """Print a note for each incomplete run, and for each run that lacks shards."""
     from specbench.runs.run import unfinished
-    from specbench.runs.shards import missing_shards
+    from specbench.runs.run import missing_shards
 
     for folder in folders:
         if state := unfinished(folder):
@@ -354,7 +354,7 @@ def _compare_runs(
 
     from specbench.analysis.between import between_runs, between_tables, facts_table
     from specbench.files import shown_path
-    from specbench.runs.differences import run_differences, why_untimed
+    from specbench.runs.run import run_differences, why_untimed
     from specbench.runs.run import read_run
 
     first, second = read_run(folders[0], required=False), read_run(folders[1], required=False)

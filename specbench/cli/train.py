@@ -28,7 +28,7 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.experiment.folders import choose_folder
 from specbench.files import check_writable
-from specbench.runs.heads import FAMILIES
+from specbench.runs.labels import FAMILIES
 from specbench.runs.table import Column, Table, with_interval
 from specbench.tasks.metrics import get_metric
 from specbench.tasks.task import Task

@@ -13,7 +13,7 @@ from typing import Any
 
 from specbench.errors import UsageError
 from specbench.files import PARTIAL, stored
-from specbench.runs.differences import Difference, differences_of
+from specbench.runs.run import Difference, differences_of
 from specbench.runs.folders import DIGEST_LENGTH, SHARDS
 from specbench.runs.records import (
     EXAMPLES,

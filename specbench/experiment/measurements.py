@@ -98,7 +98,7 @@ def score_text(
         try:
             scores[short_name(name)] = score(name, text, example)
             if name == BLEU:
-                from specbench.tasks.metrics.bleu import bleu_terms
+                from specbench.tasks.metrics.overlap import bleu_terms
 
                 fields[BLEU_TERMS] = bleu_terms(text, example)
         except Exception as error:

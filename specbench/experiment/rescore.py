@@ -38,7 +38,7 @@ from specbench.runs.records import (
     to_line,
 )
 from specbench.runs.run import CONFIG, ENVIRONMENT, Run, read_run
-from specbench.runs.tables import write_samples
+from specbench.runs.records import write_samples
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, METRICS, get_metric, score, try_metrics
 from specbench.tasks.metrics.sandbox.launch import layers

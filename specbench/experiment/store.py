@@ -51,7 +51,7 @@ from specbench.runs.records import (
     to_line,
 )
 from specbench.runs.run import COMPLETE, CONFIG, ENVIRONMENT, read_run
-from specbench.runs.tables import write_samples
+from specbench.runs.records import write_samples
 from specbench.files import __version__
 
 log = logging.getLogger(__name__)

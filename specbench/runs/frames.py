@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from specbench.errors import UsageError
 from specbench.files import PACKINGS, open_binary, open_text, stored
-from specbench.methods.parameters import METHOD_COLUMNS
+from specbench.methods.registry import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.runs import columns
 from specbench.runs.columns import TIMED_AGAIN, may_be_blank, schema

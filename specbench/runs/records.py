@@ -14,9 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_type_hints
-
 from pydantic import ValidationError, create_model
-
 from specbench.errors import RunError, UsageError
 from specbench.files import (
     copies,
@@ -27,12 +25,19 @@ from specbench.files import (
     sync,
     write_atomically,
 )
-from specbench.methods.parameters import METHOD_COLUMNS
+from specbench.methods.registry import METHOD_COLUMNS
 from specbench.runs import columns
 from specbench.runs.columns import schema
 from specbench.runs.folders import lacks
 from specbench.schema import StrictModel, refusal
 from specbench.tasks.example import Example
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+from specbench.files import write_atomically
+from specbench.runs.columns import BLEU_TERMS, schema
+from specbench.runs.folders import TIMINGS
 
 log = logging.getLogger(__name__)
 
@@ -304,3 +309,50 @@ _FIELDS: dict[str, Any] = {
     name: (kind, getattr(Example, name, ...)) for name, kind in get_type_hints(Example).items()
 }
 _ExampleLine = create_model("_ExampleLine", __base__=StrictModel, task=(str, ...), **_FIELDS)
+
+
+def write_samples(folder: Path, into: Path | None = None) -> bool:
+    """Write the tables of a run's samples from its records; return whether any was decoded.
+
+    Args:
+        folder: The run.
+        into: Where to write them; None writes them into the run.
+    """
+    into = into or folder
+    return _write(into / TABLE, latest_records(folder)) and write_timings(folder, into)
+
+
+def write_timings(folder: Path, into: Path) -> bool:
+    """Write the table of samples that were decoded again for their times, if there are any."""
+    _write(into / TIMINGS, timed_records(folder))
+    return True
+
+
+def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
+    """Write a table of the samples that were decoded; return whether there are any."""
+    rows = [_row(record) for record in records if record["status"] != ERROR]
+    if not rows:
+        return False
+    measured = [name for name in schema(columns.MEASURED) if any(name in row for row in rows)]
+    # Metrics without a declared column, as the user's own; ``quality`` has the quality metric.
+    names = [*schema(columns.SAMPLES), *measured]
+    further = dict.fromkeys(n for row in rows for n in row.get("scores") or {} if n in row)
+    names += [name for name in further if name not in names]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, text.getvalue())
+    return True
+
+
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of ``samples.csv``; metrics other than quality have their own columns.
+
+    A score never replaces a column, whatever its name is.
+    """
+    scores = record.get("scores") or {}
+    row = {**{n: s for n, s in scores.items() if n != record["quality_metric"]}, **record}
+    if BLEU_TERMS in record:
+        row[BLEU_TERMS] = " ".join(map(str, record[BLEU_TERMS]))
+    return row

@@ -1,7 +1,8 @@
-"""Which tokens of an answer were delivered, by its text, its token ids and the server's ``usage``.
+"""What a server delivered of an answer: tokens by the text, its ids and ``usage``, and told rounds.
 
-The text decides: ids that it does not contain are no tokens of the answer, and ``usage`` counts
-only if it fits them. What contradicts the text is named.
+The text decides: ids that it does not contain are no tokens of the answer, and ``usage`` counts only
+if it fits them. What contradicts the text is named. Rounds are those of vLLM with the plugin; they
+may be anything, so they are checked.
 """
 
 from __future__ import annotations
@@ -9,6 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
+from specbench.decoding.records import RoundRecord, RoundReport, read_report
+from specbench.errors import require
+from specbench.serving.client import described
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -53,7 +58,7 @@ def delivered(
     Args:
         text: The answer, up to a stop string.
         ids: Its token ids, if the server returns any.
-        counted: Its tokens by ``usage``.
+        counted: Its tokens by ```usage```.
         ended: Whether the end token is among them.
         size: Bytes of the answer, with thoughts and calls of tools; no token has less than one.
         tokenizer: That of the server, if it is known.
@@ -115,3 +120,52 @@ def at_once(times: Sequence[float], output_tokens: int | None) -> bool:
     if len(times) < FEW and times[0] < EARLY:
         return False
     return times[-1] - times[0] < min(FASTEST * (len(times) - 1), SHARE * times[0])
+
+
+MOST_ROUNDS, MOST_NUMBERS = 2**16, 2**10  # of a text; of a round
+LARGEST = 2**31  # number
+
+
+def read_rounds(
+    value: Any, output_tokens: int, vocabulary: int | None = None
+) -> tuple[RoundRecord, ...]:
+    """Return the rounds of a text of so many tokens, the first of which has no round.
+
+    Raises:
+        UsageError: The value is no list of rounds, or a number of a round is out of range.
+    """
+    require(
+        isinstance(value, list) and len(value) <= MOST_ROUNDS and all(map(_is_row, value)),
+        f"the server tells the rounds {described(value)}, which are none",
+    )
+    rounds: list[RoundRecord] = []
+    left = output_tokens - 1
+    for report in map(read_report, value):
+        if left <= 0:
+            break  # what was drafted after the end
+        fault = _fault(report, vocabulary or LARGEST) or report.fault()
+        require(fault is None, f"the server tells a round in which {fault}")
+        rounds.append(report.record(min(report.accepted + 1, left)))
+        left -= rounds[-1].emitted
+    return tuple(rounds)
+
+
+def _is_row(row: Any) -> bool:
+    """Return whether a value has the form of one row of ``verify``'s report."""
+    return (
+        isinstance(row, list)
+        and len(row) <= MOST_NUMBERS
+        and len(row) % 6 == 2
+        and len(row) > 8
+        and all(type(number) in (int, float) and abs(number) < LARGEST for number in row)
+    )
+
+
+def _fault(report: RoundReport, vocabulary: int) -> str | None:
+    """Describe a count or a token that cannot be, or return None."""
+    drafts = len(report.drafted)
+    if not 0 <= report.accepted <= report.proposed <= drafts:
+        return f"{report.accepted} of {report.proposed} of {drafts} drafts are accepted"
+    if not all(0 <= token < vocabulary for token in report.drafted):
+        return f"a draft is no token of the {vocabulary}"
+    return None

@@ -23,7 +23,7 @@ from specbench.decoding.heads.files import fingerprints, save_head
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
-from specbench.runs.heads import LOG
+from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
 from specbench.training.budget import Workload
 from specbench.training.folder import CHECKPOINT

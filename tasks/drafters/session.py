@@ -27,7 +27,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.files import clear_errors, write_atomically
 from specbench.methods.strict import sd
-from specbench.runs.heads import LOG
+from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
 from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material

@@ -19,7 +19,7 @@ from pretraining.models import ModelRecipe, build_optimizers
 from pretraining.texts import HeldOut, Texts
 from specbench.errors import UsageError
 from specbench.files import make_folder, replacing, write_atomically
-from specbench.runs.heads import LOG
+from specbench.runs.labels import LOG
 from specbench.training.folder import CHECKPOINT
 from specbench.training.material import IGNORED
 

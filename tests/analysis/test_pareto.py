@@ -13,7 +13,7 @@ from specbench.analysis.pareto import (
 from specbench.analysis.points import Gains, settings_of
 from specbench.analysis.summary import cells_of, summarise
 from specbench.errors import UsageError
-from specbench.tasks.metrics.bleu import corpus_bleu
+from specbench.tasks.metrics.overlap import corpus_bleu
 
 
 def array(*values):

@@ -31,7 +31,7 @@ from specbench.analysis.points import settings_of
 from specbench.analysis.results import Results
 from specbench.analysis.sessions import methods_of
 from specbench.methods.method import INSIDE
-from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.frames import read_samples
 
 RULES = ("fly", "typical", "mars", "ears", "entropy-verify", "gated", "relaxed", "diversed")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from specbench.cli.svg import picture
+from specbench.cli.output import picture
 
 WIDTH = 110  # characters of a line
 

@@ -170,7 +170,7 @@ def test_an_unexpected_failure_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyP
     def broken() -> None:
         raise ZeroDivisionError("by nothing")
 
-    from specbench.cli import list as module
+    from specbench.cli import lookup as module
     from specbench.cli.app import main
 
     monkeypatch.setitem(module.LISTS, "methods", broken)

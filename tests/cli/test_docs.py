@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from specbench.cli.docs import pages
+from specbench.cli.lookup import pages
 
 from .conftest import Cli
 

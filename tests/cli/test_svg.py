@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 from rich.text import Text
 
-from specbench.cli.svg import picture
+from specbench.cli.output import picture
 
 NAME = "{http://www.w3.org/2000/svg}"
 

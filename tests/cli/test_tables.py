@@ -14,7 +14,7 @@ import pytest
 from specbench.analysis.comparison import COMPARISON
 from specbench.cli import output
 from specbench.files import PACKINGS
-from specbench.runs.differences import run_differences
+from specbench.runs.run import run_differences
 from specbench.runs.frames import read_summary
 from specbench.runs.run import Run
 from specbench.runs.table import Column, Table, TableCell

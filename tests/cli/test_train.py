@@ -14,7 +14,7 @@ from specbench.analysis.intervals import Interval
 from specbench.cli.options import Tasks
 from specbench.decoding.heads.registry import WEIGHTS, is_head, read_description
 from specbench.errors import UsageError
-from specbench.runs.heads import LOG
+from specbench.runs.labels import LOG
 from specbench.tasks.task import load_task
 from specbench.training import front, verifier
 from specbench.training.budget import Pace

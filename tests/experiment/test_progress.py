@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from specbench.experiment.progress import progress_bar
-from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.methods.registry import PARAMETER_COLUMNS
 
 BLANK = dict.fromkeys(PARAMETER_COLUMNS)
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from specbench.errors import UsageError
-from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns, to_columns
+from specbench.methods.registry import PARAMETER_COLUMNS, from_columns, to_columns
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.labels import method_label, method_labels
 
 BLANK = dict.fromkeys(PARAMETER_COLUMNS)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from specbench.serving.client import Client, Streamed
-from specbench.serving.options import NEUTRAL, OPTIONS, learn_dialect
+from specbench.serving.server import NEUTRAL, OPTIONS, learn_dialect
 
 from .fake import Fake, Handler, serving
 

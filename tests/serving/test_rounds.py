@@ -6,7 +6,7 @@ import pytest
 
 from specbench.decoding.records import NO_WEIGHT, RoundRecord
 from specbench.errors import UsageError
-from specbench.serving.rounds import read_rounds
+from specbench.serving.delivered import read_rounds
 
 
 def row(accepted: int, proposed: int = 2, **changes: Any) -> list[Any]:

@@ -20,7 +20,7 @@ from specbench.decoding.heads.registry import DESCRIPTION, WEIGHTS, is_head
 from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError, UsageError
 from specbench.experiment.progress import training_bar
-from specbench.runs.heads import LOG
+from specbench.runs.labels import LOG
 from specbench.tasks.task import Task, load_task
 from specbench.training import material, verifier
 from specbench.training.folder import CHECKPOINT, check_folder

@@ -23,7 +23,7 @@ from specbench.analysis.run_tables import LEARNED, STRICT, transfer_data
 from specbench.analysis.scores import QUALITY
 from specbench.analysis.summary import ACCEPTANCE
 from specbench.errors import UsageError
-from specbench.runs.heads import LOG, logged
+from specbench.runs.labels import LOG, logged
 from specbench.runs.shown import shown
 from specbench.tasks.metrics import shown_metric
 

@@ -32,7 +32,7 @@ from specbench.decoding.heads.registry import (
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
-from specbench.runs.heads import UNTRAINED
+from specbench.runs.labels import UNTRAINED
 from specbench.errors import shown
 
 MOST_NAMED = 6  # weights in a message; a broken file may contain anything

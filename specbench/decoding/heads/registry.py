@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from specbench.decoding.heads.kinds import LINEAR
 from specbench.engine.pairs import PairSpec, pairs
 from specbench.errors import UsageError
-from specbench.runs.heads import BUNDLED, FAMILIES, RESULTS, SEED, UNTRAINED
+from specbench.runs.labels import BUNDLED, FAMILIES, RESULTS, SEED, UNTRAINED
 from specbench.schema import StrictModel, validated
 from specbench.errors import printable
 

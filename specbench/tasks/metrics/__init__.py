@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["GREEDY", "METRICS", "Metric", "get_metric", "metric", "score"]
 
-BLEU = "bleu"  # not a mean over samples: see ``metrics.bleu``
+BLEU = "bleu"  # not a mean over samples: see ``metrics.overlap``
 AGREEMENT = "agreement"
 
-ORDER = ("accuracy", "rouge", "bleu", "agreement", "similarity", "code")
+ORDER = ("accuracy", "overlap", "agreement", "code")
 """The modules whose metrics come first in lists, in this order."""
 
 METRICS = {metric.name: metric for metric in plugins.bundled(__name__, Metric, ORDER)}

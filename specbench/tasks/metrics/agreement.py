@@ -1,7 +1,11 @@
-"""Agreement with the target's own greedy text: quality without references.
+"""Agreement with the target's own greedy text, and similarity of code to a reference.
 
 The greedy text is the target's answer at temperature 0, made once per prompt by the same run. Words
 are lower-cased runs of letters and digits of any script; other characters count one by one.
+
+Code is scored as completion benchmarks do, CodeXGLUE (arXiv:2102.04664) and RepoBench
+(arXiv:2306.03091), with the ratio of `rapidfuzz` in place of its slower predecessor; surrounding
+space is free.
 """
 
 from __future__ import annotations
@@ -10,12 +14,12 @@ import re
 from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING
-
 from specbench.tasks.metrics.metric import GREEDY, metric
+from specbench.tasks.metrics.metric import metric
+from specbench.tasks.metrics.sandbox.statements import read_python
 
 if TYPE_CHECKING:
     from rouge_score.rouge_scorer import RougeScorer
-
     from specbench.tasks.example import Example
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -61,3 +65,23 @@ def _scorer() -> RougeScorer:
     from rouge_score.rouge_scorer import RougeScorer
 
     return RougeScorer(["rougeL"], tokenizer=_Words())
+
+
+@metric("edit similarity")
+def edit_similarity(text: str, example: Example) -> float:
+    """Return 1 minus the insertions and deletions between both texts per character of both."""
+    from rapidfuzz.fuzz import ratio
+
+    return ratio(text.strip(), (example.reference or "").strip()) / 100
+
+
+@metric("exact match")
+def exact_match(text: str, example: Example) -> float:
+    """Return 1 if the text is the reference, else 0."""
+    return float(text.strip() == (example.reference or "").strip())
+
+
+@metric("valid Python", needs="code_prefix")
+def parses(text: str, example: Example) -> float:
+    """Return 1 if the example's code prefix, continued by the text, is valid Python, else 0."""
+    return float(read_python(example.code_prefix + text)[0] is not None)

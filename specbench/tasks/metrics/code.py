@@ -11,10 +11,10 @@ import re
 from functools import lru_cache
 from io import StringIO
 from typing import TYPE_CHECKING
-
 from specbench.tasks.metrics.metric import metric
 from specbench.tasks.metrics.sandbox.launch import Limits, judge
 from specbench.tasks.metrics.sandbox.statements import read_python
+from math import comb
 
 if TYPE_CHECKING:
     from specbench.tasks.example import Example
@@ -129,3 +129,18 @@ def _without(prefix: str, name: str) -> str:
         return ""
     tree.body = [n for n in tree.body if not (isinstance(n, _DEFINITIONS) and n.name == name)]
     return ast.unparse(tree)
+
+
+# Values of k to show, up to the number of repeats, which is also shown.
+BUDGETS = (2, 5, 10, 20, 50, 100)
+
+
+def pass_at_k(programs: int, passed: int, k: int) -> float:
+    """Return the unbiased estimate: the fraction of k-subsets with a program that passes.
+
+    Args:
+        programs: Number of programs sampled for one prompt, at least ``k``.
+        passed: Number of programs that passed.
+        k: Size of the subsets.
+    """
+    return 1 - comb(programs - passed, k) / comb(programs, k)

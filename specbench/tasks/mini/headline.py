@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from specbench.tasks.mini.words import BUILDINGS, DAYS, PEOPLE, SURNAMES, TOWNS
+from specbench.tasks.mini.writer import BUILDINGS, DAYS, PEOPLE, SURNAMES, TOWNS
 from specbench.tasks.mini.writer import Writer
 
 FIRMS = ("Alpha", "Bright", "Crown", "Delta", "Eagle", "Falcon", "Globe", "Harbor", "Ideal", "Jet")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from specbench.tasks.mini.words import CONTAINERS, PEOPLE, THINGS
+from specbench.tasks.mini.writer import CONTAINERS, PEOPLE, THINGS
 from specbench.tasks.mini.writer import Writer, capital
 
 

@@ -1,8 +1,9 @@
-"""Free choices in generated texts between equivalent phrasings.
+"""Free choices in generated texts between equivalent phrasings, and lists of short common words.
 
 The models of the bundled pair disagree harmlessly because they learn different *styles*: at every
 free choice the target prefers the first phrasings and the draft the last ones. Facts (names,
 digits, operators) are never a free choice, so a mismatch there is an error, not a matter of style.
+Each word of a list is a single token.
 """
 
 from __future__ import annotations
@@ -41,3 +42,30 @@ class Writer:
 def capital(text: str) -> str:
     """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
+
+
+PEOPLE = {
+    "Anna": "She", "Ben": "He", "Clara": "She", "David": "He", "Emma": "She", "Felix": "He",
+    "Grace": "She", "Henry": "He", "Iris": "She", "Jack": "He", "Kate": "She", "Leo": "He",
+    "Mia": "She", "Noah": "He", "Olga": "She", "Paul": "He", "Rosa": "She", "Sam": "He",
+    "Tina": "She", "Victor": "He",
+}  # fmt: skip
+SURNAMES = (
+    "Adams", "Baker", "Carter", "Dixon", "Evans", "Fisher", "Grant", "Hughes", "Irving", "Jones",
+    "Keller", "Lewis", "Mason", "Norris", "Owens", "Parker", "Quinn", "Reed", "Stone", "Turner",
+)  # fmt: skip
+TOWNS = (
+    "Ashford", "Bolton", "Camden", "Dover", "Exeter", "Fulham", "Grimsby", "Harlow", "Ipswich",
+    "Kendal", "Luton", "Margate", "Newton", "Oxford", "Preston", "Reading", "Stroud", "Torquay",
+    "Walsall", "York",
+)  # fmt: skip
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+BUILDINGS = (
+    "school", "hospital", "library", "station", "museum", "market", "theatre", "hotel", "church",
+    "stadium", "factory", "college", "airport", "harbour", "castle", "bridge",
+)  # fmt: skip
+THINGS = (
+    "apples", "books", "cards", "coins", "eggs", "flowers", "games", "hats", "lamps", "marbles",
+    "nuts", "pens", "plates", "shells", "stamps", "toys",
+)  # fmt: skip
+CONTAINERS = ("bags", "boxes", "packs", "trays", "crates", "jars")

@@ -29,7 +29,7 @@ from specbench.runs.records import (
     TABLE,
     TIMED_RECORDS,
 )
-from specbench.runs.tables import write_timings
+from specbench.runs.records import write_timings
 from specbench.tasks.example import Example
 from specbench.validation.findings import Finding
 from specbench.validation.verification.differences import Record, difference, finding, finding_of

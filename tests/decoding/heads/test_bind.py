@@ -10,7 +10,7 @@ from specbench.decoding.heads.head import Head
 from specbench.decoding.heads.registry import HeadFile
 from specbench.decoding.sampling import Sampling
 from specbench.methods.exact import sd_adaptive
-from specbench.runs.heads import UNTRAINED
+from specbench.runs.labels import UNTRAINED
 
 
 def test_a_method_is_bound_to_its_parameters(mini: Any) -> None:

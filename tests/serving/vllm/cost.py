@@ -24,7 +24,7 @@ from vllm.v1.sample.logits_processor import LogitsProcessors
 from vllm.v1.sample.metadata import SamplingMetadata
 
 from specbench.serving.vllm.plugin import repair
-from specbench.serving.vllm.rejection import Flattened, reject
+from specbench.serving.vllm.step import Flattened, reject
 
 OWN = "vLLM's own"
 RULES = (

@@ -45,7 +45,7 @@ from specbench.engine.pairs import get_pair  # noqa: E402
 from specbench.engine.prompts import encode  # noqa: E402
 from specbench.serving.arm import ARGUMENT, ROUNDS, SEPARATOR  # noqa: E402
 from specbench.serving.client import Client  # noqa: E402
-from specbench.serving.rounds import read_rounds  # noqa: E402
+from specbench.serving.delivered import read_rounds  # noqa: E402
 from specbench.serving.vllm.rules import method_of  # noqa: E402
 from specbench.tasks.task import load_task  # noqa: E402
 from specbench.validation.draws import FALSE_ALARM, Counts, Numbers, Stream  # noqa: E402

@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 from specbench.errors import UsageError
 from specbench.serving.arm import ARGUMENT, ROUNDS
 from specbench.serving.vllm.plugin import expand_batch_to_tokens, register
-from specbench.serving.vllm.rejection import END, Flattened, reject
+from specbench.serving.vllm.step import END, Flattened, reject
 from specbench.serving.vllm.rules import checked_rule, rule_of
 
 VOCABULARY, REQUESTS = 6, 20_000

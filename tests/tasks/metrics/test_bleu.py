@@ -11,7 +11,7 @@ import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
 
 from specbench.tasks.example import Example
-from specbench.tasks.metrics.bleu import bleu_terms, corpus_bleu, sentence_bleu
+from specbench.tasks.metrics.overlap import bleu_terms, corpus_bleu, sentence_bleu
 
 REFERENCES = [
     "A traffic accident occurred on Friday evening on the road to the village.",

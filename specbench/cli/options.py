@@ -357,9 +357,9 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
 
     drafting: list[str] | None = option(
         None,
-        "How many tokens a round drafts, up to N: fixed, confidence, p-min, svip, adaedl, adaptive, "
-        "moving-average or schedule, also as NAME:VALUE, or FILE.py:FUNCTION; `price` also takes "
-        "oracle (page price).",
+        "How many tokens a round drafts, up to N: fixed, confidence, p-min, svip, adaedl, "
+        "adaptive, moving-average or schedule, also as NAME:VALUE, or FILE.py:FUNCTION; `price` "
+        "also takes oracle (page price).",
         metavar="NAME[,NAME...]",
         shown="fixed",
         panel="Sampling",

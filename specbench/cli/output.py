@@ -1,4 +1,4 @@
-"""Output: data to stdout, messages to stderr, files to a folder, and what a terminal shows as SVG."""
+"""Output: data to stdout, messages to stderr, files to a folder, a terminal as an SVG picture."""
 
 from __future__ import annotations
 

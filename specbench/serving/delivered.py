@@ -1,8 +1,8 @@
-"""What a server delivered of an answer: tokens by the text, its ids and ``usage``, and told rounds.
+"""What a server delivered of an answer, by its text, its token ids and ``usage``; told rounds.
 
-The text decides: ids that it does not contain are no tokens of the answer, and ``usage`` counts only
-if it fits them. What contradicts the text is named. Rounds are those of vLLM with the plugin; they
-may be anything, so they are checked.
+The text decides: ids that it does not contain are no tokens of the answer, and ``usage`` counts
+only if it fits them. What contradicts the text is named. Rounds are those of vLLM with the plugin;
+they may be anything, so they are checked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A server with OpenAI's API: its address, what it tells of itself, and what it is asked.
 
-``specbench audit`` and ``specbench run --server`` ask it in the same way: for neutral sampling, in the
-words of every engine, without what it refuses. What a request does not name may have a value of its
-own at the server: from the model's ``generation_config``, its command line, or the engine.
+``specbench audit`` and ``specbench run --server`` ask it in the same way: for neutral sampling, in
+the words of every engine, without what it refuses. What a request does not name may have a value
+of its own at the server: from the model's ``generation_config``, its command line, or the engine.
 """
 
 from __future__ import annotations

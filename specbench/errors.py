@@ -28,17 +28,23 @@ _keys: set[str] = set()
 class SpecbenchError(Exception):
     """Base of all errors that the command line prints as one line, without a traceback."""
 
+    exit_code = 1
+
 
 class UsageError(SpecbenchError):
-    """The request is wrong (an unknown name, a value out of range): exit code 2."""
+    """The request is wrong (an unknown name, a value out of range)."""
+
+    exit_code = 2
 
 
 class RunError(SpecbenchError):
-    """The request was valid but its execution failed: exit code 1."""
+    """The request was valid but its execution failed."""
 
 
 class IncompleteError(SpecbenchError):
-    """Nothing is wrong, but something is missing: exit code 3."""
+    """Nothing is wrong, but something is missing."""
+
+    exit_code = 3
 
 
 class EngineError(RunError):

@@ -13,8 +13,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from specbench.cli.commands import HELP, Commands
-from specbench.cli.output import INTERRUPTED, Interrupted, message, show_warnings
-from specbench.errors import IncompleteError, SpecbenchError, UsageError
+from specbench.cli.output import INTERRUPTED, message, show_warnings
+from specbench.errors import SpecbenchError
 from specbench.files import __version__
 
 DEBUG = "--debug"
@@ -87,14 +87,8 @@ def _run(arguments: Sequence[str]) -> int:
         if DEBUG in arguments:
             raise
         _print_error(_describe(error))
-        code = _exit_code(error)
+        code = error.exit_code if isinstance(error, SpecbenchError) else 1
     return code
-
-
-def _exit_code(error: Exception) -> int:
-    if isinstance(error, Interrupted):
-        return INTERRUPTED
-    return 3 if isinstance(error, IncompleteError) else 2 if isinstance(error, UsageError) else 1
 
 
 def _parameter_as_option(error: typer.TyperException) -> str:

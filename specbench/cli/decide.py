@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, start_workers
 from specbench.cli.methods import Methods
-from specbench.cli.options import JsonOutput, Measurement, Models, Prompts
+from specbench.cli.options import JsonOutput, Models, Prompts
+from specbench.cli.run import Measurement
 from specbench.cli.output import note, print_json, print_table
 from specbench.cli.price import DEFAULT_DRAFTERS, TextsRun, plan_of_target, run_of_target, scored
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
@@ -49,7 +50,6 @@ FOLDER = "decision"
 NOTICED = 0.0005  # of a speed-up
 PROMPT_TOKENS = 512  # where rates of acceptance take the place of texts
 MARGIN = 2.0  # points of quality that a lossy method may lose
-UNNAMED = "DRAFT"  # stands in flags for a draft model that is not named
 
 
 class DecideOptions(JsonOutput):
@@ -180,11 +180,6 @@ class _Source:
     folder: Path  # in which the decision is written
     task: str = ""  # of the texts
     is_exact: bool = False  # whether the rates are given, and so have no intervals
-
-    @property
-    def draft(self) -> str:
-        """The draft model in flags."""
-        return str(self.pair.draft) if self.pair else UNNAMED
 
 
 def _of_texts(
@@ -372,27 +367,15 @@ def _repeats(
 def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Iterator[str]:
     """Yield the flags that carry out the decision, a line for each engine."""
     from specbench.pricing.decide import where_not_to_draft
-    from specbench.serving.flags import gguf_draft, vllm_flags
+    from specbench.serving.flags import engine_flags
 
     best = decision.first_that_pays()
     if best is None:
         yield "leave speculation off"
         return
     yield from where_not_to_draft(decision, best.drafter)
-    draft, first, schedule = source.draft, best.batch, decision.schedule(best.drafter)
-    file, command = gguf_draft(source.pair) if source.pair else (draft, "")
-    engines = {
-        "vllm": vllm_flags(best.drafter, schedule, draft),
-        f"sglang, batch {first}": best.drafter.sglang(best.length, draft),
-        f"llama.cpp, batch {first}": best.drafter.llamacpp(best.length, file),
-    }
-    for engine, flags in engines.items():
-        yield f"{engine}: {shlex.join(flags) if flags else f'no drafter like {best.drafter}'}"
-    if best.drafter.needs_draft:
-        if command:
-            yield f"to make {file}: {command}"
-        if source.pair is None:
-            yield f"{UNNAMED} stands for your draft model"
+    first, schedule = best.batch, decision.schedule(best.drafter)
+    yield from engine_flags(best.drafter, schedule, first, best.length, source.pair)
     prompts = measurement.part(Prompts).retyped()
     if source.pair is None or not (source.task or prompts):
         return

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.cli.options import Measurement, Progress, RunFolder, Workers
+from specbench.cli.options import Progress, Workers
 from specbench.cli.output import (
     Interrupted,
     next_step,
@@ -34,6 +34,7 @@ from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
+    from specbench.cli.run import Measurement, RunFolder
     from specbench.experiment.cluster.ray_pool import RayPool
     from specbench.experiment.execute import Pool
     from specbench.experiment.runner import Loader

@@ -35,6 +35,8 @@ TEXT, MARKDOWN, LATEX, CSV, JSON = "text", "markdown", "latex", "csv", "json"
 class Interrupted(SpecbenchError):
     """The user stopped a run; the message says what was kept."""
 
+    exit_code = INTERRUPTED
+
 
 def console() -> Console:
     """Return the console for data; a piped one is wide enough for most tables, or has COLUMNS."""

@@ -35,12 +35,12 @@ from specbench.decoding.heads.registry import (
     trained_heads,
 )
 from specbench.engine.pairs import PairSpec, pairs
-from specbench.errors import UsageError
+from specbench.errors import UsageError, require
 from specbench.files import check_writable
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.plugins import short_name
 from specbench.runs.folders import require_folders
-from specbench.runs.labels import BUNDLED, RESULTS
+from specbench.runs.labels import BUNDLED, RESULTS, logged
 from specbench.tasks.task import Task, task_names
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def plot(
     if asked.head is not None:
         name, (folder, draw) = LEARNED, _learned(asked.head, asked, models, data)
     elif source == HEADS:
-        heads = runs or [_newest_training()]
+        heads = runs or logged(TRAINED)[-1:]
+        require(bool(heads), f"no trained head under {TRAINED}: name a head's folder")
         name, draw = short_name(figure), partial(draw, heads)
         folder = asked.output or heads[-1] / "figures"
         if folder.resolve() in {head.resolve() for head in heads}:
@@ -194,16 +195,6 @@ def _refuse_ignored(
     limit = [] if asked.limit is None else ["--limit"]
     if typed := [*models.retyped(), *further.retyped(), *limit]:
         raise UsageError(f"{typed[0]} needs --head: name a head too, or omit it")
-
-
-def _newest_training() -> Path:
-    """Return the most recently trained head under ``results/heads/``."""
-    from specbench.runs.labels import logged
-
-    heads = logged(TRAINED)
-    if not heads:
-        raise UsageError(f"no trained head under {TRAINED}: name a head's folder")
-    return heads[-1]
 
 
 def _learned(

@@ -13,8 +13,9 @@ import typer
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, say, start_workers
-from specbench.cli.options import Measurement, TableFormat
+from specbench.cli.options import TableFormat
 from specbench.cli.output import new_folder, note_loading, print_as
+from specbench.cli.run import Measurement
 from specbench.config import Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import (

@@ -71,17 +71,13 @@ def grouped_attention(
     groups = heads // key.shape[1]
     if attention_mask is None or groups == 1 or attention_mask.shape[2] != groups * k:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    if any(_is_set(option) for name, option in options.items() if name not in PLAIN):
+    if any(isinstance(v, Tensor) or v for name, v in options.items() if name not in PLAIN):
         mask = attention_mask[:, :, :k]
         return sdpa_attention_forward(module, query, key, value, mask, **options)
     grouped = query.reshape(rows, key.shape[1], groups * k, width)
     scale = options.get("scaling")
     mixed = scaled_dot_product_attention(grouped, key, value, attention_mask, scale=scale)
     return mixed.reshape(rows, heads, k, -1).transpose(1, 2).contiguous(), None
-
-
-def _is_set(option: Any) -> bool:
-    return isinstance(option, Tensor) or bool(option)
 
 
 AttentionInterface.register(GROUPED, grouped_attention)

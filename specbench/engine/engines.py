@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -91,19 +91,16 @@ class Engine:
         return self._graphs.place(values) if self.name == GRAPH else values
 
     def _make(self, function: F) -> Callable[..., Any]:
-        run = _compiled(function) if self.name == COMPILE else partial(self._replay, function)
+        compiled = _compiled(function) if self.name == COMPILE else None
 
         def made(*args: Any) -> Any:
             try:
-                return run(*args)
+                return compiled(*args) if compiled else self._graphs.run(function, args)
             except CaptureError as error:
                 self.give_up(str(error), error)
                 return function(*args)
 
         return made
-
-    def _replay(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self._graphs.run(function, args)
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specbench.decoding.drafters.kind import DrafterKind
@@ -15,6 +15,29 @@ from specbench.engine.pairs import GGUF, PairSpec, pairs
 
 Schedule = Sequence[tuple[int, int, int]]
 """(first batch size, last batch size, number of drafts); 0 drafts nothing."""
+UNNAMED = "DRAFT"  # stands for a draft model that is not named
+
+
+def engine_flags(
+    drafter: DrafterKind, schedule: Schedule, batch: int, drafts: int, pair: PairSpec | None
+) -> Iterator[str]:
+    """Yield the flags of each engine for a schedule of vLLM, or for so many drafts at a batch size.
+
+    Without a pair, a word stands for its draft model.
+    """
+    draft = str(pair.draft) if pair else UNNAMED
+    file, command = gguf_draft(pair) if pair else (draft, "")
+    engines = {
+        "vllm": vllm_flags(drafter, schedule, draft),
+        f"sglang, batch {batch}": drafter.sglang(drafts, draft),
+        f"llama.cpp, batch {batch}": drafter.llamacpp(drafts, file),
+    }
+    for engine, flags in engines.items():
+        yield f"{engine}: {shlex.join(flags) if flags else f'no drafter like {drafter}'}"
+    if drafter.needs_draft and command:
+        yield f"to make {file}: {command}"
+    if drafter.needs_draft and pair is None:
+        yield f"{UNNAMED} stands for your draft model"
 
 
 def vllm_flags(drafter: DrafterKind, schedule: Schedule, draft: str) -> list[str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from specbench.tasks.rows import Row, plain_name, read_rows, require_columns
 from specbench.errors import listed
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
-GIT_HASH = 40  # hexadecimal digits
+GIT_COMMIT = re.compile(r"[0-9a-f]{40}")
 HELD_OUT_SHARE = 10  # one training row in ten is held out
 
 
@@ -150,10 +151,10 @@ class Dataset:
         # The cache folder is named after the commit.
         files = table.cache_files
         name = Path(files[0]["filename"]).parent.name if files else ""
-        commit = name if _is_commit(name) else None
+        commit = name if GIT_COMMIT.fullmatch(name) else None
         # If the hub does not answer, its library uses any commit in its cache.
         revision = self.revision or ""
-        if commit and len(revision) == GIT_HASH and revision != commit:
+        if commit and GIT_COMMIT.fullmatch(revision) and revision != commit:
             raise RunError(
                 f"{self.repository}: the cache contains commit {commit}, not {revision}: run once "
                 "without --offline, or use the cached commit"
@@ -197,10 +198,6 @@ def _order(split: str, rows: int, left_out: Collection[int] = ()) -> list[int]:
     if split == "held-out":
         return sorted(held_out)
     return [i for i in range(rows) if i not in held_out and i not in left_out]
-
-
-def _is_commit(name: str) -> bool:
-    return len(name) == GIT_HASH and set(name) <= set("0123456789abcdef")
 
 
 class HubRows(Sequence[Row]):

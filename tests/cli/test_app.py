@@ -10,7 +10,7 @@ import pytest
 
 import specbench
 from specbench.cli.commands import COMMANDS, load
-from specbench.cli.options import Measurement
+from specbench.cli.run import Measurement
 from specbench.cli.output import note_loading, show_warnings
 
 from .conftest import Cli

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from specbench.engine.engines import Engine
     from specbench.engine.pair import LoadedPair
-    from specbench.engine.runner import Model
+    from specbench.engine.pair import Model
 
 
 class State(NamedTuple):

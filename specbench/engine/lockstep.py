@@ -15,7 +15,8 @@ from torch import Tensor
 
 from specbench.engine.cache import SlotCache
 from specbench.engine.llamacpp import LlamaCppModel
-from specbench.engine.runner import Model, Runner, angles_at, require_context, visible
+from specbench.engine.pair import Model
+from specbench.engine.runner import Runner, angles_at, require_context, visible
 
 
 class Lockstep(Protocol):

@@ -1,17 +1,84 @@
-"""A pair of loaded models, which is all that decoding knows of them."""
+"""A pair of loaded models, and what decoding needs of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from specbench.engine.engines import Engine
-from specbench.engine.runner import Model, Runner
+from specbench.engine.runner import Runner
 from specbench.errors import UsageError
+
+
+class Model(Protocol):
+    """What decoding needs of a model, whichever library runs it; ``Runner`` has the details."""
+
+    vocabulary: int  # V, the target's tokens; a draft's logits are -inf for those that it lacks
+    hidden_size: int
+    context: int | None  # in tokens; None if unknown
+    layers: Sequence[int]  # after which states are returned too; see ``Runner``
+    saved_seconds: float  # which reading the last prompt took before, if the cache still had it
+
+    @property
+    def device(self) -> torch.device:
+        """The device of all inputs and outputs."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the hidden states."""
+
+    def fingerprint(self) -> str:
+        """Return a hash of the weights."""
+
+    def reserve(self, rows: int, capacity: int) -> int:
+        """Allocate a cache of ``rows`` x ``capacity`` tokens; return the capacity of a row."""
+
+    def drop_cache(self) -> None:
+        """Free the cache."""
+
+    def forget_prompts(self) -> None:
+        """Read the next prompts even if the cache has their states."""
+
+    def prefill(self, prompt: Tensor, row: int = 0) -> Tensor | None:
+        """Read a prompt ``[T]``, T >= 1, except its last token, into a row of the cache.
+
+        Raises:
+            RunError: The prompt has a token that the model does not know.
+        """
+
+    def read(
+        self, tokens: Tensor, at: Tensor, kv_length: int | None = None, last: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Read tokens at positions ``at``, both ``[B, k]``.
+
+        The model attends to the first ``kv_length`` slots of its cache, by default to all.
+
+        Returns:
+            Hidden states ``[B, k, hidden]`` and next-token logits ``[B, k, V]``; with ``last``
+            those of the last token only, ``[B, 1, ...]``.
+        """
+
+    def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
+        """Return logits and hidden states of whole texts ``[B, T]``, without the cache.
+
+        Both are those of the ``last`` positions, ``[B, last, V]`` and, if ``hidden``,
+        ``[B, last, hidden]``.
+        """
+
+    def twin(self) -> Model:
+        """Return the same weights with a cache of their own."""
+
+    def weight_bytes(self) -> int:
+        """Return the bytes of weights that one step reads."""
+
+    def cache_bytes(self, tokens: float) -> float:
+        """Return the bytes of keys and values that a step reads for a text of so many tokens."""
 
 
 @dataclass

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from specbench.engine.runner import Model, Runner
+from specbench.engine.pair import Model
+from specbench.engine.runner import Runner
 
 MAX_NUMBERS = 2**26  # maximum size of a tensor of logits; more texts are split into parts
 

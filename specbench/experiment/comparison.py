@@ -35,7 +35,8 @@ from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.device import now, timestamp
 from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import Model, Runner
+from specbench.engine.pair import Model
+from specbench.engine.runner import Runner
 from specbench.methods import Rule
 
 ROUNDS = 4

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import MAX_NUMBERS, plain_pass
-from specbench.engine.runner import Model
+from specbench.engine.pair import Model
 from specbench.validation.draws import MIN_EXPECTED
 from specbench.validation.outputs import Beginning, LawsAfter, Output, enumerate_outputs
 from specbench.validation.texts import Context

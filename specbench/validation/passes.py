@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specbench.decoding.sampling import Sampling
 from specbench.engine.passes import plain_pass
-from specbench.engine.runner import Model
+from specbench.engine.pair import Model
 
 
 def laws_along(model: Model, text: Sequence[int], last: int, sampling: Sampling) -> Tensor:

@@ -1,16 +1,19 @@
-"""The draft model as a drafter."""
+"""The draft model and modules on the target's states, EAGLE-3 or multi-token prediction, as drafters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
 from specbench.decoding.drafters.kind import DrafterKind, drafter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.modules import CONFIG, WEIGHTS
 
 if TYPE_CHECKING:
     from torch import Tensor
-
     from specbench.engine.pair import LoadedPair
     from specbench.engine.passes import Pass
 
@@ -69,3 +72,31 @@ class GreedyDrafter(ModelDrafter):
     """Takes the draft model's likeliest tokens: q is one-hot."""
 
     greedy = True
+
+
+@dataclass(frozen=True)
+class ModuleDrafter(DrafterKind):
+    """Draws tokens from the q of a module that reads the target's states.
+
+    It has the name of the pair's module or that of a folder, so it is not declared by a name.
+    """
+
+    folder: str  # or the name of the pair's module
+
+    def __str__(self) -> str:
+        return self.folder
+
+    def load(self, pair: LoadedPair) -> DrafterKind:
+        """Return the module of the pair, or of the folder, ready to draft."""
+        from specbench.decoding.modules.loaded import load
+
+        return load(self._path(pair.drafters), pair.runners[0])
+
+    def files(self, modules: Mapping[str, Path]) -> list[Path]:
+        """Return its files; of a pair's module the weights alone, as in keys of earlier runs."""
+        folder = self._path(modules)
+        names = [WEIGHTS] if self.folder in modules else [WEIGHTS, CONFIG]
+        return [folder / name for name in names] if (folder / WEIGHTS).is_file() else []
+
+    def _path(self, modules: Mapping[str, Path]) -> Path:
+        return modules.get(self.folder, Path(self.folder))

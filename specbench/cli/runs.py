@@ -71,11 +71,11 @@ _SEEDS = 1_000_000
 class VerifyOptions(JsonOutput):
     """How much to decode again."""
 
-    samples: int = option(
+    limit: int = option(
         5,
         "Samples per cell to decode again; 0 checks the files alone, without models.",
         ge=0,
-        flags=("--samples", "-n"),
+        flags=("--limit", "-n"),
     )
     seed: int | None = option(
         None,
@@ -128,7 +128,7 @@ def verify(
 
     verification = Verification(
         verified,
-        asked.samples,
+        asked.limit,
         randbelow(_SEEDS) if asked.seed is None else asked.seed,
         code.allow_code_execution,
         tuple(asked.metric or ()),

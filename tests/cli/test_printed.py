@@ -66,7 +66,7 @@ def stand_in(printed: list[str], later: set[str]) -> list[str]:
         words += [] if read else ["--dry-run"]
     if any(word.startswith(("gsm8k", "mbpp")) for word in words) and "--data" not in words:
         words += ["--data", DATA]
-    more = {"train": ["--output", "trained"], "verify": ["--samples", "0"]}
+    more = {"train": ["--output", "trained"], "verify": ["--limit", "0"]}
     more |= {name: ["--limit", "1", "--no-progress"] for name in ("decide", "price")}
     return [name, *words, *more.get(name, [])]
 

@@ -366,8 +366,8 @@ def test_times_of_one_run_are_refused(cli: Cli, run: Path) -> None:
 @pytest.mark.parametrize(
     ("suffix", "records", "commands"),
     [
-        (".gz", True, ("compare {} --draft-length 2", "verify {} --samples 0")),
-        (".gz", False, ("verify {} --samples 0",)),
+        (".gz", True, ("compare {} --draft-length 2", "verify {} --limit 0")),
+        (".gz", False, ("verify {} --limit 0",)),
         (".bz2", True, ("table {} --json",)),
         (".xz", True, ("compare {} --draft-length 2",)),
     ],

@@ -1,4 +1,4 @@
-"""The draft model and modules on the target's states, EAGLE-3 or multi-token prediction, as drafters."""
+"""The draft model, and modules on the target's states (EAGLE-3, MTP), as drafters."""
 
 from __future__ import annotations
 

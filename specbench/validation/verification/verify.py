@@ -262,7 +262,7 @@ class Verification:
         if heads:
             yield finding_of("heads are those of the run", f"{heads} cells", faults)
         if not self.samples:
-            self.unchecked.append("whether the models decode these texts, without --samples")
+            self.unchecked.append("whether the models decode these texts, without --limit")
         elif tasks:
             decoded: list[Record] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specbench.config import Loading, RunSettings, Settings
+from specbench.config import Loading, Settings
 from specbench.decoding.drafters.registry import MODEL, parse_drafter
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
@@ -125,9 +125,6 @@ def test_without_a_head_diversed_is_skipped_with_a_note_or_refused() -> None:
         plan_of(["sd", "diversed"])
     with pytest.raises(UsageError, match="nothing to run"):
         plan_of(["diversed"], optional={"diversed"})
-    named = method_variants(["diversed"], {"head": ["missing"]})  # a named head must exist
-    with pytest.raises(UsageError, match="there is no head at"):
-        build_plan(PAIR, [make_task()], named, [5], Settings(), optional={"diversed"})
 
 
 def test_methods_that_a_drafter_leaves_out_are_named_in_one_sentence() -> None:
@@ -177,26 +174,6 @@ def test_methods_run_with_every_combination_of_their_values() -> None:
     given = {"rule": ["chow", "diff"], "alpha": [0.1, 0.2]}
     combined = [tuple(p.values()) for _, p in method_variants(["speccascade"], given)]
     assert combined == [("chow", 0.1), ("chow", 0.2), ("diff", 0.1), ("diff", 0.2)]
-    with pytest.raises(UsageError, match="weight is a parameter of static"):
-        method_variants(["sd", "lossy"], {"weight": 0.25})
-    with pytest.raises(UsageError, match=r"cannot be 1\.5"):
-        method_variants(["sd", "static"], {"weight": [0.5, 1.5]})
-
-
-def test_numbers_out_of_range_are_refused() -> None:
-    wrong: dict[str, list[Any]] = {
-        **{"temperature": [-0.1, float("nan"), float("inf")], "top_k": [0]},
-        **{"top_p": [0.0, 1.01, float("nan")], "seed": [-1], "repeats": [0]},
-        **{"max_new_tokens": [0], "prompt_format": ["chatty"], "engine": ["steam"]},
-    }
-    for name, values in wrong.items():
-        for value in values:
-            with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
-                Settings(**{name: value})
-    with pytest.raises(UsageError, match="--limit"):
-        RunSettings(limit=0)
-    with pytest.raises(UsageError, match="--draft-length"):
-        RunSettings(draft_length=[5, 0])
 
 
 def test_the_description_is_complete_and_names_no_path_of_this_machine(
@@ -266,8 +243,3 @@ def test_shards_share_the_prompts_and_their_blocks_differ() -> None:
     assert planned(None) == [(f"a-{i}", i // 2) for i in range(7)]
     assert planned("1/2") == [("a-0", 0), ("a-2", 0), ("a-4", 2), ("a-6", 2)]
     assert planned("2/2") == [("a-1", 1), ("a-3", 1), ("a-5", 3)]
-    with pytest.raises(UsageError, match="a has too few prompts for --shard 8/8"):
-        planned("8/8")
-    for text in ("0/2", "3/2", "1", "a/b", "1/0", ""):
-        with pytest.raises(UsageError, match="--shard must be I/N with I from 1 to N"):
-            Settings(shard=text)

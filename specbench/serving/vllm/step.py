@@ -1,8 +1,8 @@
 """One step of vLLM's first model runner, on its way through functions that are wrapped.
 
 A step samples after the target's pass: it verifies the drafts of the step before, which vLLM
-flattens, by ``decoding.round.verify``, and draws the next. Outside of a step, as when vLLM warms up,
-the wrapped functions do what vLLM's own do.
+flattens, by ``decoding.round.verify``, and draws the next. Outside of a step, as when vLLM warms
+up, the wrapped functions do what vLLM's own do.
 """
 
 from __future__ import annotations

@@ -86,13 +86,13 @@ def require_draft(draft: str | None, drafters: Iterable[DrafterKind]) -> None:
     Raises:
         UsageError: One of them needs it.
     """
-    needing = [drafter for drafter in drafters if drafter.needs_draft and draft is None]
     copying = next(name for name, declared in DRAFTERS.items() if declared.kind.copies)
-    require(
-        not needing,
-        f"--drafter {', '.join(map(str, needing))} needs a draft model: name one with --draft, or "
-        f"draft without one by --drafter {copying}",
-    )
+    for drafter in drafters:
+        require(
+            draft is not None or not drafter.needs_draft,
+            f"--drafter {drafter} needs a draft model: name one with --draft, or draft without one "
+            f"by --drafter {copying}",
+        )
 
 
 def recorded_drafter(text: str) -> DrafterSpec:

@@ -22,8 +22,8 @@ from pydantic import (
     model_validator,
 )
 
-from specbench.schema import StrictModel, quoted, refusal
 from specbench.errors import none_of
+from specbench.schema import StrictModel, quoted, refusal
 
 AUTO, DUMMY = "auto", "dummy"
 EAGER, COMPILE, GRAPH = ENGINES = ("eager", "compile", "graph")

@@ -21,8 +21,7 @@ from traceback import extract_tb
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-from specbench.errors import SpecbenchError, UsageError
-from specbench.errors import meant
+from specbench.errors import SpecbenchError, UsageError, meant
 
 _IN_FILE = ".py:"
 _DECLARATION = "_specbench"  # attribute of what is declared

@@ -15,8 +15,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
 from pydantic.types import Strict
 
-from specbench.errors import UsageError
-from specbench.errors import meant, none_of, shown
+from specbench.errors import UsageError, meant, none_of, shown
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 """A non-empty string."""

@@ -24,11 +24,9 @@ from specbench.analysis.scores import QUALITY, quality_difference
 from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of, without_shared_times
 from specbench.config import EAGER
 from specbench.errors import UsageError
-from specbench.methods.registry import METHOD_COLUMNS
-from specbench.methods.registry import AUTOREGRESSIVE, METHODS
+from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, METHODS
 from specbench.runs.frames import CELL
-from specbench.runs.labels import recipe_of
-from specbench.runs.labels import method_labels
+from specbench.runs.labels import method_labels, recipe_of
 from specbench.runs.shown import PHASES, ShownFigure, shown, temperature_text
 from specbench.runs.table import Column, Field, Table, TableCell, cell_at, number
 from specbench.tasks.metrics import shown_metric

@@ -55,7 +55,7 @@ from specbench.analysis.verdicts import (
     noise_range,
     sign_of_speed,
 )
-from specbench.errors import UsageError
+from specbench.errors import UsageError, listed, unknown
 from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name
 from specbench.runs.frames import first_decodes, without_repeats
@@ -63,7 +63,6 @@ from specbench.runs.labels import method_labels
 from specbench.runs.shown import ENDS, shown, temperature_text
 from specbench.runs.table import Column, Field, Table, drop_empty, number, percent, with_interval
 from specbench.tasks.metrics import shown_metric
-from specbench.errors import listed, unknown
 
 CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
 WITHIN, BEYOND = "within the margin", "beyond the margin"

@@ -19,8 +19,7 @@ from specbench.analysis.blocks import by_time_unit, count_blocks
 from specbench.analysis.intervals import Floats, Statistic, bootstrap, cluster_sums, ratio
 from specbench.analysis.scores import score_terms
 from specbench.errors import UsageError
-from specbench.methods.registry import PARAMETER_COLUMNS, from_columns
-from specbench.methods.registry import METHODS
+from specbench.methods.registry import METHODS, PARAMETER_COLUMNS, from_columns
 from specbench.plugins import short_name
 from specbench.runs.labels import method_label
 

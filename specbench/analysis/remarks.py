@@ -14,10 +14,10 @@ import pandas as pd
 
 from specbench.analysis.scores import AT_LIMIT, QUALITY
 from specbench.analysis.summary import SPEEDUP, baseline_of
+from specbench.errors import shown
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import COMPLETE, Run
 from specbench.runs.table import number, percent
-from specbench.errors import shown
 
 NEARLY_ALL, SOME = 0.95, 0.02  # of answers
 SEVERAL = 5  # prompts from which scores of 0 are no accident

@@ -20,7 +20,7 @@ from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.scores import OF_TEXTS
 from specbench.analysis.summary import cells_of, summarise, with_differences
 from specbench.analysis.verdicts import verdicts_of
-from specbench.errors import UsageError
+from specbench.errors import UsageError, unknown
 from specbench.runs import columns as dictionary
 from specbench.runs.columns import may_be_blank, schema
 from specbench.runs.folders import is_sharded, require_folders, run_folders
@@ -33,10 +33,16 @@ from specbench.runs.frames import (
     without_repeats,
 )
 from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records
-from specbench.runs.run import CONFIG, Run, read_run
-from specbench.runs.run import by_name, run_name, summarised_folders, whole_run
+from specbench.runs.run import (
+    CONFIG,
+    Run,
+    by_name,
+    read_run,
+    run_name,
+    summarised_folders,
+    whole_run,
+)
 from specbench.runs.shown import Row, shown
-from specbench.errors import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,12 +18,10 @@ from specbench.analysis.intervals import estimate
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import Fastest, PointEstimates, Setting, settings_of, shared_points
 from specbench.analysis.scores import phase_terms
-from specbench.methods.registry import PARAMETER_COLUMNS
-from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.methods.registry import AUTOREGRESSIVE, PARAMETER_COLUMNS
 from specbench.runs.columns import TIMED_AGAIN
 from specbench.runs.frames import first_decodes
-from specbench.runs.labels import recipe_of
-from specbench.runs.labels import method_labels
+from specbench.runs.labels import method_labels, recipe_of
 
 SEVERAL = -1  # the session of heads that were measured in several
 

@@ -8,10 +8,9 @@ from specbench.analysis.summary import cells_of, summarise
 from specbench.files import digits, write_atomically
 from specbench.runs.columns import TIMED_BASELINE
 from specbench.runs.frames import first_decodes, read_samples
-from specbench.runs.records import DIGEST, SUMMARY
+from specbench.runs.records import DIGEST, SUMMARY, write_samples
 from specbench.runs.run import read_run
 from specbench.runs.table import markdown_line
-from specbench.runs.records import write_samples
 
 
 def write_summary(folder: Path, run: Path | None = None) -> None:

@@ -25,8 +25,7 @@ from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import RESULTS
 from specbench.serving.client import Client
-from specbench.serving.server import NEUTRAL_START
-from specbench.serving.server import ADVICE, Server
+from specbench.serving.server import ADVICE, NEUTRAL_START, Server
 
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair

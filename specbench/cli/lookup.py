@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
+
 import typer
+from rich.console import Console
+from rich.markdown import Markdown
+
+import specbench
 from specbench.analysis.figures import bundled_figures, load_figure
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import JsonOutput
@@ -15,7 +20,7 @@ from specbench.cli.output import print_json, print_table
 from specbench.config import option
 from specbench.decoding.drafters.registry import DRAFTERS
 from specbench.engine.pairs import pairs
-from specbench.errors import UsageError
+from specbench.errors import UsageError, unknown
 from specbench.files import shown_path
 from specbench.methods.method import Parameter
 from specbench.methods.registry import METHODS
@@ -24,16 +29,8 @@ from specbench.runs.table import Column, Table
 from specbench.schema import Problem, load_toml, problems, quoted
 from specbench.tasks.definition import Definition
 from specbench.tasks.metrics import METRICS
-from specbench.tasks.task import load_task, task_names, task_path
+from specbench.tasks.task import definitions_folder, load_task, task_names, task_path
 from specbench.training.recipe import HeadRecipe
-from specbench.errors import unknown
-from typing import Annotated
-from rich.console import Console
-from rich.markdown import Markdown
-import specbench
-from specbench.cli.generate import completer
-from specbench.cli.output import print_table
-from specbench.tasks.task import definitions_folder
 
 Row = dict[str, Any]
 

@@ -12,8 +12,7 @@ from specbench.decoding.heads.registry import expand_family
 from specbench.errors import UsageError
 from specbench.experiment.variants import ANCHORS, Variant, method_variants
 from specbench.methods.method import INSIDE
-from specbench.methods.registry import PARAMETERS
-from specbench.methods.registry import METHODS
+from specbench.methods.registry import METHODS, PARAMETERS
 from specbench.methods.registry import PAPER as PAPER_METHODS
 
 PAPER = "paper"

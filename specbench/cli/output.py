@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -12,16 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from rich.console import Console
-from rich.text import Text
-from specbench.errors import SpecbenchError
-from specbench.errors import mask_tokens, printable
-import io
+
 from rich.console import Console, RenderableType
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
+from rich.text import Text
+
+from specbench.errors import SpecbenchError, mask_tokens, printable
 
 if TYPE_CHECKING:
     import pandas as pd
+
     from specbench.runs.table import Table
 
 log = logging.getLogger(__name__)

@@ -259,8 +259,7 @@ def report(asked: ReportOptions, rows: Rows, models: Recorded, runs: Runs = None
 
     The file is self-contained and loads nothing from the network.
     """
-    from specbench.runs.run import newest_run
-    from specbench.runs.run import summarised_folders
+    from specbench.runs.run import newest_run, summarised_folders
 
     folders = runs or [newest_run()]
     rows.require_in(summarised_folders(folders))

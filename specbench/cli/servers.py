@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
-from specbench.config import Count, Options, option
-from specbench.errors import UsageError, require
-from specbench.methods.registry import METHODS
-from specbench.serving.arm import CHAT, SENT, TOKENS, Arm
 import json
 import os
+import re
 import shlex
 import shutil
-from typing import Annotated
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
 from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
 from specbench.cli.options import Models
-from specbench.config import DraftLength, DryRun, option
+from specbench.config import Count, DraftLength, DryRun, Options, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
 from specbench.decoding.heads.registry import find_head
 from specbench.engine.pairs import PairSpec
+from specbench.errors import UsageError, require
 from specbench.methods.method import HEAD
-from specbench.methods.registry import AUTOREGRESSIVE, get_method
-from specbench.serving.arm import SEPARATOR, VARIABLE, VLLM
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
+from specbench.serving.arm import CHAT, SENT, SEPARATOR, TOKENS, VARIABLE, VLLM, Arm
 
 if TYPE_CHECKING:
     from specbench.serving.client import Client

@@ -47,8 +47,7 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
     """
     from specbench.runs.folders import run_folders
     from specbench.runs.records import SUMMARY
-    from specbench.runs.run import newest_run
-    from specbench.runs.run import summarised_folders
+    from specbench.runs.run import newest_run, summarised_folders
 
     paths = given or [newest_run()]
     folders = summarised_folders(paths) if files == (SUMMARY,) else run_folders(paths, *files)
@@ -59,8 +58,7 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
 
 def note_unfinished(folders: Sequence[Path]) -> None:
     """Print a note for each incomplete run, and for each run that lacks shards."""
-    from specbench.runs.run import unfinished
-    from specbench.runs.run import missing_shards
+    from specbench.runs.run import missing_shards, unfinished
 
     for folder in folders:
         if state := unfinished(folder):
@@ -319,8 +317,8 @@ def _compare_against(
 ) -> None:
     """Print the verdict on each method against one, then a table per task."""
     from specbench.analysis.margin import margin_rows, margin_tables
-    from specbench.runs.run import read_run
     from specbench.errors import unknown
+    from specbench.runs.run import read_run
 
     arm, margin, elsewhere = asked.against or "", asked.margin or 0, asked.noise or []
     runs = [read_run(folder, required=False) for folder in folders]
@@ -354,8 +352,7 @@ def _compare_runs(
 
     from specbench.analysis.between import between_runs, between_tables, facts_table
     from specbench.files import shown_path
-    from specbench.runs.run import run_differences, why_untimed
-    from specbench.runs.run import read_run
+    from specbench.runs.run import read_run, run_differences, why_untimed
 
     first, second = read_run(folders[0], required=False), read_run(folders[1], required=False)
     apart = None if asked.times else why_untimed(first, second)

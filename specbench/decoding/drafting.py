@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from specbench.engine.engines import Engine
-    from specbench.engine.pair import LoadedPair
-    from specbench.engine.pair import Model
+    from specbench.engine.pair import LoadedPair, Model
 
 
 class State(NamedTuple):

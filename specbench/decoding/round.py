@@ -24,8 +24,7 @@ from specbench.decoding.drafting import (
 from specbench.decoding.records import NO_WEIGHT
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.device import Timestamp, timestamp
-from specbench.engine.pair import LoadedPair
-from specbench.engine.pair import Model
+from specbench.engine.pair import LoadedPair, Model
 from specbench.methods import Positions, Rule, Verdict
 from specbench.methods.control import DraftControl
 from specbench.methods.laws import TINY, BoundLaw, Next

@@ -14,8 +14,7 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from specbench.config import Loading
 from specbench.engine.pairs import HUB_ID, PairSpec, hub_file, require_model, shard_names
-from specbench.errors import UsageError, first_line, require
-from specbench.errors import mask_tokens
+from specbench.errors import UsageError, first_line, mask_tokens, require
 
 UNAVAILABLE = (OSError, ValueError, HTTPError)  # errors of the hub's library
 

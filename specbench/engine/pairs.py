@@ -12,9 +12,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from specbench.config import Dtype
-from specbench.errors import UsageError, require
+from specbench.errors import UsageError, require, unknown
 from specbench.schema import StrictModel, Text, read_toml
-from specbench.errors import unknown
 
 ROLES = ("target", "draft")
 PAIRS_FILE = Path(__file__).parents[1] / "pairs" / "pairs.toml"

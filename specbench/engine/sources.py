@@ -35,8 +35,7 @@ from specbench.engine.hub import failure, gguf_path, source
 from specbench.engine.pairs import GGUF, ROLES, PairSpec, get_pair, require_model, shards
 from specbench.engine.recommended import that_change
 from specbench.engine.runner import OTHER_MODEL
-from specbench.errors import UsageError, cause, first_line, require
-from specbench.errors import mask_tokens
+from specbench.errors import UsageError, cause, first_line, mask_tokens, require
 
 # Errors that Transformers raises for an inconsistent configuration.
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)

@@ -33,9 +33,15 @@ from specbench.runs.records import ERROR, to_line
 from specbench.serving.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
 from specbench.serving.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
 from specbench.serving.client import Client, Streamed
-from specbench.serving.server import MEASURED, NEUTRAL_START, OPTIONS, Dialect, learn_dialect
 from specbench.serving.delivered import read_rounds
-from specbench.serving.server import Server
+from specbench.serving.server import (
+    MEASURED,
+    NEUTRAL_START,
+    OPTIONS,
+    Dialect,
+    Server,
+    learn_dialect,
+)
 from specbench.tasks.example import text_of
 
 if TYPE_CHECKING:

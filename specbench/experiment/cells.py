@@ -13,8 +13,7 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import require
 from specbench.experiment.variants import Variant
 from specbench.files import shown_path
-from specbench.methods.registry import to_columns
-from specbench.methods.registry import AUTOREGRESSIVE, get_method
+from specbench.methods.registry import AUTOREGRESSIVE, get_method, to_columns
 
 CONCURRENCY = "concurrency"  # the parameter of a server: requests in flight
 

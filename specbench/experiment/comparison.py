@@ -34,8 +34,7 @@ from specbench.decoding.round import (
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.device import now, timestamp
 from specbench.engine.engines import Engine
-from specbench.engine.pair import LoadedPair
-from specbench.engine.pair import Model
+from specbench.engine.pair import LoadedPair, Model
 from specbench.engine.runner import Runner
 from specbench.methods import Rule
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from specbench.errors import UsageError
 from specbench.files import PARTIAL, stored
-from specbench.runs.run import Difference, differences_of
 from specbench.runs.folders import DIGEST_LENGTH, SHARDS
 from specbench.runs.records import (
     EXAMPLES,
@@ -21,7 +20,16 @@ from specbench.runs.records import (
     TABLE,
     read_records,
 )
-from specbench.runs.run import CONFIG, ENVIRONMENT, RESULTS, Run, read_run, unfinished
+from specbench.runs.run import (
+    CONFIG,
+    ENVIRONMENT,
+    RESULTS,
+    Difference,
+    Run,
+    differences_of,
+    read_run,
+    unfinished,
+)
 
 LOCK = ".lock"
 

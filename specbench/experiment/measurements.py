@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import SpecbenchError
+from specbench.errors import SpecbenchError, mask_tokens
 from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS, THOUGHT_TOKENS
 from specbench.runs.records import OK, UNSCORED
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import BLEU, get_metric, score
-from specbench.errors import mask_tokens
 
 if TYPE_CHECKING:
     from specbench.decoding.records import Generation, RoundRecord

@@ -26,7 +26,7 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require
 from specbench.experiment.cells import CONCURRENCY, Cell, cells_of, server_cells, with_head
 from specbench.experiment.variants import Variant
-from specbench.files import shown_path
+from specbench.files import __version__, shown_path
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.plugins import require_distinct, short_name
 from specbench.runs.columns import MEASURED, SAMPLES, TIMED_AGAIN, TIMED_BASELINE, schema
@@ -35,7 +35,6 @@ from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, METRICS, get_metric, try_metrics
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
-from specbench.files import __version__
 
 SampleIndex = tuple[int, int, int, int]  # indices of task, repeat, example and cell
 

@@ -36,9 +36,9 @@ from specbench.runs.records import (
     set_aside,
     timed_records,
     to_line,
+    write_samples,
 )
 from specbench.runs.run import CONFIG, ENVIRONMENT, Run, read_run
-from specbench.runs.records import write_samples
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, METRICS, get_metric, score, try_metrics
 from specbench.tasks.metrics.sandbox.launch import layers

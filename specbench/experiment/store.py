@@ -35,7 +35,14 @@ from specbench.experiment.folders import (
     unused,
 )
 from specbench.experiment.plan import Plan, Step
-from specbench.files import cannot_write, clear_errors, make_folder, sync, write_atomically
+from specbench.files import (
+    __version__,
+    cannot_write,
+    clear_errors,
+    make_folder,
+    sync,
+    write_atomically,
+)
 from specbench.runs.records import (
     EXAMPLES,
     NAMES,
@@ -49,10 +56,9 @@ from specbench.runs.records import (
     read_records,
     set_aside,
     to_line,
+    write_samples,
 )
 from specbench.runs.run import COMPLETE, CONFIG, ENVIRONMENT, read_run
-from specbench.runs.records import write_samples
-from specbench.files import __version__
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from specbench.errors import UsageError, require
+from specbench.errors import UsageError, require, unknown
 from specbench.methods.method import INSIDE, Method
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, METHODS, get_method
 from specbench.plugins import require_distinct
-from specbench.errors import unknown
 
 STATIC = "static"
 ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # measured beside a front

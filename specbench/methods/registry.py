@@ -7,15 +7,14 @@ keep=10``. This module does not import torch, which the rules' modules import at
 
 from __future__ import annotations
 
-from specbench import plugins
-from specbench.errors import UsageError
-from specbench.methods.method import Method
-from specbench.methods.own import own_method
-from specbench.errors import unknown
 import math
 from collections.abc import Mapping
 from typing import Any
-from specbench.errors import require
+
+from specbench import plugins
+from specbench.errors import UsageError, require, unknown
+from specbench.methods.method import Method
+from specbench.methods.own import own_method
 
 ORDER = (
     *("strict", "speccascade", "ensembles", "exact", "mentored"),

@@ -23,10 +23,9 @@ from specbench.config import DUMMY, Loading
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.model import ModelDrafter
 from specbench.engine.pairs import PairSpec, shards, stored_bytes
-from specbench.errors import UsageError, require
+from specbench.errors import UsageError, listed, require, shown
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.schema import StrictModel, Text, read_toml
-from specbench.errors import listed, shown
 
 COLUMNS = ("batch_size", "draft_length", "repeat", "round_seconds", "draft_seconds")
 COSTS = "costs.csv"

@@ -24,8 +24,7 @@ from specbench.decoding.drafters.policies import Floats, Integers
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec, recorded_drafter
 from specbench.errors import UsageError
 from specbench.files import write_atomically
-from specbench.methods.registry import METHOD_COLUMNS
-from specbench.methods.registry import METHODS
+from specbench.methods.registry import METHOD_COLUMNS, METHODS
 from specbench.runs.records import read_lines
 
 Record = dict[str, Any]

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, meant
 from specbench.files import find_stored, require_plain, stored
 from specbench.plugins import short_name
-from specbench.errors import meant
 
 #: The table of samples that were decoded again for their times only.
 TIMINGS = "timings.csv"

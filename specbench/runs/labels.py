@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePath
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
-from specbench.methods.registry import from_columns
-from specbench.methods.registry import METHODS
+
+from specbench.methods.registry import METHODS, from_columns
 from specbench.plugins import short_name
 
 BUNDLED, RESULTS = "bundled", "results"

@@ -6,6 +6,8 @@ contains the references, so that a run can be scored again without models and da
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import logging
 import math
@@ -14,7 +16,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_type_hints
+
 from pydantic import ValidationError, create_model
+
 from specbench.errors import RunError, UsageError
 from specbench.files import (
     copies,
@@ -27,17 +31,10 @@ from specbench.files import (
 )
 from specbench.methods.registry import METHOD_COLUMNS
 from specbench.runs import columns
-from specbench.runs.columns import schema
-from specbench.runs.folders import lacks
+from specbench.runs.columns import BLEU_TERMS, schema
+from specbench.runs.folders import TIMINGS, lacks
 from specbench.schema import StrictModel, refusal
 from specbench.tasks.example import Example
-import csv
-import io
-from collections.abc import Iterable, Mapping
-from typing import Any
-from specbench.files import write_atomically
-from specbench.runs.columns import BLEU_TERMS, schema
-from specbench.runs.folders import TIMINGS
 
 log = logging.getLogger(__name__)
 

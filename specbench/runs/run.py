@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import csv
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+
 from specbench.config import TRUSTED, Group, Loading, Settings
 from specbench.engine.pairs import ROLES, PairSpec, custom_pair, pairs
-from specbench.errors import UsageError
-from specbench.files import find_stored, require_plain
+from specbench.errors import UsageError, listed, shown
+from specbench.files import find_stored, open_text, require_plain, stored
 from specbench.runs.configuration import Configuration, Environment, read_object
-from specbench.runs.folders import require_in_runs
-from specbench.runs.records import RECORDS, TABLE, latest_records, read_examples
+from specbench.runs.folders import is_sharded, require_in_runs, run_folders
+from specbench.runs.records import RECORDS, SUMMARY, TABLE, latest_records, read_examples
 from specbench.tasks.example import Example
-from specbench.errors import listed, shown
-import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-from specbench.files import open_text, stored
-from specbench.runs.folders import is_sharded, run_folders
-from specbench.runs.records import SUMMARY, TABLE
-from collections.abc import Iterator
 
 RESULTS = Path("results")
 CONFIG = "config.json"

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from specbench.errors import UsageError, require
-from specbench.errors import hide, mask_tokens, shown
+from specbench.errors import UsageError, hide, mask_tokens, require, shown
 
 KEY_VARIABLE = "SPECBENCH_API_KEY"
 MAX_BODY = 2**22  # bytes of an answer

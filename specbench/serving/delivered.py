@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from specbench.decoding.records import RoundRecord, RoundReport, read_report
 from specbench.errors import require
 from specbench.serving.client import described

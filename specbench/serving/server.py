@@ -7,14 +7,12 @@ of its own at the server: from the model's ``generation_config``, its command li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
-from specbench.serving.client import Streamed
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
+
 from specbench.errors import require
 from specbench.serving.answers import read_answer
 from specbench.serving.client import KEY_VARIABLE, Client, Event, Streamed, quoted

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from specbench.config import DataOptions
-from specbench.errors import RunError, UsageError
+from specbench.errors import RunError, UsageError, listed
 from specbench.files import PACKINGS, shown_path
 from specbench.tasks.definition import Definition, fill
 from specbench.tasks.example import Example
 from specbench.tasks.rows import Row, plain_name, read_rows, require_columns
-from specbench.errors import listed
 
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 GIT_COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -14,12 +14,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, listed, shown, unknown
 from specbench.schema import StrictModel, Text, Texts
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import get_metric
 from specbench.tasks.rows import Row, list_in, require_columns, require_utf8, value_of
-from specbench.errors import listed, shown, unknown
 
 PROMPT = "{prompt}"  # placeholder for the generator's prompt in its template
 

@@ -8,21 +8,16 @@ answer is to be answered, and an answer behind it is the reference.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
-from specbench.errors import UsageError, require
-from specbench.tasks.example import Message, text_of
-from specbench.tasks.rows import Row
-from specbench.errors import listed, none_of, shown
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
-from specbench.errors import UsageError
-from specbench.tasks.example import Example, text_of
+
+from specbench.errors import UsageError, listed, none_of, require, shown
+from specbench.tasks.example import Example, Message, text_of
 from specbench.tasks.rows import DataFile, Row, list_in, plain_name, read_rows, require_utf8
 from specbench.tasks.task import Task
-from specbench.errors import listed, shown
 
 MESSAGES, CONVERSATIONS = OF_MESSAGES = ("messages", "conversations")
 ANSWER = "assistant"

@@ -12,9 +12,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, listed, shown
 from specbench.files import PACKINGS, open_binary
-from specbench.errors import listed, shown
 
 _INDICES = re.compile(r"(\.\d+)+$")  # of entries of a list
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from specbench.config import DataOptions
-from specbench.errors import RunError, UsageError
+from specbench.errors import RunError, UsageError, unknown
 from specbench.schema import read_toml
 from specbench.tasks.dataset import Dataset
 from specbench.tasks.definition import PROMPT, Definition
 from specbench.tasks.example import CHAT, Example
-from specbench.errors import unknown
 
 # A generator is endless; the default number of examples is that of the paper.
 GENERATED_EXAMPLES = 100

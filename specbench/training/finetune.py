@@ -25,6 +25,7 @@ from specbench.engine.runner import Runner
 from specbench.engine.sources import decoder_config, end_tokens, load_pretrained, load_weights
 from specbench.errors import RunError, UsageError
 from specbench.files import (
+    __version__,
     cannot_write,
     clear_errors,
     make_folder,
@@ -43,7 +44,6 @@ from specbench.training.material import (
 )
 from specbench.training.objective import descend
 from specbench.training.recipe import DraftRecipe
-from specbench.files import __version__
 
 DESCRIPTION = "finetune.json"
 HELD_OUT = 64

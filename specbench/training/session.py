@@ -22,7 +22,7 @@ import torch
 from specbench.decoding.heads.files import fingerprints, save_head
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
-from specbench.files import clear_errors, make_folder, write_atomically
+from specbench.files import __version__, clear_errors, make_folder, write_atomically
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
 from specbench.training.budget import Workload
@@ -32,7 +32,6 @@ from specbench.training.material import describe_data, read_materials
 from specbench.training.objective import Multiplier
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Checked, Training, TrainingStep
-from specbench.files import __version__
 
 logger = logging.getLogger(__name__)
 

@@ -31,6 +31,7 @@ from specbench.experiment.cells import Cell
 from specbench.experiment.plan import Plan, TaskPlan
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.runner import Loader, largest
+from specbench.files import __version__
 from specbench.runs.labels import method_label
 from specbench.runs.table import Table, percent
 from specbench.validation.draws import FALSE_ALARM
@@ -55,7 +56,6 @@ from specbench.validation.texts import (
     informative,
     sample,
 )
-from specbench.files import __version__
 
 OWN_DRAFT, TIME = "own draft", "time"
 

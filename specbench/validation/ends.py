@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specbench.engine.pair import LoadedPair
+from specbench.engine.pair import LoadedPair, Model
 from specbench.engine.passes import MAX_NUMBERS, plain_pass
-from specbench.engine.pair import Model
 from specbench.validation.draws import MIN_EXPECTED
 from specbench.validation.outputs import Beginning, LawsAfter, Output, enumerate_outputs
 from specbench.validation.texts import Context

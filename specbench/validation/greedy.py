@@ -13,9 +13,8 @@ from torch import Tensor
 
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec
 from specbench.decoding.records import Generation
-from specbench.engine.pair import LoadedPair
+from specbench.engine.pair import LoadedPair, Model
 from specbench.engine.passes import plain_pass
-from specbench.engine.pair import Model
 from specbench.experiment.comparison import rounding_of
 from specbench.experiment.rounding import END, NEVER, Lead
 from specbench.methods.strict import sd

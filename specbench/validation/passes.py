@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.sampling import Sampling
-from specbench.engine.passes import plain_pass
 from specbench.engine.pair import Model
+from specbench.engine.passes import plain_pass
 
 
 def laws_along(model: Model, text: Sequence[int], last: int, sampling: Sampling) -> Tensor:

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, shown
 from specbench.serving.server import Completion
-from specbench.errors import shown
 
 # Log-probability below which a spelling is ignored, relative to others that are at least as far.
 LEAST = -16.0

@@ -25,13 +25,12 @@ from specbench.decoding.modules.loaded import LoadedModule
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.files import clear_errors, write_atomically
+from specbench.files import __version__, clear_errors, write_atomically
 from specbench.methods.strict import sd
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
 from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material
-from specbench.files import __version__
 
 DESCRIPTION = "training.json"
 DRAFT_LENGTH = 5  # N of the measurement

@@ -10,8 +10,8 @@ import pytest
 
 import specbench
 from specbench.cli.commands import COMMANDS, load
-from specbench.cli.run import Measurement
 from specbench.cli.output import note_loading, show_warnings
+from specbench.cli.run import Measurement
 
 from .conftest import Cli
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
-from specbench.decoding.drafters.model import ModuleDrafter
+from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter, ModuleDrafter
 from specbench.decoding.drafters.policies import get_policy
 from specbench.methods.ensembles import static
 from specbench.methods.exact import block

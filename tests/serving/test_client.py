@@ -14,9 +14,8 @@ from threading import Thread
 
 import pytest
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, mask_tokens
 from specbench.serving.client import KEY_VARIABLE, MAX_BODY, Client
-from specbench.errors import mask_tokens
 
 KEY = "sk-visible-nowhere-5150"
 Reply = Callable[[socket.socket, bytes], None]

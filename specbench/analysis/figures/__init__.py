@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench import plugins
-from specbench.errors import UsageError
-from specbench.errors import unknown
+from specbench.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from specbench.analysis.figures.style import Drawing

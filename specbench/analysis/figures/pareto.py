@@ -46,8 +46,7 @@ from specbench.analysis.points import Gain, settings_of
 from specbench.analysis.results import Results
 from specbench.analysis.run_tables import LEARNED
 from specbench.errors import UsageError
-from specbench.methods.registry import PARAMETER_COLUMNS, from_columns
-from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
+from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, PARAMETER_COLUMNS, from_columns
 from specbench.runs.frames import CELL, SAMPLES
 from specbench.runs.labels import FAMILIES, recipe_of
 from specbench.runs.shown import shown

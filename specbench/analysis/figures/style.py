@@ -29,12 +29,11 @@ from matplotlib.lines import Line2D
 from PIL import Image
 
 from specbench.analysis.figures import STYLES
-from specbench.errors import UsageError
+from specbench.errors import UsageError, printable
 from specbench.files import clear_errors, write_atomically
 from specbench.plugins import short_name
 from specbench.runs.shown import ENDS
 from specbench.runs.table import to_csv
-from specbench.errors import printable
 
 #: A matplotlib marker: a letter, or (corners, 1 for a star, angle).
 Marker = str | tuple[int, int, int]

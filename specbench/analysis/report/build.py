@@ -23,8 +23,16 @@ from specbench.errors import UsageError
 from specbench.files import shown_path
 from specbench.runs.frames import Selection
 from specbench.runs.records import latest_records
-from specbench.runs.run import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
-from specbench.runs.run import by_name, missing_shards, summarised_folders
+from specbench.runs.run import (
+    NOTHING_TRUSTED,
+    Run,
+    Trust,
+    by_name,
+    missing_shards,
+    read_run,
+    summarised_folders,
+    unfinished,
+)
 from specbench.runs.table import Column, Table
 
 _OF_CONFIG = ("pair", "settings", "progress", "notes")

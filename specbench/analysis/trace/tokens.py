@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specbench.errors import UsageError
-from specbench.errors import printable
+from specbench.errors import UsageError, printable
 
 Decode = Callable[[Sequence[int]], str]
 

@@ -16,14 +16,13 @@ from specbench.analysis.trace.tokens import (
     pieces,
     tokens,
 )
-from specbench.errors import UsageError
+from specbench.errors import UsageError, listed, shown, unknown
 from specbench.plugins import short_name
 from specbench.runs.labels import method_labels
 from specbench.runs.records import ERROR
 from specbench.runs.run import Run
 from specbench.runs.table import percent
 from specbench.tasks.metrics import shown_metric
-from specbench.errors import listed, shown, unknown
 
 Record = Mapping[str, Any]
 

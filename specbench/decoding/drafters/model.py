@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from specbench.decoding.drafters.kind import DrafterKind, drafter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-from specbench.decoding.drafters.kind import DrafterKind
+from typing import TYPE_CHECKING, Any
+
+from specbench.decoding.drafters.kind import DrafterKind, drafter
 from specbench.decoding.modules import CONFIG, WEIGHTS
 
 if TYPE_CHECKING:
     from torch import Tensor
+
     from specbench.engine.pair import LoadedPair
     from specbench.engine.passes import Pass
 

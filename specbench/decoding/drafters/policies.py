@@ -22,12 +22,11 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from specbench.errors import UsageError, first_line, require
+from specbench.errors import UsageError, first_line, require, unknown
 from specbench.methods.control import DraftControl, DraftState
 from specbench.methods.lazy import numpy as np
 from specbench.methods.lazy import torch
 from specbench.plugins import declare, declared, declared_in, find, user_code
-from specbench.errors import unknown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -350,9 +349,7 @@ def require_predictable(chosen: Policy) -> None:
     )
 
 
-def replay(
-    chosen: Policy, rounds: Drafting, order: Sequence[int], repeats: int = 100
-) -> Floats:
+def replay(chosen: Policy, rounds: Drafting, order: Sequence[int], repeats: int = 100) -> Floats:
     """Return the expected rounds that start at each token with each number of drafts.
 
     The texts follow each other in ``order`` and share the policy's state. Accepted drafts are drawn

@@ -8,11 +8,9 @@ from pathlib import Path
 
 from specbench import plugins
 from specbench.decoding.drafters.kind import Declaration, DrafterKind
-from specbench.decoding.drafters.model import ModelDrafter
-from specbench.decoding.drafters.model import ModuleDrafter
+from specbench.decoding.drafters.model import ModelDrafter, ModuleDrafter
 from specbench.decoding.modules import CONFIG
-from specbench.errors import UsageError, require
-from specbench.errors import unknown
+from specbench.errors import UsageError, require, unknown
 
 DRAFTERS = {
     declaration.name: declaration

@@ -30,10 +30,9 @@ from specbench.decoding.heads.registry import (
     unreadable,
 )
 from specbench.engine.pair import LoadedPair
-from specbench.errors import UsageError
+from specbench.errors import UsageError, shown
 from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.runs.labels import UNTRAINED
-from specbench.errors import shown
 
 MOST_NAMED = 6  # weights in a message; a broken file may contain anything
 

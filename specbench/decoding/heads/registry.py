@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 from specbench.decoding.heads.kinds import LINEAR
 from specbench.engine.pairs import PairSpec, pairs
-from specbench.errors import UsageError
+from specbench.errors import UsageError, printable
 from specbench.runs.labels import BUNDLED, FAMILIES, RESULTS, SEED, UNTRAINED
 from specbench.schema import StrictModel, validated
-from specbench.errors import printable
 
 WEIGHTS = "head.safetensors"
 DESCRIPTION = "head.json"

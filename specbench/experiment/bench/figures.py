@@ -13,8 +13,7 @@ from matplotlib.patches import Patch
 
 from specbench.analysis.figures import style
 from specbench.experiment.bench.plan import name_of
-from specbench.methods.registry import METHOD_COLUMNS
-from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS
 
 WHOLE = "round"  # for systems whose rounds are not divided into parts
 _COLOURS = {**style.PARTS, WHOLE: "#DDDDDD"}

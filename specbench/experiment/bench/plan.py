@@ -31,11 +31,10 @@ from specbench.errors import UsageError
 from specbench.experiment.cells import Cell, cells_of, with_head
 from specbench.experiment.plan import describe_pair
 from specbench.experiment.variants import Variant
-from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.runs.labels import UNTRAINED
-from specbench.runs.labels import method_label
-from specbench.tasks.task import default_task_names
 from specbench.files import __version__
+from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.labels import UNTRAINED, method_label
+from specbench.tasks.task import default_task_names
 
 TRANSFORMERS = "transformers"  # the engine of Transformers' own loops
 # Transformers' names of the methods that it implements.

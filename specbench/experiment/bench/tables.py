@@ -11,8 +11,7 @@ import pandas as pd
 from specbench.analysis.intervals import paired_interval, paired_ratio, ratio_interval
 from specbench.experiment.bench.measure import Measured
 from specbench.experiment.bench.plan import TRANSFORMERS, name_of
-from specbench.methods.registry import METHOD_COLUMNS, PARAMETER_COLUMNS
-from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, PARAMETER_COLUMNS
 from specbench.runs.table import Column, Table, drop_empty, number, percent, with_interval
 
 SYSTEM = ("batch_size", "engine", *METHOD_COLUMNS, "draft_length", "forced_acceptance")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from specbench.config import AUTO, Loading
-from specbench.errors import RunError, SpecbenchError, UsageError
+from specbench.errors import RunError, SpecbenchError, UsageError, mask_tokens
 from specbench.experiment.cluster.worker import RayWorker
 from specbench.experiment.execute import (
     MOST_TRIES,
@@ -22,7 +22,6 @@ from specbench.experiment.execute import (
     WorkerLostError,
 )
 from specbench.experiment.plan import Plan
-from specbench.errors import mask_tokens
 
 OBJECT_STORE = 128 * 2**20  # bytes; enough for samples
 POLL_SECONDS = 0.2  # maximum time of one wait for results

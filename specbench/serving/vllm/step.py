@@ -7,22 +7,21 @@ up, the wrapped functions do what vLLM's own do.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
+
 from specbench.decoding.drafting import Drafts, State
 from specbench.decoding.records import new_token_columns
 from specbench.decoding.round import TargetOutput, verify
-from specbench.serving.vllm.rules import rule_of
-from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any
 from specbench.errors import UsageError
 from specbench.serving.arm import ARGUMENT, ROUNDS, VLLM
-from specbench.serving.vllm.rules import checked_rule
+from specbench.serving.vllm.rules import checked_rule, rule_of
 
 END = -1  # behind the tokens of a text
 

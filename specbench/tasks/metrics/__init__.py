@@ -14,9 +14,8 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from specbench import plugins
-from specbench.errors import UsageError
+from specbench.errors import UsageError, unknown
 from specbench.tasks.metrics.metric import GREEDY, Metric, metric
-from specbench.errors import unknown
 
 if TYPE_CHECKING:
     from specbench.tasks.example import Example

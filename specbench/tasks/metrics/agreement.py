@@ -14,12 +14,13 @@ import re
 from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING
+
 from specbench.tasks.metrics.metric import GREEDY, metric
-from specbench.tasks.metrics.metric import metric
 from specbench.tasks.metrics.sandbox.statements import read_python
 
 if TYPE_CHECKING:
     from rouge_score.rouge_scorer import RougeScorer
+
     from specbench.tasks.example import Example
 
 _WORD = re.compile(r"\w+|[^\w\s]")

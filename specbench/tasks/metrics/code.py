@@ -10,11 +10,12 @@ import ast
 import re
 from functools import lru_cache
 from io import StringIO
+from math import comb
 from typing import TYPE_CHECKING
+
 from specbench.tasks.metrics.metric import metric
 from specbench.tasks.metrics.sandbox.launch import Limits, judge
 from specbench.tasks.metrics.sandbox.statements import read_python
-from math import comb
 
 if TYPE_CHECKING:
     from specbench.tasks.example import Example

@@ -12,15 +12,16 @@ counts, so each sample also stores its counts.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
-from specbench.tasks.metrics.metric import metric
 from typing import TYPE_CHECKING, Any
 
+from specbench.tasks.metrics.metric import metric
+
 if TYPE_CHECKING:
-    from rouge_score.rouge_scorer import RougeScorer
-    from specbench.tasks.example import Example
     import numpy as np
     from numpy.typing import NDArray
+    from rouge_score.rouge_scorer import RougeScorer
+
+    from specbench.tasks.example import Example
 
 SHORT_SUMMARY = 32  # words of an XSum summary scored by the paper
 

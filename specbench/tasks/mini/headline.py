@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from specbench.tasks.mini.writer import BUILDINGS, DAYS, PEOPLE, SURNAMES, TOWNS
-from specbench.tasks.mini.writer import Writer
+from specbench.tasks.mini.writer import BUILDINGS, DAYS, PEOPLE, SURNAMES, TOWNS, Writer
 
 FIRMS = ("Alpha", "Bright", "Crown", "Delta", "Eagle", "Falcon", "Globe", "Harbor", "Ideal", "Jet")
 DEEDS = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from specbench.tasks.mini.writer import CONTAINERS, PEOPLE, THINGS
-from specbench.tasks.mini.writer import Writer, capital
+from specbench.tasks.mini.writer import CONTAINERS, PEOPLE, THINGS, Writer, capital
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from specbench.tasks.mini.writer import BUILDINGS, DAYS, PEOPLE, SURNAMES, TOWNS
-from specbench.tasks.mini.writer import Writer, capital
+from specbench.tasks.mini.writer import BUILDINGS, DAYS, PEOPLE, SURNAMES, TOWNS, Writer, capital
 
 EVENTS = ("fire", "flood", "storm", "blast", "crash", "theft", "power cut", "gas leak")
 ROLES = ("mayor", "chief", "doctor", "judge", "teacher", "guard", "captain", "manager")

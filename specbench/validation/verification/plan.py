@@ -8,7 +8,7 @@ from typing import Any
 
 from specbench.config import AUTO, DataOptions, Settings
 from specbench.engine.pairs import PairSpec
-from specbench.errors import UsageError
+from specbench.errors import UsageError, listed
 from specbench.experiment.cells import Cell
 from specbench.experiment.plan import Plan, Step, TaskPlan, most_in_flight
 from specbench.runs.records import OK as DECODED
@@ -21,7 +21,6 @@ from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task, load_task, task_names
 from specbench.validation.findings import FAILED, INCOMPLETE, REPORT, Finding
 from specbench.validation.verification.differences import Record, difference, finding_of, named
-from specbench.errors import listed
 
 LARGEST = 200_000  # planned samples of a run that has hardly any
 

@@ -28,8 +28,8 @@ from specbench.runs.records import (
     SUMMARY,
     TABLE,
     TIMED_RECORDS,
+    write_timings,
 )
-from specbench.runs.records import write_timings
 from specbench.tasks.example import Example
 from specbench.validation.findings import Finding
 from specbench.validation.verification.differences import Record, difference, finding, finding_of

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from specbench.errors import SpecbenchError, UsageError
+from specbench.errors import SpecbenchError, UsageError, listed, shown
 from specbench.files import copies, stored
 from specbench.methods.registry import METHODS
 from specbench.plugins import digest_of, given_for
@@ -46,7 +46,6 @@ from specbench.validation.verification.plan import (
     task_plan,
 )
 from specbench.validation.verification.tables import check_counts, check_scores, check_tables
-from specbench.errors import listed, shown
 
 _CHECKED = {CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, TABLE, SUMMARY, DIGEST, TIMINGS, TIMED_RECORDS}
 _NEEDED = {*TRACED, "text", "stopped_by", "rounds", "scores", "quality", "quality_metric"}

@@ -9,8 +9,8 @@ from scipy.stats import chisquare
 from specbench.errors import UsageError
 from specbench.serving.arm import ARGUMENT, ROUNDS
 from specbench.serving.vllm.plugin import expand_batch_to_tokens, register
-from specbench.serving.vllm.step import END, Flattened, reject
 from specbench.serving.vllm.rules import checked_rule, rule_of
+from specbench.serving.vllm.step import END, Flattened, reject
 
 VOCABULARY, REQUESTS = 6, 20_000
 NO_STATES = torch.zeros(2, 0)

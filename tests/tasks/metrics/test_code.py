@@ -15,8 +15,14 @@ import pytest
 from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
 from specbench.tasks.example import Example
-from specbench.tasks.metrics.code import fenced, helpers_of, pass_at_1, passes, program_of
-from specbench.tasks.metrics.code import pass_at_k
+from specbench.tasks.metrics.code import (
+    fenced,
+    helpers_of,
+    pass_at_1,
+    pass_at_k,
+    passes,
+    program_of,
+)
 from specbench.tasks.metrics.sandbox import launch
 from specbench.tasks.metrics.sandbox.launch import Limits
 from specbench.tasks.task import load_task, task_path

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.files import __version__
+__version__ = "0.1.0"  # runs and their keys carry it
 
 if TYPE_CHECKING:
     from specbench.analysis.results import Results

@@ -21,8 +21,6 @@ from typing import Any, BinaryIO, TextIO, cast
 
 from specbench.errors import RunError, UsageError
 
-__version__ = "0.1.0"  # of specbench; files of runs carry it
-
 FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a full disk
 OTHER_FOLDER = "choose another folder with --output"
 PARTIAL = ".partial"  # suffix of unfinished files; a killed process may leave them

@@ -10,6 +10,7 @@ import specbench
 
 ROOT = Path(specbench.__file__).parent
 FACE = "specbench"  # its ``__init__``, the public interface
+VERSION = f"{FACE}.__version__"
 ROOMS = {
     "analysis",
     "cli",
@@ -53,6 +54,7 @@ def imports(path: Path, importing: str) -> set[str]:
             names |= {f"{source}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names |= set(LOADED_LATER.findall(node.value))
+    names.discard(VERSION)  # a constant of the face, which needs nothing
     return {name for name in names if name.split(".")[0] == FACE}
 
 

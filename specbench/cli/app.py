@@ -12,10 +12,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from specbench import __version__
 from specbench.cli.commands import HELP, Commands
 from specbench.cli.output import INTERRUPTED, message, show_warnings
 from specbench.errors import SpecbenchError
-from specbench.files import __version__
 
 DEBUG = "--debug"
 

@@ -15,7 +15,7 @@ from specbench.cli.generate import grouped
 from specbench.cli.options import FewPrompts, Models, NewFolder, PromptFiles
 from specbench.cli.output import Interrupted, new_folder, note, print_findings
 from specbench.cli.servers import ServerAccess
-from specbench.config import LLAMACPP, Seeded, Settings, Temperature, option
+from specbench.config import LLAMACPP, Options, Seeded, Settings, Temperature, option
 from specbench.errors import RunError, UsageError
 from specbench.experiment.folders import as_json
 from specbench.experiment.plan import Plan, build_plan
@@ -45,6 +45,8 @@ MODELS = [
 
 class AuditSettings(ServerAccess, FewPrompts, Seeded):
     """Which decoder to audit, and how much to decode."""
+
+    panel = Options.panel
 
     decoder: str = option(
         ...,

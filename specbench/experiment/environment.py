@@ -18,8 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from specbench import __version__
 from specbench.errors import mask_tokens
-from specbench.files import __version__
 
 UNKNOWN = "unknown"
 STAT = Path("/proc/stat")  # of Linux, with the ticks of all cores in its first line

@@ -18,6 +18,7 @@ from itertools import chain
 from random import Random
 from typing import Any
 
+from specbench import __version__
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec
 from specbench.decoding.heads.kinds import LINEAR
@@ -26,7 +27,7 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require
 from specbench.experiment.cells import CONCURRENCY, Cell, cells_of, server_cells, with_head
 from specbench.experiment.variants import Variant
-from specbench.files import __version__, shown_path
+from specbench.files import shown_path
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.plugins import require_distinct, short_name
 from specbench.runs.columns import MEASURED, SAMPLES, TIMED_AGAIN, TIMED_BASELINE, schema

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
+from specbench import __version__
 from specbench.config import COMPILE, EAGER, GRAPH
 from specbench.decoding.drafters.registry import MODEL
 from specbench.errors import SpecbenchError, UsageError
@@ -36,7 +37,6 @@ from specbench.experiment.folders import (
 )
 from specbench.experiment.plan import Plan, Step
 from specbench.files import (
-    __version__,
     cannot_write,
     clear_errors,
     make_folder,

@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from specbench import __version__
 from specbench.engine.device import choose_device
 from specbench.engine.runner import Runner
 from specbench.engine.sources import decoder_config, end_tokens, load_pretrained, load_weights
 from specbench.errors import RunError, UsageError
 from specbench.files import (
-    __version__,
     cannot_write,
     clear_errors,
     make_folder,

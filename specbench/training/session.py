@@ -19,10 +19,11 @@ from typing import Any
 import pandas as pd
 import torch
 
+from specbench import __version__
 from specbench.decoding.heads.files import fingerprints, save_head
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
-from specbench.files import __version__, clear_errors, make_folder, write_atomically
+from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
 from specbench.training.budget import Workload

@@ -16,6 +16,7 @@ from statistics import fmean
 from traceback import extract_tb
 from typing import Any
 
+from specbench import __version__
 from specbench.config import DUMMY
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.bind import bind
@@ -31,7 +32,6 @@ from specbench.experiment.cells import Cell
 from specbench.experiment.plan import Plan, TaskPlan
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.runner import Loader, largest
-from specbench.files import __version__
 from specbench.runs.labels import method_label
 from specbench.runs.table import Table, percent
 from specbench.validation.draws import FALSE_ALARM

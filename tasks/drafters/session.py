@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 
 from drafters.training import DrafterTraining, Report
+from specbench import __version__
 from specbench.analysis.intervals import Interval, interval, paired_ratio, ratio
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.drafting import Drafter
@@ -25,7 +26,7 @@ from specbench.decoding.modules.loaded import LoadedModule
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.files import __version__, clear_errors, write_atomically
+from specbench.files import clear_errors, write_atomically
 from specbench.methods.strict import sd
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task

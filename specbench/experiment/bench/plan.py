@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from specbench import __version__
 from specbench.config import (
     AUTO,
     ENGINES,
@@ -31,7 +32,6 @@ from specbench.errors import UsageError
 from specbench.experiment.cells import Cell, cells_of, with_head
 from specbench.experiment.plan import describe_pair
 from specbench.experiment.variants import Variant
-from specbench.files import __version__
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.labels import UNTRAINED, method_label
 from specbench.tasks.task import default_task_names

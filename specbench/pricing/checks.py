@@ -68,7 +68,9 @@ def deviations(scores: Scores) -> list[Deviation]:
     sums = scores.by_prompt(np.column_stack([*columns, scores.length]))
     total, error = sums.sum(0), np.sqrt((sums**2).sum(0))
     return [
-        Deviation(name, float(total[i] / total[-1]), float(total[i] / error[i]), len(sums))
+        Deviation(
+            name, float(total[i] / total[-1]), float(total[i] / max(error[i], TINY)), len(sums)
+        )
         for i, name in enumerate(terms)
     ]
 

@@ -91,7 +91,7 @@ def check(
     content = {"results": str(folder / FILE), "conclusion": answer, **result}
     is_weak = any(finding.verdict == WEAK for finding in findings)
     meaning = f"{WEAK}: the negative control passed too, so a fault would not have been seen"
-    lines = [f"results: {folder / FILE}", meaning if is_weak else "", answer]
+    lines = [meaning if is_weak else "", f"results: {folder / FILE}", answer]
     after = "".join(f"{line}\n" for line in lines if line)
     print_findings(to.as_json, content, *tables(findings), after=after)
     for finding in () if to.as_json else findings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -201,7 +200,6 @@ class PairsMeasurement(Measurement):
         )
         failures: list[SpecbenchError] = []
         for name, spec in specs.items():
-            gc.collect()  # models of the pair before are in reference cycles
             try:
                 # Runs are named after their folders, and names must differ between outputs.
                 output = self.output and self.output / f"{self.output.name}-{spec.name}"

@@ -105,7 +105,8 @@ def test_the_models_of_a_pair_are_freed_before_the_next_ones_are_loaded(
 
     initialise = Loader.__init__
     monkeypatch.setattr(Loader, "__init__", lambda loader: initialise(loader, load))
-    assert cli("run", "--pair", "mini,python", *FAST, "-o", "r").code == 0
+    drafters = ("--drafter", "model,eagle3")
+    assert cli("run", "--pair", "mini,python", *FAST, *drafters, "-o", "r").code == 0
     assert alive == [0, 0]
 
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode
 from specbench.errors import UsageError
-from specbench.tasks.example import FORMATS
+from specbench.tasks.example import CHAT, PLAIN
 
 from .tiny import tokenizer
 
@@ -119,7 +119,7 @@ def test_a_prompt_does_not_depend_on_the_date(chat: PreTrainedTokenizerBase) -> 
     assert encode(dated, "How many?").ids == text_ids(chat, "26 Jul 2024: How many?")
 
 
-@pytest.mark.parametrize("prompt_format", FORMATS)
+@pytest.mark.parametrize("prompt_format", [CHAT, PLAIN])
 def test_a_prompt_has_exactly_one_start_token(
     chat: PreTrainedTokenizerBase, prompt_format: str
 ) -> None:
@@ -131,7 +131,7 @@ def test_a_prompt_has_exactly_one_start_token(
 # The limit.
 
 
-@pytest.mark.parametrize("prompt_format", FORMATS)
+@pytest.mark.parametrize("prompt_format", [CHAT, PLAIN])
 def test_only_the_end_of_the_passage_is_cut(
     chat: PreTrainedTokenizerBase, prompt_format: str
 ) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -23,15 +23,20 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import Pass, states_after
 from specbench.engine.runner import Runner, angles_at, capacity_for, context_length, visible
 
+#: The modules of each target, as long as the target is in use.
+_LOADED: WeakKeyDictionary[Runner, dict[Path, LoadedModule]] = WeakKeyDictionary()
 
-@lru_cache(maxsize=4)
+
 def load(folder: Path, target: Runner) -> LoadedModule:
     """Return the module of a folder, ready to draft for a target.
 
     Raises:
         UsageError: The folder has no such module, or one for another target.
     """
-    return LoadedModule(load_module(folder, target.config), target)
+    modules = _LOADED.setdefault(target, {})
+    if folder not in modules:
+        modules[folder] = LoadedModule(load_module(folder, target.config), target)
+    return modules[folder]
 
 
 class LoadedModule(DrafterKind):

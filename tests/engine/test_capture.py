@@ -30,7 +30,7 @@ from specbench.errors import EngineError, RunError
 from specbench.methods.control import DraftControl
 
 from ..decoding.helpers import run, run_all, said
-from ..decoding.modules.modules import module_drafter
+from ..decoding.helpers import module_drafter
 from ..decoding.test_rows import rules
 from .test_graphs import REQUESTS, fresh_pair
 from .tiny import random_prompt, tiny_pair

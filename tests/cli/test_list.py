@@ -1,14 +1,12 @@
-"""``specbench list``: mistakes in task files, and descriptions of columns."""
+"""What ``specbench list`` and ``specbench docs`` print, and mistakes in task files."""
 
 import json
 from pathlib import Path
-
 import pytest
-
 from specbench.runs.columns import dictionary
 from specbench.tasks.task import definitions_folder, task_names
-
 from .conftest import Cli
+from specbench.cli.docs import pages
 
 
 def test_the_bundled_tasks_are_valid(cli: Cli) -> None:
@@ -80,3 +78,31 @@ def test_bundled_models_are_named_and_not_located(
     assert max(map(len, shown.splitlines())) <= 60  # piped tables follow COLUMNS
     rows = json.loads(cli("list", "pairs", "--json").out)
     assert rows[0]["target"] == rows[0]["draft"] == "bundled"
+
+
+def test_every_page_is_listed_with_its_question(cli: Cli) -> None:
+    result = cli("docs")
+    assert result.code == 0
+    for name, path in pages().items():
+        question = path.read_text(encoding="utf-8").splitlines()[0].partition(": ")[2]
+        (line,) = (line for line in result.out.splitlines() if line.startswith(f"{name} "))
+        assert line.endswith(question)
+    assert {"methods", "tasks", "training", "statistics", "results", "findings"} <= set(pages())
+
+
+def test_a_page_is_printed_as_it_is_written(cli: Cli) -> None:
+    assert cli("docs", "tasks").out == pages()["tasks"].read_text(encoding="utf-8")
+    result = cli("docs", "trainig")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "error: unknown page `trainig`; did you mean `training`?\n"
+
+
+def test_pages_of_an_installed_package_need_no_clone(monkeypatch, tmp_path: Path) -> None:
+    import specbench
+
+    package = tmp_path / "specbench"
+    (package / "docs").mkdir(parents=True)
+    (package / "docs" / "heads.md").write_text("# Heads: what?\n")
+    monkeypatch.setattr(specbench, "__file__", str(package / "__init__.py"))
+    assert set(pages()) == {"heads", "tasks"}
+

@@ -1,12 +1,11 @@
+
 import json
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
 import pytest
-
 from specbench.config import Loading, RunSettings, Settings
 from specbench.decoding.drafters.registry import MODEL, parse_drafter
 from specbench.engine.pairs import PairSpec, get_pair
@@ -19,6 +18,8 @@ from specbench.methods.registry import METHODS
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Generated, Task, load_task
+from specbench.experiment.variants import method_variants, with_baselines, with_control
+
 
 PAIR = PairSpec("p", "t", "d")
 LOOKUP = parse_drafter("prompt-lookup")
@@ -271,3 +272,33 @@ def test_shards_share_the_prompts_and_their_blocks_differ() -> None:
     for text in ("0/2", "3/2", "1", "a/b", "1/0", ""):
         with pytest.raises(UsageError, match="--shard must be I/N with I from 1 to N"):
             Settings(shard=text)
+
+
+@pytest.mark.parametrize("names", [["sd"], ["sd", "typical"], ["static", "autoregressive"]])
+def test_drafts_are_compared_with_no_speculation(names: list[str]) -> None:
+    chosen = method_variants(names, {})
+    methods = [method for method, _ in with_baselines(chosen)]
+    assert sorted(methods) == sorted({"autoregressive", *names})
+    assert with_baselines(with_baselines(chosen)) == with_baselines(chosen)
+
+
+@pytest.mark.parametrize(
+    ("names", "controlled"),
+    [
+        (["sd", "typical"], True),
+        (["sd", "static", "gated"], True),
+        (["sd", "static", "block"], False),  # nothing relaxes the target
+        (["sd", "typical", "cooled"], False),  # it has one
+        (["sd", "typical", "sharpened"], False),
+    ],
+)
+def test_a_rule_that_relaxes_has_a_control_for_a_lower_temperature(
+    names: list[str], controlled: bool
+) -> None:
+    chosen = method_variants(names, {})
+    added = with_control(chosen)[len(chosen) :]
+    assert [method for method, _ in added] == ["cooled"] * controlled
+    if controlled:
+        values = added[0][1]
+        assert (values["both_temperature"], values["cooled_weight"]) == (0.5, 1.0)
+

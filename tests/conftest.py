@@ -17,6 +17,7 @@ import torch
 from filelock import FileLock
 
 from specbench.analysis import intervals
+from specbench.analysis.figures import style
 from specbench.decoding.records import Generation, RoundRecord
 
 RESAMPLES = intervals.RESAMPLES
@@ -90,6 +91,17 @@ def few_resamples() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intervals, "RESAMPLES", 100)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_pixels() -> Iterator[None]:
+    """Draw pictures of low resolution, which is faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, page in style.PAGES.items():
+            patch.setitem(style.PAGES, name, page._replace(dpi=50))
+        before = style._page.set(style.PAGES["paper"])
+        yield
+        style._page.reset(before)
 
 
 @pytest.fixture(autouse=True)

@@ -66,7 +66,7 @@ def test_greedy_texts_of_the_bundled_pair_are_those_of_generate(mini: LoadedPair
         prompt = encode(pair.tokenizer, example.prompt).ids
         expected = generate(pair, prompt, 128)  # every answer ends earlier
         text = [token for token in expected if token not in pair.eos_ids]
-        for n in (0, 1, 5, 8):
+        for n in (0, 5):
             settings = {"sampling": GREEDY, "draft_length": n}
             output = run(pair, prompt, sd, max_new_tokens=128, **settings)
             assert (output.token_ids, output.stopped_by) == (text, "eos")

@@ -27,16 +27,6 @@ KINDS = ("png", "svg", "pdf", "csv")
 SETTINGS = (("eager", 1), ("graph", 8))
 
 
-@pytest.fixture(autouse=True)
-def coarse(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Low-resolution pictures, which are faster to draw."""
-    for name, page in style.PAGES.items():
-        monkeypatch.setitem(style.PAGES, name, page._replace(dpi=50))
-    before = style._page.set(style.PAGES["paper"])
-    yield
-    style._page.reset(before)
-
-
 def draw(name: str, folder: Path) -> style.Drawing:
     if name == "weights-head":
         return draw_learned(learned_of(words=15, trained_on="mini-news"))

@@ -1,11 +1,9 @@
-"""Sample records: counts stop where the output stops."""
+"""The loop against a naive one; what it records; prompts are read once for all cells."""
 
 from functools import partial
 from itertools import product
-
 import pytest
 import torch
-
 from specbench.decoding.heads.head import Head
 from specbench.decoding.sampling import Sampling
 from specbench.errors import RunError
@@ -13,9 +11,24 @@ from specbench.methods import Rule
 from specbench.methods.ensembles import diversed, static
 from specbench.methods.speccascade import speccascade
 from specbench.methods.strict import lossy, sd
-
 from ..engine.tiny import FAMILIES, build, config, pair_of, random_prompt, tiny_pair
 from .helpers import GREEDY, constantly, own_draft, run, with_eos
+from collections.abc import Iterator
+from specbench.decoding.loop import Request
+from specbench.decoding.records import Generation
+from specbench.engine.pair import LoadedPair
+from specbench.engine.runner import Runner
+from specbench.methods.exact import block
+from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
+from .helpers import run_all
+import numpy as np
+import numpy.typing as npt
+from transformers import PreTrainedModel
+from specbench.decoding.sampling import uniforms
+from specbench.methods.strict import sd
+from ..engine.tiny import FAMILIES, own_logits, random_prompt, tiny_pair
+from .helpers import run
+
 
 PROMPT = random_prompt(6)
 RULES: dict[str, Rule | None] = {
@@ -132,3 +145,151 @@ def test_the_weight_does_not_depend_on_the_token() -> None:
     }
     assert len(drafts) > 1
     assert max(first) - min(first) < 1e-5
+
+
+SEVERAL: list[Rule | None] = [None, sd, partial(lossy, lenience=0.5), block, None]
+LENGTHS = (30, 2, 12, 1)
+HOUR = 3600.0
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The lengths of prompts that were read, less the last token."""
+    lengths: list[int] = []
+    forward = Runner._forward
+
+    def counted(self: Runner, tokens: torch.Tensor, *args: object) -> torch.Tensor:
+        if args[2:]:
+            lengths.append(tokens.shape[1])
+        return forward(self, tokens, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Runner, "_forward", counted)
+    yield lengths
+
+
+def texts(pair: LoadedPair, rule: Rule | None, requests: list[Request]) -> list[object]:
+    """Return all of some generations but their times."""
+    generations = run_all(pair, rule, requests, batch_size=len(requests), max_new_tokens=12)
+    return [(g.token_ids, g.rounds, g.stopped_by) for g in generations]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_prompt_that_is_not_read_again_has_the_same_text(
+    family: str, size: int, read: list[int]
+) -> None:
+    pair = tiny_pair(family)
+    requests = [Request(random_prompt(length), f"{length}") for length in LENGTHS[:size]]
+    expected = []
+    for rule in SEVERAL:
+        pair.drop_caches()
+        expected.append(texts(pair, rule, requests))
+    pair.drop_caches()
+    pair.reserve(64, size)
+    read.clear()
+    assert [texts(pair, rule, requests) for rule in SEVERAL] == expected
+    # Once by each model; the draft has read the only token of a prompt of two again.
+    assert sorted(n for n in read if n > 1) == sorted(2 * [n - 1 for n in LENGTHS[:size] if n > 2])
+
+
+def test_the_time_of_reading_counts_for_every_cell() -> None:
+    pair, requests = tiny_pair("llama"), [Request(random_prompt(20), "")]
+    pair.drop_caches()
+
+    def generation(rule: Rule | None) -> Generation:
+        return run_all(pair, rule, requests)[0]
+
+    assert 0 < generation(sd).prefill_seconds < HOUR
+    for model in pair.runners:
+        assert model.cache is not None
+        model.cache.prompts[0] = (*model.cache.prompts[0][:2], HOUR)
+    assert HOUR < generation(None).prefill_seconds < 2 * HOUR < generation(sd).prefill_seconds
+    assert generation(sd).latency_seconds > 2 * HOUR
+
+
+def test_an_overwritten_prompt_is_read_again(read: list[int]) -> None:
+    pair = tiny_pair("llama")
+    pair.drop_caches()
+    requests = [Request(random_prompt(20), "")]
+    expected = texts(pair, None, requests)
+    for slot in (0, 7, 17):
+        read.clear()
+        pair.target.read(torch.tensor([[3]]), torch.tensor([[slot]]), slot + 1)
+        assert texts(pair, None, requests) == expected and read == [19]
+    read.clear()
+    *start, last = requests[0].prompt
+    changed = [requests[0]._replace(prompt=[*start, (last + 1) % 8])]
+    assert texts(pair, None, changed) != expected and read == [19]
+
+
+def test_a_prompt_is_read_again_after_one_whose_reading_broke_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = tiny_pair("llama")
+    pair.drop_caches()
+    requests = [Request(random_prompt(20), "")]
+    expected = texts(pair, None, requests)
+    last = pair.target.base.layers[-1]
+    with monkeypatch.context() as broken:
+        broken.setitem(vars(last), "forward", None)  # calling it raises: its keys stay as they are
+        with pytest.raises(TypeError):
+            pair.target.prefill(torch.arange(20) % 8)
+    assert texts(pair, None, requests) == expected
+
+
+Array = npt.NDArray[np.float64]
+LIMIT = 20
+PROMPTS = [random_prompt(length) for length in (1, 6, 13)]
+
+
+def softmax(model: PreTrainedModel, tokens: list[int]) -> Array:
+    logits = own_logits(model, tokens)[-1].double().numpy()
+    mass = np.exp(logits - logits.max())
+    distribution: Array = mass / mass.sum()
+    return distribution
+
+
+def pick(distribution: Array, uniform: float) -> int:
+    cumulative = distribution.cumsum()
+    return int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
+
+
+def naive_round(pair: LoadedPair, tokens: list[int], chance: Array) -> list[int]:
+    """New tokens of one round: whole forward passes, NumPy, no cache, no tensors.
+
+    Every model call processes the whole sequence, so an error in caching, rereading, the bonus token
+    or a wrapped window shows up as a different token.
+    """
+    n = len(chance) // 2
+    drafts: list[int] = []
+    qs: list[Array] = []
+    for i in range(n):
+        qs.append(softmax(pair.draft.model, tokens + drafts))
+        drafts.append(pick(qs[i], chance[i]))
+    for i, (q, x) in enumerate(zip(qs, drafts, strict=True)):
+        p = softmax(pair.target.model, tokens + drafts[:i])
+        if chance[n + i] >= p[x] / q[x]:
+            return [*drafts[:i], pick(np.maximum(p - q, 0), chance[-1])]
+    return [*drafts, pick(softmax(pair.target.model, tokens + drafts), chance[-1])]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("n", [0, 1, 3, 5])
+def test_the_sampled_loop_equals_the_naive_one(family: str, n: int) -> None:
+    pair = tiny_pair(family)
+    for prompt in PROMPTS:
+        expected = list(prompt)
+        for chance in uniforms(7, "naive", LIMIT, n).numpy():
+            if len(expected) < len(prompt) + LIMIT:
+                expected += naive_round(pair, expected, chance)
+        output = run(
+            pair,
+            prompt,
+            sd if n else None,
+            draft_length=n,
+            max_new_tokens=LIMIT,
+            seed=7,
+            sample_key="naive",
+        )
+        assert prompt + output.token_ids == expected[: len(prompt) + LIMIT]
+

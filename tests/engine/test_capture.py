@@ -6,7 +6,7 @@ an aborted capture cannot be ended.
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -201,10 +201,15 @@ class Shared:
         return outputs, replay
 
 
-def cells(pair: LoadedPair, control: DraftControl | None = None, **how: Any) -> list[list[Any]]:
+def cells(
+    pair: LoadedPair,
+    control: DraftControl | None = None,
+    names: Sequence[str] = ("sd", "static", "mentored", "block"),
+    **how: Any,
+) -> list[list[Any]]:
     """Texts of several rules and lengths, alternating and repeated, and a batch."""
     chosen = rules(pair)
-    plan = [(chosen[name], n, 1) for n in (3, 1) for name in ("sd", "static", "mentored", "block")]
+    plan = [(chosen[name], n, 1) for n in (3, 1) for name in names]
     plan += [(None, 0, 1)]
     found = []
     for verify, n, rows in [*plan, *plan, (chosen["sd"], 3, 2), (chosen["block"], 3, 2)]:
@@ -234,7 +239,8 @@ def test_graphs_of_other_drafters_equal_the_eager_engine(kind: str) -> None:
     """A module reads what the graph of the target's pass left in the shared memory."""
     pair, record = tiny_pair("llama"), Shared()
     pair.reserve(64)
-    how = {"drafter": module_drafter(pair, kind=kind) if kind in MODULES else parse_kind(kind)}
+    how: dict[str, Any] = {"names": ("sd", "block")}
+    how["drafter"] = module_drafter(pair, kind=kind) if kind in MODULES else parse_kind(kind)
     fast = replace(pair, engine=Engine(GRAPH, record=record))
     assert cells(fast, **how) == cells(replace(pair, engine=Engine()), **how)
     assert len(record.outputs) > 10

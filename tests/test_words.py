@@ -1,9 +1,8 @@
 """Words of messages: no control characters, and no secrets."""
 
 import pytest
-from specbench.words import printable, shown
-from specbench.words import mask_tokens
 
+from specbench.words import mask_tokens, printable, shown
 
 KEPT = "line\n\t é 漢 👩\u200d🔬 می\u200cخواهم \u00a0"
 
@@ -44,4 +43,3 @@ def test_anything_that_looks_like_a_token_is_masked(text: str, masked: str) -> N
 def test_the_token_in_use_is_masked_whatever_it_looks_like(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "from-somewhere-else")
     assert mask_tokens("from-somewhere-else is wrong") == "hf_*** is wrong"
-

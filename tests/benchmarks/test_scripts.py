@@ -6,13 +6,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-import pytest
-from ..benchmarks import gpu_hour
-from .gpu_hour import Part, hour, parts
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from ..benchmarks import attention_kernels
-from ..engine.tiny import tiny_pair
 
+import pytest
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ..benchmarks import attention_kernels, gpu_hour
+from ..engine.tiny import tiny_pair
+from .gpu_hour import Part, hour, parts
 
 ROOT = Path(__file__).parents[2]
 MACHINE = {
@@ -184,4 +184,3 @@ def test_the_kernels_of_both_methods_are_listed(
     ran = {kernel for _, _, kernel, *_ in rows}
     other = {"flash": "math", "math": "flash"}[name]
     assert any(name in kernel for kernel in ran) and not any(other in kernel for kernel in ran)
-

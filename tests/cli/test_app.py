@@ -5,16 +5,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
+
 import pytest
+from rich.text import Text
+
 import specbench
 from specbench.cli.commands import COMMANDS, load
 from specbench.cli.options import Measurement
 from specbench.cli.output import note_loading
-from .conftest import Cli
-from xml.etree import ElementTree
-from rich.text import Text
 from specbench.cli.svg import picture
 
+from .conftest import Cli
 
 HEAVY = {"torch", "transformers", "pandas", "numpy", "matplotlib", "datasets"}
 
@@ -154,4 +156,3 @@ def test_a_picture_has_every_line_and_needs_nothing_else() -> None:
     ]
     assert "font-weight: bold" in svg and "#800000" in svg
     assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
-

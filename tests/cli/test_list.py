@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+
 import pytest
+
+from specbench.cli.docs import pages
 from specbench.runs.columns import dictionary
 from specbench.tasks.task import definitions_folder, task_names
+
 from .conftest import Cli
-from specbench.cli.docs import pages
 
 
 def test_the_bundled_tasks_are_valid(cli: Cli) -> None:
@@ -105,4 +108,3 @@ def test_pages_of_an_installed_package_need_no_clone(monkeypatch, tmp_path: Path
     (package / "docs" / "heads.md").write_text("# Heads: what?\n")
     monkeypatch.setattr(specbench, "__file__", str(package / "__init__.py"))
     assert set(pages()) == {"heads", "tasks"}
-

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
 import pytest
 import torch
+
 from specbench.analysis.intervals import Interval
 from specbench.cli.options import Tasks
 from specbench.decoding.heads.registry import WEIGHTS, is_head, read_description
@@ -17,8 +19,8 @@ from specbench.tasks.task import load_task
 from specbench.training import front, verifier
 from specbench.training.budget import Pace
 from specbench.training.folder import CHECKPOINT
-from .conftest import Cli
 
+from .conftest import Cli
 
 TINY = [
     *("train", "-t", "mini-headline", "--steps", "3", "--prompts-per-step", "2"),
@@ -300,4 +302,3 @@ def test_an_interruption_keeps_finished_samples_and_names_missing_ones(
     assert result.code == 130
     assert result.err == "error: interrupted: d/mini-math was not written\n"
     assert [path.name for path in (tmp_path / "d").iterdir()] == ["mini-headline"]
-

@@ -1,26 +1,22 @@
 """Decoding with defaults, tiny random modules, and the comparison of two engines' greedy texts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from itertools import takewhile
+from typing import Any, NamedTuple, cast
+
 import torch
-from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
-from specbench.decoding.records import Generation
-from specbench.decoding.sampling import Sampling
-from specbench.engine.pair import LoadedPair
-from specbench.methods import Positions, Rule, Verdict
-from typing import Any
 from transformers import LlamaConfig
+
+from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.modules.loaded import LoadedModule
 from specbench.decoding.modules.module import MODULES, DraftModule, ModuleConfig
-from collections.abc import Sequence
-from itertools import takewhile
-from typing import NamedTuple
-from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation, RoundRecord
+from specbench.decoding.sampling import Sampling
+from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import plain_pass
+from specbench.methods import Positions, Rule, Verdict
 from specbench.validation.greedy import TIE
-
 
 GREEDY = Sampling(temperature=0)
 
@@ -161,4 +157,3 @@ def require_equal_up_to_ties(
 
 def _counts(record: RoundRecord) -> tuple[int, int, int]:
     return record.proposed, record.accepted, record.emitted
-

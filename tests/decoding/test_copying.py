@@ -1,21 +1,23 @@
 """Drafters that copy: batches are copied like each text alone; suffix decoding keeps the law."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.registry import DRAFTERS
-from functools import partial
 from specbench.decoding.drafters.suffix import DEPTH, SuffixDrafter
 from specbench.decoding.sampling import Sampling
 from specbench.methods import METHODS, laws
 from specbench.methods.laws import Next, Split
+
 from .exact import LOWEST_P, p_value
 from .helpers import constantly
 from .test_drafters import CERTAIN, LENGTH, enumeration, first_tokens, texts
 from .test_law import VOCABULARY, N
-
 
 COPYING = [declared.kind.parse("") for declared in DRAFTERS.values() if declared.kind.copies]
 LOOKUPS = [LookupDrafter(shortest, shortest + more) for shortest in (1, 2, 3) for more in (0, 2)]
@@ -100,4 +102,3 @@ def test_vllm_gets_a_tree_of_one_request() -> None:
     assert settings["method"] == "suffix" and settings["num_speculative_tokens"] == 3
     assert settings["suffix_decoding_max_cached_requests"] == 0
     assert SUFFIX.sglang(3, "") is SUFFIX.llamacpp(3, "") is None
-

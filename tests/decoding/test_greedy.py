@@ -1,23 +1,21 @@
 """At temperature 0 the target decides every token; two engines may differ at ties only."""
 
+from dataclasses import replace
+
 import pytest
-from specbench.decoding.records import RoundRecord
-from specbench.methods.strict import sd
-from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
-from .helpers import GREEDY, generate, run, with_eos
 import torch
+
+from specbench.decoding.loop import Request
+from specbench.decoding.records import RoundRecord
 from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode
+from specbench.methods.strict import sd
 from specbench.tasks.task import default_task_names, load_task
-from .helpers import GREEDY, generate, run
-from dataclasses import replace
-from specbench.decoding.loop import Request
 from specbench.validation.greedy import TIE
-from ..engine.tiny import random_prompt, tiny_pair
-from ..validation.test_greedy import twins
-from .helpers import divergence, require_equal_up_to_ties
-from .helpers import GREEDY, run
 
+from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
+from ..validation.test_greedy import twins
+from .helpers import GREEDY, divergence, generate, require_equal_up_to_ties, run, with_eos
 
 LIMIT = 16
 # Shorter and longer than Gemma's window of 8.
@@ -111,4 +109,3 @@ def test_a_round_with_other_counts_differs_even_if_its_text_does_not() -> None:
     changed = replace(text, rounds=[other, *rest])
     found = divergence(pair, PROMPT, text, changed)
     assert found is not None and found.position == 0
-

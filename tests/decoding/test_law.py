@@ -9,26 +9,25 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
+
 import pytest
 import torch
 from torch import Tensor
-from specbench.decoding.loop import Request
+
+from specbench.decoding.heads.bind import bind
+from specbench.decoding.loop import Request, is_inside
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
+from specbench.errors import UsageError
 from specbench.methods import METHODS, Rule, Verdict, get_method, laws, strict
-from specbench.methods.laws import Next, Split, total
+from specbench.methods.laws import Next, Split, sd, static, total
+
 from ..engine.tiny import build, config, pair_of, random_prompt
 from ..methods.test_block import greedy_block
 from ..methods.test_laws import residual_p, unprocessed_q
 from .exact import LOWEST_P, Enumeration, Tokens, last_logits, p_value
 from .helpers import constantly, run_all
-from functools import partial
-from specbench.decoding.heads.bind import bind
-from specbench.decoding.loop import is_inside
-from specbench.errors import UsageError
-from specbench.methods.laws import Next, Split, sd, static
-
 
 RULES = Path(__file__).parents[2] / "specbench" / "docs" / "my_rules.py"
 VOCABULARY = 6
@@ -240,4 +239,3 @@ def test_the_law_of_a_method_is_that_of_its_rule_inside() -> None:
         split: Split = method.law(at(inside), weight=0.2)
         for part, expected in zip(split, law(at(inside)), strict=True):
             assert (part == expected).all()
-

@@ -1,34 +1,30 @@
 """The loop against a naive one; what it records; prompts are read once for all cells."""
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
+
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
+from transformers import PreTrainedModel
+
 from specbench.decoding.heads.head import Head
-from specbench.decoding.sampling import Sampling
+from specbench.decoding.loop import Request
+from specbench.decoding.records import Generation
+from specbench.decoding.sampling import Sampling, uniforms
+from specbench.engine.pair import LoadedPair
+from specbench.engine.runner import Runner
 from specbench.errors import RunError
 from specbench.methods import Rule
 from specbench.methods.ensembles import diversed, static
+from specbench.methods.exact import block
 from specbench.methods.speccascade import speccascade
 from specbench.methods.strict import lossy, sd
-from ..engine.tiny import FAMILIES, build, config, pair_of, random_prompt, tiny_pair
-from .helpers import GREEDY, constantly, own_draft, run, with_eos
-from collections.abc import Iterator
-from specbench.decoding.loop import Request
-from specbench.decoding.records import Generation
-from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import Runner
-from specbench.methods.exact import block
-from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
-from .helpers import run_all
-import numpy as np
-import numpy.typing as npt
-from transformers import PreTrainedModel
-from specbench.decoding.sampling import uniforms
-from specbench.methods.strict import sd
-from ..engine.tiny import FAMILIES, own_logits, random_prompt, tiny_pair
-from .helpers import run
 
+from ..engine.tiny import FAMILIES, build, config, own_logits, pair_of, random_prompt, tiny_pair
+from .helpers import GREEDY, constantly, own_draft, run, run_all, with_eos
 
 PROMPT = random_prompt(6)
 RULES: dict[str, Rule | None] = {
@@ -257,8 +253,8 @@ def pick(distribution: Array, uniform: float) -> int:
 def naive_round(pair: LoadedPair, tokens: list[int], chance: Array) -> list[int]:
     """New tokens of one round: whole forward passes, NumPy, no cache, no tensors.
 
-    Every model call processes the whole sequence, so an error in caching, rereading, the bonus token
-    or a wrapped window shows up as a different token.
+    Every model call processes the whole sequence, so an error in caching, rereading, the bonus
+    token or a wrapped window shows up as a different token.
     """
     n = len(chance) // 2
     drafts: list[int] = []
@@ -292,4 +288,3 @@ def test_the_sampled_loop_equals_the_naive_one(family: str, n: int) -> None:
             sample_key="naive",
         )
         assert prompt + output.token_ids == expected[: len(prompt) + LIMIT]
-

@@ -20,8 +20,7 @@ from specbench.methods.laws import Next
 
 from ..engine.tiny import build, config, pair_of, random_prompt
 from .exact import LOWEST_P, Array, Enumeration, last_logits, normalised, p_value, softmax
-from .helpers import GREEDY, generate, run
-from .helpers import module_drafter
+from .helpers import GREEDY, generate, module_drafter, run
 from .test_law import CASES, CERTAIN, LENGTH, VOCABULARY, N, sample
 
 ROWS, SUBSTITUTE = 5, 2  # of the draft's weights; what it reads for a token that it lacks

@@ -29,8 +29,7 @@ from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import EngineError, RunError
 from specbench.methods.control import DraftControl
 
-from ..decoding.helpers import run, run_all, said
-from ..decoding.helpers import module_drafter
+from ..decoding.helpers import module_drafter, run, run_all, said
 from ..decoding.test_rows import rules
 from .test_graphs import REQUESTS, fresh_pair
 from .tiny import random_prompt, tiny_pair

@@ -1,25 +1,24 @@
-
 import json
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
 import pytest
+
 from specbench.config import Loading, RunSettings, Settings
 from specbench.decoding.drafters.registry import MODEL, parse_drafter
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
 from specbench.experiment.plan import DEFAULT_LIMIT, Plan, build_plan
-from specbench.experiment.variants import method_variants
+from specbench.experiment.variants import method_variants, with_baselines, with_control
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Generated, Task, load_task
-from specbench.experiment.variants import method_variants, with_baselines, with_control
-
 
 PAIR = PairSpec("p", "t", "d")
 LOOKUP = parse_drafter("prompt-lookup")
@@ -301,4 +300,3 @@ def test_a_rule_that_relaxes_has_a_control_for_a_lower_temperature(
     if controlled:
         values = added[0][1]
         assert (values["both_temperature"], values["cooled_weight"]) == (0.5, 1.0)
-

@@ -1,15 +1,17 @@
 """Names, defaults, ranges and errors of methods; their parameters in the columns of tables."""
 
+import math
 import subprocess
 import sys
 from typing import Any
+
 import pytest
+
 from specbench.errors import UsageError
 from specbench.methods import METHODS, get_method
+from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns, to_columns
 from specbench.methods.registry import PAPER
 from specbench.methods.speccascade import DEFERRAL_RULES
-import math
-from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns, to_columns
 
 
 def test_every_name_finds_its_rule_and_its_defaults_are_permitted() -> None:
@@ -107,4 +109,3 @@ def test_a_text_that_cannot_be_read_back_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["1e3", "nan", "inf", "007", "top"])
 def test_a_text_that_reads_like_a_number_is_read_back(text: str) -> None:
     assert from_columns(to_columns({"mode": text})) == {"mode": text}
-

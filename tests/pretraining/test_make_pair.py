@@ -1,8 +1,11 @@
 """Pretraining: source code as text, which tokens have loss, builds at toy size, and resuming."""
 
+import ast
 import lzma
+import re
 from pathlib import Path
 from typing import Any
+
 import pandas as pd
 import pytest
 import torch
@@ -12,36 +15,25 @@ from pretraining.corpus import SEED, Corpus
 from pretraining.generated import Generated
 from pretraining.models import EOS, build_tokenizer
 from pretraining.sources import (
+    Source,
     digest,
+    documented,
     documents,
+    first_sentence,
     pack_sources,
     read_package,
     read_splits,
     version_of,
 )
 from safetensors.torch import load_file
+
 from specbench.config import Loading
 from specbench.engine.loading import load_pair
-from specbench.engine.pairs import ROLES, PairSpec
+from specbench.engine.pairs import PAIRS_FILE, ROLES, PairSpec
 from specbench.errors import UsageError
+from specbench.schema import load_toml
 from specbench.tasks.mini import MODULES, generate
 from specbench.training.material import IGNORED
-import ast
-import re
-from pretraining import sources
-from pretraining.sources import (
-    Source,
-    digest,
-    documented,
-    documents,
-    first_sentence,
-    read_package,
-    read_splits,
-    version_of,
-)
-from specbench.engine.pairs import PAIRS_FILE
-from specbench.schema import load_toml
-
 
 RECIPE = """
 [tokenizer]
@@ -325,4 +317,3 @@ def test_the_recipe_keeps_its_splits_apart() -> None:
     assert len(names) == len(set(names))
     for split in sources.SPLITS:
         assert all(re.fullmatch(r"\S+ [0-9a-f]{12}", v) for v in packages[split].values())
-

@@ -5,19 +5,21 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
 import export_pair
 import pytest
+import torch
 import train_drafter
 from drafters import session, training
-from specbench.cli.app import main
-from specbench.training.folder import CHECKPOINT
-import torch
 from drafters.recipe import DrafterRecipe
 from drafters.start import initial_module, start_linearly
 from drafters.texts import read_target
-from specbench.decoding.modules.module import MODULES
-from ..engine.tiny import random_prompt, tiny_pair
 
+from specbench.cli.app import main
+from specbench.decoding.modules.module import MODULES
+from specbench.training.folder import CHECKPOINT
+
+from ..engine.tiny import random_prompt, tiny_pair
 
 TASK = ("-t", "mini-headline", "--texts", "8", "--batch-size", "4", "--no-progress")
 LENGTH = (*TASK, "--steps", "3", "--depths", "2")
@@ -130,4 +132,3 @@ def test_a_linear_start_predicts_as_well_as_least_squares(kind: str) -> None:
     rows, neurons = (gate.weight for gate in gates)
     assert torch.equal(rows.sum(1).sort().values, neurons.sum(1).sort().values)
     assert not torch.equal(rows, neurons)  # the strongest first
-

@@ -1,10 +1,14 @@
 """Prices against the exact mean of the real rules over all texts of tiny models; what is priced."""
 
+import math
 from dataclasses import replace
 from itertools import product
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
 from specbench.decoding.drafters.module import ModuleDrafter
 from specbench.decoding.drafters.policies import get_policy
@@ -15,11 +19,7 @@ from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
 from specbench.pricing.figures import tokens_of
 from specbench.pricing.rounds import price
-from specbench.pricing.scores import COLUMNS, Scores, TextName
-import math
-from typing import Any
-from specbench.pricing.scores import COLUMNS, OF_TARGET, is_scored, target_texts
-
+from specbench.pricing.scores import COLUMNS, OF_TARGET, Scores, TextName, is_scored, target_texts
 
 MODEL = ModelDrafter()
 WORDS, LENGTH, START = 3, 5, 0
@@ -197,4 +197,3 @@ def test_scores_of_other_numbers_are_computed_again(name: str, numbers: Any) -> 
     assert is_scored(scores, 2) and is_scored(of_head, 2, 2)
     assert not is_scored(scores | {name: numbers}, 2)
     assert not is_scored(None, 2) and not is_scored(of_head, 2) and not is_scored(scores, 2, 2)
-

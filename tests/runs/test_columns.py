@@ -2,16 +2,16 @@
 
 import csv
 from pathlib import Path
+from typing import Any
+
 import specbench.runs.columns as columns
 from specbench.analysis.summary import FIGURES
 from specbench.files import open_text, stored
-from specbench.runs.columns import BLEU_TERMS, TABLES, TYPES, dictionary, schema
-from specbench.tasks.metrics import METRICS as OF_QUALITY
-from typing import Any
 from specbench.methods.parameters import PARAMETER_COLUMNS
+from specbench.runs.columns import BLEU_TERMS, TABLES, TYPES, dictionary, schema
 from specbench.runs.labels import method_label, method_labels
 from specbench.runs.shown import shown, shown_score
-
+from specbench.tasks.metrics import METRICS as OF_QUALITY
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 
@@ -102,4 +102,3 @@ def test_a_metric_with_the_name_of_a_figure_is_shown_as_a_score() -> None:
     assert shown_score("length_ratio").heading == "length_ratio"
     assert shown_score("accuracy") == shown("accuracy")
     assert shown_score("accuracy").number({"accuracy": 0.5}) == "50.0"
-

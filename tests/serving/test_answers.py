@@ -1,8 +1,10 @@
 """How engines' reports are brought to one definition, and how requests share the time."""
 
 from typing import Any
+
 import pytest
-from specbench.decoding.records import RoundRecord
+
+from specbench.decoding.records import NO_WEIGHT, RoundRecord
 from specbench.errors import UsageError
 from specbench.experiment.arms import shares_of
 from specbench.serving.answers import Acceptance, Answer, read_answer
@@ -16,10 +18,9 @@ from specbench.serving.delivered import (
     UNLIKE,
     UNSTOPPED,
 )
-from ..validation.toy import END, tokenizer
-from specbench.decoding.records import NO_WEIGHT, RoundRecord
 from specbench.serving.rounds import read_rounds
 
+from ..validation.toy import END, tokenizer
 
 LLAMACPP = ("predicted_n", "draft_n", "draft_n_accepted")
 
@@ -310,4 +311,3 @@ def test_rounds_stop_where_the_text_ends() -> None:
 def test_what_is_no_round_is_refused(rounds: Any) -> None:
     with pytest.raises(UsageError, match="the server tells"):
         read_rounds(rounds, 9, vocabulary=500)
-

@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
-import pytest
-from specbench.errors import UsageError
-from specbench.serving.client import KEY_VARIABLE, MAX_BODY, Client
-from specbench.words import mask_tokens
-from collections.abc import Callable
 from typing import Any
-from specbench.serving.client import Client, Streamed
-from specbench.serving.options import NEUTRAL, OPTIONS, learn_dialect
-from .fake import Fake, Handler, serving
 
+import pytest
+
+from specbench.errors import UsageError
+from specbench.serving.client import KEY_VARIABLE, MAX_BODY, Client, Streamed
+from specbench.serving.options import NEUTRAL, OPTIONS, learn_dialect
+from specbench.words import mask_tokens
+
+from .fake import Fake, Handler, serving
 
 KEY = "sk-visible-nowhere-5150"
 Reply = Callable[[socket.socket, bytes], None]
@@ -302,4 +302,3 @@ def test_only_options_are_left_out(
     assert dialect.refused == refused and bool(answer.error) == (not refused)
     assert len(bodies) == requests
     assert dialect.unset("vllm") == [] and dialect.unset("llama.cpp") == [*refused]
-

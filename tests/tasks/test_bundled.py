@@ -1,16 +1,17 @@
 """The bundled tasks: generated ones with correct facts, and excerpts of source code."""
 
 from collections import Counter
+
 import pytest
-from specbench.tasks.metrics import score
-from specbench.tasks.mini import GENERATORS, MODULES, generate, split_of
-from specbench.tasks.task import load_task
 from pretraining.sources import digest, read_package, version_of
+
 from specbench.engine.pairs import PAIRS_FILE
 from specbench.errors import UsageError
 from specbench.schema import load_toml
 from specbench.tasks.example import Example
-
+from specbench.tasks.metrics import score
+from specbench.tasks.mini import GENERATORS, MODULES, generate, split_of
+from specbench.tasks.task import load_task
 
 STYLES = ("plain", "target", "draft")
 
@@ -139,4 +140,3 @@ def test_the_file_of_a_bundled_task_is_recorded_without_the_place_of_the_clone(
     task.examples("test", 1)
     file = task.provenance()["splits"]["python-line-test"]["file"]
     assert file == "tasks/python-line-test.jsonl.xz"
-

@@ -1,16 +1,25 @@
-"""The objective has the plain formulation's gradient, and the control of lambda reaches its goal."""
+"""The objective has the plain gradient, and the control of lambda reaches its goal."""
 
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from specbench.decoding.heads.head import Head
-from specbench.training.objective import CLIP, Surrogate, advantages, evaluate, text_mean
-from specbench.training.rollouts import Rollouts
-import numpy as np
-from specbench.training.objective import FIRST, STRICTEST, Multiplier
 
+from specbench.decoding.heads.head import Head
+from specbench.training.objective import (
+    CLIP,
+    FIRST,
+    STRICTEST,
+    Multiplier,
+    Surrogate,
+    advantages,
+    evaluate,
+    text_mean,
+)
+from specbench.training.rollouts import Rollouts
 
 TEXTS, LENGTH, VOCABULARY, HIDDEN_P, HIDDEN_Q = 3, 4, 5, 3, 2
 
@@ -197,4 +206,3 @@ def test_too_much_acceptance_gives_a_negative_multiplier() -> None:
     assert Multiplier(0.4).for_quality(9.0).value < Multiplier(0.4).for_quality(1.0).value
     # At the goal the multiplier is the integral part alone.
     assert Multiplier(0.4).for_acceptance(0.5, 0.5, 1.0).value == pytest.approx(FIRST)
-

@@ -1,20 +1,20 @@
 """Recipes, the examples of a training, and the division of its budget."""
 
+import time
 from dataclasses import replace
-import pytest
-from specbench.engine.pairs import get_pair
-from specbench.errors import UsageError
-from specbench.tasks.task import load_task
-from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 from types import SimpleNamespace
 from typing import Any
-from specbench.tasks.example import Example
-from specbench.training import material
-from specbench.training.material import Material, Materials, read_material, read_materials
-from specbench.training.recipe import HeadRecipe
-import time
-from specbench.training.budget import CHECKS, Pace, Workload, spoken
 
+import pytest
+
+from specbench.engine.pairs import get_pair
+from specbench.errors import UsageError
+from specbench.tasks.example import Example
+from specbench.tasks.task import load_task
+from specbench.training import material
+from specbench.training.budget import CHECKS, Pace, Workload, spoken
+from specbench.training.material import Material, Materials, read_material, read_materials
+from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 
 PAIR, TASK = get_pair("mini"), load_task("mini-math")
 
@@ -195,4 +195,3 @@ def test_the_least_plan_fits_its_own_time() -> None:
 )
 def test_a_duration_is_said_in_its_own_unit(seconds: Any, said: str) -> None:
     assert spoken(seconds) == said
-

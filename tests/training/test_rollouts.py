@@ -1,29 +1,30 @@
 """Roll-outs record the models' outputs for exactly the sampled tokens, also with a drafter."""
 
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
+
+from specbench.config import DRAFT_LENGTH
+from specbench.decoding.drafters.registry import parse_kind
 from specbench.decoding.heads.head import Head
 from specbench.decoding.heads.kinds import KINDS
+from specbench.decoding.loop import DecodeOptions, Request, decode
+from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import RunError
+from specbench.methods import laws
+from specbench.methods.ensembles import static
+from specbench.methods.laws import Next, Split
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
 from specbench.tasks.task import load_task
 from specbench.training import rollouts as rollouts_module
-from specbench.training.rollouts import Rollouts, roll_out
-from ..decoding.helpers import run
-from functools import partial
-from typing import Any
-from specbench.config import DRAFT_LENGTH
-from specbench.decoding.drafters.registry import parse_kind
-from specbench.decoding.loop import DecodeOptions, Request, decode
-from specbench.decoding.sampling import Sampling
-from specbench.methods import laws
-from specbench.methods.ensembles import static
-from specbench.methods.laws import Next, Split
-from specbench.training.rollouts import drafted_rollouts
+from specbench.training.rollouts import Rollouts, drafted_rollouts, roll_out
 
+from ..decoding.helpers import run
 
 TASKS = ("mini-headline", "mini-headline", "mini-news", "mini-code")  # of different lengths
 COPIES = 2
@@ -211,4 +212,3 @@ def test_records_are_those_of_each_text_alone(mini: Any, name: str) -> None:
 
 def _static_law(weight: float, at: Next, _: torch.Tensor | None) -> Split:
     return laws.static(at, weight)
-

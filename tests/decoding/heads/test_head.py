@@ -1,20 +1,21 @@
 """The input of a head, its weight, and how it is bound to a method."""
 
-import pytest
-import torch
-from specbench.decoding.heads.head import Head
-from specbench.decoding.heads.kinds import KINDS, features
-from specbench.methods.verdict import Positions
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pytest
+import torch
+
 from specbench.decoding.drafters.policies import Online, get_policy
 from specbench.decoding.heads.bind import bind
+from specbench.decoding.heads.head import Head
+from specbench.decoding.heads.kinds import KINDS, features
 from specbench.decoding.heads.registry import HeadFile
 from specbench.decoding.sampling import Sampling
 from specbench.methods.exact import sd_adaptive
+from specbench.methods.verdict import Positions
 from specbench.runs.heads import UNTRAINED
-
 
 SIZES = (6, 4)
 
@@ -116,4 +117,3 @@ def test_a_head_is_loaded_once_and_called_as_a_function(mini: Any) -> None:
         assert bound.head is heads[Path(UNTRAINED)]
         assert bound.rule.keywords["head"] == bound.head.weigh
     assert len(heads) == 1
-

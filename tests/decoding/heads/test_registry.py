@@ -2,21 +2,22 @@
 
 import json
 from pathlib import Path
+
 import pytest
+
+from specbench.config import Loading
+from specbench.decoding.heads.files import fingerprints, load_head
 from specbench.decoding.heads.registry import (
     HeadFile,
     describe_heads,
     expand_family,
     facts,
     find_head,
+    read_description,
 )
+from specbench.engine.loading import load_pair
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
-from specbench.config import Loading
-from specbench.decoding.heads.files import fingerprints, load_head
-from specbench.decoding.heads.registry import find_head, read_description
-from specbench.engine.loading import load_pair
-from specbench.engine.pairs import get_pair
 from specbench.tasks.task import default_task_names, load_task
 
 
@@ -174,4 +175,3 @@ def test_the_heads_of_the_pair_python_follow_its_recipe(task: str) -> None:
     assert description["recipe"].items() >= dict(pair.training).items()
     assert description["worth"]["better"] is False
     load_head(path, load_pair(pair, Loading(device="cpu")))
-

@@ -1,33 +1,32 @@
-"""Modules that draft from a target's states, the folders that they are read from, and bundled ones."""
+"""Modules that draft from a target's states, their folders, and the bundled ones."""
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, Qwen3Config
-from specbench.config import COMPILE
+
+from specbench.config import COMPILE, Loading
 from specbench.decoding.drafters.registry import parse_kind
 from specbench.decoding.loop import Request
 from specbench.decoding.modules.files import build_module, load_module, save_module
 from specbench.engine.engines import Engine
-from specbench.errors import UsageError
-from specbench.methods.control import DraftControl, FixedLength
-from specbench.methods.strict import sd
-from ...engine.tiny import FAMILIES, random_prompt, tiny_pair
-from ..helpers import GREEDY, run_all, said
-from ..helpers import module_drafter, random_module
-from functools import cache
-from specbench.config import Loading
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import get_pair
 from specbench.engine.prompts import encode
+from specbench.errors import UsageError
+from specbench.methods.control import DraftControl, FixedLength
+from specbench.methods.strict import sd
 from specbench.tasks.task import load_task
-from ..helpers import GREEDY, run
 
+from ...engine.tiny import FAMILIES, random_prompt, tiny_pair
+from ..helpers import GREEDY, module_drafter, random_module, run, run_all, said
 
 REQUESTS = [Request(random_prompt(n), f"sample {n}") for n in (1, 2, 3, 9, 14)]
 
@@ -267,4 +266,3 @@ def test_a_module_was_trained_for_its_target(name: str, module: str) -> None:
     description = json.loads((get_pair(name).drafters[module] / "training.json").read_text())
     assert description["target"] == loaded(name).runners[0].fingerprint()
     assert description["held_out"]["n"] >= 64
-

@@ -1,17 +1,18 @@
 """Similarity to a reference: edits, agreement and ROUGE by hand, BLEU against sacrebleu."""
 
-import pytest
-from specbench.tasks.example import Example
-from specbench.tasks.metrics import score
 import json
 import os
-from pathlib import Path
 import random
+from pathlib import Path
+
 import numpy as np
+import pytest
 import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
-from specbench.tasks.metrics.bleu import bleu_terms, corpus_bleu, sentence_bleu
 
+from specbench.tasks.example import Example
+from specbench.tasks.metrics import score
+from specbench.tasks.metrics.bleu import bleu_terms, corpus_bleu, sentence_bleu
 
 EXAMPLE = Example("e", "x = ", reference=" f(1)", code_prefix="def g():\n    x =")
 
@@ -69,7 +70,6 @@ def test_agreement_by_hand(text: str, common: int, same: int) -> None:
     words = len(text.replace(",", " ,").replace(".", " .").split())
     rouge = 2 * common / (words + 8)
     assert scores(text) == pytest.approx((rouge, same / max(words, 8)))
-
 
 
 ROUGES = ("rouge1", "rouge2", "rougeL")
@@ -207,7 +207,6 @@ def test_real_translations_score_as_by_sacrebleu() -> None:
     worse = [" ".join(w for w in text.split() if rng.random() > 0.2) for text in references]
     known = by_sacrebleu(references, worse)
     assert 0.3 < known < 0.9
-    for texts, score in ((worse, known), (references, 1.0)):
-        assert corpus_bleu(terms(references, texts).sum(axis=0)) == pytest.approx(score, abs=1e-8)
+    for texts, right in ((worse, known), (references, 1.0)):
+        assert corpus_bleu(terms(references, texts).sum(axis=0)) == pytest.approx(right, abs=1e-8)
     assert corpus_bleu(terms(references, [row["de"] for row in rows]).sum(axis=0)) < 0.05
-

@@ -1,4 +1,4 @@
-"""The hour on a GPU, with short commands in place of its parts, and the listed kernels."""
+"""The orchestration of the hour on a GPU, with short commands in place of its parts."""
 
 import json
 import os
@@ -8,10 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..benchmarks import attention_kernels, gpu_hour
-from ..engine.tiny import tiny_pair
+from ..benchmarks import gpu_hour
 from .gpu_hour import Part, hour, parts
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +87,7 @@ def test_a_killed_hour_resumes(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     program = f"""
 import os, pathlib, signal, sys
-from tests.benchmarks.test_scripts import MACHINE, hour, part
+from tests.benchmarks.test_gpu_hour import MACHINE, hour, part
 kill = '''
 import os, pathlib, signal
 marker = pathlib.Path({str(marker)!r})
@@ -151,7 +149,7 @@ def test_ending_the_hour_ends_the_running_part(tmp_path: Path) -> None:
     program = f"""
 import pathlib, sys
 from tests.benchmarks import gpu_hour
-from tests.benchmarks.test_scripts import MACHINE, part
+from tests.benchmarks.test_gpu_hour import MACHINE, part
 child = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 gpu_hour.machine = lambda: MACHINE
 gpu_hour.parts = lambda folder: [part("long", child)]
@@ -171,16 +169,3 @@ gpu_hour.main()
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
     assert records(tmp_path) == {}
-
-
-@pytest.mark.parametrize(("backend", "name"), [("FLASH_ATTENTION", "flash"), ("MATH", "math")])
-def test_the_kernels_of_both_methods_are_listed(
-    backend: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attention_kernels, "PROMPT", 20)
-    with sdpa_kernel(getattr(SDPBackend, backend)):
-        rows = list(attention_kernels.kernels(tiny_pair("llama"), "eager"))
-    assert {method for _, method, *_ in rows} == {"autoregressive", "sd"}
-    ran = {kernel for _, _, kernel, *_ in rows}
-    other = {"flash": "math", "math": "flash"}[name]
-    assert any(name in kernel for kernel in ran) and not any(other in kernel for kernel in ran)

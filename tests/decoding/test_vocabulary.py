@@ -82,7 +82,7 @@ def test_samples_follow_the_closed_form(
     rule = METHODS[method].rule
     verify = None if rule is None else partial(rule, **parameters)
     settings = {"sampling": Sampling(**processing), "batch_size": batch_size, "prompt": PROMPT}
-    samples = sample(pair(), verify, 700, **settings)
+    samples = sample(pair(), verify, 700 if batch_size > 1 else 300, **settings)
     bound = partial(METHODS[method].law or laws.sd, **parameters)
     n = 0 if rule is None else N
     assert p_value(samples, models(**processing).law(bound, n, LENGTH)) > LOWEST_P

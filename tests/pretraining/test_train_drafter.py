@@ -64,13 +64,14 @@ def test_an_interrupted_training_resumes_and_its_module_drafts(
     monkeypatch.setattr(training.DrafterTraining, "steps", interrupted)
     assert "the same command resumes" in train(*parts)
     monkeypatch.setattr(training.DrafterTraining, "steps", steps)
-    checkpoint = next(Path("parts").rglob(CHECKPOINT))
-    whole_bytes = checkpoint.read_bytes()
-    for junk in (whole_bytes[:200], b"junk"):
-        checkpoint.write_bytes(junk)
-        assert "cannot be read: delete it" in train(*parts)
-    checkpoint.write_bytes(whole_bytes)
-    assert "is that of another recipe" in train(*parts, "--seed", "1")
+    if shape == LINEAR:
+        checkpoint = next(Path("parts").rglob(CHECKPOINT))
+        whole_bytes = checkpoint.read_bytes()
+        for junk in (whole_bytes[:200], b"junk"):
+            checkpoint.write_bytes(junk)
+            assert "cannot be read: delete it" in train(*parts)
+        checkpoint.write_bytes(whole_bytes)
+        assert "is that of another recipe" in train(*parts, "--seed", "1")
     assert train(*parts) == 0
     files = [tmp_path / name / "model.safetensors" for name in ("whole", "parts")]
     assert files[0].read_bytes() == files[1].read_bytes()

@@ -202,21 +202,30 @@ class Shared:
 
 def cells(
     pair: LoadedPair,
+    passes: int,
     control: DraftControl | None = None,
     names: Sequence[str] = ("sd", "static", "mentored", "block"),
     **how: Any,
 ) -> list[list[Any]]:
-    """Texts of several rules and lengths, alternating and repeated, and a batch."""
+    """Texts of several rules and lengths in each pass over them, and then of two batches."""
     chosen = rules(pair)
-    plan = [(chosen[name], n, 1) for n in (3, 1) for name in names]
-    plan += [(None, 0, 1)]
-    found = []
-    for verify, n, rows in [*plan, *plan, (chosen["sd"], 3, 2), (chosen["block"], 3, 2)]:
+
+    def texts(verify: Any, n: int, rows: int) -> list[Any]:
         settings: dict[str, Any] = {"draft_length": n, "max_new_tokens": 8, "batch_size": rows}
-        settings |= how if n else {}
-        texts = run_all(pair, verify, REQUESTS[:3], control=control if n else None, **settings)
-        found.append([said(text) for text in texts])
-    return found
+        settings |= {"control": control, **how} if n else {}
+        return [said(text) for text in run_all(pair, verify, REQUESTS[:3], **settings)]
+
+    plan = [(chosen[name], n, 1) for n in (3, 1) for name in names] + [(None, 0, 1)]
+    batches = [(chosen["sd"], 3, 2), (chosen["block"], 3, 2)]
+    return [[texts(*cell) for cell in part] for part in (*passes * [plan], batches)]
+
+
+def assert_texts_are_eager(pair: LoadedPair, record: Shared, **how: Any) -> None:
+    """Compare both passes of the graphs with one of the eager engine."""
+    pair.reserve(64)
+    first, second, batches = cells(replace(pair, engine=Engine(GRAPH, record=record)), 2, **how)
+    assert [first, batches] == cells(replace(pair, engine=Engine()), 1, **how)
+    assert second == first
 
 
 @pytest.mark.parametrize(
@@ -226,10 +235,8 @@ def cells(
 def test_graphs_in_one_pool_equal_the_eager_engine(
     family: str, control: DraftControl | None
 ) -> None:
-    pair, record = tiny_pair(family), Shared()
-    pair.reserve(64)
-    fast = replace(pair, engine=Engine(GRAPH, record=record))
-    assert cells(fast, control) == cells(replace(pair, engine=Engine()), control)
+    record = Shared()
+    assert_texts_are_eager(tiny_pair(family), record, control=control)
     assert len(record.outputs) > 10
 
 
@@ -237,21 +244,16 @@ def test_graphs_in_one_pool_equal_the_eager_engine(
 def test_graphs_of_other_drafters_equal_the_eager_engine(kind: str) -> None:
     """A module reads what the graph of the target's pass left in the shared memory."""
     pair, record = tiny_pair("llama"), Shared()
-    pair.reserve(64)
     how: dict[str, Any] = {"names": ("sd", "block")}
     how["drafter"] = module_drafter(pair, kind=kind) if kind in MODULES else parse_kind(kind)
-    fast = replace(pair, engine=Engine(GRAPH, record=record))
-    assert cells(fast, **how) == cells(replace(pair, engine=Engine()), **how)
+    assert_texts_are_eager(pair, record, **how)
     assert len(record.outputs) > 10
 
 
 def test_a_pool_that_overwrites_earlier_outputs_is_detected() -> None:
     """A negative control: the target's pass must not overwrite the drafts."""
-    pair = tiny_pair("llama")
-    pair.reserve(64)
-    fast = replace(pair, engine=Engine(GRAPH, record=Shared(spares=False)))
     with pytest.raises((AssertionError, RuntimeError, RunError, IndexError)):
-        assert cells(fast) == cells(replace(pair, engine=Engine()))
+        assert_texts_are_eager(tiny_pair("llama"), Shared(spares=False))
 
 
 # Replaced caches.

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,9 @@ import torch
 from filelock import FileLock
 
 from specbench.analysis import intervals
+from specbench.analysis.figures import style
 from specbench.decoding.records import Generation, RoundRecord
+from specbench.experiment import environment
 
 RESAMPLES = intervals.RESAMPLES
 EXACT = ("intervals", "coverage", "pareto", "points", "main_table", "pages")
@@ -90,6 +93,26 @@ def few_resamples() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(intervals, "RESAMPLES", 100)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environment_read_once() -> Iterator[None]:
+    """Ask for versions and for the state of git once: it takes longer than a small run."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("git_state", "_version"):
+            patch.setattr(environment, name, cache(getattr(environment, name)))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_pixels() -> Iterator[None]:
+    """Draw pictures of low resolution, which is faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, page in style.PAGES.items():
+            patch.setitem(style.PAGES, name, page._replace(dpi=50))
+        before = style._page.set(style.PAGES["paper"])
+        yield
+        style._page.reset(before)
 
 
 @pytest.fixture(autouse=True)

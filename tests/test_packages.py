@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def room(name: str) -> str:
     return part if part in ROOMS | LOOSE | DATA | {"__main__"} else FACE
 
 
+@cache
 def module(name: str) -> str:
     """Return the module of the name of a module, or of what is in one."""
     path = ROOT.parent / name.replace(".", "/")
@@ -58,6 +60,21 @@ def imports(path: Path, importing: str) -> set[str]:
     return {name for name in names if name.split(".")[0] == FACE}
 
 
+@cache
+def needed() -> dict[str, set[str]]:
+    """Return the full names that each module imports.
+
+    Imports inside functions and for type checking count too, and functions that a registry names:
+    they cannot fail at import, but a room cannot be read or moved without them.
+    """
+    paths = {dotted(path): path for path in ROOT.rglob("*.py")}
+    return {name.removesuffix(".__init__"): imports(path, name) for name, path in paths.items()}
+
+
+def dotted(path: Path) -> str:
+    return ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
+
+
 def test_there_are_twelve_rooms() -> None:
     entries = {path.stem for path in ROOT.iterdir() if path.name != "__pycache__"}
     assert entries == ROOMS | LOOSE | DATA | {"__init__", "__main__"}
@@ -66,15 +83,10 @@ def test_there_are_twelve_rooms() -> None:
 
 
 def test_rooms_import_each_other_in_one_direction() -> None:
-    """No room depends on itself through others.
-
-    Imports inside functions and for type checking count too, and functions that a registry names:
-    they cannot fail at import, but a room cannot be read or moved without them.
-    """
+    """No room depends on itself through others."""
     graph = defaultdict[str, set[str]](set)
-    for path in ROOT.rglob("*.py"):
-        name = ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
-        graph[room(name)] |= {*map(room, imports(path, name))} - {room(name)}
+    for name, names in needed().items():
+        graph[room(name)] |= {*map(room, names)} - {room(name)}
     assert {"methods", "engine"} <= graph["decoding"]
     assert "analysis" in graph[FACE]
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
@@ -82,18 +94,12 @@ def test_rooms_import_each_other_in_one_direction() -> None:
 
 def reached_from(*packages: str) -> set[str]:
     """Return the modules that the modules of packages need, directly or through others."""
-    graph: dict[str, set[str]] = {}
-    for path in ROOT.rglob("*.py"):
-        name = ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
-        graph[name.removesuffix(".__init__")] = set(map(module, imports(path, name)))
     folders = [ROOT / name.replace(".", "/") for name in packages]
-    paths = [path for folder in folders for path in folder.glob("*.py")]
+    new = {dotted(path).removesuffix(".__init__") for f in folders for path in f.glob("*.py")}
     reached = set[str]()
-    new = {".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts]) for path in paths}
-    new = {name.removesuffix(".__init__") for name in new}
     while new:
         reached |= new
-        new = set().union(*(graph.get(name, set()) for name in new)) - reached
+        new = {module(name) for user in new for name in needed().get(user, ())} - reached
     return {name.removeprefix(f"{FACE}.") for name in reached}
 
 

@@ -123,7 +123,7 @@ def rouge_like(
     return base, np.where(rng.random(prompts) < failing, 0.0, own)
 
 
-@pytest.mark.parametrize("prompts", [12, 30, 60, 100, 200, 300, 500])
+@pytest.mark.parametrize("prompts", [12, 100, 500])
 def test_failures_that_no_prompt_shows_are_not_within_the_margin(prompts: int) -> None:
     """The loss is just above the margin; the control is the bootstrap, which calls it within."""
     rng = np.random.default_rng(4)

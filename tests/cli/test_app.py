@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from rich.text import Text
 
 import specbench
 from specbench.cli.commands import COMMANDS, load
-from specbench.cli.output import note_loading, show_warnings
+from specbench.cli.output import note_loading, picture, show_warnings
 from specbench.cli.run import Measurement
 
 from .conftest import Cli
@@ -138,3 +140,20 @@ def test_what_is_loaded_is_said_once_with_its_size(
     assert capsys.readouterr().err == "note: loading the target (2.5 GB)\n"
     note_loading({"target": str(tmp_path / "none")})
     assert not capsys.readouterr().err
+
+
+NAME = "{http://www.w3.org/2000/svg}"
+
+
+def texts(svg: str) -> list[str]:
+    found = ElementTree.fromstring(svg).iter(f"{NAME}text")
+    return ["".join(text.itertext()).replace("\xa0", " ").strip() for text in found]
+
+
+def test_a_picture_has_every_line_and_needs_nothing_else() -> None:
+    svg = picture(Text("one <two> & three", "bold red"), Text(8 * "four "), width=20)
+    assert list(filter(None, texts(svg))) == [
+        *("one <two> & three", "four four four four", "four four four four"),
+    ]
+    assert "font-weight: bold" in svg and "#800000" in svg
+    assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")

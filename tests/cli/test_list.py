@@ -1,4 +1,4 @@
-"""``specbench list``: mistakes in task files, and descriptions of columns."""
+"""What ``specbench list`` and ``specbench docs`` print, and mistakes in task files."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from specbench.analysis.figures import bundled_figures
+from specbench.cli.lookup import pages
 from specbench.runs.columns import dictionary
 from specbench.tasks.metrics import METRICS
 from specbench.tasks.task import definitions_folder, task_names
@@ -91,3 +92,30 @@ def test_metrics_and_figures_are_described(cli: Cli, what: str) -> None:
     assert [row["name"] for row in rows] == [*names]
     assert all(row["description"].endswith(".") for row in rows)
     assert rows[0]["description"].split()[0] in cli("list", what).out
+
+
+def test_every_page_is_listed_with_its_question(cli: Cli) -> None:
+    result = cli("docs")
+    assert result.code == 0
+    for name, path in pages().items():
+        question = path.read_text(encoding="utf-8").splitlines()[0].partition(": ")[2]
+        (line,) = (line for line in result.out.splitlines() if line.startswith(f"{name} "))
+        assert line.endswith(question)
+    assert {"methods", "tasks", "training", "statistics", "results", "findings"} <= set(pages())
+
+
+def test_a_page_is_printed_as_it_is_written(cli: Cli) -> None:
+    assert cli("docs", "tasks").out == pages()["tasks"].read_text(encoding="utf-8")
+    result = cli("docs", "trainig")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "error: unknown page `trainig`; did you mean `training`?\n"
+
+
+def test_pages_of_an_installed_package_need_no_clone(monkeypatch, tmp_path: Path) -> None:
+    import specbench
+
+    package = tmp_path / "specbench"
+    (package / "docs").mkdir(parents=True)
+    (package / "docs" / "heads.md").write_text("# Heads: what?\n")
+    monkeypatch.setattr(specbench, "__file__", str(package / "__init__.py"))
+    assert set(pages()) == {"heads", "tasks"}

@@ -107,7 +107,11 @@ def test_conversations_are_sent_as_they_are(cli: Cli) -> None:
     assert [record["quality"] for record in records()] == [None, 1.0]
 
 
-def test_a_run_resumes_with_the_server_at_another_address(cli: Cli) -> None:
+def test_a_run_resumes_with_the_server_at_another_address(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
+
     def dies(handler: Handler, body: dict[str, Any]) -> bool:
         if len(handler.fake.bodies) < 6:
             return False

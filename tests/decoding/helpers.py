@@ -1,16 +1,22 @@
-"""Decoding with defaults for everything that a test does not specify."""
+"""Decoding with defaults, tiny random modules, and the comparison of two engines' greedy texts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from itertools import takewhile
+from typing import Any, NamedTuple, cast
 
 import torch
+from transformers import LlamaConfig
 
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
-from specbench.decoding.records import Generation
+from specbench.decoding.modules.loaded import LoadedModule
+from specbench.decoding.modules.module import MODULES, DraftModule, ModuleConfig
+from specbench.decoding.records import Generation, RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
+from specbench.engine.passes import plain_pass
 from specbench.methods import Positions, Rule, Verdict
+from specbench.validation.greedy import TIE
 
 GREEDY = Sampling(temperature=0)
 
@@ -77,3 +83,77 @@ def constantly(accept: float) -> Callable[[Positions, torch.Tensor], Verdict]:
         return Verdict(accept=chance, residual=at.p, expected=chance)
 
     return verify
+
+
+SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "head_dim")
+
+
+def random_module(pair: LoadedPair, kind: str = "eagle3", **changes: Any) -> DraftModule:
+    """A module for a pair's target."""
+    runner: Any = pair.target
+    layer = LlamaConfig(**{name: getattr(runner.config, name) for name in SHAPE})
+    shape = {"draft_vocabulary": layer.vocab_size} | changes
+    layers = (0, 1, 1) if kind == "eagle3" else (runner.config.num_hidden_layers,)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return MODULES[kind](ModuleConfig(layer, layers, layer.hidden_size, **shape))
+
+
+def module_drafter(pair: LoadedPair, kind: str = "eagle3", **changes: Any) -> LoadedModule:
+    """The same, ready to draft."""
+    runner: Any = pair.target
+    return LoadedModule(random_module(pair, kind, **changes), runner)
+
+
+class Divergence(NamedTuple):
+    """The first round of two greedy texts that differs, which must be a tie.
+
+    On a GPU the rounding of a pass depends on its shape and its kernels. Where the two largest
+    logits of a model nearly coincide, two correct engines may choose different tokens, and
+    everything after it differs.
+    """
+
+    position: int  # new tokens before it
+    margin: float  # least margin between the two largest logits, of either model in that round
+
+
+def divergence(
+    pair: LoadedPair, prompt: Sequence[int], one: Generation, other: Generation
+) -> Divergence | None:
+    """Describe the first round of two greedy texts that differs; None if there is none."""
+    start = 0
+    for mine, theirs in zip(one.rounds, other.rounds, strict=False):
+        rounds = [
+            (_counts(record), text.token_ids[start : start + record.emitted])
+            for record, text in ((mine, one), (theirs, other))
+        ]
+        if rounds[0] != rounds[1]:
+            break
+        start += mine.emitted
+    else:
+        return None
+    both = zip(rounds[0][1], rounds[1][1], strict=False)
+    common = [token for token, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
+    text = [*prompt, *one.token_ids[:start], *common, 0]
+    best = [
+        plain_pass(model, [text], last=len(common) + 1).logits[0].topk(2, -1).values
+        for model in pair.runners
+    ]
+    return Divergence(start, min(float((two[:, 0] - two[:, 1]).min()) for two in best))
+
+
+def require_equal_up_to_ties(
+    pair: LoadedPair,
+    requests: Sequence[Request],
+    expected: Sequence[Generation],
+    found: Sequence[Generation],
+) -> None:
+    """Fail unless greedy texts are equal up to ties; print each tie (``pytest -rP``)."""
+    for request, one, other in zip(requests, expected, found, strict=True):
+        if (first := divergence(pair, request.prompt, one, other)) is not None:
+            print(f"{request.key}: {first}")
+            assert first.margin <= TIE, f"{request.key} differs, and not by a tie: {first}"
+
+
+def _counts(record: RoundRecord) -> tuple[int, int, int]:
+    return record.proposed, record.accepted, record.emitted

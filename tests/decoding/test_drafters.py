@@ -31,8 +31,7 @@ from specbench.training.rollouts import _draft_law
 
 from ..engine.tiny import FAMILIES, pair_of, tiny_pair
 from .exact import LOWEST_P, Tokens, p_value
-from .helpers import GREEDY, constantly, run, run_all, said
-from .modules.modules import module_drafter
+from .helpers import GREEDY, constantly, module_drafter, run, run_all, said
 from .test_law import CERTAIN, LENGTH, VOCABULARY, Enumeration, N, lookup_pair, sample
 from .test_rows import rules as every_rule
 

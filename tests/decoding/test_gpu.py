@@ -24,8 +24,7 @@ from specbench.tasks.task import default_task_names, load_task
 from specbench.validation import greedy as check_greedy
 from specbench.validation.texts import Context
 
-from .divergence import require_equal_up_to_ties
-from .helpers import GREEDY, generate, run, run_all, said
+from .helpers import GREEDY, generate, require_equal_up_to_ties, run, run_all, said
 from .test_rows import rules
 
 pytestmark = [

@@ -1,12 +1,21 @@
-"""In float32 and at temperature 0 the target decides every token, whatever the draft."""
+"""At temperature 0 the target decides every token; two engines may differ at ties only."""
+
+from dataclasses import replace
 
 import pytest
+import torch
 
+from specbench.decoding.loop import Request
 from specbench.decoding.records import RoundRecord
+from specbench.engine.pair import LoadedPair
+from specbench.engine.prompts import encode
 from specbench.methods.strict import sd
+from specbench.tasks.task import default_task_names, load_task
+from specbench.validation.greedy import TIE
 
 from ..engine.tiny import FAMILIES, random_prompt, tiny_pair
-from .helpers import GREEDY, generate, run, with_eos
+from ..validation.test_greedy import twins
+from .helpers import GREEDY, divergence, generate, require_equal_up_to_ties, run, with_eos
 
 LIMIT = 16
 # Shorter and longer than Gemma's window of 8.
@@ -45,3 +54,58 @@ def test_texts_and_their_ends_are_those_of_generate(family: str) -> None:
             if n == 5:
                 accepted |= {record.accepted for record in output.rounds}
     assert ends_cut and ends_eos and {0, 1, 5} <= accepted, "the cases show too little"
+
+
+def test_greedy_texts_of_the_bundled_pair_are_those_of_generate(mini: LoadedPair) -> None:
+    pair, ended_inside = mini, 0
+    assert pair.target.dtype == torch.float32
+    for task in default_task_names():
+        (example,) = load_task(task).examples("test", limit=1)
+        prompt = encode(pair.tokenizer, example.prompt).ids
+        expected = generate(pair, prompt, 128)  # every answer ends earlier
+        text = [token for token in expected if token not in pair.eos_ids]
+        for n in (0, 5):
+            settings = {"sampling": GREEDY, "draft_length": n}
+            output = run(pair, prompt, sd, max_new_tokens=128, **settings)
+            assert (output.token_ids, output.stopped_by) == (text, "eos")
+            assert output.output_tokens == len(expected)
+            ended_inside += output.rounds[-1].emitted == output.rounds[-1].accepted < n
+        cut = run(pair, prompt, sd, max_new_tokens=13, **settings)
+        assert (cut.token_ids, cut.stopped_by) == (expected[:13], "length")
+    assert ended_inside  # otherwise no end token occurred within a block
+
+
+PROMPT = random_prompt(5)
+
+
+def test_equal_texts_have_no_divergence() -> None:
+    pair = tiny_pair("llama")
+    text = run(pair, PROMPT, sd, sampling=GREEDY)
+    assert divergence(pair, PROMPT, text, text) is None
+
+
+def test_a_tie_is_accepted_and_another_token_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    pair, best, other = twins(PROMPT)
+    request = Request(PROMPT, "tied")
+    found = run(pair, PROMPT, None, sampling=GREEDY)
+    assert found.token_ids[0] in (best, other)
+    swapped = best + other - found.token_ids[0]
+    tied = replace(found, token_ids=[swapped, *found.token_ids[1:]])
+    require_equal_up_to_ties(pair, [request], [found], [tied])
+    assert "tied: Divergence(position=0, margin=" in capsys.readouterr().out
+    plain = tiny_pair("llama")
+    right = run(plain, PROMPT, sd, sampling=GREEDY)
+    wrong = replace(right, token_ids=[*right.token_ids[:4], 1 + right.token_ids[4]])
+    assert divergence(plain, PROMPT, right, wrong).margin > TIE  # type: ignore[union-attr]
+    with pytest.raises(AssertionError, match="tied differs, and not by a tie"):
+        require_equal_up_to_ties(plain, [request], [right], [wrong])
+
+
+def test_a_round_with_other_counts_differs_even_if_its_text_does_not() -> None:
+    pair = tiny_pair("llama")
+    text = run(pair, PROMPT, sd, sampling=GREEDY)
+    first, *rest = text.rounds
+    other = replace(first, accepted=first.accepted + 1)
+    changed = replace(text, rounds=[other, *rest])
+    found = divergence(pair, PROMPT, text, changed)
+    assert found is not None and found.position == 0

@@ -6,7 +6,7 @@ an aborted capture cannot be ended.
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,8 +29,7 @@ from specbench.engine.runner import CAPACITY_STEP, Runner
 from specbench.errors import EngineError, RunError
 from specbench.methods.control import DraftControl
 
-from ..decoding.helpers import run, run_all, said
-from ..decoding.modules.modules import module_drafter
+from ..decoding.helpers import module_drafter, run, run_all, said
 from ..decoding.test_rows import rules
 from .test_graphs import REQUESTS, fresh_pair
 from .tiny import random_prompt, tiny_pair
@@ -201,18 +200,32 @@ class Shared:
         return outputs, replay
 
 
-def cells(pair: LoadedPair, control: DraftControl | None = None, **how: Any) -> list[list[Any]]:
-    """Texts of several rules and lengths, alternating and repeated, and a batch."""
+def cells(
+    pair: LoadedPair,
+    passes: int,
+    control: DraftControl | None = None,
+    names: Sequence[str] = ("sd", "static", "mentored", "block"),
+    **how: Any,
+) -> list[list[Any]]:
+    """Texts of several rules and lengths in each pass over them, and then of two batches."""
     chosen = rules(pair)
-    plan = [(chosen[name], n, 1) for n in (3, 1) for name in ("sd", "static", "mentored", "block")]
-    plan += [(None, 0, 1)]
-    found = []
-    for verify, n, rows in [*plan, *plan, (chosen["sd"], 3, 2), (chosen["block"], 3, 2)]:
+
+    def texts(verify: Any, n: int, rows: int) -> list[Any]:
         settings: dict[str, Any] = {"draft_length": n, "max_new_tokens": 8, "batch_size": rows}
-        settings |= how if n else {}
-        texts = run_all(pair, verify, REQUESTS[:3], control=control if n else None, **settings)
-        found.append([said(text) for text in texts])
-    return found
+        settings |= {"control": control, **how} if n else {}
+        return [said(text) for text in run_all(pair, verify, REQUESTS[:3], **settings)]
+
+    plan = [(chosen[name], n, 1) for n in (3, 1) for name in names] + [(None, 0, 1)]
+    batches = [(chosen["sd"], 3, 2), (chosen["block"], 3, 2)]
+    return [[texts(*cell) for cell in part] for part in (*passes * [plan], batches)]
+
+
+def assert_texts_are_eager(pair: LoadedPair, record: Shared, **how: Any) -> None:
+    """Compare both passes of the graphs with one of the eager engine."""
+    pair.reserve(64)
+    first, second, batches = cells(replace(pair, engine=Engine(GRAPH, record=record)), 2, **how)
+    assert [first, batches] == cells(replace(pair, engine=Engine()), 1, **how)
+    assert second == first
 
 
 @pytest.mark.parametrize(
@@ -222,10 +235,8 @@ def cells(pair: LoadedPair, control: DraftControl | None = None, **how: Any) -> 
 def test_graphs_in_one_pool_equal_the_eager_engine(
     family: str, control: DraftControl | None
 ) -> None:
-    pair, record = tiny_pair(family), Shared()
-    pair.reserve(64)
-    fast = replace(pair, engine=Engine(GRAPH, record=record))
-    assert cells(fast, control) == cells(replace(pair, engine=Engine()), control)
+    record = Shared()
+    assert_texts_are_eager(tiny_pair(family), record, control=control)
     assert len(record.outputs) > 10
 
 
@@ -233,20 +244,16 @@ def test_graphs_in_one_pool_equal_the_eager_engine(
 def test_graphs_of_other_drafters_equal_the_eager_engine(kind: str) -> None:
     """A module reads what the graph of the target's pass left in the shared memory."""
     pair, record = tiny_pair("llama"), Shared()
-    pair.reserve(64)
-    how = {"drafter": module_drafter(pair, kind=kind) if kind in MODULES else parse_kind(kind)}
-    fast = replace(pair, engine=Engine(GRAPH, record=record))
-    assert cells(fast, **how) == cells(replace(pair, engine=Engine()), **how)
+    how: dict[str, Any] = {"names": ("sd", "block")}
+    how["drafter"] = module_drafter(pair, kind=kind) if kind in MODULES else parse_kind(kind)
+    assert_texts_are_eager(pair, record, **how)
     assert len(record.outputs) > 10
 
 
 def test_a_pool_that_overwrites_earlier_outputs_is_detected() -> None:
     """A negative control: the target's pass must not overwrite the drafts."""
-    pair = tiny_pair("llama")
-    pair.reserve(64)
-    fast = replace(pair, engine=Engine(GRAPH, record=Shared(spares=False)))
     with pytest.raises((AssertionError, RuntimeError, RunError, IndexError)):
-        assert cells(fast) == cells(replace(pair, engine=Engine()))
+        assert_texts_are_eager(tiny_pair("llama"), Shared(spares=False))
 
 
 # Replaced caches.

@@ -22,7 +22,7 @@ from specbench.errors import EngineError
 from specbench.experiment.comparison import ROUNDS, Comparison, compare_with_eager
 from specbench.methods.strict import sd
 
-from ..decoding.modules.modules import module_drafter
+from ..decoding.helpers import module_drafter
 from ..engine.test_graphs import record as faithful
 from ..engine.tiny import blurred, build, config, pair_of, tiny_pair
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import specbench
 from specbench.experiment.environment import (
     UNKNOWN,
     cpu_model,
@@ -31,7 +32,8 @@ def test_the_environment_is_plain_data_with_the_versions(
     cpuinfo.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n")
     assert cpu_model(cpuinfo) == "Some CPU @ 2 GHz"
     monkeypatch.setenv("PATH", "")
-    assert describe_environment()["git"] == {"commit": UNKNOWN, "dirty": UNKNOWN}
+    package = Path(specbench.__file__).parent
+    assert git_state(package) == {"commit": UNKNOWN, "dirty": UNKNOWN}
     assert cpu_model(tmp_path / "missing")
 
 

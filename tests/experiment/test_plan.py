@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from specbench.config import Loading, Settings
+from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.decoding.drafters.registry import MODEL, parse_drafter
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
-from specbench.experiment.plan import DEFAULT_LIMIT, Plan, build_plan
-from specbench.experiment.variants import method_variants
+from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.variants import method_variants, with_baselines, with_control
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS
 from specbench.tasks.example import Example
@@ -243,3 +243,32 @@ def test_shards_share_the_prompts_and_their_blocks_differ() -> None:
     assert planned(None) == [(f"a-{i}", i // 2) for i in range(7)]
     assert planned("1/2") == [("a-0", 0), ("a-2", 0), ("a-4", 2), ("a-6", 2)]
     assert planned("2/2") == [("a-1", 1), ("a-3", 1), ("a-5", 3)]
+
+
+@pytest.mark.parametrize("names", [["sd"], ["sd", "typical"], ["static", "autoregressive"]])
+def test_drafts_are_compared_with_no_speculation(names: list[str]) -> None:
+    chosen = method_variants(names, {})
+    methods = [method for method, _ in with_baselines(chosen)]
+    assert sorted(methods) == sorted({"autoregressive", *names})
+    assert with_baselines(with_baselines(chosen)) == with_baselines(chosen)
+
+
+@pytest.mark.parametrize(
+    ("names", "controlled"),
+    [
+        (["sd", "typical"], True),
+        (["sd", "static", "gated"], True),
+        (["sd", "static", "block"], False),  # nothing relaxes the target
+        (["sd", "typical", "cooled"], False),  # it has one
+        (["sd", "typical", "sharpened"], False),
+    ],
+)
+def test_a_rule_that_relaxes_has_a_control_for_a_lower_temperature(
+    names: list[str], controlled: bool
+) -> None:
+    chosen = method_variants(names, {})
+    added = with_control(chosen)[len(chosen) :]
+    assert [method for method, _ in added] == ["cooled"] * controlled
+    if controlled:
+        values = added[0][1]
+        assert (values["both_temperature"], values["cooled_weight"]) == (0.5, 1.0)

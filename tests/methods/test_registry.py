@@ -1,5 +1,6 @@
-"""Names, defaults, ranges and errors."""
+"""Names, defaults, ranges and errors of methods; their parameters in the columns of tables."""
 
+import math
 import subprocess
 import sys
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from specbench.errors import UsageError
 from specbench.methods import METHODS, get_method
-from specbench.methods.registry import PAPER
+from specbench.methods.registry import PAPER, PARAMETER_COLUMNS, from_columns, to_columns
 from specbench.methods.speccascade import DEFERRAL_RULES
 
 
@@ -79,3 +80,31 @@ def test_listing_the_methods_does_not_import_torch() -> None:
         "m.get_method('static').resolve({}); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"weight": 0.3},
+        {"keep": 10.0, "margin": 0.1},
+        {"rule": "opt", "alpha": -1.0, "form": "ratio", "ratio": 1 / 3},
+    ],
+)
+def test_columns_hold_all_parameters(parameters: dict[str, object]) -> None:
+    columns = to_columns(parameters)
+    assert tuple(columns) == PARAMETER_COLUMNS
+    blanks = {name: math.nan if value is None else value for name, value in columns.items()}
+    for row in (columns, blanks):
+        assert from_columns(row) == pytest.approx(parameters)
+
+
+@pytest.mark.parametrize("text", ["two words", "a=b"])
+def test_a_text_that_cannot_be_read_back_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="mode cannot be"):
+        to_columns({"mode": text})
+
+
+@pytest.mark.parametrize("text", ["1e3", "nan", "inf", "007", "top"])
+def test_a_text_that_reads_like_a_number_is_read_back(text: str) -> None:
+    assert from_columns(to_columns({"mode": text})) == {"mode": text}

@@ -1,7 +1,9 @@
-"""Prices against the exact mean of the real rules, over all texts of tiny models."""
+"""Prices against the exact mean of the real rules over all texts of tiny models; what is priced."""
 
+import math
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
 from specbench.pricing.figures import tokens_of
 from specbench.pricing.rounds import price
-from specbench.pricing.scores import COLUMNS, Scores, TextName
+from specbench.pricing.scores import COLUMNS, OF_TARGET, Scores, TextName, is_scored, target_texts
 
 MODEL = ModelDrafter()
 WORDS, LENGTH, START = 3, 5, 0
@@ -166,3 +168,31 @@ def test_what_breaks_the_conditions_has_another_mean():
     head, _ = loop(sd, lambda last, depth: DEPTHS[depth, last], 3)  # priced by another q
     for other in (lossy, deeper, formula, head):
         assert abs(other - priced) > 0.01
+
+
+def test_a_limit_counts_prompts_with_all_their_repeats() -> None:
+    names = product(("sd", "static"), "abc", (0, 1))
+    records: list[dict[str, Any]] = [
+        {"task": "t", "method": method, "sample_id": name, "repeat": repeat, "token_ids": [1]}
+        for method, name, repeat in names
+    ]
+    chosen = [(r["sample_id"], r["repeat"]) for r in target_texts(records, ["t"], limit=2)]
+    assert chosen == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        *[("p", column) for column in (["a", 0.5], [0.5], [math.nan, 0.5], [-1, 0.5], None, 5)],
+        *[("q", column) for column in ([5, 0.5], [[0.5], [0.5, 0.1]], [[0.5], [0.5]])],
+        *[("rank_q", column) for column in ([-5, 1], [1, 10**400], [True, True])],
+        ("entropy_p", [-1, 0]),
+        ("tv", [math.nan, 0.5]),
+    ],
+)
+def test_scores_of_other_numbers_are_computed_again(name: str, numbers: Any) -> None:
+    scores = {column: [0.5, 0.5] for column in COLUMNS}
+    of_head = {n: c if n in OF_TARGET else [c] * 2 for n, c in scores.items()}
+    assert is_scored(scores, 2) and is_scored(of_head, 2, 2)
+    assert not is_scored(scores | {name: numbers}, 2)
+    assert not is_scored(None, 2) and not is_scored(of_head, 2) and not is_scored(scores, 2, 2)

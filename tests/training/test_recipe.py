@@ -1,12 +1,19 @@
-"""Recipes: precedence and errors."""
+"""Recipes, the examples of a training, and the division of its budget."""
 
+import time
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from specbench.engine.pairs import get_pair
 from specbench.errors import UsageError
+from specbench.tasks.example import Example
 from specbench.tasks.task import load_task
+from specbench.training import material
+from specbench.training.budget import CHECKS, Pace, Workload, spoken
+from specbench.training.material import Material, Materials, read_material, read_materials
 from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 
 PAIR, TASK = get_pair("mini"), load_task("mini-math")
@@ -70,3 +77,121 @@ def test_a_drafts_default_rate_depends_on_its_width() -> None:
     default = {width: DraftRecipe().for_width(width).learning_rate for width in (64, 512, 2048)}
     assert default == {64: 3e-3, 512: 1e-5, 2048: 1e-5}
     assert DraftRecipe(learning_rate=0.5).for_width(64).learning_rate == 0.5
+
+
+HEADLINE = load_task("mini-headline")
+EXAMPLES = [Example(str(i), "x" * length) for i, length in enumerate((3, 9, 1, 12, 4))]
+
+
+def test_long_prompts_are_skipped_unless_they_are_the_majority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def by_length(_: Any, example: Example, __: str, limit: int, *, thinking: bool) -> Any:
+        if len(example.prompt) > limit:
+            raise UsageError(f"the prompt has {len(example.prompt)} tokens")
+        return SimpleNamespace(ids=[len(example.prompt)])
+
+    monkeypatch.setattr(material, "encode_prompt", by_length)
+    tokenizer: Any = None
+    found = read_material(tokenizer, HEADLINE, EXAMPLES, "train", 5)
+    assert [example.id for example in found.examples] == ["0", "2", "4"]
+    assert (found.prompts, found.left_out) == ([[3], [1], [4]], 2)
+    # After the last comes the first.
+    again = found.taken(2, 5)
+    assert [example.id for example in again.examples] == ["4", "0", "2", "4", "0"]
+    assert again.prompts == [[4], [3], [1], [4], [3]]
+    with pytest.raises(UsageError, match=r"4 of 5 train examples of mini-headline .*has 3 tokens"):
+        read_material(tokenizer, HEADLINE, EXAMPLES, "train", 2)
+
+
+def test_every_split_of_a_training_is_read_in_the_order_of_its_task(mini: Any) -> None:
+    recipe = HeadRecipe(steps=2, prompts_per_step=3, seed=7)
+    found = read_materials(mini, HEADLINE, recipe)
+    assert found.train.examples == HEADLINE.examples("train", 6, 7)
+    unseen = HEADLINE.examples("held-out", 128 + 256)
+    assert found.held_out.examples == unseen[:128]
+    assert found.final.examples == unseen[128:]
+    assert found.left_out() == {"train": 0, "held-out": 0}
+    train, other = (Material([], [], count) for count in (1, 2))
+    assert Materials(train, other, other, 5).left_out() == {"train": 1, "held-out": 5}
+    other = found.held_out.every(3, 1)
+    assert other.examples == unseen[1:128:3]
+    assert len(other.prompts) == len(other.examples)
+
+
+@pytest.mark.parametrize(("prompts", "texts"), [(255, 2), (256, 1)])
+def test_a_task_with_few_final_prompts_has_two_texts_of_each(prompts: int, texts: int) -> None:
+    nothing, [example] = Material([], []), HEADLINE.examples("held-out", 1)
+    final = Material([example] * prompts, [[]] * prompts)
+    assert Materials(nothing, nothing, final).final_texts == texts
+
+
+def test_few_held_out_prompts_serve_both_measurements(
+    mini: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(material, "FINAL", 100)
+    found = read_materials(mini, HEADLINE, HeadRecipe(steps=1, prompts_per_step=1))
+    assert found.held_out == found.final
+    assert len(found.final.examples) == 128 + 100
+
+
+PROMPT, STEP, ROW, TOKENS = 2.0, 0.1, 0.01, 100
+PACE = Pace(PROMPT, STEP, ROW)
+WHOLE = Workload(
+    steps=60, prompts_per_step=16, held_out=128, final=256, final_texts=1, statistics=64
+)
+RECIPE = HeadRecipe()
+
+
+def test_the_pace_is_found_from_three_timed_roll_outs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    def roll_out(texts: int, tokens: int) -> None:
+        clock[0] += PROMPT + (tokens - 1) * (STEP + texts * ROW)
+
+    assert Pace.measured(roll_out) == pytest.approx((PROMPT, STEP, ROW))
+    assert clock[0] < 12
+
+
+def test_seconds_are_those_of_the_texts_and_their_prompts() -> None:
+    seconds = WHOLE.seconds(PACE, rollouts=4, tokens=TOKENS)
+    # 64 texts of 16 prompts in one batch, 60 times.
+    assert seconds["steps"] == pytest.approx(60 * (16 * PROMPT + TOKENS * (STEP + 64 * ROW)))
+    # 768 texts of 128 prompts in six batches.
+    assert seconds["front"] == pytest.approx(128 * PROMPT + TOKENS * (6 * STEP + 768 * ROW))
+    assert seconds["greedy"] == 0
+    assert WHOLE._replace(greedy=True).seconds(PACE, 4, TOKENS)["greedy"] > seconds["front"]
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+@pytest.mark.parametrize("minutes", [40, 60, 120, 200])
+def test_a_plan_fits_its_budget_and_uses_most_of_it(minutes: float, greedy: bool) -> None:
+    whole = WHOLE._replace(greedy=greedy)
+    assert sum(whole.seconds(PACE, 4, TOKENS).values()) > 200 * 60
+    workload = whole.within(60 * minutes, PACE, RECIPE, TOKENS)
+    seconds = workload.seconds(PACE, 4, TOKENS)
+    assert 0.8 * 60 * minutes < sum(seconds.values()) <= 60 * minutes
+    assert seconds["front"] <= 0.2 * 60 * minutes and seconds["checks"] <= 0.1 * 60 * minutes
+    assert workload.steps >= 20 and 1 <= workload.checks <= CHECKS
+
+
+def test_more_time_than_needed_changes_nothing() -> None:
+    assert WHOLE.within(1e6, PACE, RECIPE, TOKENS) == WHOLE
+
+
+def test_the_least_plan_fits_its_own_time() -> None:
+    least = WHOLE.least()
+    assert (least.steps, least.held_out, least.final) == (10, 32, 32)
+    seconds = sum(least.seconds(PACE, 4, TOKENS).values())
+    workload = WHOLE.within(1.3 * seconds, PACE, RECIPE, TOKENS)
+    assert sum(workload.seconds(PACE, 4, TOKENS).values()) <= 1.3 * seconds
+    assert workload.held_out >= 32 and workload.final >= 32 and workload.steps >= 10
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.2, "1 s"), (80, "80 s"), (600, "10 min"), (7_200, "2.0 h")],
+)
+def test_a_duration_is_said_in_its_own_unit(seconds: Any, said: str) -> None:
+    assert spoken(seconds) == said

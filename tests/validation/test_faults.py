@@ -32,7 +32,7 @@ from specbench.validation.outputs import choose_ends
 from specbench.validation.rounds import Case, check_rounds
 from specbench.validation.texts import Context, Setup, after_rounds
 
-from ..decoding.modules.modules import module_drafter
+from ..decoding.helpers import module_drafter
 from ..engine.tiny import blurred, build, config, pair_of, random_prompt
 
 Patch = pytest.MonkeyPatch

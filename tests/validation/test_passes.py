@@ -9,7 +9,7 @@ from specbench.engine import passes
 from specbench.engine.passes import plain_pass
 from specbench.validation.passes import processed
 
-from ..decoding.modules.modules import module_drafter
+from ..decoding.helpers import module_drafter
 from ..engine.tiny import random_prompt, read, tiny_pair
 
 SAMPLINGS = [

@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,6 @@ from .made import Made, learned_of, made, rounds_of, summary_of, training_of
 HEADS = ("mini-math", "h/acceptance-0.7", "h/acceptance-0.8")
 KINDS = ("png", "svg", "pdf", "csv")
 SETTINGS = (("eager", 1), ("graph", 8))
-
-
-@pytest.fixture(autouse=True)
-def coarse(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Low-resolution pictures, which are faster to draw."""
-    for name, page in style.PAGES.items():
-        monkeypatch.setitem(style.PAGES, name, page._replace(dpi=50))
-    before = style._page.set(style.PAGES["paper"])
-    yield
-    style._page.reset(before)
 
 
 def draw(name: str, folder: Path) -> style.Drawing:

@@ -36,57 +36,51 @@ def test_the_page_fits_without_errors_or_requests(
     assert found == fitting | {"dark": dark, "width": width}
 
 
-def test_points_show_their_values_to_pointer_and_keys(ask: Ask, page: str) -> None:
-    hovered, left, focused = ask(
+def test_points_tables_and_traces_answer_to_pointer_and_keys(ask: Ask, page: str) -> None:
+    """One page load for all of them, since starting a browser takes a second."""
+    (hovered, left, focused), (as_run, down, up), (seen, token) = ask(
         page,
         HELPERS
         + """
-        const box = every(".figure")[0], output = box.parentElement.querySelector("output");
-        const { x, y } = box.querySelector("[data-tooltip]").getBoundingClientRect();
-        box.dispatchEvent(new PointerEvent("pointermove", { clientX: x + 3, clientY: y + 3 }));
-        const hovered = output.textContent;
-        box.dispatchEvent(new PointerEvent("pointerleave", { pointerType: "mouse" }));
-        const left = output.textContent, focused = [];
-        for (let i = 0; i < 3; i++) { press(box, "ArrowRight"); focused.push(output.textContent); }
-        return [hovered, left, focused];""",
+        const points = () => {
+          const box = every(".figure")[0], output = box.parentElement.querySelector("output");
+          const { x, y } = box.querySelector("[data-tooltip]").getBoundingClientRect();
+          box.dispatchEvent(new PointerEvent("pointermove", { clientX: x + 3, clientY: y + 3 }));
+          const hovered = output.textContent;
+          box.dispatchEvent(new PointerEvent("pointerleave", { pointerType: "mouse" }));
+          const left = output.textContent, focused = [];
+          for (let i = 0; i < 3; i++) {
+            press(box, "ArrowRight"); focused.push(output.textContent);
+          }
+          return [hovered, left, focused];
+        };
+        const orders = () => {
+          const table = every(".sorted table")[0], names = [...table.tHead.rows[0].cells];
+          const order = () => [...table.tBodies[0].rows].map(row => row.cells[0].textContent);
+          const column = names.find(name => name.textContent.startsWith("tokens / round"));
+          const sort = () => { column.click(); return order(); };
+          return [order(), sort(), sort()];
+        };
+        const traces = () => {
+          const shown = selector => every(selector).filter(e => e.checkVisibility());
+          const look = () => [shown("#traces .item > h3").map(e => e.textContent).join(),
+            shown(".trace").length, every("#traces .choices output")[0].textContent];
+          const seen = [look()];
+          every("button[name=next]")[0].click(); seen.push(look());
+          choose("method", "sd"); seen.push(look());
+          choose("task", "mini-headline"); seen.push(look());
+          const trace = shown(".trace .text")[0];
+          press(trace, "ArrowRight");
+          return [seen, trace.parentElement.querySelector("output").textContent];
+        };
+        return [points(), orders(), traces()];""",
     )
     assert "accuracy " in hovered and "[" in hovered
     assert left == ""
     assert len(set(focused)) == 3
-
-
-def test_tables_sort(ask: Ask, page: str) -> None:
-    as_run, down, up = ask(
-        page,
-        HELPERS
-        + """
-        const table = every(".sorted table")[0], names = [...table.tHead.rows[0].cells];
-        const order = () => [...table.tBodies[0].rows].map(row => row.cells[0].textContent);
-        const column = names.find(name => name.textContent.startsWith("tokens / round"));
-        const sort = () => { column.click(); return order(); };
-        return [order(), sort(), sort()];""",
-    )
     assert as_run == ["autoregressive", "sd", "static w=0.4", "diversed"]
     assert down[-1] == up[-1] == "autoregressive"  # no value, so it comes last
     assert down[:-1] == up[:-1][::-1]
-
-
-def test_traces_are_paged_and_show_token_details(ask: Ask, page: str) -> None:
-    seen, token = ask(
-        page,
-        HELPERS
-        + """
-        const shown = selector => every(selector).filter(e => e.checkVisibility());
-        const look = () => [shown("#traces .item > h3").map(e => e.textContent).join(),
-          shown(".trace").length, every("#traces .choices output")[0].textContent];
-        const seen = [look()];
-        every("button[name=next]")[0].click(); seen.push(look());
-        choose("method", "sd"); seen.push(look());
-        choose("task", "mini-headline"); seen.push(look());
-        const trace = shown(".trace .text")[0];
-        press(trace, "ArrowRight");
-        return [seen, trace.parentElement.querySelector("output").textContent];""",
-    )
     assert seen == [
         ["mini-math, test-0", len(METHODS), "1 of 5"],
         ["mini-math, test-1", len(METHODS), "2 of 5"],

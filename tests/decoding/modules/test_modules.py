@@ -1,7 +1,8 @@
-"""Modules that draft from a target's states, and the folders that they are read from."""
+"""Modules that draft from a target's states, their folders, and the bundled ones."""
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,22 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, Qwen3Config
 
-from specbench.config import COMPILE
+from specbench.config import COMPILE, Loading
 from specbench.decoding.drafters.registry import parse_kind
 from specbench.decoding.loop import Request
 from specbench.decoding.modules.files import build_module, load_module, save_module
 from specbench.engine.engines import Engine
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import get_pair
+from specbench.engine.prompts import encode
 from specbench.errors import UsageError
 from specbench.methods.control import DraftControl, FixedLength
 from specbench.methods.strict import sd
+from specbench.tasks.task import load_task
 
 from ...engine.tiny import FAMILIES, random_prompt, tiny_pair
-from ..helpers import GREEDY, run_all, said
-from .modules import module_drafter, random_module
+from ..helpers import GREEDY, module_drafter, random_module, run, run_all, said
 
 REQUESTS = [Request(random_prompt(n), f"sample {n}") for n in (1, 2, 3, 9, 14)]
 
@@ -231,3 +236,33 @@ def test_published_modules_fit_their_targets() -> None:
         build_module(nested, QWEN, stored | {"fc.weight": (4096, 4096)})
     with pytest.raises(UsageError, match="a vocabulary of 151936, and the target has 128256"):
         build_module(nested, LLAMA, stored)
+
+
+TASKS = {"mini": "mini-math", "python": "python-block"}
+BUNDLED = [(pair, name) for pair in TASKS for name in get_pair(pair).drafters]
+LIMIT = 24
+
+
+@cache
+def loaded(name: str) -> LoadedPair:
+    return load_pair(get_pair(name), Loading(device="cpu"))
+
+
+@pytest.mark.parametrize(("name", "module"), BUNDLED)
+def test_greedy_texts_of_bundled_modules_are_the_targets(name: str, module: str) -> None:
+    pair, emitted, rounds = loaded(name), 0, 0
+    for example in load_task(TASKS[name]).examples("test", limit=2):
+        prompt = encode(pair.tokenizer, example.prompt, prompt_format="plain").ids
+        alone = run(pair, prompt, sampling=GREEDY, max_new_tokens=LIMIT)
+        how = {"sampling": GREEDY, "max_new_tokens": LIMIT, "draft_length": 5}
+        text = run(pair, prompt, sd, drafter=parse_kind(module, pair.drafters).load(pair), **how)
+        assert text.token_ids == alone.token_ids
+        emitted, rounds = emitted + len(text.token_ids), rounds + len(text.rounds)
+    assert emitted > 1.5 * rounds
+
+
+@pytest.mark.parametrize(("name", "module"), BUNDLED)
+def test_a_module_was_trained_for_its_target(name: str, module: str) -> None:
+    description = json.loads((get_pair(name).drafters[module] / "training.json").read_text())
+    assert description["target"] == loaded(name).runners[0].fingerprint()
+    assert description["held_out"]["n"] >= 64

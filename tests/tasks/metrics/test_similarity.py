@@ -1,9 +1,18 @@
-"""Similarity of code: edit similarity, exact match, and whether a completion parses."""
+"""Similarity to a reference: edits, agreement and ROUGE by hand, BLEU against sacrebleu."""
 
+import json
+import os
+import random
+from pathlib import Path
+
+import numpy as np
 import pytest
+import sacrebleu
+from sacrebleu.metrics.bleu import BLEU
 
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import score
+from specbench.tasks.metrics.overlap import bleu_terms, corpus_bleu, sentence_bleu
 
 EXAMPLE = Example("e", "x = ", reference=" f(1)", code_prefix="def g():\n    x =")
 
@@ -32,3 +41,172 @@ def test_exact_match_ignores_surrounding_space_only() -> None:
 )
 def test_a_completion_parses_with_its_prefix(text: str, expected: float) -> None:
     assert score("parses", text, EXAMPLE) == expected
+
+
+GREEDY = "The answer is 42, of course."
+
+
+def scores(text: str, greedy: str = GREEDY) -> tuple[float, float]:
+    example = Example("e", "prompt", greedy=greedy)
+    return score("agreement", text, example), score("agreement-prefix", text, example)
+
+
+@pytest.mark.parametrize("text", [GREEDY, "Да, это так!", "はい、そうです。", "?!", ""])
+def test_identical_texts_agree_in_any_script(text: str) -> None:
+    assert scores(text, text) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "common", "same"),
+    [
+        ("The answer is 41, of course.", 7, 3),  # of eight words each, punctuation counts
+        ("So the answer is 42, of course.", 8, 0),
+        ("The answer is 42", 4, 4),
+        ("No idea", 0, 0),
+        ("", 0, 0),
+    ],
+)
+def test_agreement_by_hand(text: str, common: int, same: int) -> None:
+    words = len(text.replace(",", " ,").replace(".", " .").split())
+    rouge = 2 * common / (words + 8)
+    assert scores(text) == pytest.approx((rouge, same / max(words, 8)))
+
+
+ROUGES = ("rouge1", "rouge2", "rougeL")
+
+
+@pytest.mark.parametrize(
+    ("metric", "text", "reference", "expected"),
+    [
+        # 3 shared bigrams (the cat, on the, the mat): 3 of 4 and 3 of 5.
+        ("rouge2", "the cat on the mat", "the cat sat on the mat", 2 * 3 / (4 + 5)),
+        # A bigram counts with its smaller frequency: a b twice, b a once; 3 of 5 and 3 of 3.
+        ("rouge2", "a b a b a b", "a b a b", 2 * 3 / (5 + 3)),
+        ("rouge2", "The CAT, sat!", "the cat sat", 1.0),
+        ("rouge2", "dogs running home", "dog runs home", 1.0),  # equal stems
+        ("rouge2", "the cat", "cat the", 0.0),
+        ("rouge2", "cat", "cat", 0.0),
+        ("rouge2", "", "the cat", 0.0),
+        ("rouge1", "the cat sat on the mat", "the mat the cat sat on", 1.0),
+        # All but on the, mat the.
+        ("rouge2", "the cat sat on the mat", "the mat the cat sat on", 2 * 4 / (5 + 5)),
+        # The cat sat on.
+        ("rougeL", "the cat sat on the mat", "the mat the cat sat on", 2 * 4 / (6 + 6)),
+        ("rougeL", "the cat\nsat on\nthe mat", "the cat sat on the mat", 1.0),
+    ],
+)
+def test_f1_by_hand(metric: str, text: str, reference: str, expected: float) -> None:
+    found = score(metric, text, Example("e", "prompt", reference))
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", ROUGES)
+def test_only_the_first_32_words_of_the_text_count(metric: str) -> None:
+    words = [f"w{i}" for i in range(40)]
+    example = Example("e", "prompt", " ".join(words[:32]))
+    start, longer = " ".join(words[:32]), "  \n".join(words)
+    assert score(f"{metric}-32", longer, example) == 1
+    assert score(metric, longer, example) < 1
+    assert score(f"{metric}-32", start, example) == score(metric, start, example) == 1
+    assert score(f"{metric}-32", " ".join(words[8:]), example) < 1
+    # Punctuation is not a word in rouge-score but counts as one here.
+    assert score(f"{metric}-32", "- " * 8 + start, example) < 1
+    # The reference is never cut.
+    assert score(f"{metric}-32", longer, Example("e", "prompt", longer)) < 1
+
+
+@pytest.mark.skipif("SPECBENCH_TEST_DATA" not in os.environ, reason="needs the real files")
+@pytest.mark.parametrize(("task", "column"), [("xsum", "summary"), ("cnndm", "highlights")])
+def test_real_references_with_themselves_score_1(task: str, column: str) -> None:
+    path = Path(os.environ["SPECBENCH_TEST_DATA"]) / task / "test.jsonl"
+    rows = [json.loads(line) for line in path.open(encoding="utf-8")]
+    examples = [Example("e", "prompt", row[column]) for row in rows][:60]
+    lengths = [len(row[column].split()) for row in rows][:60]
+    assert min(lengths) <= 32
+    for example, length in zip(examples, lengths, strict=True):
+        text = example.reference or ""
+        assert all(score(metric, text, example) == 1 for metric in ROUGES)
+        assert (score("rouge2-32", text, example) == 1) == (length <= 32)
+
+
+REFERENCES = [
+    "A traffic accident occurred on Friday evening on the road to the village.",
+    "The rider was only slightly injured, thanks to his quick reaction.",
+    "Biker reacts lightning fast",
+    "It cost 1,234.50 euros - or so they said.",
+    "No one's there!",
+    "A line-end hyphen is no hyphen.",
+]
+TEXTS = [
+    "A road accident happened on Friday evening on the road to the village.",
+    "The rider was slightly injured only,  thanks to a quick reaction.",
+    "Biker reacts lightning fast",
+    "It cost 1,234.50 euros -\nor so they said.\n\nThat is all.",
+    "",
+    "Nothing shared whatsoever",
+]
+
+
+def by_sacrebleu(references: list[str], texts: list[str]) -> float:
+    """Corpus BLEU by sacrebleu, in [0, 1], with each text on its own line."""
+    lines, right = ([" ".join(t.split()) for t in each] for each in (texts, references))
+    return sacrebleu.corpus_bleu(lines, [right]).score / 100
+
+
+def terms(references: list[str], texts: list[str]) -> np.ndarray:
+    pairs = zip(texts, references, strict=True)
+    found = [bleu_terms(text, Example("e", "prompt", reference)) for text, reference in pairs]
+    return np.array(found, dtype=np.float64)
+
+
+@pytest.mark.parametrize(
+    ("references", "texts"),
+    [
+        (REFERENCES, TEXTS),
+        (REFERENCES, REFERENCES),
+        (REFERENCES[:1], ["A traffic light on the village road."]),  # no match of four words
+        (REFERENCES[:1], ["A village."]),  # too short for four words
+        (REFERENCES[:1], [""]),
+        (REFERENCES[:1], ["zzz"]),
+    ],
+)
+def test_corpus_bleu_is_sacrebleu_s(references: list[str], texts: list[str]) -> None:
+    found = corpus_bleu(terms(references, texts).sum(axis=0))
+    assert found == pytest.approx(by_sacrebleu(references, texts), abs=1e-8)
+
+
+def test_smoothing_is_that_of_sacrebleu_for_any_counts() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        total = sorted((rng.randint(0, 9) for _ in range(4)), reverse=True)
+        correct = [rng.randint(0, n) for n in total]
+        lengths = [total[0], rng.randint(1, 12)]
+        known = BLEU.compute_bleu(correct[:], total[:], *lengths, smooth_method="exp").score
+        found = corpus_bleu(np.array([*lengths, *correct, *total], dtype=np.float64))
+        assert found == pytest.approx(known / 100, abs=1e-12)
+
+
+def test_many_corpora_at_once_equal_single_corpora() -> None:
+    rows = terms(REFERENCES, TEXTS)
+    assert list(corpus_bleu(rows)) == [float(corpus_bleu(row)) for row in rows]
+
+
+def test_a_sentence_with_itself_scores_1_and_with_nothing_0() -> None:
+    for reference in REFERENCES:
+        example = Example("e", "prompt", reference)
+        assert sentence_bleu(reference, example) == pytest.approx(1, abs=1e-12)
+        assert sentence_bleu("", example) == 0
+        assert 0 < sentence_bleu(reference + " and much more of it", example) < 1
+
+
+@pytest.mark.skipif("SPECBENCH_TEST_DATA" not in os.environ, reason="needs the real files")
+def test_real_translations_score_as_by_sacrebleu() -> None:
+    path = Path(os.environ["SPECBENCH_TEST_DATA"]) / "wmt16" / "test.jsonl"
+    rows = [json.loads(line)["translation"] for line in path.open(encoding="utf-8")]
+    references, rng = [row["en"] for row in rows], random.Random(0)
+    worse = [" ".join(w for w in text.split() if rng.random() > 0.2) for text in references]
+    known = by_sacrebleu(references, worse)
+    assert 0.3 < known < 0.9
+    for texts, right in ((worse, known), (references, 1.0)):
+        assert corpus_bleu(terms(references, texts).sum(axis=0)) == pytest.approx(right, abs=1e-8)
+    assert corpus_bleu(terms(references, [row["de"] for row in rows]).sum(axis=0)) < 0.05

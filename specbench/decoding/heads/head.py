@@ -31,7 +31,7 @@ class Head(nn.Module):
         self.kind = kind
         self.shift: Tensor
         self.scale: Tensor
-        _, self.inputs, width_of_kind, hidden, self.standardised = KINDS[kind]
+        _, _, self.inputs, width_of_kind, hidden, self.standardised = KINDS[kind]
         self.width = width = width_of_kind or sum(sizes)
         if self.standardised:
             self.register_buffer("shift", torch.zeros(width))

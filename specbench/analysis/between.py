@@ -15,13 +15,8 @@ import pandas as pd
 
 from specbench.analysis import comparison as c
 from specbench.analysis.compare_tables import merge_metrics
-from specbench.analysis.intervals import (
-    Interval,
-    Statistic,
-    paired_interval,
-    paired_ratio,
-    ratio_difference,
-)
+from specbench.analysis.intervals import Interval
+from specbench.analysis.points import Setting, shared_points
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_labels
@@ -58,9 +53,7 @@ def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
     """
     runs = samples["run_id"].unique()
     rows: list[_Row] = []
-    samples = samples.assign(
-        seconds=samples["prefill_seconds"] + samples["decode_seconds"], one=1.0
-    )
+    samples = samples.assign(seconds=samples["prefill_seconds"] + samples["decode_seconds"])
     for _, cell in samples.groupby(_CELL, sort=False, dropna=False):
         earlier, later = cell[cell["run_id"] == runs[0]], cell[cell["run_id"] == runs[-1]]
         shared = earlier[_SAMPLE].merge(later[_SAMPLE])
@@ -77,13 +70,10 @@ def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterat
     shared |= {"at": BETWEEN, "label": method_labels([dict(cell)])[0], "points": 1}
     shared |= {"against": base["run_id"].iloc[0], "against_draft_length": cell["draft_length"]}
 
-    def row(metric: str, of: str, found: Interval) -> _Row:
-        return {**shared, "reference": earlier_figures.get(of), **c.figure_columns(metric, found)}
+    def row(metric: str, of: str, figure: Interval) -> _Row:
+        return {**shared, "reference": earlier_figures.get(of), **c.figure_columns(metric, figure)}
 
-    def paired(columns: list[str], statistic: Statistic, *, log: bool = False) -> Interval:
-        sides = (own[columns], own["sample_id"]), (base[columns], base["sample_id"])
-        return paired_interval(*sides[0], *sides[1], statistic, log=log)
-
+    reached = shared_points([Setting(side).without_quality() for side in (own, base)]).estimates()
     same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
     if (
         same_metric
@@ -92,12 +82,10 @@ def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterat
     ):
         yield row(c.QUALITY_LESS, "quality", quality_difference(own, base))
     if cell["draft_length"]:
-        found = paired(["accepted", "proposed"], ratio_difference)
-        yield row(c.ACCEPTANCE_LESS, "acceptance", found)
+        yield row(c.ACCEPTANCE_LESS, "acceptance", reached.difference("acceptance", [0], 1))
     samples = pd.concat([own, base])
     if times and not samples["session"].any() and (samples["batch_size"] == 1).all():
-        pace = paired(["seconds", "one"], lambda totals: 1 / paired_ratio(totals), log=True)
-        yield row(c.TIMES, "seconds", pace)
+        yield row(c.TIMES, "seconds", reached.ratio("samples_per_second", [0], 1))
     counts = [*_COUNTS, "quality"] if same_metric else _COUNTS
     alike = (own[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)
     yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, own["sample_id"].nunique()))

@@ -16,7 +16,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench.analysis.blocks import by_time_unit, count_blocks
-from specbench.analysis.intervals import Floats, Statistic, bootstrap, cluster_sums, ratio
+from specbench.analysis.intervals import (
+    Floats,
+    Interval,
+    Statistic,
+    bootstrap,
+    cluster_sums,
+    estimate_of_heads,
+    ratio,
+)
 from specbench.analysis.scores import score_terms
 from specbench.errors import UsageError
 from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns
@@ -175,6 +183,21 @@ class PointEstimates:
     def tokens_per_second(self) -> Floats:
         """Output tokens / seconds."""
         return Gains(self.output_tokens, self.seconds).value
+
+    @property
+    def samples_per_second(self) -> Floats:
+        """Samples / seconds."""
+        return 1 / self.seconds
+
+    def difference(self, figure: str, points: Sequence[int], base: int) -> Interval:
+        """Return a figure of one point minus that of another; of several heads, the mean."""
+        values: Floats = getattr(self, figure)
+        return estimate_of_heads(values[:, points] - values[:, [base]], self.n)
+
+    def ratio(self, figure: str, points: Sequence[int], base: int) -> Interval:
+        """Return a figure of one point over that of another; of several heads, the mean."""
+        values: Floats = getattr(self, figure)
+        return estimate_of_heads(values[:, points] / values[:, [base]], self.n, log=True)
 
     def gains(self, gain: Gain) -> Gains:
         """Return the gain of each point; the last point is the baseline of speed-ups."""

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self
 import pandas as pd
 
 from specbench.analysis.blocks import count_blocks, has_comparable_times
-from specbench.analysis.intervals import estimate
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import Fastest, PointEstimates, Setting, settings_of, shared_points
 from specbench.analysis.scores import phase_terms
@@ -218,5 +217,5 @@ def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:
 def _noise(once: Setting, twice: Setting) -> float:
     """Return the largest factor in the interval of the ratio of the times of equal texts."""
     reached = shared_points([once.timed, twice.timed]).estimates()
-    ratio = estimate(reached.seconds[:, 0] / reached.seconds[:, 1], reached.n, log=True)
+    ratio = reached.ratio("seconds", [0], 1)
     return max(ratio.high, 1 / ratio.low)

@@ -25,18 +25,20 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from specbench.analysis.blocks import describe_blocks
 from specbench.analysis.comparison import (
     ABOVE,
+    ALONE,
     ATS,
     COIN,
     COMPARISON,
     CONTROL,
     FRONT,
     OWN,
+    SD_CHOSEN,
     TASK_RUN,
     TEXTS_LESS,
     At,
-    Row,
     above_front,
     at_equal_quality,
     require_times,
@@ -47,14 +49,24 @@ from specbench.analysis.comparison import (
 from specbench.analysis.intervals import FEWEST
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import GAINS
+from specbench.analysis.scores import QUALITY
 from specbench.analysis.sessions import TaskRun, methods_of
+from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, records, verdict
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
+from specbench.runs.shown import temperature_text
+from specbench.tasks.metrics import shown_metric
 
 BATCHED = (
     "texts that are decoded together share their time, and this run has too few blocks of prompts "
     f"to compare it: decode {FEWEST} blocks or more (--limit; without --refill), or use "
     "--batch-size 1"
+)
+
+_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task"]
+VERDICTS = (
+    *(*_RUN, "blocks", "method", "label", "draft_length", "n", "missing"),
+    *(*OUTCOMES, "sentence"),
 )
 
 Part = Callable[[], Iterator[Row]]
@@ -186,3 +198,93 @@ def _cautions(rows: pd.DataFrame) -> Iterator[str]:
             "the run has no control for sharpening the target: add one to the same run with "
             "`--method cooled --set both_temperature=0.4,0.6,0.8`"
         )
+
+
+def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the verdicts on a comparison that includes equal acceptance: columns ``VERDICTS``.
+
+    There is one row per task, method and draft length; several heads of one recipe are one method,
+    the mean over their seeds. If ``sd`` also has several draft lengths, there is one row per task
+    and method: both at their fastest, chosen as in ``compare``. ``sd`` itself has a row if the run
+    has times without speculation, and the static ensemble one if all of its weights lie below a
+    coin between ``sd`` and the draft.
+    """
+    verdicts_of_runs = []
+    single_seeds = rows["seeds"] == 1
+    judged = rows[rows["at"].isin([OWN, "acceptance", "time"]) & ~single_seeds]
+    for key, run in judged.groupby(_RUN, sort=False, dropna=False):
+        shared = dict(zip(_RUN, key, strict=True)) | {"blocks": run["blocks"].iloc[0]}
+        beside_baseline = run[run["at"] == OWN]
+        several_sd = (beside_baseline["against"] == SD_CHOSEN).any()
+        for label, group in beside_baseline.groupby("label", sort=False):
+            chosen = group[(group["points"] > 1) & group["against"].isin([SD_CHOSEN, ALONE])]
+            chosen = chosen if several_sd else chosen[:0]
+            lengths = chosen if len(chosen) else group
+            for length in lengths["draft_length"].unique():
+                alike = run[(run["label"] == label) & (run["draft_length"] == length)]
+                single = alike[alike["points"] == 1]
+                verdicts_of_runs.append(
+                    shared | verdict(single, chosen if len(chosen) else single)
+                )
+        verdicts_of_runs += [shared | row for row in _coin(run)]
+    table = pd.DataFrame(verdicts_of_runs, columns=list(VERDICTS))
+    several = table.groupby([*_RUN, "label"], dropna=False)["draft_length"].transform("nunique") > 1
+    names = table["label"] + (", N = " + table["draft_length"].map("{:.0f}".format)).where(
+        several, ""
+    )
+    return table.assign(sentence=names + ": " + table["sentence"])
+
+
+def verdicts_of(samples: pd.DataFrame, methods: Collection[str] | None = None) -> pd.DataFrame:
+    """Return the verdicts on all or some methods of runs; empty without ``sd`` to compare with."""
+    names = None if methods is None else {*methods} - {"sd"}
+    try:
+        return verdicts(compare(samples, ["acceptance", "time"], names, [QUALITY]).rows)
+    except UsageError:
+        return pd.DataFrame(columns=list(VERDICTS))
+
+
+def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the sentences of verdicts under a heading for each task of each run."""
+    several = [name for name in ("run_id", "engine", "batch_size") if table[name].nunique() > 1]
+    prompts = table.groupby(_RUN, dropna=False)["n"].transform("max")
+    sentences: dict[str, list[str]] = {}
+    for row in records(table.assign(prompts=prompts)):
+        parts = [f"{row['task']} on {row['pair']}", temperature_text(row["temperature"])]
+        parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
+        heading = ", ".join([*parts, f"n = {row['prompts']}"])
+        if row["batch_size"] > 1:
+            heading += f" in {describe_blocks(row['blocks'], row['batch_size'])}"
+        sentences.setdefault(heading, []).append(row["sentence"])
+    return sentences
+
+
+def foremost(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the verdict to read first on each task of each run: DIVERSED's, if it was run."""
+    judged = table[~table["method"].isin(["sd", "static"])]
+    judged = judged if len(judged) else table
+    first = judged.sort_values("method", key=lambda names: names != "diversed", kind="stable")
+    return first.drop_duplicates(_RUN).sort_index()
+
+
+def _coin(run: pd.DataFrame) -> Iterator[Row]:
+    """Yield a verdict on the static ensemble for each N at which all weights lie below the coin."""
+    for length, weights in run[run["against"] == COIN].groupby("draft_length"):
+        if (weights["ci_high"] < 0).all():
+            first = records(weights)[0]
+            points = -shown_metric(first["quality_metric"])[1] * weights["value"]
+            yield {
+                "method": first["method"],
+                "label": "static",
+                "draft_length": length,
+                "n": first["n"],
+                "missing": 0,
+                **dict.fromkeys(OUTCOMES, MISSING),
+                "sentence": (
+                    "mixing is never worth it here: answering some prompts with sd and the rest "
+                    "with the draft alone beats every measured weight between 0 and 1 by "
+                    f"{points.min():.1f} to {points.max():.1f} points at equal acceptance"
+                ),
+            }
+
+

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
+from specbench.analysis.compare import verdicts_of
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.scores import OF_TEXTS
 from specbench.analysis.summary import cells_of, summarise, with_differences
-from specbench.analysis.verdicts import verdicts_of
 from specbench.errors import UsageError
 from specbench.runs import columns as dictionary
 from specbench.runs.columns import may_be_blank, schema

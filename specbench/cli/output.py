@@ -89,7 +89,7 @@ def print_findings(as_json: bool, content: object, *tables: Table, after: str = 
 
 def print_verdicts(found: pd.DataFrame, form: str = TEXT) -> None:
     """Print the verdicts on each task's methods: a list in Markdown, comments in LaTeX."""
-    from specbench.analysis.verdicts import by_task
+    from specbench.analysis.compare import by_task
 
     for heading, sentences in by_task(found).items():
         print(printable(f"% {heading}" if form == LATEX else heading))

@@ -260,11 +260,10 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
 
     import pandas as pd
 
-    from specbench.analysis.compare import Compared, compare
+    from specbench.analysis.compare import Compared, compare, verdicts
     from specbench.analysis.compare_tables import comparison_tables, overview
     from specbench.analysis.comparison import ATS, OWN
     from specbench.analysis.results import Results
-    from specbench.analysis.verdicts import verdicts
     from specbench.runs.columns import TIMED
     from specbench.runs.frames import first_decodes, read_samples
 

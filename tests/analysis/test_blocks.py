@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.blocks import by_time_unit, whole_blocks
-from specbench.analysis.compare import BATCHED, compare
+from specbench.analysis.compare import BATCHED, by_task, compare, verdicts_of
 from specbench.analysis.comparison import ATS, QUALITY_LESS, SD, TIMES, TOKENS
 from specbench.analysis.intervals import FEWEST
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.summary import cells_of, summarise
-from specbench.analysis.verdicts import FASTER, MISSING, UNSHOWN, by_task, verdicts_of
+from specbench.analysis.verdicts import FASTER, MISSING, UNSHOWN
 
 SIZE = 5  # prompts of a block
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from specbench.analysis.compare import VERDICTS, by_task, foremost
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import render
@@ -18,7 +19,6 @@ from specbench.analysis.report.tables import prompts_of, report_cells, summary_t
 from specbench.analysis.report.traces import TracedRun, collect_traces, open_run
 from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
 from specbench.analysis.trace.trace import LEGEND
-from specbench.analysis.verdicts import VERDICTS, by_task, foremost
 from specbench.errors import UsageError
 from specbench.files import shown_path
 from specbench.runs.frames import Selection

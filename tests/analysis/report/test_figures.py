@@ -6,14 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import compare
+from specbench.analysis.compare import compare, verdicts_of
 from specbench.analysis.compare_tables import overview
 from specbench.analysis.comparison import ABOVE, FRONT
 from specbench.analysis.figures import pareto
 from specbench.analysis.report.figures import draws_of
 from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise
-from specbench.analysis.verdicts import verdicts_of
 from specbench.runs.table import to_text
 
 from ...synthetic import samples

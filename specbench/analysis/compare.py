@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from specbench.analysis.blocks import describe_blocks
+from specbench.analysis.points import describe_blocks
 from specbench.analysis.comparison import (
     ABOVE,
     ALONE,

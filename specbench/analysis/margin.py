@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.blocks import by_time_unit, count_blocks, has_comparable_times
+from specbench.analysis.points import by_time_unit, count_blocks, has_comparable_times
 from specbench.analysis.comparison import LENGTH, QUALITY_LESS, TIMES
 from specbench.analysis.intervals import (
     CONFIDENCE,

@@ -1,6 +1,6 @@
-"""Tables of one run: the page ``summary.md``, the terminal's tables, and transfer between tasks.
+"""Tables of one run: its summaries, the terminal's tables, and transfer between tasks.
 
-Rows are methods. On the page, columns are tasks, and a sweep of static weights is condensed: the
+Rows are methods. On the page ``summary.md``, columns are tasks, and a sweep of static weights is condensed: the
 page shows the randomised static front at DIVERSED's acceptance, and the distance of DIVERSED above
 it and above the nearest static point of lower acceptance.
 """
@@ -39,6 +39,17 @@ from specbench.runs.table import (
     to_markdown,
 )
 from specbench.tasks.metrics import shown_metric
+from pathlib import Path
+
+from specbench.analysis.remarks import DOUBTS, remarks
+from specbench.analysis.summary import cells_of, summarise
+from specbench.files import digits, write_atomically
+from specbench.runs.columns import TIMED_BASELINE
+from specbench.runs.frames import first_decodes, read_samples
+from specbench.runs.records import DIGEST, SUMMARY
+from specbench.runs.run import read_run
+from specbench.runs.table import markdown_line
+from specbench.runs.tables import write_samples
 
 LEARNED = "diversed"
 STRICT = "sd"
@@ -315,3 +326,31 @@ def _further_table(cells: pd.DataFrame, metrics: Sequence[str]) -> Table:
     ]
     title = "Further metrics, with their 95 % intervals"
     return drop_empty(Table.of(_by_label(cells).items(), [_NAME, *figures], title))
+
+
+def write_summary(folder: Path, run: Path | None = None) -> None:
+    """Write ``summary.csv`` and ``summary.md`` from the tables of samples in a folder.
+
+    Args:
+        folder: Where the tables are.
+        run: The run; None if it is the same folder.
+    """
+    timed = read_samples(folder, timings=[TIMED_BASELINE])
+    samples = first_decodes(timed).drop(columns="timing", errors="ignore")
+    summary = summarise(timed)
+    write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
+    described = read_run(run or folder, required=False)
+    doubts = remarks(cells_of(summary), {str(summary["run_id"].iloc[0]): described}, DOUBTS)
+    page = [summary_page(samples, summary), *(f"{markdown_line(text)}\n" for text in doubts)]
+    write_atomically(folder / DIGEST, "\n".join(page))
+
+
+def write_tables(folder: Path, into: Path | None = None) -> None:
+    """Write all tables of a run from its records, if any sample was decoded.
+
+    Args:
+        folder: The run.
+        into: Where to write them; None writes them into the run.
+    """
+    if write_samples(folder, into):
+        write_summary(into or folder, folder)

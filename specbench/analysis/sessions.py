@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
-from specbench.analysis.blocks import count_blocks, has_comparable_times
+from specbench.analysis.points import count_blocks, has_comparable_times
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import Fastest, PointEstimates, Setting, settings_of, shared_points
 from specbench.analysis.scores import phase_terms

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.blocks import by_time_unit
+from specbench.analysis.points import by_time_unit
 from specbench.analysis.intervals import (
     Floats,
     Interval,

@@ -20,7 +20,7 @@ from specbench.errors import RunError, UsageError
 from specbench.experiment.folders import as_json
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.progress import quiet_libraries, step_status
-from specbench.experiment.variants import method_variants
+from specbench.experiment.cells import method_variants
 from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import RESULTS
@@ -145,7 +145,7 @@ def audit(
         )
         from specbench.validation.check import read_prompts
         from specbench.validation.findings import Finding, failures, findings_table
-        from specbench.validation.stored import TEXTS, StoredTexts
+        from specbench.validation.audit import TEXTS, StoredTexts
 
         options = AuditOptions(**settings.model_dump(include={*AuditOptions._fields}))
         findings: list[Finding] = []

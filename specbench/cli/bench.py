@@ -22,7 +22,7 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFold
     note(*plan.notes)
 
     with new_folder(to.output, f"bench-{plan.pair.name}") as folder:
-        from specbench.experiment.bench.figures import save_figures
+        from specbench.experiment.bench.tables import save_figures
         from specbench.experiment.bench.measure import measure, prepare
         from specbench.experiment.bench.tables import (
             bench_table,

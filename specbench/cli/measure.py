@@ -25,7 +25,7 @@ from specbench.cli.output import (
 from specbench.config import DEFAULT_LIMIT, Loading
 from specbench.errors import RunError, UsageError
 from specbench.experiment.plan import Plan
-from specbench.experiment.variants import STATIC
+from specbench.experiment.cells import STATIC
 from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import read_run
@@ -34,7 +34,7 @@ from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
-    from specbench.experiment.cluster.ray_pool import RayPool
+    from specbench.experiment.ray_pool import RayPool
     from specbench.experiment.execute import Pool
     from specbench.experiment.runner import Loader
     from specbench.experiment.store import Store
@@ -121,7 +121,7 @@ def ray_workers(
 
 @contextmanager
 def _ray_pool(workers: int, address: str | None, loading: Loading) -> Iterator[RayPool]:
-    from specbench.experiment.cluster.ray_pool import RayPool
+    from specbench.experiment.ray_pool import RayPool
 
     with RayPool(workers, address, loading) as pool:
         yield pool
@@ -173,7 +173,7 @@ def carry_out(
 
 
 def _summarise(folder: Path) -> None:
-    from specbench.analysis.write import write_summary  # a refusal must not import statistics
+    from specbench.analysis.run_tables import write_summary  # a refusal must not import statistics
 
     write_summary(folder)
 

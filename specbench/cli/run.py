@@ -13,7 +13,7 @@ from specbench.cli.servers import Servers
 from specbench.config import Options, option
 from specbench.engine.pairs import get_pair, pairs
 from specbench.errors import RunError, SpecbenchError, UsageError, require
-from specbench.experiment.variants import STATIC, method_variants
+from specbench.experiment.cells import STATIC, method_variants
 from specbench.methods.method import INSIDE
 
 

@@ -45,7 +45,7 @@ def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Pro
 
     finished_run = open_run(run, asked.metric or [])
     note(*finished_run.notes)
-    from specbench.analysis.write import write_summary  # after refusals
+    from specbench.analysis.run_tables import write_summary  # after refusals
 
     try:
         with progress_bar(finished_run.samples, not shown.no_progress) as report:
@@ -193,7 +193,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     [-rejected-] {+correction+}. Mismatches are accepted tokens that are not the target's likeliest.
     """
     from specbench.analysis.trace.terminal import show
-    from specbench.analysis.trace.tokens import Unreadable
+    from specbench.analysis.trace.trace import Unreadable
     from specbench.analysis.trace.trace import find_sample, run_decoder
     from specbench.analysis.trace.trace import trace as trace_of
     from specbench.runs.records import EXAMPLES, TRACED, latest_records

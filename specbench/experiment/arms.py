@@ -28,7 +28,7 @@ from specbench.experiment.measurements import (
     score_text,
 )
 from specbench.experiment.plan import Plan, Step
-from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
+from specbench.experiment.measurements import Answers, SampleResult, by_turns, earlier_answers
 from specbench.runs.records import ERROR, to_line
 from specbench.serving.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
 from specbench.serving.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm

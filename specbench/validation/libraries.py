@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError, require
-from specbench.experiment.bench.transformers_loops import (
+from specbench.experiment.bench.decoders import (
     ONE_VOCABULARY,
     MissingError,
     own_settings,

@@ -21,7 +21,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.methods.laws import normalised
 from specbench.validation.laws import farther, laws_at
-from specbench.validation.passes import laws_along
+from specbench.validation.texts import laws_along
 from specbench.validation.texts import DRAWN, NOTHING, Context, Ends, Setup, decode_one
 
 Beginning = tuple[tuple[int, ...], int]

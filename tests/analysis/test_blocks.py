@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.blocks import by_time_unit, whole_blocks
+from specbench.analysis.points import by_time_unit, whole_blocks
 from specbench.analysis.compare import BATCHED, by_task, compare, verdicts_of
 from specbench.analysis.comparison import ATS, QUALITY_LESS, SD, TIMES, TOKENS
 from specbench.analysis.intervals import FEWEST

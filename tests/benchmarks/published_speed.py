@@ -30,7 +30,7 @@ from specbench.engine.pairs import get_pair, in_folder
 from specbench.engine.prompts import encode
 from specbench.experiment.bench.decoders import Timing, timing_of
 from specbench.experiment.bench.plan import TRANSFORMERS, BenchSettings, System
-from specbench.experiment.bench.transformers_loops import transformers_decoder
+from specbench.experiment.bench.decoders import transformers_decoder
 from specbench.experiment.cells import Cell
 from specbench.methods.strict import sd
 from specbench.tasks.task import load_task

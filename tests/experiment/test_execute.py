@@ -25,7 +25,7 @@ from specbench.experiment.execute import execute
 from specbench.experiment.measurements import measurements, repetition
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.store import Store
-from specbench.experiment.variants import method_variants
+from specbench.experiment.cells import method_variants
 from specbench.methods.ensembles import static
 from specbench.runs.records import latest_records, read_examples, read_records
 from specbench.tasks.example import Example

@@ -13,7 +13,7 @@ from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
 from specbench.experiment.plan import DEFAULT_LIMIT, Plan, build_plan
-from specbench.experiment.variants import method_variants
+from specbench.experiment.cells import method_variants
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS
 from specbench.tasks.example import Example

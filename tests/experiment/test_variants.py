@@ -2,7 +2,7 @@
 
 import pytest
 
-from specbench.experiment.variants import method_variants, with_baselines, with_control
+from specbench.experiment.cells import method_variants, with_baselines, with_control
 
 
 @pytest.mark.parametrize("names", [["sd"], ["sd", "typical"], ["static", "autoregressive"]])

@@ -36,7 +36,7 @@ from specbench.validation.audit import (
 from specbench.validation.ends import EndedLaws
 from specbench.validation.findings import FAILED, OK, WEAK, Finding
 from specbench.validation.spelling import Spelling
-from specbench.validation.stored import StoredTexts
+from specbench.validation.audit import StoredTexts
 from specbench.validation.texts import Context
 
 from .toy import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import binom, kstest
 
-from specbench.validation.distortions import (
+from specbench.validation.draws import (
     MIN_P,
     TOP_K,
     TOP_P,

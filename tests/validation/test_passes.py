@@ -7,7 +7,7 @@ from specbench.decoding.modules.module import MODULES
 from specbench.decoding.sampling import Sampling
 from specbench.engine import passes
 from specbench.engine.passes import plain_pass
-from specbench.validation.passes import processed
+from specbench.validation.texts import processed
 
 from ..decoding.modules.modules import module_drafter
 from ..engine.tiny import random_prompt, read, tiny_pair

@@ -22,7 +22,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from specbench.analysis.blocks import by_time_unit, has_comparable_times
+from specbench.analysis.points import by_time_unit, has_comparable_times
 from specbench.analysis.figures import AGAINST, figure, style
 from specbench.analysis.figures.cells import (
     blocks,
@@ -32,7 +32,7 @@ from specbench.analysis.figures.cells import (
     timed_together,
     title,
 )
-from specbench.analysis.figures.labels import Label, place
+from specbench.analysis.figures.cells import Label, place
 from specbench.analysis.figures.style import GREY, Drawing, scaled
 from specbench.analysis.pareto import (
     STATIC_FAMILY,

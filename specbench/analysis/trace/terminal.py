@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from specbench.analysis.trace.tokens import BONUS, CORRECTION, MISMATCH, REJECTED, Piece, visible
+from specbench.analysis.trace.trace import BONUS, CORRECTION, MISMATCH, REJECTED, Piece, visible
 from specbench.analysis.trace.trace import LEGEND, Trace
 
 # The marks of wdiff, and one for mismatches.

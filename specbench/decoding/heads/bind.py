@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specbench.config import LOWEST_TEMPERATURE
 from specbench.decoding.drafters.policies import Online, get_policy
-from specbench.decoding.heads.files import load_head
+from specbench.decoding.heads.head import load_head
 from specbench.decoding.heads.head import Head
 from specbench.decoding.heads.registry import HeadFile
 from specbench.decoding.heads.trial import try_rule

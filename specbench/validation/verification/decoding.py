@@ -23,7 +23,7 @@ from specbench.files import require_plain
 from specbench.runs.records import ERROR, names_of
 from specbench.runs.run import ENVIRONMENT, Run
 from specbench.validation.findings import FAILED, OK, REPORT, SKIPPED, Finding
-from specbench.validation.verification.differences import (
+from specbench.validation.findings import (
     Record,
     difference,
     finding,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.write import write_summary, write_tables
+from specbench.analysis.run_tables import write_summary, write_tables
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.errors import UsageError, first_line
 from specbench.experiment.measurements import measurements, score_text
@@ -32,7 +32,7 @@ from specbench.runs.records import (
 from specbench.runs.tables import write_timings
 from specbench.tasks.example import Example
 from specbench.validation.findings import Finding
-from specbench.validation.verification.differences import Record, difference, finding, finding_of
+from specbench.validation.findings import Record, difference, finding, finding_of
 
 #: Largest error of a mean of probabilities that are stored with four digits.
 STORED = 0.5e-4 + 1e-9

@@ -11,11 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specbench.analysis.report import traces as report_traces
+from specbench.analysis.report import pages
 from specbench.analysis.report.build import build
 from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import TEMPLATES
-from specbench.analysis.report.tables import (
+from specbench.analysis.report.build import (
     prompts_of,
     report_cells,
     summary_tables,
@@ -219,16 +219,16 @@ def test_the_page_begins_with_the_question_and_its_answer(page: str) -> None:
 def test_traces_are_bounded(
     finished: Path, cells: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_traces, "PROMPTS", 2)
+    monkeypatch.setattr(pages, "PROMPTS", 2)
     records = latest_records(finished, ROUND_COLUMNS)
-    run = report_traces.open_run(read_run(finished), records, cells)
-    whole = report_traces.collect_traces([run])
+    run = pages.open_run(read_run(finished), records, cells)
+    whole = pages.collect_traces([run])
     expected = [(task, sample) for sample in ("test-0", "test-1") for task in TASKS]
     assert [(each.task, each.sample) for each in whole.prompts] == expected
     assert whole.notes == []
     size = sum(len(article) for each in whole.prompts[:2] for _, article in each.traces)
-    monkeypatch.setattr(report_traces, "LARGEST", size)
-    cut = report_traces.collect_traces([run])
+    monkeypatch.setattr(pages, "LARGEST", size)
+    cut = pages.collect_traces([run])
     assert cut.prompts == whole.prompts[:2]
     assert "`specbench trace`" in cut.notes[0]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from specbench.config import Loading
-from specbench.decoding.heads.files import fingerprints, load_head
+from specbench.decoding.heads.head import fingerprints, load_head
 from specbench.decoding.heads.registry import find_head, read_description
 from specbench.engine.loading import load_pair
 from specbench.engine.pairs import get_pair

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from specbench.decoding.heads.files import fingerprints, load_head, save_head
+from specbench.decoding.heads.head import fingerprints, load_head, save_head
 from specbench.decoding.heads.head import Head
 from specbench.decoding.heads.kinds import KINDS
 from specbench.decoding.heads.registry import DESCRIPTION, MOST_BYTES, WEIGHTS

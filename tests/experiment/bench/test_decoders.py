@@ -23,7 +23,7 @@ from specbench.experiment.bench.decoders import (
     timing_of,
 )
 from specbench.experiment.bench.plan import TRANSFORMERS, System
-from specbench.experiment.bench.transformers_loops import (
+from specbench.experiment.bench.decoders import (
     DECISION,
     ENSEMBLE,
     MissingError,

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from specbench.config import EAGER
-from specbench.experiment.bench.figures import draw_curve, draw_rounds
+from specbench.experiment.bench.tables import draw_curve, draw_rounds
 from specbench.experiment.bench.measure import Measured
 from specbench.experiment.bench.plan import TRANSFORMERS
 from specbench.experiment.bench.tables import (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import UsageError
-from specbench.experiment.cluster.worker import RayWorker
+from specbench.experiment.ray_pool import RayWorker
 from specbench.experiment.plan import Plan, Step
 
 POISON, ONCE, SLOW = "poison", "once:", "slow"  # prefixes of prompts

@@ -181,7 +181,8 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
         yield folder
     except KeyboardInterrupt as error:
-        raise Interrupted("interrupted: nothing was written") from error
+        left = f"{folder} has what was measured" if any(folder.iterdir()) else "nothing was written"
+        raise Interrupted(f"interrupted: {left}") from error
     finally:
         with suppress(OSError):  # folders with results are not empty and stay
             for path in created:

@@ -91,7 +91,7 @@ def overview(rows: pd.DataFrame) -> Table:
     length = [*listed["draft_length"].unique()]
     title = f"Each method beside sd, N = {length[0]:.0f}" if len(length) == 1 else "Beside sd"
     names: _Fields = [
-        *((name, partial(_text, name)) for name in several),
+        *((name, lambda row, name=name: str(row[name])) for name in several),
         *(_NAMES if len(length) > 1 else _NAMES[:1]),
     ]
     fields: _Fields = [
@@ -102,7 +102,12 @@ def overview(rows: pd.DataFrame) -> Table:
         *_PHASES,
         ("s/sample\nsd → own", partial(_change, "seconds")),
         _NOISE,
-        ("front's\nquality", _front_quality),
+        (
+            "front's\nquality",
+            lambda row: shown("quality", row["quality_metric"])
+            ._replace(name=f"{c.ABOVE}_reference")
+            .text(row),
+        ),
     ]
     settings = merge_metrics(listed, *_KEYS)
     notes = [AT_ACCEPTANCE] if (listed["against"] == c.FRONT).any() else []
@@ -244,15 +249,6 @@ def _against(row: _Row) -> str:
         return "no speculation"
     length = f"{row['against_draft_length']:.0f}"
     return f"sd, N = {length}" if row["against"] == c.SD else f"sd, chosen ({length})"
-
-
-def _text(name: str, row: _Row) -> str:
-    return str(row[name])
-
-
-def _front_quality(row: _Row) -> str:
-    quality = shown("quality", row["quality_metric"])
-    return quality._replace(name=f"{c.ABOVE}_reference").text(row)
 
 
 def _change(name: str, row: _Row) -> str:

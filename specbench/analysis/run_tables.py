@@ -129,18 +129,13 @@ def run_tables(cells: pd.DataFrame) -> list[Table]:
             *((figure.narrow, _above_difference(figure.text, figure)) for figure in of_texts),
         ]
         records = cells_of_task.to_dict("records")
-        differs = cells_of_task[f"{QUALITY}_less"].any()
-        less = [LESS, *_pooled(cells_of_task)] if differs else []
+        strict = cells_of_task.loc[cells_of_task["method"] == STRICT, ["draft_length", "drafter"]]
+        pooled = [POOLED] if len(strict.drop_duplicates()) > 1 else []
+        less = [LESS, *pooled] if cells_of_task[f"{QUALITY}_less"].any() else []
         tables.append(drop_empty(Table.of(records, figures, title, [*notes, *less], stub=2)))
         title = f"{task}: further metrics"
         tables.append(drop_empty(Table.of(records, texts, title, less, stub=2)))
     return tables
-
-
-def _pooled(cells: pd.DataFrame) -> list[str]:
-    """Return a note if SD, which others are compared with, has several cells."""
-    strict = cells.loc[cells["method"] == STRICT, ["draft_length", "drafter"]]
-    return [POOLED] if len(strict.drop_duplicates()) > 1 else []
 
 
 def _sessions(cells: pd.DataFrame) -> list[str]:
@@ -194,11 +189,6 @@ def _by_label(cells: pd.DataFrame) -> dict[str, dict[str, _Row]]:
     return by_label
 
 
-def _heading(task: object, metric: object) -> str:
-    name = shown_metric(metric)[0]
-    return f"{task}, {name}" if name else f"{task}"
-
-
 def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Table:
     metrics = dict(zip(cells["task"], cells["quality_metric"], strict=True))
     methods = _by_label(cells)
@@ -241,7 +231,8 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
         "from sd, paired by prompt, accepted over drafted tokens, and tokens/s over those of "
         "autoregressive"
     )
-    columns = (Column(_heading(task, metric), align="left") for task, metric in metrics.items())
+    headings = (", ".join(filter(None, [t, shown_metric(m)[0]])) for t, m in metrics.items())
+    columns = (Column(heading, align="left") for heading in headings)
     return Table(title, [Column("method"), *columns], rows)
 
 

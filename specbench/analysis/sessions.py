@@ -8,7 +8,7 @@ but the seed of their training are a recipe, which is compared as one method.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, Self
 
 import pandas as pd
@@ -49,7 +49,11 @@ class TaskRun(NamedTuple):
         for session, rows in repeated.groupby("session"):
             once = _by_length(sd_of(sessions.get(session, [])))
             twice = _by_length(settings_of(rows))
-            factors = [_noise(once[key], twice[key]) for key in once.keys() & twice]
+            ratios = [
+                shared_points([once[key].timed, twice[key].timed]).estimates().ratio("seconds", [0], 1)
+                for key in once.keys() & twice
+            ]
+            factors = (max(ratio.high, 1 / ratio.low) for ratio in ratios)
             noise[session] = max(factors, default=math.nan)
         return cls(settings_of(first_decodes(samples)), sessions, noise, count_blocks(timed))
 
@@ -114,6 +118,7 @@ class MethodSettings(NamedTuple):
         self, lengths: list[int], chosen: int, reached: PointEstimates, points: list[int]
     ) -> dict[str, Any]:
         """Return the columns that describe the method, as means over its points."""
+        texts = pd.concat([setting.samples for setting in self.lengths.get(chosen, [])])
         return {
             "method": self.first.method,
             "label": self.label,
@@ -125,13 +130,8 @@ class MethodSettings(NamedTuple):
             "quality": reached.quality[0, points].mean(),
             "acceptance": reached.acceptance[0, points].mean(),
             "seconds": reached.seconds[0, points].mean(),
-            **self._phases(chosen),
+            **{name: part.sum() / of.sum() for name, (part, of) in phase_terms(texts).items()},
         }
-
-    def _phases(self, length: int) -> dict[str, float]:
-        """Return the ``PHASES`` of the texts at a draft length, of all heads together."""
-        texts = pd.concat([setting.samples for setting in self.lengths.get(length, [])])
-        return {name: part.sum() / of.sum() for name, (part, of) in phase_terms(texts).items()}
 
 
 def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[MethodSettings]:
@@ -162,7 +162,7 @@ def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[M
             label,
             {length: [setting] for length, setting in lengths.items()},
             1 if folder in shared else math.nan,
-            _missing(lengths, prompts),
+            len(prompts - set.intersection(*(setting.prompts for setting in lengths.values()))),
         )
         for label, lengths, folder in zip(labels, by_length, folders, strict=False)
     ]
@@ -199,11 +199,6 @@ def alone_of(settings: Sequence[Setting]) -> list[Setting]:
     return [setting for setting in settings if setting.method == AUTOREGRESSIVE]
 
 
-def _missing(lengths: Mapping[int, Setting], prompts: Set[str]) -> int:
-    """Return how many of the prompts a method lacks at some draft length."""
-    return len(prompts - set.intersection(*(setting.prompts for setting in lengths.values())))
-
-
 def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:
     """Return what heads of one recipe share: their folder and all other parameters."""
     folder = recipe_of(cell["head"]) if isinstance(cell["head"], str) else None
@@ -212,10 +207,3 @@ def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:
     parameters = (cell[name] for name in PARAMETER_COLUMNS if name != "head")
     values = (None if pd.isna(value) else value for value in parameters)
     return (folder, cell["method"], *values)
-
-
-def _noise(once: Setting, twice: Setting) -> float:
-    """Return the largest factor in the interval of the ratio of the times of equal texts."""
-    reached = shared_points([once.timed, twice.timed]).estimates()
-    ratio = reached.ratio("seconds", [0], 1)
-    return max(ratio.high, 1 / ratio.low)

@@ -239,15 +239,10 @@ def _control(known: dict[tuple[str, str, str], Row]) -> Clause:
         sampled = front["quality_metric"] == AGREEMENT and front["temperature"] > 0
         unknown = "a lower temperature may gain as much, which this run did not measure"
         return Clause(MISSING, unknown if sampled else "")
-    scale = _scale(front)
-    gained = scale * (front["value"] - cooler["value"])
+    gained = shown_metric(front["quality_metric"])[1] * (front["value"] - cooler["value"])
     outcome = _sign(cooler, 0, 0, LOWER, HIGHER)
     more = f"{_difference(cooler)} more{' (no difference shown)' if outcome == UNSHOWN else ''}"
     return Clause(outcome, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
-
-
-def _scale(row: Row) -> float:
-    return shown_metric(row["quality_metric"])[1]
 
 
 def _difference(row: Row) -> str:

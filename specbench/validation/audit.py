@@ -372,15 +372,12 @@ class StoredTexts:
             key = f"{name} {temperature:g} {limit} {part[0]} {len(part)}"
             if key not in self._parts:
                 self._parts[key] = decode(part[0], len(part))
-                self._write(key)
+                if self._path is not None:
+                    # The first line feed ends a line that was torn.
+                    with clear_errors(self._path), self._path.open("a", encoding="utf-8") as file:
+                        file.write(f"\n{json.dumps([key, self._parts[key]])}\n")
             texts += self._parts[key]
         return texts
-
-    def _write(self, key: str) -> None:
-        if self._path is not None:
-            # The first line feed ends a line that was torn.
-            with clear_errors(self._path), self._path.open("a", encoding="utf-8") as file:
-                file.write(f"\n{json.dumps([key, self._parts[key]])}\n")
 
 
 def _are_tokens(texts: object) -> bool:

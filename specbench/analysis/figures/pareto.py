@@ -166,7 +166,10 @@ def _column(
 ) -> Iterator[_Panel]:
     """Draw the panels of a task that have points; they share the quality axis."""
     first, samples = None, _samples(rows, results)
-    coin = any(_is_coin(samples_of_run) for _, samples_of_run in samples.groupby("run_id"))
+    coin = any(
+        below_coin(gaps_from_coin(front_of(settings_of(samples_of_run))))
+        for _, samples_of_run in samples.groupby("run_id")
+    )
     for axes, cost in zip(column, costs, strict=True):
         cells = rows.dropna(subset=cost.column)
         if cells.empty:
@@ -219,11 +222,6 @@ def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
     family = rows[rows["method"].isin([*STATIC_FAMILY, *CONTROLS, AUTOREGRESSIVE])]
     cell = [*CELL]
     return samples.merge(family[cell].drop_duplicates(), on=cell) if len(samples) else samples
-
-
-def _is_coin(samples: pd.DataFrame) -> bool:
-    """Return whether every static weight of a run lies below a coin between SD and the draft."""
-    return below_coin(gaps_from_coin(front_of(settings_of(samples))))
 
 
 def _fronts(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame) -> pd.DataFrame:

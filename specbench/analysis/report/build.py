@@ -92,7 +92,10 @@ def build(
     itself = ["specbench", "report", *map(str, paths), *str(selection).split()]
     html = render(
         "report.html",
-        title=" and ".join(f"{tasks} with the pair {pair}" for pair, tasks in _tasks(cells)),
+        title=" and ".join(
+            f"{', '.join(rows['task'].unique())} with the pair {pair}"
+            for pair, rows in cells.groupby("pair", sort=False)
+        ),
         facts=_facts(runs, cells),
         notes=notes,
         first=by_task(foremost(verdicts)),
@@ -140,12 +143,6 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
         except UsageError as error:
             recorded.notes.append(f"{lacks_positions}: {error}")
     return recorded
-
-
-def _tasks(cells: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Yield the name of each pair and those of its tasks."""
-    for pair, rows in cells.groupby("pair", sort=False):
-        yield str(pair), ", ".join(rows["task"].unique())
 
 
 def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:

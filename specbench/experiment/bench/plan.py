@@ -189,7 +189,11 @@ def build_bench(
     if pair.gguf and not settings.no_transformers:
         notes.append("Transformers' own loops are skipped: they do not run GGUF files")
     elif not settings.no_transformers:
-        theirs = [System(TRANSFORMERS, *cell) for cell in cells if _theirs(cell[0])]
+        theirs = [
+            System(TRANSFORMERS, cell, rate)
+            for cell, rate in cells
+            if cell.method in THEIR_NAMES and cell.values.get("weight") not in (0, 1)
+        ]
         if settings.temperature == 0 and settings.acceptance:
             theirs = [system for system in theirs if system.acceptance is None]
             notes.append(
@@ -200,8 +204,3 @@ def build_bench(
             notes.append("Transformers' assisted generation supports only batch 1")
         systems += theirs
     return Bench(pair, loading, settings, tuple(dict.fromkeys(systems)), tuple(notes))
-
-
-def _theirs(cell: Cell) -> bool:
-    """Return whether Transformers implements the method."""
-    return cell.method in THEIR_NAMES and cell.values.get("weight") not in (0, 1)

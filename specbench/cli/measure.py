@@ -277,7 +277,7 @@ def _suggest(plan: Plan, folder: Path) -> None:
 def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
     from specbench.experiment.execute import Worker
-    from specbench.experiment.forecast import forecast
+    from specbench.experiment.progress import forecast
     from specbench.experiment.progress import quiet_libraries
     from specbench.runs.labels import method_labels
 

@@ -20,7 +20,7 @@ from specbench.plugins import short_name
 from specbench.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
-    from specbench.analysis.trace.trace import Trace
+    from specbench.analysis.trace import Trace
 
 PAGE = "report.html"
 
@@ -192,10 +192,10 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     Shading shows the weight on the target. Without colours, tokens are marked as {~mismatch~}
     [-rejected-] {+correction+}. Mismatches are accepted tokens that are not the target's likeliest.
     """
-    from specbench.analysis.trace.terminal import show
-    from specbench.analysis.trace.trace import Unreadable
-    from specbench.analysis.trace.trace import find_sample, run_decoder
-    from specbench.analysis.trace.trace import trace as trace_of
+    from specbench.analysis.trace import show
+    from specbench.analysis.trace import Unreadable
+    from specbench.analysis.trace import find_sample, run_decoder
+    from specbench.analysis.trace import trace as trace_of
     from specbench.runs.records import EXAMPLES, TRACED, latest_records
     from specbench.runs.run import read_run, require_cells
 
@@ -230,7 +230,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
 
 
 def _svg(found: Trace) -> str:
-    from specbench.analysis.trace.terminal import written
+    from specbench.analysis.trace import written
     from specbench.cli.svg import picture
 
     return picture(written(found))

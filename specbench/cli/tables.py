@@ -191,7 +191,7 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
         raise UsageError("--paper and --frame have no numbers by position: omit them or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
-    from specbench.analysis.positions import position_tables
+    from specbench.analysis.results import position_tables
     from specbench.analysis.results import Results
 
     positions = Results(folders, rows.selection()).positions

@@ -35,11 +35,11 @@ from specbench.validation.draws import (
     log_moments,
 )
 from specbench.validation.draws import Counts, Stream
-from specbench.validation.ends import EndedLaws, positions, prefixes
+from specbench.validation.audited import EndedLaws, positions, prefixes
 from specbench.validation.findings import OK, WEAK, Finding, failures, findings_of, judged
 from specbench.validation.greedy import NEVER_UNLIKE, TIE, first_choices
 from specbench.validation.texts import laws_along
-from specbench.validation.spelling import Spelling
+from specbench.validation.audited import Spelling
 from specbench.validation.texts import LEAD, Context, after_rounds, extended
 import json
 from collections.abc import Callable, Sequence

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import specbench
-from specbench.analysis.positions import (
+from specbench.analysis.results import (
     CONDITIONAL,
     MARGINAL,
     acceptance_by_position,

@@ -33,9 +33,9 @@ from specbench.validation.audit import (
     verdict,
     visible_faults,
 )
-from specbench.validation.ends import EndedLaws
+from specbench.validation.audited import EndedLaws
 from specbench.validation.findings import FAILED, OK, WEAK, Finding
-from specbench.validation.spelling import Spelling
+from specbench.validation.audited import Spelling
 from specbench.validation.audit import StoredTexts
 from specbench.validation.texts import Context
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from specbench.analysis.compare import VERDICTS, by_task, foremost
-from specbench.analysis.positions import acceptance_by_position
+from specbench.analysis.results import acceptance_by_position
 from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import render
 from specbench.analysis.report.pages import TracedRun, collect_traces, open_run
 from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
-from specbench.analysis.trace.trace import LEGEND
+from specbench.analysis.trace import LEGEND
 from specbench.errors import UsageError
 from specbench.files import shown_path
 from specbench.runs.frames import Selection

@@ -12,8 +12,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from specbench.analysis.trace.trace import visible
-from specbench.analysis.trace.trace import LEGEND, Trace
+from specbench.analysis.trace import visible
+from specbench.analysis.trace import LEGEND, Trace
 from specbench.words import printable
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,8 +22,8 @@ from typing import NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from specbench.analysis.trace.trace import Decode, Unreadable
-from specbench.analysis.trace.trace import Record, run_decoder, sample_names, trace
+from specbench.analysis.trace import Decode, Unreadable
+from specbench.analysis.trace import Record, run_decoder, sample_names, trace
 from specbench.errors import UsageError
 from specbench.runs.records import ERROR
 from specbench.runs.run import Run

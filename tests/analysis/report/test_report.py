@@ -61,7 +61,7 @@ def cells(finished: Path) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def evil(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report of a run in which every text is an injection attempt."""
-    from specbench.analysis.trace.trace import run_decoder
+    from specbench.analysis.trace import run_decoder
     from specbench.runs.run import read_run
 
     folder = tmp_path_factory.mktemp("evil") / "small"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from specbench.analysis.trace.terminal import show
-from specbench.analysis.trace.trace import Trace, trace
+from specbench.analysis.trace import show
+from specbench.analysis.trace import Trace, trace
 
 from .made import Round, decode, made
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from specbench.analysis.trace.trace import (
+from specbench.analysis.trace import (
     AGREED,
     BONUS,
     CORRECTION,

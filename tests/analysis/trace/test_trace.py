@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.trace.trace import find_sample, run_decoder
+from specbench.analysis.trace import find_sample, run_decoder
 from specbench.engine.pairs import get_pair
 from specbench.errors import UsageError
 from specbench.runs.run import read_run

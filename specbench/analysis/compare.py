@@ -15,6 +15,10 @@ The acceptance of a weight depends on the draft length. At equal acceptance a me
 compared with the static points of its own draft length; at equal time or quality, with those of
 every draft length in the session, since a user can choose any of them. Drafters are compared
 separately, each with its own ``sd`` and front; ``sd`` itself is also compared between drafters.
+
+Two runs are compared cell by cell, paired by their samples' names. Pairs, engines, machines and
+versions may differ between them: that is what is compared. Times depend on machine and day, so
+they are compared only on request.
 """
 
 from __future__ import annotations
@@ -23,11 +27,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from specbench.analysis.points import describe_blocks
 from specbench.analysis.comparison import (
     ABOVE,
+    ACCEPTANCE_LESS,
     ALONE,
     ATS,
     COIN,
@@ -35,25 +40,30 @@ from specbench.analysis.comparison import (
     CONTROL,
     FRONT,
     OWN,
+    QUALITY_LESS,
     SD_CHOSEN,
     TASK_RUN,
     TEXTS_LESS,
+    TIMES,
     At,
     above_front,
     at_equal_quality,
+    figure_columns,
     require_times,
     versus_coin,
     versus_none,
     versus_sd,
 )
-from specbench.analysis.intervals import FEWEST
+from specbench.analysis.intervals import FEWEST, Interval
 from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import GAINS
-from specbench.analysis.scores import QUALITY
+from specbench.analysis.points import GAINS, Setting, describe_blocks, shared_points
+from specbench.analysis.scores import QUALITY, quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun, methods_of
 from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, records, verdict
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
+from specbench.runs.frames import CELL
+from specbench.runs.labels import method_labels
 from specbench.runs.shown import temperature_text
 from specbench.tasks.metrics import shown_metric
 
@@ -288,3 +298,72 @@ def _coin(run: pd.DataFrame) -> Iterator[Row]:
             }
 
 
+#: Value of ``at`` in the rows of a comparison of two runs.
+BETWEEN = "two runs"
+#: Share of the samples that have the same counts and, by the same metric, the same quality.
+EQUAL = "equal_samples"
+
+_OF_RUN = {"run_id", "pair", "engine", "batch_size", "session"}
+_CELL = [name for name in CELL if name not in _OF_RUN]
+_SAMPLE = ["sample_id", "turn", "repeat"]
+_COUNTS = ["output_tokens", "rounds", "proposed", "accepted"]
+
+
+def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
+    """Compare the second of two runs with the first, in the cells that both have.
+
+    Returns:
+        Columns ``comparison.COMPARISON`` with ``at`` = ``BETWEEN``: a row's run is the second one,
+        ``against`` names the first one, and ``reference`` is its value. The metrics are the
+        differences in quality and acceptance, ``EQUAL`` and, with ``times``, ``TIMES``. It has no
+        rows if the runs share no sample.
+    """
+    runs = samples["run_id"].unique()
+    rows: list[Row] = []
+    samples = samples.assign(seconds=samples["prefill_seconds"] + samples["decode_seconds"])
+    for _, cell in samples.groupby(_CELL, sort=False, dropna=False):
+        earlier, later = cell[cell["run_id"] == runs[0]], cell[cell["run_id"] == runs[-1]]
+        shared = earlier[_SAMPLE].merge(later[_SAMPLE])
+        if len(shared) and len(runs) > 1:
+            rows += _compare_cells(shared.merge(earlier), shared.merge(later), times)
+    return pd.DataFrame(rows, columns=list(COMPARISON))
+
+
+def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterator[Row]:
+    """Compare the samples of one cell, which are in the same order on both sides."""
+    cell = own.iloc[0]
+    earlier_figures, later_figures = map(_figures_of, (base, own))
+    shared = {name: cell[name] for name in COMPARISON if name in cell} | later_figures
+    shared |= {"at": BETWEEN, "label": method_labels([dict(cell)])[0], "points": 1}
+    shared |= {"against": base["run_id"].iloc[0], "against_draft_length": cell["draft_length"]}
+
+    def row(metric: str, of: str, figure: Interval) -> Row:
+        return {**shared, "reference": earlier_figures.get(of), **figure_columns(metric, figure)}
+
+    reached = shared_points([Setting(side).without_quality() for side in (own, base)]).estimates()
+    same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
+    if (
+        same_metric
+        and not np.isnan(later_figures["quality"])
+        and not np.isnan(earlier_figures["quality"])
+    ):
+        yield row(QUALITY_LESS, "quality", quality_difference(own, base))
+    if cell["draft_length"]:
+        yield row(ACCEPTANCE_LESS, "acceptance", reached.difference("acceptance", [0], 1))
+    samples = pd.concat([own, base])
+    if times and not samples["session"].any() and (samples["batch_size"] == 1).all():
+        yield row(TIMES, "seconds", reached.ratio("samples_per_second", [0], 1))
+    counts = [*_COUNTS, "quality"] if same_metric else _COUNTS
+    alike = (own[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)
+    yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, own["sample_id"].nunique()))
+
+
+def _figures_of(cell: pd.DataFrame) -> dict[str, float]:
+    """Return the columns of ``COMPARISON`` that describe one side."""
+    metric = cell["quality_metric"].iloc[0]
+    scored = cell["quality"].notna().any()
+    return {
+        "quality": score_interval(cell, "quality", metric).value if scored else np.nan,
+        "acceptance": cell["accepted"].sum() / (cell["proposed"].sum() or np.nan),
+        "seconds": cell["seconds"].mean(),
+    }

@@ -357,7 +357,8 @@ def _compare_runs(
             raise UsageError("--times compares two runs: name two run folders")
         return None, []
 
-    from specbench.analysis.between import between_runs, between_tables, facts_table
+    from specbench.analysis.compare import between_runs
+    from specbench.analysis.compare_tables import between_tables, facts_table
     from specbench.files import shown_path
     from specbench.runs.differences import run_differences, why_untimed
     from specbench.runs.run import read_run

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.between import EQUAL, between_runs, between_tables
+from specbench.analysis.compare import EQUAL, between_runs
+from specbench.analysis.compare_tables import between_tables
 from specbench.analysis.comparison import ACCEPTANCE_LESS, COMPARISON, QUALITY_LESS, TIMES
 
 from .conftest import Make

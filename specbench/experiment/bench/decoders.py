@@ -171,15 +171,9 @@ def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPa
         draws = uniforms(settings.seed, request_key(key, 0), limit, n)[:, n : 2 * n].tolist()
         torch.manual_seed(settings.seed)
         forced = forced_in_transformers(system.acceptance, draws)
-        with own_settings(target, draft, n), forced, unpacked(target, draft or target):
+        with forced, unpacked(target, draft or target):
             began = now(device)
-            target.generate(
-                inputs,
-                attention_mask=torch.ones_like(inputs),
-                generation_config=GenerationConfig(max_new_tokens=limit, **options),
-                assistant_model=draft,
-                stopping_criteria=StoppingCriteriaList([lengths]),
-            )
+            generate(target, draft, n, inputs, lengths, max_new_tokens=limit, **options)
             ended = now(device)
         return _turn(lengths, inputs, limit, n, began, ended)
 
@@ -274,11 +268,18 @@ def sampling_options(temperature: float, weight: float | None) -> dict[str, Any]
     return options
 
 
-@contextmanager
-def own_settings(target: Any, draft: PreTrainedModel | None, draft_length: int) -> Iterator[None]:
-    """Replace the models' own generation settings within the context.
+def generate(
+    target: Any,
+    draft: PreTrainedModel | None,
+    draft_length: int,
+    inputs: Tensor,
+    *criteria: StoppingCriteria,
+    **options: Any,
+) -> Tensor:
+    """Continue texts ``[B, T]`` by Transformers' own loops, without the models' own settings.
 
-    The draft, if any, drafts ``draft_length`` tokens in every round.
+    The draft, if any, drafts ``draft_length`` tokens in every round. ``options`` are those of a
+    ``GenerationConfig``.
     """
     models = [(target, GenerationConfig())]
     if draft is not None:
@@ -293,7 +294,14 @@ def own_settings(target: Any, draft: PreTrainedModel | None, draft_length: int) 
     for model, settings in models:
         model.generation_config = settings
     try:
-        yield
+        texts: Tensor = target.generate(
+            inputs,
+            attention_mask=torch.ones_like(inputs),
+            generation_config=GenerationConfig(**options),
+            assistant_model=draft,
+            stopping_criteria=StoppingCriteriaList(criteria),
+        )
+        return texts
     finally:
         for (model, _), settings in zip(models, earlier, strict=True):
             model.generation_config = settings

@@ -77,7 +77,7 @@ TASK_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "qu
 #: of the times; blank if ``sd`` was not timed twice. ``seeds`` counts the heads of one recipe of
 #: which the row is a mean, 1 for each of them alone; it is blank for all other methods. ``missing``
 #: counts prompts that other settings of the run have and the method lacks. ``blocks`` counts the
-#: blocks of a run in batches, see ``analysis.blocks``.
+#: blocks of a run in batches, see ``analysis.points``.
 COMPARISON = (
     *(*TASK_RUN, "blocks", "at", "method", "label", "points", "seeds", "missing", "draft_length"),
     *("drafter", "quality", "acceptance", "seconds", *PHASES),

@@ -43,7 +43,7 @@ class Block(NamedTuple):
 def figures(
     cells: pd.DataFrame, positions: pd.DataFrame, samples: pd.DataFrame | None = None
 ) -> Iterator[Block]:
-    """Draw the figures of all cells, see ``tables.report_cells``.
+    """Draw the figures of all cells, see ``build.report_cells``.
 
     ``positions`` is acceptance by position as in ``Results.positions``, without rows if unknown.
     Fronts need the ``samples``; None draws none.

@@ -1,8 +1,8 @@
 """The settings of one task of a run, by session and by method, for comparisons.
 
 Times are compared only within a session, and those of texts that were decoded together only if
-there are enough blocks (``points``). A method has one setting per draft length. Heads that differ in nothing
-but the seed of their training are a recipe, which is compared as one method.
+there are enough blocks (``points``). A method has one setting per draft length. Heads that differ in
+nothing but the seed of their training are a recipe, which is compared as one method.
 """
 
 from __future__ import annotations

@@ -69,7 +69,15 @@ def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
         "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
         "mean_weight": _mean([value for r in rounds for value in r.weights]),
         **{f"inside_{name}": sum(getattr(r, name) for r in inside) for name in counts},
-        "per_round": {name: [_plain(getattr(r, name)) for r in rounds] for name in names},
+        "per_round": {
+            name: [
+                [round(v, 4) if isinstance(v, float) else v for v in value]
+                if isinstance(value, tuple)  # flags and probabilities of the round
+                else value
+                for value in (getattr(r, name) for r in rounds)
+            ]
+            for name in names
+        },
     }
 
 
@@ -156,13 +164,6 @@ def describe_error(error: Exception) -> str:
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
-
-
-def _plain(value: Any) -> Any:
-    """Return a count unchanged, and a round's flags and probabilities as a rounded list."""
-    if not isinstance(value, tuple):
-        return value
-    return [round(v, 4) if isinstance(v, float) else v for v in value]
 
 
 SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record

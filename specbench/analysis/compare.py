@@ -233,9 +233,7 @@ def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
             for length in lengths["draft_length"].unique():
                 alike = run[(run["label"] == label) & (run["draft_length"] == length)]
                 single = alike[alike["points"] == 1]
-                verdicts_of_runs.append(
-                    shared | verdict(single, chosen if len(chosen) else single)
-                )
+                verdicts_of_runs.append(shared | verdict(single, chosen if len(chosen) else single))
         verdicts_of_runs += [shared | row for row in _coin(run)]
     table = pd.DataFrame(verdicts_of_runs, columns=list(VERDICTS))
     several = table.groupby([*_RUN, "label"], dropna=False)["draft_length"].transform("nunique") > 1

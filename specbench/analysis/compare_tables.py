@@ -106,9 +106,11 @@ def overview(rows: pd.DataFrame) -> Table:
         _NOISE,
         (
             "front's\nquality",
-            lambda row: shown("quality", row["quality_metric"])
-            ._replace(name=f"{c.ABOVE}_reference")
-            .text(row),
+            lambda row: (
+                shown("quality", row["quality_metric"])
+                ._replace(name=f"{c.ABOVE}_reference")
+                .text(row)
+            ),
         ),
     ]
     settings = merge_metrics(listed, *_KEYS)

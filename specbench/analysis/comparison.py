@@ -255,9 +255,7 @@ def versus_sd(
         yield beside.row(SD_CHOSEN, chosen, length, SHARE, share)
 
 
-def _speed_ratios(
-    clock: PointEstimates, points: list[int], baseline: int
-) -> dict[str, Interval]:
+def _speed_ratios(clock: PointEstimates, points: list[int], baseline: int) -> dict[str, Interval]:
     """Return both ratios of speed of a method's points to a baseline."""
     return {
         TIMES: clock.ratio("samples_per_second", points, baseline),

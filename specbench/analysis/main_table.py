@@ -138,7 +138,7 @@ class Contest:
         return difference.low <= _ROUNDING and difference.high >= -_ROUNDING
 
     def _values(self, settings: list[Setting], figure: str) -> tuple[Floats, int]:
-        """Return a figure [1 + RESAMPLES, settings] on the units that all share, and their number."""
+        """Return a figure [1 + RESAMPLES, settings] on the shared units, and their number."""
         if figure != SPEEDUP:
             reached = shared_points(scored_alike(settings)).estimates()
             return (reached.quality if figure == QUALITY else reached.acceptance), reached.n

@@ -24,12 +24,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.points import by_time_unit, count_blocks, has_comparable_times
 from specbench.analysis.comparison import LENGTH, QUALITY_LESS, TIMES
 from specbench.analysis.intervals import (
     CONFIDENCE,
@@ -42,6 +40,7 @@ from specbench.analysis.intervals import (
     paired_ratio,
     score_limits,
 )
+from specbench.analysis.points import by_time_unit, count_blocks, has_comparable_times
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun
 from specbench.analysis.verdicts import CONCURRENCY, Row, margin_verdict, margin_word
@@ -124,7 +123,8 @@ def margin_rows(
     floor = factors.groupby(settings, dropna=False).transform("max")
     table["noise"] = floor.fillna(table["noise"]).mask(again)
     verdicts = [
-        margin_verdict(row) if row["against"] == baseline else {} for row in table.to_dict("records")
+        margin_verdict(row) if row["against"] == baseline else {}
+        for row in table.to_dict("records")
     ]
     return table.join(pd.DataFrame(verdicts)).drop(columns="arm")
 
@@ -364,5 +364,3 @@ def _ratio(arm: pd.DataFrame, base: pd.DataFrame, above: str, below: str) -> Int
     return paired_interval(
         terms[0], arm["sample_id"], terms[1], base["sample_id"], paired_ratio, log=True
     )
-
-

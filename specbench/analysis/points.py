@@ -22,6 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench.analysis.intervals import (
+    FEWEST,
     Floats,
     Interval,
     Statistic,
@@ -35,11 +36,8 @@ from specbench.errors import UsageError
 from specbench.methods.parameters import PARAMETER_COLUMNS, from_columns
 from specbench.methods.registry import METHODS
 from specbench.plugins import short_name
-from specbench.runs.labels import method_label
-import pandas as pd
-
-from specbench.analysis.intervals import FEWEST
 from specbench.runs.frames import CELL
+from specbench.runs.labels import method_label
 
 #: What quality is traded for; more is better. ``speedup`` is relative to autoregressive.
 Gain = Literal["acceptance", "time", "speedup"]

@@ -9,7 +9,7 @@ positions pool to ``conditional_acceptance_rate``, the marginal ones to ``draft_
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -22,6 +22,7 @@ import pandas as pd
 
 from specbench.analysis.compare import verdicts_of
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
+from specbench.analysis.intervals import proportion_interval
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.scores import OF_TEXTS
 from specbench.analysis.summary import cells_of, summarise, with_differences
@@ -30,6 +31,7 @@ from specbench.runs import columns as dictionary
 from specbench.runs.columns import may_be_blank, schema
 from specbench.runs.folders import is_sharded, require_folders, run_folders
 from specbench.runs.frames import (
+    CELL,
     Selection,
     first_decodes,
     read_samples,
@@ -37,22 +39,13 @@ from specbench.runs.frames import (
     typed,
     without_repeats,
 )
+from specbench.runs.labels import method_labels
 from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records
 from specbench.runs.run import CONFIG, Run, read_run
 from specbench.runs.shards import by_name, run_name, summarised_folders, whole_run
 from specbench.runs.shown import Row, shown
-from specbench.words import unknown
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
-import pandas as pd
-
-from specbench.analysis.intervals import proportion_interval
-from specbench.errors import UsageError
-from specbench.runs.frames import CELL
-from specbench.runs.labels import method_labels
 from specbench.runs.table import Column, Field, Table, TableCell, cell_at, number
+from specbench.words import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

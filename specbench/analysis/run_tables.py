@@ -1,13 +1,14 @@
 """Tables of one run: its summaries, the terminal's tables, and transfer between tasks.
 
-Rows are methods. On the page ``summary.md``, columns are tasks, and a sweep of static weights is condensed: the
-page shows the randomised static front at DIVERSED's acceptance, and the distance of DIVERSED above
-it and above the nearest static point of lower acceptance.
+Rows are methods. On the page ``summary.md``, columns are tasks, and a sweep of static weights is
+condensed: the page shows the randomised static front at DIVERSED's acceptance, and the distance of
+DIVERSED above it and above the nearest static point of lower acceptance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,16 +17,23 @@ from specbench.analysis.comparison import ABOVE
 from specbench.analysis.intervals import Interval
 from specbench.analysis.pareto import Gap, front_of, gap_between
 from specbench.analysis.points import settings_of
+from specbench.analysis.remarks import DOUBTS, remarks
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.analysis.summary import (
     ACCEPTANCE,
     SPEEDUP,
     cells_of,
     further_metrics,
+    summarise,
     with_differences,
 )
 from specbench.errors import UsageError
+from specbench.files import digits, write_atomically
+from specbench.runs.columns import TIMED_BASELINE
+from specbench.runs.frames import first_decodes, read_samples
 from specbench.runs.heads import BUNDLED, RESULTS
+from specbench.runs.records import DIGEST, SUMMARY
+from specbench.runs.run import read_run
 from specbench.runs.shown import ShownFigure, shown, shown_score
 from specbench.runs.table import (
     Column,
@@ -38,18 +46,8 @@ from specbench.runs.table import (
     number,
     to_markdown,
 )
-from specbench.tasks.metrics import shown_metric
-from pathlib import Path
-
-from specbench.analysis.remarks import DOUBTS, remarks
-from specbench.analysis.summary import cells_of, summarise
-from specbench.files import digits, write_atomically
-from specbench.runs.columns import TIMED_BASELINE
-from specbench.runs.frames import first_decodes, read_samples
-from specbench.runs.records import DIGEST, SUMMARY
-from specbench.runs.run import read_run
-from specbench.runs.table import markdown_line
 from specbench.runs.tables import write_samples
+from specbench.tasks.metrics import shown_metric
 
 LEARNED = "diversed"
 STRICT = "sd"

@@ -100,7 +100,8 @@ def quality_difference(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
     if (own["quality_metric"] == BLEU).any():
         sides = _bleu_terms(own), ids, _bleu_terms(base), base_ids
         return paired_interval(
-            *sides, lambda totals: corpus_bleu(totals[..., :TERMS]) - corpus_bleu(totals[..., TERMS:])
+            *sides,
+            lambda totals: corpus_bleu(totals[..., :TERMS]) - corpus_bleu(totals[..., TERMS:]),
         )
     return paired_difference(own["quality"], ids, base["quality"], base_ids)
 

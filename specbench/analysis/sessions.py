@@ -1,8 +1,8 @@
 """The settings of one task of a run, by session and by method, for comparisons.
 
 Times are compared only within a session, and those of texts that were decoded together only if
-there are enough blocks (``points``). A method has one setting per draft length. Heads that differ in
-nothing but the seed of their training are a recipe, which is compared as one method.
+there are enough blocks (``points``). A method has one setting per draft length. Heads that differ
+in nothing but the seed of their training are a recipe, which is compared as one method.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
-from specbench.analysis.points import count_blocks, has_comparable_times
 from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import Fastest, PointEstimates, Setting, settings_of, shared_points
+from specbench.analysis.points import (
+    Fastest,
+    PointEstimates,
+    Setting,
+    count_blocks,
+    has_comparable_times,
+    settings_of,
+    shared_points,
+)
 from specbench.analysis.scores import phase_terms
 from specbench.methods.parameters import PARAMETER_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE
@@ -49,10 +56,8 @@ class TaskRun(NamedTuple):
         for session, rows in repeated.groupby("session"):
             once = _by_length(sd_of(sessions.get(session, [])))
             twice = _by_length(settings_of(rows))
-            ratios = [
-                shared_points([once[key].timed, twice[key].timed]).estimates().ratio("seconds", [0], 1)
-                for key in once.keys() & twice
-            ]
+            both = [shared_points([once[n].timed, twice[n].timed]) for n in once.keys() & twice]
+            ratios = [points.estimates().ratio("seconds", [0], 1) for points in both]
             factors = (max(ratio.high, 1 / ratio.low) for ratio in ratios)
             noise[session] = max(factors, default=math.nan)
         return cls(settings_of(first_decodes(samples)), sessions, noise, count_blocks(timed))

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.points import by_time_unit
 from specbench.analysis.intervals import (
     Floats,
     Interval,
@@ -28,6 +27,7 @@ from specbench.analysis.intervals import (
     ratio,
     ratio_interval,
 )
+from specbench.analysis.points import by_time_unit
 from specbench.analysis.scores import (
     AT_LIMIT,
     COMPLETED,

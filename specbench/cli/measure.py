@@ -24,8 +24,8 @@ from specbench.cli.output import (
 )
 from specbench.config import DEFAULT_LIMIT, Loading
 from specbench.errors import RunError, UsageError
-from specbench.experiment.plan import Plan
 from specbench.experiment.cells import STATIC
+from specbench.experiment.plan import Plan
 from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import read_run
@@ -34,8 +34,8 @@ from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
-    from specbench.experiment.ray_pool import RayPool
     from specbench.experiment.execute import Pool
+    from specbench.experiment.ray_pool import RayPool
     from specbench.experiment.runner import Loader
     from specbench.experiment.store import Store
     from specbench.serving.client import Client
@@ -277,8 +277,7 @@ def _suggest(plan: Plan, folder: Path) -> None:
 def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
     from specbench.experiment.execute import Worker
-    from specbench.experiment.progress import forecast
-    from specbench.experiment.progress import quiet_libraries
+    from specbench.experiment.progress import forecast, quiet_libraries
     from specbench.runs.labels import method_labels
 
     quiet_libraries(downloads=not options.no_progress)

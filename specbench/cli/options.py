@@ -37,8 +37,8 @@ from specbench.engine.pairs import (
     with_draft,
 )
 from specbench.errors import UsageError
-from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.cells import Variant, with_baselines, with_control
+from specbench.experiment.plan import Plan, build_plan
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.plugins import in_file
 from specbench.serving.arm import Arm

@@ -19,8 +19,8 @@ from specbench.config import Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, names_drafter, parse_kind
 from specbench.errors import RunError, UsageError, require
-from specbench.experiment.plan import Plan
 from specbench.experiment.cells import method_variants
+from specbench.experiment.plan import Plan
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import Trust, read_run
 

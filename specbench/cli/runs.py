@@ -192,9 +192,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     Shading shows the weight on the target. Without colours, tokens are marked as {~mismatch~}
     [-rejected-] {+correction+}. Mismatches are accepted tokens that are not the target's likeliest.
     """
-    from specbench.analysis.trace import show
-    from specbench.analysis.trace import Unreadable
-    from specbench.analysis.trace import find_sample, run_decoder
+    from specbench.analysis.trace import Unreadable, find_sample, run_decoder, show
     from specbench.analysis.trace import trace as trace_of
     from specbench.runs.records import EXAMPLES, TRACED, latest_records
     from specbench.runs.run import read_run, require_cells

@@ -191,8 +191,7 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
         raise UsageError("--paper and --frame have no numbers by position: omit them or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
-    from specbench.analysis.results import position_tables
-    from specbench.analysis.results import Results
+    from specbench.analysis.results import Results, position_tables
 
     positions = Results(folders, rows.selection()).positions
     print_as(asked.form, positions, lambda: position_tables(positions, asked.intervals))

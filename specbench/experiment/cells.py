@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from types import MappingProxyType
 from typing import Any, Self
 
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec, recorded_drafter
 from specbench.decoding.heads.registry import HeadFile, facts, find_head
 from specbench.engine.pairs import PairSpec
-from specbench.errors import require
-from specbench.files import shown_path
-from specbench.methods.parameters import to_columns
-from specbench.methods.registry import AUTOREGRESSIVE, get_method
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
-from typing import Any
-
 from specbench.errors import UsageError, require
+from specbench.files import shown_path
 from specbench.methods.method import INSIDE, Method
+from specbench.methods.parameters import to_columns
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, METHODS, get_method
 from specbench.plugins import require_distinct
 from specbench.words import unknown

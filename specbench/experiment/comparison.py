@@ -10,7 +10,6 @@ the tolerance, different draws from them are no difference.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 import torch

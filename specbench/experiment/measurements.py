@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import SpecbenchError
+from specbench.errors import RunError, SpecbenchError
+from specbench.experiment.plan import SampleIndex, Step
 from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS, THOUGHT_TOKENS
 from specbench.runs.records import OK, UNSCORED
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import BLEU, get_metric, score
 from specbench.words import mask_tokens
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from itertools import zip_longest
-from typing import Any
-
-from specbench.errors import RunError
-from specbench.experiment.plan import SampleIndex, Step
 
 if TYPE_CHECKING:
     from specbench.decoding.records import Generation, RoundRecord

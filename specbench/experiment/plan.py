@@ -24,8 +24,7 @@ from specbench.decoding.heads.kinds import LINEAR
 from specbench.decoding.heads.registry import describe_heads, facts, find_head
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require
-from specbench.experiment.cells import CONCURRENCY, Cell, cells_of, server_cells, with_head
-from specbench.experiment.cells import Variant
+from specbench.experiment.cells import CONCURRENCY, Cell, Variant, cells_of, server_cells, with_head
 from specbench.files import shown_path
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.plugins import require_distinct, short_name

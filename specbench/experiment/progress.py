@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import (
@@ -25,14 +25,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from specbench.config import LLAMACPP
+from specbench.experiment.plan import Plan, Step, engine_name
 from specbench.runs.labels import method_label
 from specbench.runs.records import OK
 from specbench.runs.table import percent
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
-
-from specbench.config import LLAMACPP
-from specbench.experiment.plan import Plan, Step, engine_name
 
 if TYPE_CHECKING:
     from specbench.decoding.drafters.registry import DrafterSpec

@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
+
+from filelock import FileLock, Timeout
 
 from specbench.config import AUTO, Loading
 from specbench.errors import RunError, SpecbenchError, UsageError
@@ -18,24 +23,11 @@ from specbench.experiment.execute import (
     MOST_TRIES,
     NotStartedError,
     Pool,
+    Worker,
     WorkerLostError,
 )
-from specbench.experiment.plan import Plan
-from specbench.words import mask_tokens
-import logging
-import os
-import socket
-import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
-
-from filelock import FileLock, Timeout
-
-from specbench.errors import UsageError
-from specbench.experiment.execute import Worker
 from specbench.experiment.plan import Plan, SampleIndex
+from specbench.words import mask_tokens
 
 OBJECT_STORE = 128 * 2**20  # bytes; enough for samples
 POLL_SECONDS = 0.2  # maximum time of one wait for results

@@ -88,11 +88,11 @@ def compare_greedy(plan: Plan, records: Iterable[Record], engine: str) -> Iterat
                 continue
             pairs = {key: (texts[first][key], of_cell[key]) for key in sorted(both)}
             forks = {key: _fork(key, indices[first], *pair) for key, pair in pairs.items()}
+            lacking = [k for k, both in pairs.items() if not all(t["token_ids"] for t in both)]
             unequal = [
                 key
-                for key, (alone, other) in pairs.items()
-                if forks[key]
-                or (not (alone["token_ids"] and other["token_ids"]) and alone["text"] != other["text"])
+                for key, (one, other) in pairs.items()
+                if forks[key] or (key in lacking and one["text"] != other["text"])
             ]
             lossless = None if cell.server else get_method(cell.method).emits_target(cell.values)
             yield GreedyTexts(

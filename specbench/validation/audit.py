@@ -12,10 +12,13 @@ Texts can be stored on disk, so that an interrupted audit goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from hashlib import sha256
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,28 +28,22 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.experiment.rounding import END
+from specbench.files import clear_errors
 from specbench.runs.table import percent
 from specbench.serving.server import Completion
+from specbench.validation.audited import EndedLaws, Spelling, positions, prefixes
 from specbench.validation.check import CONTEXTS, ShowStep
 from specbench.validation.draws import (
+    Counts,
     FilteredTails,
+    Stream,
     TemperatureScore,
     listed_filters,
     log_moments,
 )
-from specbench.validation.draws import Counts, Stream
-from specbench.validation.audited import EndedLaws, positions, prefixes
 from specbench.validation.findings import OK, WEAK, Finding, failures, findings_of, judged
 from specbench.validation.greedy import NEVER_UNLIKE, TIE, first_choices
-from specbench.validation.texts import laws_along
-from specbench.validation.audited import Spelling
-from specbench.validation.texts import LEAD, Context, after_rounds, extended
-import json
-from collections.abc import Callable, Sequence
-from hashlib import sha256
-from pathlib import Path
-
-from specbench.files import clear_errors
+from specbench.validation.texts import LEAD, Context, after_rounds, extended, laws_along
 
 NO_FAULT, FAULT, TOO_WEAK = "no fault found", "fault found", "too weak"
 FALSE_ALARM = 0.005  # probability for a whole audit, divided evenly among its tests

@@ -7,30 +7,24 @@ model, so are these tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import MAX_NUMBERS, plain_pass
 from specbench.engine.runner import Model
+from specbench.errors import UsageError
+from specbench.serving.server import Completion
 from specbench.validation.draws import MIN_EXPECTED
 from specbench.validation.outputs import Beginning, LawsAfter, Output, enumerate_outputs
 from specbench.validation.texts import Context
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
-
-from specbench.errors import UsageError
-from specbench.serving.server import Completion
 from specbench.words import shown
 
 LIKELY = 0.5  # probability that a token is a bonus, given those before

@@ -2,28 +2,20 @@
 
 A draw from a discrete law is converted to a number that is uniform if and only if the draw follows
 that law, so that draws in thousands of contexts form one sample from one distribution. All
-randomness is seeded, so results are reproducible. Two further tests find faults of a sampler itself:
-another temperature, and filters left on.
+randomness is seeded, so results are reproducible. Two further tests find faults of a sampler
+itself: another temperature, and filters left on.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import xlogy
-from scipy.stats import binom, chi2, ncx2
-from torch import Tensor
-
-from specbench.runs.table import percent
-from specbench.validation.findings import Judgement, judged
-from collections.abc import Mapping
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from scipy.stats import norm, pearson3
+from scipy.stats import binom, chi2, ncx2, norm, pearson3
 from torch import Tensor
 
 from specbench.runs.table import percent

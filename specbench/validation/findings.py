@@ -6,17 +6,14 @@ something else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-from specbench.runs.table import Column, Table, drop_empty, percent
-import math
-from collections.abc import Collection, Iterable, Mapping
-from itertools import count
-from typing import Any
-
 from specbench.runs.labels import method_label
+from specbench.runs.table import Column, Table, drop_empty, percent
 
 OK, FAILED, WEAK, REPORT, SKIPPED = "ok", "FAILED", "weak", "report", "not checked"
 INCOMPLETE = "incomplete"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError, require
 from specbench.experiment.bench.decoders import (

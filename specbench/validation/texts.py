@@ -22,15 +22,9 @@ from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.pair import LoadedPair
-from specbench.methods import Rule
-from collections.abc import Sequence
-
-import torch
-from torch import Tensor
-
-from specbench.decoding.sampling import Sampling
 from specbench.engine.passes import plain_pass
 from specbench.engine.runner import Model
+from specbench.methods import Rule
 
 LEAD = 24  # maximum number of tokens between a prompt and the sampled rounds
 ROUNDS = 2  # minimum number of complete rounds per text, so that caches are overwritten

@@ -2,18 +2,23 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import compare
-from specbench.analysis.comparison import ALONE, ATS, COIN, COMPARISON, CONTROL, FRONT, OWN
+from specbench.analysis.compare import EQUAL, between_runs, compare
+from specbench.analysis.compare_tables import between_tables
+from specbench.analysis.comparison import (
+    ACCEPTANCE_LESS,
+    ALONE,
+    ATS,
+    COIN,
+    COMPARISON,
+    CONTROL,
+    FRONT,
+    OWN,
+    QUALITY_LESS,
+    TIMES,
+)
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.errors import UsageError
-import numpy as np
-import pandas as pd
-import pytest
-
-from specbench.analysis.compare import EQUAL, between_runs
-from specbench.analysis.compare_tables import between_tables
-from specbench.analysis.comparison import ACCEPTANCE_LESS, COMPARISON, QUALITY_LESS, TIMES
 
 from .conftest import Make
 

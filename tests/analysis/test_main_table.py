@@ -7,16 +7,11 @@ import pytest
 from specbench.analysis.compare import compare
 from specbench.analysis.compare_tables import overview
 from specbench.analysis.main_table import main_table, typeset
-from specbench.analysis.published import beside_published
+from specbench.analysis.published import beside_published, published, published_table, remarks
 from specbench.analysis.scores import quality_difference
 from specbench.analysis.summary import cells_of, summarise
-import pandas as pd
-import pytest
-
-from specbench.analysis.main_table import main_table
-from specbench.analysis.published import beside_published, published, published_table, remarks
 from specbench.engine.pairs import pairs
-from specbench.methods.registry import METHODS
+from specbench.methods import registry
 from specbench.runs.frames import SAMPLES, SUMMARY, typed
 
 METHODS = (
@@ -336,7 +331,7 @@ def test_the_file_is_the_papers_tables():
     key = ["pair", "trained_on", "task", "method", "temperature", "draft_length"]
     assert not table.duplicated(key).any()
     assert set(table["pair"]) <= set(pairs())
-    assert set(table["method"]) - set(METHODS) == {"sd-finetuned-draft"}
+    assert set(table["method"]) - set(registry.METHODS) == {"sd-finetuned-draft"}
     drafted = table["method"] != "autoregressive"
     assert (table["acceptance_rate_pct"].notna() == drafted).all()
 

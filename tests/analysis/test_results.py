@@ -13,18 +13,6 @@ import pandas as pd
 import pytest
 
 import specbench
-from specbench.errors import UsageError
-from specbench.files import stored
-from specbench.runs import columns
-from specbench.runs.columns import schema
-
-from ..synthetic import RECORD
-from pathlib import Path
-
-import pandas as pd
-import pytest
-
-import specbench
 from specbench.analysis.results import (
     CONDITIONAL,
     MARGINAL,
@@ -32,10 +20,12 @@ from specbench.analysis.results import (
     position_tables,
 )
 from specbench.errors import UsageError
+from specbench.files import stored
 from specbench.runs import columns
 from specbench.runs.columns import schema
 from specbench.runs.table import to_text
 
+from ..synthetic import RECORD
 from .figures.made import rounds_of
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"

@@ -11,9 +11,8 @@ from specbench.config import Loading, RunSettings, Settings
 from specbench.decoding.drafters.registry import MODEL, parse_drafter
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
-from specbench.experiment.cells import Cell
+from specbench.experiment.cells import Cell, method_variants
 from specbench.experiment.plan import DEFAULT_LIMIT, Plan, build_plan
-from specbench.experiment.cells import method_variants
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS
 from specbench.tasks.example import Example

@@ -1,38 +1,31 @@
 """Tests of draws: uniform under the correct law, rejected under a wrong one, no false alarms."""
 
 import math
-
-import numpy as np
-import pytest
-import torch
-from torch import Tensor
-
-from specbench.validation.draws import (
-    MIN_EXPECTED,
-    NO_POWER,
-    Counts,
-    Stream,
-    cells_of,
-    deviance,
-    smallest_share,
-    uniform,
-)
-from specbench.validation.findings import FAILED, WEAK
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import binom, kstest
+from torch import Tensor
 
 from specbench.validation.draws import (
+    MIN_EXPECTED,
     MIN_P,
+    NO_POWER,
     TOP_K,
     TOP_P,
+    Counts,
     FilteredTails,
+    Stream,
     TemperatureScore,
+    cells_of,
+    deviance,
     lower_tails,
+    smallest_share,
+    uniform,
 )
+from specbench.validation.findings import FAILED, WEAK
 
 ALPHA = 1e-6
 K, V = 3000, 12

@@ -3,10 +3,15 @@
 from collections.abc import Callable
 from math import nan
 
+import pytest
 import torch
 
 from specbench.decoding.drafters.lookup import LookupDrafter
+from specbench.decoding.modules.module import MODULES
 from specbench.decoding.records import Generation, RoundRecord
+from specbench.decoding.sampling import Sampling
+from specbench.engine import passes
+from specbench.engine.passes import plain_pass
 from specbench.validation.texts import (
     ACCEPTED,
     CORRECTED,
@@ -15,17 +20,10 @@ from specbench.validation.texts import (
     TARGET,
     VOID,
     Ends,
+    processed,
     proposals,
     tokens_of,
 )
-import pytest
-import torch
-
-from specbench.decoding.modules.module import MODULES
-from specbench.decoding.sampling import Sampling
-from specbench.engine import passes
-from specbench.engine.passes import plain_pass
-from specbench.validation.texts import processed
 
 from ..decoding.modules.modules import module_drafter
 from ..engine.tiny import random_prompt, read, tiny_pair

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
-from specbench.analysis.figures.style import distinct, panels, values
+from specbench.analysis.figures.style import GREY, distinct, panels, scaled, values
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import ENDS
 from specbench.tasks.mini import GENERATORS
-from collections.abc import Sequence
-from itertools import product
-from typing import Any, NamedTuple
-
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.patheffects import withStroke
-
-from specbench.analysis.figures.style import GREY, scaled
 
 log = logging.getLogger(__name__)
 

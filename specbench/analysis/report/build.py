@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from specbench.analysis.compare import VERDICTS, by_task, foremost
-from specbench.analysis.results import acceptance_by_position
 from specbench.analysis.report.figures import figures
-from specbench.analysis.report.pages import render
-from specbench.analysis.report.pages import TracedRun, collect_traces, open_run
-from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
+from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render
+from specbench.analysis.results import ROUND_COLUMNS, Results, acceptance_by_position, rounds_of
+from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
+from specbench.analysis.summary import further_metrics
 from specbench.analysis.trace import LEGEND
 from specbench.errors import UsageError
 from specbench.files import shown_path
@@ -24,20 +25,8 @@ from specbench.runs.frames import Selection
 from specbench.runs.records import latest_records
 from specbench.runs.run import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
 from specbench.runs.shards import by_name, missing_shards, summarised_folders
-from specbench.runs.table import Column, Table
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from typing import Any
-
-import pandas as pd
-
-from specbench.analysis.results import Results
-from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
-from specbench.analysis.summary import further_metrics
-from specbench.errors import UsageError
 from specbench.runs.shown import ShownFigure, shown, shown_score, temperature_text
-from specbench.runs.table import Field, Table, TableCell
+from specbench.runs.table import Column, Field, Table, TableCell
 
 _OF_CONFIG = ("pair", "settings", "progress", "notes")
 _OMITTED = {"command", "first_prompts", "warm_ups"}  # too long, or elsewhere on the page

@@ -5,29 +5,32 @@ All values are escaped. A report has the first prompts of each task by every met
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from specbench.analysis.trace import visible
-from specbench.analysis.trace import LEGEND, Trace
-from specbench.words import printable
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
-
-import pandas as pd
-from markupsafe import Markup
-
-from specbench.analysis.trace import Decode, Unreadable
-from specbench.analysis.trace import Record, run_decoder, sample_names, trace
+from specbench.analysis.trace import (
+    LEGEND,
+    Decode,
+    Record,
+    Trace,
+    Unreadable,
+    run_decoder,
+    sample_names,
+    trace,
+    visible,
+)
 from specbench.errors import UsageError
 from specbench.runs.records import ERROR
 from specbench.runs.run import Run
 from specbench.tasks.example import Example
+from specbench.words import printable
 
 TEMPLATES = Path(__file__).with_name("templates")
 

@@ -5,14 +5,18 @@ target: the correction of a rejected draft, or the bonus token if all drafts wer
 
 A byte-level tokenizer may split a character into several tokens, and some tokenizers decode a token
 differently at the start of a text. Tokens are therefore decoded together with preceding ones, and
-tokens that form an incomplete character are merged with the next ones. A terminal shows a trace with
-colours or with marks.
+tokens that form an incomplete character are merged with the next ones. A terminal shows a trace
+with colours or with marks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
 
 from specbench.errors import UsageError
 from specbench.plugins import short_name
@@ -21,15 +25,7 @@ from specbench.runs.records import ERROR
 from specbench.runs.run import Run
 from specbench.runs.table import percent
 from specbench.tasks.metrics import shown_metric
-from specbench.words import listed, shown, unknown
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-from specbench.errors import UsageError
-from specbench.words import printable
-from rich.console import Console
-from rich.style import Style
-from rich.text import Text
+from specbench.words import listed, printable, shown, unknown
 
 Decode = Callable[[Sequence[int]], str]
 

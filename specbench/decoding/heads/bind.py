@@ -5,8 +5,9 @@ A rule of the user's own is tried once, which finds mistakes before a run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+import logging
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,27 +16,18 @@ from torch import Tensor
 
 from specbench.config import LOWEST_TEMPERATURE
 from specbench.decoding.drafters.policies import Online, get_policy
-from specbench.decoding.heads.head import load_head
-from specbench.decoding.heads.head import Head
+from specbench.decoding.heads.head import Head, load_head
 from specbench.decoding.heads.registry import HeadFile
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
+from specbench.errors import UsageError
 from specbench.methods import Positions, Rule, Verdict, get_method, laws, maximal_coupling
 from specbench.methods.control import DraftControl
 from specbench.methods.laws import Law, Next, Split
-from specbench.methods.method import BOTH_MODELS, INSIDE
-import logging
-from collections.abc import Callable
-from functools import cache
-from typing import Any
-
-import torch
-from torch import Tensor
-
-from specbench.errors import UsageError
-from specbench.methods.method import Method
-from specbench.methods.verdict import Positions, Rule, Verdict, fault_of_form
+from specbench.methods.method import BOTH_MODELS, INSIDE, Method
+from specbench.methods.verdict import fault_of_form
 from specbench.plugins import code_of, described, place, user_code
+
 
 class BoundMethod(NamedTuple):
     """A method with its parameters and head, ready to decode with a pair."""

@@ -14,11 +14,6 @@ Source: DIVERSED, arXiv:2604.07622.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-
-from specbench.decoding.heads.kinds import KINDS
-from specbench.methods.verdict import Positions
 import io
 import json
 from itertools import islice
@@ -28,7 +23,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from specbench.decoding.heads.kinds import KINDS, LINEAR
 from specbench.decoding.heads.registry import (
@@ -42,6 +37,7 @@ from specbench.decoding.heads.registry import (
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
+from specbench.methods.verdict import Positions
 from specbench.runs.heads import UNTRAINED
 from specbench.words import shown
 

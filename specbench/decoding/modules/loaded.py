@@ -21,13 +21,7 @@ from specbench.engine.cache import SlotCache
 from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import Pass, states_after
 from specbench.engine.runner import Runner, angles_at, capacity_for, context_length, visible
-from collections.abc import Iterator
 
-import torch
-from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
-
-from specbench.decoding.modules.module import DraftModule, rotary_tables
 
 @lru_cache(maxsize=4)
 def load(folder: Path, target: Runner) -> LoadedModule:

@@ -5,22 +5,10 @@ Transformers has ``generate`` and assisted generation, which here run the same m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import nan
-
-from torch import Tensor
-
-from specbench.decoding.heads.bind import bind
-from specbench.decoding.loop import DecodeOptions, Request, decode_all
-from specbench.decoding.records import Generation
-from specbench.decoding.sampling import Sampling
-from specbench.engine.pair import LoadedPair
-from specbench.experiment.bench.plan import BenchSettings, System
-from specbench.methods import Positions, Rule, Verdict
-from specbench.methods.control import DraftControl, warmup_lengths
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 import torch
@@ -28,11 +16,16 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 from transformers.generation import utils
 
-from specbench.decoding.sampling import uniforms
+from specbench.decoding.heads.bind import bind
+from specbench.decoding.loop import DecodeOptions, Request, decode_all
+from specbench.decoding.records import Generation
+from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.device import now
 from specbench.engine.packing import unpacked
 from specbench.engine.pair import LoadedPair
 from specbench.experiment.bench.plan import BenchSettings, System
+from specbench.methods import Positions, Rule, Verdict
+from specbench.methods.control import DraftControl, warmup_lengths
 
 PromptTokens = Sequence[Sequence[int]]
 Decoder = Callable[[PromptTokens, int, str], "Timing"]

@@ -28,9 +28,8 @@ from specbench.config import (
 from specbench.decoding.heads.registry import HeadFile, find_head
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError
-from specbench.experiment.cells import Cell, cells_of, with_head
+from specbench.experiment.cells import Cell, Variant, cells_of, with_head
 from specbench.experiment.plan import describe_pair
-from specbench.experiment.cells import Variant
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.heads import UNTRAINED
 from specbench.runs.labels import method_label

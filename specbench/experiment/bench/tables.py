@@ -3,17 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
-
-import numpy as np
-import pandas as pd
-
-from specbench.analysis.intervals import paired_interval, paired_ratio, ratio_interval
-from specbench.experiment.bench.measure import Measured
-from specbench.experiment.bench.plan import TRANSFORMERS, name_of
-from specbench.methods.parameters import METHOD_COLUMNS, PARAMETER_COLUMNS
-from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.runs.table import Column, Table, drop_empty, number, percent, with_interval
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from specbench.analysis.figures import style
-from specbench.experiment.bench.plan import name_of
-from specbench.methods.parameters import METHOD_COLUMNS
+from specbench.analysis.intervals import paired_interval, paired_ratio, ratio_interval
+from specbench.experiment.bench.measure import Measured
+from specbench.experiment.bench.plan import TRANSFORMERS, name_of
+from specbench.methods.parameters import METHOD_COLUMNS, PARAMETER_COLUMNS
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.table import Column, Table, drop_empty, number, percent, with_interval
 
 SYSTEM = ("batch_size", "engine", *METHOD_COLUMNS, "draft_length", "forced_acceptance")
 SHARED = ("pair", "device", "dtype", "temperature", "prompt_tokens", "new_tokens")

@@ -22,8 +22,12 @@ from specbench.experiment.store import sample_keys
 from specbench.files import require_plain
 from specbench.runs.records import ERROR, names_of
 from specbench.runs.run import ENVIRONMENT, Run
-from specbench.validation.findings import FAILED, OK, REPORT, SKIPPED, Finding
 from specbench.validation.findings import (
+    FAILED,
+    OK,
+    REPORT,
+    SKIPPED,
+    Finding,
     Record,
     difference,
     finding,

@@ -31,8 +31,7 @@ from specbench.runs.records import (
 )
 from specbench.runs.tables import write_timings
 from specbench.tasks.example import Example
-from specbench.validation.findings import Finding
-from specbench.validation.findings import Record, difference, finding, finding_of
+from specbench.validation.findings import Finding, Record, difference, finding, finding_of
 
 #: Largest error of a mean of probabilities that are stored with four digits.
 STORED = 0.5e-4 + 1e-9

@@ -7,26 +7,6 @@ import shutil
 from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
-
-import pandas as pd
-import pytest
-
-from specbench.analysis.report import pages
-from specbench.analysis.report.build import build
-from specbench.analysis.report.figures import figures
-from specbench.analysis.report.pages import TEMPLATES
-from specbench.analysis.report.build import (
-    prompts_of,
-    report_cells,
-    summary_tables,
-    without_constants,
-)
-from specbench.analysis.results import ROUND_COLUMNS, Results
-from specbench.runs.records import latest_records
-from specbench.runs.run import read_run
-from specbench.runs.table import Column, Table, TableCell
-
-from .conftest import METHODS, TASKS, Ask
 from typing import Any
 
 import numpy as np
@@ -37,13 +17,26 @@ from specbench.analysis.compare import compare, verdicts_of
 from specbench.analysis.compare_tables import overview
 from specbench.analysis.comparison import ABOVE, FRONT
 from specbench.analysis.figures import pareto
-from specbench.analysis.report.figures import draws_of
+from specbench.analysis.report import pages
+from specbench.analysis.report.build import (
+    build,
+    prompts_of,
+    report_cells,
+    summary_tables,
+    without_constants,
+)
+from specbench.analysis.report.figures import draws_of, figures
+from specbench.analysis.report.pages import TEMPLATES
+from specbench.analysis.results import ROUND_COLUMNS, Results
 from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise
-from specbench.runs.table import to_text
+from specbench.runs.records import latest_records
+from specbench.runs.run import read_run
+from specbench.runs.table import Column, Table, TableCell, to_text
 
 from ...synthetic import samples
 from ..figures.made import from_samples, sample
+from .conftest import METHODS, TASKS, Ask
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"wrong.push(1)\">&amp;"
 

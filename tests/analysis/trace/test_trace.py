@@ -1,21 +1,15 @@
 """Traces: one sample among the records of a run, its tokens and pieces, and its colours."""
 
+import io
 import json
+import random
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from specbench.analysis.trace import find_sample, run_decoder
-from specbench.engine.pairs import get_pair
-from specbench.errors import UsageError
-from specbench.runs.run import read_run
-
-from .made import made
-import random
-from collections.abc import Sequence
-
-import pytest
+from rich.console import Console
 
 from specbench.analysis.trace import (
     AGREED,
@@ -26,23 +20,19 @@ from specbench.analysis.trace import (
     REJECTED,
     TARGET,
     Token,
+    Trace,
     Unreadable,
+    find_sample,
     pieces,
+    run_decoder,
+    show,
     tokens,
+    trace,
     visible,
 )
+from specbench.engine.pairs import get_pair
 from specbench.errors import UsageError
-
-from .made import decode, made
-import io
-import re
-from typing import Any
-
-import pytest
-from rich.console import Console
-
-from specbench.analysis.trace import show
-from specbench.analysis.trace import Trace, trace
+from specbench.runs.run import read_run
 
 from .made import Round, decode, made
 

@@ -1,11 +1,5 @@
 """The input of a head, its weight and its files."""
 
-import pytest
-import torch
-
-from specbench.decoding.heads.head import Head
-from specbench.decoding.heads.kinds import KINDS, features
-from specbench.methods.verdict import Positions
 import json
 import os
 from functools import cache
@@ -16,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from specbench.decoding.heads.head import fingerprints, load_head, save_head
-from specbench.decoding.heads.head import Head
-from specbench.decoding.heads.kinds import KINDS
+from specbench.decoding.heads.head import Head, fingerprints, load_head, save_head
+from specbench.decoding.heads.kinds import KINDS, features
 from specbench.decoding.heads.registry import DESCRIPTION, MOST_BYTES, WEIGHTS
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
+from specbench.methods.verdict import Positions
 
 from ...engine.tiny import build, config, pair_of
 

@@ -167,7 +167,7 @@ def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[M
             label,
             {length: [setting] for length, setting in lengths.items()},
             1 if folder in shared else math.nan,
-            len(prompts - set.intersection(*(setting.prompts for setting in lengths.values()))),
+            len({prompt for one in lengths.values() for prompt in prompts - one.prompts}),
         )
         for label, lengths, folder in zip(labels, by_length, folders, strict=False)
     ]

@@ -140,7 +140,7 @@ def test_deviance_by_hand() -> None:
     assert deviance([0, 20], 10) == pytest.approx(2 * 20 * math.log(2))
 
 
-SIZE, ALPHA = 400, 4e-4
+SIZE, LEVEL = 400, 4e-4
 LAWS = torch.from_numpy(np.random.default_rng(0).dirichlet(np.full(SIZE, 0.05), 16))
 
 
@@ -158,7 +158,7 @@ def judge(
     drawn = torch.where(drawn < drawn.sort(descending=True).values[:, [top - 1]], 0, drawn)
     tokens = torch.multinomial(drawn, count // len(LAWS), True, generator=generator)
     test.add(laws, tokens.T.flatten())
-    return test.judge(ALPHA).facts
+    return test.judge(LEVEL).facts
 
 
 def score(count: int, seed: int, heat: float = 1.0) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def test_p_values_of_the_temperature_are_uniform() -> None:
 
 def test_false_alarms_of_filters_are_rare() -> None:
     p_values = [judge(FilteredTails(), 320, seed)["p_value"] for seed in range(100)]
-    assert min(p_values) > ALPHA
+    assert min(p_values) > LEVEL
     assert np.mean(np.array(p_values) < 0.1) < 0.2
 
 
@@ -180,7 +180,7 @@ def test_false_alarms_of_filters_are_rare() -> None:
 def test_the_temperature_that_would_be_seen_is_seen(sign: int) -> None:
     visible = score(1600, 0)["visible"]
     scores = [score(1600, seed, (1 + visible) ** sign) for seed in range(40)]
-    assert sum(facts["p_value"] < ALPHA for facts in scores) >= 36
+    assert sum(facts["p_value"] < LEVEL for facts in scores) >= 36
     assert np.mean([facts["estimate"] for facts in scores]) == pytest.approx(
         (1 + visible) ** sign - 1, rel=0.3
     )
@@ -190,7 +190,7 @@ def test_the_filters_that_would_be_seen_are_seen() -> None:
     visible = judge(FilteredTails(), 1600, 0)["visible"]
     assert {TOP_K, TOP_P, MIN_P} == visible.keys() and visible[TOP_K] >= 20
     facts = judge(FilteredTails(), 1600, 1, top=int(visible[TOP_K]))
-    assert facts["p_value"] < ALPHA and facts["seen"] == 0 and facts["expected"] > 5
+    assert facts["p_value"] < LEVEL and facts["seen"] == 0 and facts["expected"] > 5
 
 
 def test_lower_tails_are_those_of_the_binomial() -> None:

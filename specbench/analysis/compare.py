@@ -73,11 +73,20 @@ BATCHED = (
     "--batch-size 1"
 )
 
+#: Value of ``at`` in the rows of a comparison of two runs.
+BETWEEN = "two runs"
+#: Share of the samples that have the same counts and, by the same metric, the same quality.
+EQUAL = "equal_samples"
+
 _RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task"]
 VERDICTS = (
     *(*_RUN, "blocks", "method", "label", "draft_length", "n", "missing"),
     *(*OUTCOMES, "sentence"),
 )
+_OF_RUN = {"run_id", "pair", "engine", "batch_size", "session"}
+_CELL = [name for name in CELL if name not in _OF_RUN]
+_SAMPLE = ["sample_id", "turn", "repeat"]
+_COUNTS = ["output_tokens", "rounds", "proposed", "accepted"]
 
 Part = Callable[[], Iterator[Row]]
 
@@ -294,17 +303,6 @@ def _coin(run: pd.DataFrame) -> Iterator[Row]:
                     f"{points.min():.1f} to {points.max():.1f} points at equal acceptance"
                 ),
             }
-
-
-#: Value of ``at`` in the rows of a comparison of two runs.
-BETWEEN = "two runs"
-#: Share of the samples that have the same counts and, by the same metric, the same quality.
-EQUAL = "equal_samples"
-
-_OF_RUN = {"run_id", "pair", "engine", "batch_size", "session"}
-_CELL = [name for name in CELL if name not in _OF_RUN]
-_SAMPLE = ["sample_id", "turn", "repeat"]
-_COUNTS = ["output_tokens", "rounds", "proposed", "accepted"]
 
 
 def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:

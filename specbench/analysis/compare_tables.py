@@ -50,6 +50,11 @@ FEW = (
     "Below 100 prompts the ratio at equal quality is biased downwards if sample scores are 0 or 1, "
     "and its interval may miss the truth more often than 1 time in 20."
 )
+EQUAL_NOTE = "equal samples: share with the same tokens, rounds, accepted drafts and quality."
+TIMES_NOTE = (
+    "s/sample: above 1, B is faster; the interval covers the prompts, not what changed on the "
+    "machine between the runs."
+)
 #: With fewer prompts, ``times_as_fast`` at equal quality is biased downwards if sample scores are 0
 #: or 1: an interval of percentiles covered the truth in 76 % of simulated runs of 20 prompts.
 ENOUGH = 100
@@ -274,13 +279,6 @@ def _change(name: str, row: _Row) -> str:
 _PHASES: _Fields = [shown(name).column for name in PHASES]
 _NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
 _NOISE: Field[_Row] = ("sd's s/sample\n/ sd's again", lambda row: noise_range(row["noise"]))
-
-
-EQUAL_NOTE = "equal samples: share with the same tokens, rounds, accepted drafts and quality."
-TIMES_NOTE = (
-    "s/sample: above 1, B is faster; the interval covers the prompts, not what changed on the "
-    "machine between the runs."
-)
 
 
 def between_tables(rows: pd.DataFrame) -> Iterator[Table]:

@@ -15,6 +15,10 @@ The acceptance of a weight depends on the draft length. At equal acceptance a me
 compared with the static points of its own draft length; at equal time or quality, with those of
 every draft length in the session, since a user can choose any of them. Drafters are compared
 separately, each with its own ``sd`` and front; ``sd`` itself is also compared between drafters.
+
+Two runs are compared cell by cell, paired by their samples' names. Pairs, engines, machines and
+versions may differ between them: that is what is compared. Times depend on machine and day, so
+they are compared only on request.
 """
 
 from __future__ import annotations
@@ -23,39 +27,66 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from specbench.analysis.comparison import (
     ABOVE,
+    ACCEPTANCE_LESS,
+    ALONE,
     ATS,
     COIN,
     COMPARISON,
     CONTROL,
     FRONT,
     OWN,
+    QUALITY_LESS,
+    SD_CHOSEN,
     TASK_RUN,
     TEXTS_LESS,
+    TIMES,
     At,
-    Row,
     above_front,
     at_equal_quality,
+    figure_columns,
     require_times,
     versus_coin,
     versus_none,
     versus_sd,
 )
-from specbench.analysis.intervals import FEWEST
+from specbench.analysis.intervals import FEWEST, Interval
 from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import GAINS
+from specbench.analysis.points import GAINS, Setting, describe_blocks, shared_points
+from specbench.analysis.scores import QUALITY, quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun, methods_of
+from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, records, verdict
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
+from specbench.runs.frames import CELL
+from specbench.runs.labels import method_labels
+from specbench.runs.shown import temperature_text
+from specbench.tasks.metrics import shown_metric
 
 BATCHED = (
     "texts that are decoded together share their time, and this run has too few blocks of prompts "
     f"to compare it: decode {FEWEST} blocks or more (--limit; without --refill), or use "
     "--batch-size 1"
 )
+
+#: Value of ``at`` in the rows of a comparison of two runs.
+BETWEEN = "two runs"
+#: Share of the samples that have the same counts and, by the same metric, the same quality.
+EQUAL = "equal_samples"
+
+_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task"]
+VERDICTS = (
+    *(*_RUN, "blocks", "method", "label", "draft_length", "n", "missing"),
+    *(*OUTCOMES, "sentence"),
+)
+_OF_RUN = {"run_id", "pair", "engine", "batch_size", "session"}
+_CELL = [name for name in CELL if name not in _OF_RUN]
+_SAMPLE = ["sample_id", "turn", "repeat"]
+_COUNTS = ["output_tokens", "rounds", "proposed", "accepted"]
 
 Part = Callable[[], Iterator[Row]]
 
@@ -186,3 +217,149 @@ def _cautions(rows: pd.DataFrame) -> Iterator[str]:
             "the run has no control for sharpening the target: add one to the same run with "
             "`--method cooled --set both_temperature=0.4,0.6,0.8`"
         )
+
+
+def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the verdicts on a comparison that includes equal acceptance: columns ``VERDICTS``.
+
+    There is one row per task, method and draft length; several heads of one recipe are one method,
+    the mean over their seeds. If ``sd`` also has several draft lengths, there is one row per task
+    and method: both at their fastest, chosen as in ``compare``. ``sd`` itself has a row if the run
+    has times without speculation, and the static ensemble one if all of its weights lie below a
+    coin between ``sd`` and the draft.
+    """
+    verdicts_of_runs = []
+    single_seeds = rows["seeds"] == 1
+    judged = rows[rows["at"].isin([OWN, "acceptance", "time"]) & ~single_seeds]
+    for key, run in judged.groupby(_RUN, sort=False, dropna=False):
+        shared = dict(zip(_RUN, key, strict=True)) | {"blocks": run["blocks"].iloc[0]}
+        beside_baseline = run[run["at"] == OWN]
+        several_sd = (beside_baseline["against"] == SD_CHOSEN).any()
+        for label, group in beside_baseline.groupby("label", sort=False):
+            chosen = group[(group["points"] > 1) & group["against"].isin([SD_CHOSEN, ALONE])]
+            chosen = chosen if several_sd else chosen[:0]
+            lengths = chosen if len(chosen) else group
+            for length in lengths["draft_length"].unique():
+                alike = run[(run["label"] == label) & (run["draft_length"] == length)]
+                single = alike[alike["points"] == 1]
+                verdicts_of_runs.append(shared | verdict(single, chosen if len(chosen) else single))
+        verdicts_of_runs += [shared | row for row in _coin(run)]
+    table = pd.DataFrame(verdicts_of_runs, columns=list(VERDICTS))
+    several = table.groupby([*_RUN, "label"], dropna=False)["draft_length"].transform("nunique") > 1
+    names = table["label"] + (", N = " + table["draft_length"].map("{:.0f}".format)).where(
+        several, ""
+    )
+    return table.assign(sentence=names + ": " + table["sentence"])
+
+
+def verdicts_of(samples: pd.DataFrame, methods: Collection[str] | None = None) -> pd.DataFrame:
+    """Return the verdicts on all or some methods of runs; empty without ``sd`` to compare with."""
+    names = None if methods is None else {*methods} - {"sd"}
+    try:
+        return verdicts(compare(samples, ["acceptance", "time"], names, [QUALITY]).rows)
+    except UsageError:
+        return pd.DataFrame(columns=list(VERDICTS))
+
+
+def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the sentences of verdicts under a heading for each task of each run."""
+    several = [name for name in ("run_id", "engine", "batch_size") if table[name].nunique() > 1]
+    prompts = table.groupby(_RUN, dropna=False)["n"].transform("max")
+    sentences: dict[str, list[str]] = {}
+    for row in records(table.assign(prompts=prompts)):
+        parts = [f"{row['task']} on {row['pair']}", temperature_text(row["temperature"])]
+        parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
+        heading = ", ".join([*parts, f"n = {row['prompts']}"])
+        if row["batch_size"] > 1:
+            heading += f" in {describe_blocks(row['blocks'], row['batch_size'])}"
+        sentences.setdefault(heading, []).append(row["sentence"])
+    return sentences
+
+
+def foremost(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the verdict to read first on each task of each run: DIVERSED's, if it was run."""
+    judged = table[~table["method"].isin(["sd", "static"])]
+    judged = judged if len(judged) else table
+    first = judged.sort_values("method", key=lambda names: names != "diversed", kind="stable")
+    return first.drop_duplicates(_RUN).sort_index()
+
+
+def _coin(run: pd.DataFrame) -> Iterator[Row]:
+    """Yield a verdict on the static ensemble for each N at which all weights lie below the coin."""
+    for length, weights in run[run["against"] == COIN].groupby("draft_length"):
+        if (weights["ci_high"] < 0).all():
+            first = records(weights)[0]
+            points = -shown_metric(first["quality_metric"])[1] * weights["value"]
+            yield {
+                "method": first["method"],
+                "label": "static",
+                "draft_length": length,
+                "n": first["n"],
+                "missing": 0,
+                **dict.fromkeys(OUTCOMES, MISSING),
+                "sentence": (
+                    "mixing is never worth it here: answering some prompts with sd and the rest "
+                    "with the draft alone beats every measured weight between 0 and 1 by "
+                    f"{points.min():.1f} to {points.max():.1f} points at equal acceptance"
+                ),
+            }
+
+
+def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
+    """Compare the second of two runs with the first, in the cells that both have.
+
+    Returns:
+        Columns ``comparison.COMPARISON`` with ``at`` = ``BETWEEN``: a row's run is the second one,
+        ``against`` names the first one, and ``reference`` is its value. The metrics are the
+        differences in quality and acceptance, ``EQUAL`` and, with ``times``, ``TIMES``. It has no
+        rows if the runs share no sample.
+    """
+    runs = samples["run_id"].unique()
+    rows: list[Row] = []
+    samples = samples.assign(seconds=samples["prefill_seconds"] + samples["decode_seconds"])
+    for _, cell in samples.groupby(_CELL, sort=False, dropna=False):
+        earlier, later = cell[cell["run_id"] == runs[0]], cell[cell["run_id"] == runs[-1]]
+        shared = earlier[_SAMPLE].merge(later[_SAMPLE])
+        if len(shared) and len(runs) > 1:
+            rows += _compare_cells(shared.merge(earlier), shared.merge(later), times)
+    return pd.DataFrame(rows, columns=list(COMPARISON))
+
+
+def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterator[Row]:
+    """Compare the samples of one cell, which are in the same order on both sides."""
+    cell = own.iloc[0]
+    earlier_figures, later_figures = map(_figures_of, (base, own))
+    shared = {name: cell[name] for name in COMPARISON if name in cell} | later_figures
+    shared |= {"at": BETWEEN, "label": method_labels([dict(cell)])[0], "points": 1}
+    shared |= {"against": base["run_id"].iloc[0], "against_draft_length": cell["draft_length"]}
+
+    def row(metric: str, of: str, figure: Interval) -> Row:
+        return {**shared, "reference": earlier_figures.get(of), **figure_columns(metric, figure)}
+
+    reached = shared_points([Setting(side).without_quality() for side in (own, base)]).estimates()
+    same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
+    if (
+        same_metric
+        and not np.isnan(later_figures["quality"])
+        and not np.isnan(earlier_figures["quality"])
+    ):
+        yield row(QUALITY_LESS, "quality", quality_difference(own, base))
+    if cell["draft_length"]:
+        yield row(ACCEPTANCE_LESS, "acceptance", reached.difference("acceptance", [0], 1))
+    samples = pd.concat([own, base])
+    if times and not samples["session"].any() and (samples["batch_size"] == 1).all():
+        yield row(TIMES, "seconds", reached.ratio("samples_per_second", [0], 1))
+    counts = [*_COUNTS, "quality"] if same_metric else _COUNTS
+    alike = (own[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)
+    yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, own["sample_id"].nunique()))
+
+
+def _figures_of(cell: pd.DataFrame) -> dict[str, float]:
+    """Return the columns of ``COMPARISON`` that describe one side."""
+    metric = cell["quality_metric"].iloc[0]
+    scored = cell["quality"].notna().any()
+    return {
+        "quality": score_interval(cell, "quality", metric).value if scored else np.nan,
+        "acceptance": cell["accepted"].sum() / (cell["proposed"].sum() or np.nan),
+        "seconds": cell["seconds"].mean(),
+    }

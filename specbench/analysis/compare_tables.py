@@ -1,19 +1,21 @@
-"""Readable tables of a comparison: an overview, or one per task and quantity held equal."""
+"""Readable tables of a comparison: an overview, one per task and quantity held equal, two runs."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from specbench.analysis import comparison as c
+from specbench.analysis.compare import EQUAL
 from specbench.analysis.intervals import FEWEST
 from specbench.analysis.verdicts import noise_range, word
-from specbench.runs.shown import PHASES, ShownFigure, shown
-from specbench.runs.table import Field, Table, drop_empty
+from specbench.runs.shown import PHASES, ShownFigure, shown, temperature_text
+from specbench.runs.table import Column, Field, Table, drop_empty, number
 
 CHOSEN = (
     "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "
@@ -47,6 +49,11 @@ SPEEDS = (
 FEW = (
     "Below 100 prompts the ratio at equal quality is biased downwards if sample scores are 0 or 1, "
     "and its interval may miss the truth more often than 1 time in 20."
+)
+EQUAL_NOTE = "equal samples: share with the same tokens, rounds, accepted drafts and quality."
+TIMES_NOTE = (
+    "s/sample: above 1, B is faster; the interval covers the prompts, not what changed on the "
+    "machine between the runs."
 )
 #: With fewer prompts, ``times_as_fast`` at equal quality is biased downwards if sample scores are 0
 #: or 1: an interval of percentiles covered the truth in 76 % of simulated runs of 20 prompts.
@@ -91,7 +98,7 @@ def overview(rows: pd.DataFrame) -> Table:
     length = [*listed["draft_length"].unique()]
     title = f"Each method beside sd, N = {length[0]:.0f}" if len(length) == 1 else "Beside sd"
     names: _Fields = [
-        *((name, partial(_text, name)) for name in several),
+        *((name, lambda row, name=name: str(row[name])) for name in several),
         *(_NAMES if len(length) > 1 else _NAMES[:1]),
     ]
     fields: _Fields = [
@@ -102,7 +109,14 @@ def overview(rows: pd.DataFrame) -> Table:
         *_PHASES,
         ("s/sample\nsd → own", partial(_change, "seconds")),
         _NOISE,
-        ("front's\nquality", _front_quality),
+        (
+            "front's\nquality",
+            lambda row: (
+                shown("quality", row["quality_metric"])
+                ._replace(name=f"{c.ABOVE}_reference")
+                .text(row)
+            ),
+        ),
     ]
     settings = merge_metrics(listed, *_KEYS)
     notes = [AT_ACCEPTANCE] if (listed["against"] == c.FRONT).any() else []
@@ -246,15 +260,6 @@ def _against(row: _Row) -> str:
     return f"sd, N = {length}" if row["against"] == c.SD else f"sd, chosen ({length})"
 
 
-def _text(name: str, row: _Row) -> str:
-    return str(row[name])
-
-
-def _front_quality(row: _Row) -> str:
-    quality = shown("quality", row["quality_metric"])
-    return quality._replace(name=f"{c.ABOVE}_reference").text(row)
-
-
 def _change(name: str, row: _Row) -> str:
     """Return sd's value of a column, at the same N, and the method's own."""
     if name == "seconds" and row["batch_size"] > 1 and not row["blocks"] >= FEWEST:
@@ -274,3 +279,40 @@ def _change(name: str, row: _Row) -> str:
 _PHASES: _Fields = [shown(name).column for name in PHASES]
 _NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
 _NOISE: Field[_Row] = ("sd's s/sample\n/ sd's again", lambda row: noise_range(row["noise"]))
+
+
+def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
+    """Yield a table per task of rows from ``between_runs``."""
+    for (task, temperature), group in rows.groupby(
+        ["task", "temperature"], sort=False, dropna=False
+    ):
+        metric = str(group["quality_metric"].iloc[0])
+        quality, acceptance = shown("quality", metric), shown("acceptance")
+        of_first = f"{c.QUALITY_LESS}_reference", f"{c.ACCEPTANCE_LESS}_reference"
+        counts = sorted({group["n"].min(), group["n"].max()})
+        fields: list[Field[_Row]] = [
+            ("method", lambda row: row["label"]),
+            ("N", lambda row: number(row["draft_length"] or None, ".0f")),
+            (f"{quality.heading}\nA", quality._replace(name=of_first[0]).text),
+            ("\nB", quality.text),
+            ("B less A\n[95 %]", shown(c.QUALITY_LESS, metric).interval),
+            ("accepted /\ndrafted, A", acceptance._replace(name=of_first[1]).text),
+            ("\nB", acceptance.text),
+            ("B less A\n[95 %]", shown(c.ACCEPTANCE_LESS).interval),
+            ("A's s/sample\n/ B's [95 %]", shown(c.TIMES).interval),
+            shown(EQUAL).column,
+        ]
+        title = f"Two runs, paired by sample: {task}, {temperature_text(temperature)}, n = "
+        title += " to ".join(map(str, counts))
+        notes = [EQUAL_NOTE, TIMES_NOTE] if c.TIMES in set(group["metric"]) else [EQUAL_NOTE]
+        yield drop_empty(Table.of(merge_metrics(group), fields, title, notes, stub=2))
+
+
+def facts_table(differences: Iterable[Sequence[Any]], first: str, second: str) -> Table:
+    """Return a table of what differs between two runs: name, first and second value."""
+    rows = [
+        [name, *(value if isinstance(value, str) else json.dumps(value) for value in values)]
+        for name, *values in differences
+    ]
+    names = ("what differs", f"A: {first}", f"B: {second}")
+    return Table("", [Column(name, align="left") for name in names], rows)

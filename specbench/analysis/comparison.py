@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads, ratio
+from specbench.analysis.intervals import Interval, estimate, ratio
 from specbench.analysis.pareto import (
     STATIC_FAMILY,
     front_of,
@@ -77,7 +77,7 @@ TASK_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "qu
 #: of the times; blank if ``sd`` was not timed twice. ``seeds`` counts the heads of one recipe of
 #: which the row is a mean, 1 for each of them alone; it is blank for all other methods. ``missing``
 #: counts prompts that other settings of the run have and the method lacks. ``blocks`` counts the
-#: blocks of a run in batches, see ``analysis.blocks``.
+#: blocks of a run in batches, see ``analysis.points``.
 COMPARISON = (
     *(*TASK_RUN, "blocks", "at", "method", "label", "points", "seeds", "missing", "draft_length"),
     *("drafter", "quality", "acceptance", "seconds", *PHASES),
@@ -114,8 +114,7 @@ def versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Ite
     points = timed_points([*settings, *alone])
     reached, (fastest,) = points.estimates_with_fastest(range(len(settings)))
     of_method, baseline = method.points(fastest), len(settings)
-    for metric, values in _speed_ratios(reached, of_method, baseline):
-        figure = estimate_of_heads(values, reached.n, log=True)
+    for metric, figure in _speed_ratios(reached, of_method, baseline).items():
         yield {
             **method.facts(lengths, settings[fastest.point].draft_length, reached, of_method),
             "against": ALONE,
@@ -201,32 +200,21 @@ class _BesideSd:
             "noise": self.noise if metric in (TIMES, TOKENS) else math.nan,
         }
 
-    def speed_ratios(self, point: int) -> dict[str, Interval]:
-        """Return both ratios of speed to a point of ``sd``."""
-        return {
-            metric: estimate_of_heads(values, self.clock.n, log=True)
-            for metric, values in _speed_ratios(self.clock, self.points, point)
-        }
-
     def differences(self, same: int, names: Sequence[str]) -> dict[str, Interval]:
         """Return the figures relative to ``sd`` at the same draft length."""
-        accepted, tokens = self.reached.acceptance, self.reached.output_tokens
-        less = accepted[:, self.points] - accepted[:, [same]]
-        longer = tokens[:, self.points] / tokens[:, [same]]
+        sides = self.points, same
         return {
             **self._text_differences(same, names),
-            ACCEPTANCE_LESS: estimate_of_heads(less, self.reached.n),
-            **(self.speed_ratios(same) if self.is_timed else {}),
-            LENGTH: estimate_of_heads(longer, self.reached.n, log=True),
+            ACCEPTANCE_LESS: self.reached.difference("acceptance", *sides),
+            **(_speed_ratios(self.clock, *sides) if self.is_timed else {}),
+            LENGTH: self.reached.ratio("output_tokens", *sides),
         }
 
     def _text_differences(self, same: int, names: Sequence[str]) -> dict[str, Interval]:
         """Return text statistics minus those of ``sd``; for several heads, quality only."""
         if len(self.settings) > 1:
-            quality = self.reached.quality
-            less = quality[:, self.points] - quality[:, [same]]
-            is_known = not np.isnan(less[0]).any()
-            return {QUALITY_LESS: estimate_of_heads(less, self.reached.n)} if is_known else {}
+            less = self.reached.difference("quality", self.points, same)
+            return {} if np.isnan(less.value) else {QUALITY_LESS: less}
         every_sd = pd.concat([setting.samples for setting in self.strict])
         texts = text_differences(self.settings[0].samples, every_sd, names)
         return {name: texts[of] for name, of in TEXTS_LESS.items() if of in texts}
@@ -259,7 +247,7 @@ def versus_sd(
         return
     chosen, length = fastest.pooled, beside.lengths[fastest.point]
     if beside.is_timed and len(beside.strict) > 1:
-        for metric, figure in beside.speed_ratios(chosen).items():
+        for metric, figure in _speed_ratios(beside.clock, beside.points, chosen).items():
             yield beside.row(SD_CHOSEN, chosen, length, metric, figure)
     if not beside.is_timed or same is None or length == lengths[0]:
         return
@@ -267,13 +255,12 @@ def versus_sd(
         yield beside.row(SD_CHOSEN, chosen, length, SHARE, share)
 
 
-def _speed_ratios(
-    clock: PointEstimates, points: list[int], baseline: int
-) -> Iterator[tuple[str, Floats]]:
-    """Yield both ratios of speed [1 + RESAMPLES, points] of some points to a baseline."""
-    seconds, speed = clock.seconds, clock.tokens_per_second
-    yield TIMES, seconds[:, [baseline]] / seconds[:, points]
-    yield TOKENS, speed[:, points] / speed[:, [baseline]]
+def _speed_ratios(clock: PointEstimates, points: list[int], baseline: int) -> dict[str, Interval]:
+    """Return both ratios of speed of a method's points to a baseline."""
+    return {
+        TIMES: clock.ratio("samples_per_second", points, baseline),
+        TOKENS: clock.ratio("tokens_per_second", points, baseline),
+    }
 
 
 def versus_coin(run: TaskRun) -> Iterator[Row]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.intervals import Floats, Interval, estimate, mean_over_seeds
+from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
 from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
 from specbench.analysis.scores import QUALITY, quality_difference
@@ -117,42 +117,33 @@ class Contest:
             settings = _lossless_as_one(settings)
             values = np.array([setting.quality for setting in settings])
         highest = settings[int(np.argmax(values))]
-        return [self._are_alike(setting, highest, figure) for setting in settings]
+        return [self._includes_0(setting, highest, figure) for setting in settings]
 
     def mean_over_seeds(self, cells: Sequence[int], figure: str) -> Interval:
         """Return the mean of cells that differ in the seed of their head, on shared prompts."""
-        heads = [self._settings[cell] for cell in cells]
-        if figure == QUALITY:
-            reached = shared_points(heads).estimates()
-            return mean_over_seeds(reached.quality, reached.n)
-        if figure == ACCEPTANCE:
-            reached = shared_points(scored_alike(heads)).estimates()
-            return mean_over_seeds(reached.acceptance, reached.n)
-        reached = timed_points([*heads, self._alone_of(heads[0])]).estimates()
-        return mean_over_seeds(reached.gains("speedup").value[:, :-1], reached.n)
+        return estimate_of_heads(*self._values([self._settings[c] for c in cells], figure))
 
-    def _are_alike(self, first: Setting, second: Setting, figure: str) -> bool:
+    def _includes_0(self, first: Setting, second: Setting, figure: str) -> bool:
         """Return whether the paired interval of the difference between two cells includes 0."""
         try:
-            difference = self._difference(first, second, figure)
+            if figure == QUALITY:
+                difference = quality_difference(first.samples, second.samples)
+            else:
+                values, n = self._values([first, second], figure)
+                difference = estimate(values[:, 0] - values[:, 1], n)
         except UsageError:  # they share no prompt
             return False
         return difference.low <= _ROUNDING and difference.high >= -_ROUNDING
 
-    def _difference(self, first: Setting, second: Setting, figure: str) -> Interval:
-        if figure == QUALITY:
-            return quality_difference(first.samples, second.samples)
-        if figure == ACCEPTANCE:
-            reached = shared_points([first, second]).estimates()
-            values = reached.acceptance
-        else:
-            baselines = map(self._alone_of, (first, second))
-            reached = timed_points([first, second, *baselines]).estimates()
-            values = reached.tokens_per_second[:, :2] / reached.tokens_per_second[:, 2:]
-        return estimate(values[:, 0] - values[:, 1], reached.n)
-
-    def _alone_of(self, setting: Setting) -> Setting:
-        return self._alone[baseline_of(setting.cell)]
+    def _values(self, settings: list[Setting], figure: str) -> tuple[Floats, int]:
+        """Return a figure [1 + RESAMPLES, settings] on the shared units, and their number."""
+        if figure != SPEEDUP:
+            reached = shared_points(scored_alike(settings)).estimates()
+            return (reached.quality if figure == QUALITY else reached.acceptance), reached.n
+        alone = [self._alone[baseline_of(setting.cell)] for setting in settings]
+        reached = timed_points([*settings, *alone]).estimates()
+        own, base = np.split(reached.tokens_per_second, 2, axis=1)
+        return own / base, reached.n
 
 
 def _lossless_as_one(settings: Sequence[Setting]) -> list[Setting]:

@@ -24,12 +24,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.blocks import by_time_unit, count_blocks, has_comparable_times
 from specbench.analysis.comparison import LENGTH, QUALITY_LESS, TIMES
 from specbench.analysis.intervals import (
     CONFIDENCE,
@@ -41,19 +39,15 @@ from specbench.analysis.intervals import (
     paired_interval,
     paired_ratio,
     score_limits,
-    unseen_share,
 )
+from specbench.analysis.points import by_time_unit, count_blocks, has_comparable_times
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun
 from specbench.analysis.verdicts import (
-    FASTER,
-    MISSING,
-    NOISE,
-    SLOWER,
-    UNSHOWN,
-    Clause,
-    noise_range,
-    sign_of_speed,
+    CONCURRENCY,
+    Row,
+    margin_verdict,
+    margin_word,
 )
 from specbench.errors import UsageError, listed, unknown
 from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
@@ -61,11 +55,9 @@ from specbench.plugins import short_name
 from specbench.runs.frames import first_decodes, without_repeats
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import ENDS, shown, temperature_text
-from specbench.runs.table import Column, Field, Table, drop_empty, number, percent, with_interval
+from specbench.runs.table import Column, Field, Table, drop_empty, number, percent
 from specbench.tasks.metrics import shown_metric
 
-CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
-WITHIN, BEYOND = "within the margin", "beyond the margin"
 POWER = 0.8  # of ``prompts_needed``
 UNEQUAL_COUNTS = 1.1  # ratio of tokens per byte from which two servers do not count alike
 DIFFER = "differ: prompts with another score."
@@ -81,8 +73,6 @@ SEVERAL = (
 _TASK = ["run_id", "task", "temperature"]
 _SETTING = ["arm", "load", "draft_length"]
 _QUANTILES = {"p50": 0.5, "p99": 0.99}
-
-_Row = dict[Any, Any]
 
 
 def margin_rows(
@@ -110,7 +100,7 @@ def margin_rows(
     """
     samples = _with_arms(samples)
     baseline = _arm_named(against, samples)
-    rows: list[_Row] = []
+    rows: list[Row] = []
     for _, cells in samples.groupby(_TASK, sort=False, dropna=False):
         base, compared = cells[cells["arm"] == baseline], cells[cells["arm"] != baseline]
         if methods is not None:
@@ -137,7 +127,8 @@ def margin_rows(
     floor = factors.groupby(settings, dropna=False).transform("max")
     table["noise"] = floor.fillna(table["noise"]).mask(again)
     verdicts = [
-        _verdict(row) if row["against"] == baseline else {} for row in table.to_dict("records")
+        margin_verdict(row) if row["against"] == baseline else {}
+        for row in table.to_dict("records")
     ]
     return table.join(pd.DataFrame(verdicts)).drop(columns="arm")
 
@@ -199,9 +190,9 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
     for (run, task, temperature), group in rows.groupby(_TASK, sort=False, dropna=False):
         baseline, margin = group[["against", "margin"]].dropna().iloc[0]
         metric = group["quality_metric"].iloc[0]
-        fields: list[Field[_Row]] = [
+        fields: list[Field[Row]] = [
             ("method", lambda row: row["label"]),
-            ("verdict", _word),
+            ("verdict", margin_word),
             _field("at once", CONCURRENCY),
             _field("n", "n"),
             shown("quality", metric).column,
@@ -227,20 +218,7 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
         yield drop_empty(Table.of(group.to_dict("records"), fields, title, notes))
 
 
-def _word(row: _Row) -> str:
-    """Return one word for a row's outcomes; the baseline has none."""
-    if not isinstance(row["against"], str):
-        return ""
-    if row["n"] < FEWEST:
-        return "few"
-    if row["loss"] == BEYOND:
-        return "lossy"
-    if row["loss"] not in (WITHIN, MISSING):
-        return "open"
-    return row["speed"] if row["speed"] in (FASTER, SLOWER) else "within"
-
-
-def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[_Row]:
+def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[Row]:
     return heading, lambda row: number(scale * row[name], form)
 
 
@@ -278,11 +256,11 @@ def _arm_named(name: str, samples: pd.DataFrame) -> str:
     return str(arms[0])
 
 
-def _facts(cell: pd.DataFrame) -> _Row:
+def _facts(cell: pd.DataFrame) -> Row:
     """Return the figures that one setting has without a baseline."""
     texts = first_decodes(cell)
     names = [*_TASK, "quality_metric", "method", *_SETTING, CONCURRENCY]
-    facts: _Row = texts.iloc[0][names].to_dict()
+    facts: Row = texts.iloc[0][names].to_dict()
     facts["quality"] = score_interval(texts, "quality", facts["quality_metric"]).value
     only_end = (texts["output_tokens"] == 1) & (texts["stopped_by"] == "eos")
     empty = int((only_end | (texts["output_tokens"] == 0)).sum())
@@ -295,7 +273,7 @@ def _facts(cell: pd.DataFrame) -> _Row:
     return facts
 
 
-def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> _Row:
+def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     """Return the figures of one setting relative to the baseline, over the answers of both."""
     base = base[base["load"] == cell["load"].iloc[0]]
     if base["draft_length"].nunique() > 1:
@@ -390,83 +368,3 @@ def _ratio(arm: pd.DataFrame, base: pd.DataFrame, above: str, below: str) -> Int
     return paired_interval(
         terms[0], arm["sample_id"], terms[1], base["sample_id"], paired_ratio, log=True
     )
-
-
-def _verdict(row: _Row) -> _Row:
-    """Return the outcomes and the sentence of a row."""
-    known, baseline = row[CONCURRENCY] == row[CONCURRENCY], row["against"]
-    load = f" at concurrency {row[CONCURRENCY]:.0f}" if known else ""
-    if row["n"] < FEWEST:
-        few = f"too few answers to the same prompts by {baseline} with {row['load']:.0f} at once"
-        few += f" (n = {row['n']:.0f}; at least {FEWEST} are needed)"
-        return {"sentence": f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"}
-    speed, times = _speed_clause(row, f" per {'request' if known else 'sample'}{load}")
-    loss, quality, more = _quality_clause(row)
-    low, high = (round(row[LENGTH + end], 2) for end in ENDS[1:])
-    counts = {
-        "answers are missing": "missing",
-        f"answers are missing of {baseline}": "missing_in_baseline",
-        "texts are empty": "empty",
-    }
-    equal = row[f"{QUALITY_LESS}_low"] <= 0 <= row[f"{QUALITY_LESS}_high"] and speed == UNSHOWN
-    parts = [
-        times,
-        quality,
-        f"texts {shown(LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
-        *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
-        f"{percent(row['refused'], '.1f')} of texts begin like refusals"
-        if row["refused"] > 0
-        else "",
-        "a server does not differ from itself, so differences of this size are noise"
-        if row["again"] and not equal
-        else "",
-        row["remarks"],
-    ]
-    again = "the same server again: " if row["again"] else ""
-    sentence = f"{row['label']}: {again}{'; '.join(filter(None, parts))}"
-    return {"speed": speed, "loss": loss, "more_prompts": more, "sentence": sentence}
-
-
-def _speed_clause(row: _Row, unit: str) -> Clause:
-    """Return the outcome of the times, and how to say it."""
-    if row[f"{TIMES}_low"] != row[f"{TIMES}_low"]:
-        return Clause(MISSING, f"times not comparable{unit.removeprefix(' per sample')}")
-    ends = {"ci_low": row[f"{TIMES}_low"], "ci_high": row[f"{TIMES}_high"]}
-    outcome, noise = sign_of_speed({**ends, "noise": row["noise"]}), noise_range(row["noise"])
-    difference = {SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")
-    remark = ", ".join(filter(None, [difference, noise and f"noise {noise}"]))
-    text = f"{shown(TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"
-    return Clause(outcome, text)
-
-
-def _quality_clause(row: _Row) -> tuple[str, str, float]:
-    """Return the outcome of quality, how to say it, and how many more prompts would decide."""
-    unit, scale = shown_metric(row["quality_metric"])
-    margin = f"{row['margin']:g} point{'s' if row['margin'] != 1 else ''}"
-    value, low, high = (scale * row[QUALITY_LESS + end] for end in ENDS)
-    if low != low:
-        return MISSING, "quality was not measured", math.nan
-    if row["quality"] == value == 0:
-        return UNSHOWN, f"{unit} 0 of all answers, so no loss can show: check the prompts", math.nan
-    side = "higher" if value > 0 else "lower"
-    ends = (low, high) if value > 0 else (-high, -low)
-    points = f"{unit} {with_interval(abs(value), *ends, '.1f')} points {side}"
-    evidence = "a loss is shown, " if high < 0 else "a gain is shown, " if low > 0 else ""
-    if high < -row["margin"]:
-        return BEYOND, f"{points}: lossy beyond the margin of {margin}", math.nan
-    if low <= -row["margin"]:
-        text = f"{points}: {evidence}not shown to be within {margin}"
-        if evidence:
-            return UNSHOWN, text, math.nan
-        more = row["prompts_needed"] - row["n"]
-        text += f"; about {float(f'{more:.2g}'):.0f} more prompts would decide"
-        return UNSHOWN, f"{text} (the scores of {percent(row['differ'], '.1f')} differ)", more
-    if scale * row["low_with_failures"] <= -row["margin"]:
-        more, share = row["prompts_needed"] - row["n"], percent(unseen_share(row["n"]), ".2g")
-        unseen = f"{row['n']:.0f} prompts cannot exclude {share} of failed answers"
-        text = f"{points}: {evidence}not shown to be within {margin}, since {unseen}"
-        return UNSHOWN, f"{text}; about {float(f'{more:.2g}'):.0f} more would decide", more
-    if scale * row["lowest"] <= -row["margin"]:
-        wrong = f"not within {margin} if the missing answers are wrong"
-        return UNSHOWN, f"{points}: {evidence}{wrong}", math.nan
-    return WITHIN, f"{points}: {evidence}within {margin}", math.nan

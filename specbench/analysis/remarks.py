@@ -176,7 +176,12 @@ def measured_on(run: Run) -> str:
         return ""
     gpus = environment.get("torch", {}).get("gpus") or [{}]
     if files := environment.get("weights"):
-        weights = ", ".join(_file(role, file) for role, file in files.items())
+        sizes = {role: file.get("bytes") for role, file in files.items()}
+        weights = ", ".join(
+            f"{role} {files[role].get('type')}"
+            + (f" of {size / GIB:.2f} GiB" if isinstance(size, int) else "")
+            for role, size in sizes.items()
+        )
         library = f"llama.cpp (xllamacpp {packages.get('xllamacpp')})"
     else:
         weights = models.get("quantization") or models.get("dtype")
@@ -187,12 +192,6 @@ def measured_on(run: Run) -> str:
         "" if gpus[0] or not isinstance(count, int) else f", {count} thread{'s' * (count != 1)}"
     )
     return f"Measured on {shown(str(machine))}{threads}: {shown(str(weights))}, {shown(library)}."
-
-
-def _file(role: str, file: Mapping[str, Any]) -> str:
-    size = file.get("bytes")
-    gib = f" of {size / GIB:.2f} GiB" if isinstance(size, int) else ""
-    return f"{role} {file.get('type')}{gib}"
 
 
 def _scored_by_task(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

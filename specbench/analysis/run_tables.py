@@ -1,13 +1,14 @@
-"""Tables of one run: the page ``summary.md``, the terminal's tables, and transfer between tasks.
+"""Tables of one run: its summaries, the terminal's tables, and transfer between tasks.
 
-Rows are methods. On the page, columns are tasks, and a sweep of static weights is condensed: the
-page shows the randomised static front at DIVERSED's acceptance, and the distance of DIVERSED above
-it and above the nearest static point of lower acceptance.
+Rows are methods. On the page ``summary.md``, columns are tasks, and a sweep of static weights is
+condensed: the page shows the randomised static front at DIVERSED's acceptance, and the distance of
+DIVERSED above it and above the nearest static point of lower acceptance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,16 +17,23 @@ from specbench.analysis.comparison import ABOVE
 from specbench.analysis.intervals import Interval
 from specbench.analysis.pareto import Gap, front_of, gap_between
 from specbench.analysis.points import settings_of
+from specbench.analysis.remarks import DOUBTS, remarks
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.analysis.summary import (
     ACCEPTANCE,
     SPEEDUP,
     cells_of,
     further_metrics,
+    summarise,
     with_differences,
 )
 from specbench.errors import UsageError
+from specbench.files import digits, write_atomically
+from specbench.runs.columns import TIMED_BASELINE
+from specbench.runs.frames import first_decodes, read_samples
 from specbench.runs.labels import BUNDLED, RESULTS
+from specbench.runs.records import DIGEST, SUMMARY, write_samples
+from specbench.runs.run import read_run
 from specbench.runs.shown import ShownFigure, shown, shown_score
 from specbench.runs.table import (
     Column,
@@ -118,18 +126,13 @@ def run_tables(cells: pd.DataFrame) -> list[Table]:
             *((figure.narrow, _above_difference(figure.text, figure)) for figure in of_texts),
         ]
         records = cells_of_task.to_dict("records")
-        differs = cells_of_task[f"{QUALITY}_less"].any()
-        less = [LESS, *_pooled(cells_of_task)] if differs else []
+        strict = cells_of_task.loc[cells_of_task["method"] == STRICT, ["draft_length", "drafter"]]
+        pooled = [POOLED] if len(strict.drop_duplicates()) > 1 else []
+        less = [LESS, *pooled] if cells_of_task[f"{QUALITY}_less"].any() else []
         tables.append(drop_empty(Table.of(records, figures, title, [*notes, *less], stub=2)))
         title = f"{task}: further metrics"
         tables.append(drop_empty(Table.of(records, texts, title, less, stub=2)))
     return tables
-
-
-def _pooled(cells: pd.DataFrame) -> list[str]:
-    """Return a note if SD, which others are compared with, has several cells."""
-    strict = cells.loc[cells["method"] == STRICT, ["draft_length", "drafter"]]
-    return [POOLED] if len(strict.drop_duplicates()) > 1 else []
 
 
 def _sessions(cells: pd.DataFrame) -> list[str]:
@@ -183,11 +186,6 @@ def _by_label(cells: pd.DataFrame) -> dict[str, dict[str, _Row]]:
     return by_label
 
 
-def _heading(task: object, metric: object) -> str:
-    name = shown_metric(metric)[0]
-    return f"{task}, {name}" if name else f"{task}"
-
-
 def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Table:
     metrics = dict(zip(cells["task"], cells["quality_metric"], strict=True))
     methods = _by_label(cells)
@@ -230,7 +228,8 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
         "from sd, paired by prompt, accepted over drafted tokens, and tokens/s over those of "
         "autoregressive"
     )
-    columns = (Column(_heading(task, metric), align="left") for task, metric in metrics.items())
+    headings = (", ".join(filter(None, [t, shown_metric(m)[0]])) for t, m in metrics.items())
+    columns = (Column(heading, align="left") for heading in headings)
     return Table(title, [Column("method"), *columns], rows)
 
 
@@ -315,3 +314,31 @@ def _further_table(cells: pd.DataFrame, metrics: Sequence[str]) -> Table:
     ]
     title = "Further metrics, with their 95 % intervals"
     return drop_empty(Table.of(_by_label(cells).items(), [_NAME, *figures], title))
+
+
+def write_summary(folder: Path, run: Path | None = None) -> None:
+    """Write ``summary.csv`` and ``summary.md`` from the tables of samples in a folder.
+
+    Args:
+        folder: Where the tables are.
+        run: The run; None if it is the same folder.
+    """
+    timed = read_samples(folder, timings=[TIMED_BASELINE])
+    samples = first_decodes(timed).drop(columns="timing", errors="ignore")
+    summary = summarise(timed)
+    write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
+    described = read_run(run or folder, required=False)
+    doubts = remarks(cells_of(summary), {str(summary["run_id"].iloc[0]): described}, DOUBTS)
+    page = [summary_page(samples, summary), *(f"{markdown_line(text)}\n" for text in doubts)]
+    write_atomically(folder / DIGEST, "\n".join(page))
+
+
+def write_tables(folder: Path, into: Path | None = None) -> None:
+    """Write all tables of a run from its records, if any sample was decoded.
+
+    Args:
+        folder: The run.
+        into: Where to write them; None writes them into the run.
+    """
+    if write_samples(folder, into):
+        write_summary(into or folder, folder)

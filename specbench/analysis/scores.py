@@ -98,7 +98,11 @@ def quality_difference(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
     own, base = own[own["quality"].notna()], base[base["quality"].notna()]
     ids, base_ids = own["sample_id"], base["sample_id"]
     if (own["quality_metric"] == BLEU).any():
-        return paired_interval(_bleu_terms(own), ids, _bleu_terms(base), base_ids, _bleu_difference)
+        sides = _bleu_terms(own), ids, _bleu_terms(base), base_ids
+        return paired_interval(
+            *sides,
+            lambda totals: corpus_bleu(totals[..., :TERMS]) - corpus_bleu(totals[..., TERMS:]),
+        )
     return paired_difference(own["quality"], ids, base["quality"], base_ids)
 
 
@@ -134,8 +138,3 @@ def text_differences(
 def completed(samples: pd.DataFrame) -> pd.DataFrame:
     """Return the samples that are known to have ended by themselves, not at the limit."""
     return samples[samples["stopped_by"].notna() & (samples["stopped_by"] != "length")]
-
-
-def _bleu_difference(totals: Floats) -> Floats:
-    difference: Floats = corpus_bleu(totals[..., :TERMS]) - corpus_bleu(totals[..., TERMS:])
-    return difference

@@ -1,22 +1,28 @@
 """The settings of one task of a run, by session and by method, for comparisons.
 
 Times are compared only within a session, and those of texts that were decoded together only if
-there are enough ``blocks``. A method has one setting per draft length. Heads that differ in nothing
-but the seed of their training are a recipe, which is compared as one method.
+there are enough blocks (``points``). A method has one setting per draft length. Heads that differ
+in nothing but the seed of their training are a recipe, which is compared as one method.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
-from specbench.analysis.blocks import count_blocks, has_comparable_times
-from specbench.analysis.intervals import estimate
 from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import Fastest, PointEstimates, Setting, settings_of, shared_points
+from specbench.analysis.points import (
+    Fastest,
+    PointEstimates,
+    Setting,
+    count_blocks,
+    has_comparable_times,
+    settings_of,
+    shared_points,
+)
 from specbench.analysis.scores import phase_terms
 from specbench.methods.registry import AUTOREGRESSIVE, PARAMETER_COLUMNS
 from specbench.runs.columns import TIMED_AGAIN
@@ -48,7 +54,9 @@ class TaskRun(NamedTuple):
         for session, rows in repeated.groupby("session"):
             once = _by_length(sd_of(sessions.get(session, [])))
             twice = _by_length(settings_of(rows))
-            factors = [_noise(once[key], twice[key]) for key in once.keys() & twice]
+            both = [shared_points([once[n].timed, twice[n].timed]) for n in once.keys() & twice]
+            ratios = [points.estimates().ratio("seconds", [0], 1) for points in both]
+            factors = (max(ratio.high, 1 / ratio.low) for ratio in ratios)
             noise[session] = max(factors, default=math.nan)
         return cls(settings_of(first_decodes(samples)), sessions, noise, count_blocks(timed))
 
@@ -113,6 +121,7 @@ class MethodSettings(NamedTuple):
         self, lengths: list[int], chosen: int, reached: PointEstimates, points: list[int]
     ) -> dict[str, Any]:
         """Return the columns that describe the method, as means over its points."""
+        texts = pd.concat([setting.samples for setting in self.lengths.get(chosen, [])])
         return {
             "method": self.first.method,
             "label": self.label,
@@ -124,13 +133,8 @@ class MethodSettings(NamedTuple):
             "quality": reached.quality[0, points].mean(),
             "acceptance": reached.acceptance[0, points].mean(),
             "seconds": reached.seconds[0, points].mean(),
-            **self._phases(chosen),
+            **{name: part.sum() / of.sum() for name, (part, of) in phase_terms(texts).items()},
         }
-
-    def _phases(self, length: int) -> dict[str, float]:
-        """Return the ``PHASES`` of the texts at a draft length, of all heads together."""
-        texts = pd.concat([setting.samples for setting in self.lengths.get(length, [])])
-        return {name: part.sum() / of.sum() for name, (part, of) in phase_terms(texts).items()}
 
 
 def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[MethodSettings]:
@@ -161,7 +165,7 @@ def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[M
             label,
             {length: [setting] for length, setting in lengths.items()},
             1 if folder in shared else math.nan,
-            _missing(lengths, prompts),
+            len({prompt for one in lengths.values() for prompt in prompts - one.prompts}),
         )
         for label, lengths, folder in zip(labels, by_length, folders, strict=False)
     ]
@@ -198,11 +202,6 @@ def alone_of(settings: Sequence[Setting]) -> list[Setting]:
     return [setting for setting in settings if setting.method == AUTOREGRESSIVE]
 
 
-def _missing(lengths: Mapping[int, Setting], prompts: Set[str]) -> int:
-    """Return how many of the prompts a method lacks at some draft length."""
-    return len(prompts - set.intersection(*(setting.prompts for setting in lengths.values())))
-
-
 def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:
     """Return what heads of one recipe share: their folder and all other parameters."""
     folder = recipe_of(cell["head"]) if isinstance(cell["head"], str) else None
@@ -211,10 +210,3 @@ def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:
     parameters = (cell[name] for name in PARAMETER_COLUMNS if name != "head")
     values = (None if pd.isna(value) else value for value in parameters)
     return (folder, cell["method"], *values)
-
-
-def _noise(once: Setting, twice: Setting) -> float:
-    """Return the largest factor in the interval of the ratio of the times of equal texts."""
-    reached = shared_points([once.timed, twice.timed]).estimates()
-    ratio = estimate(reached.seconds[:, 0] / reached.seconds[:, 1], reached.n, log=True)
-    return max(ratio.high, 1 / ratio.low)

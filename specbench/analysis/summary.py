@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.blocks import by_time_unit
 from specbench.analysis.intervals import (
     Floats,
     Interval,
@@ -28,6 +27,7 @@ from specbench.analysis.intervals import (
     ratio,
     ratio_interval,
 )
+from specbench.analysis.points import by_time_unit
 from specbench.analysis.scores import (
     AT_LIMIT,
     COMPLETED,
@@ -179,7 +179,10 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
             for name, figure, unit in (
                 *figures,
                 *_further_scores(group, user_metrics),
-                *_phases(group),
+                *(
+                    (name, ratio_interval(*parts, group["sample_id"]), "fraction")
+                    for name, parts in phase_terms(group).items()
+                ),
                 *_thoughts(group),
             )
         ]
@@ -227,12 +230,6 @@ def _further_scores(
     passed = cell["quality"] if cell["quality_metric"].iloc[0] == PASS else cell.get(PASS)
     if passed is not None:
         yield from _pass_at_more(passed, cell["sample_id"])
-
-
-def _phases(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
-    """Yield the share of tokens between the marks of a text, and acceptance there and outside."""
-    for name, terms in phase_terms(cell).items():
-        yield name, ratio_interval(*terms, cell["sample_id"]), "fraction"
 
 
 def _thoughts(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:

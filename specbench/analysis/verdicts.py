@@ -1,47 +1,44 @@
-"""The verdict on each method: one sentence that says whether it pays, and at which price.
+"""Sentences and words on one method: what its figures show, and at which price.
 
-The sentence begins with the speed relative to no speculation. Speed and quality relative to SD
-follow, then the quality relative to the static front at equal acceptance and at equal time, and
-whatever changes the meaning of these figures: prompts that are missing, texts of another length, a
-coarse front, a lower temperature that gains as much. A difference is named only if its 95 %
-interval excludes no difference. Below ``intervals.FEWEST`` prompts there is no interval and so no
-verdict.
+Relative to ``sd``, the sentence begins with the speed relative to no speculation. Speed and quality
+relative to SD follow, then the quality relative to the static front at equal acceptance and at
+equal time, and whatever changes the meaning of these figures: prompts that are missing, texts of
+another length, a coarse front, a lower temperature that gains as much. With a margin, relative to
+any other method, it says speed and quality, and what is missing. A difference is named only if its
+95 % interval excludes no difference. Below ``intervals.FEWEST`` prompts there is no interval and so
+no verdict.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from specbench.analysis import comparison as c
-from specbench.analysis.blocks import describe_blocks
-from specbench.analysis.compare import compare
-from specbench.analysis.intervals import FEWEST
-from specbench.analysis.scores import QUALITY
-from specbench.errors import UsageError
+from specbench.analysis.intervals import FEWEST, unseen_share
 from specbench.runs.labels import DEFAULT_DRAFTER
-from specbench.runs.shown import shown, temperature_text
+from specbench.runs.shown import ENDS, shown
+from specbench.runs.table import percent, with_interval
 from specbench.tasks.metrics import AGREEMENT, shown_metric
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
 #: The interval includes no difference; it reaches into the noise of sd against itself; there are
 #: too few prompts; it was not measured.
 UNSHOWN, NOISE, FEW, MISSING = "no difference shown", "within noise", "too few prompts", ""
+WITHIN, BEYOND = "within the margin", "beyond the margin"
 
-_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task"]
-#: ``speculation`` is the speed relative to no speculation, ``speed`` and ``quality`` are relative
-#: to ``sd``. ``front`` is quality relative to the randomised static front at equal acceptance,
-#: ``front_at_time`` at equal time, ``control`` relative to the sharpened front at equal acceptance.
-#: Each is one of the words above.
-_SHOWN = ("speculation", "speed", "quality", "front", "front_at_time", "control")
-VERDICTS = (*_RUN, "blocks", "method", "label", "draft_length", "n", "missing", *_SHOWN, "sentence")
+#: What a verdict says, each in one of the words above. ``speculation`` is the speed relative to no
+#: speculation, ``speed`` and ``quality`` are relative to ``sd``. ``front`` is quality relative to
+#: the randomised static front at equal acceptance, ``front_at_time`` at equal time, ``control``
+#: relative to the sharpened front at equal acceptance.
+OUTCOMES = ("speculation", "speed", "quality", "front", "front_at_time", "control")
+CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
 _FRONT = "the randomised static front"
 NOTICED = 0.02  # difference between two ratios of speed
 
-_Row = dict[str, Any]
+Row = dict[Any, Any]
 
 
 class Clause(NamedTuple):
@@ -51,56 +48,13 @@ class Clause(NamedTuple):
     text: str
 
 
-def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the verdicts on a comparison that includes equal acceptance: columns ``VERDICTS``.
-
-    There is one row per task, method and draft length; several heads of one recipe are one method,
-    the mean over their seeds. If ``sd`` also has several draft lengths, there is one row per task
-    and method: both at their fastest, chosen as in ``compare``. ``sd`` itself has a row if the run
-    has times without speculation, and the static ensemble one if all of its weights lie below a
-    coin between ``sd`` and the draft.
-    """
-    verdicts_of_runs = []
-    single_seeds = rows["seeds"] == 1
-    judged = rows[rows["at"].isin([c.OWN, "acceptance", "time"]) & ~single_seeds]
-    for key, run in judged.groupby(_RUN, sort=False, dropna=False):
-        shared = dict(zip(_RUN, key, strict=True)) | {"blocks": run["blocks"].iloc[0]}
-        beside_baseline = run[run["at"] == c.OWN]
-        several_sd = (beside_baseline["against"] == c.SD_CHOSEN).any()
-        for label, group in beside_baseline.groupby("label", sort=False):
-            chosen = group[(group["points"] > 1) & group["against"].isin([c.SD_CHOSEN, c.ALONE])]
-            chosen = chosen if several_sd else chosen[:0]
-            lengths = chosen if len(chosen) else group
-            for length in lengths["draft_length"].unique():
-                alike = run[(run["label"] == label) & (run["draft_length"] == length)]
-                single = alike[alike["points"] == 1]
-                verdicts_of_runs.append(
-                    shared | _verdict(single, chosen if len(chosen) else single)
-                )
-        verdicts_of_runs += [shared | verdict for verdict in _coin(run)]
-    table = pd.DataFrame(verdicts_of_runs, columns=list(VERDICTS))
-    several = table.groupby([*_RUN, "label"], dropna=False)["draft_length"].transform("nunique") > 1
-    names = table["label"] + (", N = " + table["draft_length"].map("{:.0f}".format)).where(
-        several, ""
-    )
-    return table.assign(sentence=names + ": " + table["sentence"])
+def records(table: pd.DataFrame) -> list[Row]:
+    """Return the rows of a table."""
+    rows: list[Row] = table.to_dict("records")
+    return rows
 
 
-def verdicts_of(samples: pd.DataFrame, methods: Collection[str] | None = None) -> pd.DataFrame:
-    """Return the verdicts on all or some methods of runs; empty without ``sd`` to compare with."""
-    names = None if methods is None else {*methods} - {"sd"}
-    try:
-        return verdicts(compare(samples, ["acceptance", "time"], names, [QUALITY]).rows)
-    except UsageError:
-        return pd.DataFrame(columns=list(VERDICTS))
-
-
-def _records(table: pd.DataFrame) -> list[_Row]:
-    records: list[_Row] = table.to_dict("records")
-    return records
-
-
-def word(row: _Row) -> str:
+def word(row: Row) -> str:
     """Return one word for what a method changes relative to ``sd`` at the same N.
 
     Args:
@@ -111,7 +65,7 @@ def word(row: _Row) -> str:
     if row["n"] < FEWEST:
         return "few"
 
-    def ends(metric: str) -> _Row:
+    def ends(metric: str) -> Row:
         low, high = (row.get(f"{metric}_{end}", math.nan) for end in ("low", "high"))
         return {"ci_low": low, "ci_high": high, "noise": row["noise"]}
 
@@ -124,49 +78,26 @@ def word(row: _Row) -> str:
     return speed if speed in (FASTER, SLOWER) else "open"
 
 
-def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the sentences of verdicts under a heading for each task of each run."""
-    several = [name for name in ("run_id", "engine", "batch_size") if table[name].nunique() > 1]
-    prompts = table.groupby(_RUN, dropna=False)["n"].transform("max")
-    sentences: dict[str, list[str]] = {}
-    for row in _records(table.assign(prompts=prompts)):
-        parts = [f"{row['task']} on {row['pair']}", temperature_text(row["temperature"])]
-        parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
-        heading = ", ".join([*parts, f"n = {row['prompts']}"])
-        if row["batch_size"] > 1:
-            heading += f" in {describe_blocks(row['blocks'], row['batch_size'])}"
-        sentences.setdefault(heading, []).append(row["sentence"])
-    return sentences
-
-
-def foremost(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the verdict to read first on each task of each run: DIVERSED's, if it was run."""
-    judged = table[~table["method"].isin(["sd", "static"])]
-    judged = judged if len(judged) else table
-    first = judged.sort_values("method", key=lambda names: names != "diversed", kind="stable")
-    return first.drop_duplicates(_RUN).sort_index()
-
-
-def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
-    """Return the verdict on a method at one draft length.
+def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
+    """Return the verdict on a method at one draft length, relative to ``sd`` and its front.
 
     Args:
         alike: All figures of the method at that length.
         speed: Those that compare its time with others' times, at the same or the fastest length.
     """
-    by_comparison = {(row["against"], row["at"], row["metric"]): row for row in _records(alike)}
+    by_comparison = {(row["against"], row["at"], row["metric"]): row for row in records(alike)}
     ratio = c.TOKENS if alike["batch_size"].iloc[0] > 1 else c.TIMES
-    times = {row["against"]: row for row in _records(speed) if row["metric"] == ratio}
-    tokens = {row["against"]: row for row in _records(speed) if row["metric"] == c.TOKENS}
+    times = {row["against"]: row for row in records(speed) if row["metric"] == ratio}
+    tokens = {row["against"]: row for row in records(speed) if row["metric"] == c.TOKENS}
     alone = times.get(c.ALONE)
     beside_sd = times.get(c.SD_CHOSEN) or times.get(c.SD)
     first = beside_sd or alone or next(iter(by_comparison.values()))
     n, missing = int(first["n"]), int(first["missing"])
     timeless = first["batch_size"] > 1 and not first["blocks"] >= FEWEST
-    verdict = {name: first[name] for name in ("method", "label", "draft_length", "n", "missing")}
+    facts = {name: first[name] for name in ("method", "label", "draft_length", "n", "missing")}
     if n < FEWEST:
         few = f"too few prompts for a verdict (n = {n}; at least {FEWEST} are needed)"
-        return verdict | dict.fromkeys(_SHOWN, FEW) | {"sentence": few}
+        return facts | dict.fromkeys(OUTCOMES, FEW) | {"sentence": few}
     better = by_comparison.get((c.SD, c.OWN, c.QUALITY_LESS))
     has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, *_ in by_comparison)
     parts = {
@@ -187,36 +118,15 @@ def _verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> _Row:
         parts["control"].text,
     ]
     outcomes = {name: part.shown for name, part in parts.items()}
-    return verdict | outcomes | {"sentence": "; ".join(filter(None, sentence))}
+    return facts | outcomes | {"sentence": "; ".join(filter(None, sentence))}
 
 
-def _coin(run: pd.DataFrame) -> Iterator[_Row]:
-    """Yield a verdict on the static ensemble for each N at which all weights lie below the coin."""
-    for length, weights in run[run["against"] == c.COIN].groupby("draft_length"):
-        if (weights["ci_high"] < 0).all():
-            first = _records(weights)[0]
-            points = -_scale(first) * weights["value"]
-            yield {
-                "method": first["method"],
-                "label": "static",
-                "draft_length": length,
-                "n": first["n"],
-                "missing": 0,
-                **dict.fromkeys(_SHOWN, MISSING),
-                "sentence": (
-                    "mixing is never worth it here: answering some prompts with sd and the rest "
-                    "with the draft alone beats every measured weight between 0 and 1 by "
-                    f"{points.min():.1f} to {points.max():.1f} points at equal acceptance"
-                ),
-            }
-
-
-def _sign(row: _Row, least: float, most: float, low: str, high: str) -> str:
+def _sign(row: Row, least: float, most: float, low: str, high: str) -> str:
     """Return which side of a range the interval lies on: ``low``, ``high`` or neither."""
     return high if row["ci_low"] > most else low if row["ci_high"] < least else UNSHOWN
 
 
-def sign_of_speed(row: _Row) -> str:
+def sign_of_speed(row: Row) -> str:
     """Return whether a speed-up is a difference that exceeds the noise of ``sd``."""
     outcome, noise = _sign(row, 1, 1, SLOWER, FASTER), row["noise"]
     if noise != noise or outcome == UNSHOWN:
@@ -229,13 +139,13 @@ def noise_range(noise: float) -> str:
     return f"{1 / noise:.2f} to {noise:.2f}" if noise == noise else ""
 
 
-def _times(row: _Row) -> str:
+def _times(row: Row) -> str:
     ratio = shown(row["metric"]).estimate(row["value"], row["ci_low"], row["ci_high"])
     unit = "times as many tokens/s" if row["metric"] == c.TOKENS else "times as fast per sample"
     return f"{ratio} {unit}"
 
 
-def _speculation(row: _Row | None, tokens: _Row | None) -> Clause:
+def _speculation(row: Row | None, tokens: Row | None) -> Clause:
     """Compare with no speculation, by samples and, where that is another number, by tokens."""
     if row is None or tokens is None:
         return Clause(MISSING, "")
@@ -254,7 +164,7 @@ def _speculation(row: _Row | None, tokens: _Row | None) -> Clause:
     return Clause(outcome, f"{phrases[outcome]} ({_times(row)}{other})")
 
 
-def _speed(row: _Row | None) -> Clause:
+def _speed(row: Row | None) -> Clause:
     """Compare with ``sd`` at the same or at each method's fastest draft length."""
     if row is None:
         return Clause(MISSING, "speed not comparable with sd")
@@ -269,13 +179,13 @@ def _speed(row: _Row | None) -> Clause:
     return Clause(outcome, f"{_times(row)}{against}{slower}")
 
 
-def _baseline(row: _Row) -> str:
+def _baseline(row: Row) -> str:
     """Name the ``sd`` that a method is compared with: that of its own drafter."""
     other = row["method"] != "sd" and row["drafter"] != DEFAULT_DRAFTER
     return f"sd {row['drafter']}" if other else "sd"
 
 
-def _quality(row: _Row | None, timeless: bool) -> Clause:
+def _quality(row: Row | None, timeless: bool) -> Clause:
     if row is None:
         return Clause(MISSING, f"{'' if timeless else 'speed only, '}quality was not measured")
     unit = shown_metric(row["quality_metric"])[0]
@@ -285,7 +195,7 @@ def _quality(row: _Row | None, timeless: bool) -> Clause:
     return Clause(outcome, f"{unit} {_size(row)} points {outcome}")
 
 
-def _beside_sd(speed: Clause, quality: Clause, first: _Row) -> str:
+def _beside_sd(speed: Clause, quality: Clause, first: Row) -> str:
     """Say speed and quality relative to ``sd``."""
     figures = [part for part in (speed, quality) if part.text]
     if figures and {part.shown for part in figures} <= {UNSHOWN, NOISE}:
@@ -295,7 +205,7 @@ def _beside_sd(speed: Clause, quality: Clause, first: _Row) -> str:
     return ", ".join(part.text + ending.get(part.shown, "") for part in figures)
 
 
-def _length(row: _Row | None) -> str:
+def _length(row: Row | None) -> str:
     """Say how much longer texts are than those of ``sd``, if that is shown in two decimals."""
     if row is None or round(row["ci_low"], 2) <= 1 <= round(row["ci_high"], 2):
         return ""
@@ -303,7 +213,7 @@ def _length(row: _Row | None) -> str:
     return f"its texts are {times} times as long as those of {_baseline(row)}"
 
 
-def _front(known: dict[tuple[str, str, str], _Row], at: str) -> Clause:
+def _front(known: dict[tuple[str, str, str], Row], at: str) -> Clause:
     """Compare with the static front; with a coarse one also at its nearest measured point."""
     if (row := known.get((c.FRONT, at, c.ABOVE))) is None:
         return Clause(MISSING, "")
@@ -319,7 +229,7 @@ def _front(known: dict[tuple[str, str, str], _Row], at: str) -> Clause:
     return Clause(outcome, text)
 
 
-def _control(known: dict[tuple[str, str, str], _Row]) -> Clause:
+def _control(known: dict[tuple[str, str, str], Row]) -> Clause:
     """Say what a lower temperature gains where a method is above the static front."""
     front = known.get((c.FRONT, "acceptance", c.ABOVE))
     cooler = known.get((c.CONTROL, "acceptance", c.ABOVE))
@@ -329,25 +239,113 @@ def _control(known: dict[tuple[str, str, str], _Row]) -> Clause:
         sampled = front["quality_metric"] == AGREEMENT and front["temperature"] > 0
         unknown = "a lower temperature may gain as much, which this run did not measure"
         return Clause(MISSING, unknown if sampled else "")
-    scale = _scale(front)
-    gained = scale * (front["value"] - cooler["value"])
+    gained = shown_metric(front["quality_metric"])[1] * (front["value"] - cooler["value"])
     outcome = _sign(cooler, 0, 0, LOWER, HIGHER)
     more = f"{_difference(cooler)} more{' (no difference shown)' if outcome == UNSHOWN else ''}"
     return Clause(outcome, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
 
 
-def _scale(row: _Row) -> float:
-    return shown_metric(row["quality_metric"])[1]
-
-
-def _difference(row: _Row) -> str:
+def _difference(row: Row) -> str:
     """Return a difference with its interval, with signs."""
     difference = shown(row["metric"], row["quality_metric"])
     return difference.estimate(row["value"], row["ci_low"], row["ci_high"])
 
 
-def _size(row: _Row) -> str:
+def _size(row: Row) -> str:
     """Return a difference with its interval, without signs."""
     difference = shown(row["metric"], row["quality_metric"])._replace(form=".1f")
     low, high = sorted((abs(row["ci_low"]), abs(row["ci_high"])))
     return difference.estimate(abs(row["value"]), low, high)
+
+
+def margin_word(row: Row) -> str:
+    """Return one word for the outcomes of a ``margin_verdict``; the baseline has none."""
+    if not isinstance(row["against"], str):
+        return ""
+    if row["n"] < FEWEST:
+        return "few"
+    if row["loss"] == BEYOND:
+        return "lossy"
+    if row["loss"] not in (WITHIN, MISSING):
+        return "open"
+    return row["speed"] if row["speed"] in (FASTER, SLOWER) else "within"
+
+
+def margin_verdict(row: Row) -> Row:
+    """Return the outcomes and the sentence of a row of ``margin.margin_rows``."""
+    known, baseline = row[CONCURRENCY] == row[CONCURRENCY], row["against"]
+    load = f" at concurrency {row[CONCURRENCY]:.0f}" if known else ""
+    if row["n"] < FEWEST:
+        few = f"too few answers to the same prompts by {baseline} with {row['load']:.0f} at once"
+        few += f" (n = {row['n']:.0f}; at least {FEWEST} are needed)"
+        return {"sentence": f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"}
+    speed, times = _margin_speed(row, f" per {'request' if known else 'sample'}{load}")
+    loss, quality, more = _margin_quality(row)
+    low, high = (round(row[c.LENGTH + end], 2) for end in ENDS[1:])
+    counts = {
+        "answers are missing": "missing",
+        f"answers are missing of {baseline}": "missing_in_baseline",
+        "texts are empty": "empty",
+    }
+    equal = row[f"{c.QUALITY_LESS}_low"] <= 0 <= row[f"{c.QUALITY_LESS}_high"] and speed == UNSHOWN
+    parts = [
+        times,
+        quality,
+        f"texts {shown(c.LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
+        *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
+        f"{percent(row['refused'], '.1f')} of texts begin like refusals"
+        if row["refused"] > 0
+        else "",
+        "a server does not differ from itself, so differences of this size are noise"
+        if row["again"] and not equal
+        else "",
+        row["remarks"],
+    ]
+    again = "the same server again: " if row["again"] else ""
+    sentence = f"{row['label']}: {again}{'; '.join(filter(None, parts))}"
+    return {"speed": speed, "loss": loss, "more_prompts": more, "sentence": sentence}
+
+
+def _margin_speed(row: Row, unit: str) -> Clause:
+    """Return the outcome of the times, and how to say it."""
+    if row[f"{c.TIMES}_low"] != row[f"{c.TIMES}_low"]:
+        return Clause(MISSING, f"times not comparable{unit.removeprefix(' per sample')}")
+    ends = {"ci_low": row[f"{c.TIMES}_low"], "ci_high": row[f"{c.TIMES}_high"]}
+    outcome, noise = sign_of_speed({**ends, "noise": row["noise"]}), noise_range(row["noise"])
+    difference = {SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")
+    remark = ", ".join(filter(None, [difference, noise and f"noise {noise}"]))
+    text = f"{shown(c.TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"
+    return Clause(outcome, text)
+
+
+def _margin_quality(row: Row) -> tuple[str, str, float]:
+    """Return the outcome of quality, how to say it, and how many more prompts would decide."""
+    unit, scale = shown_metric(row["quality_metric"])
+    margin = f"{row['margin']:g} point{'s' if row['margin'] != 1 else ''}"
+    value, low, high = (scale * row[c.QUALITY_LESS + end] for end in ENDS)
+    if low != low:
+        return MISSING, "quality was not measured", math.nan
+    if row["quality"] == value == 0:
+        return UNSHOWN, f"{unit} 0 of all answers, so no loss can show: check the prompts", math.nan
+    side = "higher" if value > 0 else "lower"
+    ends = (low, high) if value > 0 else (-high, -low)
+    points = f"{unit} {with_interval(abs(value), *ends, '.1f')} points {side}"
+    evidence = "a loss is shown, " if high < 0 else "a gain is shown, " if low > 0 else ""
+    if high < -row["margin"]:
+        return BEYOND, f"{points}: lossy beyond the margin of {margin}", math.nan
+    if low <= -row["margin"]:
+        text = f"{points}: {evidence}not shown to be within {margin}"
+        if evidence:
+            return UNSHOWN, text, math.nan
+        more = row["prompts_needed"] - row["n"]
+        text += f"; about {float(f'{more:.2g}'):.0f} more prompts would decide"
+        return UNSHOWN, f"{text} (the scores of {percent(row['differ'], '.1f')} differ)", more
+    if scale * row["low_with_failures"] <= -row["margin"]:
+        more, share = row["prompts_needed"] - row["n"], percent(unseen_share(row["n"]), ".2g")
+        unseen = f"{row['n']:.0f} prompts cannot exclude {share} of failed answers"
+        text = f"{points}: {evidence}not shown to be within {margin}, since {unseen}"
+        return UNSHOWN, f"{text}; about {float(f'{more:.2g}'):.0f} more would decide", more
+    if scale * row["lowest"] <= -row["margin"]:
+        wrong = f"not within {margin} if the missing answers are wrong"
+        return UNSHOWN, f"{points}: {evidence}{wrong}", math.nan
+    return WITHIN, f"{points}: {evidence}within {margin}", math.nan

@@ -17,10 +17,10 @@ from specbench.cli.output import Interrupted, new_folder, note, print_findings
 from specbench.cli.servers import ServerAccess
 from specbench.config import LLAMACPP, Options, Seeded, Settings, Temperature, option
 from specbench.errors import RunError, UsageError
+from specbench.experiment.cells import method_variants
 from specbench.experiment.folders import as_json
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.progress import quiet_libraries, step_status
-from specbench.experiment.variants import method_variants
 from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import RESULTS
@@ -130,15 +130,16 @@ def audit(
         from specbench.experiment.runner import Loader
         from specbench.validation.audit import (
             FAULT,
+            TEXTS,
             TOO_WEAK,
             AuditOptions,
+            StoredTexts,
             run_audit,
             verdict,
             visible_faults,
         )
         from specbench.validation.check import read_prompts
         from specbench.validation.findings import Finding, failures, findings_table
-        from specbench.validation.stored import TEXTS, StoredTexts
 
         options = AuditOptions(**settings.model_dump(include={*AuditOptions._fields}))
         findings: list[Finding] = []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
 from specbench.cli.options import Models, NewFolder
@@ -14,7 +17,8 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFold
     """Time methods on engines: time per round by part, tokens/s, share of the bandwidth limit.
 
     The benchmark uses random prompts and answers of fixed length, and no task or metric. It
-    interleaves all systems, including Transformers' own implementations of the same methods.
+    interleaves all systems, including Transformers' own implementations of the same methods, and
+    writes each repeat as it is measured.
     """
     spec = models.spec()
     models.require_here(spec, *settings.engine)
@@ -22,27 +26,37 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFold
     note(*plan.notes)
 
     with new_folder(to.output, f"bench-{plan.pair.name}") as folder:
-        from specbench.experiment.bench.figures import save_figures
+        import pandas as pd
+
         from specbench.experiment.bench.measure import measure, prepare
         from specbench.experiment.bench.tables import (
             bench_table,
             describe,
             ratio_table,
+            save_figures,
             shown,
             warnings,
         )
         from specbench.experiment.folders import as_json
         from specbench.experiment.progress import progress_bar, quiet_libraries
-        from specbench.files import write_atomically
+        from specbench.files import clear_errors, write_atomically
         from specbench.runs.run import ENVIRONMENT
 
         quiet_libraries(downloads=not to.no_progress)
         plan, pairs = prepare(plan)
+        repeats = folder / "repeats.csv"
         with progress_bar(len(plan), not to.no_progress) as report:
-            measured = measure(plan, pairs, report)
+
+            def write(row: Mapping[str, Any]) -> None:
+                frame = pd.DataFrame([row]).drop(columns="task")
+                header = not repeats.exists()
+                with clear_errors(repeats):
+                    frame.to_csv(repeats, mode="a", index=False, header=header, float_format="%.6g")
+                report(row)
+
+            measured = measure(plan, pairs, write)
         table, ratios = bench_table(measured), ratio_table(measured)
-        tables = {"bench": table, "repeats": measured.repeats, "ratios": ratios}
-        for name, content in tables.items():
+        for name, content in {"bench": table, "ratios": ratios}.items():
             text = content.to_csv(index=False, float_format="%.6g")
             write_atomically(folder / f"{name}.csv", text)
         write_atomically(folder / ENVIRONMENT, as_json(measured.environment))

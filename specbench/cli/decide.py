@@ -24,7 +24,7 @@ from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
 from specbench.engine.pairs import PairSpec
 from specbench.errors import RunError, UsageError, require
-from specbench.experiment.variants import Variant, method_variants
+from specbench.experiment.cells import Variant, method_variants
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS
 from specbench.tasks.task import task_names
 

@@ -24,8 +24,8 @@ from specbench.cli.output import (
 )
 from specbench.config import DEFAULT_LIMIT, Loading
 from specbench.errors import RunError, UsageError
+from specbench.experiment.cells import STATIC
 from specbench.experiment.plan import Plan
-from specbench.experiment.variants import STATIC
 from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import read_run
@@ -35,8 +35,8 @@ from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
     from specbench.cli.run import Measurement, RunFolder
-    from specbench.experiment.cluster.ray_pool import RayPool
     from specbench.experiment.execute import Pool
+    from specbench.experiment.ray_pool import RayPool
     from specbench.experiment.runner import Loader
     from specbench.experiment.store import Store
     from specbench.serving.client import Client
@@ -122,7 +122,7 @@ def ray_workers(
 
 @contextmanager
 def _ray_pool(workers: int, address: str | None, loading: Loading) -> Iterator[RayPool]:
-    from specbench.experiment.cluster.ray_pool import RayPool
+    from specbench.experiment.ray_pool import RayPool
 
     with RayPool(workers, address, loading) as pool:
         yield pool
@@ -174,7 +174,7 @@ def carry_out(
 
 
 def _summarise(folder: Path) -> None:
-    from specbench.analysis.write import write_summary  # a refusal must not import statistics
+    from specbench.analysis.run_tables import write_summary  # a refusal must not import statistics
 
     write_summary(folder)
 
@@ -278,8 +278,7 @@ def _suggest(plan: Plan, folder: Path) -> None:
 def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
     from specbench.experiment.execute import Worker
-    from specbench.experiment.forecast import forecast
-    from specbench.experiment.progress import quiet_libraries
+    from specbench.experiment.progress import forecast, quiet_libraries
     from specbench.runs.labels import method_labels
 
     quiet_libraries(downloads=not options.no_progress)

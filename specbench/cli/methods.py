@@ -10,7 +10,7 @@ from specbench.cli.options import ALL, expand_groups
 from specbench.config import Options, option
 from specbench.decoding.heads.registry import expand_family
 from specbench.errors import UsageError
-from specbench.experiment.variants import ANCHORS, Variant, method_variants
+from specbench.experiment.cells import ANCHORS, Variant, method_variants
 from specbench.methods.method import INSIDE
 from specbench.methods.registry import METHODS, PARAMETERS
 from specbench.methods.registry import PAPER as PAPER_METHODS

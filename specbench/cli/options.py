@@ -309,7 +309,7 @@ class Progress(Options):
 
 
 class NewFolder(JsonOutput, Progress):
-    """Folder for results that are written in one go."""
+    """Folder for the results of one command."""
 
     output: Path | None = output_option(
         "Folder to write, new or empty.", "results/<time>-<command>-<pair>"

@@ -94,7 +94,7 @@ def print_findings(as_json: bool, content: object, *tables: Table, after: str = 
 
 def print_verdicts(found: pd.DataFrame, form: str = TEXT) -> None:
     """Print the verdicts on each task's methods: a list in Markdown, comments in LaTeX."""
-    from specbench.analysis.verdicts import by_task
+    from specbench.analysis.compare import by_task
 
     for heading, sentences in by_task(found).items():
         print(printable(f"% {heading}" if form == LATEX else heading))
@@ -186,7 +186,8 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
         yield folder
     except KeyboardInterrupt as error:
-        raise Interrupted("interrupted: nothing was written") from error
+        left = f"{folder} has what was measured" if any(folder.iterdir()) else "nothing was written"
+        raise Interrupted(f"interrupted: {left}") from error
     finally:
         with suppress(OSError):  # folders with results are not empty and stay
             for path in created:

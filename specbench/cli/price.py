@@ -25,8 +25,8 @@ from specbench.decoding.drafters.registry import (
     require_draft,
 )
 from specbench.errors import RunError, UsageError, require
+from specbench.experiment.cells import method_variants
 from specbench.experiment.plan import Plan
-from specbench.experiment.variants import method_variants
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import Trust, read_run
 

@@ -32,14 +32,14 @@ from specbench.decoding.drafters.registry import (
 )
 from specbench.engine.pairs import PairSpec, get_pair, pairs, without_draft
 from specbench.errors import RunError, SpecbenchError, UsageError, require
-from specbench.experiment.plan import Plan, build_plan
-from specbench.experiment.variants import (
+from specbench.experiment.cells import (
     STATIC,
     Variant,
     method_variants,
     with_baselines,
     with_control,
 )
+from specbench.experiment.plan import Plan, build_plan
 from specbench.methods.method import INSIDE
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.serving.arm import Arm

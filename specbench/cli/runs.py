@@ -20,7 +20,7 @@ from specbench.plugins import short_name
 from specbench.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
-    from specbench.analysis.trace.trace import Trace
+    from specbench.analysis.trace import Trace
 
 PAGE = "report.html"
 
@@ -45,7 +45,7 @@ def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Pro
 
     finished_run = open_run(run, asked.metric or [])
     note(*finished_run.notes)
-    from specbench.analysis.write import write_summary  # after refusals
+    from specbench.analysis.run_tables import write_summary  # after refusals
 
     try:
         with progress_bar(finished_run.samples, not shown.no_progress) as report:
@@ -192,10 +192,8 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     Shading shows the weight on the target. Without colours, tokens are marked as {~mismatch~}
     [-rejected-] {+correction+}. Mismatches are accepted tokens that are not the target's likeliest.
     """
-    from specbench.analysis.trace.terminal import show
-    from specbench.analysis.trace.tokens import Unreadable
-    from specbench.analysis.trace.trace import find_sample, run_decoder
-    from specbench.analysis.trace.trace import trace as trace_of
+    from specbench.analysis.trace import Unreadable, find_sample, run_decoder, show
+    from specbench.analysis.trace import trace as trace_of
     from specbench.runs.records import EXAMPLES, TRACED, latest_records
     from specbench.runs.run import read_run, require_cells
 
@@ -230,7 +228,7 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
 
 
 def _svg(found: Trace) -> str:
-    from specbench.analysis.trace.terminal import written
+    from specbench.analysis.trace import written
     from specbench.cli.output import picture
 
     return picture(written(found))

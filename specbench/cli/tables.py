@@ -184,8 +184,7 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
         raise UsageError("--paper and --frame have no numbers by position: omit them or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
-    from specbench.analysis.positions import position_tables
-    from specbench.analysis.results import Results
+    from specbench.analysis.results import Results, position_tables
 
     positions = Results(folders, rows.selection()).positions
     print_as(asked.form, positions, lambda: position_tables(positions, asked.intervals))
@@ -252,11 +251,10 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
 
     import pandas as pd
 
-    from specbench.analysis.compare import Compared, compare
+    from specbench.analysis.compare import Compared, compare, verdicts
     from specbench.analysis.compare_tables import comparison_tables, overview
     from specbench.analysis.comparison import ATS, OWN
     from specbench.analysis.results import Results
-    from specbench.analysis.verdicts import verdicts
     from specbench.runs.columns import TIMED
     from specbench.runs.frames import first_decodes, read_samples
 
@@ -350,7 +348,8 @@ def _compare_runs(
             raise UsageError("--times compares two runs: name two run folders")
         return None, []
 
-    from specbench.analysis.between import between_runs, between_tables, facts_table
+    from specbench.analysis.compare import between_runs
+    from specbench.analysis.compare_tables import between_tables, facts_table
     from specbench.files import shown_path
     from specbench.runs.run import read_run, run_differences, why_untimed
 

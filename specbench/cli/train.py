@@ -35,7 +35,7 @@ from specbench.tasks.task import Task
 from specbench.training.recipe import MAX_NEW_TOKENS, DraftRecipe, HeadRecipe, head_recipe
 
 if TYPE_CHECKING:
-    from specbench.experiment.cluster.ray_pool import RayPool
+    from specbench.experiment.ray_pool import RayPool
     from specbench.training.verifier import TrainingStep
 
 NEAR = 0.02  # tolerated difference between held-out acceptance and its target

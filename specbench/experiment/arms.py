@@ -22,13 +22,16 @@ from specbench.errors import RunError, SpecbenchError, UsageError
 from specbench.experiment.cells import CONCURRENCY
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.measurements import (
+    Answers,
+    SampleResult,
+    by_turns,
     columns_of_rounds,
     describe_error,
+    earlier_answers,
     repetition,
     score_text,
 )
 from specbench.experiment.plan import Plan, Step
-from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
 from specbench.runs.records import ERROR, to_line
 from specbench.serving.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
 from specbench.serving.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm

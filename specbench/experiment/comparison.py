@@ -10,7 +10,6 @@ the tolerance, different draws from them are no difference.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -79,7 +78,11 @@ def compare_with_eager(pair: LoadedPair, rule: Rule | None, options: DecodeOptio
     began, name = time.perf_counter(), pair.engine.name
     rule = rule if options.draft_length else None
     n = options.draft_length if rule else 0
-    prompts = list(_prompts(options.batch_size, pair.target.vocabulary))
+    prompts = [
+        [(7 * row + 3 * i) % pair.target.vocabulary for i in range(1, length + 1)]
+        for row in range(options.batch_size)
+        for length in [PROMPT_TOKENS[row % len(PROMPT_TOKENS)]]
+    ]
     limit = ROUNDS * (n + 1) + 1  # no text ends
     context = pair.context or limit + max(PROMPT_TOKENS)
     limit = min(limit, context - max(PROMPT_TOKENS))
@@ -114,12 +117,6 @@ def compare_with_eager(pair: LoadedPair, rule: Rule | None, options: DecodeOptio
     device, dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
     seconds = round(time.perf_counter() - began, 3)
     return Comparison(name, device, dtype, rounds, worst, difference, seconds)
-
-
-def _prompts(rows: int, vocabulary: int) -> Iterator[list[int]]:
-    for row in range(rows):
-        length = PROMPT_TOKENS[row % len(PROMPT_TOKENS)]
-        yield [(7 * row + 3 * i) % vocabulary for i in range(1, length + 1)]
 
 
 def _round(

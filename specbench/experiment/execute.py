@@ -2,7 +2,7 @@
 
 The unit of work is a row: all cells of a task on the same examples. One worker decodes a whole row
 without interruption, so methods are compared on the same device at the same time. This process is
-the only worker, or Ray starts several, see ``cluster.ray_pool``. Nothing here imports torch.
+the only worker, or Ray starts several, see ``ray_pool``. Nothing here imports torch.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
-"""The columns of a sample's record that come from its generation and its scores."""
+"""The columns of a sample's record that come from its generation and its scores, by turns."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from specbench.errors import SpecbenchError, mask_tokens
+from specbench.errors import RunError, SpecbenchError, mask_tokens
+from specbench.experiment.plan import SampleIndex, Step
 from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS, THOUGHT_TOKENS
 from specbench.runs.records import OK, UNSCORED
@@ -16,7 +19,6 @@ from specbench.tasks.metrics import BLEU, get_metric, score
 
 if TYPE_CHECKING:
     from specbench.decoding.records import Generation, RoundRecord
-
 
 _TAKEN = (
     *("prompt_tokens", "output_tokens", "prefill_seconds", "decode_seconds", "draft_seconds"),
@@ -62,7 +64,15 @@ def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
         "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
         "mean_weight": _mean([value for r in rounds for value in r.weights]),
         **{f"inside_{name}": sum(getattr(r, name) for r in inside) for name in counts},
-        "per_round": {name: [_plain(getattr(r, name)) for r in rounds] for name in names},
+        "per_round": {
+            name: [
+                [round(v, 4) if isinstance(v, float) else v for v in value]
+                if isinstance(value, tuple)  # flags and probabilities of the round
+                else value
+                for value in (getattr(r, name) for r in rounds)
+            ]
+            for name in names
+        },
     }
 
 
@@ -151,8 +161,32 @@ def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _plain(value: Any) -> Any:
-    """Return a count unchanged, and a round's flags and probabilities as a rounded list."""
-    if not isinstance(value, tuple):
-        return value
-    return [round(v, 4) if isinstance(v, float) else v for v in value]
+SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record
+# The texts of a conversation's turns so far, None if a turn failed, by the index of its step.
+Answers = defaultdict[SampleIndex, list[str | None]]
+
+
+def by_turns(
+    steps: Sequence[Step], decode: Callable[[Sequence[Step], Answers], Iterator[SampleResult]]
+) -> Iterator[SampleResult]:
+    """Decode the first turn of all steps together, then the second ones, and so on.
+
+    ``decode`` gets steps of one turn each, with the answers to the turns before.
+    """
+    answers: Answers = defaultdict(list)
+    for turn in zip_longest(*(step.turns for step in steps)):
+        for step, result in decode([step for step in turn if step is not None], answers):
+            answers[step.place].append(result.get("text"))
+            yield step, result
+
+
+def earlier_answers(step: Step, answers: Answers) -> list[str]:
+    """Return the answers to the turns before a step.
+
+    Raises:
+        RunError: One of them could not be decoded.
+    """
+    texts = [text for text in answers[step.place] if text is not None]
+    if len(texts) < len(answers[step.place]):
+        raise RunError("an earlier turn of the conversation could not be decoded")
+    return texts

@@ -22,11 +22,10 @@ from specbench import __version__
 from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec
 from specbench.decoding.heads.kinds import LINEAR
-from specbench.decoding.heads.registry import HeadFile, describe_heads, facts, find_head
+from specbench.decoding.heads.registry import describe_heads, facts, find_head
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require
-from specbench.experiment.cells import CONCURRENCY, Cell, cells_of, server_cells, with_head
-from specbench.experiment.variants import Variant
+from specbench.experiment.cells import CONCURRENCY, Cell, Variant, cells_of, server_cells, with_head
 from specbench.files import shown_path
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.plugins import require_distinct, short_name
@@ -333,7 +332,12 @@ def build_plan(
                     raise
                 headless.setdefault(method, []).append(task.name)
         cells = cells_of(with_heads, draft_lengths, suited)
-        misfits = [cell for cell in cells if _reads_other_states(cell)]
+        misfits = [  # their heads read states of a draft model that does not draft
+            cell
+            for cell in cells
+            for head in cell.heads
+            if cell.drafter.kind.has_weights and facts(head).get("kind") == LINEAR
+        ]
         for method, drafter in {(cell.method, cell.drafter): None for cell in misfits}:
             reason = f"{method}: its linear head cannot read the states that {drafter} drafts from"
             advice = f"train one with --drafter {drafter}"
@@ -391,13 +395,6 @@ def _suited(
             f"none: leave out {method}, or add --drafter model"
         )
     return fitting
-
-
-def _reads_other_states(cell: Cell) -> bool:
-    """Return whether a cell's head reads hidden states of a draft model that does not draft."""
-    head = dict(cell.parameters).get("head")
-    other = cell.drafter.kind.has_weights
-    return isinstance(head, HeadFile) and other and facts(head).get("kind") == LINEAR
 
 
 def _left_out(

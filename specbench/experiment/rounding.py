@@ -88,7 +88,12 @@ def compare_greedy(plan: Plan, records: Iterable[Record], engine: str) -> Iterat
                 continue
             pairs = {key: (texts[first][key], of_cell[key]) for key in sorted(both)}
             forks = {key: _fork(key, indices[first], *pair) for key, pair in pairs.items()}
-            unequal = [key for key, pair in pairs.items() if forks[key] or _differ(*pair)]
+            lacking = [k for k, both in pairs.items() if not all(t["token_ids"] for t in both)]
+            unequal = [
+                key
+                for key, (one, other) in pairs.items()
+                if forks[key] or (key in lacking and one["text"] != other["text"])
+            ]
             lossless = None if cell.server else get_method(cell.method).emits_target(cell.values)
             yield GreedyTexts(
                 *(task.task.name, label, labels[first], lossless, len(pairs)),
@@ -106,11 +111,6 @@ def _texts_of(
             step = plan.step((task, repeat, example, cell)).turns[0]
             if (record := by_name.get(names_of(plan.identify(step, engine)))) is not None:
                 yield (task, repeat, example), record
-
-
-def _differ(alone: Record, other: Record) -> bool:
-    """Return whether two texts differ, of which one has no tokens."""
-    return not (alone["token_ids"] and other["token_ids"]) and alone["text"] != other["text"]
 
 
 def _fork(key: tuple[int, int, int], cell: int, alone: Record, other: Record) -> Fork | None:

@@ -20,8 +20,7 @@ from specbench.decoding.drafters.policies import Online, get_policy
 from specbench.decoding.drafters.registry import DrafterSpec
 from specbench.decoding.drafting import context_of
 from specbench.decoding.heads.bind import BoundMethod, bind
-from specbench.decoding.heads.files import describe_models
-from specbench.decoding.heads.head import Head
+from specbench.decoding.heads.head import Head, describe_models
 from specbench.decoding.heads.kinds import KINDS
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
@@ -48,8 +47,12 @@ from specbench.experiment.environment import (
     other_processes,
 )
 from specbench.experiment.measurements import (
+    Answers,
+    SampleResult,
     answer_of,
+    by_turns,
     describe_error,
+    earlier_answers,
     measurements,
     score_text,
     thought_tokens,
@@ -58,7 +61,6 @@ from specbench.experiment.measurements import (
 from specbench.experiment.plan import Plan, Step, own_sources
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.rounding import Fork, Lead
-from specbench.experiment.turns import Answers, SampleResult, by_turns, earlier_answers
 from specbench.methods.control import DraftControl, warmup_lengths
 from specbench.methods.strict import sd
 from specbench.runs.records import ERROR, to_line

@@ -1,4 +1,4 @@
-"""Rules of the user's own and their parameters; ``heads.trial`` finds mistakes before a run.
+"""Rules of the user's own and their parameters; ``heads.bind`` finds mistakes before a run.
 
 A rule is a function ``(positions, x, *, parameters) -> Verdict`` in a file. Parameters with
 defaults need nothing else; the decorator ``rule`` adds bounds, help and the exact

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.drafting import context_of
-from specbench.decoding.heads.files import describe_models
+from specbench.decoding.heads.head import describe_models
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import Reader
 from specbench.engine.pair import LoadedPair

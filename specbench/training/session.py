@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 
 from specbench import __version__
-from specbench.decoding.heads.files import fingerprints, save_head
+from specbench.decoding.heads.head import fingerprints, save_head
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically

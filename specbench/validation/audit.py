@@ -7,14 +7,18 @@ that are probably bonus tokens once more, since they are few. Texts are two roun
 contexts end where the target is unsure, the others a round earlier, so that a bonus token falls
 there. Another temperature and filters left on show most where a law has a long tail, so prompts are
 also cut off where the log-probability of the next token varies most, and continued by a few tokens.
+Texts can be stored on disk, so that an interrupted audit goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from hashlib import sha256
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,23 +28,22 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.experiment.rounding import END
+from specbench.files import clear_errors
 from specbench.runs.table import percent
 from specbench.serving.server import Completion
+from specbench.validation.audited import EndedLaws, Spelling, positions, prefixes
 from specbench.validation.check import CONTEXTS, ShowStep
-from specbench.validation.distortions import (
+from specbench.validation.draws import (
+    Counts,
     FilteredTails,
+    Stream,
     TemperatureScore,
     listed_filters,
     log_moments,
 )
-from specbench.validation.draws import Counts, Stream
-from specbench.validation.ends import EndedLaws, positions, prefixes
 from specbench.validation.findings import OK, WEAK, Finding, failures, findings_of, judged
 from specbench.validation.greedy import NEVER_UNLIKE, TIE, first_choices
-from specbench.validation.passes import laws_along
-from specbench.validation.spelling import Spelling
-from specbench.validation.stored import StoredTexts
-from specbench.validation.texts import LEAD, Context, after_rounds, extended
+from specbench.validation.texts import LEAD, Context, after_rounds, extended, laws_along
 
 NO_FAULT, FAULT, TOO_WEAK = "no fault found", "fault found", "too weak"
 FALSE_ALARM = 0.005  # probability for a whole audit, divided evenly among its tests
@@ -319,3 +322,63 @@ def _compare(
         tests[BONUS].add(law[bonus], wrong[bonus], tokens[bonus])
         for name in SAMPLER:
             tests[name].add(law, tokens)
+
+
+TEXTS = "texts.jsonl"
+PART = 64  # texts that are decoded between two writes
+Texts = list[list[int]]
+
+
+class StoredTexts:
+    """Tokens of decoded texts by prompt, temperature, length and seed.
+
+    Args:
+        path: A file with one line per part; None stores nothing. Damaged lines are ignored, and
+            their texts decoded again.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._parts: dict[str, Texts] = {}
+        if path is not None and path.is_file():
+            for line in path.read_bytes().splitlines():
+                try:
+                    key, texts = json.loads(line)
+                    if _are_tokens(texts):
+                        self._parts[key] = texts
+                except (ValueError, TypeError, RecursionError):
+                    continue
+
+    def __len__(self) -> int:
+        """Return the number of texts."""
+        return sum(map(len, self._parts.values()))
+
+    def decoded(
+        self,
+        prompt: Sequence[int],
+        temperature: float,
+        limit: int,
+        seeds: Sequence[int],
+        decode: Callable[[int, int], Texts],
+    ) -> Texts:
+        """Return the texts with these seeds; ``decode(seed, count)`` decodes missing ones."""
+        texts: Texts = []
+        name = sha256(json.dumps(list(prompt)).encode()).hexdigest()[:16]
+        for start in range(0, len(seeds), PART):
+            part = seeds[start : start + PART]
+            key = f"{name} {temperature:g} {limit} {part[0]} {len(part)}"
+            if key not in self._parts:
+                self._parts[key] = decode(part[0], len(part))
+                if self._path is not None:
+                    # The first line feed ends a line that was torn.
+                    with clear_errors(self._path), self._path.open("a", encoding="utf-8") as file:
+                        file.write(f"\n{json.dumps([key, self._parts[key]])}\n")
+            texts += self._parts[key]
+        return texts
+
+
+def _are_tokens(texts: object) -> bool:
+    return isinstance(texts, list) and all(
+        isinstance(text, list) and all(type(token) is int and token >= 0 for token in text)
+        for text in texts
+    )

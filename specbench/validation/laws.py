@@ -16,8 +16,7 @@ from specbench.errors import UsageError
 from specbench.methods import METHODS, Positions
 from specbench.methods.laws import Next, Split, likeliest, parameters_of
 from specbench.plugins import place, user_code
-from specbench.validation.passes import processed
-from specbench.validation.texts import Setup
+from specbench.validation.texts import Setup, processed
 
 
 class Placed(Positions):

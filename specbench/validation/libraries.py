@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
 
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError, require
-from specbench.experiment.bench.transformers_loops import (
+from specbench.experiment.bench.decoders import (
     ONE_VOCABULARY,
     MissingError,
-    own_settings,
+    generate,
     sampling_options,
 )
 from specbench.serving.server import Completion, Server
@@ -50,22 +49,15 @@ class Assisted:
     ) -> list[Completion]:
         """Continue a prompt; see ``Decoder.complete``."""
         inputs = torch.tensor([list(prompt)], device=self._target.device)
-        generation = GenerationConfig(
-            max_new_tokens=limit,
-            eos_token_id=self._ends or None,
-            pad_token_id=self._ends[0] if self._ends else 0,
-            **sampling_options(temperature, self._weight),
-        )
+        options = sampling_options(temperature, self._weight) | {
+            "max_new_tokens": limit,
+            "eos_token_id": self._ends or None,
+            "pad_token_id": self._ends[0] if self._ends else 0,
+        }
         texts = []
         for number in range(seed, seed + count):
             torch.manual_seed(number)
-            with own_settings(self._target, self._draft, self._draft_length):
-                text = self._target.generate(
-                    inputs,
-                    attention_mask=torch.ones_like(inputs),
-                    generation_config=generation,
-                    assistant_model=self._draft,
-                )
+            text = generate(self._target, self._draft, self._draft_length, inputs, **options)
             tokens = text[0, inputs.shape[1] :].tolist()
             ended = bool(tokens) and tokens[-1] in self._ends
             texts.append(Completion("", tokens[: len(tokens) - ended], ended))

@@ -21,8 +21,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.methods.laws import normalised
 from specbench.validation.laws import farther, laws_at
-from specbench.validation.passes import laws_along
-from specbench.validation.texts import DRAWN, NOTHING, Context, Ends, Setup, decode_one
+from specbench.validation.texts import DRAWN, NOTHING, Context, Ends, Setup, decode_one, laws_along
 
 Beginning = tuple[tuple[int, ...], int]
 """The first tokens of an output, and the position in its round of the token that follows."""

@@ -1,4 +1,7 @@
-"""How texts are sampled with the real loop, and the origin of each of their tokens."""
+"""How texts are sampled with the real loop, and the origin of each of their tokens.
+
+Their laws come from plain passes, which are processed without the decoding loop's code.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ from specbench.decoding.heads.bind import BoundMethod
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.decoding.sampling import Sampling, uniforms
-from specbench.engine.pair import LoadedPair
+from specbench.engine.pair import LoadedPair, Model
+from specbench.engine.passes import plain_pass
 from specbench.methods import Rule
-from specbench.validation.passes import laws_along
 
 LEAD = 24  # maximum number of tokens between a prompt and the sampled rounds
 ROUNDS = 2  # minimum number of complete rounds per text, so that caches are overwritten
@@ -248,3 +251,25 @@ def _origins(
         kind = ACCEPTED if accepted else CORRECTED
         weight = record.weights[position] if record.weights else nan
         yield token, kind, drafted, position, record.expected[position], weight
+
+
+def laws_along(model: Model, text: Sequence[int], last: int, sampling: Sampling) -> Tensor:
+    """Return a model's laws ``[last, V]`` of the last tokens of a text."""
+    return processed(plain_pass(model, [text], last).logits[0], sampling)
+
+
+def processed(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Return probabilities ``[K, V]`` in float64 after temperature, top-k, top-p and min-p."""
+    p = (logits.double() / sampling.temperature).softmax(-1)
+    if sampling.top_k is sampling.top_p is sampling.min_p is None:
+        return p
+    ordered, tokens = p.sort(-1, descending=True)
+    if sampling.top_k is not None:
+        ordered[:, sampling.top_k :] = 0
+        ordered = ordered / ordered.sum(-1, keepdim=True)
+    if sampling.top_p is not None:
+        ordered = ordered.masked_fill(ordered.cumsum(-1) - ordered >= sampling.top_p, 0)
+    if sampling.min_p is not None:
+        ordered = ordered.masked_fill(ordered < sampling.min_p * ordered[:, :1], 0)
+    filtered = torch.zeros_like(p).scatter(-1, tokens, ordered)
+    return filtered / filtered.sum(-1, keepdim=True)

@@ -22,8 +22,8 @@ from torch.nn.utils.rnn import pad_sequence
 from drafters.recipe import DrafterRecipe
 from drafters.start import initial_module, start_linearly
 from drafters.texts import TargetText, padded, read_target, sample_texts
+from specbench.decoding.modules.loaded import unrolled
 from specbench.decoding.modules.module import DraftModule
-from specbench.decoding.modules.unrolled import unrolled
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError

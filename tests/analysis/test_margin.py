@@ -10,15 +10,8 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.intervals import Floats, limit_with_failures, unseen_share
-from specbench.analysis.margin import (
-    BEYOND,
-    WITHIN,
-    margin_rows,
-    margin_tables,
-    paired_quality,
-    prompts_needed,
-)
-from specbench.analysis.verdicts import FASTER, MISSING, NOISE, SLOWER, UNSHOWN
+from specbench.analysis.margin import margin_rows, margin_tables, paired_quality, prompts_needed
+from specbench.analysis.verdicts import BEYOND, FASTER, MISSING, NOISE, SLOWER, UNSHOWN, WITHIN
 from specbench.errors import UsageError
 from specbench.runs.table import to_text
 

@@ -1,9 +1,14 @@
 import numpy as np
+import pandas as pd
 import pytest
 
-from specbench.analysis.intervals import RESAMPLES, estimate, paired_interval, paired_ratio
-from specbench.analysis.points import Setting, shared_points
+from specbench.analysis.compare import BATCHED, by_task, compare, verdicts_of
+from specbench.analysis.comparison import ATS, QUALITY_LESS, SD, TIMES, TOKENS
+from specbench.analysis.intervals import FEWEST, RESAMPLES, estimate, paired_interval, paired_ratio
+from specbench.analysis.main_table import main_table, typeset
+from specbench.analysis.points import Setting, by_time_unit, shared_points, whole_blocks
 from specbench.analysis.summary import cells_of, summarise
+from specbench.analysis.verdicts import FASTER, MISSING, UNSHOWN
 
 
 def settings(samples, task, *methods):
@@ -80,3 +85,122 @@ def test_the_fastest_of_equals_is_covered_unlike_the_naive_minimum(make):
             found.append(one.low <= 1.25 <= one.high)
     assert np.mean(honest) >= 0.93
     assert np.mean(naive) < 0.91
+
+
+SIZE = 5  # prompts of a block
+
+
+@pytest.fixture
+def in_blocks(make):
+    """Return a function that makes a run in blocks; the texts of a block share its time."""
+
+    def run(blocks, *, times=1.0, seed=0):
+        rng = np.random.default_rng(seed)
+        pace = rng.lognormal(0, 0.3, blocks)  # blocks are easy or hard for all methods
+        methods = {
+            "autoregressive": ({"draft_length": 0, "accepted": None, "proposed": 0}, 2.0),
+            "sd": ({}, 1.0),
+            "typical": ({"epsilon": 0.1, "delta": 0.3}, 1 / times),
+        }
+        rows = []
+        for method, (columns, seconds) in methods.items():
+            shared = {"method": method, "prefill_seconds": 0.0, **columns}
+            noise = rng.lognormal(0, 0.1, blocks)
+            for prompt in range(SIZE * blocks):
+                block = prompt // SIZE
+                clock = {"decode_seconds": seconds * pace[block] * noise[block]}
+                rows.append(shared | clock | {"sample_id": f"p{prompt:03}"})
+        samples = make(*rows, batch_size=SIZE)
+        return samples.assign(block=samples["sample_id"].str[1:].astype(float) // SIZE)
+
+    return run
+
+
+def verdict(samples):
+    return verdicts_of(samples).set_index("method").loc["typical"]
+
+
+def test_a_planted_difference_is_shown_in_tokens_per_second(in_blocks):
+    samples = in_blocks(20, times=1.5)
+    found = verdict(samples)
+    assert (found["speed"], found["speculation"]) == (FASTER, FASTER)
+    assert "times as many tokens/s as sd" in found["sentence"]
+    assert found["sentence"].startswith("typical ε=0.1 δ=0.3: faster than no speculation (")
+    (heading,) = by_task(verdicts_of(samples))
+    assert heading.endswith("n = 100 in 20 blocks of 5 prompts")
+    rows = compare(samples, ATS).rows
+    assert (rows["n"] == 100).all()  # prompts, whatever the unit of the interval
+    assert (rows["blocks"] == 20).all()
+
+
+def test_equal_work_is_hardly_ever_told_apart(in_blocks):
+    """With prompts as the unit, most of these runs would differ."""
+
+    def different(samples):
+        rows = compare(samples, [], ["typical"], []).rows
+        rows = rows[(rows["metric"] == TOKENS) & (rows["against"] == SD)]
+        assert len(rows) == 20
+        return (~((rows["ci_low"] <= 1) & (rows["ci_high"] >= 1))).sum()
+
+    runs = [in_blocks(FEWEST, seed=seed).assign(task=f"task {seed}") for seed in range(20)]
+    together = pd.concat(runs, ignore_index=True)
+    assert different(together) <= 1
+    assert different(together.drop(columns="block").assign(batch_size=1)) > 5
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_too_few_or_unrecorded_blocks_have_no_verdict_on_time(in_blocks, recorded):
+    samples = in_blocks(FEWEST - 1, times=2.0)
+    samples = samples if recorded else samples.drop(columns="block")
+    found = verdict(samples)
+    assert (found["speed"], found["speculation"]) == (MISSING, MISSING)
+    assert found["quality"] == UNSHOWN
+    (heading,) = by_task(verdicts_of(samples))
+    number = "9 whole" if recorded else "no recorded"
+    assert f"in {number} blocks of 5 prompts: no verdict on time, which needs at least" in heading
+    compared = compare(samples, ATS)
+    assert BATCHED in compared.notes
+    assert not compared.rows["metric"].isin([TIMES, TOKENS]).any()
+    assert QUALITY_LESS in set(compared.rows["metric"])
+
+
+def test_blocks_that_were_not_decoded_together_do_not_count(in_blocks):
+    samples = in_blocks(FEWEST + 1)
+    torn = (samples["method"] == "typical") & (samples["sample_id"] == "p002")
+    slow = samples.assign(decode_seconds=samples["decode_seconds"].mask(torn, 1e6))
+    apart = slow.assign(block=slow["block"].mask(torn))  # decoded alone after an error
+    whole = whole_blocks(apart)
+    own = apart["method"] == "typical"
+    assert whole[own].nunique() == FEWEST
+    assert whole[~own].nunique() == FEWEST + 1
+    assert by_time_unit(apart)["decode_seconds"].max() < 100
+    row = compare(apart, []).rows.query("metric == @TOKENS and against == @SD")
+    assert row["value"].item() == pytest.approx(1, abs=0.2)
+    assert row["n"].item() == FEWEST * SIZE
+    seconds = cells_of(summarise(apart)).set_index("method")["seconds_per_sample"]
+    assert seconds["typical"] < 100
+
+
+def test_tables_have_intervals_over_blocks(in_blocks):
+    samples = in_blocks(12)
+    summary = summarise(samples)
+    tokens = summary[summary["metric"] == "tokens_per_second"]
+    assert (tokens["n"] == 12).all()
+    cells = cells_of(summary)
+    assert cells[["tokens_per_second_low", "speedup_high"]].notna().all(axis=None)
+    table = main_table(summary, samples)
+    assert table.loc[table["figure"] == "speedup", "best"].any()
+    (section,) = typeset(table)
+    assert any("paired by block: 12 blocks of 5 prompts" in note for note in section.notes)
+    few = in_blocks(FEWEST - 1)
+    table = main_table(summarise(few), few)
+    assert not table.loc[table["figure"] == "speedup", "best"].any()
+    assert cells_of(summarise(few))["tokens_per_second_low"].isna().all()
+
+
+def test_repeats_of_a_block_are_one_unit(in_blocks):
+    once = in_blocks(12)
+    twice = pd.concat([once, once.assign(repeat=1)], ignore_index=True)
+    rows = [compare(each, []).rows.query("metric == @TOKENS") for each in (once, twice)]
+    columns = ["value", "ci_low", "ci_high", "n"]
+    np.testing.assert_allclose(rows[0][columns], rows[1][columns])

@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import compare
+from specbench.analysis.compare import compare, verdicts_of
 from specbench.analysis.comparison import ABOVE, QUALITY_LESS, TIMES
 from specbench.analysis.intervals import RESAMPLES, bootstrap, mean_over_seeds, ratio
-from specbench.analysis.verdicts import verdicts_of
 
 
 @pytest.fixture

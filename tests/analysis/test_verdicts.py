@@ -7,7 +7,14 @@ import pandas as pd
 import pytest
 
 from specbench.analysis import comparison as c
-from specbench.analysis.compare import BATCHED, compare
+from specbench.analysis.compare import (
+    BATCHED,
+    VERDICTS,
+    by_task,
+    compare,
+    verdicts,
+    verdicts_of,
+)
 from specbench.analysis.comparison import ATS
 from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import (
@@ -19,10 +26,6 @@ from specbench.analysis.verdicts import (
     NOISE,
     SLOWER,
     UNSHOWN,
-    VERDICTS,
-    by_task,
-    verdicts,
-    verdicts_of,
 )
 from specbench.tasks.metrics import AGREEMENT
 

@@ -40,9 +40,8 @@ from specbench.engine.memory import bytes_per_round
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.engine.prompts import encode
-from specbench.experiment.bench.decoders import Timing, timing_of
+from specbench.experiment.bench.decoders import Timing, timing_of, transformers_decoder
 from specbench.experiment.bench.plan import TRANSFORMERS, BenchSettings, System
-from specbench.experiment.bench.transformers_loops import transformers_decoder
 from specbench.experiment.cells import Cell
 from specbench.methods.strict import sd
 from specbench.runs.table import Column, Table, number, with_interval

@@ -28,9 +28,8 @@ from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import get_pair, in_folder
 from specbench.engine.prompts import encode
-from specbench.experiment.bench.decoders import Timing, timing_of
+from specbench.experiment.bench.decoders import Timing, timing_of, transformers_decoder
 from specbench.experiment.bench.plan import TRANSFORMERS, BenchSettings, System
-from specbench.experiment.bench.transformers_loops import transformers_decoder
 from specbench.experiment.cells import Cell
 from specbench.methods.strict import sd
 from specbench.tasks.task import load_task

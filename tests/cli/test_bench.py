@@ -1,6 +1,7 @@
 """``specbench bench`` with the bundled pair, and its usage errors."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from specbench.engine.loading import load_pair
 from specbench.experiment.bench import measure
+from specbench.experiment.bench.decoders import Timing
 
 from .conftest import Cli
 
@@ -72,6 +74,30 @@ def test_an_interrupted_benchmark_leaves_nothing(cli: Cli, monkeypatch: pytest.M
     assert result.code == 130
     assert "nothing was written" in result.err
     assert not list(Path().iterdir())
+
+
+def test_an_interrupted_benchmark_keeps_the_repeats_before(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+
+    def decoders_of(*_: Any) -> tuple[Any, list[Any]]:
+        def decode(prompts: Any, limit: int, key: str) -> Timing:
+            decoded.append(key)
+            if key == "1":
+                raise KeyboardInterrupt
+            return Timing(12, 3, 3, 15, 12, 9, 0.5, 1.0)
+
+        return decode, []
+
+    monkeypatch.setattr(measure, "measure", partial(measure.measure, make_decoders=decoders_of))
+    result = cli("bench", *SMALL, "-m", "autoregressive,sd", "--no-transformers", "-o", "out")
+    assert result.code == 130 and "out has what was measured" in result.err
+    assert decoded == ["warm-up", "warm-up", "0", "0", "1"]
+    assert [path.name for path in Path("out").iterdir()] == ["repeats.csv"]
+    repeats = pd.read_csv("out/repeats.csv")
+    assert repeats["method"].tolist() == ["autoregressive", "sd"]
+    assert repeats["output_tokens"].tolist() == [12, 12]
 
 
 @pytest.mark.gpu

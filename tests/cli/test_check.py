@@ -19,8 +19,7 @@ from torch import Tensor
 from specbench.cli import check as command
 from specbench.decoding import drafting
 from specbench.decoding import round as rounds
-from specbench.decoding.heads.files import fingerprints, save_head
-from specbench.decoding.heads.head import Head
+from specbench.decoding.heads.head import Head, fingerprints, save_head
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
 from specbench.engine.pair import LoadedPair

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.analysis.write import write_tables
+from specbench.analysis.run_tables import write_tables
 from specbench.cli import runs
 from specbench.config import Settings
 from specbench.tasks.task import load_task

@@ -17,7 +17,7 @@ import torch
 
 from specbench.engine import loading, memory
 from specbench.errors import UsageError
-from specbench.experiment import forecast
+from specbench.experiment import progress
 from specbench.experiment.arms import NO_RULE
 from specbench.pricing import decide, passes
 from specbench.serving.arm import ARGUMENT
@@ -121,7 +121,7 @@ def reader(
 ) -> Cli:
     """Run commands in a folder with what a reader of a page has at hand."""
     for module, name in (
-        (forecast, "forecast"),  # it reads from the hub
+        (progress, "forecast"),  # it reads from the hub
         (loading, "load_config"),
         (memory, "load_config"),
         (finetune, "decoder_config"),

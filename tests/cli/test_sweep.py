@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
-from specbench.experiment import forecast
+from specbench.experiment import progress
 
 from .conftest import Cli
 
@@ -118,7 +118,7 @@ def test_make_run_plans_few_samples_of_bundled_tasks(
         planned.append(plan)
         raise UsageError("it is planned")
 
-    monkeypatch.setattr(forecast, "forecast", stop)
+    monkeypatch.setattr(progress, "forecast", stop)
     make = ["make", "-C", str(ROOT), "--dry-run", "run"]
     recipe = subprocess.run(make, capture_output=True, text=True, check=True).stdout
     measuring = re.findall(r"/specbench ((?:run|sweep)\S* .*)", recipe)

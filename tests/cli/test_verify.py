@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.write import write_tables
+from specbench.analysis.run_tables import write_tables
 
 from .conftest import Cli, Result
 

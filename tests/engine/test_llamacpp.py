@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from specbench.config import Loading
-from specbench.decoding.heads.files import load_head
-from specbench.decoding.heads.head import Head
+from specbench.decoding.heads.head import Head, load_head
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair

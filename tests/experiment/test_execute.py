@@ -21,11 +21,11 @@ from specbench.engine import device
 from specbench.engine.pairs import PairSpec
 from specbench.errors import EngineError, RunError, UsageError
 from specbench.experiment import environment, runner
+from specbench.experiment.cells import method_variants
 from specbench.experiment.execute import execute
 from specbench.experiment.measurements import measurements, repetition
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.store import Store
-from specbench.experiment.variants import method_variants
 from specbench.methods.ensembles import static
 from specbench.runs.records import latest_records, read_examples, read_records
 from specbench.tasks.example import Example

@@ -11,9 +11,8 @@ from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.decoding.drafters.registry import MODEL, parse_drafter
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
-from specbench.experiment.cells import Cell
+from specbench.experiment.cells import Cell, method_variants, with_baselines, with_control
 from specbench.experiment.plan import Plan, build_plan
-from specbench.experiment.variants import method_variants, with_baselines, with_control
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS
 from specbench.tasks.example import Example

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.write import write_summary
+from specbench.analysis.run_tables import write_summary
 from specbench.errors import UsageError
 from specbench.experiment.execute import execute
 from specbench.experiment.plan import Plan, build_plan

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.decoding.heads.trial import try_rule
+from specbench.decoding.heads.bind import try_rule
 from specbench.errors import UsageError
 from specbench.methods import METHODS, Positions, Verdict, get_method, maximal_coupling, pick
 from specbench.methods.laws import Next

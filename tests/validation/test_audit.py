@@ -29,14 +29,13 @@ from specbench.validation.audit import (
     TOKENS,
     TOO_WEAK,
     AuditOptions,
+    StoredTexts,
     run_audit,
     verdict,
     visible_faults,
 )
-from specbench.validation.ends import EndedLaws
+from specbench.validation.audited import EndedLaws, Spelling
 from specbench.validation.findings import FAILED, OK, WEAK, Finding
-from specbench.validation.spelling import Spelling
-from specbench.validation.stored import StoredTexts
 from specbench.validation.texts import Context
 
 from .toy import (

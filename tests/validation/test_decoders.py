@@ -9,7 +9,7 @@ import pytest
 from specbench.engine.pairs import get_pair
 from specbench.engine.prompts import encode
 from specbench.errors import UsageError
-from specbench.experiment.bench.transformers_loops import MissingError
+from specbench.experiment.bench.decoders import MissingError
 from specbench.tasks.task import load_task
 from specbench.validation import libraries
 from specbench.validation.libraries import Assisted, llamacpp_server

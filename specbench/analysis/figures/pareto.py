@@ -22,17 +22,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from specbench.analysis.blocks import by_time_unit, has_comparable_times
 from specbench.analysis.figures import AGAINST, figure, style
 from specbench.analysis.figures.cells import (
+    Label,
     blocks,
     data,
     only,
+    place,
     repeated_runs,
     timed_together,
     title,
 )
-from specbench.analysis.figures.labels import Label, place
 from specbench.analysis.figures.style import GREY, Drawing, scaled
 from specbench.analysis.pareto import (
     STATIC_FAMILY,
@@ -42,7 +42,7 @@ from specbench.analysis.pareto import (
     gaps_from_coin,
     static_weight,
 )
-from specbench.analysis.points import Gain, settings_of
+from specbench.analysis.points import Gain, by_time_unit, has_comparable_times, settings_of
 from specbench.analysis.results import Results
 from specbench.analysis.run_tables import LEARNED
 from specbench.errors import UsageError
@@ -165,7 +165,10 @@ def _column(
 ) -> Iterator[_Panel]:
     """Draw the panels of a task that have points; they share the quality axis."""
     first, samples = None, _samples(rows, results)
-    coin = any(_is_coin(samples_of_run) for _, samples_of_run in samples.groupby("run_id"))
+    coin = any(
+        below_coin(gaps_from_coin(front_of(settings_of(samples_of_run))))
+        for _, samples_of_run in samples.groupby("run_id")
+    )
     for axes, cost in zip(column, costs, strict=True):
         cells = rows.dropna(subset=cost.column)
         if cells.empty:
@@ -218,11 +221,6 @@ def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
     family = rows[rows["method"].isin([*STATIC_FAMILY, *CONTROLS, AUTOREGRESSIVE])]
     cell = [*CELL]
     return samples.merge(family[cell].drop_duplicates(), on=cell) if len(samples) else samples
-
-
-def _is_coin(samples: pd.DataFrame) -> bool:
-    """Return whether every static weight of a run lies below a coin between SD and the draft."""
-    return below_coin(gaps_from_coin(front_of(settings_of(samples))))
 
 
 def _fronts(cells: pd.DataFrame, cost: _Cost, samples: pd.DataFrame) -> pd.DataFrame:

@@ -28,8 +28,7 @@ from specbench.analysis.figures.cells import (
 )
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.intervals import bootstrap, estimate, ratio
-from specbench.analysis.positions import CONDITIONAL, MARGINAL
-from specbench.analysis.results import Results
+from specbench.analysis.results import CONDITIONAL, MARGINAL, Results
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
 from specbench.runs.shown import shown

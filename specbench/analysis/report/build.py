@@ -1,24 +1,24 @@
-"""Build one page from run folders."""
+"""Build one page from run folders, with a row per cell and two tables per task and setting."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from specbench.analysis.positions import acceptance_by_position
+from specbench.analysis.compare import VERDICTS, by_task, foremost
 from specbench.analysis.report.figures import figures
-from specbench.analysis.report.pages import render
-from specbench.analysis.report.tables import prompts_of, report_cells, summary_tables, text_tables
-from specbench.analysis.report.traces import TracedRun, collect_traces, open_run
-from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
-from specbench.analysis.trace.trace import LEGEND
-from specbench.analysis.verdicts import VERDICTS, by_task, foremost
+from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render
+from specbench.analysis.results import ROUND_COLUMNS, Results, acceptance_by_position, rounds_of
+from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
+from specbench.analysis.summary import further_metrics
+from specbench.analysis.trace import LEGEND
 from specbench.errors import UsageError
 from specbench.files import shown_path
 from specbench.runs.frames import Selection
@@ -33,7 +33,8 @@ from specbench.runs.run import (
     summarised_folders,
     unfinished,
 )
-from specbench.runs.table import Column, Table
+from specbench.runs.shown import ShownFigure, shown, shown_score, temperature_text
+from specbench.runs.table import Column, Field, Table, TableCell
 
 _OF_CONFIG = ("pair", "settings", "progress", "notes")
 _OMITTED = {"command", "first_prompts", "warm_ups"}  # too long, or elsewhere on the page
@@ -88,7 +89,10 @@ def build(
     itself = ["specbench", "report", *map(str, paths), *str(selection).split()]
     html = render(
         "report.html",
-        title=" and ".join(f"{tasks} with the pair {pair}" for pair, tasks in _tasks(cells)),
+        title=" and ".join(
+            f"{', '.join(rows['task'].unique())} with the pair {pair}"
+            for pair, rows in cells.groupby("pair", sort=False)
+        ),
         facts=_facts(runs, cells),
         notes=notes,
         first=by_task(foremost(verdicts)),
@@ -138,12 +142,6 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
     return recorded
 
 
-def _tasks(cells: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Yield the name of each pair and those of its tasks."""
-    for pair, rows in cells.groupby("pair", sort=False):
-        yield str(pair), ", ".join(rows["task"].unique())
-
-
 def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
     """Return the models of each pair, then temperatures, draft lengths and numbers of prompts."""
     pairs = [run.config["pair"] for run in runs if "pair" in run.config]
@@ -189,3 +187,108 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, "; ".join(v if isinstance(v, str) else json.dumps(v) for v in value)
     elif value is not None:
         yield name, value if isinstance(value, str) else json.dumps(value)
+
+
+_Field = Field[dict[Hashable, Any]]
+
+_ACCEPTANCE = "draft_acceptance_rate"
+_MEASURED = (_ACCEPTANCE, "acceptance_length", "seconds_per_sample", "tokens_per_second", "speedup")
+#: Differences from plain SD in the tables; each of the others takes seconds of bootstraps.
+_COMPARED = (QUALITY, TOKENS, AT_LIMIT)
+
+
+def report_cells(results: Results) -> pd.DataFrame:
+    """Return the frame of cells with differences from plain SD, and ``setting``.
+
+    The setting is that shared by the cells of one table.
+
+    Raises:
+        UsageError: A run has no readable summary, or nothing in it is selected.
+    """
+    cells = results.cells
+    with suppress(UsageError):  # a run may lack its samples
+        cells = results.cells_beside_sd(_COMPARED)
+    settings = cells["pair"] + ", " + cells["temperature"].map(temperature_text)
+    if cells["engine"].nunique() > 1:
+        settings += ", " + cells["engine"]
+    if cells["batch_size"].nunique() > 1:
+        settings += ", batch " + cells["batch_size"].astype("str")
+    return cells.assign(setting=settings)
+
+
+def summary_tables(cells: pd.DataFrame) -> list[Table]:
+    """Return a table of quality, acceptance and speed for each task and setting."""
+    tables = []
+    for title, rows in _parts(cells):
+        quality = shown(QUALITY, rows["quality_metric"].iloc[0])
+        figures = [quality, quality.less(), *map(shown, _MEASURED)]
+        tables.append(_table(title, rows, figures))
+    return tables
+
+
+def text_tables(cells: pd.DataFrame) -> list[Table]:
+    """Return a table of the texts for each task and setting."""
+    tokens, limit = shown(TOKENS), shown(AT_LIMIT)
+    figures = [
+        *map(shown_score, further_metrics(cells)),
+        tokens,
+        tokens.less(),
+        limit,
+        limit.less(),
+    ]
+    figures += map(shown, (REPETITION, "rounds", f"{_ACCEPTANCE}_sample_mean"))
+    return [
+        _table(
+            f"Texts, {title}",
+            rows,
+            [shown(COMPLETED, rows["quality_metric"].iloc[0]), *figures],
+        )
+        for title, rows in _parts(cells)
+    ]
+
+
+def prompts_of(cells: pd.DataFrame) -> pd.Series:
+    """Return the number of prompts of each cell; n of times may count blocks of them."""
+    return cells[["seconds_per_sample_n", "output_tokens_n"]].max(axis=1)
+
+
+def _parts(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield title and cells of each task and setting."""
+    for (task, setting), rows in cells.groupby(["task", "setting"], sort=False):
+        n = prompts_of(rows)
+        counts = sorted({n.min(), n.max()} - {0})
+        prompts = f", {' to '.join(f'{count:.0f}' for count in counts)} prompts" if counts else ""
+        yield f"{task} on {setting}{prompts}", rows
+
+
+def _table(title: str, cells: pd.DataFrame, figures: Sequence[ShownFigure]) -> Table:
+    several = cells["run_id"].nunique() > 1
+    columns: list[_Field] = [
+        ("method", lambda cell: cell["label"]),
+        ("run", lambda cell: cell["run_id"] if several else ""),
+        ("N", lambda cell: str(cell["draft_length"] or "")),
+        *(("\n".join(filter(None, [f.heading, f.unit])), f.cell) for f in figures),
+    ]
+    return without_constants(Table.of(cells.to_dict("records"), columns, title))
+
+
+def without_constants(table: Table) -> Table:
+    """Return a table without columns that are empty, or equal in all rows that have a value.
+
+    The title names the latter; a column with a single value stays.
+    """
+    chosen, same = [], []
+    for index, (column, *cells) in enumerate(zip(table.columns, *table.rows, strict=True)):
+        values = [cell for cell in cells if cell not in ("", TableCell())]
+        if not index or len(values) == 1 or len({*values}) > 1:
+            chosen.append(index)
+        elif values:
+            value = values[0] if isinstance(values[0], str) else values[0].text
+            same.append(f"{column.heading} {value}")
+    shared = "; the same in all rows: " + ", ".join(same) if same else ""
+    return replace(
+        table,
+        title=(table.title + shared).replace("\n", " "),
+        columns=[table.columns[index] for index in chosen],
+        rows=[[row[index] for index in chosen] for row in table.rows],
+    )

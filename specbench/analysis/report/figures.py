@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 from xml.etree import ElementTree
 
@@ -42,7 +43,7 @@ class Block(NamedTuple):
 def figures(
     cells: pd.DataFrame, positions: pd.DataFrame, samples: pd.DataFrame | None = None
 ) -> Iterator[Block]:
-    """Draw the figures of all cells, see ``tables.report_cells``.
+    """Draw the figures of all cells, see ``build.report_cells``.
 
     ``positions`` is acceptance by position as in ``Results.positions``, without rows if unknown.
     Fronts need the ``samples``; None draws none.
@@ -62,7 +63,9 @@ def figures(
             if len(positions):
                 of_cells = positions.merge(drawn_cells[[*CELL, "label"]], on=list(CELL))
                 tooltips = {index: _position_tooltip(row) for index, row in of_cells.iterrows()}
-                drawn += _drawn(_of_positions(of_cells.drop(columns="label")), tooltips, name)
+                by_position = Results.of(positions=of_cells.drop(columns="label"))
+                draws = {"Acceptance by position": partial(rounds.draw_positions, by_position)}
+                drawn += _drawn(draws, tooltips, name)
             yield Block(name, drawn)
 
 
@@ -71,15 +74,10 @@ def draws_of(cells: pd.DataFrame, samples: pd.DataFrame | None) -> Draws:
     tables = {"cells": cells} | ({} if samples is None else {"samples": samples})
     results = Results.of(**tables)
     return {
-        "Quality vs. cost": lambda: pareto.draw(results, pareto.known_costs(cells)),
-        "Acceptance vs. time": lambda: acceptance.draw_time(results),
-        "Time of a round": lambda: rounds.draw_timeline(results),
+        "Quality vs. cost": partial(pareto.draw, results, pareto.known_costs(cells)),
+        "Acceptance vs. time": partial(acceptance.draw_time, results),
+        "Time of a round": partial(rounds.draw_timeline, results),
     }
-
-
-def _of_positions(positions: pd.DataFrame) -> Draws:
-    results = Results.of(positions=positions)
-    return {"Acceptance by position": lambda: rounds.draw_positions(results)}
 
 
 def _drawn(

@@ -1,17 +1,35 @@
-"""Pages rendered from the templates in this folder; all values are escaped."""
+"""Pages rendered from the templates in this folder, and the traces of a report.
+
+All values are escaped. A report has the first prompts of each task by every method, up to a limit.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from specbench.analysis.trace.tokens import visible
-from specbench.analysis.trace.trace import LEGEND, Trace
-from specbench.errors import printable
+from specbench.analysis.trace import (
+    LEGEND,
+    Decode,
+    Record,
+    Trace,
+    Unreadable,
+    run_decoder,
+    sample_names,
+    trace,
+    visible,
+)
+from specbench.errors import UsageError, printable
+from specbench.runs.records import ERROR
+from specbench.runs.run import Run
+from specbench.tasks.example import Example
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -49,3 +67,109 @@ def _environment() -> Environment:
 def _asset(name: str) -> Markup:
     """Return a style sheet or script for embedding."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
+
+
+PROMPTS = 5  # per task
+LARGEST = 2_500_000  # characters of all traces together
+_NAMED = ("task", "method", "draft_length", "drafter")
+_EXAMPLE = 6000  # characters of a prompt or a reference
+
+Key = tuple[str, str]  # a task and a prompt
+
+
+class PromptTraces(NamedTuple):
+    """All traces of one prompt."""
+
+    task: str
+    sample: str
+    prompt: str
+    reference: str
+    traces: list[tuple[str, Markup]]  # the method's name, and its trace
+
+
+class Traces(NamedTuple):
+    """The traces by prompt, and notes on what is missing."""
+
+    prompts: list[PromptTraces]
+    notes: list[str]
+
+
+class TracedRun(NamedTuple):
+    """The records of the first prompts of each task of a run."""
+
+    name: str | None  # None if there is only one run
+    decode: Decode
+    examples: Mapping[str, Mapping[str, Example]]
+    samples: Mapping[Key, Sequence[Record]]
+
+
+def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Traces:
+    """Return the traces of the first prompts of each task.
+
+    The first prompts of all tasks come before the second ones, so that the size limit omits the
+    same number of prompts for each task.
+    """
+    notes = [*notes]
+    by_prompt: dict[Key, PromptTraces] = {}
+    length = 0
+    for source, (task, sample) in _in_turn(runs):
+        records = source.samples[task, sample]
+        try:
+            articles = [
+                (name, trace_article(trace(record, name, source.decode), source.name))
+                for record, name in zip(records, sample_names(records), strict=True)
+            ]
+        except (UsageError, Unreadable) as error:
+            notes.append(f"no trace of {task}, {sample}: {error}")
+            continue
+        length += sum(len(article) for _, article in articles)
+        if length > LARGEST:
+            notes.append("traces of later prompts are omitted: use `specbench trace` to show them")
+            break
+        if (task, sample) not in by_prompt:
+            example = source.examples.get(task, {}).get(sample) or Example(sample, "")
+            prompt, reference = _cut("\n\n".join(example.texts)), _cut(example.reference or "")
+            by_prompt[task, sample] = PromptTraces(task, sample, prompt, reference, [])
+        by_prompt[task, sample].traces.extend(articles)
+    return Traces(list(by_prompt.values()), list(dict.fromkeys(notes)))
+
+
+def open_run(
+    run: Run, records: Iterable[Record], cells: pd.DataFrame, name: str | None = None
+) -> TracedRun:
+    """Select the records of the first prompts of each task for some cells.
+
+    Raises:
+        UsageError: The run lacks its examples, or its tokenizer may not be loaded.
+    """
+    examples, decode = run.examples, run_decoder(run)
+    names = cells[list(_NAMED)].astype("object")
+    names["task"] = names["task"].str.partition("/")[0]  # tasks may be split, see `Selection`
+    wanted = set(names.where(names.notna(), None).itertuples(index=False, name=None))
+    samples: dict[Key, list[Record]] = {}
+    begun: dict[str, set[str]] = defaultdict(set)
+    for record in records:
+        in_report = tuple(record.get(name) for name in _NAMED) in wanted
+        by_server = record["method"] in run.servers  # which does not tell rejected tokens
+        if not in_report or by_server or record["repeat"] or record.get("status") == ERROR:
+            continue
+        task, sample = record["task"], record["sample_id"]
+        if sample in begun[task] or len(begun[task]) < PROMPTS:
+            begun[task].add(sample)
+            samples.setdefault((task, sample), []).append(record)
+    return TracedRun(name, decode, examples, samples)
+
+
+def _in_turn(runs: Sequence[TracedRun]) -> Iterator[tuple[TracedRun, Key]]:
+    """Yield the prompts of all runs, the first ones of all tasks before the second ones."""
+    ranked: list[tuple[int, TracedRun, Key]] = []
+    for run in runs:
+        counts: Counter[str] = Counter()
+        for key in run.samples:
+            counts[key[0]] += 1
+            ranked.append((counts[key[0]], run, key))
+    yield from ((run, key) for _, run, key in sorted(ranked, key=lambda entry: entry[0]))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _EXAMPLE else f"{text[:_EXAMPLE]} ..."

@@ -1,9 +1,13 @@
-"""Binding a method to a pair: the rule with its parameters and head, or the draft control."""
+"""Binding a method to a pair: the rule with its parameters and head, or the draft control.
+
+A rule of the user's own is tried once, which finds mistakes before a run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+import logging
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,16 +16,17 @@ from torch import Tensor
 
 from specbench.config import LOWEST_TEMPERATURE
 from specbench.decoding.drafters.policies import Online, get_policy
-from specbench.decoding.heads.files import load_head
-from specbench.decoding.heads.head import Head
+from specbench.decoding.heads.head import Head, load_head
 from specbench.decoding.heads.registry import HeadFile
-from specbench.decoding.heads.trial import try_rule
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
+from specbench.errors import UsageError
 from specbench.methods import Positions, Rule, Verdict, get_method, laws, maximal_coupling
 from specbench.methods.control import DraftControl
 from specbench.methods.laws import Law, Next, Split
-from specbench.methods.method import BOTH_MODELS, INSIDE
+from specbench.methods.method import BOTH_MODELS, INSIDE, Method
+from specbench.methods.verdict import fault_of_form
+from specbench.plugins import code_of, described, place, user_code
 
 
 class BoundMethod(NamedTuple):
@@ -114,3 +119,119 @@ def _where(inside: Tensor, relaxed: Tensor | None, strict: Tensor | None) -> Any
     if relaxed is None or strict is None:
         return None
     return torch.where(inside.view(-1, *[1] * (relaxed.dim() - 1)), relaxed, strict)
+
+
+log = logging.getLogger(__name__)
+
+_TOLERANCE = 1e-3
+
+
+def try_rule(
+    method: Method,
+    bound: Rule,
+    sizes: tuple[int, int, int],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> None:
+    """Call an own rule once on random positions and check what it returns.
+
+    Args:
+        method: The rule's method.
+        bound: The rule with bound parameters.
+        sizes: Vocabulary, and hidden sizes of target and draft.
+        device: Of the models.
+        dtype: Of the models' hidden states.
+
+    Raises:
+        UsageError: It raises, or does not return a valid verdict.
+    """
+    assert callable(method.rule)
+    vocabulary, location = sizes[0], place(method.name, method.rule)
+    values = getattr(bound, "keywords", {}).items()
+    label = " ".join((method.name, *(f"{n}={v}" for n, v in values if not callable(v))))
+    for positions in (_positions(sizes, device, dtype, greedy) for greedy in (False, True)):
+        x = torch.multinomial(positions.q, 1, generator=_seeded(device))[:, 0]
+        inputs = {**positions._asdict(), "x": x}
+        before = {name: v.clone() for name, v in inputs.items() if isinstance(v, torch.Tensor)}
+        with user_code(method.rule, f"{label} on random positions"), torch.inference_mode():
+            verdict = bound(positions, x)
+        changed = (f"writes to `{n}`" for n, v in before.items() if not torch.equal(v, inputs[n]))
+        fault = next(changed, None) or fault_of_form(verdict, len(x), vocabulary)
+        if (fault := fault or _fault_of_numbers(verdict)) is not None:
+            raise UsageError(
+                f"{location}: {fault}, on {len(x)} random positions with a vocabulary of "
+                f"{vocabulary}{' at temperature 0' * positions.greedy}: correct it"
+            )
+        _note_waiting(location, method.rule, bound, positions, x)
+
+
+def _note_waiting(
+    location: str, function: Callable[..., Any], bound: Rule, at: Positions, x: Tensor
+) -> None:
+    """Warn of a rule that needs the value of a tensor, which a GPU must be waited for.
+
+    On the device ``meta`` tensors have no values, so such a rule raises an error there.
+    """
+    tensors = {name: getattr(at, name).to("meta") for name in at._fields[:6]}
+    head = {"head": lambda at: at.p[:, 0]} if "head" in getattr(bound, "keywords", {}) else {}
+    try:
+        with torch.inference_mode():
+            bound(at._replace(**tensors), x.to("meta"), **head)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        _warn_once(
+            f"{location} needs the value of a tensor "
+            f"({described(error, code_of(function).co_filename)}): a GPU is waited for in every "
+            "round, and engines cannot compile or capture it; use torch.where instead of a branch"
+        )
+
+
+@cache
+def _warn_once(text: str) -> None:  # a rule is tried for every cell
+    log.warning(text)
+
+
+def _fault_of_numbers(verdict: Verdict) -> str | None:
+    """Describe a number of a verdict that is no probability, or return None."""
+    for name, value in verdict._asdict().items():
+        if value is None:
+            continue
+        # The residual of a token that is always accepted is never used.
+        used = value[verdict.accept < 1] if name == "residual" else value
+        if used.isnan().any():
+            return f"`{name}` contains NaN"
+        if ((used < 0) | (used > 1 + _TOLERANCE)).any():
+            least, greatest = float(used.min()), float(used.max())
+            return f"`{name}` must be between 0 and 1, not {least:g} to {greatest:g}"
+        if name == "residual" and ((total := used.sum(-1)) - 1).abs().gt(_TOLERANCE).any():
+            return f"`{name}` must sum to 1 in every row, not to {float(total.min()):g}"
+    return None
+
+
+def _positions(
+    sizes: tuple[int, int, int], device: torch.device, dtype: torch.dtype, greedy: bool
+) -> Positions:
+    """Return random positions: any p and q, the same twice, and disjoint ones."""
+    vocabulary, hidden_p, hidden_q = sizes
+    random = _seeded(device)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random, device=device)
+
+    p1, q1 = (2 * normal(4, vocabulary)).softmax(-1), (2 * normal(4, vocabulary)).softmax(-1)
+    q1[1] = p1[1]
+    p, q = p1.clone(), q1.clone()
+    if greedy:
+        p = torch.zeros_like(p1).scatter_(-1, p1.argmax(-1, True), 1)
+        q = torch.zeros_like(q1).scatter_(-1, q1.argmax(-1, True), 1)
+    else:
+        p[2, vocabulary // 2 :] = 0
+        q[2, : vocabulary // 2] = 0
+        p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
+    h_p, h_q = normal(4, hidden_p).to(dtype), normal(4, hidden_q).to(dtype)
+    return Positions(p, q, p1, q1, h_p, h_q, greedy, n=4, top=normal(4))
+
+
+def _seeded(device: torch.device) -> torch.Generator:
+    return torch.Generator(device).manual_seed(0)

@@ -5,11 +5,13 @@ Importing this module does not import torch.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from specbench.methods.lazy import torch
 from specbench.methods.verdict import Positions
+from specbench.plugins import declare, declared_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,15 +22,12 @@ LINEAR, FEATURES = "linear", "features"
 class Kind(NamedTuple):
     """A kind of head: its inputs ``[K, D]``, and the network on them."""
 
+    name: str
     description: str
     inputs: Callable[[Positions], Tensor]
     width: int | None  # D; None for both models' hidden sizes, so that a head fits one pair
     hidden: int  # units of a hidden layer; 0 for none
     standardised: bool  # inputs are shifted and scaled; see ``Head.standardise``
-
-
-KINDS: dict[str, Kind] = {}
-"""Every kind by name."""
 
 
 def kind(
@@ -41,11 +40,11 @@ def kind(
 ) -> Callable[[Callable[[Positions], Tensor]], Callable[[Positions], Tensor]]:
     """Declare a function of K positions as the inputs of a kind of head; see ``Kind``."""
 
-    def declare(function: Callable[[Positions], Tensor]) -> Callable[[Positions], Tensor]:
-        KINDS[name] = Kind(description, function, width, hidden, standardised)
-        return function
+    def declare_kind(function: Callable[[Positions], Tensor]) -> Callable[[Positions], Tensor]:
+        declaration = Kind(name, description, function, width, hidden, standardised)
+        return declare(function, declaration)
 
-    return declare
+    return declare_kind
 
 
 @kind(LINEAR, "one linear layer on both hidden states, the paper's")
@@ -83,3 +82,7 @@ def features(at: Positions) -> Tensor:
         (favourite_p == favourite_q).to(p),
     )
     return torch.cat(columns, -1)
+
+
+KINDS = {kind.name: kind for kind in declared_in(sys.modules[__name__], Kind)}
+"""Every kind by name."""

@@ -75,7 +75,8 @@ def find_head(
     """
     if given == UNTRAINED:
         return HeadFile(UNTRAINED, Path(UNTRAINED))
-    folders = _searched(spec)
+    bundled = {} if spec.heads is None else {BUNDLED: spec.heads}
+    folders = bundled | {RESULTS: trained_heads(spec.name)}  # searched in this order
     if given not in (None, BUNDLED, RESULTS):
         other = None if Path(given).exists() else _heads_in(folders).get(given)
         return HeadFile(given, other.path if other else _given_head(Path(given), task))
@@ -181,12 +182,6 @@ def describe_heads(used: Iterable[tuple[str, HeadFile]]) -> str:
 def is_head(folder: Path) -> bool:
     """Return whether a folder holds a complete head."""
     return (folder / WEIGHTS).is_file() and (folder / DESCRIPTION).is_file()
-
-
-def _searched(spec: PairSpec) -> dict[str, Path]:
-    """Return the folders searched for heads, in order."""
-    bundled = {} if spec.heads is None else {BUNDLED: spec.heads}
-    return bundled | {RESULTS: trained_heads(spec.name)}
 
 
 def _heads_in(folders: Mapping[str, Path]) -> dict[str, HeadFile]:

@@ -19,7 +19,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specbench.decoding.modules import CONFIG, WEIGHTS
-from specbench.decoding.modules.module import MODULES, DraftModule, kind_of, require_layers
+from specbench.decoding.modules.module import MODULES, DraftModule, require_layers
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 
@@ -163,11 +163,11 @@ def save_module(
         verifier: ``name_or_path`` and ``architectures`` of the target.
         drafts: The number of drafts that servers use by default.
     """
-    config, kind = module.config, kind_of(module)
+    config = module.config
     proposal = {"proposal_type": "greedy", "speculative_tokens": drafts}
     values = {
         "architectures": [module.architecture],
-        "speculators_model_type": kind,
+        "speculators_model_type": module.kind,
         "speculators_version": "0.3.0",
         **module.values(),
         "transformer_layer_config": {
@@ -176,7 +176,7 @@ def save_module(
             "tie_word_embeddings": False,
         },
         "speculators_config": {
-            "algorithm": kind,
+            "algorithm": module.kind,
             "default_proposal_method": "greedy",
             "proposal_methods": [proposal | {"verifier_accept_k": 1, "accept_tolerance": 0.0}],
             "verifier": dict(verifier),

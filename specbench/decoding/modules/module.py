@@ -5,16 +5,17 @@ embedding of the token that follows, attends to earlier positions through a cach
 returns a state h from which the token after that is drawn. For the next draft of the same round h
 takes the place of g, which the target has not computed yet.
 
-Each kind is a class: how it joins the states, reads a token and returns logits, and what its files
-are called. Tensors are named as in its files.
+Each kind is a class declared by ``module``: how it joins the states, reads a token and returns
+logits, and what its files are called. Tensors are named as in its files.
 """
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from specbench.errors import UsageError
+from specbench.plugins import declare, declared_in
 
 # Mixes values under queries, keys and values, all ``[B, heads, k, width]``.
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -54,6 +56,7 @@ class ModuleConfig:
 class DraftModule(nn.Module, ABC):
     """The weights of a module and what it computes."""
 
+    kind: ClassVar[str]  # in ``config.json``; ``module`` sets it
     architecture: ClassVar[str]  # in ``config.json``
 
     def __init__(self, config: ModuleConfig) -> None:
@@ -101,6 +104,26 @@ class DraftModule(nn.Module, ABC):
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits ``[..., draft vocabulary]`` of the states h ``[..., H]``."""
+
+
+M = TypeVar("M", bound=type[DraftModule])
+
+
+class Kind(NamedTuple):
+    """A declared kind of module."""
+
+    name: str
+    module: type[DraftModule]
+
+
+def module(name: str) -> Callable[[M], M]:
+    """Declare a class as a kind of module, by its name in ``config.json`` and in recipes."""
+
+    def declare_module(module: M) -> M:
+        module.kind = name
+        return declare(module, Kind(name, module))
+
+    return declare_module
 
 
 class LlamaLayer(nn.Module):
@@ -162,6 +185,7 @@ class EagleLayer(LlamaLayer):
         return self.attended(read, residual, angles, attend)
 
 
+@module("eagle3")
 class EagleModule(DraftModule):
     """EAGLE-3: states after several layers, and possibly a width and a vocabulary of its own.
 
@@ -261,6 +285,7 @@ class MtpLayer(LlamaLayer):
         return normed
 
 
+@module("mtp")
 class MtpModule(DraftModule):
     """Multi-token prediction: the last layer's states, embedding and output head of the target.
 
@@ -297,8 +322,8 @@ class MtpModule(DraftModule):
         return logits
 
 
-#: The kinds of module by their names in ``config.json`` and for ``tasks/train_drafter.py --kind``.
-MODULES: dict[str, type[DraftModule]] = {"eagle3": EagleModule, "mtp": MtpModule}
+MODULES = {kind.name: kind.module for kind in declared_in(sys.modules[__name__], Kind)}
+"""Every kind of module by name."""
 
 
 def require_layers(layers: Sequence[object], depth: int) -> None:
@@ -312,11 +337,6 @@ def require_layers(layers: Sequence[object], depth: int) -> None:
             f"it reads states after the layers {', '.join(map(str, layers))}, and the target has "
             f"layers 0 to {depth}: choose whole numbers among these"
         )
-
-
-def kind_of(module: DraftModule) -> str:
-    """Return the name of a module's kind."""
-    return next(name for name, kind in MODULES.items() if isinstance(module, kind))
 
 
 def _projections(**sizes: tuple[int, int]) -> nn.ModuleDict:

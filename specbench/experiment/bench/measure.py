@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from specbench.config import EAGER, Loading
-from specbench.decoding.heads.files import describe_models
+from specbench.decoding.heads.head import describe_models
 from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device, copy_bandwidth
 from specbench.engine.engines import Engine
@@ -24,9 +24,13 @@ from specbench.engine.pairs import PairSpec
 from specbench.engine.runner import context_length
 from specbench.engine.sources import load_config
 from specbench.errors import RunError, require
-from specbench.experiment.bench.decoders import Decoder, specbench_decoders
+from specbench.experiment.bench.decoders import (
+    Decoder,
+    MissingError,
+    specbench_decoders,
+    transformers_decoder,
+)
 from specbench.experiment.bench.plan import TRANSFORMERS, Bench, System, name_of
-from specbench.experiment.bench.transformers_loops import MissingError, transformers_decoder
 from specbench.experiment.environment import describe_environment
 
 DEFAULT_PROMPT = 512

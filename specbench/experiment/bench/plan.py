@@ -29,9 +29,8 @@ from specbench.config import (
 from specbench.decoding.heads.registry import HeadFile, find_head
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError
-from specbench.experiment.cells import Cell, cells_of, with_head
+from specbench.experiment.cells import Cell, Variant, cells_of, with_head
 from specbench.experiment.plan import describe_pair
-from specbench.experiment.variants import Variant
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.labels import UNTRAINED, method_label
 from specbench.tasks.task import default_task_names
@@ -181,7 +180,11 @@ def build_bench(
     if pair.gguf and not settings.no_transformers:
         notes.append("Transformers' own loops are skipped: they do not run GGUF files")
     elif not settings.no_transformers:
-        theirs = [System(TRANSFORMERS, *cell) for cell in cells if _theirs(cell[0])]
+        theirs = [
+            System(TRANSFORMERS, cell, rate)
+            for cell, rate in cells
+            if cell.method in THEIR_NAMES and cell.values.get("weight") not in (0, 1)
+        ]
         if settings.temperature == 0 and settings.acceptance:
             theirs = [system for system in theirs if system.acceptance is None]
             notes.append(
@@ -192,8 +195,3 @@ def build_bench(
             notes.append("Transformers' assisted generation supports only batch 1")
         systems += theirs
     return Bench(pair, loading, settings, tuple(dict.fromkeys(systems)), tuple(notes))
-
-
-def _theirs(cell: Cell) -> bool:
-    """Return whether Transformers implements the method."""
-    return cell.method in THEIR_NAMES and cell.values.get("weight") not in (0, 1)

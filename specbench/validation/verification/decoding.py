@@ -22,8 +22,12 @@ from specbench.experiment.store import sample_keys
 from specbench.files import require_plain
 from specbench.runs.records import ERROR, names_of
 from specbench.runs.run import ENVIRONMENT, Run
-from specbench.validation.findings import FAILED, OK, REPORT, SKIPPED, Finding
-from specbench.validation.verification.differences import (
+from specbench.validation.findings import (
+    FAILED,
+    OK,
+    REPORT,
+    SKIPPED,
+    Finding,
     Record,
     difference,
     finding,
@@ -129,7 +133,9 @@ class Replay:
             # In bfloat16 rounding depends on the batch and may change a token.
             coarse = result.verdict == FAILED and within == COARSE
             yield replace(result, verdict=REPORT) if coarse else result
-            of_servers = {"servers": _told(run)} if plan.arms else {}
+            servers = run.environment.get("servers", {}).items() if plan.arms else ()
+            facts = {n: {k: fact for k, fact in of.items() if k != "url"} for n, of in servers}
+            of_servers = {"servers": facts} if plan.arms else {}
             yield from _check_keys(plan, of_servers | runner.models, runner.engine, keys)
 
     def _names(self, plan: Plan, step: Step) -> tuple[Any, ...]:
@@ -214,14 +220,6 @@ def _check_models(run: Run, runner: SampleRunner) -> Finding:
     wrong = difference({name: recorded.get(name) for name in same}, same)
     reason = "; ".join(filter(None, [wrong, *versions]))
     return Finding("", run.pair.name, "same models", FAILED if wrong else OK, reason)
-
-
-def _told(run: Run) -> dict[str, Any]:
-    """Return what the servers of a run told of themselves, without their addresses."""
-    servers = run.environment.get("servers", {}).items()
-    return {
-        name: {key: fact for key, fact in facts.items() if key != "url"} for name, facts in servers
-    }
 
 
 def _check_keys(

@@ -19,8 +19,16 @@ from specbench.tasks.dataset import Dataset
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task, load_task, task_names
-from specbench.validation.findings import FAILED, INCOMPLETE, REPORT, Finding
-from specbench.validation.verification.differences import Record, difference, finding_of, named
+from specbench.validation.findings import (
+    FAILED,
+    INCOMPLETE,
+    REPORT,
+    Finding,
+    Record,
+    difference,
+    finding_of,
+    named,
+)
 
 LARGEST = 200_000  # planned samples of a run that has hardly any
 

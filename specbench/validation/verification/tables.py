@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.write import write_summary, write_tables
+from specbench.analysis.run_tables import write_summary, write_tables
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.errors import UsageError, first_line
 from specbench.experiment.measurements import measurements, score_text
@@ -31,8 +31,7 @@ from specbench.runs.records import (
     write_timings,
 )
 from specbench.tasks.example import Example
-from specbench.validation.findings import Finding
-from specbench.validation.verification.differences import Record, difference, finding, finding_of
+from specbench.validation.findings import Finding, Record, difference, finding, finding_of
 
 #: Largest error of a mean of probabilities that are stored with four digits.
 STORED = 0.5e-4 + 1e-9
@@ -142,17 +141,11 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
             yield _compare(folder / TIMINGS, rebuilt / TIMINGS, keys, TIMED_RECORDS)
         yield _compare(folder / SUMMARY, rebuilt / SUMMARY, _CELL, source)
         if (page := folder / DIGEST).is_file():
-            yield finding_of(
-                f"{DIGEST} follows from {source}", DIGEST, _page_faults(page, rebuilt / DIGEST)
-            )
-
-
-def _page_faults(page: Path, rebuilt_page: Path) -> list[str]:
-    """Return the lines of a run's page that differ from those of the page made again."""
-    recorded = page.read_text(encoding="utf-8", errors="replace").splitlines()
-    rebuilt = rebuilt_page.read_text(encoding="utf-8").splitlines()
-    lines = enumerate(zip_longest(recorded, rebuilt, fillvalue=""), start=1)
-    return [f"line {number}{difference(*pair)}" for number, pair in lines if pair[0] != pair[1]]
+            recorded = page.read_text(encoding="utf-8", errors="replace").splitlines()
+            again = (rebuilt / DIGEST).read_text(encoding="utf-8").splitlines()
+            lines = enumerate(zip_longest(recorded, again, fillvalue=""), start=1)
+            faults = [f"line {n}{difference(*pair)}" for n, pair in lines if pair[0] != pair[1]]
+            yield finding_of(f"{DIGEST} follows from {source}", DIGEST, faults)
 
 
 def _compare(path: Path, rebuilt_path: Path, keys: Sequence[str], source: str) -> Finding:

@@ -35,9 +35,8 @@ from specbench.runs.run import CONFIG, ENVIRONMENT, Run
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import METRICS, get_metric
 from specbench.tasks.task import Task
-from specbench.validation.findings import SKIPPED, Finding
+from specbench.validation.findings import SKIPPED, Finding, Record, finding_of
 from specbench.validation.verification.decoding import Replay, ShowSample, head_difference
-from specbench.validation.verification.differences import Record, finding_of
 from specbench.validation.verification.plan import (
     check_examples,
     check_plan,

@@ -7,25 +7,35 @@ import shutil
 from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.report import traces as report_traces
-from specbench.analysis.report.build import build
-from specbench.analysis.report.figures import figures
-from specbench.analysis.report.pages import TEMPLATES
-from specbench.analysis.report.tables import (
+from specbench.analysis.compare import compare, verdicts_of
+from specbench.analysis.compare_tables import overview
+from specbench.analysis.comparison import ABOVE, FRONT
+from specbench.analysis.figures import pareto
+from specbench.analysis.report import pages
+from specbench.analysis.report.build import (
+    build,
     prompts_of,
     report_cells,
     summary_tables,
     without_constants,
 )
+from specbench.analysis.report.figures import draws_of, figures
+from specbench.analysis.report.pages import TEMPLATES
 from specbench.analysis.results import ROUND_COLUMNS, Results
+from specbench.analysis.run_tables import summary_page
+from specbench.analysis.summary import summarise
 from specbench.runs.records import latest_records
 from specbench.runs.run import read_run
-from specbench.runs.table import Column, Table, TableCell
+from specbench.runs.table import Column, Table, TableCell, to_text
 
+from ...synthetic import samples
+from ..figures.made import from_samples, sample
 from .conftest import METHODS, TASKS, Ask
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"wrong.push(1)\">&amp;"
@@ -61,7 +71,7 @@ def cells(finished: Path) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def evil(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report of a run in which every text is an injection attempt."""
-    from specbench.analysis.trace.trace import run_decoder
+    from specbench.analysis.trace import run_decoder
     from specbench.runs.run import read_run
 
     folder = tmp_path_factory.mktemp("evil") / "small"
@@ -219,16 +229,16 @@ def test_the_page_begins_with_the_question_and_its_answer(page: str) -> None:
 def test_traces_are_bounded(
     finished: Path, cells: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_traces, "PROMPTS", 2)
+    monkeypatch.setattr(pages, "PROMPTS", 2)
     records = latest_records(finished, ROUND_COLUMNS)
-    run = report_traces.open_run(read_run(finished), records, cells)
-    whole = report_traces.collect_traces([run])
+    run = pages.open_run(read_run(finished), records, cells)
+    whole = pages.collect_traces([run])
     expected = [(task, sample) for sample in ("test-0", "test-1") for task in TASKS]
     assert [(each.task, each.sample) for each in whole.prompts] == expected
     assert whole.notes == []
     size = sum(len(article) for each in whole.prompts[:2] for _, article in each.traces)
-    monkeypatch.setattr(report_traces, "LARGEST", size)
-    cut = report_traces.collect_traces([run])
+    monkeypatch.setattr(pages, "LARGEST", size)
+    cut = pages.collect_traces([run])
     assert cut.prompts == whole.prompts[:2]
     assert "`specbench trace`" in cut.notes[0]
 
@@ -267,3 +277,59 @@ def test_text_has_contrast_on_light_and_dark_backgrounds() -> None:
         for ink, paper in [*pairs, ("ink", "shade"), ("good", "shade"), ("bad", "shade")]:
             darker, lighter = sorted((colours[ink], colours[paper]))
             assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (ink, paper)
+
+
+# Accepted and proposed drafts, and the share of right answers.
+POINTS: dict[tuple[str, float | None], tuple[int, int, float]] = {
+    ("sd", None): (60, 200, 0.9),
+    ("static", 0.5): (60, 150, 0.75),
+    ("static", 0.0): (50, 50, 0.1),
+    ("diversed", None): (75, 150, 0.8),
+}
+
+
+@pytest.fixture
+def altered() -> pd.DataFrame:
+    """A run whose acceptance mixes far from a straight line, since the draft has few rounds."""
+    rows: list[dict[str, Any]] = [
+        sample(
+            method,
+            number,
+            weight=weight,
+            head="bundled" if method == "diversed" else None,
+            accepted=float(accepted),
+            proposed=proposed,
+            draft_acceptance_rate=accepted / proposed,
+            quality=float((number + 0.5) / 20 < right),
+            repetition=0.0,
+        )
+        for (method, weight), (accepted, proposed, right) in POINTS.items()
+        for number in range(20)
+    ]
+    return samples(*rows)
+
+
+def test_report_figure_table_and_sentence_have_one_front(altered: pd.DataFrame) -> None:
+    rows = compare(altered, ["acceptance"]).rows
+    placed = rows[(rows["metric"] == ABOVE) & (rows["against"] == FRONT)]
+    front = 100 * placed["reference"].item()
+    # Between static at w = 0.5 and the draft, with the draft for a share s of the prompts, so that
+    # (60 - 10 s) / (150 - 100 s) = 0.5; straight segments would be at 64.2.
+    share = (75 - 60) / (50 - 10)
+    assert front == pytest.approx(100 * (0.75 - 0.65 * share))
+    results = from_samples(altered)
+    drawn = pareto.draw(results, ("acceptance",))
+    reported = draws_of(results.cells, altered)["Quality vs. cost"]()
+    for drawing in (drawn, reported):
+        line = drawing.data.query("mark == 'front' and against == 'acceptance'").sort_values("x")
+        assert np.interp(50, line["x"], line["quality"]) == pytest.approx(front, abs=0.2)
+    page = summary_page(altered, summarise(altered))
+    assert f"at the acceptance of diversed | {front:.1f}<br>50 % |" in page
+    assert f" {front:.1f}\n" in to_text(overview(rows), width=100)
+    (sentence,) = verdicts_of(altered)["sentence"]
+    assert f" {80 - front:.1f} [" in sentence and "above the randomised static front" in sentence
+
+
+def test_without_samples_the_report_draws_no_front(altered: pd.DataFrame) -> None:
+    drawing = draws_of(from_samples(altered).cells, None)["Quality vs. cost"]()
+    assert set(drawing.data["mark"]) == {"point"}

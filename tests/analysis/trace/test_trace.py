@@ -1,17 +1,40 @@
-"""Finding one sample among the records of a run, and the run's tokenizer."""
+"""Traces: one sample among the records of a run, its tokens and pieces, and its colours."""
 
+import io
 import json
+import random
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from specbench.analysis.trace.trace import find_sample, run_decoder
+from specbench.analysis.trace import (
+    AGREED,
+    BONUS,
+    CORRECTION,
+    END,
+    MISMATCH,
+    REJECTED,
+    TARGET,
+    Token,
+    Trace,
+    Unreadable,
+    find_sample,
+    pieces,
+    run_decoder,
+    show,
+    tokens,
+    trace,
+    visible,
+)
 from specbench.engine.pairs import get_pair
 from specbench.errors import UsageError
 from specbench.runs.run import read_run
 
-from .made import made
+from .made import Round, decode, made
 
 TEXT = ("ab", "x", "c")
 STATICS = [made(TEXT, method="static", weight=w) | {"weight": w} for w in (0.4, 0.8)]
@@ -103,3 +126,166 @@ def test_a_run_without_a_pair_is_refused(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(UsageError):
             run_decoder(read_run(tmp_path))
+
+
+def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target() -> None:
+    found = tokens(made(("aB", "x", "c"), ("defgh", "", "i"), weight=0.3))
+    assert [(chr(t.id or 0), t.kind, t.round) for t in found] == [
+        ("a", AGREED, 1),
+        ("B", MISMATCH, 1),
+        ("x", REJECTED, 1),
+        ("c", CORRECTION, 1),
+        *((letter, AGREED, 2) for letter in "defgh"),
+        ("i", BONUS, 2),
+    ]
+    # A correction has the position of the rejected draft; a bonus token has no judged position.
+    assert [t.weight for t in found[:4]] == pytest.approx([0.3, 0.4, 0.5, 0.5])
+    assert [t.expected for t in found[:4]] == pytest.approx([0.9, 0.8, 0.7, 0.7])
+    assert (found[-1].expected, found[-1].weight) == (None, None)
+
+
+def test_the_end_token_has_no_id() -> None:
+    *_, rejected, end = tokens(made(("ab", "x", "$"), end=True))
+    assert [(t.id, t.kind) for t in (rejected, end)] == [(ord("x"), REJECTED), (None, CORRECTION)]
+    by_the_draft = tokens(made(("ab$", "", ""), end=True))
+    assert by_the_draft[-1][:2] == (None, AGREED)
+    assert [piece.text for piece in pieces(by_the_draft, decode)] == ["a", "b", END]
+
+
+def test_autoregressive_tokens_are_target_tokens() -> None:
+    assert {t.kind for t in tokens(made(("", "", "a"), ("", "", "b")))} == {TARGET}
+
+
+def test_rounds_that_do_not_match_the_text_are_refused() -> None:
+    for name in ("rejected", "agreed"):
+        record = made(("ab", "x", "c"))
+        del record["per_round"][name]
+        with pytest.raises(UsageError, match=f"per_round.{name}.*run again"):
+            tokens(record)
+    torn = [made(("ab", "x", "c"), ("de", "x", "f")) for _ in range(3)]
+    del torn[0]["token_ids"][3:]
+    torn[1]["per_round"]["agreed"][0].pop()
+    torn[2]["per_round"]["rejected"].pop()
+    for record in torn:
+        with pytest.raises(Unreadable):
+            tokens(record)
+
+
+def test_tokens_that_share_a_character_are_one_piece() -> None:
+    euro = "€".encode()
+    marked = [
+        Token(ord("a"), AGREED, 1),
+        Token(euro[0], MISMATCH, 1, weight=0.1),
+        Token(euro[1], TARGET, 1),
+        Token(ord("x"), REJECTED, 2),
+        Token(euro[2], CORRECTION, 2, weight=0.3),
+    ]
+    found = list(pieces(marked, decode))
+    # A token rejected within a character comes before it, with the character's first bytes.
+    assert [(p.text, p.kind) for p in found] == [
+        ("a", AGREED),
+        ("\ufffdx", REJECTED),
+        ("€", MISMATCH),
+    ]
+    assert (found[2].round, found[2].weight) == (2, 0.3)
+
+
+def test_pieces_add_up_to_the_text() -> None:
+    draw = random.Random(0)
+    for _ in range(50):
+        text = "".join(draw.choice("aé€🙂\n ") for _ in range(12)).encode()
+        marked = []
+        for byte in text[: draw.randint(1, len(text))]:
+            if draw.random() < 0.3:
+                marked.append(Token(draw.randrange(256), REJECTED, 1))
+            marked.append(Token(byte, draw.choice([AGREED, MISMATCH]), 1))
+        ids = [t.id for t in marked if t.kind != REJECTED and t.id is not None]
+        found = list(pieces(marked, decode))
+        assert "".join(p.text for p in found if p.kind != REJECTED) == decode(ids)
+        assert sum(p.kind == REJECTED for p in found) == sum(t.kind == REJECTED for t in marked)
+
+
+def test_a_tokenizer_that_drops_the_first_space() -> None:
+    words = [" the", " cat", " sat", "s"]
+
+    def like_sentencepiece(ids: Sequence[int]) -> str:
+        return "".join(words[i] for i in ids).removeprefix(" ")
+
+    kinds = enumerate((AGREED, REJECTED, CORRECTION, AGREED))
+    found = pieces([Token(number, kind, 1) for number, kind in kinds], like_sentencepiece)
+    assert [piece.text for piece in found] == ["the", " cat", " sat", "s"]
+
+
+def test_control_characters_are_shown_as_symbols() -> None:
+    assert visible("a\x1b[31m\x07\x9b\tb\n") == "a␛[31m␇␡\tb\n"
+    assert visible("a\nb", marked=True) == "a↵\nb"
+    assert visible("a\nb", rejected=True) == "a↵b"
+
+
+ROUNDS: list[Round] = [("aB\n", "x", "c"), ("d$", "", "")]
+
+
+def seen(found: Trace, colours: str | None) -> str:
+    out = io.StringIO()
+    # A width larger than any line, and without NO_COLOR from the environment.
+    terminal: dict[str, Any] = {"force_terminal": bool(colours), "color_system": colours}
+    show(found, Console(file=out, width=200, no_color=False, **terminal))
+    return out.getvalue()
+
+
+def styles(text: str, output: str) -> set[str]:
+    """Return the ANSI codes that style a text."""
+    (codes,) = re.findall(rf"\x1b\[([\d;]+)m{re.escape(text)}\x1b", output)
+    return set(codes.split(";"))
+
+
+def test_without_colours_marks_are_printed() -> None:
+    found = trace(made(*ROUNDS, end=True), "sd", decode)
+    head, facts, legend, _, first, second = seen(found, None).splitlines()
+    assert head == "sums, a: sd, N = 5"
+    assert facts == (
+        "6 tokens in 2 rounds; 5 of 10 drafts accepted (50.0 %); 1 of them mismatches; "
+        "accuracy 100.0"
+    )
+    assert legend == "agreed  {~mismatch~}  [-rejected-]  {+correction+}"
+    assert (first, second) == ("a{~B~}", "[-x-]{+c+}d⟨end⟩")
+
+
+def test_the_prompt_precedes_the_text_and_a_long_one_is_shortened() -> None:
+    output = seen(trace(made(*ROUNDS), "sd", decode, "Why\x1b?\n"), None)
+    assert "\n\nprompt: Why␛?\n\na{~B~}" in output
+    long = seen(trace(made(*ROUNDS), "sd", decode, 3000 * "a" + "end"), None)
+    assert "[... 1,003 characters ...]" in long and "aend\n\na{~B~}" in long
+
+
+def test_in_colours_each_kind_has_its_own_style() -> None:
+    body = seen(trace(made(*ROUNDS), "sd", decode), "standard").split("\n\n")[1]
+    assert body.startswith("a\x1b")
+    assert styles("B", body) == {"4", "32"}  # green, underlined
+    assert styles("x", body) == {"9", "31"}  # red, struck through
+    assert styles("c", body) == {"1"}
+
+
+def test_a_weight_is_a_shade() -> None:
+    output = seen(trace(made(("ab", "x", "c"), weight=0.0), "static", decode), "truecolor")
+    legend, body = output.split("\n\n")
+    assert "mean w 0.00" in legend
+    paler, deeper = (int(re.findall(rf"48;2;(\d+);\d+;\d+m{letter}", body)[0]) for letter in "ab")
+    assert paler > deeper
+    # The rejected draft and its correction have the same weight.
+    assert len(set(re.findall(r"48;2;(\d+);\d+;\d+m[xc]", body))) == 1
+    assert "48;2" not in seen(trace(made(("ab", "x", "c")), "sd", decode), "truecolor")
+
+
+def test_autoregressive_needs_no_marks() -> None:
+    record = made(("", "", "a"), ("", "", "b"), method="autoregressive", draft_length=0)
+    output = seen(trace(record, "autoregressive", decode), None)
+    assert "sums, a: autoregressive\n2 tokens in 2 rounds" in output
+    assert output.endswith("drawn from the target\n\nab\n")
+
+
+@pytest.mark.parametrize("colours", [None, "truecolor"])
+def test_a_text_cannot_control_the_terminal(colours: str | None) -> None:
+    output = seen(trace(made(("\x1b]0;owned\x07", "\x1b", "c")), "sd", decode), colours)
+    assert "\x1b]" not in output
+    assert "␛" in output

@@ -1,21 +1,28 @@
-"""The input of a head, its weight, and how it is bound to a method."""
+"""The input of a head, its weight and its files."""
 
-from functools import partial
+import json
+import os
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from specbench.decoding.drafters.policies import Online, get_policy
 from specbench.decoding.heads.bind import bind
-from specbench.decoding.heads.head import Head
+from specbench.decoding.heads.head import Head, fingerprints, load_head, save_head
 from specbench.decoding.heads.kinds import KINDS, features
-from specbench.decoding.heads.registry import HeadFile
+from specbench.decoding.heads.registry import DESCRIPTION, MOST_BYTES, WEIGHTS, HeadFile
 from specbench.decoding.sampling import Sampling
+from specbench.engine.pair import LoadedPair
+from specbench.errors import UsageError
 from specbench.methods.exact import sd_adaptive
 from specbench.methods.verdict import Positions
 from specbench.runs.labels import UNTRAINED
+
+from ...engine.tiny import build, config, pair_of
 
 SIZES = (6, 4)
 
@@ -85,6 +92,205 @@ def test_a_weight_depends_only_on_its_own_position(kind: str) -> None:
     )
     torch.testing.assert_close(head.weigh(tampered)[:2], head.weigh(at)[:2])
     assert not torch.allclose(head.weigh(tampered)[2:], head.weigh(at)[2:])
+
+
+@cache
+def pair() -> LoadedPair:
+    """A target of width 32 and a draft of width 16."""
+    return pair_of(build(config("llama")), build(config("llama", hidden_size=16), seed=1))
+
+
+def description(pair: LoadedPair) -> dict[str, Any]:
+    return {"pair": "tiny", "kind": "linear", "models": fingerprints(pair)}
+
+
+def random_head(kind: str = "linear") -> Head:
+    head = Head(kind, (32, 16))
+    generator = torch.Generator().manual_seed(0)
+    for weights in head.parameters():
+        weights.data = torch.randn(weights.shape, generator=generator)
+    return head
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_head_survives_a_round_trip_to_disk(tmp_path: Path, kind: str) -> None:
+    head, folder = random_head(kind), tmp_path / "heads" / "task"
+    save_head(head, folder, description(pair()) | {"kind": kind})
+    assert sorted(file.name for file in folder.iterdir()) == [DESCRIPTION, WEIGHTS]
+    loaded = load_head(folder, pair())
+    inputs = torch.randn(7, 10 if kind == "features" else 48)
+    assert torch.equal(loaded(inputs), head(inputs))
+    assert not any(weights.requires_grad for weights in loaded.parameters())
+
+
+def test_a_head_fits_its_pair_in_every_dtype(tmp_path: Path) -> None:
+    save_head(random_head(), tmp_path, description(pair()))
+    halves = pair_of(
+        build(config("llama"), dtype=torch.float16),
+        build(config("llama", hidden_size=16), seed=1, dtype=torch.float16),
+    )
+    assert load_head(tmp_path, halves).summary.weight.dtype == torch.float32
+
+
+def test_a_head_of_another_pair_is_refused(tmp_path: Path) -> None:
+    save_head(random_head(), tmp_path, description(pair()) | {"pair": "neighbour"})
+    for target, draft in ((0, 2), (2, 1)):
+        other = pair_of(
+            build(config("llama"), seed=target), build(config("llama", hidden_size=16), seed=draft)
+        )
+        with pytest.raises(UsageError, match=r"other weights than .* names neighbour"):
+            load_head(tmp_path, other)
+
+
+@pytest.mark.parametrize("name", [DESCRIPTION, WEIGHTS])
+def test_missing_broken_or_empty_files_are_refused(tmp_path: Path, name: str) -> None:
+    save_head(random_head(), tmp_path, description(pair()))
+    file = tmp_path / name
+    whole = file.read_bytes()
+    for content in (b"\xff\xfe garbage", whole[:20], None):
+        file.unlink() if content is None else file.write_bytes(content)
+        with pytest.raises(UsageError, match=r"cannot read the head in .*: train it again"):
+            load_head(tmp_path, pair())
+    file.write_bytes(whole)
+    for text in ("{}", "[]", "null", '{"models": 3}'):
+        (tmp_path / DESCRIPTION).write_text(text)
+        with pytest.raises(UsageError, match="train one"):
+            load_head(tmp_path, pair())
+
+
+def test_wrong_weights_are_refused(tmp_path: Path) -> None:
+    (tmp_path / DESCRIPTION).write_text(json.dumps(description(pair())))
+    for weights in (
+        {"summary.weight": torch.zeros(2, 47), "summary.bias": torch.zeros(2)},
+        {"summary.weight": torch.zeros(2, 48)},
+        {"other": torch.zeros(1)},
+    ):
+        save_file(weights, tmp_path / WEIGHTS)
+        with pytest.raises(UsageError, match=r"wrong shape for tiny .*: train one for this pair"):
+            load_head(tmp_path, pair())
+
+
+@pytest.mark.parametrize("released_file", [False, True])
+@pytest.mark.parametrize(
+    "wrong",
+    [torch.full((2, 48), float("nan")), torch.full((2, 48), torch.inf), torch.ones(2, 48).int()],
+    ids=["nan", "inf", "int"],
+)
+def test_weights_that_are_not_finite_numbers_are_refused(
+    tmp_path: Path, wrong: torch.Tensor, released_file: bool
+) -> None:
+    weights = {"summary.weight": wrong, "summary.bias": torch.zeros(2)}
+    if released_file:
+        path = tmp_path / "head.bin"
+        torch.save(weights, path)
+    else:
+        path = tmp_path
+        (path / DESCRIPTION).write_text(json.dumps(description(pair())))
+        save_file(weights, path / WEIGHTS)
+    with pytest.raises(UsageError, match=r"numbers in summary\.weight that are not finite"):
+        load_head(path, pair())
+
+
+def test_a_description_from_anyone_is_one_sentence(tmp_path: Path) -> None:
+    save_head(random_head(), tmp_path, description(pair()))
+    for text in (
+        '{"kind": ["linear"]}',
+        '{"kind": "\\u001b[31m' + "x" * 1000 + '"}',
+        '{"kind": "linear", "models": {"target": 3}}',
+        '{"kind": "linear", "pair": {}}',
+        '{"kind": "linear", "recipe": []}',
+        '{"kind": "linear", "worth": {"better": false}}',
+        "[" * 100_000,
+        " " * (MOST_BYTES[DESCRIPTION] + 1),
+    ):
+        (tmp_path / DESCRIPTION).write_text(text)
+        with pytest.raises(UsageError) as error:
+            load_head(tmp_path, pair())
+        message = str(error.value)
+        assert str(tmp_path) in message and len(message) < 400 + len(str(tmp_path))
+        assert message.isprintable()
+
+
+def test_a_broken_file_of_the_authors_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "head.bin"
+    released(path)
+    whole = path.read_bytes()
+    for content in (b"", b"\x80\x02.", whole[:100], whole[:-30], whole[30:], b"PK\x03\x04" * 9):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=r"head in|holds no named weights"):
+            load_head(path, pair())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"summary.weight": torch.ones(2, 48).to_sparse()},
+        {"summary.weight": torch.ones(2, 48, device="meta")},
+        {1: torch.ones(2)},
+    ],
+    ids=["sparse", "without values", "numbered"],
+)
+def test_odd_tensors_of_the_authors_file_are_refused(
+    tmp_path: Path, odd: dict[Any, torch.Tensor]
+) -> None:
+    torch.save({"summary.bias": torch.zeros(2), **odd}, tmp_path / "head.bin")
+    with pytest.raises(UsageError, match="holds no named weights"):
+        load_head(tmp_path / "head.bin", pair())
+
+
+def test_a_head_without_hidden_states_serves_any_pair(tmp_path: Path) -> None:
+    other = pair_of(build(config("llama", hidden_size=48)), build(config("llama"), seed=1))
+    head = random_head("features")
+    save_head(head, tmp_path, description(pair()) | {"kind": "features"})
+    inputs = torch.randn(5, 10)
+    assert torch.equal(load_head(tmp_path, other)(inputs), head(inputs))
+
+
+def released(path: Path, width: int = 48) -> dict[str, torch.Tensor]:
+    """A file in the format of the authors' release."""
+    generator = torch.Generator().manual_seed(0)
+    weights = {
+        "summary.weight": torch.randn(2, width, generator=generator).bfloat16(),
+        "summary.bias": torch.zeros(2).bfloat16(),
+    }
+    torch.save(weights, path)
+    return weights
+
+
+def test_the_authors_file_loads(tmp_path: Path) -> None:
+    path = tmp_path / "ensemble_head.bin"
+    weights = released(path)
+    head, inputs = load_head(path, pair()), torch.randn(5, 48)
+    scores = inputs @ weights["summary.weight"].float().T
+    torch.testing.assert_close(head(inputs), scores.softmax(-1)[:, 1])
+
+
+def test_a_file_for_other_sizes_or_without_weights_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "head.bin"
+    released(path, width=6144)
+    with pytest.raises(UsageError, match=r"summary.weight \[2, 6144\].* instead of .*\[2, 48\]"):
+        load_head(path, pair())
+    for content in ([1, 2], {"summary.weight": "text"}):
+        torch.save(content, path)
+        with pytest.raises(UsageError, match="holds no named weights"):
+            load_head(path, pair())
+
+
+class Bomb:
+    """Runs a command when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch exploded",)
+
+
+def test_a_file_with_code_is_refused_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"summary.weight": Bomb()}, tmp_path / "head.bin")
+    with pytest.raises(UsageError, match="cannot read the head in"):
+        load_head(tmp_path / "head.bin", pair())
+    assert not (tmp_path / "exploded").exists()
 
 
 def test_a_method_is_bound_to_its_parameters(mini: Any) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specbench.config import Loading
-from specbench.decoding.heads.files import fingerprints, load_head
+from specbench.decoding.heads.head import fingerprints, load_head
 from specbench.decoding.heads.registry import (
     HeadFile,
     describe_heads,

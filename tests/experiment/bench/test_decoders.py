@@ -16,20 +16,18 @@ from specbench.decoding.records import Generation, RoundRecord
 from specbench.engine import packing
 from specbench.engine.engines import Engine
 from specbench.experiment.bench.decoders import (
-    Decoder,
-    Timing,
-    forced,
-    specbench_decoders,
-    timing_of,
-)
-from specbench.experiment.bench.plan import TRANSFORMERS, System
-from specbench.experiment.bench.transformers_loops import (
     DECISION,
     ENSEMBLE,
+    Decoder,
     MissingError,
+    Timing,
+    forced,
     forced_in_transformers,
+    specbench_decoders,
+    timing_of,
     transformers_decoder,
 )
+from specbench.experiment.bench.plan import TRANSFORMERS, System
 from specbench.methods import Positions
 from specbench.methods.strict import sd
 

@@ -9,10 +9,9 @@ from specbench.config import AUTO, EAGER, GRAPH
 from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError, UsageError
 from specbench.experiment.bench import measure as measuring
-from specbench.experiment.bench.decoders import Timing
+from specbench.experiment.bench.decoders import MissingError, Timing
 from specbench.experiment.bench.measure import measure, prepare
 from specbench.experiment.bench.plan import Bench, System
-from specbench.experiment.bench.transformers_loops import MissingError
 
 from ...engine.tiny import tiny_pair
 from .benches import AUTOREGRESSIVE, SD, bench_of, system_of

@@ -8,7 +8,7 @@ from specbench.config import COMPILE, EAGER, LLAMACPP, Loading
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.experiment.bench.plan import TRANSFORMERS, Bench, BenchSettings, build_bench, name_of
-from specbench.experiment.variants import method_variants
+from specbench.experiment.cells import method_variants
 
 from .benches import AUTOREGRESSIVE, SD, bench_of, system_of
 

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from specbench.config import EAGER
-from specbench.experiment.bench.figures import draw_curve, draw_rounds
 from specbench.experiment.bench.measure import Measured
 from specbench.experiment.bench.plan import TRANSFORMERS
 from specbench.experiment.bench.tables import (
@@ -16,6 +15,8 @@ from specbench.experiment.bench.tables import (
     OVER_TRANSFORMERS,
     ROUND_OVER_SD,
     bench_table,
+    draw_curve,
+    draw_rounds,
     ratio_table,
     shown,
     warnings,

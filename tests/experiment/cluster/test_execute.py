@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.write import write_summary
+from specbench.analysis.run_tables import write_summary
 from specbench.config import Loading, Settings
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import RunError, UsageError
 from specbench.experiment import runner, store
-from specbench.experiment.cluster.ray_pool import RayPool, uses_gpus
+from specbench.experiment.cells import method_variants
 from specbench.experiment.execute import Pool, execute
 from specbench.experiment.execute import Worker as LocalWorker
 from specbench.experiment.plan import Plan, build_plan
 from specbench.experiment.progress import Display
+from specbench.experiment.ray_pool import RayPool, uses_gpus
 from specbench.experiment.store import Store
-from specbench.experiment.variants import method_variants
 from specbench.runs.records import latest_records, read_records
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList

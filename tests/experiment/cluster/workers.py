@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from specbench.errors import UsageError
-from specbench.experiment.cluster.worker import RayWorker
 from specbench.experiment.plan import Plan, Step
+from specbench.experiment.ray_pool import RayWorker
 
 POISON, ONCE, SLOW = "poison", "once:", "slow"  # prefixes of prompts
 ABSENT, DEADLY, UNLIKE = "absent", "deadly", "unlike"  # names of pairs

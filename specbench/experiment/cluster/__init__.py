@@ -1,1 +1,0 @@
-"""Execute one plan with several Ray workers."""

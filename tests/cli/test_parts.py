@@ -13,7 +13,6 @@ import specbench
 from specbench.cli.app import main
 from specbench.decoding.heads.registry import is_head
 from specbench.runs.frames import read_samples
-from specbench.training import verifier
 
 from .conftest import Cli
 
@@ -98,9 +97,8 @@ def test_a_failure_of_one_pair_leaves_the_others(cli: Cli, engine: Any) -> None:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, models: list[Any]) -> list[str]:
+def tiny(models: list[Any]) -> list[str]:
     """A training of two heads."""
-    monkeypatch.setattr(verifier, "STATISTICS", 8)
     sizes = "--steps 2 --prompts-per-step 2 --rollouts 2"
     return f"train -t mini-headline,mini-code {sizes} --no-progress".split()
 

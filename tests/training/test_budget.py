@@ -10,9 +10,7 @@ from specbench.training.recipe import HeadRecipe
 
 PROMPT, STEP, ROW, TOKENS = 2.0, 0.1, 0.01, 100
 PACE = Pace(PROMPT, STEP, ROW)
-WHOLE = Workload(
-    steps=60, prompts_per_step=16, held_out=128, final=256, final_texts=1, statistics=64
-)
+WHOLE = Workload(steps=60, prompts_per_step=16, held_out=128, final=256, final_texts=1)
 RECIPE = HeadRecipe()
 
 

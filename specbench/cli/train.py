@@ -32,7 +32,7 @@ from specbench.runs.labels import FAMILIES
 from specbench.runs.table import Column, Table, with_interval
 from specbench.tasks.metrics import get_metric
 from specbench.tasks.task import Task
-from specbench.training.recipe import MAX_NEW_TOKENS, DraftRecipe, HeadRecipe, head_recipe
+from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 
 if TYPE_CHECKING:
     from specbench.experiment.ray_pool import RayPool
@@ -274,7 +274,7 @@ def _sizes(jobs: Sequence[HeadJob]) -> tuple[int, int, int]:
 
     return (
         max(prompt_tokens(job.task, job.recipe) for job in jobs),
-        min(max(job.task.max_new_tokens for job in jobs), MAX_NEW_TOKENS),
+        max(job.recipe.text_tokens(job.task) for job in jobs),
         max(AT_ONCE, *(job.recipe.rollouts for job in jobs)),
     )
 

@@ -57,9 +57,9 @@ class SlotCache(Cache):
         return self.keys[-1][row, :, : max(1, len(prompt) - 2)]
 
     def place(
-        self, at: Tensor, kv_length: int | None, row: int | None = None
+        self, at: Tensor, kv_length: int | None, rows: slice | None = None
     ) -> tuple[int, Tensor | slice]:
-        """Choose the slots of the next states, in one row or, with None, in all.
+        """Choose the slots of the next states, in some rows or, with None, in all.
 
         ``at`` holds the slots ``[B, k]`` of k tokens per row, or ``[1, k]`` if rows share them and
         they end at ``kv_length``, when given. Returns the number of slots that the layers attend
@@ -68,7 +68,7 @@ class SlotCache(Cache):
         slots, k = self.capacity if kv_length is None else kv_length, at.shape[1]
         last = kv_length is not None and len(at) == 1 and k <= kv_length
         self._at, self._kv_length = slice(slots - k, slots) if last else at, slots
-        self._row = None if row is None else slice(row, row + 1)
+        self._rows = rows
         return slots, self._at
 
     def update(
@@ -76,8 +76,8 @@ class SlotCache(Cache):
     ) -> tuple[Tensor, Tensor]:
         """Write states ``[B, heads, k, width]``; return the keys and values to attend to."""
         keys, values, positions = self.keys[layer_idx], self.values[layer_idx], self._at
-        if self._row is not None:
-            keys, values = keys[self._row], values[self._row]
+        if self._rows is not None:
+            keys, values = keys[self._rows], values[self._rows]
         if isinstance(positions, slice):
             keys[:, :, positions] = key_states
             values[:, :, positions] = value_states

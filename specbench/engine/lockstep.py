@@ -18,6 +18,8 @@ from specbench.engine.llamacpp import LlamaCppModel
 from specbench.engine.pair import Model
 from specbench.engine.runner import Runner, angles_at, require_context, visible
 
+MOST_PADDED = 1.25  # longest prompt that is read with another one, as a multiple of its length
+
 
 class Lockstep(Protocol):
     """One model that reads B texts together; see ``LockstepBatch``."""
@@ -55,7 +57,8 @@ class LockstepBatch:
 
     def __init__(self, runner: Runner, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
         self.runner = runner
-        width = max(len(prompt) for prompt in prompts)
+        self.prompts = prompts
+        self.width = width = max(len(prompt) for prompt in prompts)
         require_context(runner.context, width, new_tokens)
         capacity, device = width + new_tokens, runner.device
         self.cache = SlotCache(
@@ -63,15 +66,30 @@ class LockstepBatch:
         )
         self.position = 0  # of the next token in all rows
         self.rotary, self.windows = runner.tables(capacity)
-        padding = torch.tensor([width - len(prompt) for prompt in prompts], device=device)
-        self.real = torch.arange(capacity, device=device) >= padding[:, None]
-        self.prompts = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts]).to(device)
+        self.shortest_first = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        lengths = torch.tensor([len(prompts[i]) for i in self.shortest_first], device=device)
+        self.real = torch.arange(capacity, device=device) >= (width - lengths)[:, None]
 
     def start(self) -> tuple[Tensor, Tensor]:
-        """Run the prompts; return logits ``[B, V]`` and states ``[B, hidden]`` as ``forward``."""
-        return self.forward(self.prompts)
+        """Run the prompts; return logits ``[B, V]`` and states ``[B, hidden]`` as ``forward``.
 
-    @torch.no_grad()
+        Prompts of similar lengths are read together, since padding takes as long as other tokens.
+        """
+        ordered = [self.prompts[i] for i in self.shortest_first]
+        outputs, first = [], 0
+        while first < len(ordered):
+            longest = MOST_PADDED * len(ordered[first])
+            end = first + sum(len(prompt) <= longest for prompt in ordered[first:])
+            group, width = ordered[first:end], len(ordered[end - 1])
+            tokens = torch.tensor([[0] * (width - len(prompt)) + [*prompt] for prompt in group])
+            self.position = self.width - width
+            outputs.append(self._read(tokens.to(self.runner.device), slice(first, end)))
+            first = end
+        logits, hidden = (torch.cat(parts) for parts in zip(*outputs, strict=True))
+        as_given = torch.tensor(self.shortest_first, device=logits.device).argsort()
+        self.select(as_given)
+        return logits[as_given], hidden[as_given]
+
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Run the next k tokens of every row ``[B, k]``.
 
@@ -79,16 +97,20 @@ class LockstepBatch:
             Next-token logits ``[B, V]``, float32, and the final hidden states ``[B, hidden]``, both
             after the last token.
         """
+        return self._read(tokens, None)
+
+    @torch.no_grad()
+    def _read(self, tokens: Tensor, rows: slice | None) -> tuple[Tensor, Tensor]:
         start, end = self.position, self.position + tokens.shape[1]
         positions = torch.arange(start, end, device=tokens.device)[None]
-        real = self.real[:, None, None, :end]
-        if start == 0:
-            # A padding token attends to itself, since an empty row of the mask gives NaN.
-            real = real | torch.eye(end, dtype=torch.bool, device=real.device)
+        real = self.real if rows is None else self.real[rows]
+        # A padding token attends to itself, since an empty row of the mask gives NaN.
+        itself = torch.arange(end, device=tokens.device) == positions[0, :, None]
+        real = real[:, None, None, :end] | itself
         masks = {
             kind: visible(positions, end, window) & real for kind, window in self.windows.items()
         }
-        self.cache.place(positions, end)
+        self.cache.place(positions, end, rows)
         angles = angles_at(self.rotary, positions)
         hidden = self.runner.through_layers(tokens, self.cache, angles, masks)[:, -1]
         self.position = end

@@ -172,10 +172,10 @@ class Runner:
         Raises:
             RunError: The prompt has a token that the model does not know.
         """
-        rows = self.base.embed_tokens.weight.shape[0]
-        if (highest := int(self._inputs(prompt).max())) >= rows:
+        tokens = self.base.embed_tokens.weight.shape[0]
+        if (highest := int(self._inputs(prompt).max())) >= tokens:
             raise RunError(
-                f"the prompt has token {highest}, but the target has only {rows} tokens: choose "
+                f"the prompt has token {highest}, but the target has only {tokens} tokens: choose "
                 "another target, or --prompt-format plain"
             )
         read, self.saved_seconds = len(prompt) - 1, 0.0
@@ -189,7 +189,8 @@ class Runner:
             return torch.empty(0, device=self.device)
         self.cache.prompts.pop(row, None)  # reading may break off between two layers
         began, positions = now(self.device), torch.arange(read, device=self.device)[None]
-        states = self._forward(prompt[None, :-1], positions, read, row)[0, :, self.hidden_size :]
+        rows = slice(row, row + 1)
+        states = self._forward(prompt[None, :-1], positions, read, rows)[0, :, self.hidden_size :]
         self.cache.remember(prompt, row, now(self.device) - began)
         return states
 
@@ -273,13 +274,13 @@ class Runner:
         return total
 
     def _forward(
-        self, tokens: Tensor, at: Tensor, kv_length: int | None, row: int | None = None
+        self, tokens: Tensor, at: Tensor, kv_length: int | None, rows: slice | None = None
     ) -> Tensor:
         assert self.cache is not None
         if kv_length is None and self.fused is not None and self.fused.takes(tokens):
             table = self.rotary["full_attention"]
             return self.fused(self._inputs(tokens), at, self.cache, table, self.layers)
-        slots, places = self.cache.place(at, kv_length, row)
+        slots, places = self.cache.place(at, kv_length, rows)
         masks: dict[str, Tensor | None] = {}
         for kind, window in self.windows.items():
             # A single new token attends to all slots; only a window or grouping needs a mask.

@@ -59,7 +59,6 @@ class Workload(NamedTuple):
     held_out: int  # prompts
     final: int  # prompts
     final_texts: int  # of each
-    statistics: int  # texts of the target, for the spread of the inputs
     checks: int = CHECKS
     greedy: bool = False  # whether the target also decodes all prompts greedily
 
@@ -71,7 +70,6 @@ class Workload(NamedTuple):
         return {
             "greedy": pace.texts(prompts, 1, tokens),
             "front": pace.texts(len(WEIGHTS) * self.held_out, len(WEIGHTS), tokens),
-            "start": pace.texts(self.statistics, 1, tokens),
             "steps": self.steps * pace.texts(per_step, rollouts, tokens),
             "checks": self.checks * pace.texts(self.held_out, 1, tokens),
             "final": pace.texts(last, self.final_texts, tokens)

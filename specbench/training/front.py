@@ -8,7 +8,7 @@ weights is their upper concave hull (see ``specbench.analysis.pareto``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -39,33 +39,64 @@ ROUNDED = 12  # decimals of a distance; further ones are noise of the sums
 EXTREME = 0.02
 
 
+class InputSums(NamedTuple):
+    """Sums over the inputs of a head at M tokens, ``[M, D]``."""
+
+    tokens: int  # M
+    total: Floats  # [D]
+    squares: Floats  # [D]
+
+    @classmethod
+    def of(cls, inputs: Floats) -> InputSums:
+        """Sum inputs ``[M, D]``."""
+        return cls(len(inputs), inputs.sum(0), (inputs**2).sum(0))
+
+    @classmethod
+    def joined(cls, parts: Iterable[InputSums]) -> InputSums:
+        """Return the sums over the inputs of all parts."""
+        return cls(*(sum(sums) for sums in zip(*parts, strict=True)))
+
+    def mean_and_spread(self) -> tuple[Floats, Floats]:
+        """Return the mean and the standard deviation of each input, ``[D]``."""
+        mean = self.total / self.tokens
+        variance = (self.squares / self.tokens - mean**2).clip(0)
+        return mean, np.sqrt(variance * self.tokens / max(1, self.tokens - 1))
+
+
 class Point(NamedTuple):
     """A head or a static weight, measured on n held-out prompts."""
 
     weight: float  # mean over tokens
     quality: Floats  # [n] score of each prompt's texts, 0 to 1
     acceptance: Floats  # [n] mean over each prompt's texts of 1 - w TV(p, q)
+    inputs: InputSums  # over the tokens of all texts
 
     def lists(self) -> dict[str, Any]:
         """Return plain values, for a checkpoint; see ``from_lists``."""
+        tokens, total, squares = self.inputs
         return {
             "weight": self.weight,
             "quality": self.quality.tolist(),
             "acceptance": self.acceptance.tolist(),
+            "inputs": [tokens, total.tolist(), squares.tolist()],
         }
 
     @classmethod
     def from_lists(cls, values: dict[str, Any]) -> Point:
         """Return the point of ``lists``."""
-        return cls(values["weight"], np.array(values["quality"]), np.array(values["acceptance"]))
+        tokens, total, squares = values["inputs"]
+        inputs = InputSums(tokens, np.array(total), np.array(squares))
+        quality, acceptance = (np.array(values[name]) for name in ("quality", "acceptance"))
+        return cls(values["weight"], quality, acceptance, inputs)
 
-    @classmethod
-    def joined(cls, parts: Sequence[Point]) -> Point:
-        """Return a point on the prompts of all parts, which have the weight of the last."""
-        quality, acceptance = (
-            np.concatenate(columns) for columns in list(zip(*parts, strict=True))[1:]
+    def joined(self, other: Point) -> Point:
+        """Return a point on the prompts of both, with the weight of the other."""
+        return Point(
+            other.weight,
+            np.concatenate([self.quality, other.quality]),
+            np.concatenate([self.acceptance, other.acceptance]),
+            InputSums.joined([self.inputs, other.inputs]),
         )
-        return cls(parts[-1].weight, quality, acceptance)
 
     @classmethod
     def mean(cls, points: Sequence[Point]) -> Point:
@@ -74,6 +105,7 @@ class Point(NamedTuple):
             float(np.mean([point.weight for point in points])),
             np.mean([point.quality for point in points], axis=0),
             np.mean([point.acceptance for point in points], axis=0),
+            InputSums.joined(point.inputs for point in points),
         )
 
     def described(self) -> dict[str, Any]:

@@ -106,6 +106,9 @@ class HeadRecipe(Filters):
         [1.0], "Temperature of the texts; several take turns.", metavar="T[,T...]", min_length=1
     )
     max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, LONGEST_PROMPT, ge=1)
+    max_new_tokens: int = option(
+        MAX_NEW_TOKENS, "Most tokens of a text, which a run with this head may exceed.", ge=1
+    )
     seed: int = option(
         0,
         f"Seed of the examples and all draws; those from {RESERVED_SEEDS} on draw the prompts that "
@@ -153,6 +156,10 @@ class HeadRecipe(Filters):
         if loss is not None and info.data.get("target_acceptance") is not None:
             raise ValueError("cannot be combined with --target-acceptance: omit one of them")
         return loss
+
+    def text_tokens(self, task: Task) -> int:
+        """Return the most tokens of a text: those of the recipe or, if fewer, of the task."""
+        return min(task.max_new_tokens, self.max_new_tokens)
 
     def metric_for(self, task: Task) -> str | None:
         """Return the name of the metric that measures quality in this training."""

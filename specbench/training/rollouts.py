@@ -23,7 +23,7 @@ from specbench.config import DRAFT_LENGTH
 from specbench.decoding.drafting import Drafter
 from specbench.decoding.heads.head import Head
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
-from specbench.decoding.sampling import Sampling
+from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.lockstep import lockstep
 from specbench.engine.pair import LoadedPair
 from specbench.methods.ensembles import static
@@ -110,7 +110,8 @@ def _batch(
         (p, p1), (q, q1) = sampling.distributions(logits_p), sampling.distributions(logits_q)
         inputs = heads[0].inputs(Positions(p, q, p1, q1, h_p, h_q, sampling.greedy))
         v = torch.lerp(q, p, weights_of(heads, inputs, text).unsqueeze(-1))
-        token = torch.multinomial(v, 1, generator=generator).squeeze(-1)
+        uniform = torch.rand(len(v), generator=generator, device=device, dtype=torch.float64)
+        token = draw(v, uniform)
         tv = (p - q).abs().sum(-1) / 2
         active = text >= 0
         columns = (text, token, inputs, pick(p, token), pick(q, token), tv)

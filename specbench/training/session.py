@@ -146,8 +146,13 @@ def _load_checkpoint(training: Training, path: Path) -> None:
                 f"{path} is from a training with another {name} ({_difference(value, expected)}): "
                 "use the same values, or train in another folder"
             )
-    training.follow(Workload(**content["plan"]))
-    training.static = [Point.from_lists(values) for values in content["static"]]
+    try:
+        training.follow(Workload(**content["plan"]))
+        training.static = [Point.from_lists(values) for values in content["static"]]
+    except (KeyError, TypeError) as error:
+        raise UsageError(
+            f"{path} is from another version of specbench: train again in another folder"
+        ) from error
     training.spent = content["spent"]
     if "head" not in content:
         return

@@ -30,7 +30,7 @@ from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
 from specbench.training.budget import Pace, Workload, spoken
-from specbench.training.front import Point, Worth
+from specbench.training.front import InputSums, Point, Worth
 from specbench.training.material import Material, Materials
 from specbench.training.objective import (
     Multiplier,
@@ -40,7 +40,7 @@ from specbench.training.objective import (
     evaluate,
     text_mean,
 )
-from specbench.training.recipe import MAX_NEW_TOKENS, HeadRecipe
+from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import AT_ONCE, Rollouts, drafted_rollouts, joined, roll_out
 
 # Seeds of roll-outs on held-out prompts; training cannot use them.
@@ -51,7 +51,7 @@ MOST_LOST = 0.3  # share of the quality between target and draft that the start 
 STARTS = (0.3, 0.95)  # range of the first weight; a sampled draft must stay possible
 WIDTH = 128  # inputs of a head up to which the learning rate is used as it is
 TIMED_TOKENS = 32  # of a prompt, in the forecast
-STATISTICS = 64  # texts of the target, for the spread of the inputs
+LIKELY_SHARE = 0.5  # of the most tokens, that a text has; the front then shows how many it has
 TOLERANCE = 0.01  # of a target acceptance, in the choice of the best head
 
 
@@ -101,6 +101,7 @@ class Training:
 
     Attributes:
         asked: The user's recipe; a budget makes ``recipe`` smaller.
+        tokens: The most tokens of a text.
         all_materials: What a workload takes ``materials`` from.
         workload: How much is rolled out.
         spent: Seconds until now, apart from loading the models.
@@ -117,6 +118,7 @@ class Training:
     ) -> None:
         self.pair, self.task, self.asked, self.materials = pair, task, recipe, materials
         self.all_materials = materials
+        self.tokens = recipe.text_tokens(task)
         filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
         self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
         self.metric = get_metric(recipe.metric_for(task) or "")
@@ -132,7 +134,6 @@ class Training:
                 len(materials.held_out.examples),
                 len(materials.final.examples),
                 materials.final_texts,
-                STATISTICS,
                 greedy=self.metric.needs == GREEDY,
             )
         )
@@ -148,11 +149,6 @@ class Training:
         self.materials = Materials(
             train, held_out.taken(0, workload.held_out), final.taken(0, workload.final), left_out
         )
-
-    @property
-    def tokens(self) -> float:
-        """The tokens of a text, at most."""
-        return min(self.task.max_new_tokens, MAX_NEW_TOKENS)
 
     def forecast(self) -> str:
         """Time short roll-outs, divide the budget, if any, and say what is done and how long.
@@ -173,11 +169,13 @@ class Training:
         self.spent += time.perf_counter() - began
         if recipe.minutes is not None and not self.static:
             left, least = 60 * recipe.minutes - self.spent, self.workload.least()
-            need = sum(least.seconds(pace, recipe.rollouts, self.tokens).values())
+            typical = LIKELY_SHARE * self.tokens
+            need = sum(least.seconds(pace, recipe.rollouts, typical).values())
             if need > left:
                 raise UsageError(
                     f"{self.task.name}: --minutes {recipe.minutes:g} is too short here, where "
-                    f"{least.described(recipe.rollouts)} take up to {spoken(need)}: "
+                    f"{least.described(recipe.rollouts)} take {spoken(need)}, if texts have "
+                    f"{typical:.0f} tokens: "
                     f"give at least {ceil((need + self.spent) / 60)}, or omit --minutes"
                 )
             self.follow(self.workload.within(left, pace, recipe, self.tokens))
@@ -204,8 +202,9 @@ class Training:
         while (done := len(self.static[0].quality) if self.static else 0) < prompts:
             began, part = time.perf_counter(), held_out.taken(done, min(size, prompts - done))
             points = self.measure(heads, part, HELD_OUT_SEED + done)
-            pairs = zip(self.static, points, strict=True)
-            self.static = [Point.joined(pair) for pair in pairs] if self.static else points
+            if self.static:
+                points = [a.joined(b) for a, b in zip(self.static, points, strict=True)]
+            self.static = points
             seconds = time.perf_counter() - began
             self.spent += seconds
             if done + len(part.examples) == prompts:
@@ -236,17 +235,13 @@ class Training:
         front.require_trade(self.static, self.task.name, self.metric)
         self.slope = front.slope(self.static)
         self.start = self.static_head(recipe.initial_weight or self._first_weight())
-        sample = self.materials.train.taken(0, self.workload.statistics)
-        generator = self._new_generator(HELD_OUT_SEED)
-        inputs = self._roll_out(
-            [self.static_head(1.0)], sample, generator, self.samplings[0]
-        ).inputs
+        mean, spread = map(torch.from_numpy, self.static[0].inputs.mean_and_spread())
         if self.start.standardised:
-            self.start.standardise(inputs)
-            inputs = (inputs - self.start.shift) * self.start.scale
+            self.start.standardise(mean, spread)
+            mean, spread = torch.zeros_like(mean), spread * self.start.scale.cpu()
         # A step of Adam does not depend on the size of the gradient, so with more or larger inputs
         # the same rate changes w more.
-        size = inputs.float().square().mean().sqrt().item()
+        size = (mean.square() + spread.square()).mean().sqrt().item()
         self.rate_scale = min(1.0, WIDTH / self.start.width) / size
         self.head = deepcopy(self.start)
         self.optimizer = torch.optim.Adam(self.head.parameters())
@@ -357,6 +352,7 @@ class Training:
             weight.mean().item(),
             reward(rollouts, examples, self.metric).double().numpy(),
             text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy(),
+            InputSums.of(rollouts.inputs.double().cpu().numpy()),
         )
 
     def _checked(self, progress: TrainingStep) -> TrainingStep:
@@ -444,8 +440,7 @@ class Training:
         sampling: Sampling,
         tokens: int | None = None,
     ) -> Rollouts:
-        limit = min(self.task.max_new_tokens, tokens or MAX_NEW_TOKENS)
-        texts = (self.pair, heads, material.prompts, limit)
+        texts = (self.pair, heads, material.prompts, tokens or self.tokens)
         how = (generator, self.task.stop, sampling)
         drafter = recorded_drafter(self.recipe.drafter)
         if drafter == MODEL:

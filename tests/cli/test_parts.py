@@ -17,7 +17,6 @@ from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.experiment.runner import Loader
 from specbench.runs.frames import read_samples
-from specbench.training import verifier
 
 from .conftest import Cli
 
@@ -121,9 +120,8 @@ def test_a_failure_of_one_pair_leaves_the_others(cli: Cli, engine: Any) -> None:
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, models: list[Any]) -> list[str]:
+def tiny(models: list[Any]) -> list[str]:
     """A training of two heads."""
-    monkeypatch.setattr(verifier, "STATISTICS", 8)
     sizes = "--steps 2 --prompts-per-step 2 --rollouts 2"
     return f"train -t mini-headline,mini-code {sizes} --no-progress".split()
 

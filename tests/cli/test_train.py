@@ -29,12 +29,6 @@ TINY = [
 HEAD = Path("results/heads/mini/mini-headline")
 
 
-@pytest.fixture(autouse=True)
-def few_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take the spread of the inputs from fewer texts of the target."""
-    monkeypatch.setattr(verifier, "STATISTICS", 8)
-
-
 def rewards(*steps: Any) -> Callable[..., torch.Tensor]:
     """Replace ``verifier.reward``: for each step the reward of all texts, or an error to raise."""
     left: Iterator[Any] = iter(steps)

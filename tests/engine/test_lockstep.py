@@ -1,5 +1,7 @@
 """Texts read in lockstep give the same outputs as texts read alone."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -58,3 +60,18 @@ def test_the_length_of_padding_has_no_effect() -> None:
         LockstepBatch(pair.target, [short, random_prompt(n)], NEW).start()[0][0] for n in (3, 40)
     ]
     torch.testing.assert_close(said[0], said[1], **TOLERANCE)
+
+
+def test_prompts_of_different_lengths_are_read_without_much_padding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair, texts = tiny_pair("llama"), [random_prompt(length) for length in (40, 4, 5, 41)]
+    read, shapes = pair.target.through_layers, []
+
+    def noted(tokens: torch.Tensor, *others: Any) -> torch.Tensor:
+        shapes.append(tuple(tokens.shape))
+        return read(tokens, *others)
+
+    monkeypatch.setattr(pair.target, "through_layers", noted)
+    LockstepBatch(pair.target, texts, NEW).start()
+    assert shapes == [(2, 5), (2, 41)]

@@ -1,6 +1,5 @@
 """Measurements of a training without models."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,32 +7,27 @@ import pytest
 
 from specbench.decoding.heads.head import Head
 from specbench.training import verifier
-from specbench.training.front import Point
+from specbench.training.front import InputSums, Point
 
 PROMPTS = 12
 
 
-def made_point(weight: float, quality: float | None = None, prompts: int = PROMPTS) -> Point:
+def made_point(
+    weight: float, quality: float | None = None, prompts: int = PROMPTS, width: int = 1
+) -> Point:
     """A point whose quality falls and whose acceptance rises evenly from target to draft."""
     quality = 0.4 + 0.4 * weight if quality is None else quality
-    return Point(weight, np.full(prompts, quality), np.full(prompts, 1 - 0.3 * weight))
+    inputs = InputSums.of(np.random.default_rng(0).normal(size=(50, width)))
+    return Point(weight, np.full(prompts, quality), np.full(prompts, 1 - 0.3 * weight), inputs)
 
 
 def measured_by_weight(training: Any, heads: list[Head], material: Any, *_: Any) -> list[Point]:
     """Stands in for ``Training.measure``: points on the static ensemble's line."""
-    prompts = len(material.examples)
-    return [made_point(head.summary.bias.softmax(0)[1].item(), prompts=prompts) for head in heads]
+    sizes = {"prompts": len(material.examples), "width": heads[0].width}
+    return [made_point(head.summary.bias.softmax(0)[1].item(), **sizes) for head in heads]
 
 
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace all measurements of trainings."""
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_statistics() -> Iterator[None]:
-    """Take the spread of the inputs from fewer texts of the target."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verifier, "STATISTICS", 8)
-        yield

@@ -9,7 +9,7 @@ from specbench.analysis.intervals import Interval
 from specbench.errors import UsageError
 from specbench.tasks.metrics import get_metric
 from specbench.training import front
-from specbench.training.front import Point, Worth
+from specbench.training.front import InputSums, Point, Worth
 
 from .conftest import PROMPTS, made_point
 
@@ -112,3 +112,16 @@ def test_a_point_survives_a_checkpoint() -> None:
     np.testing.assert_array_equal(kept.quality, STATIC[0].quality)
     np.testing.assert_array_equal(kept.acceptance, STATIC[0].acceptance)
     assert not math.isnan(front.distance(kept, STATIC).value)
+
+
+def test_points_on_parts_of_the_prompts_give_the_mean_and_spread_of_all_inputs() -> None:
+    inputs = np.random.default_rng(1).normal(3, [0.1, 5], size=(40, 2))
+    parts = [
+        Point(1.0, np.ones(n), np.zeros(n), InputSums.of(part))
+        for n, part in ((1, inputs[:7]), (2, inputs[7:]))
+    ]
+    whole = parts[0].joined(parts[1])
+    assert len(whole.quality) == 3
+    mean, spread = Point.from_lists(whole.lists()).inputs.mean_and_spread()
+    np.testing.assert_allclose(mean, inputs.mean(0))
+    np.testing.assert_allclose(spread, inputs.std(0, ddof=1))

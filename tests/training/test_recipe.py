@@ -137,9 +137,7 @@ def test_few_held_out_prompts_serve_both_measurements(
 
 PROMPT, STEP, ROW, TOKENS = 2.0, 0.1, 0.01, 100
 PACE = Pace(PROMPT, STEP, ROW)
-WHOLE = Workload(
-    steps=60, prompts_per_step=16, held_out=128, final=256, final_texts=1, statistics=64
-)
+WHOLE = Workload(steps=60, prompts_per_step=16, held_out=128, final=256, final_texts=1)
 RECIPE = HeadRecipe()
 
 

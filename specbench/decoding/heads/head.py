@@ -83,15 +83,14 @@ class Head(nn.Module):
         # A softmax over two scores is the sigmoid of their difference.
         return (scores[..., 1] - scores[..., 0]).sigmoid()
 
-    @torch.no_grad()
-    def standardise(self, inputs: Tensor) -> None:
-        """Shift and scale each input to mean 0 and variance 1 over ``inputs`` ``[M, D]``.
+    def standardise(self, mean: Tensor, spread: Tensor) -> None:
+        """Shift and scale each input to mean 0 and variance 1; both are ``[D]``.
 
         At most positions the models agree, so the features hardly vary there. Without scaling,
         training often ends at one of the models.
         """
-        self.shift = inputs.mean(0)
-        self.scale = 1 / inputs.std(0).clamp_min(SMALLEST_SPREAD)
+        self.shift = mean.to(self.shift)
+        self.scale = 1 / spread.clamp_min(SMALLEST_SPREAD).to(self.scale)
 
     def weigh(self, at: Positions) -> Tensor:
         """Return the weight on the target ``[K]`` at K positions."""

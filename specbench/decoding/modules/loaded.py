@@ -134,7 +134,8 @@ class LoadedModule(DrafterKind):
         assert states is not None
         if read := len(states):
             at = torch.arange(read, device=self.device)[None]
-            self._forward(prompt[None, 1:], self.module.fuse(states[None]), at, read, row)
+            states = self.module.fuse(states[None])
+            self._forward(prompt[None, 1:], states, at, read, slice(row, row + 1))
 
     @torch.no_grad()
     def read(
@@ -164,11 +165,11 @@ class LoadedModule(DrafterKind):
         hidden: Tensor,
         at: Tensor,
         kv_length: int | None,
-        row: int | None = None,
+        rows: slice | None = None,
     ) -> Tensor:
         cache = self.cache
         assert cache is not None
-        slots, places = cache.place(at, kv_length, row)
+        slots, places = cache.place(at, kv_length, rows)
         alone = tokens.numel() == 1 and kv_length is not None
         mask = None if alone else visible(at, slots, None)
         (angles,) = angles_at(self.rotary, places).values()

@@ -114,8 +114,8 @@ def decide(
 
     Nothing is drafted: tokens per round come from the target's texts (`specbench price`) or from
     --acceptance, seconds per round from short times taken here, a file, or a machine's figures.
-    Prints where speculation pays, and the flags of vLLM, SGLang, llama.cpp and specbench for it;
-    writes tables and a figure.
+    Prints where speculation pays, and the flags of vLLM, SGLang, TensorRT-LLM, llama.cpp and
+    specbench for it; writes tables and a figure.
     """
     require(not (asked.costs and asked.machine), "--costs and --machine exclude each other")
     drafters = [parse_kind(name, None) for name in asked.drafter]

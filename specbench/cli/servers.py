@@ -20,6 +20,7 @@ from specbench.config import Count, DraftLength, DryRun, Options, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
 from specbench.decoding.heads.registry import find_head
+from specbench.engine.choice import has_gpu_driver
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require
 from specbench.methods.method import HEAD
@@ -140,6 +141,8 @@ PLUGINS, PLUGIN = "VLLM_PLUGINS", "specbench"  # routes are added only if they a
 ALWAYS = shlex.split(
     "--generation-config vllm --no-enable-prefix-caching --enable-per-request-metrics"
 )
+# On a CPU, vLLM dies if it reads the prompt of a seeded request in parts.
+ON_CPU = shlex.split("--max-num-batched-tokens 16384")
 
 
 class ServeOptions(DraftLength, DryRun):
@@ -220,7 +223,7 @@ def _rules(methods: Methods, spec: PairSpec, drafter: DrafterKind) -> list[str]:
 def _arguments(spec: PairSpec, asked: ServeOptions, drafter: DrafterKind | None) -> list[str]:
     """Return the arguments of ``vllm serve``."""
     arguments = [spec.target, "--served-model-name", spec.name, "--host", "127.0.0.1"]
-    arguments += ALWAYS
+    arguments += ALWAYS + ([] if has_gpu_driver() else ON_CPU)
     if drafter is None:
         return arguments
     require_draft(spec.draft, [drafter])

@@ -34,6 +34,8 @@ def engine_flags(
     }
     for engine, flags in engines.items():
         yield f"{engine}: {shlex.join(flags) if flags else f'no drafter like {drafter}'}"
+    settings = tensorrt_llm_settings(drafter, schedule, draft) or f"no drafter like {drafter}"
+    yield f"tensorrt-llm, a line of --config FILE.yaml: {settings}"
     if drafter.needs_draft and command:
         yield f"to make {file}: {command}"
     if drafter.needs_draft and pair is None:
@@ -51,6 +53,20 @@ def vllm_flags(drafter: DrafterKind, schedule: Schedule, draft: str) -> list[str
     if len(schedule) > 1:
         settings["num_speculative_tokens_per_batch_size"] = [list(row) for row in schedule]
     return ["--speculative-config", json.dumps(settings)]
+
+
+def tensorrt_llm_settings(drafter: DrafterKind, schedule: Schedule, draft: str) -> str | None:
+    """Return TensorRT-LLM's ``speculative_config`` in YAML, or None if it lacks this drafter.
+
+    The keys of its schedule are the last batch sizes with so many drafts; beyond them it drafts
+    nothing. Source: TensorRT-LLM, ``DecodingBaseConfig.draft_len_schedule``.
+    """
+    settings = drafter.tensorrt_llm(max(length for *_, length in schedule), draft)
+    if settings is None:
+        return None
+    lengths = ", ".join(f"{last}: {length}" for _, last, length in schedule)
+    values = json.dumps(settings).removesuffix("}")
+    return f'speculative_config: {values}, "draft_len_schedule": {{{lengths}}}}}'
 
 
 def gguf_draft(pair: PairSpec) -> tuple[str, str]:

@@ -9,18 +9,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from specbench.config import Loading
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
+from specbench.decoding.drafters.suffix import SuffixDrafter
 from specbench.engine.pairs import custom_pair, get_pair
 from specbench.errors import UsageError
 from specbench.pricing.costs import Costs, costs_of, pass_sizes
 from specbench.pricing.decide import Decision, decide, sentences, where_not_to_draft
 from specbench.pricing.figures import break_even, draw_crossover, equivalent, tokens_of
 from specbench.pricing.rounds import PricedRounds, rounds_of_rates
-from specbench.serving.flags import gguf_draft, vllm_flags
+from specbench.serving.flags import gguf_draft, tensorrt_llm_settings, vllm_flags
 
 MODEL, GREEDY, LOOKUP = ModelDrafter(), GreedyDrafter(), LookupDrafter()
 LENGTHS = (1, 2, 3, 4)
@@ -151,6 +153,16 @@ def test_a_schedule_of_batches_with_gaps_begins_at_batch_1() -> None:
     assert (paying := found.first_that_pays()) is not None and paying.batch == 32
     (first, *_) = found.schedule(MODEL)
     assert first[0] == 1 and first[2] == 0  # vLLM refuses a schedule that begins later
+
+
+def test_the_schedule_for_tensorrt_llm_ends_where_drafting_does() -> None:
+    schedule = [(1, 4, 5), (5, 8, 2), (9, 32, 0)]
+    text = tensorrt_llm_settings(MODEL, schedule, "org/d") or ""
+    settings = yaml.safe_load(text)["speculative_config"]
+    assert settings["draft_len_schedule"] == {4: 5, 8: 2, 32: 0}
+    assert (settings["max_draft_len"], settings["speculative_model"]) == (5, "org/d")
+    assert "NGram" in (tensorrt_llm_settings(LOOKUP, schedule, "") or "")
+    assert tensorrt_llm_settings(SuffixDrafter(), schedule, "") is None
 
 
 def test_flags_of_engines() -> None:

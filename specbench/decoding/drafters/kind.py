@@ -2,7 +2,8 @@
 
 A kind is a class declared by ``drafter``, in a file of its own beside this one. Options list the
 kinds, so their modules do not import torch. Flags of engines were read in the sources and the help
-of vLLM 0.32, in SGLang's documentation, and in llama.cpp's build 11549.
+of vLLM 0.32, in SGLang's documentation, in TensorRT-LLM's ``llm_args``, and in llama.cpp's build
+11549.
 """
 
 from __future__ import annotations
@@ -133,6 +134,10 @@ class DrafterKind(Drafter):
 
     def sglang(self, drafts: int, draft: str) -> list[str] | None:
         """Return SGLang's flags; None if it lacks this drafter."""
+        return None
+
+    def tensorrt_llm(self, drafts: int, draft: str) -> dict[str, Any] | None:
+        """Return TensorRT-LLM's ``speculative_config``; None if it lacks this drafter."""
         return None
 
     def llamacpp(self, drafts: int, draft: str) -> list[str] | None:

@@ -78,6 +78,12 @@ class LookupDrafter(CopyingDrafter):
         """Return the flags of n-gram speculation."""
         return ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", f"{drafts}"]
 
+    def tensorrt_llm(self, drafts: int, draft: str) -> dict[str, Any]:
+        """Return the settings of n-gram speculation, which drafts the newest match as this does."""
+        newest = {"is_keep_all": True, "is_use_oldest": False, "is_public_pool": False}
+        sizes = {"max_matching_ngram_size": self.longest, "max_draft_len": drafts}
+        return {"decoding_type": "NGram", **sizes, **newest}
+
     def llamacpp(self, drafts: int, draft: str) -> list[str]:
         """Return the flags of n-gram speculation."""
         return ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-m", f"{drafts}"]

@@ -54,6 +54,14 @@ class ModelDrafter(DrafterKind):
             *(part for name, n in chain.items() for part in (f"--speculative-num-{name}", f"{n}")),
         ]
 
+    def tensorrt_llm(self, drafts: int, draft: str) -> dict[str, Any]:
+        """Return the settings of a draft model."""
+        return {
+            "decoding_type": "Draft_Target",
+            "speculative_model": draft,
+            "max_draft_len": drafts,
+        }
+
     def llamacpp(self, drafts: int, draft: str) -> list[str]:
         """Return the flags of a draft model."""
         return [

@@ -18,7 +18,9 @@ from specbench.training.rollouts import AT_ONCE
 CHECKS = 6  # measurements of the head during training
 FINAL_HEADS = 4  # static weights that the trained head is compared with
 FRONT, CHECK, FINAL = 0.2, 0.1, 0.2  # shares of a budget; the steps have the rest
-FEWEST_STEPS = 20  # with fewer, each step has fewer prompts instead
+# With fewer steps, each has fewer prompts instead. A step of few texts takes nearly as long as one
+# of many, and its gradient is noisier.
+FEWEST_STEPS = 12
 # With fewer held-out prompts, even a large difference between target and draft is not measurable.
 LEAST_PROMPTS, LEAST_STEPS = 32, 10
 MANY, FEW, TOKENS = 64, 4, 4  # texts and tokens of the timed roll-outs

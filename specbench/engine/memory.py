@@ -25,8 +25,9 @@ BITS = {"8bit": 8, "4bit": 4.5}  # per quantised weight, including its share of 
 # Vocabulary-wide float32 rows held at once per drafted token: logits, p, q, the unprocessed
 # distributions, the residuals, and the buffers of sorting and cumulative sums.
 VOCABULARY_ROWS = 12
-# The same per text in training: logits, p, q, their mixture, their difference, the draw.
-TEXT_ROWS = 8
+# The same per text in training: logits, p, q, their mixture, their difference, and the float64
+# sums of the draw.
+TEXT_ROWS = 9
 # Copies of the hidden states of all tokens of a batch of roll-outs: two batches are scored, and
 # concatenation doubles them.
 KEPT = 4

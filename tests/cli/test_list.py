@@ -26,7 +26,7 @@ def test_every_mistake_names_its_file_and_key(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "good.toml").write_text(text)
     broken = text.replace("version", "versoin").replace("= 1024", "= 0")
     (tmp_path / "broken.toml").write_text(broken)
-    (tmp_path / "recipe.toml").write_text(f"{text}\n[training]\nstep = 3\n")
+    (tmp_path / "recipe.toml").write_text(text.replace("max_new_tokens = 320", "step = 3"))
     (tmp_path / "junk.toml").write_bytes(b"\xff")
     files = ["good.toml", "broken.toml", "none.toml", "recipe.toml", "junk.toml", "mbpp"]
     result = cli("list", "tasks", "--validate", *files)

@@ -109,7 +109,7 @@ class DraftModule(nn.Module, ABC):
 M = TypeVar("M", bound=type[DraftModule])
 
 
-class Kind(NamedTuple):
+class ModuleKind(NamedTuple):
     """A declared kind of module."""
 
     name: str
@@ -121,7 +121,7 @@ def module(name: str) -> Callable[[M], M]:
 
     def declare_module(module: M) -> M:
         module.kind = name
-        return declare(module, Kind(name, module))
+        return declare(module, ModuleKind(name, module))
 
     return declare_module
 
@@ -322,7 +322,7 @@ class MtpModule(DraftModule):
         return logits
 
 
-MODULES = {kind.name: kind.module for kind in declared_in(sys.modules[__name__], Kind)}
+MODULES = {kind.name: kind.module for kind in declared_in(sys.modules[__name__], ModuleKind)}
 """Every kind of module by name."""
 
 

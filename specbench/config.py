@@ -229,9 +229,11 @@ class DraftLengths(Options):
 
 
 class DryRun(Options):
-    """Whether anything is done."""
+    """Whether to carry out a plan."""
 
-    dry_run: bool = option(False, "Print what would be done, and do nothing.", panel="Results")
+    dry_run: bool = option(
+        False, "Print the plan or command instead of carrying it out.", panel="Results"
+    )
 
 
 class Settings(Seeded, SamplingOptions):

@@ -202,12 +202,12 @@ class _BesideSd:
 
     def differences(self, same: int, names: Sequence[str]) -> dict[str, Interval]:
         """Return the figures relative to ``sd`` at the same draft length."""
-        sides = self.points, same
+        points, reached = self.points, self.reached
         return {
             **self._text_differences(same, names),
-            ACCEPTANCE_LESS: self.reached.difference("acceptance", *sides),
-            **(_speed_ratios(self.clock, *sides) if self.is_timed else {}),
-            LENGTH: self.reached.ratio("output_tokens", *sides),
+            ACCEPTANCE_LESS: reached.difference("acceptance", points, same),
+            **(_speed_ratios(self.clock, points, same) if self.is_timed else {}),
+            LENGTH: reached.ratio("output_tokens", points, same),
         }
 
     def _text_differences(self, same: int, names: Sequence[str]) -> dict[str, Interval]:

@@ -117,25 +117,25 @@ class Contest:
             settings = _lossless_as_one(settings)
             values = np.array([setting.quality for setting in settings])
         highest = settings[int(np.argmax(values))]
-        return [self._includes_0(setting, highest, figure) for setting in settings]
+        return [self._differ_by_chance(setting, highest, figure) for setting in settings]
 
     def mean_over_seeds(self, cells: Sequence[int], figure: str) -> Interval:
         """Return the mean of cells that differ in the seed of their head, on shared prompts."""
-        return estimate_of_heads(*self._values([self._settings[c] for c in cells], figure))
+        return estimate_of_heads(*self._of_figure([self._settings[c] for c in cells], figure))
 
-    def _includes_0(self, first: Setting, second: Setting, figure: str) -> bool:
+    def _differ_by_chance(self, first: Setting, second: Setting, figure: str) -> bool:
         """Return whether the paired interval of the difference between two cells includes 0."""
         try:
             if figure == QUALITY:
                 difference = quality_difference(first.samples, second.samples)
             else:
-                values, n = self._values([first, second], figure)
+                values, n = self._of_figure([first, second], figure)
                 difference = estimate(values[:, 0] - values[:, 1], n)
         except UsageError:  # they share no prompt
             return False
         return difference.low <= _ROUNDING and difference.high >= -_ROUNDING
 
-    def _values(self, settings: list[Setting], figure: str) -> tuple[Floats, int]:
+    def _of_figure(self, settings: list[Setting], figure: str) -> tuple[Floats, int]:
         """Return a figure [1 + RESAMPLES, settings] on the shared units, and their number."""
         if figure != SPEEDUP:
             reached = shared_points(scored_alike(settings)).estimates()

@@ -150,7 +150,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     Samples that were timed again (column ``timing``) are only baselines. After the figures of every
     cell come the task's further metrics and, with enough repeats, pass@k. A cell consists of the
     samples that share ``frames.CELL``; ``n`` counts its prompts, over which the 95 % intervals are
-    computed, or for times of a run in batches its blocks (``blocks``). Times include prefill.
+    computed, or for times of a run in batches its blocks (see ``points``). Times include prefill.
     Numbers that are in no schema are the user's own metrics.
 
     Raises:

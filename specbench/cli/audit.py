@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, model_validator
 
 from specbench.cli.generate import grouped
-from specbench.cli.options import FewPrompts, Models, NewFolder, PromptFiles
+from specbench.cli.options import CheckSize, Models, NewFolder, PromptFiles
 from specbench.cli.output import Interrupted, new_folder, note, print_findings
 from specbench.cli.servers import ServerAccess
 from specbench.config import LLAMACPP, Options, Seeded, Settings, Temperature, option
@@ -43,7 +43,7 @@ MODELS = [
 ]
 
 
-class AuditSettings(ServerAccess, FewPrompts, Seeded):
+class AuditSettings(ServerAccess, CheckSize, Seeded):
     """Which decoder to audit, and how much to decode."""
 
     panel = Options.panel
@@ -52,7 +52,7 @@ class AuditSettings(ServerAccess, FewPrompts, Seeded):
         ...,
         f"{LLAMACPP} or {TRANSFORMERS}, a library's own loop with the pair's models, or a server "
         "with OpenAI's completions API, such as http://localhost:8080/v1, with #MODEL behind the "
-        "address.",
+        "address; it must draft as many tokens as --draft-length says.",
         metavar="NAME|URL",
         complete=lambda: LIBRARIES,
     )
@@ -80,7 +80,7 @@ class AuditSettings(ServerAccess, FewPrompts, Seeded):
     )
 
     @model_validator(mode="after")
-    def _weighs_an_ensemble(self) -> AuditSettings:
+    def _weight_needs_transformers(self) -> AuditSettings:
         if self.weight is not None and self.decoder != TRANSFORMERS:
             raise ValueError(f"--weight needs --decoder {TRANSFORMERS}: add it")
         return self

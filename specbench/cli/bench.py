@@ -47,14 +47,14 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFold
         repeats = folder / "repeats.csv"
         with progress_bar(len(plan), not to.no_progress) as report:
 
-            def write(row: Mapping[str, Any]) -> None:
+            def write_repeat(row: Mapping[str, Any]) -> None:
                 frame = pd.DataFrame([row]).drop(columns="task")
                 header = not repeats.exists()
                 with clear_errors(repeats):
                     frame.to_csv(repeats, mode="a", index=False, header=header, float_format="%.6g")
                 report(row)
 
-            measured = measure(plan, pairs, write)
+            measured = measure(plan, pairs, write_repeat)
         table, ratios = bench_table(measured), ratio_table(measured)
         for name, content in {"bench": table, "ratios": ratios}.items():
             text = content.to_csv(index=False, float_format="%.6g")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
-from specbench.cli.options import FewPrompts, Models, NewFolder, PromptFiles
+from specbench.cli.options import CheckSize, Models, NewFolder, PromptFiles
 from specbench.cli.output import new_folder, note, note_loading, print_findings
 from specbench.config import RunSettings, Settings, option
 from specbench.decoding.drafters.registry import DRAFTERS, parse_drafter
@@ -18,7 +18,7 @@ FILE = "check.json"
 MAX_NEW_TOKENS = 256  # of greedy texts, which should end before
 
 
-class CheckSettings(FewPrompts):
+class CheckSettings(CheckSize):
     """How much the check decodes."""
 
     samples: int = option(256, "Texts sampled per method; more texts detect smaller faults.", ge=1)

@@ -219,8 +219,8 @@ def docs(
     pages_by_name = pages()
     if name is None:
         rows = [[page, _question(path)] for page, path in pages_by_name.items()]
-        columns = [Column("page"), Column("question")]
-        print_table(Table("Pages; specbench docs NAME prints one", columns, rows, stub=2))
+        headings = [Column("page"), Column("question")]
+        print_table(Table("Pages; specbench docs NAME prints one", headings, rows, stub=2))
         return
     if name not in pages_by_name:
         raise UsageError(unknown("page", name, pages_by_name))

@@ -245,7 +245,7 @@ class Models(Loading):
         return self.part(Loading)
 
 
-class FewPrompts(DraftLength):
+class CheckSize(DraftLength):
     """How many prompts a test of a decoder has, and its drafts."""
 
     limit: int = option(4, "Prompts per task.", ge=1, flags=("--limit", "-n"))
@@ -290,7 +290,7 @@ class TableFormat(JsonOutput):
 
     format: str = option(
         TEXT,
-        "csv has one row per number, with its interval.",
+        "csv has the numbers behind the tables.",
         choices=(TEXT, MARKDOWN, LATEX, CSV),
     )
 

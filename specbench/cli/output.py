@@ -186,7 +186,8 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
         yield folder
     except KeyboardInterrupt as error:
-        left = f"{folder} has what was measured" if any(folder.iterdir()) else "nothing was written"
+        has_files = folder.is_dir() and any(folder.iterdir())
+        left = f"{folder} keeps what was written" if has_files else "nothing was written"
         raise Interrupted(f"interrupted: {left}") from error
     finally:
         with suppress(OSError):  # folders with results are not empty and stay

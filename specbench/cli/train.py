@@ -156,7 +156,11 @@ def _jobs(
     """Return one job per goal and task, each with its own folder."""
     jobs: list[HeadJob] = []
     for typed in recipes:
-        families = [f"{prefix}{typed[name]:g}" for name, prefix in FAMILIES.items() if typed[name]]
+        families = [
+            f"{prefix}{typed[name]:g}"
+            for name, prefix in FAMILIES.items()
+            if typed[name] is not None
+        ]
         family = families[0] if len(recipes) > 1 else ""
         for task in tasks:
             recipe = head_recipe(spec, task, typed)

@@ -18,7 +18,7 @@ from specbench.engine.llamacpp import LlamaCppModel
 from specbench.engine.pair import Model
 from specbench.engine.runner import Runner, angles_at, require_context, visible
 
-MOST_PADDED = 1.25  # longest prompt that is read with another one, as a multiple of its length
+MOST_PADDED = 1.25  # prompts up to so many times as long as the shortest one are read with it
 
 
 class Lockstep(Protocol):

@@ -84,15 +84,16 @@ def compare_greedy(plan: Plan, records: Iterable[Record], engine: str) -> Iterat
             continue
         texts = [dict(_texts_of(plan, by_name, number, index, engine)) for index in indices]
         for cell, label, of_cell in zip(cells, labels, texts, strict=True):
-            if cell is cells[first] or not (both := of_cell.keys() & texts[first].keys()):
+            shared = sorted(of_cell.keys() & texts[first].keys())
+            if cell is cells[first] or not shared:
                 continue
-            pairs = {key: (texts[first][key], of_cell[key]) for key in sorted(both)}
+            pairs = {key: (texts[first][key], of_cell[key]) for key in shared}
             forks = {key: _fork(key, indices[first], *pair) for key, pair in pairs.items()}
-            lacking = [k for k, both in pairs.items() if not all(t["token_ids"] for t in both)]
+            without_ids = {k for k, pair in pairs.items() if not all(t["token_ids"] for t in pair)}
             unequal = [
                 key
                 for key, (one, other) in pairs.items()
-                if forks[key] or (key in lacking and one["text"] != other["text"])
+                if forks[key] or (key in without_ids and one["text"] != other["text"])
             ]
             lossless = None if cell.server else get_method(cell.method).emits_target(cell.values)
             yield GreedyTexts(

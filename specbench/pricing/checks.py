@@ -94,7 +94,7 @@ class PriceCheck(NamedTuple):
 def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> PriceCheck:
     """Compare the price of a run's cell with its recorded rounds on the same prompts.
 
-    The price is that of the texts of all other cells, if there are any.
+    The price is that of the texts of all other cells, if there are any, else of its own.
 
     Args:
         scores: Texts of the target, of all lossless cells.

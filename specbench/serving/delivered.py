@@ -58,7 +58,7 @@ def delivered(
     Args:
         text: The answer, up to a stop string.
         ids: Its token ids, if the server returns any.
-        counted: Its tokens by ```usage```.
+        counted: Its tokens by ``usage``.
         ended: Whether the end token is among them.
         size: Bytes of the answer, with thoughts and calls of tools; no token has less than one.
         tokenizer: That of the server, if it is known.

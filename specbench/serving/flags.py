@@ -21,9 +21,10 @@ UNNAMED = "DRAFT"  # stands for a draft model that is not named
 def engine_flags(
     drafter: DrafterKind, schedule: Schedule, batch: int, drafts: int, pair: PairSpec | None
 ) -> Iterator[str]:
-    """Yield the flags of each engine for a schedule of vLLM, or for so many drafts at a batch size.
+    """Yield the flags of each engine.
 
-    Without a pair, a word stands for its draft model.
+    vLLM and TensorRT-LLM get the schedule, the others so many drafts for one batch size. Without a
+    pair, ``UNNAMED`` stands for its draft model.
     """
     draft = str(pair.draft) if pair else UNNAMED
     file, command = gguf_draft(pair) if pair else (draft, "")
@@ -59,14 +60,19 @@ def tensorrt_llm_settings(drafter: DrafterKind, schedule: Schedule, draft: str) 
     """Return TensorRT-LLM's ``speculative_config`` in YAML, or None if it lacks this drafter.
 
     The keys of its schedule are the last batch sizes with so many drafts; beyond them it drafts
-    nothing. Source: TensorRT-LLM, ``DecodingBaseConfig.draft_len_schedule``.
+    nothing. It refuses a schedule whose first number is not the largest, which is left out then.
+    Source: TensorRT-LLM 1.3, ``DecodingBaseConfig.draft_len_schedule``; versions before it read
+    the keys as first batch sizes.
     """
-    settings = drafter.tensorrt_llm(max(length for *_, length in schedule), draft)
+    longest = max(length for *_, length in schedule)
+    settings = drafter.tensorrt_llm(longest, draft)
     if settings is None:
         return None
+    values = f"speculative_config: {json.dumps(settings)}"
+    if schedule[0][2] < longest:
+        return f"{values}  # at all batch sizes: it cannot draft more for larger ones"
     lengths = ", ".join(f"{last}: {length}" for _, last, length in schedule)
-    values = json.dumps(settings).removesuffix("}")
-    return f'speculative_config: {values}, "draft_len_schedule": {{{lengths}}}}}'
+    return f'{values.removesuffix("}")}, "draft_len_schedule": {{{lengths}}}}}'
 
 
 def gguf_draft(pair: PairSpec) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from specbench.tasks.example import Example, Message, text_of
 from specbench.tasks.rows import DataFile, Row, list_in, plain_name, read_rows, require_utf8
 from specbench.tasks.task import Task
 
-MESSAGES, CONVERSATIONS = OF_MESSAGES = ("messages", "conversations")
+MESSAGES, CONVERSATIONS = MESSAGE_COLUMNS = ("messages", "conversations")
 ANSWER = "assistant"
 ASKING = ("user", "tool", "function")  # roles of messages that can be answered
 #: Roles in OpenAI's API, by the names that are used in both columns.
@@ -53,7 +53,7 @@ def read_conversation(row: Row, column: str) -> tuple[tuple[Message, ...], str |
 
 def advice(columns: Mapping[str, object]) -> str:
     """Say how to name the columns of a row that has no prompt."""
-    kinds: dict[str, list[str]] = {name: [] for name in (*OF_MESSAGES, "turns", "prompt")}
+    kinds: dict[str, list[str]] = {name: [] for name in (*MESSAGE_COLUMNS, "turns", "prompt")}
     for name, value in columns.items():
         first = (_entries(value) or [{}])[0]
         if {"role", "from"} & first.keys():
@@ -113,7 +113,7 @@ MAX_NEW_TOKENS = 512  # lets most instruct models finish
 SUFFIXES = (".jsonl", ".json", ".csv", ".txt")
 #: Kinds of values besides texts that names and categories of rows may be.
 SCALARS = (int, float, bool)
-PROMPTS = ("turns", "prompt", *OF_MESSAGES)  # columns, of which the first one counts
+PROMPTS = ("turns", "prompt", *MESSAGE_COLUMNS)  # columns, of which the first one counts
 #: The columns that specbench uses.
 COLUMNS = (*PROMPTS, "id", "question_id", "reference", "passage", "category")
 
@@ -203,7 +203,7 @@ def _example(row: Row, name: str) -> Example:
     """Return the prompt or conversation of a row; ``name`` is its id unless it has its own."""
     _require_prompt(row.columns, row.location)
     column = next(name for name in PROMPTS if name in row.columns)
-    is_conversation = column in OF_MESSAGES
+    is_conversation = column in MESSAGE_COLUMNS
     messages, answer = read_conversation(row, column) if is_conversation else ((), None)
     turns = [text_of(messages[-1])] if messages else _texts(row, "turns") or [_text(row, "prompt")]
     if not all(turn.strip() for turn in turns):

@@ -122,7 +122,7 @@ class Workload(NamedTuple):
             if steps >= min(FEWEST_STEPS, recipe.steps) or per_step == 1:
                 break
             per_step = (per_step + 1) // 2
-        workload = one._replace(steps=min(max(steps, 1), recipe.steps))
+        workload = one._replace(steps=min(max(steps, least.steps), recipe.steps))
         workloads = (workload._replace(final=count) for count in range(self.final, least.final, -1))
         whole = workload._replace(final=self.final, final_texts=self.final_texts)
         return next(

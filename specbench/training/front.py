@@ -13,6 +13,8 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from specbench.analysis.intervals import (
     CONFIDENCE,
@@ -34,6 +36,7 @@ from specbench.tasks.metrics import Metric
 WEIGHTS = (1.0, 0.95, 0.85, 0.6, 0.3, 0.0)
 POWER = 0.8  # of the smallest effect that a measurement would show
 NEARBY = 0.01  # distance in acceptance of the static weights that a head is compared with
+ROWS_AT_ONCE = 4096  # inputs that are summed in float64 together
 ROUNDED = 12  # decimals of a distance; further ones are noise of the sums
 # A head has collapsed to a model if it is this close to it, as a share of the range of acceptance.
 EXTREME = 0.02
@@ -47,9 +50,13 @@ class InputSums(NamedTuple):
     squares: Floats  # [D]
 
     @classmethod
-    def of(cls, inputs: Floats) -> InputSums:
-        """Sum inputs ``[M, D]``."""
-        return cls(len(inputs), inputs.sum(0), (inputs**2).sum(0))
+    def of(cls, inputs: Tensor) -> InputSums:
+        """Sum inputs ``[M, D]``, some rows at a time, since float64 doubles their memory."""
+        total = squares = inputs.new_zeros(inputs.shape[1], dtype=torch.float64)
+        for rows in inputs.split(ROWS_AT_ONCE):
+            total = total + rows.sum(0, dtype=torch.float64)
+            squares = squares + rows.double().square().sum(0)
+        return cls(len(inputs), total.cpu().numpy(), squares.cpu().numpy())
 
     @classmethod
     def joined(cls, parts: Iterable[InputSums]) -> InputSums:

@@ -107,7 +107,9 @@ class HeadRecipe(Filters):
     )
     max_prompt_tokens: int = option(MAX_PROMPT_TOKENS, LONGEST_PROMPT, ge=1)
     max_new_tokens: int = option(
-        MAX_NEW_TOKENS, "Most tokens of a text, which a run with this head may exceed.", ge=1
+        MAX_NEW_TOKENS,
+        "Most tokens of a text in training; runs with the head may write longer ones.",
+        ge=1,
     )
     seed: int = option(
         0,

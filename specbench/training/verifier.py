@@ -51,7 +51,7 @@ MOST_LOST = 0.3  # share of the quality between target and draft that the start 
 STARTS = (0.3, 0.95)  # range of the first weight; a sampled draft must stay possible
 WIDTH = 128  # inputs of a head up to which the learning rate is used as it is
 TIMED_TOKENS = 32  # of a prompt, in the forecast
-LIKELY_SHARE = 0.5  # of the most tokens, that a text has; the front then shows how many it has
+LIKELY_SHARE = 0.5  # length of a typical text, as a share of the most tokens
 TOLERANCE = 0.01  # of a target acceptance, in the choice of the best head
 
 
@@ -169,16 +169,22 @@ class Training:
         self.spent += time.perf_counter() - began
         if recipe.minutes is not None and not self.static:
             left, least = 60 * recipe.minutes - self.spent, self.workload.least()
-            typical = LIKELY_SHARE * self.tokens
-            need = sum(least.seconds(pace, recipe.rollouts, typical).values())
-            if need > left:
+
+            def need(tokens: float) -> float:
+                return sum(least.seconds(pace, recipe.rollouts, tokens).values())
+
+            tokens = float(self.tokens)
+            # The budget is divided again after the front, which shows how long texts are.
+            if need(tokens) > left and not self.workload.greedy:
+                tokens *= LIKELY_SHARE
+            if need(tokens) > left:
                 raise UsageError(
                     f"{self.task.name}: --minutes {recipe.minutes:g} is too short here, where "
-                    f"{least.described(recipe.rollouts)} take {spoken(need)}, if texts have "
-                    f"{typical:.0f} tokens: "
-                    f"give at least {ceil((need + self.spent) / 60)}, or omit --minutes"
+                    f"{least.described(recipe.rollouts)} take about {spoken(need(tokens))} with "
+                    f"texts of {tokens:.0f} tokens: give at least "
+                    f"{ceil((need(tokens) + self.spent) / 60)}, or omit --minutes"
                 )
-            self.follow(self.workload.within(left, pace, recipe, self.tokens))
+            self.follow(self.workload.within(left, pace, recipe, tokens))
         seconds = self.workload.seconds(pace, recipe.rollouts, self.tokens)
         parts = ", ".join(f"{name} {spoken(time)}" for name, time in seconds.items() if time)
         return (
@@ -352,7 +358,7 @@ class Training:
             weight.mean().item(),
             reward(rollouts, examples, self.metric).double().numpy(),
             text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy(),
-            InputSums.of(rollouts.inputs.double().cpu().numpy()),
+            InputSums.of(rollouts.inputs),
         )
 
     def _checked(self, progress: TrainingStep) -> TrainingStep:

@@ -68,6 +68,8 @@ REFUSED = {
     "run -m diversed --head nowhere": "nowhere",
     "train --head-kind deep": "--head-kind",
     "train --rollouts 1": "--rollouts",
+    "train --target-acceptance 0,0.8": "--target-acceptance",
+    "train --max-quality-loss 0,1": "--max-quality-loss",
     "train --target-acceptance 0.8,1.5": "--target-acceptance",
     "train --target-acceptance 0.8 --max-quality-loss 2": "--target-acceptance: omit one",
     "train --temperature -1": "--temperature",

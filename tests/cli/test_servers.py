@@ -339,3 +339,12 @@ def test_a_dry_run_tells_the_cells_and_decodes_no_sample(cli: Cli) -> None:
     assert "a concurrency=1" in done.out and "14 samples; engine servers; at most" in done.out
     assert all(body["max_tokens"] <= 16 for body in fake.bodies)
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("has_driver", [False, True])
+def test_on_a_cpu_vllm_reads_each_prompt_in_one_piece(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, has_driver: bool
+) -> None:
+    monkeypatch.setattr("specbench.cli.servers.has_gpu_driver", lambda: has_driver)
+    command = cli("serve", "--pair", "mini", "-m", "sd", "--dry-run").out
+    assert ("--max-num-batched-tokens" in command) != has_driver

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from specbench.decoding.heads.head import Head
 from specbench.training import verifier
@@ -17,7 +18,7 @@ def made_point(
 ) -> Point:
     """A point whose quality falls and whose acceptance rises evenly from target to draft."""
     quality = 0.4 + 0.4 * weight if quality is None else quality
-    inputs = InputSums.of(np.random.default_rng(0).normal(size=(50, width)))
+    inputs = InputSums.of(torch.randn(50, width, generator=torch.Generator().manual_seed(0)))
     return Point(weight, np.full(prompts, quality), np.full(prompts, 1 - 0.3 * weight), inputs)
 
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from specbench.analysis.intervals import Interval
 from specbench.errors import UsageError
@@ -117,7 +118,7 @@ def test_a_point_survives_a_checkpoint() -> None:
 def test_points_on_parts_of_the_prompts_give_the_mean_and_spread_of_all_inputs() -> None:
     inputs = np.random.default_rng(1).normal(3, [0.1, 5], size=(40, 2))
     parts = [
-        Point(1.0, np.ones(n), np.zeros(n), InputSums.of(part))
+        Point(1.0, np.ones(n), np.zeros(n), InputSums.of(torch.from_numpy(part)))
         for n, part in ((1, inputs[:7]), (2, inputs[7:]))
     ]
     whole = parts[0].joined(parts[1])

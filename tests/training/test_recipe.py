@@ -187,6 +187,12 @@ def test_the_least_plan_fits_its_own_time() -> None:
     assert workload.held_out >= 32 and workload.final >= 32 and workload.steps >= 10
 
 
+def test_a_plan_without_enough_time_still_has_the_least_steps() -> None:
+    least = WHOLE.least()
+    seconds = 0.7 * sum(least.seconds(PACE, 4, TOKENS).values())
+    assert WHOLE.within(seconds, PACE, RECIPE, TOKENS).steps == least.steps
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [(0.2, "1 s"), (80, "80 s"), (600, "10 min"), (7_200, "2.0 h")],

@@ -24,8 +24,8 @@ from specbench.validation.texts import (
     proposals,
     tokens_of,
 )
-from tests.decoding.helpers import module_drafter
 
+from ..decoding.helpers import module_drafter
 from ..engine.tiny import random_prompt, read, tiny_pair
 
 ROUNDS = [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LINEAR, FEATURES = "linear", "features"
 
 
-class Kind(NamedTuple):
+class HeadKind(NamedTuple):
     """A kind of head: its inputs ``[K, D]``, and the network on them."""
 
     name: str
@@ -38,10 +38,10 @@ def kind(
     hidden: int = 0,
     standardised: bool = False,
 ) -> Callable[[Callable[[Positions], Tensor]], Callable[[Positions], Tensor]]:
-    """Declare a function of K positions as the inputs of a kind of head; see ``Kind``."""
+    """Declare a function of K positions as the inputs of a kind of head; see ``HeadKind``."""
 
     def declare_kind(function: Callable[[Positions], Tensor]) -> Callable[[Positions], Tensor]:
-        declaration = Kind(name, description, function, width, hidden, standardised)
+        declaration = HeadKind(name, description, function, width, hidden, standardised)
         return declare(function, declaration)
 
     return declare_kind
@@ -84,5 +84,5 @@ def features(at: Positions) -> Tensor:
     return torch.cat(columns, -1)
 
 
-KINDS = {kind.name: kind for kind in declared_in(sys.modules[__name__], Kind)}
+KINDS = {kind.name: kind for kind in declared_in(sys.modules[__name__], HeadKind)}
 """Every kind by name."""

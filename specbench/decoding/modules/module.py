@@ -116,12 +116,12 @@ class ModuleKind(NamedTuple):
     module: type[DraftModule]
 
 
-def module(name: str) -> Callable[[M], M]:
+def module_kind(name: str) -> Callable[[M], M]:
     """Declare a class as a kind of module, by its name in ``config.json`` and in recipes."""
 
-    def declare_module(module: M) -> M:
-        module.kind = name
-        return declare(module, ModuleKind(name, module))
+    def declare_module(cls: M) -> M:
+        cls.kind = name
+        return declare(cls, ModuleKind(name, cls))
 
     return declare_module
 
@@ -185,7 +185,7 @@ class EagleLayer(LlamaLayer):
         return self.attended(read, residual, angles, attend)
 
 
-@module("eagle3")
+@module_kind("eagle3")
 class EagleModule(DraftModule):
     """EAGLE-3: states after several layers, and possibly a width and a vocabulary of its own.
 
@@ -285,7 +285,7 @@ class MtpLayer(LlamaLayer):
         return normed
 
 
-@module("mtp")
+@module_kind("mtp")
 class MtpModule(DraftModule):
     """Multi-token prediction: the last layer's states, embedding and output head of the target.
 

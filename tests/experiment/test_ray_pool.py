@@ -28,8 +28,8 @@ from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task, load_task
 
-from ...benchmarks.kill_and_resume import workers_of
-from .workers import ABSENT, DEADLY, ONCE, POISON, SLOW, UNLIKE, Worker
+from ..benchmarks.kill_and_resume import workers_of
+from .ray_workers import ABSENT, DEADLY, ONCE, POISON, SLOW, UNLIKE, Worker
 
 pytest.importorskip("ray", reason="needs Ray: pip install '.[ray]'")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kills and pins processes")

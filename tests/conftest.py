@@ -62,6 +62,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.excepthook = hook
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
+    logging.getLogger("specbench").propagate = True
 
 
 @pytest.fixture(scope="session")

@@ -126,7 +126,9 @@ def show_warnings() -> None:
     """
     _NOTES.printed = set()
     warnings.formatwarning = lambda text, *_, **__: f"note: {message(str(text))}\n"
-    logging.getLogger("specbench").addHandler(_NOTES)  # adds it only once
+    logger = logging.getLogger("specbench")
+    logger.addHandler(_NOTES)  # adds it only once
+    logger.propagate = False  # a library may have given the root logger a handler of its own
 
 
 def message(text: str) -> str:

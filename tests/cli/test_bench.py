@@ -92,7 +92,7 @@ def test_an_interrupted_benchmark_keeps_the_repeats_before(
 
     monkeypatch.setattr(measure, "measure", partial(measure.measure, make_decoders=decoders_of))
     result = cli("bench", *SMALL, "-m", "autoregressive,sd", "--no-transformers", "-o", "out")
-    assert result.code == 130 and "out has what was measured" in result.err
+    assert result.code == 130 and "out keeps what was written" in result.err
     assert decoded == ["warm-up", "warm-up", "0", "0", "1"]
     assert [path.name for path in Path("out").iterdir()] == ["repeats.csv"]
     repeats = pd.read_csv("out/repeats.csv")

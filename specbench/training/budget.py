@@ -133,10 +133,16 @@ class Workload(NamedTuple):
         """Say what is rolled out."""
         return (
             f"{len(WEIGHTS)} static weights on {self.held_out} held-out prompts "
-            f"({len(WEIGHTS) * self.held_out} texts), {self.steps} steps of "
-            f"{self.prompts_per_step * rollouts} texts with {self.checks} measurements of the "
-            f"head, and a final one on {self.final * self.final_texts} texts of each of "
-            f"{1 + FINAL_HEADS} weights"
+            f"({len(WEIGHTS) * self.held_out} texts), {self.after_front(rollouts)}"
+        )
+
+    def after_front(self, rollouts: int) -> str:
+        """Say what is rolled out after the front."""
+        checks = "a measurement" if self.checks == 1 else f"{self.checks} measurements"
+        return (
+            f"{self.steps} step{'s' * (self.steps > 1)} of {self.prompts_per_step * rollouts} "
+            f"texts with {checks} of the head, and a final one on {self.final * self.final_texts} "
+            f"texts of each of {1 + FINAL_HEADS} weights"
         )
 
 

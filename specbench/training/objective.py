@@ -121,9 +121,7 @@ INTEGRAL = {"acceptance": 0.5, "quality": 0.04}
 PROPORTIONAL = {"acceptance": 5.0, "quality": 0.16}
 LEAST, MOST = 0.1, 5.0  # integral part; at 0 a head stays at the target
 STRICTEST = -0.3  # lowest multiplier; lower ones drive w to 1, where training is slow
-RAMP = (
-    0.6  # fraction of the steps in which the acceptance aimed at rises from the start's to the goal
-)
+RAMP = 0.6  # fraction of the steps in which the acceptance to reach rises to the goal
 PAST = 0.8  # weight of the past in the running mean of the quality lost
 
 

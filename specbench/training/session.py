@@ -80,6 +80,8 @@ def start(training: Training, folder: Path) -> None:
             folder.rmdir()
         raise
     _save_checkpoint(training, folder / CHECKPOINT)
+    if forecast := training.forecast_after_front():
+        logger.warning(forecast)
 
 
 def carry_out(

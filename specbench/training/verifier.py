@@ -102,6 +102,7 @@ class Training:
     Attributes:
         asked: The user's recipe; a budget makes ``recipe`` smaller.
         tokens: The most tokens of a text.
+        text_tokens: The tokens of a text in forecasts.
         all_materials: What a workload takes ``materials`` from.
         workload: How much is rolled out.
         spent: Seconds until now, apart from loading the models.
@@ -119,6 +120,7 @@ class Training:
         self.pair, self.task, self.asked, self.materials = pair, task, recipe, materials
         self.all_materials = materials
         self.tokens = recipe.text_tokens(task)
+        self.text_tokens = float(self.tokens)
         filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
         self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
         self.metric = get_metric(recipe.metric_for(task) or "")
@@ -184,12 +186,26 @@ class Training:
                     f"texts of {tokens:.0f} tokens: give at least "
                     f"{ceil((need(tokens) + self.spent) / 60)}, or omit --minutes"
                 )
+            self.text_tokens = tokens
             self.follow(self.workload.within(left, pace, recipe, tokens))
-        seconds = self.workload.seconds(pace, recipe.rollouts, self.tokens)
-        parts = ", ".join(f"{name} {spoken(time)}" for name, time in seconds.items() if time)
+        return f"{self.task.name}: {self.workload.described(recipe.rollouts)}: {self._time(pace)}"
+
+    def forecast_after_front(self) -> str | None:
+        """Say what is left to do and how long, or None if the front did not change it."""
+        if self.pace is None or self.asked.minutes is None:
+            return None
+        left = self.workload.after_front(self.asked.rollouts)
+        return f"{self.task.name}: next, {left}: {self._time(self.pace, 'front', 'greedy')}"
+
+    def _time(self, pace: Pace, *done: str) -> str:
+        """Say how long the workload takes, without the parts that are done."""
+        seconds = self.workload.seconds(pace, self.asked.rollouts, self.text_tokens)
+        left = {name: time for name, time in seconds.items() if time and name not in done}
+        parts = ", ".join(f"{name} {spoken(time)}" for name, time in left.items())
+        bound = "at most" if self.text_tokens == self.tokens else "about"
         return (
-            f"{self.task.name}: {self.workload.described(recipe.rollouts)}: at most "
-            f"{spoken(sum(seconds.values()))} here ({parts}; texts of {self.tokens:g} tokens)"
+            f"{bound} {spoken(sum(left.values()))} here ({parts}; texts of "
+            f"{self.text_tokens:.0f} tokens)"
         )
 
     def measure_front(self, report: Callable[[int, int], object]) -> None:
@@ -224,8 +240,8 @@ class Training:
             return
         expected = workload.seconds(pace, recipe.rollouts, self.tokens)["front"] / workload.held_out
         whole = workload._replace(steps=recipe.steps, final=len(self.all_materials.final.examples))
-        left, tokens = 60 * recipe.minutes - self.spent, self.tokens * seconds / expected
-        self.follow(whole.within(left, pace, recipe, tokens, front=False))
+        left, self.text_tokens = 60 * recipe.minutes - self.spent, self.tokens * seconds / expected
+        self.follow(whole.within(left, pace, recipe, self.text_tokens, front=False))
 
     def begin(self, report: Callable[[int, int], object] = lambda done, prompts: None) -> None:
         """Create the head and its optimizer, from the static weights on held-out prompts.

@@ -223,6 +223,7 @@ def test_a_budget_is_kept_or_refused_with_what_is_needed(cli: Cli, models: list[
         result = cli(*TINY, "--minutes", "60")
     assert result.code == 0 and "at most" in result.err
     described = read_description(HEAD)
+    assert "mini-headline: next, 3 steps of 4 texts" in result.err
     assert described["recipe"]["minutes"] == 60 and described["plan"]["steps"] == 3
 
 

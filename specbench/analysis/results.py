@@ -68,6 +68,13 @@ ROUND_COLUMNS = TRACED.union(_SAMPLE)
 _OF_RUN = ["run_id", "pair", "tasks", "samples", "state", "hardware", "started"]
 _MOST_ROWS = 60
 _FIGURES = ("draft_acceptance_rate", "acceptance_length", "tokens_per_second", "speedup")
+MARGINAL, CONDITIONAL = "marginal", "conditional"
+POSITIONS = schema(dictionary.POSITIONS)
+NOTHING_DRAFTED = "no method of these runs drafts: run sd or another one"
+NOTES = (
+    "marginal: of the rounds that proposed draft i, % that accepted drafts 1 to i.",
+    "conditional: of those that accepted drafts 1 to i - 1, % that accepted draft i.",
+)
 
 
 class Results:
@@ -305,15 +312,6 @@ def _columns(rounds: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
-
-
-MARGINAL, CONDITIONAL = "marginal", "conditional"
-POSITIONS = schema(dictionary.POSITIONS)
-NOTHING_DRAFTED = "no method of these runs drafts: run sd or another one"
-NOTES = (
-    "marginal: of the rounds that proposed draft i, % that accepted drafts 1 to i.",
-    "conditional: of those that accepted drafts 1 to i - 1, % that accepted draft i.",
-)
 
 
 def acceptance_by_position(rounds: pd.DataFrame) -> pd.DataFrame:

@@ -39,6 +39,7 @@ _TITLES = {
     columns.MEASURED: "samples, last columns: metrics other than the quality metric",
     columns.METRICS: "values of `metric` in summary; columns of cells, with <metric>_low and _high",
 }
+WIDTH = 100  # of text; longer lines are hard to read
 
 
 class ListOptions(JsonOutput):
@@ -184,9 +185,6 @@ def _table(rows: list[Row], title: str) -> Table:
         for row in rows
     ]
     return Table(title, headings, lines)
-
-
-WIDTH = 100  # of text; longer lines are hard to read
 
 
 def pages() -> dict[str, Path]:

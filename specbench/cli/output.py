@@ -31,6 +31,22 @@ INTERRUPTED = 130  # exit code
 LARGE = 10**8  # bytes of weights that are not read at once
 PIPED_WIDTH = 140  # characters per line when stdout is not a terminal
 TEXT, MARKDOWN, LATEX, CSV, JSON = "text", "markdown", "latex", "csv", "json"
+PICTURE_WIDTH = 80  # characters of a line
+_ASPECT = 0.6  # width to height of a character in most fixed-width fonts
+# Unlike rich's own template, this one loads no font from the network and draws no window. The
+# origin centres the text in the space that rich reserves for its window.
+_TEMPLATE = """\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="-9 -23 {width} {height}">
+<style>
+.{unique_id}-matrix {{ font: {char_height}px Menlo, "DejaVu Sans Mono", Consolas, monospace }}
+{styles}
+</style>
+<defs>{lines}</defs>
+<rect x="-9" y="-23" width="100%" height="100%" rx="8" fill="#fff" />
+{backgrounds}
+<g class="{unique_id}-matrix">{matrix}</g>
+</svg>
+"""
 
 
 class Interrupted(SpecbenchError):
@@ -195,24 +211,6 @@ def new_folder(output: Path | None, label: str) -> Iterator[Path]:
         with suppress(OSError):  # folders with results are not empty and stay
             for path in created:
                 path.rmdir()
-
-
-PICTURE_WIDTH = 80  # characters of a line
-_ASPECT = 0.6  # width to height of a character in most fixed-width fonts
-# Unlike rich's own template, this one loads no font from the network and draws no window. The
-# origin centres the text in the space that rich reserves for its window.
-_TEMPLATE = """\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="-9 -23 {width} {height}">
-<style>
-.{unique_id}-matrix {{ font: {char_height}px Menlo, "DejaVu Sans Mono", Consolas, monospace }}
-{styles}
-</style>
-<defs>{lines}</defs>
-<rect x="-9" y="-23" width="100%" height="100%" rx="8" fill="#fff" />
-{backgrounds}
-<g class="{unique_id}-matrix">{matrix}</g>
-</svg>
-"""
 
 
 def picture(*shown: RenderableType, width: int = PICTURE_WIDTH) -> str:

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from specbench.serving.client import Client
 
 _NAME = re.compile(r"[\w.-]+")
+PLUGINS, PLUGIN = "VLLM_PLUGINS", "specbench"  # routes are added only if they are named
+# The texts are the model's own, and each answer tells its acceptance.
+ALWAYS = shlex.split(
+    "--generation-config vllm --no-enable-prefix-caching --enable-per-request-metrics"
+)
+# On a CPU, vLLM dies if it reads the prompt of a seeded request in parts.
+ON_CPU = shlex.split("--max-num-batched-tokens 16384")
 
 
 class ServerAccess(Options):
@@ -134,15 +141,6 @@ def _require_names(names: Sequence[str]) -> None:
         require(
             name not in METHODS, f"--server {name}=...: {name} is a method, choose another name"
         )
-
-
-PLUGINS, PLUGIN = "VLLM_PLUGINS", "specbench"  # routes are added only if they are named
-# The texts are the model's own, and each answer tells its acceptance.
-ALWAYS = shlex.split(
-    "--generation-config vllm --no-enable-prefix-caching --enable-per-request-metrics"
-)
-# On a CPU, vLLM dies if it reads the prompt of a seeded request in parts.
-ON_CPU = shlex.split("--max-num-batched-tokens 16384")
 
 
 class ServeOptions(DraftLength, DryRun):

@@ -18,6 +18,9 @@ from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, METHODS, get_me
 from specbench.plugins import require_distinct
 
 CONCURRENCY = "concurrency"  # the parameter of a server: requests in flight
+STATIC = "static"
+ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # measured beside a front
+Variant = tuple[str, dict[str, Any]]  # a method's name and its parameters
 
 
 @dataclass(frozen=True)
@@ -125,12 +128,6 @@ def with_head(
     if "head" not in parameters or isinstance(parameters["head"], HeadFile):
         return dict(parameters)
     return {**parameters, "head": find(parameters["head"])}
-
-
-STATIC = "static"
-ANCHORS = (AUTOREGRESSIVE, "sd", "diversed")  # measured beside a front
-
-Variant = tuple[str, dict[str, Any]]  # a method's name and its parameters
 
 
 def method_variants(

@@ -28,6 +28,9 @@ _UNTIMED = ("token_ids", "per_round")
 PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 THINK, THOUGHT = "<think>", "</think>"  # around the thoughts before an answer
 _LAST_TOKENS = 8  # of a prompt, enough to spell its last word
+SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record
+# The texts of a conversation's turns so far, None if a turn failed, by the index of its step.
+Answers = defaultdict[SampleIndex, list[str | None]]
 
 
 def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
@@ -159,11 +162,6 @@ def describe_error(error: Exception) -> str:
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
-
-
-SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record
-# The texts of a conversation's turns so far, None if a turn failed, by the index of its step.
-Answers = defaultdict[SampleIndex, list[str | None]]
 
 
 def by_turns(

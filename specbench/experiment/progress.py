@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 PACE = 1800.0  # window in seconds for the remaining time of a training; a step may take minutes
 _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds")
+CellIndex = tuple[int, int]  # indices of a task of the plan and of its cell
 
 
 def quiet_libraries(downloads: bool) -> None:
@@ -183,9 +184,6 @@ def _figures(sums: Mapping[str, float]) -> Iterator[str]:
         yield f"acceptance {percent(sums['accepted'] / sums['proposed'])}"
     if seconds := sums["prefill_seconds"] + sums["decode_seconds"]:
         yield f"{sums['output_tokens'] / seconds:.0f} tokens/s"
-
-
-CellIndex = tuple[int, int]  # indices of a task of the plan and of its cell
 
 
 class Cost(NamedTuple):

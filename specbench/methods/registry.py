@@ -35,6 +35,15 @@ METHODS = {
 
 PAPER = (AUTOREGRESSIVE, "sd", "lossy", "speccascade", "static", "diversed")
 """The methods of the DIVERSED paper, arXiv:2604.07622; the default methods of a run."""
+PARAMETERS = (
+    *("weight", "lenience", "rule", "alpha"),
+    *("budget", "epsilon", "delta", "divergence", "target_temperature", "target_min_p"),
+    *("gate", "cost", "head"),
+)
+"""The parameters with a column of their own in tables."""
+SETTINGS = "settings"
+PARAMETER_COLUMNS = (*PARAMETERS, SETTINGS)
+METHOD_COLUMNS = ("method", *PARAMETER_COLUMNS)
 
 
 def get_method(name: str) -> Method:
@@ -50,18 +59,6 @@ def get_method(name: str) -> Method:
     if plugin is None:
         raise UsageError(unknown("method", name, METHODS))
     return own_method(plugin)
-
-
-PARAMETERS = (
-    *("weight", "lenience", "rule", "alpha"),
-    *("budget", "epsilon", "delta", "divergence", "target_temperature", "target_min_p"),
-    *("gate", "cost", "head"),
-)
-"""The parameters with a column of their own in tables."""
-
-SETTINGS = "settings"
-PARAMETER_COLUMNS = (*PARAMETERS, SETTINGS)
-METHOD_COLUMNS = ("method", *PARAMETER_COLUMNS)
 
 
 def to_columns(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,10 @@ SEED = "seed-"
 
 LOG = "training.csv"
 FIGURES = "figures"  # subfolder for figures of a head
+_SIGNS = {p.name: p.sign for method in METHODS.values() for p in method.parameters}
+DEFAULT_DRAFTER = "model"  # which labels leave out
+NO_VERIFICATION = "(no verification)"  # ends the labels of rules that do not verify
+_FOUND = {BUNDLED: "", RESULTS: ""}  # default sources are not shown in labels
 
 
 def recipe_of(head: str) -> str | None:
@@ -32,12 +36,6 @@ def logged(root: Path) -> list[Path]:
     # The data of the training figure has the same name.
     logs = [log for log in root.rglob(LOG) if log.parent.name != FIGURES]
     return [log.parent for log in sorted(logs, key=lambda log: (log.stat().st_mtime, log))]
-
-
-_SIGNS = {p.name: p.sign for method in METHODS.values() for p in method.parameters}
-DEFAULT_DRAFTER = "model"  # which labels leave out
-NO_VERIFICATION = "(no verification)"  # ends the labels of rules that do not verify
-_FOUND = {BUNDLED: "", RESULTS: ""}  # default sources are not shown in labels
 
 
 def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> str:

@@ -22,6 +22,15 @@ RESULTS = Path("results")
 CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
 COMPLETE = "complete"
+_SUMS = ("texts", "equal", "forks", "beyond", "margins")  # of greedy texts
+# Keys that say nothing about what was measured, and keys that differ between any two runs.
+_IGNORED = {
+    *("notes", "progress", "samples_planned", "examples", "cells"),
+    *("command", "warm_ups", "first_prompts", "gpu_states", "gpus_at_the_end"),
+    "compared_with_eager",
+}
+_ABSENT = object()  # differs from null, which is an option that was not given
+_MACHINE = ("platform", "cpu", "torch.threads", "torch.gpus")  # facts that affect times
 
 
 class Trust(NamedTuple):
@@ -221,9 +230,6 @@ def _end(path: str) -> tuple[str, ...]:
     return Path(path).parts[-3:]
 
 
-_SUMS = ("texts", "equal", "forks", "beyond", "margins")  # of greedy texts
-
-
 def run_name(folder: Path) -> str:
     """Return the run's name from its tables; it survives copying or renaming the folder."""
     try:
@@ -324,16 +330,6 @@ def _added(greedy: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         added = {} if before is None else {name: before[name] + cell[name] for name in _SUMS}
         sums[key] = {**cell, **added}
     return list(sums.values())
-
-
-# Keys that say nothing about what was measured, and keys that differ between any two runs.
-_IGNORED = {
-    *("notes", "progress", "samples_planned", "examples", "cells"),
-    *("command", "warm_ups", "first_prompts", "gpu_states", "gpus_at_the_end"),
-    "compared_with_eager",
-}
-_ABSENT = object()  # differs from null, which is an option that was not given
-_MACHINE = ("platform", "cpu", "torch.threads", "torch.gpus")  # facts that affect times
 
 
 class Difference(NamedTuple):

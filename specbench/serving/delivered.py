@@ -34,6 +34,8 @@ FASTEST, SHARE = 4e-4, 0.1
 FEW, EARLY = 8, 0.1
 MOST_IN_ONE = 16  # tokens in the only chunk of a stream
 PARTIAL = "\N{REPLACEMENT CHARACTER}"  # of a character whose other bytes were not written
+MOST_ROUNDS, MOST_NUMBERS = 2**16, 2**10  # of a text; of a round
+LARGEST = 2**31  # number
 
 
 class Delivered(NamedTuple):
@@ -120,10 +122,6 @@ def at_once(times: Sequence[float], output_tokens: int | None) -> bool:
     if len(times) < FEW and times[0] < EARLY:
         return False
     return times[-1] - times[0] < min(FASTEST * (len(times) - 1), SHARE * times[0])
-
-
-MOST_ROUNDS, MOST_NUMBERS = 2**16, 2**10  # of a text; of a round
-LARGEST = 2**31  # number
 
 
 def read_rounds(

@@ -46,6 +46,18 @@ NEUTRAL_START = (
 )
 _OPTIONAL = {*OPTIONS, *MEASURED, "seed"}
 _UNRELATED = (401, 403, 404, 408, 429, 502, 503, 504)  # statuses that judge no option
+# Where engines tell their version: the path, the engine, and the key of the answer.
+TELLING = (
+    ("/version", "vllm", "version"),
+    ("/props", "llama.cpp", "build_info"),
+    ("/get_server_info", "sglang", "version"),
+)
+MOST_MODELS = 20  # of a server's list
+_PROMPT = "add --text-prompts if the server takes no token ids, or name its model, as in URL#MODEL"
+ADVICE: dict[int, str] = {
+    HTTPStatus.BAD_REQUEST: _PROMPT,
+    HTTPStatus.UNPROCESSABLE_ENTITY: _PROMPT,
+}
 
 
 class Dialect(NamedTuple):
@@ -109,20 +121,6 @@ def _refused(answer: Streamed) -> bool:
     values = [event.value for event in answer.events]
     within = any(isinstance(value, dict) and value.get("error") for value in values)
     return within or (answer.status > 0 and answer.status not in _UNRELATED)
-
-
-# Where engines tell their version: the path, the engine, and the key of the answer.
-TELLING = (
-    ("/version", "vllm", "version"),
-    ("/props", "llama.cpp", "build_info"),
-    ("/get_server_info", "sglang", "version"),
-)
-MOST_MODELS = 20  # of a server's list
-_PROMPT = "add --text-prompts if the server takes no token ids, or name its model, as in URL#MODEL"
-ADVICE: dict[int, str] = {
-    HTTPStatus.BAD_REQUEST: _PROMPT,
-    HTTPStatus.UNPROCESSABLE_ENTITY: _PROMPT,
-}
 
 
 class Completion(NamedTuple):

@@ -30,6 +30,13 @@ ROLES = {
 }
 # Further parts of a message in OpenAI's API; others, such as weights, are for training.
 _PARTS = ("name", "tool_calls", "tool_call_id", "function_call")
+MAX_NEW_TOKENS = 512  # lets most instruct models finish
+SUFFIXES = (".jsonl", ".json", ".csv", ".txt")
+#: Kinds of values besides texts that names and categories of rows may be.
+SCALARS = (int, float, bool)
+PROMPTS = ("turns", "prompt", *MESSAGE_COLUMNS)  # columns, of which the first one counts
+#: The columns that specbench uses.
+COLUMNS = (*PROMPTS, "id", "question_id", "reference", "passage", "category")
 
 
 def read_conversation(row: Row, column: str) -> tuple[tuple[Message, ...], str | None]:
@@ -107,15 +114,6 @@ def _message(entry: Mapping[str, Any], where: str) -> Message:
     except ValueError as error:  # half a surrogate pair, or a number that is none
         raise UsageError(f"{where}: no valid text; fix its escapes and numbers") from error
     return message
-
-
-MAX_NEW_TOKENS = 512  # lets most instruct models finish
-SUFFIXES = (".jsonl", ".json", ".csv", ".txt")
-#: Kinds of values besides texts that names and categories of rows may be.
-SCALARS = (int, float, bool)
-PROMPTS = ("turns", "prompt", *MESSAGE_COLUMNS)  # columns, of which the first one counts
-#: The columns that specbench uses.
-COLUMNS = (*PROMPTS, "id", "question_id", "reference", "passage", "category")
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,9 @@ GREEDY_TOKENS = 64  # per text
 CUT_TOKENS, CUT_SAMPLES = 4, 4  # tokens of a text after a cut prompt; texts per other text
 # Spells greedy texts: nearly all probability is on the first choice.
 COLD = 0.01
+TEXTS = "texts.jsonl"
+PART = 64  # texts that are decoded between two writes
+Texts = list[list[int]]
 
 
 class Decoder(Protocol):
@@ -322,11 +325,6 @@ def _compare(
         tests[BONUS].add(law[bonus], wrong[bonus], tokens[bonus])
         for name in SAMPLER:
             tests[name].add(law, tokens)
-
-
-TEXTS = "texts.jsonl"
-PART = 64  # texts that are decoded between two writes
-Texts = list[list[int]]
 
 
 class StoredTexts:

@@ -26,6 +26,13 @@ from specbench.validation.outputs import Beginning, LawsAfter, Output, enumerate
 from specbench.validation.texts import Context
 
 LIKELY = 0.5  # probability that a token is a bonus, given those before
+# Log-probability below which a spelling is ignored, relative to others that are at least as far.
+LEAST = -16.0
+PASSES = 32  # texts in one call of the laws, which bounds its memory
+Tokens = tuple[int, ...]
+LogLaws = Callable[[Sequence[Tokens]], NDArray[np.float64]]
+"""``laws(texts) -> [K, T + 1, V]``: log-probabilities of the token after each of the first t tokens
+of K texts of up to T tokens."""
 
 
 class EndedLaws(NamedTuple):
@@ -133,15 +140,6 @@ def prefixes(
 
     law = enumerate_outputs(after, 2 * MIN_EXPECTED / len(drawn), goes_on)
     return law.law, law.wrong, torch.tensor([law.cell(tuple(tokens)) for tokens in drawn])
-
-
-# Log-probability below which a spelling is ignored, relative to others that are at least as far.
-LEAST = -16.0
-PASSES = 32  # texts in one call of the laws, which bounds its memory
-Tokens = tuple[int, ...]
-LogLaws = Callable[[Sequence[Tokens]], NDArray[np.float64]]
-"""``laws(texts) -> [K, T + 1, V]``: log-probabilities of the token after each of the first t tokens
-of K texts of up to T tokens."""
 
 
 class Branch(NamedTuple):

@@ -27,6 +27,14 @@ POWER = 0.99
 TOLERANCE = 1e-3  # of numbers
 NO_POWER = "; a wrong law would hardly be noticed"
 Floats = NDArray[np.float64]
+TOP_K, TOP_P, MIN_P = "top-k", "top-p", "min-p"
+# From strict to mild; a stricter filter than one of these is seen like that one.
+FILTERS = (
+    *((TOP_K, value) for value in (5, 20, 50, 100)),
+    *((TOP_P, value) for value in (0.5, 0.8, 0.9, 0.95, 0.99)),
+    *((MIN_P, value) for value in (0.2, 0.1, 0.05, 0.02)),
+)
+MANY = 50  # expected tokens from which their count is nearly normal
 
 
 class Stream:
@@ -196,16 +204,6 @@ def _of_draws(draws: int, seen: float, control: float, freedom: int, alpha: floa
         "alpha": alpha,
     }
     return judged(p_value < alpha, control_p >= alpha, sentence, facts)
-
-
-TOP_K, TOP_P, MIN_P = "top-k", "top-p", "min-p"
-# From strict to mild; a stricter filter than one of these is seen like that one.
-FILTERS = (
-    *((TOP_K, value) for value in (5, 20, 50, 100)),
-    *((TOP_P, value) for value in (0.5, 0.8, 0.9, 0.95, 0.99)),
-    *((MIN_P, value) for value in (0.2, 0.1, 0.05, 0.02)),
-)
-MANY = 50  # expected tokens from which their count is nearly normal
 
 
 class TemperatureScore:

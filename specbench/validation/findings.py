@@ -19,6 +19,8 @@ OK, FAILED, WEAK, REPORT, SKIPPED = "ok", "FAILED", "weak", "report", "not check
 INCOMPLETE = "incomplete"
 #: Of words in a terminal.
 STYLES = {FAILED: "bold red", WEAK: "yellow", SKIPPED: "yellow", INCOMPLETE: "yellow"}
+ROUNDING = 1e-9  # relative difference of equal numbers; sums may be added in another order
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -179,11 +181,6 @@ def _summary(findings: Sequence[Finding], name: str) -> tuple[str, str, str]:
         f"{min(p_values):.2g}" if p_values else "",
         percent(max(shares), ".2g") if None not in shares else "",
     )
-
-
-ROUNDING = 1e-9  # relative difference of equal numbers; sums may be added in another order
-
-Record = Mapping[str, Any]
 
 
 def difference(recorded: Any, derived: Any, within: float = 0.0) -> str:

@@ -24,6 +24,14 @@ log = logging.getLogger(__name__)
 
 MOST_ROWS = 60  # rows of a figure with a row per setting
 SETTING = ("pair", "engine", "batch_size")
+_FONT_POINTS = 5.8
+_REACH = 4.2  # distance of a label from its point, in points
+_MARGIN = 0.4  # free space around a label, in points
+# Positions of a label around its point, best first, and their distances relative to its reach.
+_SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
+_DISTANCES = (1.0, 2.2, 3.5)
+_FARTHER = 3.0  # cost of each further distance
+_COVERED = 1e6  # cost of covering a marker or a label; a point on a line costs 1
 
 
 def task_panels(
@@ -144,16 +152,6 @@ def only(table: pd.DataFrame, name: str) -> None:
         filtered = name in ("draft_length", "drafter")
         choice = f"one by --{name.replace('_', '-')}" if filtered else f"runs of one {noun}"
         raise UsageError(f"The runs hold several {noun}s ({listing}): choose {choice}.")
-
-
-_FONT_POINTS = 5.8
-_REACH = 4.2  # distance of a label from its point, in points
-_MARGIN = 0.4  # free space around a label, in points
-# Positions of a label around its point, best first, and their distances relative to its reach.
-_SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
-_DISTANCES = (1.0, 2.2, 3.5)
-_FARTHER = 3.0  # cost of each further distance
-_COVERED = 1e6  # cost of covering a marker or a label; a point on a line costs 1
 
 
 class Label(NamedTuple):

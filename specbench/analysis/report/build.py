@@ -38,6 +38,11 @@ from specbench.runs.table import Column, Field, Table, TableCell
 
 _OF_CONFIG = ("pair", "settings", "progress", "notes")
 _OMITTED = {"command", "first_prompts", "warm_ups"}  # too long, or elsewhere on the page
+_Field = Field[dict[Hashable, Any]]
+_ACCEPTANCE = "draft_acceptance_rate"
+_MEASURED = (_ACCEPTANCE, "acceptance_length", "seconds_per_sample", "tokens_per_second", "speedup")
+#: Differences from plain SD in the tables; each of the others takes seconds of bootstraps.
+_COMPARED = (QUALITY, TOKENS, AT_LIMIT)
 
 
 class Report(NamedTuple):
@@ -187,14 +192,6 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, "; ".join(v if isinstance(v, str) else json.dumps(v) for v in value)
     elif value is not None:
         yield name, value if isinstance(value, str) else json.dumps(value)
-
-
-_Field = Field[dict[Hashable, Any]]
-
-_ACCEPTANCE = "draft_acceptance_rate"
-_MEASURED = (_ACCEPTANCE, "acceptance_length", "seconds_per_sample", "tokens_per_second", "speedup")
-#: Differences from plain SD in the tables; each of the others takes seconds of bootstraps.
-_COMPARED = (QUALITY, TOKENS, AT_LIMIT)
 
 
 def report_cells(results: Results) -> pd.DataFrame:

@@ -32,6 +32,11 @@ from specbench.runs.run import Run
 from specbench.tasks.example import Example
 
 TEMPLATES = Path(__file__).with_name("templates")
+PROMPTS = 5  # per task
+LARGEST = 2_500_000  # characters of all traces together
+_NAMED = ("task", "method", "draft_length", "drafter")
+_EXAMPLE = 6000  # characters of a prompt or a reference
+Key = tuple[str, str]  # a task and a prompt
 
 
 def render(template: str, **values: Any) -> str:
@@ -67,14 +72,6 @@ def _environment() -> Environment:
 def _asset(name: str) -> Markup:
     """Return a style sheet or script for embedding."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
-
-
-PROMPTS = 5  # per task
-LARGEST = 2_500_000  # characters of all traces together
-_NAMED = ("task", "method", "draft_length", "drafter")
-_EXAMPLE = 6000  # characters of a prompt or a reference
-
-Key = tuple[str, str]  # a task and a prompt
 
 
 class PromptTraces(NamedTuple):

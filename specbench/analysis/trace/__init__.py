@@ -41,6 +41,29 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"
 _PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
 _PICTURES |= dict.fromkeys(range(0x7F, 0xA0), ord("\N{SYMBOL FOR DELETE}"))
 _PRECEDENCE = (MISMATCH, CORRECTION, BONUS, TARGET, AGREED)  # for tokens that share a character
+Record = Mapping[str, Any]
+#: The meaning of the marks, in the order of the legend.
+LEGEND = (
+    (AGREED, "agreed", "accepted, the target's likeliest token"),
+    (MISMATCH, "mismatch", "accepted, not the target's likeliest token"),
+    (REJECTED, "rejected", "drafted but not accepted"),
+    (CORRECTION, "correction", "replaces the rejected token"),
+    (BONUS, "bonus", "drawn from the target after all drafts of a round were accepted"),
+)
+# The marks of wdiff, and one for mismatches.
+MARKS = {MISMATCH: ("{~", "~}"), REJECTED: ("[-", "-]"), CORRECTION: ("{+", "+}")}
+_COLOURED = {
+    MISMATCH: Style(color="green", underline=True),
+    REJECTED: Style(color="red", strike=True),
+    CORRECTION: Style(bold=True),
+    BONUS: Style(italic=True),
+}
+# Text colours on a shaded background, which is always light.
+_INKS = {MISMATCH: "#0b6628", REJECTED: "#a90f2b"}
+_INK = "#1a1a1a"
+_PALE, _DEEP = (240, 244, 250), (185, 212, 250)  # at w = 0 and w = 1
+_ENDS = 1000  # characters of a prompt shown at either end
+_STEPS = 5  # of the legend's scale
 
 
 class Token(NamedTuple):
@@ -150,18 +173,6 @@ def _piece(shared: Sequence[Token], text: str) -> Piece:
     kinds = {token.kind for token in shared}
     kind = next((kind for kind in _PRECEDENCE if kind in kinds), REJECTED)
     return Piece(text, kind, *shared[-1][2:])
-
-
-Record = Mapping[str, Any]
-
-#: The meaning of the marks, in the order of the legend.
-LEGEND = (
-    (AGREED, "agreed", "accepted, the target's likeliest token"),
-    (MISMATCH, "mismatch", "accepted, not the target's likeliest token"),
-    (REJECTED, "rejected", "drafted but not accepted"),
-    (CORRECTION, "correction", "replaces the rejected token"),
-    (BONUS, "bonus", "drawn from the target after all drafts of a round were accepted"),
-)
 
 
 class Trace(NamedTuple):
@@ -319,22 +330,6 @@ def _only(option: str, given: str | None, known: Mapping[str, set[str]]) -> str:
     if len(fitting) > 1:
         raise UsageError(f"several samples match: choose with {option} from {listed(fitting)}")
     return fitting[0]
-
-
-# The marks of wdiff, and one for mismatches.
-MARKS = {MISMATCH: ("{~", "~}"), REJECTED: ("[-", "-]"), CORRECTION: ("{+", "+}")}
-_COLOURED = {
-    MISMATCH: Style(color="green", underline=True),
-    REJECTED: Style(color="red", strike=True),
-    CORRECTION: Style(bold=True),
-    BONUS: Style(italic=True),
-}
-# Text colours on a shaded background, which is always light.
-_INKS = {MISMATCH: "#0b6628", REJECTED: "#a90f2b"}
-_INK = "#1a1a1a"
-_PALE, _DEEP = (240, 244, 250), (185, 212, 250)  # at w = 0 and w = 1
-_ENDS = 1000  # characters of a prompt shown at either end
-_STEPS = 5  # of the legend's scale
 
 
 def show(trace: Trace, console: Console) -> None:

@@ -28,6 +28,9 @@ from specbench.methods.method import BOTH_MODELS, INSIDE, Method
 from specbench.methods.verdict import fault_of_form
 from specbench.plugins import code_of, described, place, user_code
 
+log = logging.getLogger(__name__)
+_TOLERANCE = 1e-3
+
 
 class BoundMethod(NamedTuple):
     """A method with its parameters and head, ready to decode with a pair."""
@@ -119,11 +122,6 @@ def _where(inside: Tensor, relaxed: Tensor | None, strict: Tensor | None) -> Any
     if relaxed is None or strict is None:
         return None
     return torch.where(inside.view(-1, *[1] * (relaxed.dim() - 1)), relaxed, strict)
-
-
-log = logging.getLogger(__name__)
-
-_TOLERANCE = 1e-3
 
 
 def try_rule(

@@ -41,6 +41,7 @@ from specbench.methods.verdict import Positions
 from specbench.runs.labels import UNTRAINED
 
 SMALLEST_SPREAD = 1e-3  # of an input
+MOST_NAMED = 6  # weights in a message; a broken file may contain anything
 
 
 class Head(nn.Module):
@@ -96,9 +97,6 @@ class Head(nn.Module):
         """Return the weight on the target ``[K]`` at K positions."""
         weight: Tensor = self(self.inputs(at))
         return weight
-
-
-MOST_NAMED = 6  # weights in a message; a broken file may contain anything
 
 
 def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:

@@ -30,6 +30,9 @@ from specbench.methods.control import DraftControl, warmup_lengths
 PromptTokens = Sequence[Sequence[int]]
 Decoder = Callable[[PromptTokens, int, str], "Timing"]
 """``decoder(prompts, limit, key) -> timing``; the key selects the random numbers."""
+ENSEMBLE = "assistant_ensemble_weight"
+DECISION = "_speculative_sampling"  # Transformers' function that accepts drafts
+ONE_VOCABULARY = "Transformers' assisted generation needs a draft with all tokens of the target"
 
 
 @dataclass(frozen=True)
@@ -131,13 +134,6 @@ def timing_of(generations: Sequence[Generation]) -> Timing:
         accepted=sum(record.accepted for record in rounds),
         **seconds,
     )
-
-
-ENSEMBLE = "assistant_ensemble_weight"
-DECISION = "_speculative_sampling"  # Transformers' function that accepts drafts
-
-
-ONE_VOCABULARY = "Transformers' assisted generation needs a draft with all tokens of the target"
 
 
 class MissingError(Exception):

@@ -32,6 +32,11 @@ OVER_AUTOREGRESSIVE = "tokens/s over autoregressive, same engine"
 OVER_TRANSFORMERS = "tokens/s over Transformers, same method"
 OVER_ONE = "tokens/s over batch 1"
 ROUND_OVER_SD = "time of a round over that of sd"
+WHOLE = "round"  # for systems whose rounds are not divided into parts
+_COLOURS = {**style.PARTS, WHOLE: "#DDDDDD"}
+_NAMES = {**{part: part.capitalize() for part in style.PARTS}, WHOLE: "Undivided"}
+_BAR_INCHES, _NUMBER_POINTS = 0.17, 5.8
+_LIMIT: dict[str, Any] = {"color": "black", "ls": (0, (1.5, 1))}
 
 
 def bench_table(measured: Measured) -> pd.DataFrame:
@@ -186,13 +191,6 @@ def _ratio_cells(row: Mapping[Any, Any]) -> dict[str, str]:
         "forced": number(row["forced_acceptance"], "g"),
         "[95 %]": with_interval(row["value"], row["low"], row["high"], ".2f"),
     }
-
-
-WHOLE = "round"  # for systems whose rounds are not divided into parts
-_COLOURS = {**style.PARTS, WHOLE: "#DDDDDD"}
-_NAMES = {**{part: part.capitalize() for part in style.PARTS}, WHOLE: "Undivided"}
-_BAR_INCHES, _NUMBER_POINTS = 0.17, 5.8
-_LIMIT: dict[str, Any] = {"color": "black", "ls": (0, (1.5, 1))}
 
 
 def save_figures(table: pd.DataFrame, folder: Path) -> None:

@@ -24,6 +24,7 @@ from specbench.serving.arm import ARGUMENT, ROUNDS, VLLM
 from specbench.serving.vllm.rules import checked_rule, rule_of
 
 END = -1  # behind the tokens of a text
+MOST_REQUESTS = 1000  # whose rounds nobody has read
 
 
 class Flattened(NamedTuple):
@@ -128,9 +129,6 @@ def _report(
 
 def _one_hot(tokens: Tensor, like: Tensor) -> Tensor:
     return torch.zeros_like(like).scatter_(-1, tokens[..., None], 1.0)
-
-
-MOST_REQUESTS = 1000  # whose rounds nobody has read
 
 
 class EngineStep:

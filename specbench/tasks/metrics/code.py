@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:([\w+-]+)[ \t]*)?\r?$", re.MULTILINE)
 _MOST_CUTS = 50  # each parses the remaining text
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+# Values of k to show, up to the number of repeats, which is also shown.
+BUDGETS = (2, 5, 10, 20, 50, 100)
 
 
 @metric("pass@1", name="pass@1", needs="tests", executes=True)
@@ -130,10 +132,6 @@ def _without(prefix: str, name: str) -> str:
         return ""
     tree.body = [n for n in tree.body if not (isinstance(n, _DEFINITIONS) and n.name == name)]
     return ast.unparse(tree)
-
-
-# Values of k to show, up to the number of repeats, which is also shown.
-BUDGETS = (2, 5, 10, 20, 50, 100)
 
 
 def pass_at_k(programs: int, passed: int, k: int) -> float:

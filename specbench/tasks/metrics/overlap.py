@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from specbench.tasks.example import Example
 
 SHORT_SUMMARY = 32  # words of an XSum summary scored by the paper
+ORDERS = 4  # n-grams of 1 to 4 words
+TERMS = 2 + 2 * ORDERS
 
 
 @metric("ROUGE-1")
@@ -75,10 +77,6 @@ def _scorer(kind: str) -> RougeScorer:
     from rouge_score.rouge_scorer import RougeScorer
 
     return RougeScorer([kind], use_stemmer=True)
-
-
-ORDERS = 4  # n-grams of 1 to 4 words
-TERMS = 2 + 2 * ORDERS
 
 
 @metric("BLEU", name="bleu")

@@ -29,14 +29,13 @@ def engine_flags(
     draft = str(pair.draft) if pair else UNNAMED
     file, command = gguf_draft(pair) if pair else (draft, "")
     engines = {
-        "vllm": vllm_flags(drafter, schedule, draft),
-        f"sglang, batch {batch}": drafter.sglang(drafts, draft),
-        f"llama.cpp, batch {batch}": drafter.llamacpp(drafts, file),
+        "vllm": shlex.join(vllm_flags(drafter, schedule, draft) or ()),
+        "tensorrt-llm, in --config FILE.yaml": tensorrt_llm_settings(drafter, schedule, draft),
+        f"sglang, batch {batch}": shlex.join(drafter.sglang(drafts, draft) or ()),
+        f"llama.cpp, batch {batch}": shlex.join(drafter.llamacpp(drafts, file) or ()),
     }
     for engine, flags in engines.items():
-        yield f"{engine}: {shlex.join(flags) if flags else f'no drafter like {drafter}'}"
-    settings = tensorrt_llm_settings(drafter, schedule, draft) or f"no drafter like {drafter}"
-    yield f"tensorrt-llm, a line of --config FILE.yaml: {settings}"
+        yield f"{engine}: {flags or f'no drafter like {drafter}'}"
     if drafter.needs_draft and command:
         yield f"to make {file}: {command}"
     if drafter.needs_draft and pair is None:
@@ -59,8 +58,10 @@ def vllm_flags(drafter: DrafterKind, schedule: Schedule, draft: str) -> list[str
 def tensorrt_llm_settings(drafter: DrafterKind, schedule: Schedule, draft: str) -> str | None:
     """Return TensorRT-LLM's ``speculative_config`` in YAML, or None if it lacks this drafter.
 
-    The keys of its schedule are the last batch sizes with so many drafts; beyond them it drafts
-    nothing. It refuses a schedule whose first number is not the largest, which is left out then.
+    If the number of drafts depends on the batch size, there is a schedule. Its keys are the last
+    batch sizes with so many drafts; beyond them it drafts nothing. A schedule whose first number
+    is not the largest is refused by TensorRT-LLM, and left out here.
+
     Source: TensorRT-LLM 1.3, ``DecodingBaseConfig.draft_len_schedule``; versions before it read
     the keys as first batch sizes.
     """
@@ -69,6 +70,8 @@ def tensorrt_llm_settings(drafter: DrafterKind, schedule: Schedule, draft: str) 
     if settings is None:
         return None
     values = f"speculative_config: {json.dumps(settings)}"
+    if len(schedule) == 1:
+        return values
     if schedule[0][2] < longest:
         return f"{values}  # at all batch sizes: it cannot draft more for larger ones"
     lengths = ", ".join(f"{last}: {length}" for _, last, length in schedule)

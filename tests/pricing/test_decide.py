@@ -162,6 +162,7 @@ def test_the_schedule_for_tensorrt_llm_ends_where_drafting_does() -> None:
     assert settings["draft_len_schedule"] == {4: 5, 8: 2, 32: 0}
     assert (settings["max_draft_len"], settings["speculative_model"]) == (5, "org/d")
     assert "NGram" in (tensorrt_llm_settings(LOOKUP, schedule, "") or "")
+    assert "schedule" not in (tensorrt_llm_settings(MODEL, [(1, 16, 3)], "org/d") or "")
     rising = tensorrt_llm_settings(MODEL, [(1, 4, 0), (5, 8, 3)], "org/d") or ""
     assert "draft_len_schedule" not in yaml.safe_load(rising)["speculative_config"]
     assert tensorrt_llm_settings(SuffixDrafter(), schedule, "") is None

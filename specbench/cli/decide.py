@@ -207,7 +207,7 @@ def _of_texts(
     from specbench.runs.records import TRACED
 
     loader = Loader()
-    read = run_of_target(run or plan, measurement, loader)
+    read = run_of_target(run or plan, measurement, loader, "decide")
     chosen = measurement.task or (), measurement.limit
     records = target_texts(read.records(TRACED.union(CELL)), *chosen)
     require_prompts((record["task"], record["sample_id"]) for record in records)

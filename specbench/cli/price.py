@@ -171,13 +171,19 @@ def plan_of_target(measurement: Measurement) -> Plan:
 
 
 def run_of_target(
-    texts: Path | Plan, measurement: Measurement, loader: Loader | None = None
+    texts: Path | Plan,
+    measurement: Measurement,
+    loader: Loader | None = None,
+    command: str = "price",
 ) -> Run:
-    """Return a run with the target's texts, or let the target write those of a plan."""
+    """Return a run with the target's texts, or let the target write those of a plan.
+
+    The folder of a plan has the name of the command, unless the user names it.
+    """
     if isinstance(texts, Plan):
         say(texts, measurement.limit)
         workers = start_workers(measurement, texts.loading, measurement, loader=loader)
-        texts = carry_out(texts, "price", measurement, workers).folder
+        texts = carry_out(texts, command, measurement, workers).folder
     pair = measurement.spec(alone=True) if measurement.names_models else None
     return read_run(texts, Trust(pair, measurement.loading()))
 

@@ -18,7 +18,6 @@ from specbench.analysis.figures import (
     STYLES,
     bundled_figures,
     load_figure,
-    source_of,
 )
 from specbench.cli.finished import NEWEST, Rows
 from specbench.cli.generate import completer, grouped
@@ -113,18 +112,18 @@ def plot(
     ] = None,
 ) -> None:
     """Draw a figure of finished runs or heads as PNG, SVG and PDF, with its data as CSV."""
-    source = source_of(figure)
-    _refuse_ignored(figure, source, asked, models, data, rows, runs)
+    kind = load_figure(figure)
+    _refuse_ignored(figure, kind.source, asked, models, data, rows, runs)
     require_folders(runs or ())
     rows = rows.updated(task=data.task)
-    if runs and source != HEADS:
+    if runs and kind.source != HEADS:
         rows.require_in(runs)
     if asked.output is not None:
         check_writable(asked.output)
-    draw = load_figure(figure)
+    draw: Callable[..., Drawing] = kind.draw
     if asked.head is not None:
         name, (folder, draw) = LEARNED, _learned(asked.head, asked, models, data)
-    elif source == HEADS:
+    elif kind.source == HEADS:
         heads = runs or logged(TRAINED)[-1:]
         require(bool(heads), f"no trained head under {TRAINED}: name a head's folder")
         name, draw = short_name(figure), partial(draw, heads)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import NamedTuple
 
+from specbench.errors import UsageError
 from specbench.training.front import WEIGHTS
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import AT_ONCE
@@ -23,6 +24,7 @@ FRONT, CHECK, FINAL = 0.2, 0.1, 0.2  # shares of a budget; the steps have the re
 FEWEST_STEPS = 12
 # With fewer held-out prompts, even a large difference between target and draft is not measurable.
 LEAST_PROMPTS, LEAST_STEPS = 32, 10
+LIKELY_SHARE = 0.5  # length of a typical text, as a share of the most tokens
 MANY, FEW, TOKENS = 64, 4, 4  # texts and tokens of the timed roll-outs
 
 
@@ -143,6 +145,83 @@ class Workload(NamedTuple):
             f"{self.steps} step{'s' * (self.steps > 1)} of {self.prompts_per_step * rollouts} "
             f"texts with {checks} of the head, and a final one on {self.final * self.final_texts} "
             f"texts of each of {1 + FINAL_HEADS} weights"
+        )
+
+
+class Budget:
+    """What a training rolls out, and how long that takes on this machine.
+
+    Attributes:
+        recipe: The user's recipe, with the minutes that training may take, if any.
+        workload: How much is rolled out.
+        most_tokens: The most tokens of a text.
+        tokens: The tokens of a text in forecasts.
+        pace: How fast this machine rolls out, once that is measured.
+        spent: Seconds until now, apart from loading the models.
+    """
+
+    def __init__(self, recipe: HeadRecipe, workload: Workload, most_tokens: int) -> None:
+        self.recipe, self.workload, self.most_tokens = recipe, workload, most_tokens
+        self.tokens = float(most_tokens)
+        self.pace: Pace | None = None
+        self.spent = 0.0
+
+    def divided(self, task: str) -> Workload:
+        """Return the workload that fits into the minutes, all of it without a limit.
+
+        Raises:
+            UsageError: The least workload takes longer on this machine.
+        """
+        recipe, pace = self.recipe, self.pace
+        if recipe.minutes is None or pace is None:
+            return self.workload
+        left, least = 60 * recipe.minutes - self.spent, self.workload.least()
+
+        def need(tokens: float) -> float:
+            return sum(least.seconds(pace, recipe.rollouts, tokens).values())
+
+        tokens = float(self.most_tokens)
+        # The budget is divided again after the front, which shows how long texts are.
+        if need(tokens) > left and not self.workload.greedy:
+            tokens *= LIKELY_SHARE
+        if need(tokens) > left:
+            raise UsageError(
+                f"{task}: --minutes {recipe.minutes:g} is too short here, where "
+                f"{least.described(recipe.rollouts)} take about {spoken(need(tokens))} with "
+                f"texts of {tokens:.0f} tokens: give at least "
+                f"{ceil((need(tokens) + self.spent) / 60)}, or omit --minutes"
+            )
+        self.tokens = tokens
+        return self.workload.within(left, pace, recipe, tokens)
+
+    def divided_again(self, seconds: float, final: int) -> Workload:
+        """Return the workload that fits into what is left after the front.
+
+        Args:
+            seconds: What a held-out prompt took.
+            final: Prompts there are for the final measurement.
+        """
+        recipe, pace, workload = self.recipe, self.pace, self.workload
+        if recipe.minutes is None or pace is None or workload.greedy:
+            return workload
+        front = workload.seconds(pace, recipe.rollouts, self.most_tokens)["front"]
+        self.tokens = self.most_tokens * seconds / (front / workload.held_out)
+        whole = workload._replace(steps=recipe.steps, final=final)
+        left = 60 * recipe.minutes - self.spent
+        return whole.within(left, pace, recipe, self.tokens, front=False)
+
+    def described(self, after_front: bool = False) -> str:
+        """Say what is rolled out and how long that takes, all of it or what follows the front."""
+        assert self.pace is not None
+        seconds = self.workload.seconds(self.pace, self.recipe.rollouts, self.tokens)
+        done = ("front", "greedy") if after_front else ()
+        left = {name: time for name, time in seconds.items() if time and name not in done}
+        parts = ", ".join(f"{name} {spoken(time)}" for name, time in left.items())
+        bound = "at most" if self.tokens == self.most_tokens else "about"
+        describe = self.workload.after_front if after_front else self.workload.described
+        return (
+            f"{describe(self.recipe.rollouts)}: {bound} {spoken(sum(left.values()))} here "
+            f"({parts}; texts of {self.tokens:.0f} tokens)"
         )
 
 

@@ -29,8 +29,8 @@ from specbench.tasks.task import Task
 from specbench.training.budget import Workload
 from specbench.training.folder import CHECKPOINT
 from specbench.training.front import Point
+from specbench.training.goal import Multiplier
 from specbench.training.material import describe_data, read_materials
-from specbench.training.objective import Multiplier
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Checked, Training, TrainingStep
 
@@ -117,8 +117,8 @@ def carry_out(
 def _save_checkpoint(training: Training, path: Path) -> None:
     content = {
         **_identity(training),
-        "plan": training.workload._asdict(),
-        "spent": training.spent,
+        "plan": training.budget.workload._asdict(),
+        "spent": training.budget.spent,
         "step": len(training.history),
         "static": [point.lists() for point in training.static],
     }
@@ -155,7 +155,7 @@ def _load_checkpoint(training: Training, path: Path) -> None:
         raise UsageError(
             f"{path} is from another version of specbench: train again in another folder"
         ) from error
-    training.spent = content["spent"]
+    training.budget.spent = content["spent"]
     if "head" not in content:
         return
     training.begin()
@@ -208,7 +208,7 @@ def _describe(training: Training) -> dict[str, Any]:
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
         "recipe": training.asked.model_dump(),
-        "plan": training.workload._asdict(),
+        "plan": training.budget.workload._asdict(),
         "slope": training.slope,  # score per unit of acceptance; lambda is relative to it
         "best_step": None if training.best is None else training.best.step,
         "worth": training.measure_worth().described(training.metric),

@@ -2,7 +2,7 @@
 
 The static ensemble is measured first, on held-out prompts. It gives the unit of lambda, the start,
 and the front that the head must beat (``specbench.training.front``). With a goal, lambda follows
-what is missing (``objective.Multiplier``).
+what is missing (``specbench.training.goal``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from math import ceil
 from statistics import median
 from typing import NamedTuple
 
@@ -24,16 +23,15 @@ from specbench.decoding.drafters.registry import MODEL, recorded_drafter
 from specbench.decoding.heads.head import Head
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.errors import UsageError
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
-from specbench.training.budget import Pace, Workload, spoken
+from specbench.training.budget import Budget, Pace, Workload
 from specbench.training.front import InputSums, Point, Worth
+from specbench.training.goal import Multiplier, goal_of
 from specbench.training.material import Material, Materials
 from specbench.training.objective import (
-    Multiplier,
     Surrogate,
     advantages,
     descend,
@@ -46,13 +44,8 @@ from specbench.training.rollouts import AT_ONCE, Rollouts, drafted_rollouts, joi
 # Seeds of roll-outs on held-out prompts; training cannot use them.
 HELD_OUT_SEED, FINAL_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
 
-# A start must keep most of the quality, or its texts earn nothing to learn from.
-MOST_LOST = 0.3  # share of the quality between target and draft that the start may lose
-STARTS = (0.3, 0.95)  # range of the first weight; a sampled draft must stay possible
 WIDTH = 128  # inputs of a head up to which the learning rate is used as it is
 TIMED_TOKENS = 32  # of a prompt, in the forecast
-LIKELY_SHARE = 0.5  # length of a typical text, as a share of the most tokens
-TOLERANCE = 0.01  # of a target acceptance, in the choice of the best head
 
 
 class TrainingStep(NamedTuple):
@@ -102,13 +95,12 @@ class Training:
     Attributes:
         asked: The user's recipe; a budget makes ``recipe`` smaller.
         tokens: The most tokens of a text.
-        text_tokens: The tokens of a text in forecasts.
         all_materials: What a workload takes ``materials`` from.
-        workload: How much is rolled out.
-        spent: Seconds until now, apart from loading the models.
+        budget: How much is rolled out, and how long that takes.
         static: Static weights on held-out prompts, from target to draft; see ``measure_front``.
         start: The untrained head, which never changes.
         head: The head in training.
+        goal: What training aims at, from ``begin`` on.
         multiplier: Lambda relative to the slope of the static ensemble.
         best: The best head so far.
         history: The progress of every step so far.
@@ -120,32 +112,29 @@ class Training:
         self.pair, self.task, self.asked, self.materials = pair, task, recipe, materials
         self.all_materials = materials
         self.tokens = recipe.text_tokens(task)
-        self.text_tokens = float(self.tokens)
         filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
         self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
         self.metric = get_metric(recipe.metric_for(task) or "")
         self.generator = self._new_generator(recipe.seed)
         self.static: list[Point] = []
         self.begun = False
-        self.spent = 0.0
-        self.pace: Pace | None = None
-        self.follow(
-            Workload(
-                recipe.steps,
-                recipe.prompts_per_step,
-                len(materials.held_out.examples),
-                len(materials.final.examples),
-                materials.final_texts,
-                greedy=self.metric.needs == GREEDY,
-            )
+        workload = Workload(
+            recipe.steps,
+            recipe.prompts_per_step,
+            len(materials.held_out.examples),
+            len(materials.final.examples),
+            materials.final_texts,
+            greedy=self.metric.needs == GREEDY,
         )
+        self.budget = Budget(recipe, workload, self.tokens)
+        self.follow(workload)
         self.multiplier = Multiplier(recipe.acceptance_weight)
         self.best: Checked | None = None
         self.history: list[TrainingStep] = []
 
     def follow(self, workload: Workload) -> None:
         """Roll out as much as a workload says."""
-        self.workload, steps = workload, workload.steps
+        self.budget.workload, steps = workload, workload.steps
         self.recipe = self.asked.updated(steps=steps, prompts_per_step=workload.prompts_per_step)
         train, held_out, final, left_out = self.all_materials
         self.materials = Materials(
@@ -158,7 +147,7 @@ class Training:
         Raises:
             UsageError: The budget is too small for this machine.
         """
-        began, recipe = time.perf_counter(), self.asked
+        began = time.perf_counter()
         length = median(len(prompt) for prompt in self.materials.train.prompts)
         first, head = self.materials.train.taken(0, 1), self.static_head(0.5)
         short = first._replace(prompts=[first.prompts[0][:TIMED_TOKENS]])
@@ -167,46 +156,17 @@ class Training:
             lambda texts, tokens: self._roll_out([head] * texts, short, generator, sampling, tokens)
         )
         per_token = pace.prompt / len(short.prompts[0])
-        self.pace = pace = pace._replace(prompt=per_token * length)
-        self.spent += time.perf_counter() - began
-        if recipe.minutes is not None and not self.static:
-            left, least = 60 * recipe.minutes - self.spent, self.workload.least()
-
-            def need(tokens: float) -> float:
-                return sum(least.seconds(pace, recipe.rollouts, tokens).values())
-
-            tokens = float(self.tokens)
-            # The budget is divided again after the front, which shows how long texts are.
-            if need(tokens) > left and not self.workload.greedy:
-                tokens *= LIKELY_SHARE
-            if need(tokens) > left:
-                raise UsageError(
-                    f"{self.task.name}: --minutes {recipe.minutes:g} is too short here, where "
-                    f"{least.described(recipe.rollouts)} take about {spoken(need(tokens))} with "
-                    f"texts of {tokens:.0f} tokens: give at least "
-                    f"{ceil((need(tokens) + self.spent) / 60)}, or omit --minutes"
-                )
-            self.text_tokens = tokens
-            self.follow(self.workload.within(left, pace, recipe, tokens))
-        return f"{self.task.name}: {self.workload.described(recipe.rollouts)}: {self._time(pace)}"
+        self.budget.pace = pace._replace(prompt=per_token * length)
+        self.budget.spent += time.perf_counter() - began
+        if not self.static:
+            self.follow(self.budget.divided(self.task.name))
+        return f"{self.task.name}: {self.budget.described()}"
 
     def forecast_after_front(self) -> str | None:
         """Say what is left to do and how long, or None if the front did not change it."""
-        if self.pace is None or self.asked.minutes is None:
+        if self.budget.pace is None or self.recipe.minutes is None:
             return None
-        left = self.workload.after_front(self.asked.rollouts)
-        return f"{self.task.name}: next, {left}: {self._time(self.pace, 'front', 'greedy')}"
-
-    def _time(self, pace: Pace, *done: str) -> str:
-        """Say how long the workload takes, without the parts that are done."""
-        seconds = self.workload.seconds(pace, self.asked.rollouts, self.text_tokens)
-        left = {name: time for name, time in seconds.items() if time and name not in done}
-        parts = ", ".join(f"{name} {spoken(time)}" for name, time in left.items())
-        bound = "at most" if self.text_tokens == self.tokens else "about"
-        return (
-            f"{bound} {spoken(sum(left.values()))} here ({parts}; texts of "
-            f"{self.text_tokens:.0f} tokens)"
-        )
+        return f"{self.task.name}: next, {self.budget.described(after_front=True)}"
 
     def measure_front(self, report: Callable[[int, int], object]) -> None:
         """Measure the static weights on held-out prompts, or on those that are left.
@@ -228,20 +188,13 @@ class Training:
                 points = [a.joined(b) for a, b in zip(self.static, points, strict=True)]
             self.static = points
             seconds = time.perf_counter() - began
-            self.spent += seconds
+            self.budget.spent += seconds
             if done + len(part.examples) == prompts:
-                self._adjust(seconds / len(part.examples))
+                final = len(self.all_materials.final.examples)
+                workload = self.budget.divided_again(seconds / len(part.examples), final)
+                if workload != self.budget.workload:
+                    self.follow(workload)
             report(done + len(part.examples), prompts)
-
-    def _adjust(self, seconds: float) -> None:
-        """Divide what is left of the budget, by the seconds that a held-out prompt took."""
-        recipe, pace, workload = self.asked, self.pace, self.workload
-        if recipe.minutes is None or pace is None or workload.greedy:
-            return
-        expected = workload.seconds(pace, recipe.rollouts, self.tokens)["front"] / workload.held_out
-        whole = workload._replace(steps=recipe.steps, final=len(self.all_materials.final.examples))
-        left, self.text_tokens = 60 * recipe.minutes - self.spent, self.tokens * seconds / expected
-        self.follow(whole.within(left, pace, recipe, self.text_tokens, front=False))
 
     def begin(self, report: Callable[[int, int], object] = lambda done, prompts: None) -> None:
         """Create the head and its optimizer, from the static weights on held-out prompts.
@@ -255,8 +208,8 @@ class Training:
         self.measure_front(report)
         recipe = self.recipe
         front.require_trade(self.static, self.task.name, self.metric)
-        self.slope = front.slope(self.static)
-        self.start = self.static_head(recipe.initial_weight or self._first_weight())
+        self.slope, self.goal = front.slope(self.static), goal_of(recipe, self.metric, self.static)
+        self.start = self.static_head(recipe.initial_weight or self.goal.first_weight)
         mean, spread = map(torch.from_numpy, self.static[0].inputs.mean_and_spread())
         if self.start.standardised:
             self.start.standardise(mean, spread)
@@ -290,7 +243,10 @@ class Training:
         with torch.no_grad():
             old_weight, start_weight = head(rollouts.inputs), self.start(rollouts.inputs)
         accepted = text_mean(1 - old_weight * rollouts.tv, rollouts)
-        self.multiplier = self._next_multiplier(rewards.mean().item(), accepted.mean().item())
+        means = rewards.mean().item(), accepted.mean().item()
+        self.multiplier = self.goal.next_multiplier(
+            self.multiplier, *means, (done + 1) / recipe.steps
+        )
         factor = self.slope * self.multiplier.value  # lambda
         advantage = advantages((rewards + factor * accepted).view(-1, recipe.rollouts))
         step = Surrogate(rollouts, old_weight, start_weight, advantage, factor)
@@ -302,9 +258,9 @@ class Training:
             gradient = descend(loss, head, self.optimizer, done, advice)
         progress = TrainingStep(
             step=done + 1,
-            reward=rewards.mean().item(),
+            reward=means[0],
             reward_spread=rewards.std(correction=0).item(),
-            acceptance=accepted.mean().item(),
+            acceptance=means[1],
             weight=old_weight.mean().item(),
             disagreement=text_mean(rollouts.tv, rollouts).mean().item(),
             loss=loss.item(),
@@ -362,7 +318,7 @@ class Training:
         Where a task has too few prompts, each has two texts, since no other prompts can be had.
         """
         material = self.materials.final
-        texts = self.workload.final_texts
+        texts = self.budget.workload.final_texts
         [head] = self.measure([self.head], material, FINAL_SEED, texts)
         static = [self.static_head(weight) for weight in front.weights_around(head, self.static)]
         return Worth(head, self.measure(static, material, FINAL_SEED + 1, texts))
@@ -380,11 +336,11 @@ class Training:
     def _checked(self, progress: TrainingStep) -> TrainingStep:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
         step, steps = progress.step, self.recipe.steps
-        if step % max(1, steps // self.workload.checks) and step != steps:
+        if step % max(1, steps // self.budget.workload.checks) and step != steps:
             return progress
         [point] = self.measure([self.head], self.materials.held_out)
         above = front.distance(point, self.static).value
-        merit = self._merit(point, above)
+        merit = self.goal.merit(point, above)
         if self.best is None or merit >= self.best.merit:
             self.best = Checked(step, merit, deepcopy(self.head.state_dict()))
         return progress._replace(
@@ -394,53 +350,12 @@ class Training:
             held_out_distance=above,
         )
 
-    def _merit(self, point: Point, above: float) -> list[float]:
-        """Return what the best head has most of: first its goal, then its distance."""
-        recipe, accepted = self.recipe, float(point.acceptance.mean())
-        if recipe.target_acceptance is not None:
-            missed = abs(accepted - recipe.target_acceptance)
-            return [-max(missed - TOLERANCE, 0.0), above]
-        if recipe.max_quality_loss is not None:
-            lost = float((self.static[0].quality - point.quality).mean())
-            return [-max(lost - self._allowed_loss(), 0.0), accepted]
-        return [above]
-
-    def _next_multiplier(self, rewarded: float, accepted: float) -> Multiplier:
-        """Return the multiplier of this step: fixed, or by what its texts miss of the goal."""
-        recipe, (target, draft) = self.recipe, (self.static[0], self.static[-1])
-        if recipe.target_acceptance is not None:
-            least = float(target.acceptance.mean())
-            span = float(draft.acceptance.mean()) - least
-            goal = (recipe.target_acceptance - least) / span
-            done = (len(self.history) + 1) / recipe.steps
-            return self.multiplier.for_acceptance((accepted - least) / span, goal, done)
-        if recipe.max_quality_loss is not None:
-            lost = float(target.quality.mean()) - rewarded
-            return self.multiplier.for_quality(lost / self._allowed_loss())
-        return self.multiplier
-
-    def _first_weight(self) -> float:
-        """Return the start: the static weight that keeps most of the quality, and any goal."""
-        target, draft, recipe = self.static[0], self.static[-1], self.recipe
-        best = target.quality.mean()
-        lost = MOST_LOST * (best - draft.quality.mean())
-        if recipe.max_quality_loss is not None:
-            lost = self._allowed_loss()
-        first = front.weight_for_quality(best - lost, self.static)
-        if recipe.target_acceptance is not None:
-            # Start stricter than the goal.
-            middle = (target.acceptance.mean() + recipe.target_acceptance) / 2
-            first = max(first, front.weight_for_acceptance(middle, self.static))
-        return min(max(first, STARTS[0]), STARTS[1])
-
-    def _allowed_loss(self) -> float:
-        """Return the permitted loss of quality as a score from 0 to 1."""
-        assert self.recipe.max_quality_loss is not None
-        return self.recipe.max_quality_loss / self.metric.scale
-
     def _fill_greedy_texts(self) -> None:
         """Add the target's own greedy text to every example, if the metric compares with it."""
-        if not self.workload.greedy or self.materials.held_out.examples[0].greedy is not None:
+        if (
+            not self.budget.workload.greedy
+            or self.materials.held_out.examples[0].greedy is not None
+        ):
             return
         target, cold = self.static_head(1.0), Sampling(temperature=0.0)
 
@@ -450,7 +365,7 @@ class Training:
             return material._replace(examples=[replace(e, greedy=text) for e, text in pairs])
 
         train, held_out, final, left_out = self.materials
-        used = min(len(train.examples), self.workload.steps * self.workload.prompts_per_step)
+        used = min(len(train.examples), self.recipe.steps * self.recipe.prompts_per_step)
         train = train.taken(0, used)
         self.materials = Materials(filled(train), filled(held_out), filled(final), left_out)
 

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.heads.head import Head
+from specbench.training.goal import FIRST, STRICTEST, Multiplier
 from specbench.training.objective import (
     CLIP,
-    FIRST,
-    STRICTEST,
-    Multiplier,
     Surrogate,
     advantages,
     evaluate,

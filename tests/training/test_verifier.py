@@ -10,8 +10,8 @@ import torch
 
 from specbench.tasks.task import Task, load_task
 from specbench.training import front, verifier
+from specbench.training.goal import FIRST
 from specbench.training.material import Material, Materials, split_material
-from specbench.training.objective import FIRST
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Training, TrainingStep
 
@@ -92,7 +92,7 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini: An
         seed=3,
     )
     training = prepared(mini, recipe, load_task("mini-math"), unseen=48)
-    training.follow(training.workload._replace(checks=1))
+    training.follow(training.budget.workload._replace(checks=1))
     # What the target and the draft were measured to do: training follows this slope, and nothing
     # that is measured here.
     known = ((1.0, 0.9792, 0.78905), (0.0, 0.0417, 1.0))

@@ -169,7 +169,7 @@ def verify(
     length = state.length + (accepted[:, 0] + 1) * state.active
     newest = torch.cat((state.last[:, 1:], new_tokens), 1)
     last = newest.gather(1, torch.cat((accepted, accepted + 1), 1))
-    agreed = p[:, :n].argmax(-1) == x
+    agreed = p[:, :n].gather(2, x[..., None])[..., 0] == p[:, :n].amax(-1)
     weight = torch.full_like(expected, NO_WEIGHT)
     if verdict.weight is not None:
         weight = verdict.weight.reshape(rows, n)

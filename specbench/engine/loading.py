@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from specbench.config import AUTO, Loading
-from specbench.engine.device import choose_device
+from specbench.engine.device import choose_device, keep_freed_memory
 from specbench.engine.hub import gguf_path, origin
 from specbench.engine.packing import pack
 from specbench.engine.pair import LoadedPair
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 # Below this hidden size a step is too short for several threads: they would wait for each other in
 # every layer, and for any other process on their cores.
 ONE_THREAD_WIDTH = 512
-# glibc's numbers of parameters of ``mallopt``, and the value that keeps freed memory.
-_KEEP = {-1: 2**31 - 1, -4: 0}  # M_TRIM_THRESHOLD, M_MMAP_MAX
 # PyTorch's implementations of attention; it chooses one of the enabled ones per call.
 BACKENDS = ("flash", "mem_efficient", "math", "cudnn")
 
@@ -100,7 +96,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     if spec.gguf:
         files = _load_gguf(spec, loading, configs, size, present)
         weights = {role: file.describe() for role, file in zip(spec.models, files, strict=True)}
-        _keep_freed_memory()
+        keep_freed_memory()
         return pair(files[0], files[-1], facts=facts, weights=weights)
     if not loading.dummy:
         for role, config in zip(spec.models, configs, strict=True):
@@ -126,7 +122,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
         for model in models:
             pack(model)
         set_threads(loading, target.hidden_size)
-        _keep_freed_memory()
+        keep_freed_memory()
     facts |= {
         "load_format": loading.load_format,
         "quantization": loading.quantization,
@@ -177,19 +173,6 @@ def choose_dtype(spec: PairSpec, loading: Loading, device: torch.device) -> torc
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     dtype: torch.dtype = getattr(torch, name)
     return dtype
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Let this process reuse freed memory instead of returning it to the system.
-
-    A round makes tensors of texts, drafts and vocabulary. Fresh memory for them costs a page fault
-    for every 4 KiB: with 151,936 tokens and 16 texts more than half of the time of acceptance.
-    """
-    with suppress(AttributeError, OSError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        for parameter, value in _KEEP.items():
-            mallopt(parameter, value)
 
 
 def exclude_cudnn() -> None:

@@ -2,7 +2,15 @@
 
 from specbench.methods.method import Method, Parameter, rule
 from specbench.methods.registry import METHODS, get_method
-from specbench.methods.verdict import Positions, Rule, Verdict, maximal_coupling, normalise, pick
+from specbench.methods.verdict import (
+    Positions,
+    Rule,
+    Verdict,
+    entropy_of,
+    maximal_coupling,
+    normalise,
+    pick,
+)
 
 __all__ = [
     "METHODS",
@@ -11,6 +19,7 @@ __all__ = [
     "Positions",
     "Rule",
     "Verdict",
+    "entropy_of",
     "get_method",
     "maximal_coupling",
     "normalise",

@@ -14,6 +14,7 @@ from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import (
     Positions,
     Verdict,
+    entropy_of,
     given_earlier,
     maximal_coupling,
     normalise,
@@ -166,9 +167,9 @@ def entropy_verify(at: Positions, x: Tensor, *, strength: float, cap: float) -> 
     """
     if at.greedy:
         return maximal_coupling(at, x, at.p)
-    entropy = -torch.xlogy(at.p1, at.p1).sum(-1, keepdim=True)
-    lenience = (-strength * entropy).exp().clamp(torch.finfo(at.p.dtype).tiny, cap)
-    return maximal_coupling(at, x, at.p / lenience, gain=at.p - at.q)
+    tiny = torch.finfo(at.p.dtype).tiny
+    lenience = (-strength * entropy_of(at.p1)).exp().clamp(tiny, cap)
+    return maximal_coupling(at, x, at.p / lenience[:, None], gain=at.p - at.q)
 
 
 @rule(
@@ -212,7 +213,7 @@ def fly(
     strict = maximal_coupling(at, x, at.p)
     size = max(1, min(window, at.n - 1))
     three = (at.p1 if at.greedy else at.p).topk(min(3, at.p.shape[-1]), -1).values
-    unsure = -torch.xlogy(three, three).sum(-1) >= entropy
+    unsure = entropy_of(three) >= entropy
     unsure &= pick(at.p1 if at.greedy else at.p, x) > 0
     accept, drafted = at.by_round(strict.accept * at.drafted), at.by_round(at.drafted)
     following = max(size, min(bound or 0, at.n))

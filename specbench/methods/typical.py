@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from specbench.methods import laws
 from specbench.methods.lazy import torch
 from specbench.methods.method import Parameter, rule
-from specbench.methods.verdict import Positions, Verdict, maximal_coupling, pick
+from specbench.methods.verdict import Positions, Verdict, entropy_of, maximal_coupling, pick
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,8 +44,8 @@ def typical(at: Positions, x: Tensor, *, epsilon: float, delta: float) -> Verdic
 
     Source: Medusa, Cai et al. 2024, arXiv:2401.10774, section 2.3.1.
     """
-    entropy = -torch.xlogy(at.p, at.p).sum(-1, keepdim=True)
-    near = (at.p > (delta * (-entropy).exp()).clamp_max(epsilon)).to(at.p)
+    likely = (delta * (-entropy_of(at.p)).exp()).clamp_max(epsilon)
+    near = (at.p > likely[:, None]).to(at.p)
     likeliest = torch.zeros_like(at.p).scatter_(-1, at.p.argmax(-1, keepdim=True), 1.0)
     return Verdict(accept=pick(near, x), residual=likeliest, expected=(at.q * near).sum(-1))
 

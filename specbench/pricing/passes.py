@@ -26,7 +26,7 @@ from specbench.errors import UsageError
 from specbench.experiment.plan import Plan
 from specbench.experiment.prompts import EncodedPrompts, answers_before, recorded_prompt
 from specbench.files import clear_errors, make_folder, stored
-from specbench.methods.verdict import pick
+from specbench.methods.verdict import entropy_of, pick
 from specbench.pricing.scores import (
     COLUMNS,
     DIGITS,
@@ -227,9 +227,9 @@ def _compared_at_once(
         columns[name] = pick(law, tokens)
         columns[f"rank_{name}"] = 1 + ahead.sum(-1)
         columns[f"top_{name}"] = shown.amax(-1)
-        columns[f"entropy_{name}"] = torch.special.entr(shown).sum(-1)
+        columns[f"entropy_{name}"] = entropy_of(shown)
         laws.append(law)
-    columns["tv"] = (laws[0] - laws[1]).abs().sum(-1) / 2
+    columns["tv"] = (laws[0] - laws[1]).abs_().sum(-1) / 2
     return columns
 
 

@@ -112,7 +112,7 @@ def _batch(
         v = torch.lerp(q, p, weights_of(heads, inputs, text).unsqueeze(-1))
         uniform = torch.rand(len(v), generator=generator, device=device, dtype=torch.float64)
         token = draw(v, uniform)
-        tv = (p - q).abs().sum(-1) / 2
+        tv = (p - q).abs_().sum(-1) / 2
         active = text >= 0
         columns = (text, token, inputs, pick(p, token), pick(q, token), tv)
         steps.append(tuple(column[active] for column in columns))
@@ -207,7 +207,7 @@ def _decoded(
     rounds: list[tuple[Tensor, Tensor]] = []  # head inputs [B, N, D] and TV [B, N]
 
     def verified(at: Positions, x: Tensor) -> Verdict:
-        inputs, tv = heads[0].inputs(at), (at.p - at.q).abs().sum(-1) / 2
+        inputs, tv = heads[0].inputs(at), (at.p - at.q).abs_().sum(-1) / 2
         rounds.append((inputs.unflatten(0, (len(prompts), -1)), tv.view(len(prompts), -1)))
         return static(at, x, weight=weights_of(heads, inputs, row_of_draft))
 

@@ -26,6 +26,7 @@ from specbench.errors import UsageError, first_line, require, unknown
 from specbench.methods.control import DraftControl, DraftState
 from specbench.methods.lazy import numpy as np
 from specbench.methods.lazy import torch
+from specbench.methods.verdict import entropy_of
 from specbench.plugins import declare, declared, declared_in, find, user_code
 
 if TYPE_CHECKING:
@@ -305,7 +306,7 @@ class Online(DraftControl):
     ) -> DraftState:
         """Return the state after one more draft; see ``DraftControl``."""
         law = q1 if self.softmax else q
-        drawn, entropy = law.gather(1, x[:, None])[:, 0], torch.special.entr(law).sum(-1)
+        drawn, entropy = law.gather(1, x[:, None])[:, 0], entropy_of(law)
         history = (*state.history, (drawn, law.amax(-1), entropy))
         number = torch.as_tensor(self._drafts(history), device=x.device)
         return DraftState(

@@ -53,7 +53,7 @@ def register() -> None:
         supported and os.environ.setdefault(RUNNER, "0") == "0",
         f"{VARIABLE} needs vLLM 0.31 to 0.33 (this is {vllm.__version__}) and {RUNNER}=0",
     )
-    repair()
+    prepare_cpu()
     step = EngineStep(rules)
     for owner, name, wrapped in (
         (SamplingParams, "_verify_args", step.checking),
@@ -65,15 +65,19 @@ def register() -> None:
     setattr(WorkerBase, ROUNDS, lambda worker, key: step.take_rounds(key))
 
 
-def repair() -> None:
-    """Replace a function of vLLM that reads the temperatures of drafts from other memory on a CPU.
+def prepare_cpu() -> None:
+    """On a CPU, keep freed memory, and repair a function that reads temperatures of drafts.
 
-    vLLM's issue 55005: the kernel fills a converted copy of its output, and drops it.
+    It reads them from other memory: the kernel fills a converted copy of its output, and drops it
+    (vLLM's issue 55005).
     """
     from vllm.platforms import current_platform
     from vllm.v1.sample import rejection_sampler
 
+    from specbench.engine.device import keep_freed_memory
+
     if current_platform.is_cpu():
+        keep_freed_memory()
         rejection_sampler.expand_batch_to_tokens = expand_batch_to_tokens
 
 

@@ -25,6 +25,7 @@ from specbench.serving.vllm.rules import checked_rule, rule_of
 
 END = -1  # behind the tokens of a text
 MOST_REQUESTS = 1000  # whose rounds nobody has read
+CACHED = 2**22  # bytes of the target's distributions that are verified together on a CPU
 
 
 class Flattened(NamedTuple):
@@ -69,9 +70,12 @@ def reject(
     groups: dict[tuple[str, float], list[int]] = {}
     for row, key in enumerate(zip(rules, temperatures, strict=True)):
         groups.setdefault(key, []).append(row)
+    # Together, the distributions of few texts only stay in a processor's cache.
+    most = len(rules) if device.type != "cpu" else max(1, CACHED // (n * drafts.logits[0].nbytes))
     reports = [
-        _report(drafts, *key, rows, bonus[rows].long(), uniforms[rows])
+        _report(drafts, *key, part, bonus[part].long(), uniforms[part])
         for key, rows in groups.items()
+        for part in (rows[first : first + most] for first in range(0, len(rows), most))
     ]
     order = torch.tensor([row for rows in groups.values() for row in rows])
     report = torch.cat(reports)[order.argsort().to(device)]
@@ -90,27 +94,39 @@ def _report(
     """Return the reports of requests with one rule and temperature."""
     device, n = drafts.logits.device, uniforms.shape[1] // 2
     starts, last = [0, *accumulate(drafts.counts)], len(drafts.x) - 1
+    counts, first = [drafts.counts[row] for row in rows], starts[rows[0]]
+    whole = {*counts} == {n} and rows == list(range(rows[0], rows[0] + len(rows)))
     index = torch.tensor([[min(starts[row] + i, last) for i in range(n)] for row in rows])
     index = index.to(device, non_blocking=True)  # [B, n]; what is beyond the counts is ignored
-    proposed = torch.tensor([drafts.counts[row] for row in rows]).to(device, non_blocking=True)
-    exists = (torch.arange(n, device=device) < proposed[:, None])[..., None]
-    x = drafts.x.long().clamp_min(0)[index]
-    logits, p1 = drafts.logits[index], drafts.raw_logits[index].softmax(-1)
+    proposed = torch.tensor(counts).to(device, non_blocking=True)
+
+    def of_rows(values: Tensor) -> Tensor:
+        """Return the ``[B, n, ...]`` of these requests, without a copy if they are neighbours."""
+        together = values[first : first + index.numel()]
+        return together.unflatten(0, index.shape) if whole else values[index]
+
+    x, logits, raw = of_rows(drafts.x).long().clamp_min(0), *map(of_rows, drafts[2:4])
     greedy = temperature == 0
-    p = _one_hot(logits.argmax(-1), p1) if greedy else logits.softmax(-1)
+    p = _one_hot(logits.argmax(-1), logits) if greedy else logits.softmax(-1)
+    # Looking costs less than a softmax, but on a GPU the host would wait for the answer.
+    unprocessed = not greedy and device.type == "cpu" and torch.equal(logits, raw)
+    p1 = p if unprocessed else raw.softmax(-1)
     if drafts.q is None:
         q = q1 = _one_hot(x, p1)
     else:  # vLLM draws from a softmax with the request's temperature and without filters
-        q = drafts.q[index]
+        q = of_rows(drafts.q)
         q1 = q if temperature in (0, 1) else normalize(q**temperature, p=1, dim=-1)
         q = _one_hot(x, p1) if greedy else q
+    if not whole:
+        q = q * (torch.arange(n, device=device) < proposed[:, None])[..., None]
     # The token that follows all drafts is drawn already: it has all mass.
     final = torch.zeros_like(p[:, :1])
     p = torch.cat((p, final), 1).scatter(1, proposed[:, None, None].expand_as(final), 0.0)
     p[torch.arange(len(rows), device=device), proposed, bonus[:, 0]] = 1.0
-    top = torch.cat((drafts.raw_logits[index].amax(-1), final[..., 0]), 1)
-    h_p = drafts.h_p[index]
-    h_q = h_p[..., :0] if drafts.h_q is None else drafts.h_q[index]
+    p1 = p if unprocessed else torch.cat((p1, final), 1)
+    top = torch.cat((raw.amax(-1), final[..., 0]), 1)
+    h_p = of_rows(drafts.h_p)
+    h_q = h_p[..., :0] if drafts.h_q is None else of_rows(drafts.h_q)
     state = State(
         last=x.new_zeros(len(rows), 2),
         length=x.new_zeros(len(rows)),
@@ -121,8 +137,8 @@ def _report(
     return verify(
         rule_of(rule, str(device)),
         state,
-        Drafts(x, q * exists, q1, h_q, proposed),
-        TargetOutput(p, torch.cat((p1, final), 1), h_p, top),
+        Drafts(x, q, q1, h_q, proposed),
+        TargetOutput(p, p1, h_p, top),
         greedy,
     ).report
 

@@ -71,6 +71,23 @@ def test_hidden_states_may_have_another_dtype() -> None:
     torch.testing.assert_close(head.weigh(halves), head.weigh(at), atol=0.05, rtol=0)
 
 
+@pytest.mark.parametrize("vocabulary", [2, 7, 512, 5000])
+def test_features_of_many_tokens_are_those_of_the_plain_formulas(vocabulary: int) -> None:
+    logits = 3 * torch.randn(2, 40, vocabulary, generator=torch.Generator().manual_seed(3))
+    logits[:, :, 1::2] -= 200  # probabilities that underflow to 0
+    p, q = logits.softmax(-1)
+    nothing = torch.zeros(40, 0)
+    (p1, p2), (q1, q2) = (torch.sort(rows, descending=True)[0][:, :2].T for rows in (p, q))
+    best_p, best_q = p.argmax(-1)[:, None], q.argmax(-1)[:, None]
+    expected = (
+        *(torch.special.entr(rows).sum(-1) for rows in (p, q)),
+        *(p1, p2, q1, q2, p.gather(1, best_q)[:, 0], q.gather(1, best_p)[:, 0]),
+        *((p - q).abs().sum(-1) / 2, (best_p == best_q)[:, 0].float()),
+    )
+    ours = features(Positions(q, p, p, q, nothing, nothing, greedy=False))
+    torch.testing.assert_close(ours, torch.stack(expected, 1))
+
+
 def test_features_by_hand() -> None:
     p, q = torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([[0.0, 1.0, 0.0]])
     nothing = torch.zeros(1, 1)

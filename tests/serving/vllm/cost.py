@@ -23,7 +23,7 @@ from vllm.v1.sample import rejection_sampler
 from vllm.v1.sample.logits_processor import LogitsProcessors
 from vllm.v1.sample.metadata import SamplingMetadata
 
-from specbench.serving.vllm.plugin import repair
+from specbench.serving.vllm.plugin import prepare_cpu
 from specbench.serving.vllm.step import Flattened, reject
 
 OWN = "vLLM's own"
@@ -31,7 +31,7 @@ RULES = (
     *("sd", "static:weight=0.5", "lossy:lenience=0.5", "typical", "gated"),
     *("diversed:head=python/python-line", "diversed:head=mini/mini-math"),
 )
-DRAFTS, SIZES, VOCABULARIES, SECONDS = 5, (1, 16), (1189, 32_000), 40
+DRAFTS, SIZES, VOCABULARIES, SECONDS = 5, (1, 16), (32_000, 151_936), 40
 HIDDEN = 192, 64  # of the bundled pair mini
 
 
@@ -85,7 +85,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     clock = time.perf_counter if device == "cuda" else time.thread_time
     torch.set_num_threads(1)
-    repair()
+    prepare_cpu()
     current_platform.register_triton_kernel_overrides()
     lines = ["rule,texts,vocabulary,microseconds,low,high"]
     for texts in SIZES:

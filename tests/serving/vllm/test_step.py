@@ -8,6 +8,7 @@ from scipy.stats import chisquare
 
 from specbench.errors import UsageError
 from specbench.serving.arm import ARGUMENT, ROUNDS
+from specbench.serving.vllm import step
 from specbench.serving.vllm.plugin import expand_batch_to_tokens, register
 from specbench.serving.vllm.rules import checked_rule, rule_of
 from specbench.serving.vllm.step import END, Flattened, reject
@@ -73,6 +74,17 @@ def test_requests_have_as_many_drafts_as_they_have() -> None:
     assert ((one[:, 1] == 5) | (one[:, 1] == END)).all()
     assert (two[:, 2] == 5).any()
     assert fit(torch.cat((one, two)), RAW[0].softmax(-1)) > 1e-4
+
+
+@pytest.mark.parametrize("rule", ["sd", "gated", "diversed:head=python/python-line"])
+def test_requests_are_verified_alone_as_together(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = [0, 1, 2, 2, 1] * 20
+    together = [decode(rule, temperature, counts) for temperature in (0.0, 0.5, 1.0)]
+    monkeypatch.setattr(step, "CACHED", 1)
+    for tokens, temperature in zip(together, (0.0, 0.5, 1.0), strict=True):
+        assert decode(rule, temperature, counts).tolist() == tokens.tolist()
 
 
 def test_one_batch_has_several_rules_and_temperatures() -> None:

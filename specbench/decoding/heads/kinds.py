@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LINEAR, FEATURES = "linear", "features"
-BLOCK = 512  # tokens
+BLOCK = 128  # tokens; most vocabularies are padded to a multiple of it
 
 
 class HeadKind(NamedTuple):
@@ -89,8 +89,9 @@ def _top_two(rows: Tensor) -> tuple[Tensor, Tensor]:
 
     Both are in the two blocks with the largest maxima, which are found faster than by ``topk``.
     """
-    padded = torch.nn.functional.pad(rows, (0, -rows.shape[-1] % BLOCK), value=-1.0)
-    blocks = padded.unflatten(-1, (-1, BLOCK))
+    if missing := -rows.shape[-1] % BLOCK:
+        rows = torch.nn.functional.pad(rows, (0, missing), value=-1.0)
+    blocks = rows.unflatten(-1, (-1, BLOCK))
     best = blocks.amax(-1).topk(min(2, blocks.shape[1])).indices
     top = blocks.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1).topk(2)
     first = top.indices[:, :1]

@@ -105,7 +105,7 @@ class LossyMethods(Methods):
 
 @grouped
 def decide(
-    asked: DecideOptions,
+    options: DecideOptions,
     lossy: Annotated[LossyMethods, ["method", "set_values", "head"]],
     measurement: Annotated[Measurement, MEASURED],
     run: TextsRun = None,
@@ -117,16 +117,16 @@ def decide(
     Prints where speculation pays, and the flags of vLLM, SGLang, TensorRT-LLM, llama.cpp and
     specbench for it; writes tables and a figure.
     """
-    require(not (asked.costs and asked.machine), "--costs and --machine exclude each other")
-    drafters = [parse_kind(name, None) for name in asked.drafter]
+    require(not (options.costs and options.machine), "--costs and --machine exclude each other")
+    drafters = [parse_kind(name, None) for name in options.drafter]
     variants = lossy.variants() if lossy.method else []
-    costs_of_source = _costs(asked, measurement)  # its faults are told before models are loaded
-    if asked.acceptance is None:
-        source = _of_texts(asked, drafters, measurement, run)
+    costs_of_source = _costs(options, measurement)  # its faults are told before models are loaded
+    if options.acceptance is None:
+        source = _of_texts(options, drafters, measurement, run)
     else:
         require(run is None, "--acceptance replaces the texts of RUN: give only one of them")
         require(not variants, "--method decodes, and --acceptance does not: give only one of them")
-        source = _of_rates(asked, drafters, measurement)
+        source = _of_rates(options, drafters, measurement)
 
     from specbench.analysis.figures import style
     from specbench.pricing.decide import decide as decided
@@ -134,12 +134,12 @@ def decide(
     from specbench.pricing.figures import draw_crossover
 
     costs = costs_of_source(source)
-    decision = decided(source.priced, costs, sorted(asked.batch_size), asked.draft_length)
+    decision = decided(source.priced, costs, sorted(options.batch_size), options.draft_length)
     folder = source.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     write_tables(folder, decision)
     style.save(draw_crossover(decision), folder, "crossover")
-    if asked.as_json:
+    if options.as_json:
         print_json({"results": str(folder), "settings": decision.table()})
     else:
         print(f"{source.title}; costs: {costs.source}")
@@ -159,7 +159,7 @@ def decide(
         note(f"expect about {most:.3f} less: picking the best of many settings flatters it")
     if source.is_exact:
         note("the rates are taken as exact: intervals cover the noise of repeated costs alone")
-    if asked.costs and len(costs.rounds) == 1:
+    if options.costs and len(costs.rounds) == 1:
         note("the costs were measured once: neither the intervals nor this cover their noise")
     if variants:
         _measure(variants, measurement, decision)
@@ -183,7 +183,7 @@ class _Source:
 
 
 def _of_texts(
-    asked: DecideOptions, drafters: list[DrafterKind], measurement: Measurement, run: Path | None
+    options: DecideOptions, drafters: list[DrafterKind], measurement: Measurement, run: Path | None
 ) -> _Source:
     """Price drafters by texts of the target: of a run, or new ones."""
     from specbench.pricing.decide import require_prompts
@@ -215,7 +215,7 @@ def _of_texts(
     ((task, texts),) = scored(read, of_run, drafters, measurement, loader).items()
     if any(deviation.is_sure for deviation in deviations(texts)):
         raise RunError(f"the texts of {task} are not drawn from the target: see `specbench price`")
-    fixed, lengths = get_policy("fixed"), sorted(asked.draft_length)
+    fixed, lengths = get_policy("fixed"), sorted(options.draft_length)
     prompt_tokens = round(mean(map(len, texts.prompts)))
     return _Source(
         [price(texts, drafter, fixed, lengths) for drafter in drafters],
@@ -232,22 +232,22 @@ def _of_texts(
 
 
 def _of_rates(
-    asked: DecideOptions, drafters: list[DrafterKind], measurement: Measurement
+    options: DecideOptions, drafters: list[DrafterKind], measurement: Measurement
 ) -> _Source:
     """Return the rounds that follow from rates of acceptance; no models are needed for it."""
     from specbench.pricing.rounds import rounds_of_rates
 
-    if not asked.costs and not measurement.names_models:
+    if not options.costs and not measurement.names_models:
         raise UsageError(
             "seconds per round depend on the models: name them by --pair, or by --target and "
             "--draft, or give --costs FILE"
         )
     pair = measurement.spec(alone=True) if measurement.names_models else None
     require(
-        "drafter" not in asked.model_fields_set or len(drafters) == 1,
+        "drafter" not in options.model_fields_set or len(drafters) == 1,
         "--acceptance has the rates of one drafter: name it alone with --drafter",
     )
-    acceptance, drafter = str(asked.acceptance), drafters[0]
+    acceptance, drafter = str(options.acceptance), drafters[0]
     if pair is not None:
         require_draft(pair.draft, [drafter])
 
@@ -269,26 +269,26 @@ def _of_rates(
     )
 
 
-def _costs(asked: DecideOptions, measurement: Measurement) -> Callable[[_Source], Costs]:
+def _costs(options: DecideOptions, measurement: Measurement) -> Callable[[_Source], Costs]:
     """Return what gives the costs for a source: a file, a machine, or times taken here.
 
     Raises:
-        UsageError: The file or the machine is faulty, or the file lacks what is asked.
+        UsageError: The file or the machine is faulty, or the file lacks what is options.
     """
     from specbench.pricing.costs import machine, read_costs
 
-    if asked.costs:
+    if options.costs:
         engine = None if measurement.engine == AUTO else measurement.engine
-        table = read_costs(asked.costs, engine)
-        table.require_measured(asked.batch_size, asked.draft_length)
+        table = read_costs(options.costs, engine)
+        table.require_measured(options.batch_size, options.draft_length)
         return lambda source: table
-    if asked.machine:
-        return partial(_computed, asked, measurement, machine(asked.machine))
-    return partial(_timed, asked, measurement)
+    if options.machine:
+        return partial(_computed, options, measurement, machine(options.machine))
+    return partial(_timed, options, measurement)
 
 
 def _computed(
-    asked: DecideOptions, measurement: Measurement, figures: Machine, source: _Source
+    options: DecideOptions, measurement: Measurement, figures: Machine, source: _Source
 ) -> Costs:
     """Return the costs by a machine's figures."""
     from specbench.pricing.costs import PassSize, pass_sizes, roofline
@@ -296,19 +296,19 @@ def _computed(
     assert source.pair is not None
     sizes = pass_sizes(source.pair, measurement.loading())
     draft = sizes.get("draft", PassSize(0, 0, 0))
-    batches, lengths = sorted(asked.batch_size), sorted(asked.draft_length)
+    batches, lengths = sorted(options.batch_size), sorted(options.draft_length)
     return roofline(figures, sizes["target"], draft, source.context, batches, lengths)
 
 
-def _timed(asked: DecideOptions, measurement: Measurement, source: _Source) -> Costs:
+def _timed(options: DecideOptions, measurement: Measurement, source: _Source) -> Costs:
     """Return the costs as measured here."""
     import pandas as pd
 
     from specbench.pricing.costs import BENCH_REPEATS, costs_of, from_bench
 
-    batches = sorted(asked.batch_size)
+    batches = sorted(options.batch_size)
     repeats = [
-        _repeats(asked, measurement, source, size, SECONDS / len(batches)) for size in batches
+        _repeats(options, measurement, source, size, SECONDS / len(batches)) for size in batches
     ]
     # Tables have the same repeats for all batch sizes.
     fewest = min(table["repeat"].max() for table in repeats)
@@ -318,7 +318,7 @@ def _timed(asked: DecideOptions, measurement: Measurement, source: _Source) -> C
 
 
 def _repeats(
-    asked: DecideOptions, measurement: Measurement, source: _Source, size: int, seconds: float
+    options: DecideOptions, measurement: Measurement, source: _Source, size: int, seconds: float
 ) -> pd.DataFrame:
     """Time rounds of a batch; after the fewest repeats, add others that fit into ``seconds``."""
     import pandas as pd
@@ -328,7 +328,7 @@ def _repeats(
     from specbench.experiment.bench.plan import BenchSettings, build_bench
     from specbench.experiment.progress import progress_bar
 
-    lengths = sorted(asked.draft_length)
+    lengths = sorted(options.draft_length)
     settings = BenchSettings(
         engine=[measurement.engine],
         draft_length=sorted({lengths[0], lengths[len(lengths) // 2], lengths[-1]}),

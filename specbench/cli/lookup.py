@@ -60,7 +60,7 @@ def list_(
             autocompletion=completer(lambda: LISTS),
         ),
     ],
-    asked: ListOptions,
+    options: ListOptions,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -73,13 +73,13 @@ def list_(
     """List methods, drafters, pairs, tasks, metrics, figures or columns of tables."""
     if what not in LISTS:
         raise UsageError(unknown("list", what, LISTS))
-    if asked.mistakes and what != "tasks":
+    if options.mistakes and what != "tasks":
         raise UsageError(f"--validate checks tasks, not {what}: use list tasks")
-    if files and not asked.mistakes:
+    if files and not options.mistakes:
         raise UsageError("files need --validate: add it, or omit the files")
-    if asked.mistakes:
-        _print_mistakes(files or task_names(), asked.as_json)
-    elif asked.as_json:
+    if options.mistakes:
+        _print_mistakes(files or task_names(), options.as_json)
+    elif options.as_json:
         print_json(LISTS[what]())
     else:
         # Tables with the same columns are listed together.

@@ -90,7 +90,7 @@ class PlotOptions(Options):
 
 @grouped
 def plot(
-    asked: PlotOptions,
+    options: PlotOptions,
     models: Annotated[Models, ("pair", "target", "draft", "models", "device", "dtype")],
     data: Annotated[Tasks, ("task", "folder", "offline")],
     rows: Annotated[Rows, ("method", "draft_length", "drafter", "by")],
@@ -113,21 +113,21 @@ def plot(
 ) -> None:
     """Draw a figure of finished runs or heads as PNG, SVG and PDF, with its data as CSV."""
     kind = load_figure(figure)
-    _refuse_ignored(figure, kind.source, asked, models, data, rows, runs)
+    _refuse_ignored(figure, kind.source, options, models, data, rows, runs)
     require_folders(runs or ())
     rows = rows.updated(task=data.task)
     if runs and kind.source != HEADS:
         rows.require_in(runs)
-    if asked.output is not None:
-        check_writable(asked.output)
+    if options.output is not None:
+        check_writable(options.output)
     draw: Callable[..., Drawing] = kind.draw
-    if asked.head is not None:
-        name, (folder, draw) = LEARNED, _learned(asked.head, asked, models, data)
+    if options.head is not None:
+        name, (folder, draw) = LEARNED, _learned(options.head, options, models, data)
     elif kind.source == HEADS:
         heads = runs or logged(TRAINED)[-1:]
         require(bool(heads), f"no trained head under {TRAINED}: name a head's folder")
         name, draw = short_name(figure), partial(draw, heads)
-        folder = asked.output or heads[-1] / "figures"
+        folder = options.output or heads[-1] / "figures"
         if folder.resolve() in {head.resolve() for head in heads}:
             raise UsageError(
                 f"the figure would overwrite files in {folder}: choose another --output"
@@ -138,7 +138,7 @@ def plot(
         from specbench.runs.records import RECORDS, SUMMARY, TABLE
         from specbench.runs.run import newest_run
 
-        folders, costs = runs or [newest_run()], asked.cost or []
+        folders, costs = runs or [newest_run()], options.cost or []
         part = rows.selection()
         if "speedup" in costs and part.methods is not None:  # the speedup needs its baseline
             part = replace(part, methods=list(dict.fromkeys([*part.methods, AUTOREGRESSIVE])))
@@ -148,13 +148,13 @@ def plot(
         filters += [f"N{length}" for length in part.draft_lengths or ()]
         filters += part.drafters or ()
         name = re.sub("[:/]", "-", "-".join([short_name(figure), *costs, *filters]))
-        folder = asked.output or folders[-1] / "figures"
+        folder = options.output or folders[-1] / "figures"
         note_unfinished(run_folders(folders, TABLE, SUMMARY, RECORDS))
         draw = partial(draw, Results(folders, part), **({"against": costs} if costs else {}))
 
     from specbench.analysis.figures.style import page, save
 
-    with page(asked.style, asked.width):
+    with page(options.style, options.width):
         drawing = draw()
     if figure == WITH_COSTS:
         fronts = drawing.data["mark"].eq("front").groupby(drawing.data["task"]).sum()
@@ -170,7 +170,7 @@ def plot(
 def _refuse_ignored(
     figure: str,
     source: str,
-    asked: PlotOptions,
+    options: PlotOptions,
     models: Models,
     data: Tasks,
     rows: Rows,
@@ -178,9 +178,9 @@ def _refuse_ignored(
 ) -> None:
     """Refuse options that the figure would ignore."""
     of_heads = source == HEADS
-    if asked.cost and figure != WITH_COSTS:
+    if options.cost and figure != WITH_COSTS:
         raise UsageError(f"--cost applies only to {WITH_COSTS}: omit it")
-    if asked.head is not None:
+    if options.head is not None:
         if figure != WITH_HEAD:
             raise UsageError(f"--head applies only to {WITH_HEAD}: omit it or plot {WITH_HEAD}")
         if runs:
@@ -191,13 +191,13 @@ def _refuse_ignored(
     if of_heads and (typed := rows.retyped()):
         raise UsageError(f"{typed[0]} filters runs, but {figure} draws heads: omit it")
     further = data if of_heads else data.updated(task=None)
-    limit = [] if asked.limit is None else ["--limit"]
+    limit = [] if options.limit is None else ["--limit"]
     if typed := [*models.retyped(), *further.retyped(), *limit]:
         raise UsageError(f"{typed[0]} needs --head: name a head too, or omit it")
 
 
 def _learned(
-    head: str, asked: PlotOptions, models: Models, data: Tasks
+    head: str, options: PlotOptions, models: Models, data: Tasks
 ) -> tuple[Path, Callable[[], Drawing]]:
     """Sample texts with a head; return the folder of its figure and the function that draws it.
 
@@ -211,8 +211,8 @@ def _learned(
     models.require_here(spec)
     task = _task(head, described.get("task"), data)
     path = find_head(spec, task.name, head).path
-    folder = asked.output or _folder(path, spec, task.name)
-    limit = asked.limit or DEFAULT_TEXTS
+    folder = options.output or _folder(path, spec, task.name)
+    limit = options.limit or DEFAULT_TEXTS
     task.examples("held-out", limit)  # fail before the models load
 
     from specbench.analysis.figures.heads import draw_learned

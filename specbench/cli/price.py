@@ -92,7 +92,7 @@ class PriceOptions(TableFormat):
 
 @grouped
 def price(
-    asked: PriceOptions,
+    options: PriceOptions,
     measurement: Annotated[Measurement, MEASURED],
     run: TextsRun = None,
 ) -> None:
@@ -113,19 +113,19 @@ def price(
     for policy in policies:
         if policy.name != "oracle":
             require_predictable(policy)
-    if asked.texts and (run or not measurement.prompts):
+    if options.texts and (run or not measurement.prompts):
         raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
     given = None if run is None else run_of_target(run, measurement)
-    drafters = asked.drafters((given.pair if given else measurement.spec(alone=True)).drafters)
-    kinds, depths = list(dict.fromkeys(kind for kind, _ in drafters)), max(asked.draft_length)
+    drafters = options.drafters((given.pair if given else measurement.spec(alone=True)).drafters)
+    kinds, depths = list(dict.fromkeys(kind for kind, _ in drafters)), max(options.draft_length)
     from specbench.experiment.runner import Loader
 
     loader = Loader()
     recorded: list[list[Record]] = []
-    if asked.texts:
+    if options.texts:
         plan = plan_of_target(measurement)
         source: Run | Plan = plan
-        texts = partial(texts_in_column, plan, column=asked.texts)
+        texts = partial(texts_in_column, plan, column=options.texts)
     else:
         source = read = given or run_of_target(plan_of_target(measurement), measurement, loader)
         records = read.records(TRACED.union(CELL))
@@ -140,12 +140,12 @@ def price(
     from specbench.pricing.checks import compare, deviations
     from specbench.pricing.tables import comparison_table, deviation_table, price_table, priced_rows
 
-    by = asked.by or ""
+    by = options.by or ""
     tables: list[Table] = []
     rows, doubts = [], list[str]()
     for task, scores in by_task.items():
         setting = f"{task} on {source.pair.name}, T = {scores.temperature:g}"
-        priced = priced_rows(scores, drafters, policies, asked.draft_length, by)
+        priced = priced_rows(scores, drafters, policies, options.draft_length, by)
         rows.append(priced.assign(task=task))
         tables.append(price_table(priced, setting, by))
         compared = [compare(scores, cell) for cell in recorded if cell[0]["task"] == task]
@@ -160,7 +160,7 @@ def price(
             for comparison in compared
             if comparison.is_sure
         ]
-    print_as(asked.form, pd.concat(rows, ignore_index=True), lambda: tables)
+    print_as(options.form, pd.concat(rows, ignore_index=True), lambda: tables)
     if doubts:
         raise RunError(f"{'; '.join(doubts)}: see the page price")
 

@@ -38,12 +38,12 @@ class ScoreOptions(Options):
 
 
 @grouped
-def score(run: FinishedRun, asked: ScoreOptions, code: CodeExecution, shown: Progress) -> None:
+def score(run: FinishedRun, options: ScoreOptions, code: CodeExecution, shown: Progress) -> None:
     """Score the texts of a finished run again, without models or data."""
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.rescore import open_run, score_run
 
-    finished_run = open_run(run, asked.metric or [])
+    finished_run = open_run(run, options.metric or [])
     note(*finished_run.notes)
     from specbench.analysis.run_tables import write_summary  # after refusals
 
@@ -97,7 +97,7 @@ class VerifyOptions(JsonOutput):
 @grouped
 def verify(
     run: FinishedRun,
-    asked: VerifyOptions,
+    options: VerifyOptions,
     models: Recorded,
     data: Annotated[PromptFiles, ("task", "prompts", "folder")],
     code: CodeExecution,
@@ -113,7 +113,7 @@ def verify(
     from specbench.runs.run import read_run, require_cells
 
     verified = read_run(run, models.trust())
-    require_cells([run], {"method": [*map(short_name, asked.method or ())]})
+    require_cells([run], {"method": [*map(short_name, options.method or ())]})
 
     from specbench.experiment.progress import progress_bar, quiet_libraries
     from specbench.validation.findings import (
@@ -128,11 +128,11 @@ def verify(
 
     verification = Verification(
         verified,
-        asked.limit,
-        randbelow(_SEEDS) if asked.seed is None else asked.seed,
+        options.limit,
+        randbelow(_SEEDS) if options.seed is None else options.seed,
         code.allow_code_execution,
-        tuple(asked.metric or ()),
-        tuple(asked.method or ()),
+        tuple(options.metric or ()),
+        tuple(options.method or ()),
         {task.name: task for task in data.tasks()} if data.task or data.prompts else {},
     )
     note_unfinished([run])
@@ -145,7 +145,7 @@ def verify(
         answer += "; no sample was decoded again"
     after = f"{answer}; the last row says what was not checked\n" if answer else ""
     print_findings(
-        asked.as_json, list(map(asdict, findings)), findings_table(findings), after=after
+        options.as_json, list(map(asdict, findings)), findings_table(findings), after=after
     )
     if any(finding.name == AGAIN and finding.verdict == FAILED for finding in findings):
         note(
@@ -186,7 +186,7 @@ class TraceOptions(Options):
 
 
 @grouped
-def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
+def trace(run: FinishedRun, options: TraceOptions, models: Recorded) -> None:
     """Show one sample token by token: agreed, mismatched, rejected and corrected tokens.
 
     Shading shows the weight on the target. Without colours, tokens are marked as {~mismatch~}
@@ -197,18 +197,18 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
     from specbench.runs.records import EXAMPLES, TRACED, latest_records
     from specbench.runs.run import read_run, require_cells
 
-    if asked.output:
-        if asked.output.suffix not in _PICTURES:
-            raise UsageError(f"--output {asked.output}: use the suffix {' or '.join(_PICTURES)}")
-        check_parent(asked.output)
+    if options.output:
+        if options.output.suffix not in _PICTURES:
+            raise UsageError(f"--output {options.output}: use the suffix {' or '.join(_PICTURES)}")
+        check_parent(options.output)
     source = read_run(run, models.trust())
     # The method may be a label, which begins with its name; reading all records takes seconds.
-    chosen = {"task": asked.task, "method": asked.method and asked.method.split(" ")[0]}
+    chosen = {"task": options.task, "method": options.method and options.method.split(" ")[0]}
     require_cells([run], {column: [value] for column, value in chosen.items() if value})
     records = [r for r in latest_records(run, TRACED) if r["method"] not in source.servers]
     if not records:
         raise UsageError(f"servers decoded {run}, and do not tell rejected tokens: trace another")
-    record, name = find_sample(records, asked.sample, task=asked.task, method=asked.method)
+    record, name = find_sample(records, options.sample, task=options.task, method=options.method)
     examples = source.examples if stored(run / EXAMPLES).is_file() else {}
     example = examples.get(record["task"], {}).get(record["sample_id"])
     turn = record.get("turn") or 0
@@ -220,11 +220,11 @@ def trace(run: FinishedRun, asked: TraceOptions, models: Recorded) -> None:
         raise UsageError(
             f"the record of this sample in {run} is inconsistent ({error}): run again"
         ) from error
-    if asked.output is None:
+    if options.output is None:
         show(trace, console())
         return
-    write_atomically(asked.output, _PICTURES[asked.output.suffix](trace))
-    print(asked.output)
+    write_atomically(options.output, _PICTURES[options.output.suffix](trace))
+    print(options.output)
 
 
 def _svg(found: Trace) -> str:
@@ -252,7 +252,7 @@ class ReportOptions(Options):
 
 
 @grouped
-def report(asked: ReportOptions, rows: Rows, models: Recorded, runs: Runs = None) -> None:
+def report(options: ReportOptions, rows: Rows, models: Recorded, runs: Runs = None) -> None:
     """Write one HTML file about finished runs: tables, figures, traces, commands.
 
     The file is self-contained and loads nothing from the network.
@@ -261,7 +261,7 @@ def report(asked: ReportOptions, rows: Rows, models: Recorded, runs: Runs = None
 
     folders = runs or [newest_run()]
     rows.require_in(summarised_folders(folders))
-    path = asked.output or folders[-1] / PAGE
+    path = options.output or folders[-1] / PAGE
     check_parent(path)
 
     from specbench.analysis.report.build import build

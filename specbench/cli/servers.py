@@ -160,7 +160,7 @@ class ServeOptions(DraftLength, DryRun):
 def serve(
     models: Annotated[Models, ["pair", "target", "draft"]],
     methods: Annotated[Methods, ["method", "set_values", "head"]],
-    asked: ServeOptions,
+    options: ServeOptions,
     further: Annotated[
         list[str] | None,
         typer.Argument(metavar="[-- VLLM_OPTIONS]", help="Options for vllm serve."),
@@ -168,25 +168,25 @@ def serve(
 ) -> None:
     """Start vLLM with a pair; rules of specbench verify the drafts."""
     spec = models.spec(alone=True)
-    drafter = parse_kind(asked.drafter, None)
+    drafter = parse_kind(options.drafter, None)
     rules = _rules(methods, spec, drafter)
     command = [
-        asked.vllm,
+        options.vllm,
         "serve",
-        *_arguments(spec, asked, drafter if rules else None),
+        *_arguments(spec, options, drafter if rules else None),
         *(further or ()),
     ]
     environment = {}
     if rules and rules != [VLLM]:
         plugins = ",".join(filter(None, [os.environ.get(PLUGINS), PLUGIN]))
         environment = {VARIABLE: SEPARATOR.join(rules), PLUGINS: plugins}
-    if asked.dry_run:
+    if options.dry_run:
         assignments = (f"{name}={shlex.quote(value)}" for name, value in environment.items())
         print(*assignments, shlex.join(command))
         return
-    if (program := shutil.which(asked.vllm)) is None:
+    if (program := shutil.which(options.vllm)) is None:
         raise UsageError(
-            f"no program {asked.vllm}: name vLLM's with --vllm (see `specbench docs servers`)"
+            f"no program {options.vllm}: name vLLM's with --vllm (see `specbench docs servers`)"
         )
     os.execve(program, command, {**os.environ, **environment})
 
@@ -202,8 +202,8 @@ def _rules(methods: Methods, spec: PairSpec, drafter: DrafterKind) -> list[str]:
     if methods.method in ([VLLM], [AUTOREGRESSIVE]):
         return [VLLM] if methods.method == [VLLM] else []
     rules = []
-    for name, options in methods.updated(method=methods.method or ["sd"]).variants():
-        values = {key: value for key, value in options.items() if value is not None}
+    for name, parameters in methods.updated(method=methods.method or ["sd"]).variants():
+        values = {key: value for key, value in parameters.items() if value is not None}
         if HEAD in get_method(name).parameters:
             head = find_head(spec, "vLLM", values.get(HEAD.name), trainable=False)
             bundled = head.path.parent == spec.heads
@@ -218,14 +218,14 @@ def _rules(methods: Methods, spec: PairSpec, drafter: DrafterKind) -> list[str]:
     return rules
 
 
-def _arguments(spec: PairSpec, asked: ServeOptions, drafter: DrafterKind | None) -> list[str]:
+def _arguments(spec: PairSpec, options: ServeOptions, drafter: DrafterKind | None) -> list[str]:
     """Return the arguments of ``vllm serve``."""
     arguments = [spec.target, "--served-model-name", spec.name, "--host", "127.0.0.1"]
     arguments += ALWAYS + ([] if has_gpu_driver() else ON_CPU)
     if drafter is None:
         return arguments
     require_draft(spec.draft, [drafter])
-    speculation = drafter.vllm(asked.draft_length, spec.draft)
+    speculation = drafter.vllm(options.draft_length, spec.draft)
     require(speculation is not None, f"vLLM has no drafter like {drafter}: choose another")
     arguments += ["--speculative-config", json.dumps(speculation)]
     return [*arguments, "--per-request-spec-decode-metrics", "detailed"]

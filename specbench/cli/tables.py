@@ -97,17 +97,17 @@ class TableRows(Rows):
 
 
 @grouped
-def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
+def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     """Print the paper's main table from finished runs: methods as rows, tasks as columns.
 
     It shows acceptance, quality and speedup, in one table per pair, temperature and draft length.
     Every static weight and every head has its own row; so has the mean of heads of several seeds.
     """
     if POSITION in (rows.by or ()):
-        _by_position(asked, rows, runs)
+        _by_position(options, rows, runs)
         return
-    if asked.frame is not None:
-        _write_frame(asked.frame, rows, runs)
+    if options.frame is not None:
+        _write_frame(options.frame, rows, runs)
         return
 
     from specbench.runs.records import SUMMARY
@@ -122,7 +122,7 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     from specbench.runs.run import read_run
 
     for folder in folders:
-        if asked.paper and read_run(folder, required=False).loading.dummy:
+        if options.paper and read_run(folder, required=False).loading.dummy:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
     results = Results(folders, rows.selection())
     table = main_table(results.summary, results.samples_of_all_methods)
@@ -131,20 +131,20 @@ def table(asked: TableOptions, rows: TableRows, runs: Runs = None) -> None:
             "these runs have no figure of this table: acceptance, quality or tokens/s relative to "
             "autoregressive; import files of a plain server as autoregressive=FILE"
         )
-    if asked.paper:
+    if options.paper:
         table = beside_published(table)
         # The other formats print these remarks below the table.
-        note(*(remarks(table) if asked.form in (CSV, JSON) else ()))
+        note(*(remarks(table) if options.form in (CSV, JSON) else ()))
     if not ((table["figure"] == SPEEDUP) & table["value"].notna()).any():
         note(NO_BASELINE)
     note(*results.remarks)
-    elsewhere = asked.paper and table["source"].isna().all()
-    settings = results.measured_on if asked.form == TEXT else []
+    elsewhere = options.paper and table["source"].isna().all()
+    settings = results.measured_on if options.form == TEXT else []
     print_as(
-        asked.form,
+        options.form,
         table,
         lambda: [
-            *with_notes(typeset(table, asked.intervals), settings),
+            *with_notes(typeset(table, options.intervals), settings),
             *([published_table()] if elsewhere else []),
         ],
     )
@@ -172,7 +172,7 @@ def _write_frame(path: Path, rows: Rows, runs: Sequence[Path] | None) -> None:
     print(path)
 
 
-def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:
+def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:
     """Print acceptance by position.
 
     Raises:
@@ -180,14 +180,14 @@ def _by_position(asked: TableOptions, rows: Rows, runs: Sequence[Path] | None) -
     """
     from specbench.runs.records import RECORDS
 
-    if asked.paper or asked.frame:
+    if options.paper or options.frame:
         raise UsageError("--paper and --frame have no numbers by position: omit them or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
     from specbench.analysis.results import Results, position_tables
 
     positions = Results(folders, rows.selection()).positions
-    print_as(asked.form, positions, lambda: position_tables(positions, asked.intervals))
+    print_as(options.form, positions, lambda: position_tables(positions, options.intervals))
 
 
 class CompareOptions(TableFormat):
@@ -239,7 +239,7 @@ class CompareOptions(TableFormat):
 
 
 @grouped
-def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
+def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     """Compare methods with SD and with the static front: a verdict per task and method.
 
     With two runs, also show what differs between them, and compare the cells that both have, paired
@@ -261,14 +261,14 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     every = read_samples(*folders, timings=TIMED)
     results = Results(folders, rows.selection())
     note(*results.remarks)
-    if asked.against is not None:
-        _compare_against(folders, every, rows, asked, results.measured_on)
+    if options.against is not None:
+        _compare_against(folders, every, rows, options, results.measured_on)
         return
-    between, tables = _compare_runs(folders, first_decodes(every), rows, asked)
+    between, tables = _compare_runs(folders, first_decodes(every), rows, options)
     # --method selects the methods to compare; sd and static remain as baselines.
     samples = rows.updated(method=None).selection().of(every)
     methods = rows.selection().methods
-    kinds = asked.at or ["acceptance"]
+    kinds = options.at or ["acceptance"]
     chosen = [kind for kind in ATS if kind in kinds or ALL_TABLES in kinds]
     try:
         drafting = set(samples.loc[samples["draft_length"] > 0, "method"])
@@ -289,28 +289,28 @@ def compare(asked: CompareOptions, rows: Rows, runs: Runs = None) -> None:
         and samples.loc[samples["method"] == "sd", "draft_length"].nunique() == 1
     ):
         note("sd was measured at one N; add --draft-length 3,5,7 to compare best N")
-    if asked.form == JSON:
+    if options.form == JSON:
         print_json({"verdicts": judged, "rows": pd.concat([between, rows_shown])})
-    elif asked.form == CSV:
+    elif options.form == CSV:
         print_as(CSV, pd.concat([between, rows_shown]), list)
     else:
         if between is not None:
-            print_as(asked.form, between, lambda: tables)
+            print_as(options.form, between, lambda: tables)
             print()
         if len(rows_shown):
             printed = [overview(rows_shown)]
-            if asked.at:
+            if options.at:
                 printed = comparison_tables(rows_shown)
-            settings = results.measured_on if asked.form == TEXT else []
-            print_as(asked.form, rows_shown, lambda: with_notes(printed, settings))
-            _print_sentences(judged, asked)
+            settings = results.measured_on if options.form == TEXT else []
+            print_as(options.form, rows_shown, lambda: with_notes(printed, settings))
+            _print_sentences(judged, options)
 
 
 def _compare_against(
     folders: Iterable[Path],
     samples: pd.DataFrame,
     rows: Rows,
-    asked: CompareOptions,
+    options: CompareOptions,
     settings: Sequence[str],
 ) -> None:
     """Print the verdict on each method against one, then a table per task."""
@@ -318,7 +318,7 @@ def _compare_against(
     from specbench.errors import unknown
     from specbench.runs.run import read_run
 
-    arm, margin, elsewhere = asked.against or "", asked.margin or 0, asked.noise or []
+    arm, margin, elsewhere = options.against or "", options.margin or 0, options.noise or []
     runs = [read_run(folder, required=False) for folder in folders]
     servers = {name for run in runs for name in run.servers}
     for name in {arm, *elsewhere} - servers if elsewhere else ():
@@ -326,25 +326,25 @@ def _compare_against(
     again = [name for run in runs for name in run.same_servers(arm, elsewhere)]
     chosen, methods = rows.updated(method=None).selection(), rows.selection().methods
     judged = margin_rows(chosen.of(samples), arm, margin, methods, again)
-    settings = settings if asked.form == TEXT else []
-    print_as(asked.form, judged, lambda: with_notes(margin_tables(judged), settings))
-    if asked.form not in (CSV, JSON):
-        _print_sentences(judged[judged["sentence"].notna()], asked)
+    settings = settings if options.form == TEXT else []
+    print_as(options.form, judged, lambda: with_notes(margin_tables(judged), settings))
+    if options.form not in (CSV, JSON):
+        _print_sentences(judged[judged["sentence"].notna()], options)
 
 
-def _print_sentences(judged: pd.DataFrame, asked: CompareOptions) -> None:
+def _print_sentences(judged: pd.DataFrame, options: CompareOptions) -> None:
     """Print the verdicts below the tables, if they are wanted."""
-    if asked.sentences:
+    if options.sentences:
         print()
-        print_verdicts(judged, asked.form)
+        print_verdicts(judged, options.form)
 
 
 def _compare_runs(
-    folders: Sequence[Path], samples: pd.DataFrame, rows: Rows, asked: CompareOptions
+    folders: Sequence[Path], samples: pd.DataFrame, rows: Rows, options: CompareOptions
 ) -> tuple[pd.DataFrame | None, list[Table]]:
     """Compare the second of two runs with the first; return the rows and their tables."""
     if len(folders) != 2 or samples["run_id"].nunique() < 2:  # or shards of one run
-        if asked.times:
+        if options.times:
             raise UsageError("--times compares two runs: name two run folders")
         return None, []
 
@@ -354,7 +354,7 @@ def _compare_runs(
     from specbench.runs.run import read_run, run_differences, why_untimed
 
     first, second = read_run(folders[0], required=False), read_run(folders[1], required=False)
-    apart = None if asked.times else why_untimed(first, second)
+    apart = None if options.times else why_untimed(first, second)
     for name in first.tasks.keys() & second.tasks.keys():
         if first.tasks[name].get("version") != second.tasks[name].get("version"):
             note(f"the two runs have different versions of {name}, which are not compared")

@@ -90,7 +90,7 @@ class HeadJob(NamedTuple):
 def train(
     data: Tasks,
     models: Models,
-    asked: HeadOptions,
+    options: HeadOptions,
     recipe: Annotated[dict[str, Any], HeadRecipe],
     code: CodeExecution,
     shown: Progress,
@@ -104,21 +104,21 @@ def train(
         require(bool(names), f"there are too few tasks for --shard {part.shard}")
         data = data.updated(task=names)
     models.require_here(spec)
-    root = asked.output or trained_heads(spec.name)
-    goals = [getattr(asked, name) or [None] for name in FAMILIES]
+    root = options.output or trained_heads(spec.name)
+    goals = [getattr(options, name) or [None] for name in FAMILIES]
     recipes = [recipe | dict(zip(FAMILIES, goal, strict=True)) for goal in product(*goals)]
     tasks = data.tasks()
     jobs = _jobs(spec, tasks, recipes, root)
     may_execute = code.allowed(spec)
-    waiting = [job for job in jobs if _waits(job, asked.resume, may_execute)]
+    waiting = [job for job in jobs if _waits(job, options.resume, may_execute)]
     note(*(f"{job.folder} is already trained" for job in jobs if job not in waiting))
-    if asked.dry_run:
+    if options.dry_run:
         for job in waiting:
             print(f"{job} on {spec.name}: {job.folder}")
         return
     refused: Mapping[Path, SpecbenchError] = {}
     if waiting and workers.workers is not None:
-        arguments = [*models.retyped(), *asked.retyped(), *HeadRecipe.arguments(recipe)]
+        arguments = [*models.retyped(), *options.retyped(), *HeadRecipe.arguments(recipe)]
         arguments += [*code.retyped(), "--no-progress"]
         commands = {
             task.name: ["train", *data.updated(task=[name]).retyped(), *arguments]
@@ -129,7 +129,7 @@ def train(
         refused = _train_by_workers(pool, commands, waiting)
     elif waiting:
         loading = models.loading()
-        refused = _train_all(spec, loading, waiting, asked.resume, not shown.no_progress)
+        refused = _train_all(spec, loading, waiting, options.resume, not shown.no_progress)
     if trained := [job for job in jobs if job.folder not in refused]:
         _show(trained, spec, root)
 

@@ -331,8 +331,8 @@ class _Execution:
         tolerance = 0.0
         with suppress(WorkerLostError):
             if forks:
-                asked = self._pool.ask(min(self._idle), "leads", [*forks], retry=False)
-                leads, tolerance = self._pool.answer(asked)
+                request = self._pool.ask(min(self._idle), "leads", [*forks], retry=False)
+                leads, tolerance = self._pool.answer(request)
         return [cell.describe(leads, tolerance) for cell in cells]
 
     def _check_stop(self) -> None:

@@ -175,7 +175,7 @@ def _identity(training: Training) -> dict[str, dict[str, Any]]:
         "place": {"device": target.device.type, "dtype": str(target.dtype)},
         "task": {"name": task.name, "version": task.version},
         "data": _data(task),
-        "recipe": training.asked.model_dump(),
+        "recipe": training.user_recipe.model_dump(),
     }
 
 
@@ -207,7 +207,7 @@ def _describe(training: Training) -> dict[str, Any]:
         "kind": training.recipe.head_kind,
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
-        "recipe": training.asked.model_dump(),
+        "recipe": training.user_recipe.model_dump(),
         "plan": training.budget.workload._asdict(),
         "slope": training.slope,  # score per unit of acceptance; lambda is relative to it
         "best_step": None if training.best is None else training.best.step,

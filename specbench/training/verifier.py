@@ -93,7 +93,7 @@ class Training:
     """A head in training: its data, optimizer and progress.
 
     Attributes:
-        asked: The user's recipe; a budget makes ``recipe`` smaller.
+        user_recipe: The user's recipe; a budget makes ``recipe`` smaller.
         tokens: The most tokens of a text.
         all_materials: What a workload takes ``materials`` from.
         budget: How much is rolled out, and how long that takes.
@@ -109,7 +109,7 @@ class Training:
     def __init__(
         self, pair: LoadedPair, task: Task, recipe: HeadRecipe, materials: Materials
     ) -> None:
-        self.pair, self.task, self.asked, self.materials = pair, task, recipe, materials
+        self.pair, self.task, self.user_recipe, self.materials = pair, task, recipe, materials
         self.all_materials = materials
         self.tokens = recipe.text_tokens(task)
         filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
@@ -135,7 +135,9 @@ class Training:
     def follow(self, workload: Workload) -> None:
         """Roll out as much as a workload says."""
         self.budget.workload, steps = workload, workload.steps
-        self.recipe = self.asked.updated(steps=steps, prompts_per_step=workload.prompts_per_step)
+        self.recipe = self.user_recipe.updated(
+            steps=steps, prompts_per_step=workload.prompts_per_step
+        )
         train, held_out, final, left_out = self.all_materials
         self.materials = Materials(
             train, held_out.taken(0, workload.held_out), final.taken(0, workload.final), left_out

@@ -103,23 +103,23 @@ def listed(words: Iterable[str]) -> str:
     return ", ".join(names if len(names) <= MOST else [*names[:MOST], "..."])
 
 
-def unknown(what: str, word: str, known: Iterable[str]) -> str:
-    """Return a message that a word is unknown, with a suggestion."""
-    return f"unknown {what} `{shown(word)}`; {meant(word, known)}"
+def unknown(noun: str, word: str, names: Iterable[str]) -> str:
+    """Return a message that a word is none of the names, with a suggestion."""
+    return f"unknown {noun} `{shown(word)}`; {meant(word, names)}"
 
 
-def meant(word: str, known: Iterable[str]) -> str:
-    """Suggest the nearest known word, or list them all."""
-    names = {name.lower(): name for name in known}
-    near = get_close_matches(word.lower(), names, n=1)
+def meant(word: str, names: Iterable[str]) -> str:
+    """Suggest the name that is nearest to a word, or list them all."""
+    by_lower_case = {name.lower(): name for name in names}
+    near = get_close_matches(word.lower(), by_lower_case, n=1)
     if not near:
-        return f"choose one of {listed(names.values())}"
-    return f"did you mean `{names[near[0]]}`?"
+        return f"choose one of {listed(by_lower_case.values())}"
+    return f"did you mean `{by_lower_case[near[0]]}`?"
 
 
-def none_of(word: object, known: Iterable[str]) -> str:
-    """Return a message that a word must be one of the known ones, with a suggestion."""
-    names = list(known)
+def none_of(word: object, names: Iterable[str]) -> str:
+    """Return a message that a word must be one of the names, with a suggestion."""
+    names = list(names)
     problem = f"must be one of {listed(names)}, not {shown(repr(word))}"
     near = meant(str(word), names)
     return f"{problem}; {near}" if near.startswith("did") else problem

@@ -117,9 +117,9 @@ def _load_from_file(name: str) -> Plugin:
     return Plugin(f"{path}:{function}", value, digest, str(path))
 
 
-def given_for(recorded: str, given: Iterable[str]) -> str | None:
+def matching_name(recorded: str, names: Iterable[str]) -> str | None:
     """Return the user's name for a function that a run names, by its short name, or None."""
-    return next((name for name in given if short_name(name) == short_name(recorded)), None)
+    return next((name for name in names if short_name(name) == short_name(recorded)), None)
 
 
 def digest_of(name: str) -> str | None:
@@ -146,15 +146,15 @@ def _digest(content: bytes) -> str:
 
 
 def require_distinct(
-    names: Iterable[str], known: Collection[str], taken: Collection[str], what: str
+    names: Iterable[str], built_in: Collection[str], reserved: Collection[str], kind: str
 ) -> None:
-    """Refuse the user's own functions whose short name is used twice, or is taken.
+    """Refuse the user's own functions whose short name is used twice, or is reserved.
 
     Args:
         names: All that are used together.
-        known: Those among them that are not the user's own.
-        taken: Names that no function may have.
-        what: What has that name, for the message.
+        built_in: Those among them that are not the user's own.
+        reserved: Names that no function may have.
+        kind: What has that name, for the message.
 
     Raises:
         UsageError: A name is not distinct.
@@ -163,8 +163,8 @@ def require_distinct(
     number = Counter(map(short_name, chosen))
     for name in chosen:
         short = short_name(name)
-        if name not in known and (number[short] > 1 or short in taken):
-            raise UsageError(f"{name}: another {what} is named {short}: rename the function")
+        if name not in built_in and (number[short] > 1 or short in reserved):
+            raise UsageError(f"{name}: another {kind} is named {short}: rename the function")
 
 
 def place(name: str, function: Callable[..., Any]) -> str:

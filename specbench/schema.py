@@ -85,21 +85,21 @@ def problems(kind: type[Any], values: object) -> list[Problem]:
     return []
 
 
-def load_toml(path: Path, what: str = "file") -> dict[str, Any]:
+def load_toml(path: Path, noun: str = "file") -> dict[str, Any]:
     """Return the values of a TOML file, or raise ``UsageError``."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"cannot read the {what} {path}: {error.strerror}") from error
+        raise UsageError(f"cannot read the {noun} {path}: {error.strerror}") from error
     except RecursionError as error:
         raise UsageError(f"{path}: not valid TOML: nested too deeply") from error
     except ValueError as error:  # not TOML, or not UTF-8
         raise UsageError(f"{path}: not valid TOML: {' '.join(str(error).split())}") from error
 
 
-def read_toml(path: Path, kind: type[T], what: str = "file") -> T:
+def read_toml(path: Path, kind: type[T], noun: str = "file") -> T:
     """Read a TOML file as a model."""
-    return validated(kind, load_toml(path, what), str(path))
+    return validated(kind, load_toml(path, noun), str(path))
 
 
 def _made(kind: type[T], values: object) -> T:

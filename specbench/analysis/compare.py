@@ -325,10 +325,10 @@ def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COMPARISON))
 
 
-def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterator[Row]:
+def _compare_cells(base: pd.DataFrame, samples: pd.DataFrame, times: bool) -> Iterator[Row]:
     """Compare the samples of one cell, which are in the same order on both sides."""
-    cell = own.iloc[0]
-    earlier_figures, later_figures = map(_figures_of, (base, own))
+    cell = samples.iloc[0]
+    earlier_figures, later_figures = map(_figures_of, (base, samples))
     shared = {name: cell[name] for name in COMPARISON if name in cell} | later_figures
     shared |= {"at": BETWEEN, "label": method_labels([dict(cell)])[0], "points": 1}
     shared |= {"against": base["run_id"].iloc[0], "against_draft_length": cell["draft_length"]}
@@ -336,22 +336,23 @@ def _compare_cells(base: pd.DataFrame, own: pd.DataFrame, times: bool) -> Iterat
     def row(metric: str, of: str, figure: Interval) -> Row:
         return {**shared, "reference": earlier_figures.get(of), **figure_columns(metric, figure)}
 
-    reached = shared_points([Setting(side).without_quality() for side in (own, base)]).estimates()
+    sides = [Setting(side).without_quality() for side in (samples, base)]
+    reached = shared_points(sides).estimates()
     same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
     if (
         same_metric
         and not np.isnan(later_figures["quality"])
         and not np.isnan(earlier_figures["quality"])
     ):
-        yield row(QUALITY_LESS, "quality", quality_difference(own, base))
+        yield row(QUALITY_LESS, "quality", quality_difference(samples, base))
     if cell["draft_length"]:
         yield row(ACCEPTANCE_LESS, "acceptance", reached.difference("acceptance", [0], 1))
-    samples = pd.concat([own, base])
-    if times and not samples["session"].any() and (samples["batch_size"] == 1).all():
+    both = pd.concat([samples, base])
+    if times and not both["session"].any() and (both["batch_size"] == 1).all():
         yield row(TIMES, "seconds", reached.ratio("samples_per_second", [0], 1))
     counts = [*_COUNTS, "quality"] if same_metric else _COUNTS
-    alike = (own[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)
-    yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, own["sample_id"].nunique()))
+    alike = (samples[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)
+    yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, samples["sample_id"].nunique()))
 
 
 def _figures_of(cell: pd.DataFrame) -> dict[str, float]:

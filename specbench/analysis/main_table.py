@@ -142,8 +142,8 @@ class Contest:
             return (reached.quality if figure == QUALITY else reached.acceptance), reached.n
         alone = [self._alone[baseline_of(setting.cell)] for setting in settings]
         reached = timed_points([*settings, *alone]).estimates()
-        own, base = np.split(reached.tokens_per_second, 2, axis=1)
-        return own / base, reached.n
+        speeds, base_speeds = np.split(reached.tokens_per_second, 2, axis=1)
+        return speeds / base_speeds, reached.n
 
 
 def _lossless_as_one(settings: Sequence[Setting]) -> list[Setting]:

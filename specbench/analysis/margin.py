@@ -288,9 +288,9 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     counted = arm["output_tokens"].notna() & reference["output_tokens"].notna()
     length = _ratio(arm[counted], reference[counted], "output_tokens", "one")
     remarks = [*_remarks(arm, reference)]
-    if told := _unequal_counts(arm[counted], reference[counted]):
+    if unequal := _unequal_counts(arm[counted], reference[counted]):
         length = length._replace(value=math.nan, low=math.nan, high=math.nan)
-        remarks.append(told)
+        remarks.append(unequal)
     figures = {QUALITY_LESS: quality, TIMES: _speed(cell, base), LENGTH: length}
     score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
     binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))

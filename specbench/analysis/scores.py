@@ -93,41 +93,41 @@ def _bleu_terms(scored: pd.DataFrame) -> Floats:
         ) from error
 
 
-def quality_difference(own: pd.DataFrame, base: pd.DataFrame) -> Interval:
+def quality_difference(samples: pd.DataFrame, base: pd.DataFrame) -> Interval:
     """Return the quality of one setting minus another's on a task, paired by prompt."""
-    own, base = own[own["quality"].notna()], base[base["quality"].notna()]
-    ids, base_ids = own["sample_id"], base["sample_id"]
-    if (own["quality_metric"] == BLEU).any():
-        sides = _bleu_terms(own), ids, _bleu_terms(base), base_ids
+    samples, base = samples[samples["quality"].notna()], base[base["quality"].notna()]
+    ids, base_ids = samples["sample_id"], base["sample_id"]
+    if (samples["quality_metric"] == BLEU).any():
+        sides = _bleu_terms(samples), ids, _bleu_terms(base), base_ids
         return paired_interval(
             *sides,
             lambda totals: corpus_bleu(totals[..., :TERMS]) - corpus_bleu(totals[..., TERMS:]),
         )
-    return paired_difference(own["quality"], ids, base["quality"], base_ids)
+    return paired_difference(samples["quality"], ids, base["quality"], base_ids)
 
 
 def text_differences(
-    own: pd.DataFrame, base: pd.DataFrame, names: Sequence[str] = OF_TEXTS
+    samples: pd.DataFrame, base: pd.DataFrame, names: Sequence[str] = OF_TEXTS
 ) -> dict[str, Interval]:
     """Return figures of ``OF_TEXTS`` of one setting minus another's on a task, paired by prompt.
 
     The quality of completed texts is compared on the prompts that both completed.
     """
-    own, base = own.filter(TEXT_COLUMNS), base.filter(TEXT_COLUMNS)  # fewer columns to copy
+    samples, base = samples.filter(TEXT_COLUMNS), base.filter(TEXT_COLUMNS)  # fewer columns to copy
 
     def mean_difference(column: str) -> Interval:
-        first, second = own[own[column].notna()], base[base[column].notna()]
+        first, second = samples[samples[column].notna()], base[base[column].notna()]
         terms = [np.column_stack([rows[column], np.ones(len(rows))]) for rows in (first, second)]
         sides = (terms[0], first["sample_id"]), (terms[1], second["sample_id"])
         return paired_interval(*sides[0], *sides[1], ratio_difference)
 
     def at_limit() -> Interval:
-        ends, base_ends = own["stopped_by"] == "length", base["stopped_by"] == "length"
-        return paired_difference(ends, own["sample_id"], base_ends, base["sample_id"])
+        ends, base_ends = samples["stopped_by"] == "length", base["stopped_by"] == "length"
+        return paired_difference(ends, samples["sample_id"], base_ends, base["sample_id"])
 
     figures: dict[str, Callable[[], Interval]] = {
-        QUALITY: lambda: quality_difference(own, base),
-        COMPLETED: lambda: quality_difference(completed(own), completed(base)),
+        QUALITY: lambda: quality_difference(samples, base),
+        COMPLETED: lambda: quality_difference(completed(samples), completed(base)),
         TOKENS: lambda: mean_difference("output_tokens"),
         AT_LIMIT: at_limit,
         REPETITION: lambda: mean_difference("repetition"),

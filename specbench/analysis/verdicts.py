@@ -213,26 +213,26 @@ def _length(row: Row | None) -> str:
     return f"its texts are {times} times as long as those of {_baseline(row)}"
 
 
-def _front(known: dict[tuple[str, str, str], Row], at: str) -> Clause:
+def _front(rows: dict[tuple[str, str, str], Row], at: str) -> Clause:
     """Compare with the static front; with a coarse one also at its nearest measured point."""
-    if (row := known.get((c.FRONT, at, c.ABOVE))) is None:
+    if (row := rows.get((c.FRONT, at, c.ABOVE))) is None:
         return Clause(MISSING, "")
     outcome = _sign(row, 0, 0, LOWER, HIGHER)
     side = {HIGHER: "above", LOWER: "below"}.get(outcome)
     name = _FRONT if at == "acceptance" else "it"
     text = f"{_size(row)} points {side} {name}" if side else f"not shown to differ from {name}"
     text += f" at equal {at}" + (f" ({_difference(row)})" if not side else "")
-    measured = known[c.FRONT, at, c.ABOVE_MEASURED]
+    measured = rows[c.FRONT, at, c.ABOVE_MEASURED]
     if outcome == HIGHER and row["coarse"] and _sign(measured, 0, 0, LOWER, HIGHER) != HIGHER:
         between = f"but not above its nearest measured weight ({_difference(measured)})"
         return Clause(UNSHOWN, f"{text}, {between}")
     return Clause(outcome, text)
 
 
-def _control(known: dict[tuple[str, str, str], Row]) -> Clause:
+def _control(rows: dict[tuple[str, str, str], Row]) -> Clause:
     """Say what a lower temperature gains where a method is above the static front."""
-    front = known.get((c.FRONT, "acceptance", c.ABOVE))
-    cooler = known.get((c.CONTROL, "acceptance", c.ABOVE))
+    front = rows.get((c.FRONT, "acceptance", c.ABOVE))
+    cooler = rows.get((c.CONTROL, "acceptance", c.ABOVE))
     if front is None or front["ci_low"] <= 0:
         return Clause(MISSING, "")
     if cooler is None:
@@ -273,13 +273,13 @@ def margin_word(row: Row) -> str:
 
 def margin_verdict(row: Row) -> Row:
     """Return the outcomes and the sentence of a row of ``margin.margin_rows``."""
-    known, baseline = row[CONCURRENCY] == row[CONCURRENCY], row["against"]
-    load = f" at concurrency {row[CONCURRENCY]:.0f}" if known else ""
+    by_requests, baseline = row[CONCURRENCY] == row[CONCURRENCY], row["against"]
+    load = f" at concurrency {row[CONCURRENCY]:.0f}" if by_requests else ""
     if row["n"] < FEWEST:
         few = f"too few answers to the same prompts by {baseline} with {row['load']:.0f} at once"
         few += f" (n = {row['n']:.0f}; at least {FEWEST} are needed)"
         return {"sentence": f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"}
-    speed, times = _margin_speed(row, f" per {'request' if known else 'sample'}{load}")
+    speed, times = _margin_speed(row, f" per {'request' if by_requests else 'sample'}{load}")
     loss, quality, more = _margin_quality(row)
     low, high = (round(row[c.LENGTH + end], 2) for end in ENDS[1:])
     counts = {

@@ -52,7 +52,7 @@ class ListOptions(JsonOutput):
 
 @grouped
 def list_(
-    what: Annotated[
+    listing: Annotated[
         str,
         typer.Argument(
             metavar="WHAT",
@@ -71,19 +71,19 @@ def list_(
     ] = None,
 ) -> None:
     """List methods, drafters, pairs, tasks, metrics, figures or columns of tables."""
-    if what not in LISTS:
-        raise UsageError(unknown("list", what, LISTS))
-    if options.mistakes and what != "tasks":
-        raise UsageError(f"--validate checks tasks, not {what}: use list tasks")
+    if listing not in LISTS:
+        raise UsageError(unknown("list", listing, LISTS))
+    if options.mistakes and listing != "tasks":
+        raise UsageError(f"--validate checks tasks, not {listing}: use list tasks")
     if files and not options.mistakes:
         raise UsageError("files need --validate: add it, or omit the files")
     if options.mistakes:
         _print_mistakes(files or task_names(), options.as_json)
     elif options.as_json:
-        print_json(LISTS[what]())
+        print_json(LISTS[listing]())
     else:
         # Tables with the same columns are listed together.
-        for tables, group in groupby(LISTS[what](), lambda row: row.pop("tables", ("",))):
+        for tables, group in groupby(LISTS[listing](), lambda row: row.pop("tables", ("",))):
             print_table(_table(list(group), _TITLES.get(tables[0], ", ".join(tables))))
 
 
@@ -117,9 +117,9 @@ def _problems(path: Path) -> list[Problem]:
     return problems(Definition, values) + in_table
 
 
-def _picked(things: Iterable[object], *names: str) -> list[Row]:
+def _picked(values: Iterable[object], *names: str) -> list[Row]:
     """Return one row of attributes per object."""
-    return [{name: getattr(thing, name) for name in names} for thing in things]
+    return [{name: getattr(value, name) for name in names} for value in values]
 
 
 def _described(parameter: Parameter) -> str:

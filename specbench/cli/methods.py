@@ -81,8 +81,8 @@ class Methods(Options):
         """Whether sd is named twice, to time it twice (an A/A test)."""
         return (self.method or []).count("sd") > 1
 
-    def given(self) -> dict[str, Any]:
-        """Return the given values by parameter."""
+    def parameters(self) -> dict[str, Any]:
+        """Return the values that the user gave, by parameter."""
         values: dict[str, Any] = {}
         for name, value in _assignments(self.set_values or []):
             values.setdefault(name, []).append(value)
@@ -92,7 +92,7 @@ class Methods(Options):
 
     def variants(self) -> list[Variant]:
         """Return each method with every combination of its parameter values."""
-        return method_variants(self.names, self.given())
+        return method_variants(self.names, self.parameters())
 
 
 def _assignments(texts: Iterable[str]) -> Iterator[tuple[str, str]]:

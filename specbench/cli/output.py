@@ -108,11 +108,11 @@ def print_findings(as_json: bool, content: object, *tables: Table, after: str = 
     print(printable(after), end="")
 
 
-def print_verdicts(found: pd.DataFrame, form: str = TEXT) -> None:
+def print_verdicts(verdicts: pd.DataFrame, form: str = TEXT) -> None:
     """Print the verdicts on each task's methods: a list in Markdown, comments in LaTeX."""
     from specbench.analysis.compare import by_task
 
-    for heading, sentences in by_task(found).items():
+    for heading, sentences in by_task(verdicts).items():
         print(printable(f"% {heading}" if form == LATEX else heading))
         for sentence in map(printable, sentences):
             wrapped = textwrap.fill(sentence, console().width, subsequent_indent="  ")

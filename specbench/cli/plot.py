@@ -250,11 +250,11 @@ def _description(head: str) -> dict[str, Any]:
     return read_description(folder)
 
 
-def _pair(head: str, own: str | None, typed: Models) -> PairSpec:
+def _pair(head: str, recorded: str | None, typed: Models) -> PairSpec:
     """Return the pair the user named, else the head's pair, else the default pair."""
     if typed.pair is not None or typed.target is not None:
         return typed.spec()
-    name = own or DEFAULT_PAIR
+    name = recorded or DEFAULT_PAIR
     if name not in pairs():
         raise UsageError(
             f"{head} was trained for {name}, which is not a known pair: give its models with "
@@ -263,13 +263,15 @@ def _pair(head: str, own: str | None, typed: Models) -> PairSpec:
     return typed.updated(pair=name).spec()
 
 
-def _task(head: str, own: str | None, typed: Tasks) -> Task:
+def _task(head: str, recorded: str | None, typed: Tasks) -> Task:
     """Return the task the user named, else the head's task."""
-    names = typed.task or ([] if own is None else [own])
+    names = typed.task or ([] if recorded is None else [recorded])
     if not names:
         raise UsageError(f"{head} does not say which task it is for: name one with --task")
-    if not typed.task and own not in task_names():
-        raise UsageError(f"{head} was trained on your own task {own}: give its file with --task")
+    if not typed.task and recorded not in task_names():
+        raise UsageError(
+            f"{head} was trained on your own task {recorded}: give its file with --task"
+        )
     tasks = typed.updated(task=names).tasks()
     if len(tasks) > 1:
         raise UsageError("--task takes only one task here: the figure shows one")

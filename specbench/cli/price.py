@@ -115,8 +115,9 @@ def price(
             require_predictable(policy)
     if options.texts and (run or not measurement.prompts):
         raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
-    given = None if run is None else run_of_target(run, measurement)
-    drafters = options.drafters((given.pair if given else measurement.spec(alone=True)).drafters)
+    recorded_run = None if run is None else run_of_target(run, measurement)
+    spec = recorded_run.pair if recorded_run else measurement.spec(alone=True)
+    drafters = options.drafters(spec.drafters)
     kinds, depths = list(dict.fromkeys(kind for kind, _ in drafters)), max(options.draft_length)
     from specbench.experiment.runner import Loader
 
@@ -127,7 +128,9 @@ def price(
         source: Run | Plan = plan
         texts = partial(texts_in_column, plan, column=options.texts)
     else:
-        source = read = given or run_of_target(plan_of_target(measurement), measurement, loader)
+        source = read = recorded_run or run_of_target(
+            plan_of_target(measurement), measurement, loader
+        )
         records = read.records(TRACED.union(CELL))
         of_target = target_texts(records, measurement.task or (), measurement.limit)
         recorded = recorded_rounds(records, {record["task"] for record in of_target}, kinds)

@@ -255,7 +255,7 @@ def sweep_weights(
     """
     # Only static is swept; other methods with a weight keep their own values.
     names = [name for name in methods.names if name != STATIC]
-    variants = method_variants(names, methods.given(), front=True)
+    variants = method_variants(names, methods.parameters(), front=True)
     # The front is confined to the same marks as the other methods.
     variants += method_variants([STATIC], {"weight": grid.weights, INSIDE: methods.inside})
 

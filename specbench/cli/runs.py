@@ -227,17 +227,17 @@ def trace(run: FinishedRun, options: TraceOptions, models: Recorded) -> None:
     print(options.output)
 
 
-def _svg(found: Trace) -> str:
+def _svg(trace: Trace) -> str:
     from specbench.analysis.trace import written
     from specbench.cli.output import picture
 
-    return picture(written(found))
+    return picture(written(trace))
 
 
-def _html(found: Trace) -> str:
+def _html(trace: Trace) -> str:
     from specbench.analysis.report.pages import trace_page
 
-    return trace_page(found)
+    return trace_page(trace)
 
 
 _PICTURES = {".svg": _svg, ".html": _html}  # of a trace, by the file's suffix

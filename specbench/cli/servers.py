@@ -111,7 +111,7 @@ class Servers(ServerAccess):
         for arm in arms:
             server = Server(arm.url, client, arm.model or None)
             server.reach()
-            reached.append(arm._replace(model=str(server.told()["model"])))
+            reached.append(arm._replace(model=str(server.describe()["model"])))
         return reached
 
 

@@ -271,17 +271,17 @@ class Batch:
         assert report.length == length, f"a text of {length} tokens has {report.length}"
         stops = self._stops(text.output + new_tokens)  # once per round, since detokenising is slow
         reason: StopReason | None = None
-        kept = 0
-        while reason is None and kept < len(new_tokens):
-            text.output.append(new_tokens[kept])
-            kept += 1
+        emitted = 0
+        while reason is None and emitted < len(new_tokens):
+            text.output.append(new_tokens[emitted])
+            emitted += 1
             if text.output[-1] in self._pair.eos_ids:
                 reason = "eos"
             elif stops and self._stops(text.output):
                 reason = "stop"
             elif len(text.output) == self._options.max_new_tokens:
                 reason = "length"
-        text.rounds.append(report.record(kept, text.inside, laws))
+        text.rounds.append(report.record(emitted, text.inside, laws))
         self._marked(text)
         return reason
 

@@ -100,22 +100,22 @@ class RoundReport(NamedTuple):
         return f"{name} has {least:g} as its least number and sums to {total:g}, not to 1"
 
     def record(
-        self, kept: int, inside: bool | None = None, laws: Sequence[Sequence[float]] = ()
+        self, emitted: int, inside: bool | None = None, laws: Sequence[Sequence[float]] = ()
     ) -> RoundRecord:
-        """Return the record of a round of which the text kept ``kept`` tokens before its end."""
-        whole = kept == self.accepted + 1
-        accepted = self.accepted if whole else kept
-        judged = min(self.accepted + 1, self.proposed) if whole else kept
+        """Return the record of a round that emitted so many tokens before the text's end."""
+        whole = emitted == self.accepted + 1
+        accepted = self.accepted if whole else emitted
+        judged = min(self.accepted + 1, self.proposed) if whole else emitted
         return RoundRecord(
-            proposed=self.proposed if whole else kept,
+            proposed=self.proposed if whole else emitted,
             accepted=accepted,
-            emitted=kept,
+            emitted=emitted,
             rejected=self.drafted[accepted] if whole and accepted < self.proposed else None,
             agreed=tuple(self.agreed[:accepted]),
             expected=tuple(self.expected[:judged]),
             weights=tuple(self.weights[:judged]),
             inside=inside,
-            laws=tuple(map(tuple, laws[:kept])),
+            laws=tuple(map(tuple, laws[:emitted])),
         )
 
 

@@ -197,8 +197,8 @@ def laws_of_tokens(
 ) -> Tensor:
     """Return ``StepOutput.laws`` of ``tokens`` ``[B, n + 1]``; without a draft, p is the law."""
     further = (at.position, at.greedy, at.top, at.inside)
-    kept, replaced = law(Next._make((*map(Tensor.double, at[:4]), *further)), verdict.weight)
-    mu = torch.where(proposed[..., None], (kept + replaced).view_as(p[:, :-1]), p[:, :-1])
+    accepted, replaced = law(Next._make((*map(Tensor.double, at[:4]), *further)), verdict.weight)
+    mu = torch.where(proposed[..., None], (accepted + replaced).view_as(p[:, :-1]), p[:, :-1])
     both = (p.double(), torch.cat((mu, p[:, -1:]), 1))
     of_tokens = [rows.gather(2, tokens[..., None]) for rows in both]
     return torch.cat(of_tokens, -1).clamp_min(TINY).log()

@@ -58,10 +58,10 @@ def download_bytes(spec: PairSpec, loading: Loading) -> int:
         if loading.dummy or (named := _on_hub(model)) is None:
             continue
         repository, file = named
-        wanted, revision = shard_names(file or "*.safetensors"), _revision(spec, role)
+        patterns, revision = shard_names(file or "*.safetensors"), _revision(spec, role)
         with suppress(*UNAVAILABLE):  # who reads the model says why
             files = snapshot_download(
-                repository, revision=revision, allow_patterns=wanted, dry_run=True
+                repository, revision=revision, allow_patterns=patterns, dry_run=True
             )
             size += sum(part.file_size or 0 for part in files if part.will_download)
     return size

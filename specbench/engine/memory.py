@@ -167,7 +167,7 @@ def _require(
     loading: Loading,
     needs: Mapping[str, Need],
     work: float,
-    what: str,
+    purpose: str,
     rows: int = 1,
 ) -> None:
     """Raise ``UsageError`` for a pair that needs more than the free memory, if that is known."""
@@ -188,7 +188,7 @@ def _require(
         if loading.quantization is None:
             ways.append("--quantization 8bit")
     raise UsageError(
-        f"{spec.name} needs {total / GIB:.1f} GiB {what} ({sizes}) and {device} has "
+        f"{spec.name} needs {total / GIB:.1f} GiB {purpose} ({sizes}) and {device} has "
         f"{free / GIB:.1f} free: choose {', '.join([*ways, 'a smaller pair'])} or shorter prompts"
     )
 

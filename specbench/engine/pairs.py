@@ -147,7 +147,7 @@ def read_pairs(path: Path) -> dict[str, PairSpec]:
                 values[key] = str(path.parent / values[key])
         if table.heads is not None:
             values["heads"] = Path(values["heads"])
-        values["drafters"] = {key: path.parent / own for key, own in table.drafters.items()}
+        values["drafters"] = {key: path.parent / folder for key, folder in table.drafters.items()}
         specs[name] = PairSpec(name=name, file=path, **values)
     return specs
 

@@ -335,7 +335,7 @@ def _described_config(spec: PairSpec, role: str) -> PretrainedConfig:
     return config
 
 
-def require_package(package: str, what: str) -> None:
-    """Raise ``UsageError`` if a package is not installed, which ``what`` needs."""
+def require_package(package: str, user: str) -> None:
+    """Raise ``UsageError`` if a package is not installed that ``user`` needs."""
     if find_spec(package) is None:
-        raise UsageError(f"{what} needs the package {package}, which is not installed: install it")
+        raise UsageError(f"{user} needs the package {package}, which is not installed: install it")

@@ -89,7 +89,7 @@ class ArmRunner:
         self.engine = ""
         self._contradictions: dict[str, set[str]] = defaultdict(set)  # that were named, by arm
         self._failed: Counter[str] = Counter()  # requests in a row, by arm
-        self.models = {name: server.told() for name, server in self._servers.items()}
+        self.models = {name: server.describe() for name, server in self._servers.items()}
         # Servers whose answers do not tell all rounds; vLLM's tell none after a stop string.
         self._counting: set[str] = set()
         stops = any(step.plan.task.stop for step in plan.steps())
@@ -115,8 +115,8 @@ class ArmRunner:
         return {
             **describe_environment(),
             "servers": {
-                name: addresses[name] | told | self._dialects[name].described
-                for name, told in self.models.items()
+                name: addresses[name] | facts | self._dialects[name].described
+                for name, facts in self.models.items()
             },
         }
 
@@ -188,9 +188,9 @@ class ArmRunner:
             try:
                 limit, stop = body["max_tokens"], body.get("stop", ())
                 answer = self._with_rounds(arm, body, self._answer(arm, streamed, limit, stop))
-                for told in {*answer.contradictions} - self._contradictions[arm.name]:
-                    self._contradictions[arm.name].add(told)
-                    log.warning(f"{arm.name}: {told}, see the page servers")
+                for contradiction in {*answer.contradictions} - self._contradictions[arm.name]:
+                    self._contradictions[arm.name].add(contradiction)
+                    log.warning(f"{arm.name}: {contradiction}, see the page servers")
                 decoded.append((step, streamed, answer))
                 self._failed[arm.name] = 0
             except UsageError as error:

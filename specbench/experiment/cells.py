@@ -131,11 +131,11 @@ def with_head(
 
 
 def method_variants(
-    names: Iterable[str], given: Mapping[str, Any], *, front: bool = False
+    names: Iterable[str], parameters: Mapping[str, Any], *, front: bool = False
 ) -> list[Variant]:
     """Return each method with every combination of its parameter values.
 
-    ``given`` maps a parameter to a value or a list of values, or to None if the user gave none.
+    ``parameters`` maps a name to a value or a list of values, or to None if the user gave none.
     With a static ``front`` beside the methods, ``INSIDE`` may be a parameter of the front alone.
 
     Raises:
@@ -143,15 +143,15 @@ def method_variants(
     """
     methods = list({values.name: values for values in map(get_method, names)}.values())
     require_distinct([method.name for method in methods], METHODS, METHODS, "method")
-    values = {name: value for name, value in given.items() if value is not None}
-    taken = [parameter.name for method in methods for parameter in method.parameters]
+    values = {name: value for name, value in parameters.items() if value is not None}
+    parameter_names = [parameter.name for method in methods for parameter in method.parameters]
     for name in values:
         if any(method.takes(name) for method in methods) or (front and name == INSIDE):
             continue
         require(name != INSIDE, "--inside confines rules that are not exact: name one, or omit it")
         owners = [method.name for method in METHODS.values() if method.takes(name)]
         if not owners:
-            raise UsageError(unknown("parameter", name, dict.fromkeys(taken)))
+            raise UsageError(unknown("parameter", name, dict.fromkeys(parameter_names)))
         raise UsageError(
             f"{name} is a parameter of {' and '.join(owners)}, not of the chosen methods: "
             "add one with --method, or omit the parameter"
@@ -182,11 +182,11 @@ def with_control(variants: Sequence[Variant]) -> list[Variant]:
     return [*variants, *method_variants(["cooled"], {"both_temperature": 0.5})]
 
 
-def _variants(method: Method, given: Mapping[str, Any]) -> list[Variant]:
+def _variants(method: Method, parameters: Mapping[str, Any]) -> list[Variant]:
     """Return one method with every combination of its parameter values."""
     lists = {
         name: dict.fromkeys(value if isinstance(value, list | tuple) else [value])
-        for name, value in given.items()
+        for name, value in parameters.items()
         if value is not None and method.takes(name)
     }
     chosen_variants = []

@@ -379,8 +379,8 @@ class _Execution:
             return self._task_of[worker]
         if self._pool.size == 1:
             return min(rows, default=None)
-        taken = Counter(task for other, task in self._task_of.items() if other != worker)
-        return max(rows, key=lambda task: rows[task] / (1 + taken[task]), default=None)
+        busy = Counter(task for other, task in self._task_of.items() if other != worker)
+        return max(rows, key=lambda task: rows[task] / (1 + busy[task]), default=None)
 
     def _give(self, number: int, row: Row) -> None:
         """Make a worker decode the next batch of a row; without a batch it becomes idle."""

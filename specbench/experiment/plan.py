@@ -415,8 +415,8 @@ def require_own_columns(metrics: Iterable[str]) -> None:
     Raises:
         UsageError: One has the name of another metric or of a column.
     """
-    taken = {*schema(SAMPLES), *schema(MEASURED)}
-    require_distinct(metrics, METRICS, taken, "column of the samples")
+    columns = {*schema(SAMPLES), *schema(MEASURED)}
+    require_distinct(metrics, METRICS, columns, "column of the samples")
 
 
 def own_sources(tasks: Iterable[TaskPlan]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from specbench.experiment.measurements import score_text
 from specbench.experiment.plan import require_own_columns
 from specbench.experiment.store import Summarise, lock
 from specbench.files import clear_errors, copies, packing, stored, sync, sync_tree
-from specbench.plugins import given_for, in_file, short_name
+from specbench.plugins import in_file, matching_name, short_name
 from specbench.runs import columns
 from specbench.runs.columns import BLEU_TERMS, schema
 from specbench.runs.folders import TIMINGS
@@ -96,7 +96,7 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
     trusted = {*METRICS, *added}
     for name, task in run.tasks.items():
         task["metrics"] = [
-            metric if metric in METRICS else given_for(metric, added) or metric
+            metric if metric in METRICS else matching_name(metric, added) or metric
             for metric in task["metrics"]
         ]
         notes += [

@@ -34,7 +34,7 @@ class Next(NamedTuple):
 class Split(NamedTuple):
     """The emitted mass of every token ``[K, V]``, in two parts that together sum to 1."""
 
-    kept: Tensor  # emitted as an accepted draft
+    accepted: Tensor  # emitted as an accepted draft
     replaced: Tensor  # emitted in place of a rejected draft
 
 
@@ -255,7 +255,7 @@ def _mentored(at: Next, a: Tensor, curve: _Curve) -> Split:
 
 
 def _divergence(p: Tensor, split: Split) -> Tensor:
-    pi = split.kept + split.replaced
+    pi = split.accepted + split.replaced
     return total(torch.where(p > 0, p * (p / pi.clamp_min(TINY)).clamp_min(TINY).log(), 0))
 
 

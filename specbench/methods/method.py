@@ -135,13 +135,13 @@ class Method:
             p.exact is not None and parameters.get(p.name) == p.exact for p in self.parameters
         )
 
-    def resolve(self, given: Mapping[str, object]) -> dict[str, Any]:
+    def resolve(self, chosen: Mapping[str, object]) -> dict[str, Any]:
         """Return checked values of all parameters; None stands for the default.
 
         Raises:
             UsageError: A parameter is unknown or its value is not permitted.
         """
-        values = {name: value for name, value in given.items() if value is not None}
+        values = {name: value for name, value in chosen.items() if value is not None}
         names = list(dict.fromkeys(parameter.name for parameter in self.parameters))
         for name in values:
             if not self.takes(name):

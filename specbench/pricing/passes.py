@@ -122,8 +122,8 @@ def examples_of(run: Run, task: str) -> Mapping[str, Example]:
     if stored(run.folder / EXAMPLES).is_file():
         return run.examples[task]
     described = run.tasks[task]
-    known = task_of(task, described, {})
-    examples = planned_examples(known, run.settings, described["examples"])
+    definition = task_of(task, described, {})
+    examples = planned_examples(definition, run.settings, described["examples"])
     return {example.id: example for example in examples}
 
 

@@ -55,12 +55,12 @@ def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
     raise UsageError(lacks(path, names[0]))
 
 
-def require_in_runs(column: str, values: Iterable[object], known: Sequence[str]) -> None:
+def require_in_runs(column: str, values: Iterable[object], present: Sequence[str]) -> None:
     """Refuse values of a column that no cell of the runs has; rules may be given as in labels."""
     for value in map(str, values):
-        if value not in {*known, *map(short_name, known)}:
+        if value not in {*present, *map(short_name, present)}:
             name = column.replace("_", " ")
-            raise UsageError(f"these runs have no {name} {value}: {meant(value, known)}")
+            raise UsageError(f"these runs have no {name} {value}: {meant(value, present)}")
 
 
 def lacks(folder: Path, name: str) -> str:

@@ -132,8 +132,8 @@ class Run:
         Raises:
             UsageError: An arm in ``elsewhere`` has other settings, models or another version.
         """
-        told = self.environment.get("servers", {})
-        facts = {arm: {**server, **told.get(arm, {})} for arm, server in self.servers.items()}
+        recorded = self.environment.get("servers", {})
+        facts = {arm: {**server, **recorded.get(arm, {})} for arm, server in self.servers.items()}
         server, same = facts.pop(name, {}), []
         for arm, values in facts.items():
             ignored = {"name", "url"} if arm in elsewhere else {"name"}

@@ -243,13 +243,17 @@ def read_answer(
         text, cut, behind = text.partition(string)
         stopped_by, unstopped = ("stop", unstopped + behind) if cut else (stopped_by, unstopped)
     size = sum(len(part.encode(errors="replace")) for part in (text, *others))
-    shown = max(counted - hidden, 0) if counted else None
-    token_ids, output_tokens, told = delivered(
-        text, ids, shown, stopped_by == "eos", size, tokenizer, stop
+    delivered_count = max(counted - hidden, 0) if counted else None
+    token_ids, output_tokens, contradiction = delivered(
+        text, ids, delivered_count, stopped_by == "eos", size, tokenizer, stop
     )
     if not token_ids and (output_tokens or 0) > limit:
-        output_tokens, told = None, OVER_LIMIT
-    contradictions = [told, HIDDEN if counted and hidden else "", UNSTOPPED if unstopped else ""]
+        output_tokens, contradiction = None, OVER_LIMIT
+    contradictions = [
+        contradiction,
+        HIDDEN if counted and hidden else "",
+        UNSTOPPED if unstopped else "",
+    ]
     require(
         (output_tokens or 0) <= limit,
         f"{server} answers {len(ids)} token_ids, reports {counted} completion_tokens and was "

@@ -185,7 +185,7 @@ class Server:
         """Refuse a server that does not run or wants another key, before anything is loaded."""
         self.client.reach(f"{self.base}/models")
 
-    def told(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return what the server tells of itself: software, version, models, length of context.
 
         Raises:

@@ -75,14 +75,14 @@ class Example:
 
     def scored(self, record: Mapping[str, Any]) -> Example:
         """Return the example that scores the text of a record, which may be of one turn."""
-        known: dict[str, Any] = {
+        outcome: dict[str, Any] = {
             "greedy": record.get("greedy"),
             "cut": record.get("stopped_by") == "length",
         }
         if not (turn := record.get("turn")):
-            return replace(self, **known)
+            return replace(self, **outcome)
         prompt, reference = self.turns[turn - 1], self.references[turn - 1]
-        return replace(self, prompt=prompt, reference=reference, **known)
+        return replace(self, prompt=prompt, reference=reference, **outcome)
 
     def identity(self) -> dict[str, Any]:
         """Return the values that determine a sample; parts of conversations only in these."""

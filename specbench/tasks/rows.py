@@ -34,12 +34,12 @@ class DataFile(NamedTuple):
 
 
 def read_rows(
-    path: Path, suffixes: Collection[str], what: str, needed: Collection[str]
+    path: Path, suffixes: Collection[str], noun: str, needed: Collection[str]
 ) -> DataFile:
     """Read a file in the format of its suffix (before that of a packing); empty lines are skipped.
 
     In plain text, every line is a row with the single column ``prompt``. Messages call the file
-    ``what``. Every row must have the ``needed`` columns; a dotted name may be a nested column.
+    ``noun``. Every row must have the ``needed`` columns; a dotted name may be a nested column.
 
     Raises:
         UsageError: Unreadable or empty file, unknown format, or a bad line, as ``file:line: ...``.
@@ -48,16 +48,16 @@ def read_rows(
     if suffix not in suffixes:
         endings = f"{', '.join(list(suffixes)[:-1])} or {list(suffixes)[-1]}"
         raise UsageError(
-            f"{path}: a {what} must end in {endings}, plain or packed ({', '.join(PACKINGS)})"
+            f"{path}: a {noun} must end in {endings}, plain or packed ({', '.join(PACKINGS)})"
         )
     try:
         with open_binary(path) as file:
             content = file.read()
     except OSError as error:
-        raise UsageError(f"cannot read the {what} {path}: {error.strerror}") from error
+        raise UsageError(f"cannot read the {noun} {path}: {error.strerror}") from error
     rows = tuple(READERS[suffix](content, path, needed))
     if not rows:
-        raise UsageError(f"{path}:1: no rows in this {what}; add at least one")
+        raise UsageError(f"{path}:1: no rows in this {noun}; add at least one")
     return DataFile(path, hashlib.sha256(content).hexdigest(), rows)
 
 

@@ -196,14 +196,14 @@ def distance(head: Point, static: Sequence[Point]) -> Interval:
     return estimate((quality[:, -1] - front).round(ROUNDED), n)
 
 
-def smallest_shown(found: Interval) -> float:
+def smallest_shown(interval: Interval) -> float:
     """Return the difference that a measurement with this interval shows with ``POWER``.
 
     A normal estimate with half-width h excludes 0 in this share of measurements if the truth is
     ``h (1 + z_POWER / z_.975)``, which is 1.43 h.
     """
     normal = NormalDist()
-    half = (found.high - found.low) / 2
+    half = (interval.high - interval.low) / 2
     return half * (1 + normal.inv_cdf(POWER) / normal.inv_cdf((1 + CONFIDENCE) / 2))
 
 

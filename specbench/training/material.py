@@ -65,7 +65,7 @@ def read_material(
     tokenizer: PreTrainedTokenizerBase,
     task: Task,
     examples: Sequence[Example],
-    what: str,
+    split: str,
     limit: int,
     *,
     thinking: bool = False,
@@ -87,7 +87,7 @@ def read_material(
             problems.append(str(error))
     if len(problems) > len(encoded):
         raise UsageError(
-            f"{len(problems)} of {len(examples)} {what} examples of {task.name} cannot be used, "
+            f"{len(problems)} of {len(examples)} {split} examples of {task.name} cannot be used, "
             f"the first because {problems[0]}"
         )
     return Material([e for e, _ in encoded], [prompt for _, prompt in encoded], len(problems))

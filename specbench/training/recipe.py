@@ -201,7 +201,7 @@ class DraftRecipe(Options):
         return self.learning_rate * warm_up_cosine(step, self.steps)
 
 
-def head_recipe(pair: PairSpec, task: Task, given: Mapping[str, Any]) -> HeadRecipe:
+def head_recipe(pair: PairSpec, task: Task, chosen: Mapping[str, Any]) -> HeadRecipe:
     """Return the recipe for a pair and a task.
 
     The user's values (None: not given) override the pair's ``[<pair>.training]`` in ``pairs.toml``,
@@ -214,7 +214,7 @@ def head_recipe(pair: PairSpec, task: Task, given: Mapping[str, Any]) -> HeadRec
     validated(HeadRecipe, values, str(task.path), lambda key: quoted(f"training.{key}"))
     values |= pair.training
     validated(HeadRecipe, values, str(pair.file), lambda key: quoted(pairs_own + key))
-    values |= {name: value for name, value in given.items() if value is not None}
+    values |= {name: value for name, value in chosen.items() if value is not None}
     recipe = HeadRecipe(**values)
     return recipe.updated(drafter=str(parse_drafter(recipe.drafter, pair.drafters)))
 

@@ -188,13 +188,13 @@ def _data(task: Task) -> dict[str, Any]:
     return {name: v for name, v in identity.items() if name.rpartition(" ")[2] not in moving}
 
 
-def _difference(found: Any, expected: dict[str, Any]) -> str:
+def _difference(stored: Any, expected: dict[str, Any]) -> str:
     """List the values that differ, such as ``steps 60 instead of 90``."""
-    found = found if isinstance(found, dict) else {}
+    stored = stored if isinstance(stored, dict) else {}
     return ", ".join(
-        f"{name} {found.get(name)} instead of {value}"
+        f"{name} {stored.get(name)} instead of {value}"
         for name, value in expected.items()
-        if found.get(name) != value
+        if stored.get(name) != value
     )
 
 

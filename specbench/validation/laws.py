@@ -54,7 +54,7 @@ class Laws(NamedTuple):
         if self.split is None:
             return None
         # A draft with q = 0 has no acceptance probability; the test of drafts covers it.
-        ratio = torch.where(self.at.q > 0, self.split.kept / self.at.q, 1)
+        ratio = torch.where(self.at.q > 0, self.split.accepted / self.at.q, 1)
         return ratio.gather(-1, drafted[:, None])[:, 0]
 
 

@@ -268,7 +268,7 @@ def next_token(setup: Setup, context: Context, states: Sequence[Beginning]) -> L
     laws = laws_at(setup, [[*text, 0] for text in texts], positions, proposed)
     assert laws.split is not None
     bonus = (proposed == NOTHING)[:, None]
-    accepted = torch.where(bonus, 0, laws.split.kept)
+    accepted = torch.where(bonus, 0, laws.split.accepted)
     replaced = torch.where(bonus, laws.at.p, laws.split.replaced)
     return accepted, replaced, laws.at.p, laws.at.q
 

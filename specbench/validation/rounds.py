@@ -213,7 +213,7 @@ def compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests)
     bonus, corrected, judged = tokens.kind == TARGET, tokens.kind == CORRECTED, tokens.judged
     if split is not None:
         real = tokens.kind != VOID
-        law = torch.where(bonus[:, None], next_law.p, split.kept + split.replaced)
+        law = torch.where(bonus[:, None], next_law.p, split.accepted + split.replaced)
         tests["tokens"].add(
             law[real], farther(law, next_law.p, next_law.q)[real], tokens.tokens[real]
         )
@@ -241,7 +241,7 @@ def compare_numbers(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Test
     """Compare reported numbers; the control is the correct number of the previous position."""
     single = (tokens.position == 0) if method.joint else tokens.judged
     expected = torch.where(single, tokens.expected, nan)
-    probabilities = None if laws.split is None else laws.split.kept.sum(-1)
+    probabilities = None if laws.split is None else laws.split.accepted.sum(-1)
     for numbers, reported, correct in (
         (tests["probabilities"], expected, probabilities),
         (tests["weights"], tokens.weight, laws.weight),

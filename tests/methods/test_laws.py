@@ -90,7 +90,7 @@ def test_emitted_law_is_the_closed_form(method: str, parameters: dict[str, Any])
         law, found = law_of(method, at, **parameters), split(at.q, verdict)
         for told, enumerated in zip(law, found, strict=True):
             assert not kinds_at(~((enumerated - told).abs().amax(-1) < TOLERANCE), greedy)
-        expected = found.kept.sum(-1, keepdim=True).expand_as(verdict.expected)
+        expected = found.accepted.sum(-1, keepdim=True).expand_as(verdict.expected)
         torch.testing.assert_close(verdict.expected, expected)
         assert verdict.accept.min() >= 0 and verdict.accept.max() <= 1
         assert verdict.residual.min() >= 0

@@ -68,7 +68,7 @@ def test_the_rule_that_decays_along_the_round_emits_its_law() -> None:
 
     def error(position: torch.Tensor) -> torch.Tensor:
         split = law(Next(*at[:4], position), decay=0.6)
-        return (emitted - split.kept - split.replaced).abs().amax(-1)
+        return (emitted - split.accepted - split.replaced).abs().amax(-1)
 
     assert error(at.position).max() < 1e-6
     assert error(torch.zeros_like(at.position)).max() > 0.1

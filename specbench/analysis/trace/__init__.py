@@ -322,11 +322,11 @@ def _interest(record: Record) -> tuple[bool, bool, int]:
     return rejected, record.get("head") is not None, mismatches
 
 
-def _only(option: str, given: str | None, known: Mapping[str, set[str]]) -> str:
-    """Return the only name that matches ``given``; None matches every name."""
-    fitting = [name for name, meanings in known.items() if given is None or given in meanings]
+def _only(option: str, chosen: str | None, names: Mapping[str, set[str]]) -> str:
+    """Return the only name that matches ``chosen``; None matches every name."""
+    fitting = [name for name, meanings in names.items() if chosen is None or chosen in meanings]
     if not fitting:
-        raise UsageError(unknown(f"{option} of this sample", str(given), known))
+        raise UsageError(unknown(f"{option} of this sample", str(chosen), names))
     if len(fitting) > 1:
         raise UsageError(f"several samples match: choose with {option} from {listed(fitting)}")
     return fitting[0]

@@ -326,10 +326,10 @@ class Online(DraftControl):
         if self._number is not None:
             return np.broadcast_to(self._number, texts).copy()
         columns = zip(*history, strict=True)
-        known = [torch.stack(values, -1).double().numpy(force=True) for values in columns]
+        numbers = [torch.stack(values, -1).double().numpy(force=True) for values in columns]
         q, top, entropy = (
             np.pad(values, ((0, 0), (0, 1)), constant_values=value)[:, None]
-            for values, value in zip(known, (1.0, 1.0, 0.0), strict=True)
+            for values, value in zip(numbers, (1.0, 1.0, 0.0), strict=True)
         )
         reach, most = np.ones((texts, 1, size + 1)), np.full((texts, 1), size)
         rounds = Drafting(q, top, entropy, reach, most, most[:, 0], np.ones(size + 1))

@@ -62,26 +62,26 @@ def trained_heads(pair: str) -> Path:
 
 
 def find_head(
-    spec: PairSpec, task: str, given: str | None = None, *, trainable: bool = True
+    spec: PairSpec, task: str, named: str | None = None, *, trainable: bool = True
 ) -> HeadFile:
-    """Return the head for a pair and a task: the given one, else bundled, else in ``results``.
+    """Return the head for a pair and a task: the named one, else bundled, else in ``results``.
 
-    ``given`` is a head's folder or one of its files, the authors' file, a folder with one head
+    ``named`` is a head's folder or one of its files, the authors' file, a folder with one head
     folder per task, ``bundled`` or ``results`` to search only there, the name of a task that has a
     head in one of them, or ``untrained``. ``trainable`` is False for a file of prompts.
 
     Raises:
         UsageError: There is no such head.
     """
-    if given == UNTRAINED:
+    if named == UNTRAINED:
         return HeadFile(UNTRAINED, Path(UNTRAINED))
     bundled = {} if spec.heads is None else {BUNDLED: spec.heads}
     folders = bundled | {RESULTS: trained_heads(spec.name)}  # searched in this order
-    if given not in (None, BUNDLED, RESULTS):
-        other = None if Path(given).exists() else _heads_in(folders).get(given)
-        return HeadFile(given, other.path if other else _given_head(Path(given), task))
+    if named not in (None, BUNDLED, RESULTS):
+        other = None if Path(named).exists() else _heads_in(folders).get(named)
+        return HeadFile(named, other.path if other else _given_head(Path(named), task))
     for name, folder in folders.items():
-        if given in (None, name) and is_head(folder / task):
+        if named in (None, name) and is_head(folder / task):
             return HeadFile(name, folder / task)
     if not trainable:
         names = ", ".join(_heads_in(folders))
@@ -93,17 +93,17 @@ def find_head(
     if spec.name in pairs():
         command = f"`specbench train --pair {spec.name} --task {task}`"
     raise UsageError(
-        f"pair {spec.name} has no {'head' if given is None else given + ' head'} for {task}: train "
+        f"pair {spec.name} has no {'head' if named is None else named + ' head'} for {task}: train "
         f"one with {command}, name one with --head, or leave out diversed"
     )
 
 
-def expand_family(given: str) -> list[str]:
-    """Return the folders of a family (``acceptance-0.9``, ``seed-0``) in order, or ``given``."""
+def expand_family(name: str) -> list[str]:
+    """Return the folders of a family (``acceptance-0.9``, ``seed-0``) in order, or ``name``."""
     prefixes = (*FAMILIES.values(), SEED)
-    folders = [folder for prefix in prefixes for folder in Path(given).glob(f"{prefix}*")]
+    folders = [folder for prefix in prefixes for folder in Path(name).glob(f"{prefix}*")]
     members = sorted((folder for folder in folders if folder.is_dir()), key=_goal)
-    return [str(folder) for folder in members] or [given.rstrip("/") or given]
+    return [str(folder) for folder in members] or [name.rstrip("/") or name]
 
 
 def _goal(folder: Path) -> tuple[str, float, str]:

@@ -93,10 +93,10 @@ def build_module(values: Mapping[str, Any], target: Any, stored: Shapes) -> Draf
     """
     stored = {stored_name(name): shape for name, shape in stored.items()}
     module = configured(values, target, stored)
-    wanted = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    for name in sorted(wanted.keys() | stored.keys() - {*UNUSED}):
-        if wanted.get(name) != stored.get(name):
-            has, wants = (list(s[name]) if name in s else "none" for s in (stored, wanted))
+    expected = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    for name in sorted(expected.keys() | stored.keys() - {*UNUSED}):
+        if expected.get(name) != stored.get(name):
+            has, wants = (list(s[name]) if name in s else "none" for s in (stored, expected))
             raise UsageError(
                 f"{WEIGHTS} does not fit {CONFIG}: {name} has the shape {has} instead of {wants}; "
                 "download or train the module again"

@@ -246,16 +246,16 @@ class _UnrolledAttention:
         groups = query.shape[1] // key.shape[1]
         self.keys.append(key.repeat_interleave(groups, 1))
         self.values.append(value.repeat_interleave(groups, 1))
-        first, *own = self.keys
-        if not own:
+        first, *later_keys = self.keys
+        if not later_keys:
             return scaled_dot_product_attention(query, first, self.values[0], is_causal=True)
         rows, length = query.shape[2], first.shape[2]
         query = query * query.shape[-1] ** -0.5
         later = torch.ones(rows, length, dtype=torch.bool, device=query.device)
         later = later.triu(1 + length - rows)
         scores = (query @ first.mT).masked_fill(later, -torch.inf)
-        own_scores = torch.stack([(query * key).sum(-1) for key in own], -1)
-        weights = torch.cat((scores, own_scores), -1).softmax(-1)
+        later_scores = torch.stack([(query * key).sum(-1) for key in later_keys], -1)
+        weights = torch.cat((scores, later_scores), -1).softmax(-1)
         mixed = weights[..., :length] @ self.values[0]
         for depth, value in enumerate(self.values[1:]):
             mixed = mixed + weights[..., length + depth, None] * value

@@ -70,10 +70,10 @@ class DraftModule(nn.Module, ABC):
 
     def share(self, embedding: nn.Module, output: nn.Module) -> None:
         """Use the target's embedding and output head where the module has none of its own."""
-        own: Any = self
+        module: Any = self
         # Functions, since a module would be registered and saved as a part of the module.
-        self.embed = (own.embed_tokens if self.config.own_embedding else embedding).forward
-        self.project = (own.lm_head if self.config.own_output else output).forward
+        self.embed = (module.embed_tokens if self.config.own_embedding else embedding).forward
+        self.project = (module.lm_head if self.config.own_output else output).forward
 
     @classmethod
     def configured(

@@ -134,12 +134,12 @@ def _result(text: str, marked: re.Match[str]) -> Decimal:
     return _marked_value(marked)
 
 
-def _marked_value(found: re.Match[str]) -> Decimal:
-    return Decimal((found[1] or found[2] or "") + found[3].replace(",", ""))
+def _marked_value(match: re.Match[str]) -> Decimal:
+    return Decimal((match[1] or match[2] or "") + match[3].replace(",", ""))
 
 
-def _value(found: re.Match[str]) -> Decimal:
-    value = Decimal(found["number"].replace(",", ""))
-    if found["divisor"]:
-        value /= int(found["divisor"])
-    return -value if found["sign"] else value
+def _value(match: re.Match[str]) -> Decimal:
+    value = Decimal(match["number"].replace(",", ""))
+    if match["divisor"]:
+        value /= int(match["divisor"])
+    return -value if match["sign"] else value

@@ -228,14 +228,14 @@ def _without_paths(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def task_of(name: str, described: Mapping[str, Any], given: Mapping[str, Task]) -> Task:
+def task_of(name: str, described: Mapping[str, Any], user_tasks: Mapping[str, Task]) -> Task:
     """Return the user's task of this name, or a bundled one whose data is on this machine.
 
     Raises:
         UsageError: There is none; a run may name any file, so the user does.
     """
-    if name in given:
-        return given[name]
+    if name in user_tasks:
+        return user_tasks[name]
     if name not in task_names():
         raise UsageError(f"{name} is not bundled: name its file with --task or --prompts")
     shots = described["data"].get("shots")

@@ -16,7 +16,7 @@ from typing import Any
 from specbench.errors import SpecbenchError, UsageError, listed, shown
 from specbench.files import copies, stored
 from specbench.methods.registry import METHODS
-from specbench.plugins import digest_of, given_for
+from specbench.plugins import digest_of, matching_name
 from specbench.runs.configuration import Environment, read_object
 from specbench.runs.folders import TIMINGS
 from specbench.runs.frames import read_samples
@@ -159,8 +159,8 @@ class Verification:
             facts = {**environment.get("models", {}), "engine": environment.get("engine")}
             names = ("target", "dtype", "device", "engine")
             if lacking := [name for name in names if not facts.get(name)]:
-                what = f"{', '.join(lacking)} of {ENVIRONMENT}"
-                self.unchecked.append(f"{what}, which {wrong or 'lacks them'}")
+                lacking_facts = f"{', '.join(lacking)} of {ENVIRONMENT}"
+                self.unchecked.append(f"{lacking_facts}, which {wrong or 'lacks them'}")
 
     def _check_examples(self, name: str) -> tuple[dict[str, Example], Finding | None]:
         """Return the examples of a task, and the finding that compares them with its data."""
@@ -190,7 +190,7 @@ class Verification:
         """
         if recorded in (METRICS if is_metric else METHODS):
             return recorded
-        name = given_for(recorded, self.metrics if is_metric else self.methods)
+        name = matching_name(recorded, self.metrics if is_metric else self.methods)
         if name is None:
             option = "--metric" if is_metric else "--method"
             raise UsageError(f"{recorded} is not bundled: name it with {option}")

@@ -64,10 +64,10 @@ def read_tests(tests: tuple[str, ...], entry_point: str = "") -> Tests:
         raise broken(f"{type(error).__name__}: {error}") from error
     if not tree.body:
         raise UsageError("an example has no tests, so that any program would pass; add statements")
-    taken = _taken(tables)
-    modules = _modules(tree, taken - {entry_point})
-    shadowing = {name for name in taken if hasattr(builtins, name)} - {entry_point}
-    names = tuple(sorted(taken - modules - shadowing))
+    assigned = _taken(tables)
+    modules = _modules(tree, assigned - {entry_point})
+    shadowing = {name for name in assigned if hasattr(builtins, name)} - {entry_point}
+    names = tuple(sorted(assigned - modules - shadowing))
     # Imports of the module and of its functions; conditional imports may fail.
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.FunctionDef)]
     imports = [

@@ -126,11 +126,11 @@ def _exactly(pipe: int, size: int, deadline: float | None) -> bytes:
     parts = []
     while size:
         _wait(pipe, select.POLLIN, deadline)
-        got = read(pipe, min(size, 1 << 16))
-        if not got:
+        part = read(pipe, min(size, 1 << 16))
+        if not part:
             raise Gone("nobody writes")
-        parts.append(got)
-        size -= len(got)
+        parts.append(part)
+        size -= len(part)
     return b"".join(parts)
 
 

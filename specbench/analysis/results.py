@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.compare import verdicts_of
-from specbench.analysis.figures import HEADS, STYLES, load_figure
+from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
 from specbench.analysis.intervals import proportion_interval
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.scores import OF_TEXTS
@@ -213,13 +213,13 @@ class Results:
         """
         from specbench.analysis.figures.style import page
 
-        kind = load_figure(figure)
-        if kind.source == HEADS:
+        draw = load_figure(figure)
+        if source_of(figure) == HEADS:
             raise UsageError(f"{figure} draws heads, not runs: use `specbench plot {figure}`")
         if style not in STYLES:
             raise UsageError(unknown("style", style, STYLES))
         with page(style):
-            return kind.draw(self, **options).figure
+            return draw(self, **options).figure
 
     def _repr_html_(self) -> str:
         """Return the runs, and the main figures of their cells with intervals, as HTML tables."""

@@ -273,7 +273,7 @@ def _costs(options: DecideOptions, measurement: Measurement) -> Callable[[_Sourc
     """Return what gives the costs for a source: a file, a machine, or times taken here.
 
     Raises:
-        UsageError: The file or the machine is faulty, or the file lacks what is options.
+        UsageError: The file or the machine is faulty, or the file lacks what is asked.
     """
     from specbench.pricing.costs import machine, read_costs
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 import specbench
-from specbench.analysis.figures import bundled_figures
+from specbench.analysis.figures import bundled_figures, load_figure
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import JsonOutput
 from specbench.cli.output import print_json, print_table
@@ -156,7 +156,7 @@ def _metrics() -> list[Row]:
 
 
 def _figures() -> list[Row]:
-    return [{"name": name} | _summary(kind.draw) for name, kind in bundled_figures().items()]
+    return [{"name": name} | _summary(load_figure(name)) for name in bundled_figures()]
 
 
 def _summary(function: Callable[..., Any]) -> Row:

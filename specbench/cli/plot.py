@@ -18,6 +18,7 @@ from specbench.analysis.figures import (
     STYLES,
     bundled_figures,
     load_figure,
+    source_of,
 )
 from specbench.cli.finished import NEWEST, Rows
 from specbench.cli.generate import completer, grouped
@@ -112,18 +113,18 @@ def plot(
     ] = None,
 ) -> None:
     """Draw a figure of finished runs or heads as PNG, SVG and PDF, with its data as CSV."""
-    kind = load_figure(figure)
-    _refuse_ignored(figure, kind.source, options, models, data, rows, runs)
+    source = source_of(figure)
+    _refuse_ignored(figure, source, options, models, data, rows, runs)
     require_folders(runs or ())
     rows = rows.updated(task=data.task)
-    if runs and kind.source != HEADS:
+    if runs and source != HEADS:
         rows.require_in(runs)
     if options.output is not None:
         check_writable(options.output)
-    draw: Callable[..., Drawing] = kind.draw
+    draw = load_figure(figure)
     if options.head is not None:
         name, (folder, draw) = LEARNED, _learned(options.head, options, models, data)
-    elif kind.source == HEADS:
+    elif source == HEADS:
         heads = runs or logged(TRAINED)[-1:]
         require(bool(heads), f"no trained head under {TRAINED}: name a head's folder")
         name, draw = short_name(figure), partial(draw, heads)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from specbench.methods import laws
 from specbench.methods.lazy import torch
 from specbench.methods.method import Parameter, rule
-from specbench.methods.verdict import Positions, Verdict, entropy_of, maximal_coupling, pick
+from specbench.methods.verdict import (
+    Positions,
+    Verdict,
+    entropy_of,
+    likeliest,
+    maximal_coupling,
+    pick,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,8 +53,9 @@ def typical(at: Positions, x: Tensor, *, epsilon: float, delta: float) -> Verdic
     """
     likely = (delta * (-entropy_of(at.p)).exp()).clamp_max(epsilon)
     near = (at.p > likely[:, None]).to(at.p)
-    likeliest = torch.zeros_like(at.p).scatter_(-1, at.p.argmax(-1, keepdim=True), 1.0)
-    return Verdict(accept=pick(near, x), residual=likeliest, expected=(at.q * near).sum(-1))
+    best = likeliest(at.p)[:, None]
+    choice = torch.zeros_like(at.p).scatter_(-1, best, 1.0)
+    return Verdict(accept=pick(near, x), residual=choice, expected=(at.q * near).sum(-1))
 
 
 @rule(

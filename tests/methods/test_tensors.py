@@ -9,7 +9,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specbench.methods.ensembles import static
-from specbench.methods.verdict import Positions, maximal_coupling, normalise
+from specbench.methods.verdict import (
+    Positions,
+    entropy_of,
+    likeliest,
+    maximal_coupling,
+    normalise,
+)
 
 from .cases import emitted, judge, law_of, linear_head, make_case, rule_of, stacked, transform
 
@@ -152,3 +158,14 @@ def test_a_rule_is_few_operations_and_never_waits_for_the_device(
     with CountOperations() as operations:
         rule_of(method)(at, x, **parameters)
     assert 0 < operations.count <= MOST_OPERATIONS.get(method, 30)
+
+
+@pytest.mark.parametrize("vocabulary", [1, 3, 128, 129, 1000])
+def test_likeliest_is_the_first_largest_and_entropy_that_of_pytorch(vocabulary: int) -> None:
+    generator = torch.Generator().manual_seed(vocabulary)
+    ties = torch.randint(0, 4, (50, vocabulary), generator=generator).float()
+    first = [row.index(max(row)) for row in ties.tolist()]
+    assert likeliest(ties).tolist() == first
+    p = (50 * ties).softmax(-1)  # most tokens have no mass
+    torch.testing.assert_close(entropy_of(p), torch.special.entr(p).sum(-1))
+    assert not torch.signbit(entropy_of(torch.eye(vocabulary))).any()

@@ -7,8 +7,11 @@ of trained heads, and returns a ``style.Drawing``: the figure and its data.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench import plugins
@@ -24,13 +27,15 @@ STYLES = ("paper", "screen")
 COSTS = ("time", "acceptance", "speedup")
 AGAINST = COSTS[:2]
 
+_DECLARED = re.compile(r'^@figure\("([\w-]+)"(, HEADS)?\)\ndef (\w+)', re.MULTILINE)
 
-class FigureKind(NamedTuple):
-    """A drawing function, as the decorator ``figure`` declares it."""
 
-    name: str  # empty for one of the user's own
-    source: str  # what it draws, RUNS or HEADS
-    draw: Callable[..., Drawing]
+class BundledFigure(NamedTuple):
+    """The place of a drawing function, and what it reads."""
+
+    module: str
+    function: str
+    source: str
 
 
 def figure(name: str = "", source: str = RUNS) -> Callable[..., Callable[..., Drawing]]:
@@ -46,38 +51,58 @@ def figure(name: str = "", source: str = RUNS) -> Callable[..., Callable[..., Dr
         from specbench.analysis.figures.style import paged
 
         on_page = paged(draw)
-        return plugins.declare(on_page, FigureKind(name, source, on_page))
+        vars(on_page)["source"] = source
+        return on_page
 
     return declare
 
 
 @cache
-def bundled_figures() -> dict[str, FigureKind]:
-    """Return the figures of this package by name; matplotlib is imported only here."""
-    return {kind.name: kind for kind in plugins.bundled(__name__, FigureKind, ())}
+def bundled_figures() -> dict[str, BundledFigure]:
+    """Return the figures of this package by name, from its sources: nothing is imported."""
+    return {
+        name: BundledFigure(path.stem, function, HEADS if of_heads else RUNS)
+        for path in sorted(Path(__file__).parent.glob("*.py"))
+        for name, of_heads, function in _DECLARED.findall(path.read_text(encoding="utf-8"))
+    }
 
 
-def load_figure(name: str) -> FigureKind:
-    """Return a figure by its name or as ``FILE.py:FUNCTION``.
+def source_of(name: str) -> str:
+    """Return what a figure is drawn from, ``RUNS`` or ``HEADS``.
+
+    Raises:
+        UsageError: There is no such figure.
+    """
+    bundled = bundled_figures().get(name)
+    return bundled.source if bundled else str(vars(_of_user(name))["source"])
+
+
+def load_figure(name: str) -> Callable[..., Drawing]:
+    """Return the drawing function of a figure; matplotlib is imported only here.
 
     Raises:
         UsageError: There is no such figure, or one of the user's own cannot be loaded.
     """
-    if kind := bundled_figures().get(name):
-        return kind
-    plugin = plugins.find(name)
-    if plugin is None:
-        raise UsageError(unknown("figure", name, [*bundled_figures(), "FILE.py:FUNCTION"]))
-    kind = plugins.declared(plugin.function, FigureKind)
-    if kind is None:
-        raise UsageError(
-            f"{plugins.place(plugin.name, plugin.function)} is no figure: put @figure() of "
-            "specbench.analysis.figures before it"
-        )
-    draw = kind.draw
+    if bundled := bundled_figures().get(name):
+        module = import_module(f"{__name__}.{bundled.module}")
+        function: Callable[..., Drawing] = getattr(module, bundled.function)
+        return function
+    draw = _of_user(name)
 
     def drawn(*arguments: Any, **options: Any) -> Drawing:
         with plugins.user_code(draw):
             return draw(*arguments, **options)
 
-    return kind._replace(draw=drawn)
+    return drawn
+
+
+def _of_user(name: str) -> Callable[..., Drawing]:
+    plugin = plugins.find(name)
+    if plugin is None:
+        raise UsageError(unknown("figure", name, [*bundled_figures(), "FILE.py:FUNCTION"]))
+    if "source" not in vars(plugin.function):
+        raise UsageError(
+            f"{plugins.place(plugin.name, plugin.function)} is no figure: put @figure() of "
+            "specbench.analysis.figures before it"
+        )
+    return plugin.function

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from specbench.methods.lazy import torch
-from specbench.methods.verdict import Positions, entropy_of
+from specbench.methods.verdict import BLOCK, Positions, entropy_of, in_blocks
 from specbench.plugins import declare, declared_in
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 LINEAR, FEATURES = "linear", "features"
-BLOCK = 128  # tokens; most vocabularies are padded to a multiple of it
 
 
 class HeadKind(NamedTuple):
@@ -89,9 +88,7 @@ def _top_two(rows: Tensor) -> tuple[Tensor, Tensor]:
 
     Both are in the two blocks with the largest maxima, which are found faster than by ``topk``.
     """
-    if missing := -rows.shape[-1] % BLOCK:
-        rows = torch.nn.functional.pad(rows, (0, missing), value=-1.0)
-    blocks = rows.unflatten(-1, (-1, BLOCK))
+    blocks = in_blocks(rows)
     best = blocks.amax(-1).topk(min(2, blocks.shape[1])).indices
     top = blocks.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1).topk(2)
     first = top.indices[:, :1]

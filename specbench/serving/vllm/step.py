@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from specbench.decoding.drafting import Drafts, State
 from specbench.decoding.records import new_token_columns
@@ -105,7 +104,8 @@ def _report(
         together = values[first : first + index.numel()]
         return together.unflatten(0, index.shape) if whole else values[index]
 
-    x, logits, raw = of_rows(drafts.x).long().clamp_min(0), *map(of_rows, drafts[2:4])
+    x = of_rows(drafts.x).long().clamp_min(0)
+    logits, raw = of_rows(drafts.logits), of_rows(drafts.raw_logits)
     greedy = temperature == 0
     p = _one_hot(logits.argmax(-1), logits) if greedy else logits.softmax(-1)
     # Looking costs less than a softmax, but on a GPU the host would wait for the answer.
@@ -115,7 +115,7 @@ def _report(
         q = q1 = _one_hot(x, p1)
     else:  # vLLM draws from a softmax with the request's temperature and without filters
         q = of_rows(drafts.q)
-        q1 = q if temperature in (0, 1) else normalize(q**temperature, p=1, dim=-1)
+        q1 = q if temperature in (0, 1) else q.log().mul_(temperature).softmax(-1)
         q = _one_hot(x, p1) if greedy else q
     if not whole:
         q = q * (torch.arange(n, device=device) < proposed[:, None])[..., None]

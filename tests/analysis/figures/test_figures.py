@@ -31,13 +31,13 @@ def draw(name: str, folder: Path) -> style.Drawing:
     if name == "weights-head":
         return draw_learned(learned_of(words=15, trained_on="mini-news"))
     if name == "training":
-        return load_figure(name).draw([training_of(folder / "a"), training_of(folder / "b")])
+        return load_figure(name)([training_of(folder / "a"), training_of(folder / "b")])
     if name in ("positions", "accepted-length"):
-        return load_figure(name).draw(rounds_of({"sd": [[0, 1], [3]], "diversed": [[3, 3], [2]]}))
+        return load_figure(name)(rounds_of({"sd": [[0, 1], [3]], "diversed": [[3, 3], [2]]}))
     one: dict[str, Any] = {"tasks": ("mini-math",)}
     if name == "acceptance-time":
-        return load_figure(name).draw(made(pairs=("mini", "llama"), settings=SETTINGS, **one))
-    return load_figure(name).draw(made(heads=HEADS[: 1 if name == "transfer" else None], **one))
+        return load_figure(name)(made(pairs=("mini", "llama"), settings=SETTINGS, **one))
+    return load_figure(name)(made(heads=HEADS[: 1 if name == "transfer" else None], **one))
 
 
 @pytest.mark.parametrize("name", [*bundled_figures(), "weights-head"])
@@ -89,7 +89,7 @@ def test_every_method_has_its_own_style_and_a_new_one_a_stable_style() -> None:
 def test_a_failed_write_leaves_the_old_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawing = load_figure("weights").draw(made(tasks=("mini-math",)))
+    drawing = load_figure("weights")(made(tasks=("mini-math",)))
     (tmp_path / "taken").touch()
     with pytest.raises(UsageError, match="taken"):
         style.save(drawing, tmp_path / "taken", "weights")
@@ -110,7 +110,7 @@ def test_heavy_imports_wait_until_drawing_and_pyplot_is_never_used() -> None:
     code = (
         "import sys, specbench.analysis.figures as f;"
         "early = [m for m in ('matplotlib', 'pandas') if m in sys.modules];"
-        "f.bundled_figures();"
+        "[f.load_figure(name) for name in f.bundled_figures()];"
         "print(early, 'matplotlib.pyplot' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -148,7 +148,7 @@ def changed(metric: str | None = None, column: str = "value", value: Any = float
 )
 def test_refusals(name: str, source: Callable[[Path], Any], place: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as raised:
-        load_figure(name).draw(source(tmp_path))
+        load_figure(name)(source(tmp_path))
     assert place in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -180,7 +180,7 @@ def test_a_file_of_the_users_own_declares_figures_by_the_same_decorator(tmp_path
     file = tmp_path / "own.py"
     file.write_text(OWN)
     results = made(tasks=("mini-math",))
-    files = style.save(load_figure(f"{file}:speeds").draw(results), tmp_path, "speeds")
+    files = style.save(load_figure(f"{file}:speeds")(results), tmp_path, "speeds")
     assert list(pd.read_csv(files[-1])) == ["label", "tokens_per_second"]
     for name, place in (
         ("broken", "line 12: KeyError"),
@@ -188,4 +188,4 @@ def test_a_file_of_the_users_own_declares_figures_by_the_same_decorator(tmp_path
         ("no", "own.py"),
     ):
         with pytest.raises(UsageError, match=re.escape(place)):
-            load_figure(f"{file}:{name}").draw(results)
+            load_figure(f"{file}:{name}")(results)

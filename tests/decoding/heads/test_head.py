@@ -71,7 +71,7 @@ def test_hidden_states_may_have_another_dtype() -> None:
     torch.testing.assert_close(head.weigh(halves), head.weigh(at), atol=0.05, rtol=0)
 
 
-@pytest.mark.parametrize("vocabulary", [2, 7, 512, 5000])
+@pytest.mark.parametrize("vocabulary", [2, 7, 128, 129, 200, 5000])
 def test_features_of_many_tokens_are_those_of_the_plain_formulas(vocabulary: int) -> None:
     logits = 3 * torch.randn(2, 40, vocabulary, generator=torch.Generator().manual_seed(3))
     logits[:, :, 1::2] -= 200  # probabilities that underflow to 0

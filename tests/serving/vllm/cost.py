@@ -31,22 +31,26 @@ RULES = (
     *("sd", "static:weight=0.5", "lossy:lenience=0.5", "typical", "gated"),
     *("diversed:head=python/python-line", "diversed:head=mini/mini-math"),
 )
-DRAFTS, SIZES, VOCABULARIES, SECONDS = 5, (1, 16), (32_000, 151_936), 40
+DRAFTS, SIZES, SECONDS = 5, (1, 16), 40
+SETTINGS = (32_000, 1.0), (151_936, 1.0), (151_936, 0.7)  # vocabularies and temperatures
 HIDDEN = 192, 64  # of the bundled pair mini
 
 
-def steps(texts: int, vocabulary: int, device: str) -> dict[str, Callable[[], object]]:
+def steps(
+    texts: int, vocabulary: int, temperature: float, device: str
+) -> dict[str, Callable[[], object]]:
     """Return a step by each rule, on random logits."""
     torch.manual_seed(0)
     total = texts * DRAFTS
-    logits = torch.randn(total, vocabulary, device=device)
-    q = torch.randn(total, vocabulary, device=device).softmax(-1)
+    raw = torch.randn(total, vocabulary, device=device)
+    logits = raw / temperature
+    q = (torch.randn(total, vocabulary, device=device) / temperature).softmax(-1)
     x, counts = q.multinomial(1)[:, 0].int(), [DRAFTS] * texts
     cumulative = torch.arange(1, texts + 1, dtype=torch.int32, device=device) * DRAFTS
     bonus = torch.zeros(texts, 1, dtype=torch.int32, device=device)
     none = torch.empty(0, device=device)
     sampling = SamplingMetadata(
-        temperature=torch.ones(texts, device=device),
+        temperature=torch.full((texts,), temperature, device=device),
         all_greedy=False,
         all_random=True,
         top_p=None,
@@ -65,11 +69,11 @@ def steps(texts: int, vocabulary: int, device: str) -> dict[str, Callable[[], ob
         logitsprocs=LogitsProcessors(),
     )
     h_p, h_q = (torch.randn(total, size, device=device) for size in HIDDEN)
-    drafts = Flattened(x, q, logits, logits, h_p, h_q, counts)
+    drafts = Flattened(x, q, logits, raw, h_p, h_q, counts)
 
     def by(rule: str) -> Callable[[], object]:
         return lambda: reject(
-            drafts, bonus, rules=[rule] * texts, temperatures=[1.0] * texts, generators={}
+            drafts, bonus, rules=[rule] * texts, temperatures=[temperature] * texts, generators={}
         )
 
     def by_vllm() -> object:
@@ -87,10 +91,10 @@ def main() -> None:
     torch.set_num_threads(1)
     prepare_cpu()
     current_platform.register_triton_kernel_overrides()
-    lines = ["rule,texts,vocabulary,microseconds,low,high"]
+    lines = ["rule,texts,vocabulary,temperature,microseconds,low,high"]
     for texts in SIZES:
-        for vocabulary in VOCABULARIES:
-            rules = steps(texts, vocabulary, device)
+        for vocabulary, temperature in SETTINGS:
+            rules = steps(texts, vocabulary, temperature, device)
             times: dict[str, list[float]] = {name: [] for name in rules}
             end = time.perf_counter() + SECONDS
             while time.perf_counter() < end:
@@ -102,7 +106,9 @@ def main() -> None:
                     times[name].append(clock() - began)
             for name, seconds in times.items():
                 low, middle, high = (1e6 * s for s in statistics.quantiles(seconds[2:], n=4))
-                lines.append(f"{name},{texts},{vocabulary},{middle:.0f},{low:.0f},{high:.0f}")
+                lines.append(
+                    f"{name},{texts},{vocabulary},{temperature},{middle:.0f},{low:.0f},{high:.0f}"
+                )
                 print(lines[-1], len(seconds), flush=True)
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text("\n".join(lines) + "\n")

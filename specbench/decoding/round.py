@@ -28,7 +28,7 @@ from specbench.engine.pair import LoadedPair, Model
 from specbench.methods import Positions, Rule, Verdict
 from specbench.methods.control import DraftControl
 from specbench.methods.laws import TINY, BoundLaw, Next
-from specbench.methods.verdict import fault_of_form, likeliest
+from specbench.methods.verdict import fault_of_form, likeliest_token
 from specbench.plugins import user_code
 
 
@@ -169,7 +169,7 @@ def verify(
     length = state.length + (accepted[:, 0] + 1) * state.active
     newest = torch.cat((state.last[:, 1:], new_tokens), 1)
     last = newest.gather(1, torch.cat((accepted, accepted + 1), 1))
-    agreed = likeliest(judged).view(rows, n) == x
+    agreed = likeliest_token(judged).view(rows, n) == x
     weight = torch.full_like(expected, NO_WEIGHT)
     if verdict.weight is not None:
         weight = verdict.weight.reshape(rows, n)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from specbench import config
 from specbench.methods.lazy import numpy as np
 from specbench.methods.lazy import torch
+from specbench.methods.verdict import in_blocks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,8 +83,7 @@ def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
 
 def _draw_by_block(distribution: Tensor, uniform: Tensor) -> Tensor:
     """Draw as ``draw`` does, summing all but one block of ``BLOCK`` tokens at once."""
-    padded = torch.nn.functional.pad(distribution, (0, -distribution.shape[-1] % BLOCK))
-    blocks = padded.unflatten(-1, (-1, BLOCK))
+    blocks = in_blocks(distribution, BLOCK, 0.0)
     mass = blocks.sum(-1, dtype=torch.float64)
     ends = mass.cumsum(-1)
     threshold = uniform[:, None] * ends[:, -1:]

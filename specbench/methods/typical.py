@@ -11,7 +11,7 @@ from specbench.methods.verdict import (
     Positions,
     Verdict,
     entropy_of,
-    likeliest,
+    likeliest_token,
     maximal_coupling,
     pick,
 )
@@ -53,7 +53,7 @@ def typical(at: Positions, x: Tensor, *, epsilon: float, delta: float) -> Verdic
     """
     likely = (delta * (-entropy_of(at.p)).exp()).clamp_max(epsilon)
     near = (at.p > likely[:, None]).to(at.p)
-    best = likeliest(at.p)[:, None]
+    best = likeliest_token(at.p)[:, None]
     choice = torch.zeros_like(at.p).scatter_(-1, best, 1.0)
     return Verdict(accept=pick(near, x), residual=choice, expected=(at.q * near).sum(-1))
 

@@ -99,20 +99,20 @@ def entropy_of(p: Tensor) -> Tensor:
     return entropy
 
 
-def in_blocks(rows: Tensor) -> Tensor:
-    """Return rows ``[K, V]`` as blocks ``[K, V / BLOCK, BLOCK]``, the last one filled up."""
-    if missing := -rows.shape[-1] % BLOCK:
-        rows = torch.nn.functional.pad(rows, (0, missing), value=-torch.inf)
-    blocks: Tensor = rows.unflatten(-1, (-1, BLOCK))
+def in_blocks(rows: Tensor, size: int, fill: float) -> Tensor:
+    """Return rows ``[K, V]`` as blocks ``[K, V / size, size]``, the last one filled up."""
+    if missing := -rows.shape[-1] % size:
+        rows = torch.nn.functional.pad(rows, (0, missing), value=fill)
+    blocks: Tensor = rows.unflatten(-1, (-1, size))
     return blocks
 
 
-def likeliest(rows: Tensor) -> Tensor:
+def likeliest_token(rows: Tensor) -> Tensor:
     """Return the first token ``[K]`` with the largest number of rows ``[K, V]``.
 
     That is ``argmax``, but only the largest numbers of all blocks and one block are searched.
     """
-    blocks = in_blocks(rows)
+    blocks = in_blocks(rows, BLOCK, -torch.inf)
     block = blocks.amax(-1).argmax(-1)
     row = torch.arange(len(rows), device=rows.device)
     token: Tensor = BLOCK * block + blocks[row, block].argmax(-1)

@@ -12,7 +12,7 @@ from specbench.methods.ensembles import static
 from specbench.methods.verdict import (
     Positions,
     entropy_of,
-    likeliest,
+    likeliest_token,
     maximal_coupling,
     normalise,
 )
@@ -165,7 +165,7 @@ def test_likeliest_is_the_first_largest_and_entropy_that_of_pytorch(vocabulary: 
     generator = torch.Generator().manual_seed(vocabulary)
     ties = torch.randint(0, 4, (50, vocabulary), generator=generator).float()
     first = [row.index(max(row)) for row in ties.tolist()]
-    assert likeliest(ties).tolist() == first
+    assert likeliest_token(ties).tolist() == first
     p = (50 * ties).softmax(-1)  # most tokens have no mass
     torch.testing.assert_close(entropy_of(p), torch.special.entr(p).sum(-1))
     assert not torch.signbit(entropy_of(torch.eye(vocabulary))).any()

@@ -88,7 +88,7 @@ def _top_two(rows: Tensor) -> tuple[Tensor, Tensor]:
 
     Both are in the two blocks with the largest maxima, which are found faster than by ``topk``.
     """
-    blocks = in_blocks(rows)
+    blocks = in_blocks(rows, BLOCK, -torch.inf)
     best = blocks.amax(-1).topk(min(2, blocks.shape[1])).indices
     top = blocks.gather(1, best[..., None].expand(-1, -1, BLOCK)).flatten(1).topk(2)
     first = top.indices[:, :1]

@@ -62,26 +62,26 @@ def trained_heads(pair: str) -> Path:
 
 
 def find_head(
-    spec: PairSpec, task: str, named: str | None = None, *, trainable: bool = True
+    spec: PairSpec, task: str, head: str | None = None, *, trainable: bool = True
 ) -> HeadFile:
-    """Return the head for a pair and a task: the named one, else bundled, else in ``results``.
+    """Return the head of a pair for a task: the named one, else bundled, else in ``results``.
 
-    ``named`` is a head's folder or one of its files, the authors' file, a folder with one head
+    ``head`` is a head's folder or one of its files, the authors' file, a folder with one head
     folder per task, ``bundled`` or ``results`` to search only there, the name of a task that has a
     head in one of them, or ``untrained``. ``trainable`` is False for a file of prompts.
 
     Raises:
         UsageError: There is no such head.
     """
-    if named == UNTRAINED:
+    if head == UNTRAINED:
         return HeadFile(UNTRAINED, Path(UNTRAINED))
     bundled = {} if spec.heads is None else {BUNDLED: spec.heads}
     folders = bundled | {RESULTS: trained_heads(spec.name)}  # searched in this order
-    if named not in (None, BUNDLED, RESULTS):
-        other = None if Path(named).exists() else _heads_in(folders).get(named)
-        return HeadFile(named, other.path if other else _given_head(Path(named), task))
+    if head not in (None, BUNDLED, RESULTS):
+        other = None if Path(head).exists() else _heads_in(folders).get(head)
+        return HeadFile(head, other.path if other else _given_head(Path(head), task))
     for name, folder in folders.items():
-        if named in (None, name) and is_head(folder / task):
+        if head in (None, name) and is_head(folder / task):
             return HeadFile(name, folder / task)
     if not trainable:
         names = ", ".join(_heads_in(folders))
@@ -93,7 +93,7 @@ def find_head(
     if spec.name in pairs():
         command = f"`specbench train --pair {spec.name} --task {task}`"
     raise UsageError(
-        f"pair {spec.name} has no {'head' if named is None else named + ' head'} for {task}: train "
+        f"pair {spec.name} has no {'head' if head is None else head + ' head'} for {task}: train "
         f"one with {command}, name one with --head, or leave out diversed"
     )
 

@@ -38,6 +38,24 @@ class Flattened(NamedTuple):
     h_q: Tensor | None  # [T, hidden] of the draft; None if no model drafts
     counts: Sequence[int]  # of each request's drafts
 
+    def of_requests(self, rows: Sequence[int], n: int) -> Flattened:
+        """Return the drafts of some requests as tensors ``[B, n, ...]``.
+
+        Neighbours with n drafts each are not copied. Other rows hold anything behind their counts.
+        """
+        starts, counts = [0, *accumulate(self.counts)], [self.counts[row] for row in rows]
+        if counts == [n] * len(rows) and list(rows) == list(range(rows[0], rows[-1] + 1)):
+            places: Any = slice(starts[rows[0]], starts[rows[0]] + n * len(rows))
+        else:
+            last = len(self.x) - 1
+            index = [min(starts[row] + i, last) for row in rows for i in range(n)]
+            places = torch.tensor(index).to(self.x.device, non_blocking=True)
+        parts: list[Any] = [
+            None if values is None else values[places].unflatten(0, (len(rows), n))
+            for values in self[:-1]
+        ]
+        return Flattened._make([*parts, counts])
+
 
 def reject(
     drafts: Flattened,
@@ -92,32 +110,19 @@ def _report(
 ) -> Tensor:
     """Return the reports of requests with one rule and temperature."""
     device, n = drafts.logits.device, uniforms.shape[1] // 2
-    starts, last = [0, *accumulate(drafts.counts)], len(drafts.x) - 1
-    counts, first = [drafts.counts[row] for row in rows], starts[rows[0]]
-    whole = {*counts} == {n} and rows == list(range(rows[0], rows[0] + len(rows)))
-    index = torch.tensor([[min(starts[row] + i, last) for i in range(n)] for row in rows])
-    index = index.to(device, non_blocking=True)  # [B, n]; what is beyond the counts is ignored
-    proposed = torch.tensor(counts).to(device, non_blocking=True)
-
-    def of_rows(values: Tensor) -> Tensor:
-        """Return the ``[B, n, ...]`` of these requests, without a copy if they are neighbours."""
-        together = values[first : first + index.numel()]
-        return together.unflatten(0, index.shape) if whole else values[index]
-
-    x = of_rows(drafts.x).long().clamp_min(0)
-    logits, raw = of_rows(drafts.logits), of_rows(drafts.raw_logits)
+    x, q, logits, raw, h_p, h_q, counts = drafts.of_requests(rows, n)
+    x, proposed = x.long().clamp_min(0), torch.tensor(counts).to(device, non_blocking=True)
     greedy = temperature == 0
     p = _one_hot(logits.argmax(-1), logits) if greedy else logits.softmax(-1)
     # Looking costs less than a softmax, but on a GPU the host would wait for the answer.
     unprocessed = not greedy and device.type == "cpu" and torch.equal(logits, raw)
     p1 = p if unprocessed else raw.softmax(-1)
-    if drafts.q is None:
+    if q is None:
         q = q1 = _one_hot(x, p1)
     else:  # vLLM draws from a softmax with the request's temperature and without filters
-        q = of_rows(drafts.q)
         q1 = q if temperature in (0, 1) else q.log().mul_(temperature).softmax(-1)
         q = _one_hot(x, p1) if greedy else q
-    if not whole:
+    if min(counts) < n:
         q = q * (torch.arange(n, device=device) < proposed[:, None])[..., None]
     # The token that follows all drafts is drawn already: it has all mass.
     final = torch.zeros_like(p[:, :1])
@@ -125,8 +130,6 @@ def _report(
     p[torch.arange(len(rows), device=device), proposed, bonus[:, 0]] = 1.0
     p1 = p if unprocessed else torch.cat((p1, final), 1)
     top = torch.cat((raw.amax(-1), final[..., 0]), 1)
-    h_p = of_rows(drafts.h_p)
-    h_q = h_p[..., :0] if drafts.h_q is None else of_rows(drafts.h_q)
     state = State(
         last=x.new_zeros(len(rows), 2),
         length=x.new_zeros(len(rows)),
@@ -137,7 +140,7 @@ def _report(
     return verify(
         rule_of(rule, str(device)),
         state,
-        Drafts(x, q, q1, h_q, proposed),
+        Drafts(x, q, q1, h_p[..., :0] if h_q is None else h_q, proposed),
         TargetOutput(p, p1, h_p, top),
         greedy,
     ).report

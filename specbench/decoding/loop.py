@@ -22,6 +22,7 @@ from specbench.decoding.records import (
     RoundRecord,
     RoundReport,
     StopReason,
+    drafts_in,
     new_token_columns,
     read_report,
 )
@@ -102,6 +103,15 @@ def decode_all(
         yield from ended
 
 
+class Rows(NamedTuple):
+    """What the device knows of the B rows of a batch, in memory that an engine reads directly."""
+
+    last: Tensor  # [B, 2] see ``State``
+    length: Tensor  # [B]
+    uniforms: Tensor  # [B, 2 N + 1] of the next round
+    active: Tensor  # [B] whether the row has a text
+
+
 @dataclass
 class ActiveText:
     """A text that is being decoded."""
@@ -148,9 +158,19 @@ class Batch:
         for runner in (pair.target, *(drafter.runners(pair) if drafter else ())):
             capacity = runner.reserve(size, capacity)
         device = pair.target.device
-        self._last = torch.zeros(size, 2, dtype=torch.long, device=device)
-        self._length = torch.ones(size, dtype=torch.long, device=device)
-        self._active = torch.zeros(size, dtype=torch.bool, device=device)
+        draws = 2 * draft_length + 1
+        self._rows: Rows = pair.engine.place(
+            Rows(
+                last=torch.zeros(size, 2, dtype=torch.long, device=device),
+                length=torch.ones(size, dtype=torch.long, device=device),
+                uniforms=torch.zeros(size, draws, dtype=torch.float64, device=device),
+                active=torch.zeros(size, dtype=torch.bool, device=device),
+            )
+        )
+        self._round = torch.zeros(size, dtype=torch.long, device=device)
+        self._row = torch.arange(size, device=device)
+        # One round more than a text can have, which is looked up before its end is known.
+        self._uniforms = torch.zeros(size, limit + 1, draws, dtype=torch.float64, device=device)
         self._tokens: Tensor | None = None
         if drafter is not None and drafter.reads_text:
             self._tokens = torch.zeros(size, capacity, dtype=torch.long, device=device)
@@ -159,10 +179,6 @@ class Batch:
         if drafter is not None and drafter.layers:
             shape = (size, 1 + draft_length, len(drafter.layers) * pair.target.hidden_size)
             self._states = torch.zeros(shape, dtype=pair.target.dtype, device=device)
-        self._round = torch.zeros_like(self._length)
-        self._row = torch.arange(size, device=device)
-        draws = 2 * draft_length + 1
-        self._uniforms = torch.zeros(size, limit, draws, dtype=torch.float64, device=device)
         self._waiting = iter(enumerate(requests))
         self._texts: list[ActiveText | None] = [self._join(row) for row in range(size)]
 
@@ -180,14 +196,14 @@ class Batch:
 
     def state(self, drafts: bool = True) -> State:
         """Return the state of the texts before the next round, in which nothing may be drafted."""
-        kv_length = None if self._pair.engine.static else self.longest
-        drawn = self._uniforms[self._row, self._round, 0 if drafts else -1 :]
+        last, length, drawn, active = self._rows
+        drawn = drawn if drafts else drawn[:, -1:]
         inside = None
         if self._options.marks is not None and self._rule is not None:
             phases = [bool(text and text.inside) for text in self._texts]
             inside = torch.tensor(phases, device=drawn.device)
-        text = (self._last, self._length, drawn, self._active, kv_length)
-        return State(*text, self._tokens, inside, self._states)
+        kv_length = None if self._pair.engine.static else self.longest
+        return State(last, length, drawn, active, kv_length, self._tokens, inside, self._states)
 
     def advance(
         self, result: StepOutput, times: StepTimes, started: float
@@ -197,18 +213,20 @@ class Batch:
         The next text joins in place of each text that ended. Returns the ended texts with the
         indices of their requests.
         """
-        # The only place in a round where the host waits for the device.
-        reports = [read_report(row) for row in result.report.tolist()]
+        # Queued before the host waits, so that the device need not wait for the host.
         if self._tokens is not None:
-            n = len(reports[0].drafted)
+            n = drafts_in(result.report.shape[1])
             new_tokens = result.report[:, new_token_columns(n)].long()
-            positions = self._length[:, None] + torch.arange(1 + n, device=new_tokens.device)
+            positions = self._rows.length[:, None] + torch.arange(1 + n, device=new_tokens.device)
             self._tokens.scatter_(1, positions, new_tokens)  # void ones stay behind the text's end
         if self._states is not None and result.states is not None:
             self._states.copy_(result.states)
-        self._last.copy_(result.last)
-        self._length.copy_(result.length)
-        self._round += self._active
+        self._rows.last.copy_(result.last)
+        self._rows.length.copy_(result.length)
+        self._round += self._rows.active
+        self._rows.uniforms.copy_(self._uniforms[self._row, self._round])
+        # The only place in a round where the host waits for the device.
+        reports = [read_report(row) for row in result.report.tolist()]
         laws = [[]] * len(reports) if result.laws is None else result.laws.tolist()
         texts = [(row, text) for row, text in enumerate(self._texts) if text is not None]
         reasons = [self._append(text, reports[row], laws[row]) for row, text in texts]
@@ -228,12 +246,13 @@ class Batch:
     def _join(self, row: int, idle_length: int = 1) -> ActiveText | None:
         """Prefill the next text in a row; without one, make the row idle with so many tokens."""
         number, request = next(self._waiting, (0, None))
-        self._active[row] = request is not None
+        self._rows.active[row] = request is not None
         if request is None:
-            self._length[row], self._round[row] = idle_length, 0
+            self._rows.length[row], self._round[row] = idle_length, 0
             return None
-        started, tokens = now(self._last.device), len(request.prompt)
-        prompt = torch.tensor(request.prompt, device=self._last.device)
+        device, tokens = self._rows.last.device, len(request.prompt)
+        started = now(device)
+        prompt = torch.tensor(request.prompt, device=device)
         states = self._pair.target.prefill(prompt, row)
         started -= self._pair.target.saved_seconds
         if self._drafter is not None:
@@ -246,12 +265,14 @@ class Batch:
             self._states[row] = states[window.clamp_min(0)]
         if self._tokens is not None:
             self._tokens[row, :tokens] = prompt
-        self._last[row] = prompt[[-2, -1]] if tokens > 1 else prompt
-        self._length[row] = tokens
+        self._rows.last[row] = prompt[[-2, -1]] if tokens > 1 else prompt
+        self._rows.length[row] = tokens
         self._round[row] = 0
         seed, limit = self._options.seed, self._options.max_new_tokens
-        self._uniforms[row] = uniforms(seed, request.key, limit, self._n)
-        seconds = now(self._last.device) - started
+        numbers = uniforms(seed, request.key, limit, self._n)
+        self._uniforms[row, :limit] = numbers
+        self._rows.uniforms[row] = numbers[0]
+        seconds = now(device) - started
         return self._marked(ActiveText(number, tokens, started, seconds, request.prompt))
 
     def _append(

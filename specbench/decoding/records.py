@@ -124,13 +124,18 @@ def new_token_columns(draft_length: int) -> slice:
     return slice(3, 4 + draft_length)
 
 
+def drafts_in(columns: int) -> int:
+    """Return how many drafts a round with so many columns of ``StepOutput.report`` had."""
+    return (columns - 8) // 6
+
+
 def read_report(row: Sequence[float]) -> RoundReport:
     """Parse one row of ``StepOutput.report``.
 
     The numbers may be float32, which represents tokens and lengths exactly up to 2^24. Weights are
     ``NO_WEIGHT`` for rules without them.
     """
-    n = (len(row) - 8) // 6
+    n = drafts_in(len(row))
     length, accepted, proposed = map(int, row[:3])
     least, total, target, draft = row[4 + n : 8 + n]
     per_draft = [row[8 + k * n : 8 + (k + 1) * n] for k in range(1, 6)]

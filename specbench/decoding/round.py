@@ -28,7 +28,7 @@ from specbench.engine.pair import LoadedPair, Model
 from specbench.methods import Positions, Rule, Verdict
 from specbench.methods.control import DraftControl
 from specbench.methods.laws import TINY, BoundLaw, Next
-from specbench.methods.verdict import fault_of_form, likeliest_token
+from specbench.methods.verdict import BLOCK, fault_of_form, in_blocks, likeliest_token
 from specbench.plugins import user_code
 
 
@@ -109,7 +109,8 @@ def target_forward(
     positions = state.length[:, None] + torch.arange(-1, n, device=tokens.device)
     hidden, logits = model.read(tokens, positions, kv_length(state, n))
     hidden, states = hidden.tensor_split([model.hidden_size], -1)
-    return TargetOutput(*sampling.distributions(logits), hidden, logits.amax(-1), states)
+    top = in_blocks(logits, BLOCK, -torch.inf).amax(-1).amax(-1)  # at once, a GPU takes longer
+    return TargetOutput(*sampling.distributions(logits), hidden, top, states)
 
 
 def autoregressive_step(model: Model, state: State, sampling: Sampling) -> StepOutput:
@@ -212,4 +213,5 @@ def _checks(source: Tensor, p1: Tensor, q1: Tensor) -> Tensor:
     softmax ``p1`` or ``q1`` ``[B, n, V]`` is NaN, so it is enough to look at one column.
     """
     logits = (softmax[:, :, 0].sum(1) for softmax in (p1, q1))
-    return torch.stack((source.amin(-1), source.sum(-1), *logits), 1)
+    blocks = in_blocks(source, BLOCK, 0.0)
+    return torch.stack((blocks.amin(-1).amin(-1), blocks.sum(-1).sum(-1), *logits), 1)

@@ -7,7 +7,10 @@ text depends neither on the other samples nor on their order.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from specbench import config
 from specbench.methods.lazy import numpy as np
@@ -36,7 +39,7 @@ class Sampling(config.SamplingOptions):
         and min-p; at temperature 0 the result is one-hot. Without processing, both are the same
         tensor.
         """
-        plain = logits.softmax(-1)
+        plain = softmax(logits)
         if self.greedy:
             best = logits.argmax(-1, keepdim=True)
             return torch.zeros_like(plain).scatter_(-1, best, 1.0), plain
@@ -47,7 +50,7 @@ class Sampling(config.SamplingOptions):
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             top = scaled.topk(self.top_k, -1)
             scaled = torch.full_like(scaled, -torch.inf).scatter(-1, top.indices, top.values)
-        processed = scaled.softmax(-1)
+        processed = softmax(scaled)
         if self.top_p is not None and self.top_p < 1:
             processed = _nucleus(processed, self.top_p)
         if self.min_p is not None:
@@ -55,6 +58,24 @@ class Sampling(config.SamplingOptions):
             processed = torch.where(processed >= least, processed, 0.0)
             processed = processed / processed.sum(-1, keepdim=True)
         return processed, plain
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Return the softmax of logits ``[..., V]``."""
+    kernels = _kernels_for(logits)
+    result: Tensor = kernels.softmax(logits) if kernels else logits.softmax(-1)
+    return result
+
+
+def _kernels_for(rows: Tensor) -> Any:
+    """Return the kernels for rows ``[..., V]`` if they are large and on a GPU, else None."""
+    large = rows.is_cuda and rows.shape[-1] >= LARGE
+    return _kernels() if large and not torch.compiler.is_compiling() else None
+
+
+@cache
+def _kernels() -> Any:
+    return import_module("specbench.engine.vocabulary_kernels") if find_spec("triton") else None
 
 
 def _nucleus(distribution: Tensor, mass: float) -> Tensor:
@@ -72,6 +93,9 @@ def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
     ``distribution`` need not be normalised; a token without mass is never drawn. ``uniform``
     ``[B]`` holds float64 numbers in [0, 1). Of a large vocabulary a block is drawn first.
     """
+    if kernels := _kernels_for(distribution):
+        token: Tensor = kernels.draw(distribution, uniform)
+        return token
     if distribution.shape[-1] >= LARGE:
         return _draw_by_block(distribution, uniform)
     cumulative = distribution.cumsum(-1, dtype=torch.float64)

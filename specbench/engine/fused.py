@@ -15,7 +15,15 @@ from torch import Tensor, nn
 from torch.nn.functional import rms_norm
 
 from specbench.engine.cache import SlotCache
-from specbench.engine.kernels import added_product, attend, first_states, normed_product, rotate
+from specbench.engine.kernels import (
+    MOST_TEXT_HEADS,
+    Attention,
+    added_product,
+    attend,
+    first_states,
+    float_product,
+    normed_product,
+)
 
 if TYPE_CHECKING:
     from specbench.engine.runner import Runner
@@ -47,12 +55,21 @@ class FusedLayers:
         first = self.base.layers[0]
         self.epsilon: float = first.input_layernorm.variance_epsilon
         self.scale: float = first.self_attn.scaling
+        self.head: Tensor = runner.output.weight
         config = runner.config
-        self.group: int = config.num_attention_heads // config.num_key_value_heads
+        self.key_heads: int = config.num_key_value_heads
+        self.group: int = config.num_attention_heads // self.key_heads
+        self.finished = torch.zeros(MOST_TEXT_HEADS, dtype=torch.int32, device=runner.device)
 
     def takes(self, tokens: Tensor) -> bool:
         """Return whether the kernels serve a pass over tokens ``[B, k]``."""
-        return tokens.shape[1] * self.group <= MOST_QUERIES and not torch.compiler.is_compiling()
+        texts, k = tokens.shape
+        fits = k * self.group <= MOST_QUERIES and texts * self.key_heads <= MOST_TEXT_HEADS
+        return fits and not torch.compiler.is_compiling()
+
+    def reads(self, hidden: Tensor) -> bool:
+        """Return whether ``logits`` serves hidden states; a check of the model makes them wide."""
+        return hidden.dtype == self.head.dtype and not torch.compiler.is_compiling()
 
     def __call__(
         self,
@@ -62,24 +79,34 @@ class FusedLayers:
         angles: tuple[Tensor, Tensor],
         layers: Sequence[int] = (),
     ) -> Tensor:
-        """Run tokens at positions ``at``, both ``[B, k]``, as ``Runner.through_layers`` does."""
+        """Run tokens ``[B, k]`` at positions ``at``, as ``Runner.through_layers`` does.
+
+        The positions of a text follow each other; all before the first are in the cache.
+        """
         at, epsilon = at.expand(tokens.shape).contiguous(), self.epsilon
         gains = [layer.norm for layer in self.layers[1:]] + [self.base.norm.weight]
-        states = first_states(self.base.embed_tokens(tokens).flatten(0, 1), self.layers[0].norm)
+        table = self.base.embed_tokens.weight
+        states = first_states(tokens.flatten().contiguous(), table, self.layers[0].norm)
         after = [states.hidden]
         for number, (layer, gain) in enumerate(zip(self.layers, gains, strict=True)):
             keys, values = cache.keys[number], cache.values[number]
             qkv = normed_product(states, epsilon, layer.qkv, layer.bias)
-            rotate(qkv, at, angles, keys, values, layer.gains, epsilon)
-            mixed = attend(qkv, at, keys, values, self.scale)
+            how = Attention(angles, layer.gains, epsilon, self.scale, self.finished)
+            mixed = attend(qkv, at, keys, values, how)
             states = added_product(mixed, layer.output, states, layer.norm_mlp)
             inner = normed_product(states, epsilon, layer.gate_up, gated=True)
             states = added_product(inner, layer.down, states, gain)
             after.append(states.hidden)
-        normed = rms_norm(states.hidden, states.hidden.shape[-1:], states.gain, epsilon)
-        joined = torch.cat([normed, *(after[number] for number in layers)], -1)
-        result: Tensor = joined.unflatten(0, tokens.shape)
-        return result
+        result = rms_norm(states.hidden, states.hidden.shape[-1:], states.gain, epsilon)
+        if layers:
+            result = torch.cat([result, *(after[number] for number in layers)], -1)
+        return result.unflatten(0, tokens.shape)  # type: ignore[no-any-return]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the float32 product of hidden states ``[..., hidden]`` with the output head."""
+        rows = hidden.flatten(0, -2)
+        logits = float_product(rows, self.head)
+        return logits.unflatten(0, hidden.shape[:-1])  # type: ignore[no-any-return]
 
 
 def fused_layers(runner: Runner) -> FusedLayers | None:
@@ -94,8 +121,8 @@ def fused_layers(runner: Runner) -> FusedLayers | None:
         or set(runner.kinds) != {"full_attention"}
         or {(w.device.type, w.dtype.itemsize) for w in base.parameters()} != {("cuda", 2)}
         or len(set(runner.devices)) > 1
-        or {type(part) for part in parts} != {nn.Linear}
-        or any(part.bias is not None for part in _unbiased(base))
+        or {type(part) for part in (*parts, runner.output)} != {nn.Linear}
+        or any(part.bias is not None for part in (*_unbiased(base), runner.output))
     ):
         return None
     return FusedLayers(runner)

@@ -136,16 +136,20 @@ class Graphs:
         return outputs
 
     def place(self, values: T) -> T:
-        """Copy a named tuple's tensors to memory that all functions read without another copy."""
+        """Copy a named tuple's tensors to memory that all functions read without another copy.
+
+        Tensors in such memory stay where they are.
+        """
         self._drop_replaced()
         kind = (type(values), *map(self._kind, values))
         if kind not in self._placed:
-            leaves = (leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in values)
+            pairs = ((leaf, self._slot(leaf)) for leaf in values)
+            leaves = (leaf if slot is None else slot for leaf, slot in pairs)
             self._placed[kind] = type(values)(*leaves)
             self._outputs.update(id(leaf) for leaf in self._placed[kind])
         placed: T = self._placed[kind]
         for slot, leaf in zip(placed, values, strict=True):
-            if isinstance(leaf, Tensor):
+            if isinstance(leaf, Tensor) and slot is not leaf:
                 slot.copy_(leaf)
         return placed
 

@@ -6,6 +6,7 @@ for that; these are five. All inputs and outputs have the model's dtype, and sum
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, silu
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 # Tokens of a pass that one tile of a product holds; above it cuBLAS is faster.
 MOST_TOKENS = 32
@@ -20,6 +22,8 @@ LEAST_TILE = 16  # of a matrix unit
 SLOTS = 64  # keys and values that a step of the attention reads
 MOST_SPLITS = 16  # of the keys of a text
 PROGRAMS = 132  # that a GPU runs at once, about
+MANY_COLUMNS = 2**15  # of an output head
+MOST_TEXT_HEADS = 2**14  # key heads of all texts of a pass
 
 
 class States(NamedTuple):
@@ -45,20 +49,35 @@ class Tile(NamedTuple):
     stages: int
 
 
-def tile_of(columns: int, gated: bool) -> Tile:
-    """Return the tiles of a product with so many columns: the fastest of 17 on an H200."""
+def tile_of(columns: int, width: int, gated: bool, added: bool) -> Tile:
+    """Return the tiles of a product with weights ``[columns, width]``: the fastest on an H200."""
+    if columns > MANY_COLUMNS:
+        return Tile(64, 128, 4, 4)
     if gated:
-        return Tile(64, 128, 4, 3)
-    return Tile(16 if columns >= 4096 else 8, 512, 2, 3)
+        return Tile(64, 64, 4, 6) if width <= 2048 else Tile(64, 128, 4, 3)
+    if not added:
+        return Tile(16, 256, 2, 4)
+    return Tile(8, 512, 2, 4) if columns < 4096 else Tile(16, 512, 2, 3)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@cache
+def _starts_early(device: torch.device) -> bool:
+    """Whether a kernel can start while the previous one ends: from Hopper on.
+
+    Each waits for the previous one's results at once. The gated product takes no part: its tiles
+    fill a processor, and kernels that wait beside it slow it down.
+    """
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+@triton.jit(do_not_specialize=["tokens", "parts"])  # type: ignore[untyped-decorator]
 def _product(  # type: ignore[no-untyped-def]
     x, weight, squares, bias, residual, gain, out, scaled, new_squares,
     tokens, columns, parts, epsilon,
     width: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr, deep: tl.constexpr,
     most_parts: tl.constexpr,
     normed: tl.constexpr, biased: tl.constexpr, added: tl.constexpr, gated: tl.constexpr,
+    early: tl.constexpr,
 ):  # fmt: skip
     """One tile ``[wide, rows]`` of a product with ``weight`` ``[columns, width]``."""
     column = tl.program_id(0) * wide + tl.arange(0, wide)
@@ -69,6 +88,8 @@ def _product(  # type: ignore[no-untyped-def]
     second = weight + (columns + column)[:, None].to(tl.int64) * width
     sums = tl.zeros([wide, rows], tl.float32)
     others = tl.zeros([wide, rows], tl.float32)
+    if early:
+        gdc_wait()
     for start in range(0, width, deep):
         at = start + place
         fits = at < width
@@ -80,6 +101,8 @@ def _product(  # type: ignore[no-untyped-def]
         if gated:
             w = tl.load(second + at, mask=filled, other=0.0, eviction_policy="evict_first")
             others = tl.dot(w, tile, others)
+    if early:
+        gdc_launch_dependents()
     if normed:
         part = tl.arange(0, most_parts)[:, None]
         given = (part < parts) & real[None]
@@ -93,7 +116,7 @@ def _product(  # type: ignore[no-untyped-def]
         sums = sums / (1 + tl.exp(-sums)) * others
     places = row[None].to(tl.int64) * columns + column[:, None]
     mask = inside[:, None] & real[None]
-    kind = out.dtype.element_ty
+    kind = x.dtype.element_ty
     if added:
         sums = (sums + tl.load(residual + places, mask=mask, other=0.0).to(tl.float32)).to(kind)
         exact = sums.to(tl.float32)
@@ -102,7 +125,7 @@ def _product(  # type: ignore[no-untyped-def]
         square = tl.sum(tl.where(mask, exact * exact, 0.0), 0)
         at = row * tl.num_programs(0) + tl.program_id(0)
         tl.store(new_squares + at, square, mask=real)
-    tl.store(out + places, sums.to(kind), mask=mask)
+    tl.store(out + places, sums.to(kind).to(out.dtype.element_ty), mask=mask)
 
 
 def _launch(
@@ -115,13 +138,17 @@ def _launch(
     residual: Tensor | None = None,
     gain: Tensor | None = None,
     gated: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Multiply by ``weight``; return the product and, of a sum, what ``States`` has."""
+    """Multiply by ``weight``; return the product and, of a sum, what ``States`` has.
+
+    With another ``dtype``, the product is converted after it was rounded to that of ``x``.
+    """
     tokens, width = x.shape
     columns = len(weight) // (2 if gated else 1)
-    wide, deep, warps, stages = tile_of(columns, gated)
+    wide, deep, warps, stages = tile_of(columns, width, gated, residual is not None)
     programs = triton.cdiv(columns, wide)
-    out = x.new_empty(tokens, columns)
+    out = x.new_empty(tokens, columns, dtype=dtype)
     scaled, new = x, x
     if residual is not None:
         scaled, new = torch.empty_like(out), x.new_empty(tokens, programs, dtype=torch.float32)
@@ -130,20 +157,41 @@ def _launch(
     given = (part if part is not None else x for part in (bias, residual, gain))
     flags = norm is not None, bias is not None, residual is not None, gated
     rows = max(LEAST_TILE, triton.next_power_of_2(tokens))
+    early = _starts_early(x.device) and not gated
     _product[(programs,)](
         x, weight, squares, *given, out, scaled, new, tokens, columns, parts, epsilon,
-        width, rows, wide, deep, triton.next_power_of_2(parts), *flags,
-        num_warps=warps, num_stages=stages,
+        width, rows, wide, deep, triton.next_power_of_2(parts), *flags, early,
+        num_warps=warps, num_stages=stages, launch_pdl=early,
     )  # fmt: skip
     return out, scaled, new
 
 
-def first_states(hidden: Tensor, gain: Tensor) -> States:
-    """Return embeddings ``[M, K]`` as states before a norm."""
-    if len(hidden) > MOST_TOKENS:
-        return States(hidden, gain)
-    squares = hidden.float().square().sum(-1, keepdim=True)
-    return States(hidden, gain, hidden * gain, squares)
+@triton.jit  # type: ignore[untyped-decorator]
+def _embed(  # type: ignore[no-untyped-def]
+    tokens, table, gain, hidden, scaled, squares, width, most: tl.constexpr
+):
+    """Look up one token."""
+    row, place = tl.program_id(0), tl.arange(0, most)
+    inside = place < width
+    x = tl.load(table + tl.load(tokens + row) * width + place, mask=inside, other=0.0)
+    exact = x.to(tl.float32)
+    factor = tl.load(gain + place, mask=inside, other=0.0).to(tl.float32)
+    at = row * width + place
+    tl.store(hidden + at, x, mask=inside)
+    tl.store(scaled + at, (exact * factor).to(x.dtype), mask=inside)
+    tl.store(squares + row, tl.sum(exact * exact))
+
+
+def first_states(tokens: Tensor, table: Tensor, gain: Tensor) -> States:
+    """Return the embeddings of tokens ``[M]``, rows of ``table``, as states before a norm."""
+    if len(tokens) > MOST_TOKENS:
+        return States(table[tokens], gain)
+    hidden = table.new_empty(len(tokens), table.shape[1])
+    scaled, squares = torch.empty_like(hidden), hidden.new_empty(len(tokens), 1, dtype=torch.float)
+    width = table.shape[1]
+    most = triton.next_power_of_2(width)
+    _embed[(len(tokens),)](tokens, table, gain, hidden, scaled, squares, width, most)
+    return States(hidden, gain, scaled, squares)
 
 
 def normed_product(
@@ -168,6 +216,13 @@ def normed_product(
     return silu(gate) * up
 
 
+def float_product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return ``x @ weight.T`` in float32, ``[M, N]``, rounded as the dtype of ``x`` rounds."""
+    if len(x) > MOST_TOKENS:
+        return linear(x, weight).float()
+    return _launch(x.contiguous(), weight, dtype=torch.float32)[0]
+
+
 def added_product(x: Tensor, weight: Tensor, states: States, gain: Tensor) -> States:
     """Return ``states + x @ weight.T`` before a norm with ``gain``."""
     if len(x) > MOST_TOKENS:
@@ -177,83 +232,66 @@ def added_product(x: Tensor, weight: Tensor, states: States, gain: Tensor) -> St
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _rotate(  # type: ignore[no-untyped-def]
-    qkv, cosines, sines, at, keys, values, gain_q, gain_k, tokens, capacity, epsilon,
-    heads: tl.constexpr, key_heads: tl.constexpr, width: tl.constexpr, normed: tl.constexpr,
+def _halves(  # type: ignore[no-untyped-def]
+    source, real, gain, cosines, sines, position, epsilon,
+    width: tl.constexpr, normed: tl.constexpr,
 ):  # fmt: skip
-    """Rotate the query or key of a token and head; move keys and values to their slot."""
-    token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    row = token // tokens
-    slot = tl.load(at + token)
+    """Load heads at ``source`` ``[rows]``, norm them if ``normed``, and rotate their halves."""
     half: tl.constexpr = width // 2
-    first = tl.arange(0, half)
-    source = qkv + (token * (heads + 2 * key_heads) + head) * width
-    a = tl.load(source + first).to(tl.float32)
-    b = tl.load(source + half + first).to(tl.float32)
-    if head >= heads + key_heads:
-        target = values + ((row * key_heads + head - heads - key_heads) * capacity + slot) * width
-    else:
-        if normed:
-            scale = tl.rsqrt((tl.sum(a * a) + tl.sum(b * b)) / width + epsilon)
-            gain = gain_q if head < heads else gain_k
-            a *= scale * tl.load(gain + first).to(tl.float32)
-            b *= scale * tl.load(gain + half + first).to(tl.float32)
-        cos = tl.load(cosines + slot * width + first).to(tl.float32)
-        sin = tl.load(sines + slot * width + first).to(tl.float32)
-        a, b = a * cos - b * sin, b * cos + a * sin
-        target = keys + ((row * key_heads + head - heads) * capacity + slot) * width
-        if head < heads:
-            target = source
-    tl.store(target + first, a.to(qkv.dtype.element_ty))
-    tl.store(target + half + first, b.to(qkv.dtype.element_ty))
+    first, real = tl.arange(0, half), real[:, None]
+    a = tl.load(source[:, None] + first, mask=real, other=0.0)
+    b = tl.load(source[:, None] + half + first, mask=real, other=0.0)
+    kind = a.dtype
+    a, b = a.to(tl.float32), b.to(tl.float32)
+    if normed:
+        scale = tl.rsqrt((tl.sum(a * a, 1) + tl.sum(b * b, 1)) / width + epsilon)[:, None]
+        a *= scale * tl.load(gain + first).to(tl.float32)
+        b *= scale * tl.load(gain + half + first).to(tl.float32)
+    angle = position[:, None] * width + first
+    cos = tl.load(cosines + angle, mask=real, other=0.0).to(tl.float32)
+    sin = tl.load(sines + angle, mask=real, other=0.0).to(tl.float32)
+    return (a * cos - b * sin).to(kind), (b * cos + a * sin).to(kind)
 
 
-def rotate(
-    qkv: Tensor,
-    at: Tensor,
-    angles: tuple[Tensor, Tensor],
-    keys: Tensor,
-    values: Tensor,
-    gains: tuple[Tensor, Tensor] | None,
-    epsilon: float,
-) -> None:
-    """Rotate the queries in ``qkv`` in place, and write keys and values to their slots.
-
-    Args:
-        qkv: ``[B * k, (heads + 2 key heads) * width]``.
-        at: Slots ``[B, k]``.
-        angles: Cosines and sines ``[capacity, width]`` whose halves are equal.
-        keys: Of the cache, ``[B, key heads, capacity, width]``.
-        values: As ``keys``.
-        gains: Of the RMS norms of queries and keys with ``epsilon``, each ``[width]``.
-        epsilon: See ``gains``.
-    """
-    _, key_heads, capacity, width = keys.shape
-    heads = qkv.shape[1] // width - 2 * key_heads
-    given = gains or (qkv, qkv)
-    _rotate[(len(qkv), heads + 2 * key_heads)](
-        qkv, *angles, at, keys, values, *given, at.shape[1], capacity, epsilon,
-        heads, key_heads, width, gains is not None, num_warps=1,
-    )  # fmt: skip
+@triton.jit
+def _weighed(largest, total, mixed, score, v):  # type: ignore[no-untyped-def]
+    """Add values ``v`` to a softmax over scores so far, of which ``largest`` is the largest."""
+    now = tl.maximum(largest, tl.max(score, 1))
+    safe = tl.where(now == -float("inf"), 0.0, now)
+    shrink = tl.exp(largest - safe)
+    weight = tl.exp(score - safe[:, None])
+    mixed = mixed * shrink[:, None] + tl.dot(weight.to(v.dtype), v)
+    return now, total * shrink + tl.sum(weight, 1), mixed
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _attend(  # type: ignore[no-untyped-def]
-    qkv, at, keys, values, parts, logs, capacity, scale,
+    qkv, at, cosines, sines, gain_q, gain_k, keys, values, parts, logs, finished, out,
+    capacity, scale, epsilon,
     tokens: tl.constexpr, heads: tl.constexpr, key_heads: tl.constexpr, width: tl.constexpr,
-    rows: tl.constexpr, slots: tl.constexpr, splits: tl.constexpr,
+    rows: tl.constexpr, added: tl.constexpr, slots: tl.constexpr, splits: tl.constexpr,
+    normed: tl.constexpr, early: tl.constexpr,
 ):  # fmt: skip
-    """Attend from the queries of a text and key head to one part of its keys."""
-    text, head = tl.program_id(0) // key_heads, tl.program_id(0) % key_heads
-    split = tl.program_id(1)
+    """Attend from the queries of a text and key head to one part of its keys.
+
+    The last part has the keys of the new tokens, and moves them to the cache. The program that
+    finishes last adds all parts.
+    """
+    program, split = tl.program_id(0), tl.program_id(1)
+    text, head = program // key_heads, program % key_heads
     group: tl.constexpr = heads // key_heads
-    row, place = tl.arange(0, rows), tl.arange(0, width)
-    token = row // group
+    half: tl.constexpr = width // 2
+    states: tl.constexpr = (heads + 2 * key_heads) * width  # of a token
+    row, place, first = tl.arange(0, rows), tl.arange(0, width), tl.arange(0, half)
+    token, member = row // group, head * group + row % group
     real = row < tokens * group
-    query = ((text * tokens + token) * (heads + 2 * key_heads) + head * group + row % group) * width
-    q = tl.load(qkv + query[:, None] + place, mask=real[:, None], other=0.0)
     position = tl.load(at + text * tokens + token, mask=real, other=-1)
-    blocks = tl.cdiv(tl.max(position) + 1, slots)
+    if early:
+        gdc_wait()
+    query = qkv + (text * tokens + token) * states + member * width
+    q_a, q_b = _halves(query, real, gain_q, cosines, sines, position, epsilon, width, normed)
+    old = tl.load(at + text * tokens)  # keys in the cache
+    blocks = tl.cdiv(old, slots)
     share = tl.cdiv(blocks, splits)
     base = (text * key_heads + head).to(tl.int64) * capacity * width
     largest = tl.full([rows], -float("inf"), tl.float32)
@@ -261,49 +299,81 @@ def _attend(  # type: ignore[no-untyped-def]
     mixed = tl.zeros([rows, width], tl.float32)
     for block in range(split * share, tl.minimum(split * share + share, blocks)):
         slot = block * slots + tl.arange(0, slots)
-        fits = slot < capacity
-        where = base + slot[:, None] * width + place
-        k = tl.load(keys + where, mask=fits[:, None], other=0.0)
-        seen = slot[None] <= position[:, None]
-        score = tl.where(seen, tl.dot(q, tl.trans(k)) * scale, -float("inf"))
-        now = tl.maximum(largest, tl.max(score, 1))
-        safe = tl.where(now == -float("inf"), 0.0, now)
-        shrink = tl.exp(largest - safe)
-        weight = tl.exp(score - safe[:, None])
-        total = total * shrink + tl.sum(weight, 1)
-        v = tl.load(values + where, mask=fits[:, None], other=0.0)
-        mixed = mixed * shrink[:, None] + tl.dot(weight.to(v.dtype), v)
-        largest = now
-    part = (tl.program_id(0) * splits + split) * rows + row
-    tl.store(parts + part[:, None] * width + place, mixed / tl.maximum(total, 1e-30)[:, None])
+        where, fits = base + slot[:, None] * width, (slot < old)[:, None]
+        k_a = tl.load(keys + where + first, mask=fits, other=0.0)
+        k_b = tl.load(keys + where + half + first, mask=fits, other=0.0)
+        score = (tl.dot(q_a, tl.trans(k_a)) + tl.dot(q_b, tl.trans(k_b))) * scale
+        score = tl.where((slot < old)[None], score, -float("inf"))
+        v = tl.load(values + where + place, mask=fits, other=0.0)
+        largest, total, mixed = _weighed(largest, total, mixed, score, v)
+    if split == splits - 1:
+        new = tl.arange(0, added)
+        given = new < tokens
+        slot = tl.load(at + text * tokens + new, mask=given, other=0)
+        key = qkv + (text * tokens + new) * states + (heads + head) * width
+        k_a, k_b = _halves(key, given, gain_k, cosines, sines, slot, epsilon, width, normed)
+        value = key + key_heads * width
+        v = tl.load(value[:, None] + place, mask=given[:, None], other=0.0)
+        where = base + slot[:, None] * width
+        tl.store(keys + where + first, k_a, mask=given[:, None])
+        tl.store(keys + where + half + first, k_b, mask=given[:, None])
+        tl.store(values + where + place, v, mask=given[:, None])
+        score = (tl.dot(q_a, tl.trans(k_a)) + tl.dot(q_b, tl.trans(k_b))) * scale
+        seen = given[None] & (slot[None] <= position[:, None])
+        score = tl.where(seen, score, -float("inf"))
+        largest, total, mixed = _weighed(largest, total, mixed, score, v)
+    if early:
+        gdc_launch_dependents()
+    part = (program * splits + split) * rows + row
+    mixed /= tl.maximum(total, 1e-30)[:, None]
+    tl.store(parts + part[:, None] * width + place, mixed, mask=real[:, None])
     tl.store(logs + part, largest + tl.log(total))
+    tl.debug_barrier()  # all threads have stored their numbers before one of them counts
+    if tl.atomic_add(finished + program, 1) == splits - 1:
+        part = program * splits * rows + row
+        largest = tl.full([rows], -float("inf"), tl.float32)
+        for _ in tl.static_range(splits):
+            largest = tl.maximum(largest, tl.load(logs + part))
+            part += rows
+        part = program * splits * rows + row
+        total = tl.zeros([rows], tl.float32)
+        mixed = tl.zeros([rows, width], tl.float32)
+        for _ in tl.static_range(splits):
+            weight = tl.exp(tl.load(logs + part) - largest)
+            some = tl.load(parts + part[:, None] * width + place, mask=real[:, None], other=0.0)
+            total += weight
+            mixed += weight[:, None] * some
+            part += rows
+        to = ((text * tokens + token) * heads + member) * width
+        result = (mixed / total[:, None]).to(out.dtype.element_ty)
+        tl.store(out + to[:, None] + place, result, mask=real[:, None])
+        tl.store(finished + program, 0)  # for the next launch
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _merge(  # type: ignore[no-untyped-def]
-    parts, logs, out,
-    tokens: tl.constexpr, heads: tl.constexpr, key_heads: tl.constexpr, width: tl.constexpr,
-    rows: tl.constexpr, splits: tl.constexpr,
-):  # fmt: skip
-    """Add the parts of the attention of one token and head."""
-    text, token = tl.program_id(0) // tokens, tl.program_id(0) % tokens
-    head = tl.program_id(1)
-    group: tl.constexpr = heads // key_heads
-    row = token * group + head % group
-    split, place = tl.arange(0, splits), tl.arange(0, width)
-    part = ((text * key_heads + head // group) * splits + split) * rows + row
-    log = tl.load(logs + part)
-    weight = tl.exp(log - tl.max(log))
-    mixed = tl.sum(weight[:, None] * tl.load(parts + part[:, None] * width + place), 0)
-    to = (tl.program_id(0) * heads + head) * width + place
-    tl.store(out + to, (mixed / tl.sum(weight)).to(out.dtype.element_ty))
+class Attention(NamedTuple):
+    """What a layer's attention needs beside its inputs."""
+
+    angles: tuple[Tensor, Tensor]  # cosines and sines [capacity, width] whose halves are equal
+    gains: tuple[Tensor, Tensor] | None  # [width] of the RMS norms of queries and keys
+    epsilon: float  # of the norms
+    scale: float  # of the scores
+    finished: Tensor  # [MOST_TEXT_HEADS] zeros, before and after
 
 
-def attend(qkv: Tensor, at: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """Return the attention of rotated queries to all keys up to their own positions.
+def attend(qkv: Tensor, at: Tensor, keys: Tensor, values: Tensor, how: Attention) -> Tensor:
+    """Rotate queries and keys, move keys and values to the cache, and attend to it.
 
-    Arguments are those of ``rotate``, after it; the result is ``[B * k, heads * width]``. The keys
-    of a text are split among programs, since one would not reach the memory's bandwidth.
+    The keys of a text are split among programs, since one would not reach the memory's bandwidth.
+
+    Args:
+        qkv: ``[B * k, (heads + 2 key heads) * width]``, before norm and rotation.
+        at: Slots ``[B, k]``, ascending in each row; all slots before the first are in use.
+        keys: Of the cache, ``[B, key heads, capacity, width]``.
+        values: As ``keys``.
+        how: Angles, norms and scale.
+
+    Returns:
+        The mixed values ``[B * k, heads * width]``.
     """
     texts, key_heads, capacity, width = keys.shape
     heads = qkv.shape[1] // width - 2 * key_heads
@@ -314,10 +384,12 @@ def attend(qkv: Tensor, at: Tensor, keys: Tensor, values: Tensor, scale: float) 
     shape = texts * key_heads, splits, rows
     parts = torch.empty(*shape, width, dtype=torch.float32, device=qkv.device)
     logs = torch.empty(shape, dtype=torch.float32, device=qkv.device)
-    sizes: Any = (tokens, heads, key_heads, width, rows)
-    _attend[(texts * key_heads, splits)](
-        qkv, at, keys, values, parts, logs, capacity, scale, *sizes, SLOTS, splits, num_warps=4
-    )
     out = torch.empty(len(qkv), heads * width, dtype=qkv.dtype, device=qkv.device)
-    _merge[(len(qkv), heads)](parts, logs, out, *sizes, splits, num_warps=1)
+    added = max(LEAST_TILE, triton.next_power_of_2(tokens))
+    early = _starts_early(qkv.device)
+    _attend[(texts * key_heads, splits)](
+        qkv, at, *how.angles, *(how.gains or (qkv, qkv)), keys, values, parts, logs, how.finished,
+        out, capacity, how.scale, how.epsilon, tokens, heads, key_heads, width, rows, added,
+        SLOTS, splits, how.gains is not None, early, num_warps=4, launch_pdl=early,
+    )  # fmt: skip
     return out

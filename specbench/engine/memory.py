@@ -11,7 +11,8 @@ from torch import nn
 from transformers import PretrainedConfig
 
 from specbench.config import Loading
-from specbench.engine.device import available_memory, choose_device
+from specbench.engine.device import choose_device
+from specbench.engine.hardware import available_memory
 from specbench.engine.hub import gguf_path
 from specbench.engine.loading import choose_dtype
 from specbench.engine.pair import LoadedPair

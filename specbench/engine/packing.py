@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from specbench.engine.device import available_memory
+from specbench.engine.hardware import available_memory
 
 FREE_SHARE = 2  # packed weights take at most 1/2 of the free memory
 FEW_TOKENS = 1  # the layout suits products of so many tokens best, and of more nearly as well

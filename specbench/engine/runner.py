@@ -238,7 +238,11 @@ class Runner:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return float32 logits ``[..., V]`` of hidden states ``[..., hidden]``."""
-        logits: Tensor = self.output(hidden)[..., : self.vocabulary].float().to(self.device)
+        if self.fused is None or not self.fused.reads(hidden):
+            logits: Tensor = self.output(hidden).float()
+        else:
+            logits = self.fused.logits(hidden)
+        logits = logits[..., : self.vocabulary].to(self.device)
         if self.softcap is not None:
             logits = self.softcap * (logits / self.softcap).tanh()
         return self._outputs(logits)

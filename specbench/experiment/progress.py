@@ -218,7 +218,8 @@ def forecast(plan: Plan, worker: Worker, probe: bool = False) -> Forecast:
     Raises:
         SpecbenchError: The pair does not fit or cannot be loaded, or a probe fails.
     """
-    from specbench.engine.device import available_memory, choose_device
+    from specbench.engine.device import choose_device
+    from specbench.engine.hardware import available_memory
     from specbench.engine.hub import download_bytes
     from specbench.engine.memory import decoding_needs
     from specbench.experiment.runner import largest

@@ -26,8 +26,9 @@ from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.choice import choose_engine
-from specbench.engine.device import choose_device, free_memory, require_working
+from specbench.engine.device import choose_device, require_working
 from specbench.engine.engines import Engine
+from specbench.engine.hardware import free_memory
 from specbench.engine.loading import Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.packing import packed_layers

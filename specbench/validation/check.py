@@ -23,7 +23,8 @@ from specbench.decoding.heads.bind import bind
 from specbench.decoding.heads.head import Head
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
-from specbench.engine.device import choose_device, copy_bandwidth, free_memory, now
+from specbench.engine.device import choose_device, now
+from specbench.engine.hardware import copy_bandwidth, free_memory
 from specbench.engine.loading import choose_dtype
 from specbench.engine.memory import check_memory
 from specbench.engine.pair import LoadedPair

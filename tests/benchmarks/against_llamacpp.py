@@ -32,9 +32,9 @@ from specbench.cli.output import print_table
 from specbench.config import COMPILE, EAGER, LLAMACPP, Loading
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
-from specbench.engine.device import copy_bandwidth
 from specbench.engine.engines import Engine
 from specbench.engine.export import export_pair
+from specbench.engine.hardware import copy_bandwidth
 from specbench.engine.loading import load_pair
 from specbench.engine.memory import bytes_per_round
 from specbench.engine.pair import LoadedPair

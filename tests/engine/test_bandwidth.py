@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from specbench.engine import device
-from specbench.engine.device import copy_bandwidth
+from specbench.engine import hardware
+from specbench.engine.hardware import copy_bandwidth
 from specbench.engine.memory import bytes_per_round
 from specbench.engine.runner import Runner
 
@@ -56,10 +56,10 @@ def test_a_copy_reads_and_writes(monkeypatch: pytest.MonkeyPatch) -> None:
         return self
 
     monkeypatch.setattr(torch.Tensor, "copy_", copy)
-    monkeypatch.setattr(device, "now", lambda device: sum(copied) / 1000)
+    monkeypatch.setattr(hardware, "now", lambda device: sum(copied) / 1000)
     assert copy_bandwidth(torch.device("cpu"), 500) == pytest.approx(2000)
     assert set(copied) == {500}
     copied.clear()
-    monkeypatch.setattr(device, "available_memory", lambda device: 800)
+    monkeypatch.setattr(hardware, "available_memory", lambda device: 800)
     assert copy_bandwidth(torch.device("cpu"), 500) == pytest.approx(2000)
-    assert set(copied) == {800 // device.FREE_SHARE}
+    assert set(copied) == {800 // hardware.FREE_SHARE}

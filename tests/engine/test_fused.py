@@ -102,6 +102,9 @@ for name in PAIRS:
     for shape in ((1, 1), (2, 3), (1, 36)):
         ours, _ = errors(runner, *shape)
         assert ours < 1e-5, (name, shape, ours)
+    hidden = torch.randn(2, 3, runner.hidden_size)
+    logits = runner.fused.logits(hidden)
+    torch.testing.assert_close(logits, runner.output(hidden), rtol=1e-4, atol=1e-5)
     first, *others = runner.fused.layers  # a control
     runner.fused.layers = [first._replace(down=1.1 * first.down), *others]
     assert errors(runner, 1, 1)[0] > 1e-3

@@ -11,7 +11,7 @@ from specbench.config import EAGER, GRAPH
 from specbench.decoding import drafting
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter
-from specbench.decoding.loop import DecodeOptions
+from specbench.decoding.loop import DecodeOptions, Rows
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
 from specbench.engine.engines import Engine
@@ -94,7 +94,13 @@ def test_stale_memory_is_noticed(record: Record, changes: dict[str, Any]) -> Non
 
 
 def test_stale_arguments_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Graphs, "place", lambda self, values: self.__dict__.setdefault("s", values))
+    def first(self: Graphs, values: Any) -> Any:
+        if isinstance(values, Rows):
+            return values
+        parts = (part.clone() if isinstance(part, torch.Tensor) else part for part in values)
+        return self.__dict__.setdefault("s", values._make(parts))
+
+    monkeypatch.setattr(Graphs, "place", first)
     assert compared(tiny_pair("llama")).difference is not None
 
 

@@ -15,8 +15,9 @@ import torch
 from specbench.config import EAGER, Loading
 from specbench.decoding.heads.head import describe_models
 from specbench.engine.choice import choose_engine
-from specbench.engine.device import choose_device, copy_bandwidth
+from specbench.engine.device import choose_device
 from specbench.engine.engines import Engine
+from specbench.engine.hardware import copy_bandwidth
 from specbench.engine.loading import load_pair
 from specbench.engine.memory import bytes_per_round, check_memory
 from specbench.engine.pair import LoadedPair

@@ -1,0 +1,83 @@
+"""What a device has: free memory, and the bandwidth of copying."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from specbench.engine.device import now
+
+CGROUP = Path("/sys/fs/cgroup")
+MEMINFO = Path("/proc/meminfo")
+MOST_COPIED = 2 * 2**30  # bytes of a buffer; larger buffers reach no higher bandwidth
+FREE_SHARE = 8  # a buffer takes at most 1/8 of the free memory
+WINDOWS, WINDOW_SECONDS = 5, 0.1
+
+
+def copy_bandwidth(device: torch.device, size: int) -> float:
+    """Return the bandwidth of copying ``size`` bytes in bytes per second, reads plus writes.
+
+    The best of several windows is taken, to exclude interference from other work. Large sizes are
+    capped.
+    """
+    free = available_memory(device)
+    size = min(size, MOST_COPIED, (free or FREE_SHARE * MOST_COPIED) // FREE_SHARE)
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    copy = torch.zeros_like(source)
+
+    def rate(times: int) -> float:
+        began = now(device)
+        for _ in range(times):
+            copy.copy_(source)
+        return 2 * size * times / (now(device) - began)
+
+    rate(3)
+    times = max(1, round(WINDOW_SECONDS * rate(3) / (2 * size)))
+    return max(rate(times) for _ in range(WINDOWS))
+
+
+def available_memory(device: torch.device, spread: bool = False) -> int | None:
+    """Return the free memory of a device in bytes; None if unknown.
+
+    ``spread`` counts all GPUs, since a device map may use them all.
+    """
+    if device.type != "cuda":
+        return min([*_system_memory(), *_container_memory()], default=None)
+    if spread:
+        return sum(map(_gpu_memory, range(torch.cuda.device_count())))
+    return _gpu_memory(device)
+
+
+def free_memory() -> None:
+    """Release the memory that a failed sample left allocated."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _gpu_memory(device: torch.device | int) -> int:
+    """Free bytes of a GPU, including those reserved but unused by this process."""
+    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + idle
+
+
+def _system_memory() -> Iterator[int]:
+    try:
+        lines = MEMINFO.read_text().splitlines()
+        yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return
+
+
+def _container_memory() -> Iterator[int]:
+    """The limit of the control group, less the memory that cannot be reclaimed."""
+    try:
+        limit = int((CGROUP / "memory.max").read_text())
+        used = int((CGROUP / "memory.current").read_text())
+        counts = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
+        yield limit - used + int(counts["inactive_file"])
+    except (OSError, ValueError, KeyError):  # no such group, or its limit is "max"
+        return

@@ -6,15 +6,14 @@ Random data at the sizes of Llama 3.1 8B with Llama 3.2 1B: hidden states of 4,0
 vocabulary of 128,256. Our update uses, per token, the hidden states and three scalars. The plain
 formulation, as in the authors' release, differentiates through softmax, mixture and logarithm of
 the ``[B, T, V]`` logits of both models. Both do one forward pass, one backward pass and one step of
-Adam. Each runs in separate processes, interleaved. Memory is the peak of a process, including
-inputs, minus its memory before. Computing the three scalars, once per set of rollouts, is timed
-separately.
+Adam. Each runs in a process of its own, and they take turns. Memory is the peak of a process,
+including inputs, minus its memory before. Computing the three scalars, once per set of rollouts, is
+timed separately.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import resource
 import time
@@ -44,39 +43,38 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    runs: dict[str, list[list[float]]] = {OURS: [], PLAIN: [], SCALARS: []}
+    workers = {system: start(system, options) for system in WORK}
+    runs: dict[str, list[list[float]]] = {system: [] for system in WORK}
     for _ in range(options.repeats):
-        for system, measured in runs.items():
-            measured.append(in_a_process(system, options))
+        for system, worker in workers.items():
+            worker.send(True)
+            runs[system].append(worker.recv())
+    for worker in workers.values():
+        worker.send(False)
     show({system: np.array(measured) for system, measured in runs.items()}, options)
 
 
-def in_a_process(system: str, options: argparse.Namespace) -> list[float]:
-    """Measure one system in a fresh process: seconds and bytes."""
+def start(system: str, options: argparse.Namespace) -> Connection:
+    """Start the process of a system; return the end of its pipe."""
     context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=measure, args=(system, options, sender))
-    process.start()
-    sender.close()
-    found: list[float] = json.loads(receiver.recv())
-    process.join()
-    return found
+    here, there = context.Pipe()
+    context.Process(target=serve, args=(system, options, there), daemon=True).start()
+    return here
 
 
-def measure(system: str, options: argparse.Namespace, sender: Connection) -> None:
-    """Create the inputs, run the system twice, and send the second run's time and peak memory."""
+def serve(system: str, options: argparse.Namespace, requests: Connection) -> None:
+    """Create the inputs; for each request, run the system and send its seconds and peak memory."""
     device = torch.device(options.device)
     before = peak(device)
     torch.manual_seed(0)
-    shape = (options.texts, options.tokens)
-    work = WORK[system](shape, device)
-    for _ in range(2):  # the first run is a warm-up
+    work = WORK[system]((options.texts, options.tokens), device)
+    work()  # a warm-up
+    while requests.recv():
         synchronize(device)
         began = time.perf_counter()
         work()
         synchronize(device)
-        seconds = time.perf_counter() - began
-    sender.send(json.dumps([seconds, peak(device) - before]))
+        requests.send([time.perf_counter() - began, peak(device) - before])
 
 
 def ours(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:

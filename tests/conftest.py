@@ -253,15 +253,15 @@ def make_generation() -> Callable[..., Generation]:
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
     """Replace the engine by a fake one."""
     from specbench.decoding.heads import bind
-    from specbench.experiment import runner
+    from specbench.experiment import loader, runner
 
     fake = FakeEngine()
-    real = runner.Loader.__init__
+    real = loader.Loader.__init__
     # On the class, since a module that is imported meanwhile would keep another one.
     monkeypatch.setattr(
-        runner.Loader,
+        loader.Loader,
         "__init__",
-        lambda loader: real(loader, fake.load_pair, fake.load_reader, fake.check_memory),
+        lambda self: real(self, fake.load_pair, fake.load_reader, fake.check_memory),
     )
     monkeypatch.setattr(runner, "decode_all", fake.decode_all)
     monkeypatch.setattr(runner, "compare_with_eager", fake.compare_with_eager)

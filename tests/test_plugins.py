@@ -8,7 +8,7 @@ import pytest
 
 from specbench import plugins
 from specbench.errors import UsageError
-from specbench.experiment.plan import require_own_columns
+from specbench.experiment.planning import require_own_columns
 from specbench.methods import get_method
 from specbench.methods.registry import from_columns, to_columns
 from specbench.tasks.example import Example

@@ -12,7 +12,7 @@ from specbench.cli.output import new_folder, note, note_loading, print_findings
 from specbench.config import RunSettings, Settings, option
 from specbench.decoding.drafters.registry import DRAFTERS, parse_drafter
 from specbench.errors import RunError
-from specbench.experiment.plan import build_plan
+from specbench.experiment.planning import build_plan
 
 FILE = "check.json"
 MAX_NEW_TOKENS = 256  # of greedy texts, which should end before

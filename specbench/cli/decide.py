@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from specbench.engine.pair import LoadedPair
     from specbench.experiment.bench.plan import Bench, System
-    from specbench.experiment.runner import Loader
+    from specbench.experiment.loader import Loader
     from specbench.pricing.costs import Costs, Machine
     from specbench.pricing.decide import Decision
     from specbench.pricing.rounds import PricedRounds
@@ -198,7 +198,7 @@ def _of_texts(
             )
 
     from specbench.decoding.drafters.policies import get_policy
-    from specbench.experiment.runner import Loader
+    from specbench.experiment.loader import Loader
     from specbench.pricing.checks import deviations
     from specbench.pricing.passes import texts_of
     from specbench.pricing.rounds import price
@@ -252,7 +252,7 @@ def _of_rates(
         require_draft(pair.draft, [drafter])
 
     from specbench.experiment.folders import new_folder
-    from specbench.experiment.runner import Loader
+    from specbench.experiment.loader import Loader
 
     title = f"acceptance {acceptance}" + (f" on {pair.name}" if pair else "")
     return _Source(

@@ -35,10 +35,10 @@ from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
     from specbench.cli.run import Measurement, RunFolder
-    from specbench.experiment.execute import Pool
+    from specbench.experiment.loader import Loader
     from specbench.experiment.ray_pool import RayPool
-    from specbench.experiment.runner import Loader
     from specbench.experiment.store import Store
+    from specbench.experiment.workers import Pool
     from specbench.serving.client import Client
 
 GIB = 2**30
@@ -100,7 +100,7 @@ def start_workers(
     Raises:
         UsageError: Ray is not installed.
     """
-    from specbench.experiment.execute import Pool, Worker
+    from specbench.experiment.workers import Pool, Worker
 
     if options.workers is None:
         return nullcontext(Pool(Worker(loader, not progress.no_progress, client)))
@@ -277,8 +277,8 @@ def _suggest(plan: Plan, folder: Path) -> None:
 
 def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
-    from specbench.experiment.execute import Worker
     from specbench.experiment.progress import forecast, quiet_libraries
+    from specbench.experiment.workers import Worker
     from specbench.runs.labels import method_labels
 
     quiet_libraries(downloads=not options.no_progress)

@@ -32,7 +32,7 @@ from specbench.runs.run import Trust, read_run
 
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
-    from specbench.experiment.runner import Loader
+    from specbench.experiment.loader import Loader
     from specbench.pricing.scores import Record, ScoredText, Scores
     from specbench.runs.run import Run
     from specbench.runs.table import Table
@@ -119,7 +119,7 @@ def price(
     spec = recorded_run.pair if recorded_run else measurement.spec(alone=True)
     drafters = options.drafters(spec.drafters)
     kinds, depths = list(dict.fromkeys(kind for kind, _ in drafters)), max(options.draft_length)
-    from specbench.experiment.runner import Loader
+    from specbench.experiment.loader import Loader
 
     loader = Loader()
     recorded: list[list[Record]] = []

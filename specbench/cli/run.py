@@ -39,7 +39,8 @@ from specbench.experiment.cells import (
     with_baselines,
     with_control,
 )
-from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.plan import Plan
+from specbench.experiment.planning import build_plan
 from specbench.methods.method import INSIDE
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.serving.arm import Arm

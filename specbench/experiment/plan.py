@@ -10,30 +10,23 @@ next prompt takes the row of a text that ended, and rows are empty only at the e
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from random import Random
 from typing import Any
 
 from specbench import __version__
-from specbench.config import DEFAULT_LIMIT, Loading, Settings
-from specbench.decoding.drafters.registry import MODEL, DrafterSpec
-from specbench.decoding.heads.kinds import LINEAR
-from specbench.decoding.heads.registry import describe_heads, facts, find_head
+from specbench.config import Loading, Settings
 from specbench.engine.pairs import PairSpec
-from specbench.errors import UsageError, require
-from specbench.experiment.cells import CONCURRENCY, Cell, Variant, cells_of, server_cells, with_head
+from specbench.experiment.cells import CONCURRENCY, Cell
 from specbench.files import shown_path
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
-from specbench.plugins import require_distinct, short_name
-from specbench.runs.columns import MEASURED, SAMPLES, TIMED_AGAIN, TIMED_BASELINE, schema
+from specbench.plugins import short_name
+from specbench.runs.columns import TIMED_BASELINE
 from specbench.serving.arm import Arm
 from specbench.tasks.example import Example
-from specbench.tasks.metrics import GREEDY, METRICS, get_metric, try_metrics
-from specbench.tasks.prompts import PromptList
+from specbench.tasks.metrics import GREEDY, get_metric
 from specbench.tasks.task import Task
 
 SampleIndex = tuple[int, int, int, int]  # indices of task, repeat, example and cell
@@ -287,138 +280,6 @@ def _in_sessions(cells: Sequence[Cell], recorded: Sequence[Mapping[str, Any]]) -
     return (*added, *timed_again)
 
 
-def build_plan(
-    pair: PairSpec,
-    tasks: Sequence[Task],
-    variants: Sequence[Variant],
-    draft_lengths: Sequence[int],
-    settings: Settings,
-    *,
-    loading: Loading = Loading(),  # noqa: B008 (frozen)
-    limit: int | None = None,
-    may_execute: bool = False,
-    optional: Collection[str] = (),
-    drafters: Sequence[DrafterSpec] = (MODEL,),
-    a_a: bool = False,
-    arms: Sequence[Arm] = (),
-    concurrency: Sequence[int] = (1,),
-) -> Plan:
-    """Plan a run: find the heads, choose the examples and validate the options.
-
-    Each variant that drafts is measured with each draft length and drafter. Without ``limit``, a
-    task uses ``DEFAULT_LIMIT`` examples and a prompt file all of its prompts. Optional methods are
-    skipped, with a note, on tasks for which the pair has no head, and with unsuitable drafters.
-    ``a_a`` times ``sd`` twice. ``arms`` are servers that decode beside the variants, each with
-    each number of requests in flight (``concurrency``).
-
-    Raises:
-        UsageError: A head is missing, or there is nothing to run.
-    """
-    for name, number in Counter(task.name for task in tasks).items():
-        require(number == 1, f"two tasks are named {name}: change the `name` of one")
-    suited = {method: _suited(method, drafters, optional) for method, _ in variants}
-    plans = []
-    headless: dict[str, list[str]] = {}
-    unread: dict[str, None] = {}
-    for task in tasks:
-        trainable = not isinstance(task.source, PromptList)
-        find = partial(find_head, pair, task.name, trainable=trainable)
-        with_heads = []
-        for method, parameters in (variant for variant in variants if suited[variant[0]]):
-            try:
-                with_heads.append((method, with_head(parameters, find)))
-            except UsageError:
-                if method not in optional or parameters["head"]:
-                    raise
-                headless.setdefault(method, []).append(task.name)
-        cells = cells_of(with_heads, draft_lengths, suited)
-        misfits = [  # their heads read states of a draft model that does not draft
-            cell
-            for cell in cells
-            for head in cell.heads
-            if cell.drafter.kind.has_weights and facts(head).get("kind") == LINEAR
-        ]
-        for method, drafter in {(cell.method, cell.drafter): None for cell in misfits}:
-            reason = f"{method}: its linear head cannot read the states that {drafter} drafts from"
-            advice = f"train one with --drafter {drafter}"
-            require(method in optional, f"{reason}: {advice}, or leave out one of them")
-            unread.setdefault(f"{reason}, so it is skipped: {advice}")
-        cells = [cell for cell in cells if cell not in misfits]
-        repeated = [
-            replace(cell, timing=TIMED_AGAIN) for cell in cells if a_a and cell.method == "sd"
-        ]
-        cells += [*repeated, *server_cells([arm.name for arm in arms], concurrency)]
-        whole = limit is None and isinstance(task.source, PromptList)
-        count = None if whole else limit or DEFAULT_LIMIT
-        examples = task.examples("test", count, settings.seed)[settings.shard_slice]
-        require(bool(examples), f"{task.name} has too few prompts for --shard {settings.shard}")
-        require_own_columns(task.metrics)
-        try_metrics(task.metrics, examples)
-        budget = settings.max_new_tokens or task.max_new_tokens
-        plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
-    notes = (*_left_out(suited, drafters), *unread, *_notes(pair, plans, headless, may_execute))
-    sources = own_sources(plans)
-    in_flight = most_in_flight(plans)
-    plan = Plan(
-        *(pair, loading, settings, tuple(plans), may_execute, notes, sources, tuple(arms)),
-        in_flight,
-    )
-    require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
-    return plan
-
-
-def _suited(
-    method: str, drafters: Sequence[DrafterSpec], optional: Collection[str]
-) -> Sequence[DrafterSpec]:
-    """Return the drafters that a method can judge; none for an optional method that needs others.
-
-    Raises:
-        UsageError: A method that is not optional needs another drafter.
-    """
-    definition = get_method(method)
-    if definition.rule is None:
-        return (MODEL,)
-    if not (
-        definition.control or any(parameter.name == "head" for parameter in definition.parameters)
-    ):
-        return drafters
-    fitting = [
-        drafter
-        for drafter in drafters
-        if not (drafter.kind.copies or (definition.control and drafter.policy))
-    ]
-    if not fitting and method not in optional:
-        inputs = "confidence" if definition.control else "hidden states"
-        names = " and ".join(map(str, drafters))
-        raise UsageError(
-            f"{method} reads the {inputs} of a draft model, and {names} run "
-            f"none: leave out {method}, or add --drafter model"
-        )
-    return fitting
-
-
-def _left_out(
-    suited: Mapping[str, Sequence[DrafterSpec]], drafters: Sequence[DrafterSpec]
-) -> Iterator[str]:
-    """Yield a sentence for each drafter on the methods that it leaves out."""
-    for drafter in drafters:
-        rules = {name: names for name, names in suited.items() if get_method(name).rule}
-        if left_out := [method for method, names in rules.items() if drafter not in names]:
-            skipped = "are skipped" if len(left_out) > 1 else "is skipped"
-            reason = "stops by itself" if drafter.policy else "runs no draft model"
-            yield f"{', '.join(left_out)} {skipped} with {drafter}, which {reason}"
-
-
-def require_own_columns(metrics: Iterable[str]) -> None:
-    """Check that metrics of the user's own do not share a column of ``samples.csv``.
-
-    Raises:
-        UsageError: One has the name of another metric or of a column.
-    """
-    columns = {*schema(SAMPLES), *schema(MEASURED)}
-    require_distinct(metrics, METRICS, columns, "column of the samples")
-
-
 def own_sources(tasks: Iterable[TaskPlan]) -> dict[str, str]:
     """Return the digests of the source of the user's own rules and metrics, by name."""
     digests: dict[str, str | None] = {}
@@ -427,32 +288,3 @@ def own_sources(tasks: Iterable[TaskPlan]) -> dict[str, str]:
         digests |= {name: get_method(name).digest for name in methods}
         digests |= {name: get_metric(name).digest for name in task.task.metrics}
     return {name: digest for name, digest in digests.items() if digest is not None}
-
-
-def _notes(
-    pair: PairSpec,
-    plans: Sequence[TaskPlan],
-    headless: Mapping[str, Sequence[str]],
-    may_execute: bool,
-) -> Iterator[str]:
-    """Yield one sentence each on skipped methods, used heads and unscored answers."""
-    for method, tasks in headless.items():
-        yield (
-            f"{method} is skipped on {', '.join(tasks)}: pair {pair.name} has no head for it "
-            "(train one with `specbench train`, or give one with --head)"
-        )
-    if used := [(p.task.name, head) for p in plans for cell in p.cells for head in cell.heads]:
-        yield f"heads: {describe_heads(used)}"
-    for plan in plans:
-        missing = sum(not example.reference for example in plan.examples)
-        if missing and any(get_metric(name).needs == "reference" for name in plan.task.metrics):
-            yield (
-                f"{missing} of {len(plan.examples)} prompts of {plan.task.name} have no "
-                "reference and are not scored"
-            )
-    if unrun := [plan.task.name for plan in plans if plan.executed and not may_execute]:
-        yield (
-            f"code generated for {', '.join(unrun)} is not executed or scored: add "
-            "--allow-code-execution, or score the run later with `specbench score RUN "
-            "--allow-code-execution`"
-        )

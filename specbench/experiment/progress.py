@@ -33,7 +33,7 @@ from specbench.runs.table import percent
 
 if TYPE_CHECKING:
     from specbench.decoding.drafters.registry import DrafterSpec
-    from specbench.experiment.execute import Worker
+    from specbench.experiment.workers import Worker
 
 PACE = 1800.0  # window in seconds for the remaining time of a training; a step may take minutes
 _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds")
@@ -222,7 +222,7 @@ def forecast(plan: Plan, worker: Worker, probe: bool = False) -> Forecast:
     from specbench.engine.hardware import available_memory
     from specbench.engine.hub import download_bytes
     from specbench.engine.memory import decoding_needs
-    from specbench.experiment.runner import largest
+    from specbench.experiment.loader import largest
 
     of_pair, loading, engine = plan.part(servers=False), plan.loading, ""
     memory, free, download = 0.0, None, 0

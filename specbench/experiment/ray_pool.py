@@ -19,14 +19,9 @@ from filelock import FileLock, Timeout
 
 from specbench.config import AUTO, Loading
 from specbench.errors import RunError, SpecbenchError, UsageError, mask_tokens
-from specbench.experiment.execute import (
-    MOST_TRIES,
-    NotStartedError,
-    Pool,
-    Worker,
-    WorkerLostError,
-)
+from specbench.experiment.execute import MOST_TRIES
 from specbench.experiment.plan import Plan, SampleIndex
+from specbench.experiment.workers import NotStartedError, Pool, Worker, WorkerLostError
 
 OBJECT_STORE = 128 * 2**20  # bytes; enough for samples
 POLL_SECONDS = 0.2  # maximum time of one wait for results

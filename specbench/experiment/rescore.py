@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from specbench.errors import UsageError
 from specbench.experiment.folders import as_json
 from specbench.experiment.measurements import score_text
-from specbench.experiment.plan import require_own_columns
+from specbench.experiment.planning import require_own_columns
 from specbench.experiment.store import Summarise, lock
 from specbench.files import clear_errors, copies, packing, stored, sync, sync_tree
 from specbench.plugins import in_file, matching_name, short_name

@@ -8,23 +8,17 @@ and a lost ``config.json`` is rebuilt.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from specbench import __version__
-from specbench.config import COMPILE, EAGER, GRAPH
-from specbench.decoding.drafters.registry import MODEL
 from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.folders import (
     LOCK,
@@ -35,6 +29,7 @@ from specbench.experiment.folders import (
     unfinished_twins,
     unused,
 )
+from specbench.experiment.identity import Key, sample_keys
 from specbench.experiment.plan import Plan, Step
 from specbench.files import (
     cannot_write,
@@ -62,12 +57,9 @@ from specbench.runs.run import COMPLETE, CONFIG, ENVIRONMENT, read_run
 
 log = logging.getLogger(__name__)
 
-# Settings of the whole run that do not affect any single sample.
-_ABOUT_THE_RUN = {"repeats", "engine", "shard"}
 # Samples are synced together, so that syncing takes at most this share of a run's time.
 SYNC_SHARE = 0.01
 
-Key = Callable[[Step], str]
 Summarise = Callable[[Path], None]  # writes what follows from a run's tables of samples
 
 
@@ -371,57 +363,3 @@ def lock(folder: Path) -> FileLock:
             f"another process is writing {folder}: wait for it, or choose another folder"
         ) from error
     return held
-
-
-def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
-    """Return a function that hashes everything that determines a sample.
-
-    Two samples have the same key if they have the same prompt, models, method, settings, engine,
-    metrics and package version. ``models`` are the values from ``SampleRunner.models``. ``engine``
-    is the one at the start; the record's column names the engine that decoded the sample.
-    """
-    unused = {"min_p"} if plan.settings.min_p is None else set()  # absent in older keys
-    falls_back = plan.settings.falls_back and engine in (GRAPH, COMPILE)
-    shared = {
-        "specbench": __version__,
-        "models": models,
-        "engine": f"{engine}, else {EAGER}" if falls_back else engine,
-        "may_execute": plan.may_execute,
-        "settings": plan.settings.model_dump(exclude=_ABOUT_THE_RUN | unused),
-    }
-
-    def key(step: Step) -> str:
-        task = step.plan.task
-        facts = {
-            **shared,
-            "task": [task.name, task.version, list(task.metrics), list(task.stop)],
-            "prompt_format": task.prompt_format,
-            "max_new_tokens": step.plan.max_new_tokens,
-            "example": step.example.identity(),
-            "method": step.cell.method,
-            "parameters": step.cell.values_with(lambda head: [head.name, _content(head.path)]),
-            "draft_length": step.cell.draft_length,
-            "repeat": step.repeat,
-            **({} if step.cell.drafter == MODEL else {"drafter": str(step.cell.drafter)}),
-        }
-        if files := step.cell.drafter.kind.files(plan.pair.drafters):
-            facts["drafter"] = [str(step.cell.drafter), *map(_content, files)]
-        facts |= {"turn": step.turn} if step.turn else {}
-        if step.cell.timing:
-            facts["timing"] = [step.cell.timing, step.cell.session]
-        if sources := plan.sources_of(step):
-            facts["sources"] = sources
-        return _digest(json.dumps(facts, sort_keys=True, ensure_ascii=False).encode())
-
-    return key
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-@cache
-def _content(path: Path) -> str:
-    """Return a digest of a head's files."""
-    files = sorted(path.glob("head.*")) if path.is_dir() else [path]
-    return _digest(b"".join(f.name.encode() + b"\0" + f.read_bytes() for f in files if f.is_file()))

@@ -30,9 +30,9 @@ from specbench.engine.memory import check_memory
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
+from specbench.experiment.loader import Loader, largest
 from specbench.experiment.plan import Plan, TaskPlan
 from specbench.experiment.prompts import EncodedPrompts
-from specbench.experiment.runner import Loader, largest
 from specbench.runs.labels import method_label
 from specbench.runs.table import Table, percent
 from specbench.validation.draws import FALSE_ALARM

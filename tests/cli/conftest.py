@@ -12,7 +12,7 @@ from specbench.config import Loading
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import PairSpec, get_pair
-from specbench.experiment.runner import Loader
+from specbench.experiment.loader import Loader
 
 from ..conftest import Once
 from ..training.conftest import measured_by_weight

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from specbench.errors import UsageError
-from specbench.experiment import runner
-from specbench.experiment.runner import Loader
+from specbench.experiment import loader
+from specbench.experiment.loader import Loader
 
 from ..validation.toy import Handler, serving, toy
 from .conftest import Cli, Result
@@ -28,8 +28,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         formats.append(loading.dtype)
         return toy()
 
-    loader = partial(Loader, load_pair, check_memory=lambda *_: None)
-    monkeypatch.setattr(runner, "Loader", loader)
+    replacement = partial(Loader, load_pair, check_memory=lambda *_: None)
+    monkeypatch.setattr(loader, "Loader", replacement)
     (tmp_path / "prompts.txt").write_text("a\nab\n c\nd\n")
     return formats
 

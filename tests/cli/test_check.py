@@ -25,7 +25,7 @@ from specbench.engine import runner
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
-from specbench.experiment.runner import Loader
+from specbench.experiment.loader import Loader
 from specbench.methods import verdict
 from specbench.validation import check as checking
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from specbench.engine.pair import LoadedPair
-from specbench.experiment.runner import Loader
+from specbench.experiment.loader import Loader
 
 from .conftest import Cli, load_once
 

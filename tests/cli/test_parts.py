@@ -15,7 +15,7 @@ from specbench.cli.app import main
 from specbench.decoding.heads.registry import is_head
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.experiment.runner import Loader
+from specbench.experiment.loader import Loader
 from specbench.runs.frames import read_samples
 
 from .conftest import Cli

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from specbench.experiment.execute import execute
+from specbench.experiment.identity import sample_keys
 from specbench.experiment.plan import Plan
 from specbench.experiment.rescore import open_run, score_run
-from specbench.experiment.store import Store, sample_keys
+from specbench.experiment.store import Store
 from specbench.runs.records import ERROR, RECORDS, latest_records
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList

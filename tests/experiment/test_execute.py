@@ -20,11 +20,12 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine import device
 from specbench.engine.pairs import PairSpec
 from specbench.errors import EngineError, RunError, UsageError
-from specbench.experiment import environment, runner
+from specbench.experiment import environment, loader, runner
 from specbench.experiment.cells import method_variants
 from specbench.experiment.execute import execute
 from specbench.experiment.measurements import measurements, repetition
-from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.plan import Plan
+from specbench.experiment.planning import build_plan
 from specbench.experiment.store import Store
 from specbench.methods.ensembles import static
 from specbench.runs.records import latest_records, read_examples, read_records
@@ -146,7 +147,7 @@ def test_an_engine_that_differs_from_eager_is_left_only_by_auto(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """``auto`` may leave it, and an engine that the user named may not."""
-    monkeypatch.setattr(runner, "choose_engine", lambda *_: "graph")  # as on a GPU
+    monkeypatch.setattr(loader, "choose_engine", lambda *_: "graph")  # as on a GPU
     environment = tmp_path / "same" / "environment.json"
     (record, *_) = records(plan_of(["autoregressive", "sd"]), environment.parent)
     compared = json.loads(environment.read_text())["compared_with_eager"]
@@ -422,7 +423,7 @@ def test_prompts_that_do_not_fit_are_reported_before_loading(
 
     engine.check_memory = refuse
     with pytest.raises(UsageError, match="99 GiB"):
-        runner.Loader().load(plan_of(["sd"]))
+        loader.Loader().load(plan_of(["sd"]))
     assert engine.loaded is None
     del engine.check_memory
     records(plan_of(["sd"], task), tmp_path / "r")

@@ -12,7 +12,8 @@ from specbench.decoding.drafters.registry import MODEL, parse_drafter
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell, method_variants, with_baselines, with_control
-from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.plan import Plan
+from specbench.experiment.planning import build_plan
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS
 from specbench.tasks.example import Example

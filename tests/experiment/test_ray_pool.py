@@ -15,14 +15,16 @@ from specbench.analysis.run_tables import write_summary
 from specbench.config import Loading, Settings
 from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import RunError, UsageError
-from specbench.experiment import runner, store
+from specbench.experiment import loader, store
 from specbench.experiment.cells import method_variants
-from specbench.experiment.execute import Pool, execute
-from specbench.experiment.execute import Worker as LocalWorker
-from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.execute import execute
+from specbench.experiment.plan import Plan
+from specbench.experiment.planning import build_plan
 from specbench.experiment.progress import Display
 from specbench.experiment.ray_pool import RayPool, uses_gpus
 from specbench.experiment.store import Store
+from specbench.experiment.workers import Pool
+from specbench.experiment.workers import Worker as LocalWorker
 from specbench.runs.records import latest_records, read_records
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
@@ -95,7 +97,7 @@ def test_killed_workers_of_the_mini_pair_match_one_process(
     settings, tasks = Settings(max_new_tokens=32), [load_task("mini-math")]
     plan = build_plan(get_pair("mini"), tasks, variants, [5], settings, loading=CPU, limit=3)
     with Store.open(tmp_path / "one", "run", plan.describe(), summarise=write_summary) as opened:
-        execute(plan, opened, Pool(LocalWorker(runner.Loader(lambda *_: mini))))
+        execute(plan, opened, Pool(LocalWorker(loader.Loader(lambda *_: mini))))
     kills: list[int] = []
 
     def kill_one() -> bool:

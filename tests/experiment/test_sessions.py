@@ -11,7 +11,8 @@ import pytest
 from specbench.analysis.run_tables import write_summary
 from specbench.errors import UsageError
 from specbench.experiment.execute import execute
-from specbench.experiment.plan import Plan, build_plan
+from specbench.experiment.plan import Plan
+from specbench.experiment.planning import build_plan
 from specbench.experiment.rescore import open_run, score_run
 from specbench.experiment.store import Store, Summarise
 from specbench.runs.columns import TIMED

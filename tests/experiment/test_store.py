@@ -14,9 +14,10 @@ from specbench.analysis.run_tables import write_summary
 from specbench.decoding.drafters.registry import parse_drafter, recorded_drafter
 from specbench.decoding.heads.registry import HeadFile
 from specbench.errors import RunError, UsageError
-from specbench.experiment import store as module
+from specbench.experiment import identity as module
 from specbench.experiment.folders import LOCK, require_same_run, run_id
-from specbench.experiment.store import Store, sample_keys
+from specbench.experiment.identity import sample_keys
+from specbench.experiment.store import Store
 from specbench.files import digits, write_atomically
 from specbench.runs.frames import SAMPLES, read_summary
 from specbench.runs.run import newest_run, unfinished

@@ -16,9 +16,10 @@ from specbench.engine.pairs import ROLES
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
 from specbench.experiment.environment import describe_environment
+from specbench.experiment.identity import sample_keys
+from specbench.experiment.loader import Loader
 from specbench.experiment.plan import Plan, Step, TaskPlan, own_sources
-from specbench.experiment.runner import Loader, SampleRunner
-from specbench.experiment.store import sample_keys
+from specbench.experiment.runner import SampleRunner
 from specbench.files import require_plain
 from specbench.runs.records import ERROR, names_of
 from specbench.runs.run import ENVIRONMENT, Run

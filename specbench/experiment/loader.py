@@ -1,0 +1,89 @@
+"""Loading the pair of a plan, and what has to fit before."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specbench.config import Loading
+from specbench.engine.choice import choose_engine
+from specbench.engine.device import choose_device
+from specbench.engine.engines import Engine
+from specbench.engine.loading import Reader, load_pair, load_reader
+from specbench.engine.memory import check_memory, estimate_tokens
+from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import PairSpec
+from specbench.experiment.plan import Plan
+from specbench.experiment.prompts import EncodedPrompts
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Loader:
+    """Loads the pair of a plan and keeps the last one; tests replace the load functions."""
+
+    load_pair: Callable[[PairSpec, Loading], LoadedPair] = load_pair
+    load_reader: Callable[[PairSpec, Loading], Reader] = load_reader
+    check_memory: Callable[..., None] = check_memory
+    _loaded: tuple[tuple[PairSpec, Loading], LoadedPair] | None = None
+
+    def load(self, plan: Plan) -> LoadedPair:
+        """Check a plan's pair, and load it with its engine.
+
+        Raises:
+            UsageError: See ``prepare``, or the pair cannot be loaded.
+        """
+        if self._loaded and self._loaded[0] == (plan.pair, plan.loading):
+            pair = self._loaded[1]
+            EncodedPrompts(plan, pair).require_decodable()
+            engine = self._engine(plan)
+            pair.drop_caches()
+        else:
+            self._loaded = None  # free its memory before loading another pair
+            engine = self.prepare(plan)
+            pair = self.pair(plan.pair, plan.loading)
+        pair.engine = engine
+        return pair
+
+    def pair(self, spec: PairSpec, loading: Loading) -> LoadedPair:
+        """Return a loaded pair; the one that was loaded last is not read again."""
+        if self._loaded is None or self._loaded[0] != (spec, loading):
+            self._loaded = None
+            self._loaded = ((spec, loading), self.load_pair(spec, loading))
+        return self._loaded[1]
+
+    def prepare(self, plan: Plan) -> Engine:
+        """Check without weights that a plan can be executed; return the engine.
+
+        Raises:
+            UsageError: The pair does not fit in memory or has two vocabularies, no example can be
+                decoded, or the engine does not work on this device.
+        """
+        engine = self._engine(plan)
+        self.check_memory(plan.pair, plan.loading, *largest(plan))
+        EncodedPrompts(plan, self.load_reader(plan.pair, plan.loading)).require_decodable()
+        return engine
+
+    def _engine(self, plan: Plan) -> Engine:
+        settings, spread = plan.settings, plan.loading.device_map is not None
+        device = str(choose_device(plan.loading.device))
+        name = choose_engine(settings.engine, device, spread, plan.pair.gguf)
+        return Engine(name, log.warning if settings.falls_back else None)
+
+
+def largest(plan: Plan) -> tuple[int, int, int, int]:
+    """Return a plan's longest prompt (estimated), answer and draft in tokens, and batch size."""
+    limit = plan.settings.max_prompt_tokens or math.inf
+    examples = [example for task in plan.tasks for example in task.examples]
+    longest = estimate_tokens("\n".join(example.texts) for example in examples)
+    further = max((len(e.messages) - 1 for e in examples), default=0)  # answers in the prompt
+    answers = further * max(task.max_new_tokens for task in plan.tasks)
+    return (
+        int(min(limit, longest + answers)),
+        max(task.max_new_tokens for task in plan.tasks),
+        max(task.longest_draft for task in plan.tasks),
+        plan.settings.batch_size,
+    )

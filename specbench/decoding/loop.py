@@ -197,7 +197,7 @@ class Batch:
     def state(self, drafts: bool = True) -> State:
         """Return the state of the texts before the next round, in which nothing may be drafted."""
         last, length, drawn, active = self._rows
-        drawn = drawn if drafts else drawn[:, -1:]
+        drawn = drawn if drafts or not self._n else drawn[:, -1:]
         inside = None
         if self._options.marks is not None and self._rule is not None:
             phases = [bool(text and text.inside) for text in self._texts]

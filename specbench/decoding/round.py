@@ -208,9 +208,9 @@ def laws_of_tokens(
 def _checks(source: Tensor, p1: Tensor, q1: Tensor) -> Tensor:
     """Return four numbers per text ``[B, 4]`` that show whether a round is valid.
 
-    The first two are the least number and the sum of ``source`` ``[B, V]``. The third is NaN if the
-    target's logits are not finite, and the fourth if the draft's are not: then a whole row of their
-    softmax ``p1`` or ``q1`` ``[B, n, V]`` is NaN, so it is enough to look at one column.
+    The first is negative if a number of ``source`` ``[B, V]`` is; the second is the sum. The third
+    is NaN if the target's logits are not finite, and the fourth if the draft's are not: then a
+    whole row of their softmax ``p1`` or ``q1`` ``[B, n, V]`` is NaN, so one column is enough.
     """
     logits = (softmax[:, :, 0].sum(1) for softmax in (p1, q1))
     blocks = in_blocks(source, BLOCK, 0.0)

@@ -7,6 +7,9 @@ text depends neither on the other samples nor on their order.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,7 +23,9 @@ from specbench.methods.verdict import in_blocks
 if TYPE_CHECKING:
     from torch import Tensor
 
-LARGE = 2**14  # tokens from which a float64 sum of all would take longer than a draft's layers
+# Tokens from which a float64 sum of all would take longer than a draft's layers, and from which a
+# GPU has kernels of our own.
+LARGE = 2**14
 BLOCK = 512  # tokens
 
 
@@ -69,8 +74,22 @@ def softmax(logits: Tensor) -> Tensor:
 
 def _kernels_for(rows: Tensor) -> Any:
     """Return the kernels for rows ``[..., V]`` if they are large and on a GPU, else None."""
-    large = rows.is_cuda and rows.shape[-1] >= LARGE
-    return _kernels() if large and not torch.compiler.is_compiling() else None
+    if not rows.is_cuda or rows.shape[-1] < LARGE or torch.compiler.is_compiling():
+        return None
+    return None if _PLAIN.get() else _kernels()
+
+
+_PLAIN = ContextVar("_PLAIN", default=False)
+
+
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    """Use PyTorch's operations alone within the context, to compare the kernels with them."""
+    token = _PLAIN.set(True)
+    try:
+        yield
+    finally:
+        _PLAIN.reset(token)
 
 
 @cache

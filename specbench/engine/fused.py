@@ -68,7 +68,7 @@ class FusedLayers:
         return fits and not torch.compiler.is_compiling()
 
     def reads(self, hidden: Tensor) -> bool:
-        """Return whether ``logits`` serves hidden states; a check of the model makes them wide."""
+        """Return whether ``logits`` serves hidden states; a check computes in float32."""
         return hidden.dtype == self.head.dtype and not torch.compiler.is_compiling()
 
     def __call__(
@@ -120,7 +120,7 @@ def fused_layers(runner: Runner) -> FusedLayers | None:
         or config.hidden_act != "silu"
         or set(runner.kinds) != {"full_attention"}
         or {(w.device.type, w.dtype.itemsize) for w in base.parameters()} != {("cuda", 2)}
-        or len(set(runner.devices)) > 1
+        or len({w.device for part in (base, runner.output) for w in part.parameters()}) > 1
         or {type(part) for part in (*parts, runner.output)} != {nn.Linear}
         or any(part.bias is not None for part in (*_unbiased(base), runner.output))
     ):

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from specbench.engine.gguf import SPECIAL, TEMPLATE_KEY, TOKENIZER_KEY, once_per_file, read_gguf
-from specbench.engine.llamacpp import library, load_file
+from specbench.engine.llamacpp_library import library, load_file
 from specbench.errors import UsageError
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark of a space

@@ -1,7 +1,8 @@
 """Triton kernels for a pass over few tokens on a GPU, where memory and launches take the time.
 
 A pass over M tokens reads every weight once. Transformers' layers launch some fifty kernels each
-for that; these are five. All inputs and outputs have the model's dtype, and sums are float32.
+for that; here they are five per layer. Inputs and outputs have the model's dtype, except logits and
+sums of squares, which are float32, as all sums are.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LEAST_TILE = 16  # of a matrix unit
 SLOTS = 64  # keys and values that a step of the attention reads
 MOST_SPLITS = 16  # of the keys of a text
 PROGRAMS = 132  # that a GPU runs at once, about
-MANY_COLUMNS = 2**15  # of an output head
+MANY_COLUMNS = 2**15  # above it, a product has the tiles of an output head
 MOST_TEXT_HEADS = 2**14  # key heads of all texts of a pass
 
 
@@ -64,8 +65,8 @@ def tile_of(columns: int, width: int, gated: bool, added: bool) -> Tile:
 def _starts_early(device: torch.device) -> bool:
     """Whether a kernel can start while the previous one ends: from Hopper on.
 
-    Each waits for the previous one's results at once. The gated product takes no part: its tiles
-    fill a processor, and kernels that wait beside it slow it down.
+    Such a kernel waits for the previous one's results before it reads them. The gated product
+    starts late, and lets none start beside it: its tiles fill a processor.
     """
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
@@ -147,6 +148,9 @@ def _launch(
     tokens, width = x.shape
     columns = len(weight) // (2 if gated else 1)
     wide, deep, warps, stages = tile_of(columns, width, gated, residual is not None)
+    rows = max(LEAST_TILE, triton.next_power_of_2(tokens))
+    if rows > LEAST_TILE:  # the stages must fit into the 99 KiB that a block of small GPUs has
+        stages -= 1
     programs = triton.cdiv(columns, wide)
     out = x.new_empty(tokens, columns, dtype=dtype)
     scaled, new = x, x
@@ -156,7 +160,6 @@ def _launch(
     parts = squares.shape[1] if norm is not None else 1
     given = (part if part is not None else x for part in (bias, residual, gain))
     flags = norm is not None, bias is not None, residual is not None, gated
-    rows = max(LEAST_TILE, triton.next_power_of_2(tokens))
     early = _starts_early(x.device) and not gated
     _product[(programs,)](
         x, weight, squares, *given, out, scaled, new, tokens, columns, parts, epsilon,

@@ -1,4 +1,4 @@
-"""Models in GGUF files, run by llama.cpp through the C interface in the package ``xllamacpp``.
+"""Models in GGUF files, run by llama.cpp through its C interface.
 
 A model here has the interface of ``runner.Runner``, so the decoding loop does not know it. A row of
 the batch is a sequence of llama.cpp's cache; tokens at positions that were written before replace
@@ -11,20 +11,6 @@ import ctypes
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from ctypes import (
-    POINTER,
-    Structure,
-    c_bool,
-    c_byte,
-    c_char_p,
-    c_float,
-    c_int8,
-    c_int32,
-    c_size_t,
-    c_void_p,
-)
-from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -35,92 +21,16 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from specbench.engine.gguf import FINGERPRINT_KEY
+from specbench.engine.llamacpp_library import Batch, last_error, library, load_file
 from specbench.engine.pairs import shards, stored_bytes
 from specbench.engine.runner import OTHER_MODEL, capacity_for, context_length
 from specbench.engine.vocabulary import DraftTokens
-from specbench.errors import RunError, UsageError
+from specbench.errors import RunError
 
-PACKAGE, BUILD = "xllamacpp", "2026.10.11549"
-INSTALL = f"pip install '{PACKAGE}=={BUILD}' gguf"
-# Defaults of the parameters in this build; others would mean another layout in memory.
-CONTEXT_DEFAULTS = {"n_ctx": 512, "n_batch": 2048, "n_ubatch": 512, "n_seq_max": 1, "type_k": 1}
-MODEL_DEFAULTS = {"vocab_only": False, "check_tensors": False, "use_extra_bufts": True}
-SPARE = 512  # bytes behind the fields in use, for those of the library
 FLOAT32 = 0  # ggml's number of the type
 READ_AT_ONCE = 512  # tokens of a prompt in one call
 MOST_TOKENS = 64  # of a text in one round
 FINGERPRINT_BYTES = 1 << 20  # from the end of a file, where weights are
-
-
-class _ModelParams(Structure):
-    _fields_ = [
-        ("devices", c_void_p),
-        ("buffer_types", c_void_p),
-        ("n_gpu_layers", c_int32),
-        ("kinds", c_int32 * 4),
-        ("pointers", c_void_p * 4),
-        *((name, c_bool) for name in ("vocab_only", "check_tensors", "use_extra_bufts")),
-        ("spare", c_byte * SPARE),
-    ]
-
-
-class _ContextParams(Structure):
-    _fields_ = [
-        *((name, c_int32) for name in ("n_ctx", "n_batch", "n_ubatch", "n_seq_max")),
-        ("others", c_int32 * 3),
-        *((name, c_int32) for name in ("n_threads", "n_threads_batch")),
-        ("kinds", c_int32 * 4),
-        ("flash_attn_type", c_int32),
-        ("rope", c_int32 * 8),
-        ("callback", c_void_p * 2),
-        *((name, c_int32) for name in ("type_k", "type_v")),
-        ("spare", c_byte * SPARE),
-    ]
-
-
-class _Batch(Structure):
-    _fields_ = [
-        ("n_tokens", c_int32),
-        ("token", POINTER(c_int32)),
-        ("embd", c_void_p),
-        ("pos", POINTER(c_int32)),
-        ("n_seq_id", POINTER(c_int32)),
-        ("seq_id", POINTER(POINTER(c_int32))),
-        ("logits", POINTER(c_int8)),
-    ]
-
-
-_Log = ctypes.CFUNCTYPE(None, ctypes.c_int, c_char_p, c_void_p)
-_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "llama_backend_init": (None, []),
-    "llama_log_set": (None, [_Log, c_void_p]),
-    "llama_model_default_params": (_ModelParams, []),
-    "llama_context_default_params": (_ContextParams, []),
-    "llama_model_load_from_file": (c_void_p, [c_char_p, _ModelParams]),
-    "llama_model_free": (None, [c_void_p]),
-    "llama_model_get_vocab": (c_void_p, [c_void_p]),
-    "llama_vocab_n_tokens": (c_int32, [c_void_p]),
-    "llama_vocab_is_eog": (c_bool, [c_void_p, c_int32]),
-    "llama_vocab_get_add_bos": (c_bool, [c_void_p]),
-    "llama_model_is_recurrent": (c_bool, [c_void_p]),
-    "llama_model_is_hybrid": (c_bool, [c_void_p]),
-    "llama_tokenize": (
-        c_int32,
-        [c_void_p, c_char_p, c_int32, POINTER(c_int32), c_int32, c_bool, c_bool],
-    ),
-    "llama_model_meta_val_str": (c_int32, [c_void_p, c_char_p, c_char_p, c_size_t]),
-    "llama_init_from_model": (c_void_p, [c_void_p, _ContextParams]),
-    "llama_free": (None, [c_void_p]),
-    "llama_set_embeddings": (None, [c_void_p, c_bool]),
-    "llama_get_memory": (c_void_p, [c_void_p]),
-    "llama_memory_seq_rm": (c_bool, [c_void_p, c_int32, c_int32, c_int32]),
-    "llama_memory_seq_cp": (None, [c_void_p, c_int32, c_int32, c_int32, c_int32]),
-    "llama_batch_init": (_Batch, [c_int32, c_int32, c_int32]),
-    "llama_batch_free": (None, [_Batch]),
-    "llama_decode": (c_int32, [c_void_p, _Batch]),
-    "llama_get_logits": (POINTER(c_float), [c_void_p]),
-    "llama_get_embeddings": (POINTER(c_float), [c_void_p]),
-}
 
 
 class LlamaCppModel:
@@ -150,7 +60,7 @@ class LlamaCppModel:
         self._cached: list[list[int]] = []  # the tokens of each row in the cache
         self._prompts: dict[int, tuple[list[int], float]] = {}  # see ``SlotCache.prompts``
         self.saved_seconds = 0.0
-        self._batch = _Batch()
+        self._batch = Batch()
         self._free: Callable[[], object] = lambda: None
         self._library, self._context = library(), None
         self._model = load_file(path)
@@ -211,7 +121,7 @@ class LlamaCppModel:
             if not self._context:
                 raise RunError(
                     f"llama.cpp cannot allocate {rows} texts of {self.capacity} tokens "
-                    f"({_last_error()}): lower --batch-size or --max-new-tokens"
+                    f"({last_error()}): lower --batch-size or --max-new-tokens"
                 )
             self._size = params.n_batch
             self._batch = self._library.llama_batch_init(self._size, 0, 1)
@@ -337,29 +247,10 @@ class LlamaCppModel:
             batch.n_seq_id[i], batch.seq_id[i][0] = 1, row
         batch.n_tokens = len(items)
         if status := self._library.llama_decode(self._context, batch):
-            raise RunError(f"llama.cpp failed with status {status} ({_last_error()})")
+            raise RunError(f"llama.cpp failed with status {status} ({last_error()})")
 
 
-def load_file(path: Path, vocab_only: bool = False) -> Any:
-    """Load a model, or its metadata and vocabulary only; return the library's pointer.
-
-    Raises:
-        UsageError: llama.cpp cannot read the file.
-    """
-    params = library().llama_model_default_params()
-    params.vocab_only = vocab_only
-    _messages.clear()
-    model = library().llama_model_load_from_file(str(path).encode(), params)
-    if not model:
-        reason = _messages[0] if _messages else "no reason given"  # later ones repeat it
-        raise UsageError(
-            f"llama.cpp cannot read {path} ({reason}): give a complete GGUF file of an "
-            "architecture that this build knows"
-        )
-    return model
-
-
-def _free(loaded: Any, batch: _Batch, context: Any) -> None:
+def _free(loaded: Any, batch: Batch, context: Any) -> None:
     loaded.llama_batch_free(batch)
     loaded.llama_free(context)
 
@@ -368,50 +259,3 @@ def _rows(numbers: Any, index: Tensor, width: int) -> Tensor:
     """Return a copy of rows of the library's numbers, which the next call overwrites."""
     rows = index.numpy()
     return torch.from_numpy(np.ctypeslib.as_array(numbers, (rows.max() + 1, width))[rows])
-
-
-@cache
-def library() -> Any:
-    """Load llama.cpp.
-
-    Raises:
-        UsageError: It is not installed, or another build.
-    """
-    try:
-        installed = distribution(PACKAGE)
-    except PackageNotFoundError:
-        raise UsageError(f"GGUF files need llama.cpp: {INSTALL}") from None
-    folder = Path(str(installed.locate_file(PACKAGE)))
-    (path,) = (f for f in folder.iterdir() if f.suffix in {".so", ".dylib", ".pyd"})
-    loaded = ctypes.CDLL(str(path))
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(loaded, name)
-        function.restype, function.argtypes = result, arguments
-    loaded.llama_log_set(_note, None)
-    loaded.llama_backend_init()
-    for params, defaults in (
-        (loaded.llama_context_default_params(), CONTEXT_DEFAULTS),
-        (loaded.llama_model_default_params(), MODEL_DEFAULTS),
-    ):
-        if any(getattr(params, name) != value for name, value in defaults.items()):
-            raise UsageError(
-                f"{PACKAGE} {installed.version} is another build of llama.cpp: {INSTALL}"
-            )
-    return loaded
-
-
-_messages: list[str] = []
-ERROR = 4  # ggml's level
-
-
-def _keep_error(level: int, text: bytes, _: object) -> None:
-    """Keep the library's errors instead of printing its messages."""
-    if level == ERROR:
-        _messages.append(text.decode(errors="replace").strip())
-
-
-_note = _Log(_keep_error)  # the library keeps a pointer to it
-
-
-def _last_error() -> str:
-    return _messages[-1] if _messages else "no reason given"

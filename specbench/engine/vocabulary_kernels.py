@@ -1,6 +1,6 @@
 """Triton kernels for distributions over a large vocabulary on a GPU.
 
-PyTorch's softmax gives a row to one of a GPU's 132 processors, and a draw launches some twenty
+PyTorch's softmax gives a row to one of a GPU's processors, and a draw launches some twenty
 kernels: for a single text both take longer than a layer of the draft. Here many programs share a
 row. Sums are float32 in a softmax and float64 in a draw, as on a CPU.
 """

@@ -30,7 +30,7 @@ from specbench.decoding.round import (
     target_forward,
     verify,
 )
-from specbench.decoding.sampling import Sampling, draw
+from specbench.decoding.sampling import Sampling, draw, without_kernels
 from specbench.engine.device import now, timestamp
 from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair, Model
@@ -96,6 +96,9 @@ def compare_with_eager(pair: LoadedPair, rule: Rule | None, options: DecodeOptio
     eager = replace(pair, target=pair.target.twin(), draft=pair.draft.twin(), engine=Engine())
     drafter = options.drafter.twin(eager) if rule else None
     eager.target.layers = pair.target.layers
+    for twin in eager.runners:
+        if isinstance(twin, Runner):
+            twin.fused = None
     for model in (eager.target, *(drafter.runners(eager) if drafter else ())):
         model.reserve(len(prompts), max(PROMPT_TOKENS) + limit + n + 1)
     for row, ids in enumerate(prompts):
@@ -110,7 +113,8 @@ def compare_with_eager(pair: LoadedPair, rule: Rule | None, options: DecodeOptio
         plain = state._replace(kv_length=batch.longest)
         drafts, output, chosen = _round(pair, rule, state, options)
         eagerly = replace(options, drafter=drafter or options.drafter)
-        variation, difference = _difference(eager, rule, plain, eagerly, drafts, output, chosen)
+        with without_kernels():
+            variation, difference = _difference(eager, rule, plain, eagerly, drafts, output, chosen)
         worst, rounds = max(worst, variation), rounds + 1
         if difference is None:
             batch.advance(chosen, StepTimes(*[timestamp(pair.target.device)] * 4), started)
@@ -130,7 +134,7 @@ def _round(
         return None, output, engine(autoregressive_step)(pair.target, state, sampling)
     drafts = options.drafter(pair, state, sampling, None)
     output = engine(target_forward)(pair.target, state, drafts.x, sampling)
-    return drafts, output, engine(verify)(rule, state, drafts, output, sampling.greedy)
+    return drafts, output, engine(verify)(rule, state, drafts, output, sampling.greedy, None)
 
 
 def _difference(

@@ -90,7 +90,7 @@ def llamacpp_server(
     Raises:
         UsageError: The library is missing, or cannot read the files.
     """
-    from specbench.engine.llamacpp import library
+    from specbench.engine.llamacpp_library import library
 
     library()  # refuses a missing or another build
     import xllamacpp as cpp

@@ -115,6 +115,18 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     return fake
 
 
+def test_errors_of_triton_are_those_of_a_capture_and_others_are_not(device: Device) -> None:
+    name = {"__module__": "triton.runtime.errors"}
+    exhausted = type("OutOfResources", (Exception,), name)("out of resource: shared memory")
+    for error, kind in ((exhausted, CaptureError), (ValueError("a mistake"), ValueError)):
+
+        def fail(error: Exception = error) -> None:
+            raise error
+
+        with pytest.raises(kind, match=str(error)):
+            Capture()(fail)
+
+
 def test_a_failed_capture_restores_the_current_stream(device: Device) -> None:
     with pytest.raises(CaptureError, match=r"\(operation failed due to a previous error"):
         Capture()(device.synchronising_call)

@@ -86,6 +86,19 @@ def test_fused_layers_round_no_worse_than_transformers(name: str, role: str) -> 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("rows", [1, 6, 20, 40])
+def test_the_output_head_is_that_of_transformers(rows: int) -> None:
+    runner = runner_of("llama", "draft", "cuda", vocab_size=40_000)
+    hidden = torch.randn(rows, runner.hidden_size, device="cuda", dtype=runner.dtype)
+    assert runner.fused is not None
+    ours, theirs = runner.fused.logits(hidden), runner.output(hidden).float()
+    exact = hidden.double() @ runner.output.weight.double().T
+    errors = [float((logits - exact).norm() / exact.norm()) for logits in (ours, theirs)]
+    assert errors[0] < 1.5 * errors[1] < 0.02
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_gemma_keeps_the_layers_of_transformers() -> None:
     assert runner_of("gemma3", "target", "cuda").fused is None
 

@@ -228,11 +228,11 @@ def test_smaller_types_are_smaller_and_close(
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Load the library anew in this test and after it."""
-    from specbench.engine import llamacpp
+    from specbench.engine import llamacpp_library
 
-    llamacpp.library.cache_clear()
-    yield llamacpp
-    llamacpp.library.cache_clear()
+    llamacpp_library.library.cache_clear()
+    yield llamacpp_library
+    llamacpp_library.library.cache_clear()
 
 
 def test_a_missing_or_other_library_is_refused(

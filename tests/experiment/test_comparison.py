@@ -11,7 +11,7 @@ from specbench.config import EAGER, GRAPH
 from specbench.decoding import drafting
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter
-from specbench.decoding.loop import DecodeOptions, Rows
+from specbench.decoding.loop import DecodeOptions, Request, Rows, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
 from specbench.engine.engines import Engine
@@ -76,6 +76,48 @@ def test_a_faithful_engine_is_the_same(family: str, changes: dict[str, Any]) -> 
     found = compared(pair, **changes)
     assert (found.difference, found.rounds, found.engine) == (None, ROUNDS, GRAPH)
     assert found.total_variation < 1e-4
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_what_is_compared_is_what_runs(n: int) -> None:
+    pair = replace(tiny_pair("llama"), engine=Engine(GRAPH, record=faithful))
+    pair.drop_caches()
+    rule, options = sd if n else None, replace(OPTIONS, draft_length=n)
+    compare_with_eager(pair, rule, options)
+    recorded = len(pair.engine._graphs)
+    request = Request([1, 2, 3, 4], "text")
+    list(decode_all(pair, rule, [request] * options.batch_size, options))
+    assert len(pair.engine._graphs) == recorded > 0
+
+
+class WrongHead:
+    """Stands for the kernels of a GPU, of which the output head is wrong."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._head = runner.output
+
+    def reads(self, hidden: torch.Tensor) -> bool:
+        return True
+
+    def takes(self, tokens: torch.Tensor) -> bool:
+        return False
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self._head(hidden)
+        return 1.1 * logits
+
+
+def test_a_wrong_kernel_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twin(runner: Runner) -> Runner:  # on a GPU, twins have the kernels too
+        copy = Runner(runner.model, runner.vocabulary)
+        if runner.fused is not None:
+            copy.fused = WrongHead(copy)  # type: ignore[assignment]
+        return copy
+
+    monkeypatch.setattr(Runner, "twin", twin)
+    pair = tiny_pair("llama")
+    pair.target.fused = WrongHead(pair.target)  # type: ignore[assignment]
+    assert "distributions differ by" in str(compared(pair).difference)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -67,10 +67,6 @@ class FusedLayers:
         fits = k * self.group <= MOST_QUERIES and texts * self.key_heads <= MOST_TEXT_HEADS
         return fits and not torch.compiler.is_compiling()
 
-    def reads(self, hidden: Tensor) -> bool:
-        """Return whether ``logits`` serves hidden states; a check computes in float32."""
-        return hidden.dtype == self.head.dtype and not torch.compiler.is_compiling()
-
     def __call__(
         self,
         tokens: Tensor,

@@ -220,7 +220,7 @@ class Runner:
         """
         hidden = self.forward(tokens, at, kv_length)
         hidden = hidden[:, -1:] if last else hidden
-        return hidden, self.logits(hidden[..., : self.hidden_size])
+        return hidden, self.logits(hidden[..., : self.hidden_size], kv_length is None)
 
     def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
         """Run whole texts ``[B, T]`` by the model's own forward pass, without this class's cache.
@@ -236,12 +236,15 @@ class Runner:
             states = self.base(tokens, use_cache=False).last_hidden_state[:, -last:]
         return self._outputs(logits[..., : self.vocabulary].float().to(self.device)), states
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return float32 logits ``[..., V]`` of hidden states ``[..., hidden]``."""
-        if self.fused is None or not self.fused.reads(hidden):
-            logits: Tensor = self.output(hidden).float()
-        else:
+    def logits(self, hidden: Tensor, fused: bool = False) -> Tensor:
+        """Return float32 logits ``[..., V]`` of hidden states ``[..., hidden]``.
+
+        With ``fused``, the head is a kernel of our own, if the model has ``fused`` layers.
+        """
+        if fused and self.fused is not None and not torch.compiler.is_compiling():
             logits = self.fused.logits(hidden)
+        else:
+            logits = self.output(hidden).float()
         logits = logits[..., : self.vocabulary].to(self.device)
         if self.softcap is not None:
             logits = self.softcap * (logits / self.softcap).tanh()

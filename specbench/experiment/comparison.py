@@ -96,9 +96,6 @@ def compare_with_eager(pair: LoadedPair, rule: Rule | None, options: DecodeOptio
     eager = replace(pair, target=pair.target.twin(), draft=pair.draft.twin(), engine=Engine())
     drafter = options.drafter.twin(eager) if rule else None
     eager.target.layers = pair.target.layers
-    for twin in eager.runners:
-        if isinstance(twin, Runner):
-            twin.fused = None
     for model in (eager.target, *(drafter.runners(eager) if drafter else ())):
         model.reserve(len(prompts), max(PROMPT_TOKENS) + limit + n + 1)
     for row, ids in enumerate(prompts):

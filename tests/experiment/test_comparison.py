@@ -96,9 +96,6 @@ class WrongHead:
     def __init__(self, runner: Runner) -> None:
         self._head = runner.output
 
-    def reads(self, hidden: torch.Tensor) -> bool:
-        return True
-
     def takes(self, tokens: torch.Tensor) -> bool:
         return False
 

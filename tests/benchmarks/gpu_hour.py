@@ -55,7 +55,7 @@ print(json.dumps(describe_environment()))
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 VLLM = str(ROOT / ".servers-gpu/bin/vllm")
-KERNELS = ("tests/engine/test_math.py", "tests/engine/test_fused.py")
+KERNELS = tuple(f"tests/engine/test_{name}.py" for name in ("math", "fused", "vocabulary_kernels"))
 REPLAYS = "tests/decoding/test_replays.py"
 ENGINES = "tests/decoding/test_gpu.py"
 
@@ -133,7 +133,7 @@ def parts(
     rules = [python, str(HERE.parent / "serving/vllm/proof.py"), str(folder / "vllm"), *device]
     rest = [f"--ignore={file}" for file in (*KERNELS, REPLAYS, ENGINES)]
     return [
-        Part("kernels", "layers in bfloat16 against MATH", [*tests, *KERNELS]),
+        Part("kernels", "layers in bfloat16 against MATH, draws against a CPU", [*tests, *KERNELS]),
         Part("replays", "1,000 replays against eager passes", [*tests, REPLAYS]),
         Part("engines", "texts of all engines", [*tests, ENGINES]),
         Part("sanitizer", "invalid memory accesses of a short run", checked),

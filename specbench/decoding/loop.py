@@ -103,7 +103,7 @@ def decode_all(
         yield from ended
 
 
-class Rows(NamedTuple):
+class RowTensors(NamedTuple):
     """What the device knows of the B rows of a batch, in memory that an engine reads directly."""
 
     last: Tensor  # [B, 2] see ``State``
@@ -159,8 +159,8 @@ class Batch:
             capacity = runner.reserve(size, capacity)
         device = pair.target.device
         draws = 2 * draft_length + 1
-        self._rows: Rows = pair.engine.place(
-            Rows(
+        self._rows: RowTensors = pair.engine.place(
+            RowTensors(
                 last=torch.zeros(size, 2, dtype=torch.long, device=device),
                 length=torch.ones(size, dtype=torch.long, device=device),
                 uniforms=torch.zeros(size, draws, dtype=torch.float64, device=device),

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LARGE = 2**14
 BLOCK = 512  # tokens
 
+_PLAIN = ContextVar("_PLAIN", default=False)  # see ``without_kernels``
+
 
 class Sampling(config.SamplingOptions):
     """The sampling settings, with the processing of logits."""
@@ -77,9 +79,6 @@ def _kernels_for(rows: Tensor) -> Any:
     if not rows.is_cuda or rows.shape[-1] < LARGE or torch.compiler.is_compiling():
         return None
     return None if _PLAIN.get() else _kernels()
-
-
-_PLAIN = ContextVar("_PLAIN", default=False)
 
 
 @contextmanager

@@ -50,15 +50,18 @@ class Tile(NamedTuple):
     stages: int
 
 
-def tile_of(columns: int, width: int, gated: bool, added: bool) -> Tile:
+def tile_of(columns: int, width: int, rows: int, gated: bool, added: bool) -> Tile:
     """Return the tiles of a product with weights ``[columns, width]``: the fastest on an H200."""
     if columns > MANY_COLUMNS:
-        return Tile(64, 128, 4, 4)
-    if gated:
-        return Tile(64, 64, 4, 6) if width <= 2048 else Tile(64, 128, 4, 3)
-    if not added:
-        return Tile(16, 256, 2, 4)
-    return Tile(8, 512, 2, 4) if columns < 4096 else Tile(16, 512, 2, 3)
+        tile = Tile(64, 128, 4, 4)
+    elif gated:
+        tile = Tile(64, 64, 4, 6) if width <= 2048 else Tile(64, 128, 4, 3)
+    elif added:
+        tile = Tile(8, 512, 2, 4) if columns < 4096 else Tile(16, 512, 2, 3)
+    else:
+        tile = Tile(16, 256, 2, 4)
+    # With more rows, one stage less fits into the 99 KiB that a block of a small GPU has.
+    return tile if rows == LEAST_TILE else tile._replace(stages=tile.stages - 1)
 
 
 @cache
@@ -88,33 +91,33 @@ def _product(  # type: ignore[no-untyped-def]
     first = weight + column[:, None].to(tl.int64) * width
     second = weight + (columns + column)[:, None].to(tl.int64) * width
     sums = tl.zeros([wide, rows], tl.float32)
-    others = tl.zeros([wide, rows], tl.float32)
+    up_sums = tl.zeros([wide, rows], tl.float32)
     if early:
         gdc_wait()
     for start in range(0, width, deep):
         at = start + place
         fits = at < width
-        filled = inside[:, None] & fits
-        given = real[None] & fits[:, None]
-        tile = tl.load(x + row[None] * width + at[:, None], mask=given, other=0.0)
-        w = tl.load(first + at, mask=filled, other=0.0, eviction_policy="evict_first")
+        w_mask = inside[:, None] & fits
+        x_mask = real[None] & fits[:, None]
+        tile = tl.load(x + row[None] * width + at[:, None], mask=x_mask, other=0.0)
+        w = tl.load(first + at, mask=w_mask, other=0.0, eviction_policy="evict_first")
         sums = tl.dot(w, tile, sums)
         if gated:
-            w = tl.load(second + at, mask=filled, other=0.0, eviction_policy="evict_first")
-            others = tl.dot(w, tile, others)
+            w = tl.load(second + at, mask=w_mask, other=0.0, eviction_policy="evict_first")
+            up_sums = tl.dot(w, tile, up_sums)
     if early:
         gdc_launch_dependents()
     if normed:
         part = tl.arange(0, most_parts)[:, None]
-        given = (part < parts) & real[None]
-        square = tl.sum(tl.load(squares + row[None] * parts + part, mask=given, other=0.0), 0)
+        part_mask = (part < parts) & real[None]
+        square = tl.sum(tl.load(squares + row[None] * parts + part, mask=part_mask, other=0.0), 0)
         scale = tl.rsqrt(square / width + epsilon)[None]
         sums *= scale
-        others *= scale
+        up_sums *= scale
     if biased:
         sums += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)[:, None]
     if gated:
-        sums = sums / (1 + tl.exp(-sums)) * others
+        sums = sums / (1 + tl.exp(-sums)) * up_sums
     places = row[None].to(tl.int64) * columns + column[:, None]
     mask = inside[:, None] & real[None]
     kind = x.dtype.element_ty
@@ -147,10 +150,8 @@ def _launch(
     """
     tokens, width = x.shape
     columns = len(weight) // (2 if gated else 1)
-    wide, deep, warps, stages = tile_of(columns, width, gated, residual is not None)
     rows = max(LEAST_TILE, triton.next_power_of_2(tokens))
-    if rows > LEAST_TILE:  # the stages must fit into the 99 KiB that a block of small GPUs has
-        stages -= 1
+    wide, deep, warps, stages = tile_of(columns, width, rows, gated, residual is not None)
     programs = triton.cdiv(columns, wide)
     out = x.new_empty(tokens, columns, dtype=dtype)
     scaled, new = x, x
@@ -158,11 +159,11 @@ def _launch(
         scaled, new = torch.empty_like(out), x.new_empty(tokens, programs, dtype=torch.float32)
     squares = x if norm is None or norm.squares is None else norm.squares
     parts = squares.shape[1] if norm is not None else 1
-    given = (part if part is not None else x for part in (bias, residual, gain))
+    optional = (part if part is not None else x for part in (bias, residual, gain))
     flags = norm is not None, bias is not None, residual is not None, gated
     early = _starts_early(x.device) and not gated
     _product[(programs,)](
-        x, weight, squares, *given, out, scaled, new, tokens, columns, parts, epsilon,
+        x, weight, squares, *optional, out, scaled, new, tokens, columns, parts, epsilon,
         width, rows, wide, deep, triton.next_power_of_2(parts), *flags, early,
         num_warps=warps, num_stages=stages, launch_pdl=early,
     )  # fmt: skip
@@ -311,18 +312,18 @@ def _attend(  # type: ignore[no-untyped-def]
         largest, total, mixed = _weighed(largest, total, mixed, score, v)
     if split == splits - 1:
         new = tl.arange(0, added)
-        given = new < tokens
-        slot = tl.load(at + text * tokens + new, mask=given, other=0)
+        is_new = new < tokens
+        slot = tl.load(at + text * tokens + new, mask=is_new, other=0)
         key = qkv + (text * tokens + new) * states + (heads + head) * width
-        k_a, k_b = _halves(key, given, gain_k, cosines, sines, slot, epsilon, width, normed)
+        k_a, k_b = _halves(key, is_new, gain_k, cosines, sines, slot, epsilon, width, normed)
         value = key + key_heads * width
-        v = tl.load(value[:, None] + place, mask=given[:, None], other=0.0)
+        v = tl.load(value[:, None] + place, mask=is_new[:, None], other=0.0)
         where = base + slot[:, None] * width
-        tl.store(keys + where + first, k_a, mask=given[:, None])
-        tl.store(keys + where + half + first, k_b, mask=given[:, None])
-        tl.store(values + where + place, v, mask=given[:, None])
+        tl.store(keys + where + first, k_a, mask=is_new[:, None])
+        tl.store(keys + where + half + first, k_b, mask=is_new[:, None])
+        tl.store(values + where + place, v, mask=is_new[:, None])
         score = (tl.dot(q_a, tl.trans(k_a)) + tl.dot(q_b, tl.trans(k_b))) * scale
-        seen = given[None] & (slot[None] <= position[:, None])
+        seen = is_new[None] & (slot[None] <= position[:, None])
         score = tl.where(seen, score, -float("inf"))
         largest, total, mixed = _weighed(largest, total, mixed, score, v)
     if early:

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from specbench.engine.gguf import FINGERPRINT_KEY
-from specbench.engine.llamacpp_library import Batch, last_error, library, load_file
+from specbench.engine.llamacpp_library import TokenBatch, last_error, library, load_file
 from specbench.engine.pairs import shards, stored_bytes
 from specbench.engine.runner import OTHER_MODEL, capacity_for, context_length
 from specbench.engine.vocabulary import DraftTokens
@@ -60,7 +60,7 @@ class LlamaCppModel:
         self._cached: list[list[int]] = []  # the tokens of each row in the cache
         self._prompts: dict[int, tuple[list[int], float]] = {}  # see ``SlotCache.prompts``
         self.saved_seconds = 0.0
-        self._batch = Batch()
+        self._batch = TokenBatch()
         self._free: Callable[[], object] = lambda: None
         self._library, self._context = library(), None
         self._model = load_file(path)
@@ -250,7 +250,7 @@ class LlamaCppModel:
             raise RunError(f"llama.cpp failed with status {status} ({last_error()})")
 
 
-def _free(loaded: Any, batch: Batch, context: Any) -> None:
+def _free(loaded: Any, batch: TokenBatch, context: Any) -> None:
     loaded.llama_batch_free(batch)
     loaded.llama_free(context)
 

@@ -66,7 +66,7 @@ class ContextParams(Structure):
     ]
 
 
-class Batch(Structure):
+class TokenBatch(Structure):
     """Tokens of one call."""
 
     _fields_ = [
@@ -107,9 +107,9 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_get_memory": (c_void_p, [c_void_p]),
     "llama_memory_seq_rm": (c_bool, [c_void_p, c_int32, c_int32, c_int32]),
     "llama_memory_seq_cp": (None, [c_void_p, c_int32, c_int32, c_int32, c_int32]),
-    "llama_batch_init": (Batch, [c_int32, c_int32, c_int32]),
-    "llama_batch_free": (None, [Batch]),
-    "llama_decode": (c_int32, [c_void_p, Batch]),
+    "llama_batch_init": (TokenBatch, [c_int32, c_int32, c_int32]),
+    "llama_batch_free": (None, [TokenBatch]),
+    "llama_decode": (c_int32, [c_void_p, TokenBatch]),
     "llama_get_logits": (POINTER(c_float), [c_void_p]),
     "llama_get_embeddings": (POINTER(c_float), [c_void_p]),
 }

@@ -1,4 +1,4 @@
-"""Loading the pair of a plan, and what has to fit before."""
+"""Load the pair of a plan, after checking that it fits in memory."""
 
 from __future__ import annotations
 

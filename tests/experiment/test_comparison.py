@@ -11,7 +11,7 @@ from specbench.config import EAGER, GRAPH
 from specbench.decoding import drafting
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter
-from specbench.decoding.loop import DecodeOptions, Request, Rows, decode_all
+from specbench.decoding.loop import DecodeOptions, Request, RowTensors, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
 from specbench.engine.engines import Engine
@@ -134,7 +134,7 @@ def test_stale_memory_is_noticed(record: Record, changes: dict[str, Any]) -> Non
 
 def test_stale_arguments_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def first(self: Graphs, values: Any) -> Any:
-        if isinstance(values, Rows):
+        if isinstance(values, RowTensors):
             return values
         parts = (part.clone() if isinstance(part, torch.Tensor) else part for part in values)
         return self.__dict__.setdefault("s", values._make(parts))

@@ -83,7 +83,8 @@ class DecideOptions(JsonOutput):
     )
     machine: str | None = option(
         None,
-        "Compute the seconds from a machine's figures instead: h100, h200, a100, rtx4090, or FILE.toml.",
+        "Compute the seconds from a machine's figures instead: h100, h200, a100, rtx4090, "
+        "or FILE.toml.",
         metavar="NAME",
     )
 

@@ -15,12 +15,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafting import (
-    Drafter,
-    Drafts,
-    State,
-    joined,
-)
+from specbench.decoding.drafting import Drafter, Drafts, State, joined
 from specbench.decoding.loop import Batch, DecodeOptions, Request
 from specbench.decoding.round import (
     StepOutput,

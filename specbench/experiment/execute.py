@@ -69,12 +69,7 @@ class _Execution:
     """Assigns pending rows to workers, and reassigns the row of a worker that dies."""
 
     def __init__(
-        self,
-        plan: Plan,
-        store: Store,
-        pool: Pool,
-        display: Display,
-        stop: Callable[[], bool],
+        self, plan: Plan, store: Store, pool: Pool, display: Display, stop: Callable[[], bool]
     ) -> None:
         self._plan, self._store, self._pool = plan, store, pool
         self._display, self._stop = display, stop

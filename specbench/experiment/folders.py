@@ -14,12 +14,7 @@ from typing import Any
 from specbench.errors import UsageError
 from specbench.files import PARTIAL, stored
 from specbench.runs.folders import DIGEST_LENGTH, SHARDS
-from specbench.runs.records import (
-    EXAMPLES,
-    RECORDS,
-    TABLE,
-    read_records,
-)
+from specbench.runs.records import EXAMPLES, RECORDS, TABLE, read_records
 from specbench.runs.run import (
     CONFIG,
     ENVIRONMENT,

@@ -223,8 +223,7 @@ class SampleRunner:
             log.warning(sentence)
         if foreign := other_processes():
             log.warning(
-                "other processes use the GPUs (%d): measured times will be unreliable",
-                len(foreign),
+                "other processes use the GPUs (%d): measured times will be unreliable", len(foreign)
             )
             facts["other_gpu_processes"] = foreign
         if self._pair.target.device.type == "cpu" and facts["busy_share"] > BUSY:

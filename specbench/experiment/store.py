@@ -31,13 +31,7 @@ from specbench.experiment.folders import (
 )
 from specbench.experiment.identity import Key, sample_keys
 from specbench.experiment.plan import Plan, Step
-from specbench.files import (
-    cannot_write,
-    clear_errors,
-    make_folder,
-    sync,
-    write_atomically,
-)
+from specbench.files import cannot_write, clear_errors, make_folder, sync, write_atomically
 from specbench.runs.records import (
     EXAMPLES,
     NAMES,

@@ -39,10 +39,7 @@ class Worker:
     device: str | None = None  # in the records; None names the device of the models
 
     def __init__(
-        self,
-        loader: Loader | None = None,
-        downloads: bool = False,
-        client: Client | None = None,
+        self, loader: Loader | None = None, downloads: bool = False, client: Client | None = None
     ) -> None:
         self._loader, self._downloads, self._client = loader, downloads, client
         self._work: tuple[Plan, SampleRunner | None, ArmRunner | None] | None = None

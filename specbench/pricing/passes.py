@@ -137,10 +137,7 @@ def output_of(record: Mapping[str, Any], pair: LoadedPair | Reader) -> list[int]
 
 
 def score_texts(
-    source: PairScores,
-    texts: Iterable[ScoredText],
-    folder: Path,
-    show: Callable[[str], object],
+    source: PairScores, texts: Iterable[ScoredText], folder: Path, show: Callable[[str], object]
 ) -> dict[str, Scores]:
     """Score texts, except those whose scores are in the folder; return the scores by task.
 

@@ -232,11 +232,7 @@ def price(
     drafted = [walk.drafted.sum(-1) for walk in walks]
     sums = scores.by_prompt(np.column_stack([scores.length, *rounds, *drafted]))
     return PricedRounds(
-        drafter,
-        policy.label,
-        tuple(lengths),
-        sums[:, 0],
-        *np.split(sums[:, 1:], 2, axis=1),
+        drafter, policy.label, tuple(lengths), sums[:, 0], *np.split(sums[:, 1:], 2, axis=1)
     )
 
 

@@ -20,15 +20,7 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError, create_model
 
 from specbench.errors import RunError, UsageError
-from specbench.files import (
-    copies,
-    open_binary,
-    packing,
-    replacing,
-    stored,
-    sync,
-    write_atomically,
-)
+from specbench.files import copies, open_binary, packing, replacing, stored, sync, write_atomically
 from specbench.methods.registry import METHOD_COLUMNS
 from specbench.runs import columns
 from specbench.runs.columns import BLEU_TERMS, schema

@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from specbench.decoding.records import RoundRecord
 from specbench.errors import UsageError, require
 from specbench.serving.client import API, Streamed, described
-from specbench.serving.delivered import (
-    AT_ONCE,
-    HIDDEN,
-    OVER_LIMIT,
-    UNSTOPPED,
-    at_once,
-    delivered,
-)
+from specbench.serving.delivered import AT_ONCE, HIDDEN, OVER_LIMIT, UNSTOPPED, at_once, delivered
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

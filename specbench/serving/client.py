@@ -346,10 +346,7 @@ def parsed(content: bytes) -> Any:
         RecursionError: It is nested too deeply.
     """
     value = json.loads(
-        content.decode(),
-        object_pairs_hook=_distinct,
-        parse_float=_finite,
-        parse_constant=_finite,
+        content.decode(), object_pairs_hook=_distinct, parse_float=_finite, parse_constant=_finite
     )
     if b"\\ud" in content.lower():  # half of a character, which no file can hold
         json.dumps(value, ensure_ascii=False).encode()

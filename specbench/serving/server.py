@@ -54,10 +54,7 @@ TELLING = (
 )
 MOST_MODELS = 20  # of a server's list
 _PROMPT = "add --text-prompts if the server takes no token ids, or name its model, as in URL#MODEL"
-ADVICE: dict[int, str] = {
-    HTTPStatus.BAD_REQUEST: _PROMPT,
-    HTTPStatus.UNPROCESSABLE_ENTITY: _PROMPT,
-}
+ADVICE: dict[int, str] = {HTTPStatus.BAD_REQUEST: _PROMPT, HTTPStatus.UNPROCESSABLE_ENTITY: _PROMPT}
 
 
 class Dialect(NamedTuple):

@@ -97,10 +97,7 @@ def findings_table(findings: Iterable[Finding], title: str = "") -> Table:
 
 LAW = "law"  # name of this part of the check
 COMPARED = {  # heading, and the meaning of a failure
-    "next token": (
-        "next\ntoken",
-        "the token after the prompt does not follow the method's law",
-    ),
+    "next token": ("next\ntoken", "the token after the prompt does not follow the method's law"),
     "outputs": ("out-\nputs", "whole outputs do not follow the method's law"),
     "endings": ("ends", "outputs do not end at the first end token, stop string or limit"),
     "tokens": ("tokens", "tokens along the text do not follow the method's law"),

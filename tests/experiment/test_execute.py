@@ -69,10 +69,7 @@ class ByCharacter:
 
 
 def test_every_sample_is_decoded_scored_and_recorded(
-    engine: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(runner, "other_processes", lambda: [{"pid": 42, "memory_mib": 512}])
     records(plan_of(["autoregressive", "sd"]), tmp_path / "r")

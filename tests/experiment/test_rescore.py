@@ -23,10 +23,7 @@ WHOLE = Outcome(7, 1, 0, "broken")
 
 
 def rescored(
-    folder: Path,
-    *further: str,
-    may_execute: bool = True,
-    summarise: Summarise = brief_summary,
+    folder: Path, *further: str, may_execute: bool = True, summarise: Summarise = brief_summary
 ) -> Outcome:
     return score_run(open_run(folder, further), may_execute, summarise=summarise)
 

@@ -225,9 +225,7 @@ def key(
     return sample_keys(plan, models, engine)(next(plan.steps()))
 
 
-def test_a_samples_key_covers_all_that_determines_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_samples_key_covers_all_that_determines_it(monkeypatch: pytest.MonkeyPatch) -> None:
     # Neither repeats nor shards nor an engine that auto chose and kept affects a sample.
     assert key() == key(repeats=3) == key(shard="1/2") == key(asked="auto")
     other_prompt = PromptList((replace(ROWS[0], prompt="two"),))

@@ -11,14 +11,7 @@ import pytest
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import ModelDrafter
 from specbench.errors import UsageError
-from specbench.pricing.costs import (
-    Machine,
-    PassSize,
-    costs_of,
-    machine,
-    read_costs,
-    roofline,
-)
+from specbench.pricing.costs import Machine, PassSize, costs_of, machine, read_costs, roofline
 
 MODEL, LOOKUP = ModelDrafter(), LookupDrafter()
 

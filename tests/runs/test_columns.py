@@ -70,10 +70,7 @@ def test_heads_have_the_shortest_unambiguous_names() -> None:
         ("math x/math", "diversed math, diversed x/math"),
         ("/heads/mlp", "diversed mlp"),
         # Heads of one recipe have names of one length.
-        (
-            "f/seed-0 f/seed-1 g/seed-0",
-            "diversed f/seed-0, diversed f/seed-1, diversed g/seed-0",
-        ),
+        ("f/seed-0 f/seed-1 g/seed-0", "diversed f/seed-0, diversed f/seed-1, diversed g/seed-0"),
     ):
         assert ", ".join(method_labels(cells(*heads.split()))) == labels
 

@@ -99,7 +99,7 @@ def test_a_selection_splits_tasks_by_category_and_turn(make):
     assert list(Selection().of(table)["task"]) == whole
     split = Selection(by=("category", "turn")).of(table)
     assert list(split["task"]) == [
-        *("mini-math/a/turn 1", "mini-math/a/turn 2", "mini-math", "mini-code/b"),
+        *("mini-math/a/turn 1", "mini-math/a/turn 2", "mini-math", "mini-code/b")
     ]
     assert split.drop(columns="task").equals(table.drop(columns="task"))
     for tasks, kept in (

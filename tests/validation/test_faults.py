@@ -221,11 +221,7 @@ FAULTS: list[tuple[Callable[[Patch], None], Any, bool, str]] = [
 
 @pytest.mark.parametrize(("plant", "drafter", "whole", "name"), FAULTS)
 def test_a_planted_fault_is_found(
-    monkeypatch: Patch,
-    plant: Callable[[Patch], None],
-    drafter: Any,
-    whole: bool,
-    name: str,
+    monkeypatch: Patch, plant: Callable[[Patch], None], drafter: Any, whole: bool, name: str
 ) -> None:
     plant(monkeypatch)
     assert name in failures(findings(drafter, whole=whole))

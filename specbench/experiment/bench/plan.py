@@ -63,10 +63,7 @@ class BenchSettings(DraftLengths, OneTemperature, Seeded):
         shown="the rules' own, on random prompts",
     )
     prompt_tokens: int | None = option(
-        None,
-        "Length of the random prompts.",
-        ge=1,
-        shown="512, or less if the context is shorter",
+        None, "Length of the random prompts.", ge=1, shown="512, or less if the context is shorter"
     )
     new_tokens: int = option(128, "Length of the answers; end tokens are ignored.", ge=1)
     # With fewer repeats there are no intervals.

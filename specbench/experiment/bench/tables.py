@@ -230,13 +230,7 @@ def draw_rounds(table: pd.DataFrame) -> style.Drawing:
 @style.paged
 def draw_curve(table: pd.DataFrame) -> style.Drawing:
     """Draw time per token vs. forced acceptance, one panel per engine, batch size and N."""
-    columns = [
-        "batch_size",
-        "engine",
-        *METHOD_COLUMNS,
-        "draft_length",
-        "forced_acceptance",
-    ]
+    columns = ["batch_size", "engine", *METHOD_COLUMNS, "draft_length", "forced_acceptance"]
     table = table[columns].assign(  # the reciprocal swaps the ends of the interval
         time=1e3 / table["tokens_per_second"],
         time_low=1e3 / table["tokens_per_second_high"],

@@ -22,14 +22,7 @@ from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.folders import TIMINGS, lacks
 from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
-from specbench.runs.records import (
-    DIGEST,
-    NAMES,
-    SUMMARY,
-    TABLE,
-    TIMED_RECORDS,
-    write_timings,
-)
+from specbench.runs.records import DIGEST, NAMES, SUMMARY, TABLE, TIMED_RECORDS, write_timings
 from specbench.tasks.example import Example
 from specbench.validation.findings import Finding, Record, difference, finding, finding_of
 

@@ -52,20 +52,13 @@ from specbench.validation.draws import FALSE_ALARM, Counts, Numbers, Stream  # n
 from specbench.validation.findings import FAILED, findings_of  # noqa: E402
 from specbench.validation.laws import laws_at  # noqa: E402
 from specbench.validation.outputs import RARE, choose_ends, enumerate_outputs, next_token  # noqa: E402
-from specbench.validation.rounds import (  # noqa: E402
-    EXCEPTIONS,
-    STREAMS,
-    compare_draws,
-    compare_numbers,
-)
+from specbench.validation.rounds import EXCEPTIONS, STREAMS, compare_draws, compare_numbers  # noqa: E402
 from specbench.validation.texts import Context, Ends, Setup, informative, tokens_of  # noqa: E402
 
 PAIR, TASK = "mini", "mini-math"
 DIVERSED = f"diversed:head={PAIR}/{TASK}"
 OWN = f"{ROOT / 'specbench/docs/my_rules.py'}:geometric:share=0.5"
-RULES = [
-    *("sd", "static:weight=0.5", "lossy:lenience=0.5", "typical", "gated", DIVERSED, OWN),
-]
+RULES = [*("sd", "static:weight=0.5", "lossy:lenience=0.5", "typical", "gated", DIVERSED, OWN)]
 # What outputs are judged by once more, and must not be.
 FAULTS = {
     "sd": "lossy:lenience=0.8",
@@ -167,11 +160,7 @@ def laws(pair: LoadedPair, answers: Answers) -> pd.DataFrame:
         far = "sd" if rule != "sd" else "static:weight=0"
         for judged_as in (rule, FAULTS[rule], far):
             setup = Setup(
-                pair,
-                bound(judged_as, pair),
-                draft_length=DRAFT_LENGTH,
-                ends=ends,
-                texts=OUTPUTS,
+                pair, bound(judged_as, pair), draft_length=DRAFT_LENGTH, ends=ends, texts=OUTPUTS
             )
             tests = {
                 "outputs": Counts(0),

@@ -111,14 +111,11 @@ class ArmRunner:
 
     def opening_facts(self) -> dict[str, Any]:
         """Return the content of ``environment.json``."""
-        addresses = {arm.name: {"url": arm.url} for arm in self._plan.arms}
-        return {
-            **describe_environment(),
-            "servers": {
-                name: addresses[name] | facts | self._dialects[name].described
-                for name, facts in self.models.items()
-            },
+        servers = {
+            name: {"url": self._arms[name].url} | facts | self._dialects[name].described
+            for name, facts in self.models.items()
         }
+        return {**describe_environment(), "servers": servers}
 
     def pace(self, steps: Sequence[Step]) -> float:
         """Return the seconds per token of one short request."""
@@ -148,9 +145,8 @@ class ArmRunner:
     @property
     def _filters(self) -> dict[str, Any]:
         """The filters that the user asked for."""
-        settings = self._plan.settings
-        filters = {"top_k": settings.top_k, "top_p": settings.top_p, "min_p": settings.min_p}
-        return {name: value for name, value in filters.items() if value is not None}
+        filters = {"top_k", "top_p", "min_p"}
+        return self._plan.settings.model_dump(include=filters, exclude_none=True)
 
     def _unset(self, arm: Arm) -> list[str]:
         """Return the penalties and filters of which a server uses its own values."""
@@ -254,12 +250,9 @@ class ArmRunner:
         """
         if streamed.error:
             raise UsageError(streamed.error)
-        prompts = self._prompts
-        vocabulary, tokenizer = (prompts.vocabulary, prompts.tokenizer) if prompts else (None, None)
+        tokenizer = None if self._prompts is None else self._prompts.tokenizer
         chat = arm.prompts == CHAT
-        answer = read_answer(
-            streamed, chat, vocabulary, limit=limit, tokenizer=tokenizer, stop=stop
-        )
+        answer = read_answer(streamed, chat, limit=limit, tokenizer=tokenizer, stop=stop)
         model = self.models[arm.name]["model"]
         if None not in (model, answer.model) and model != answer.model:
             raise UsageError(f"{arm.name} answers as the model {answer.model}, not as {model}")
@@ -275,7 +268,7 @@ class ArmRunner:
             return answer
         if not (rounds := self._client.get(f"{self._servers[arm.name].base}/{ROUNDS}/{key}")):
             return answer
-        vocabulary = None if self._prompts is None else self._prompts.vocabulary
+        vocabulary = None if self._prompts is None else len(self._prompts.tokenizer)
         read = read_rounds(rounds, answer.output_tokens, vocabulary)
         return answer._replace(acceptance=of_rounds(read))
 

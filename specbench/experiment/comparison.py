@@ -10,7 +10,7 @@ the tolerance, different draws from them are no difference.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -57,10 +57,6 @@ class Comparison:
     total_variation: float  # the largest between distributions of the engine and of eager
     difference: str | None  # the first difference beyond rounding
     seconds: float
-
-    def describe(self) -> dict[str, object]:
-        """Return plain values."""
-        return asdict(self)
 
 
 @torch.inference_mode()

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specbench.errors import RunError
 from specbench.experiment.environment import command_line
@@ -22,9 +22,6 @@ from specbench.experiment.rounding import Fork, Lead, compare_greedy
 from specbench.experiment.store import Store
 from specbench.experiment.workers import Pool, WorkerLostError
 from specbench.runs.records import ERROR, latest_records, write_examples
-
-if TYPE_CHECKING:
-    pass
 
 MOST_TRIES = 3  # attempts at a task during which workers die
 

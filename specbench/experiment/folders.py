@@ -68,8 +68,11 @@ def unused(folder: Path) -> Path:
 
 def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
     """Yield unfinished runs of the same plan under ``results/``, newest first."""
+    requested = json.loads(as_json(config))
     for folder in sorted(RESULTS.glob(f"*-{_portable(label)}*"), reverse=True):
-        if unfinished(folder) and same_plan(read_run(folder).config, config):
+        if not unfinished(folder):
+            continue
+        if not any(differences_of(read_run(folder).config, requested, _REMARKS)):
             yield folder
 
 
@@ -89,11 +92,6 @@ def _identity(value: Any) -> Any:
         named = {key: Path(common[key]).name for key in _MODELS & common.keys() if common[key]}
         return {key: named.get(key) or _identity(v) for key, v in common.items()}
     return [*map(_identity, value)] if isinstance(value, list) else value
-
-
-def same_plan(recorded: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Return whether the configuration of a run on disk matches that of a plan."""
-    return not any(differences_of(recorded, json.loads(as_json(config)), _REMARKS))
 
 
 def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:

@@ -85,7 +85,16 @@ class Display:
     def __call__(self, *records: Mapping[str, Any]) -> None:
         """Count finished samples."""
         for record in records:
-            self._count(record)
+            task, label = record["task"], method_label(record)
+            sums = self._sums[task, label]
+            for name in _SUMMED:
+                sums[name] += record.get(name) or 0
+            self._failed += record.get("status", OK) != OK
+            figures = [*_figures(sums), f"{self._failed} failed" if self._failed else ""]
+            text = ", ".join(filter(None, figures))
+            self._bars.update(self._whole, advance=1, description=label, left=task, figures=text)
+            if (worker := self._at.get(record.get("device", ""))) is not None:
+                self._bars.update(worker, advance=1, figures=f"{task}, {label}")
 
     def worker(self, number: int, state: str, device: str = "") -> None:
         """Show the state of a worker, and its device once it is known."""
@@ -96,18 +105,6 @@ class Display:
         if device:
             self._at[device] = bar
             self._bars.update(bar, description=device)
-
-    def _count(self, record: Mapping[str, Any]) -> None:
-        task, label = record["task"], method_label(record)
-        sums = self._sums[task, label]
-        for name in _SUMMED:
-            sums[name] += record.get(name) or 0
-        self._failed += record.get("status", OK) != OK
-        figures = [*_figures(sums), f"{self._failed} failed" if self._failed else ""]
-        text = ", ".join(filter(None, figures))
-        self._bars.update(self._whole, advance=1, description=label, left=task, figures=text)
-        if (worker := self._at.get(record.get("device", ""))) is not None:
-            self._bars.update(worker, advance=1, figures=f"{task}, {label}")
 
     def _add(self, left: str, description: str, *, worker: bool) -> TaskID:
         return self._bars.add_task(

@@ -111,11 +111,6 @@ class EncodedPrompts:
         return {name: PLAIN if is_plain else form for name, form in chosen.items()}
 
     @property
-    def vocabulary(self) -> int:
-        """The number of tokens."""
-        return len(self._pair.tokenizer)
-
-    @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The target's tokenizer."""
         return self._pair.tokenizer

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -207,7 +207,7 @@ class SampleRunner:
         facts = {
             **describe_environment(),
             "engine": self.engine,
-            "compared_with_eager": self._comparison and self._comparison.describe(),
+            "compared_with_eager": self._comparison and asdict(self._comparison),
             "models": self.models,
             "weights": self._pair.weights,
             "busy_share": busy_share(),

@@ -106,8 +106,7 @@ def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> PriceCheck:
     scores = scores.of(texts) if texts else scores
     counts = [record["per_round"]["emitted"] for record in records]
     terms = [(sum(emitted), len(emitted)) for emitted in counts]
-    names = [f"{record['task']} {record['sample_id']}" for record in records]
-    labels, measured = cluster_sums(terms, names)
+    labels, measured = cluster_sums(terms, [name_of(record).prompt for record in records])
     drafter = drafter_of(cell)
     rule = cell["method"]
     stops = f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else drafter.policy

@@ -47,8 +47,9 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
     method = METHODS.get(cell["method"])
     order = () if method is None else (parameter.name for parameter in method.parameters)
     values = from_columns(cell)
+    signs = {} if method is None else _SIGNS
     parts = [
-        _part(name, heads.get(values[name], values[name]), {} if method is None else _SIGNS)
+        _part(signs.get(name), name, heads.get(values[name], values[name]))
         for name in dict.fromkeys((*order, *values))
         if name in values
     ]
@@ -75,9 +76,8 @@ def method_labels(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     return [method_label(cell, _FOUND | short) for cell in cells]
 
 
-def _part(name: str, value: Any, signs: Mapping[str, str | None]) -> str:
+def _part(sign: str | None, name: str, value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else f"{value}"
-    sign = signs.get(name)
     return f"{name}={text}" if sign is None else f"{sign}{text}"
 
 

@@ -308,16 +308,13 @@ def write_samples(folder: Path, into: Path | None = None) -> bool:
         into: Where to write them; None writes them into the run.
     """
     into = into or folder
-    return _write(into / TABLE, latest_records(folder)) and write_timings(folder, into)
-
-
-def write_timings(folder: Path, into: Path) -> bool:
-    """Write the table of samples that were decoded again for their times, if there are any."""
-    _write(into / TIMINGS, timed_records(folder))
+    if not write_table(into / TABLE, latest_records(folder)):
+        return False
+    write_table(into / TIMINGS, timed_records(folder))
     return True
 
 
-def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
+def write_table(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
     """Write a table of the samples that were decoded; return whether there are any."""
     rows = [_row(record) for record in records if record["status"] != ERROR]
     if not rows:

@@ -68,12 +68,12 @@ class Run:
             UsageError: The run does not name its models, or a model of these roles is neither
                 bundled nor named by the user.
         """
-        recorded = self.config.get("pair")
-        if not isinstance(recorded, dict) or not isinstance(recorded.get("target"), str):
+        recorded = self.config.get("pair", {})
+        models = {role: recorded[role] for role in ROLES if recorded.get(role) is not None}
+        if "target" not in models:
             raise UsageError(
                 f"{self.folder / CONFIG} names no pair: give the folder of another run"
             )
-        models = {role: recorded[role] for role in ROLES if isinstance(recorded.get(role), str)}
         for spec in pairs().values():
             bundled = {role for role in models if _end(spec.models[role]) == _end(models[role])}
             if spec.bundled and bundled and bundled >= {*models} & {*roles}:
@@ -106,16 +106,13 @@ class Run:
 
     def _options(self, name: str, kind: type[Group]) -> Group:
         """Return recorded options, ignoring those of other versions that no longer exist."""
-        recorded = self.config.get(name)
-        values = recorded if isinstance(recorded, dict) else {}
-        return kind(**{name: value for name, value in values.items() if name in kind.model_fields})
+        recorded = self.config.get(name, {}).items()
+        return kind(**{name: value for name, value in recorded if name in kind.model_fields})
 
     @property
     def tasks(self) -> dict[str, dict[str, Any]]:
         """The tasks in ``config.json``, by name."""
-        recorded = self.config.get("tasks")
-        whole = [t for t in recorded if isinstance(t, dict)] if isinstance(recorded, list) else []
-        return {task["name"]: task for task in whole if isinstance(task.get("name"), str)}
+        return {task["name"]: task for task in self.config.get("tasks", ())}
 
     @property
     def servers(self) -> dict[str, dict[str, Any]]:
@@ -151,10 +148,9 @@ class Run:
     @property
     def progress(self) -> dict[str, Any]:
         """``state`` and the numbers of ``samples`` and ``failed``; empty if unknown."""
-        recorded = self.config.get("progress")
-        if not isinstance(recorded, dict) or not {"state", "samples"} <= recorded.keys():
-            return {}
-        return recorded if {"samples_planned", "tasks"} <= self.config.keys() else {}
+        recorded: dict[str, Any] = self.config.get("progress", {})
+        whole = {"state", "samples"} <= recorded.keys()
+        return recorded if whole and {"samples_planned", "tasks"} <= self.config.keys() else {}
 
     @cached_property
     def examples(self) -> dict[str, dict[str, Example]]:

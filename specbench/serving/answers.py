@@ -170,7 +170,6 @@ def sglang(stream: Merged) -> Acceptance | None:
 def read_answer(
     streamed: Streamed,
     chat: bool = False,
-    vocabulary: int | None = None,
     server: str = "the server",
     limit: int = MOST_ROUNDS,
     tokenizer: PreTrainedTokenizerBase | None = None,
@@ -181,7 +180,6 @@ def read_answer(
     Args:
         streamed: The stream.
         chat: Whether the answer is a message.
-        vocabulary: Number of tokens that the server can return; None if it is unknown.
         server: The server, as messages name it.
         limit: Number of tokens that the request allowed.
         tokenizer: That of the server, if it is known.
@@ -221,11 +219,11 @@ def read_answer(
             times.append((seconds, len(new)))
     require(needed <= last.keys(), f"{server} answers {described(merged)} {lacks}: {API}")
     largest = max(ids, default=0)
-    require(
-        vocabulary is None or largest < vocabulary,
-        f"the server returns token {largest}, but the pair has {vocabulary}: give the --pair or "
-        "--target that it runs",
-    )
+    if tokenizer is not None and largest >= len(tokenizer):
+        raise UsageError(
+            f"the server returns token {largest}, but the pair has {len(tokenizer)}: give the "
+            "--pair or --target that it runs"
+        )
     usage = _part(merged, "usage")
     counted = _count(usage, "completion_tokens", None)
     details = _part(usage, "completion_tokens_details")

@@ -108,9 +108,11 @@ class Client:
         """
 
         async def read(url: str, body: Any) -> None:
-            self._reached(url, *await self._exchange(url, body))
+            response, content = await self._exchange(url, body)
+            if response.has_redirect_location or response.status_code in KEY_REFUSED:
+                self._value(url, response, content)
 
-        self._run(self._all(url, [None], read))
+        self._all(url, [None], read)
 
     def get(self, url: str) -> Any:
         """Return the JSON at an address, or None if there is none."""
@@ -127,7 +129,7 @@ class Client:
                 return content if response.status_code == HTTPStatus.OK else b""
             return b""
 
-        content: bytes = self._run(self._all(url, [None], read))[0]
+        content: bytes = self._all(url, [None], read)[0]
         return content
 
     def post(self, url: str, bodies: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -140,8 +142,7 @@ class Client:
         async def read(url: str, body: Any) -> Any:
             return self._value(url, *await self._exchange(url, body))
 
-        answers: list[Any] = self._run(self._all(url, bodies, read))
-        return answers
+        return self._all(url, bodies, read)
 
     def stream(
         self, url: str, bodies: Sequence[Mapping[str, Any]], requests: int
@@ -151,8 +152,7 @@ class Client:
         A server that cannot be reached, has an error of its own or too many requests is asked again
         after a pause, ``TRIES`` times in all. A request that fails does not affect the others.
         """
-        answers: list[Streamed] = self._run(self._all(url, bodies, self._streamed, requests))
-        return answers
+        return self._all(url, bodies, self._streamed, requests)
 
     @cached_property
     def _runner(self) -> asyncio.Runner:
@@ -169,12 +169,10 @@ class Client:
             headers=headers, timeout=None, verify=_ssl_context(), limits=limits
         )
 
-    def _run(self, requests: Any) -> Any:
-        return self._runner.run(requests)
-
-    async def _all(
+    def _all(
         self, url: str, bodies: Sequence[Any], read: Read, requests: int | None = None
     ) -> list[Any]:
+        """Return what is read for each body, with ``requests`` of them at once."""
         require(
             "@" not in url.partition("://")[2].partition("/")[0],
             "the address contains a name or a password, which messages and files would show: leave "
@@ -186,8 +184,11 @@ class Client:
             async with free:
                 return await read(url, body)
 
-        try:
+        async def every() -> list[Any]:
             return await asyncio.gather(*map(one, bodies))
+
+        try:
+            return self._runner.run(every())
         except UNREACHABLE as error:
             raise UsageError(_unreachable(url, error)) from error
 
@@ -270,10 +271,6 @@ class Client:
             f"{url} did not answer within {self.timeout:g} seconds: raise --timeout, or send "
             "fewer requests at once"
         )
-
-    def _reached(self, url: str, response: httpx2.Response, content: bytes) -> None:
-        if response.has_redirect_location or response.status_code in KEY_REFUSED:
-            self._value(url, response, content)
 
     def _value(self, url: str, response: httpx2.Response, content: bytes) -> Any:
         if response.has_redirect_location:

@@ -156,7 +156,12 @@ def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[Findin
         alpha: The probability of a false alarm of one test.
         exact: False if the dtype is too coarse for comparing probabilities.
     """
-    tests = _tests(case)
+    seed = case.groups[0][0].seed
+    tests: Tests = {  # by the names in ``COMPARED``
+        case.first: Counts(seed),
+        **{name: Stream(seed) for name in STREAMS},
+        **{name: Numbers(exceptions) for name, exceptions in EXCEPTIONS.items()},
+    }
     for setup, contexts in case.groups:
         for context, generations in zip(contexts, sample(setup, contexts), strict=True):
             _compare_tokens(setup, context, generations, tests)
@@ -166,16 +171,6 @@ def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[Findin
                 law, outputs = outputs_of(setup, context, generations)
                 tests[case.first].add(law.law, law.wrong, outputs)
     return list(_findings(case, tests, alpha, exact))
-
-
-def _tests(case: Case) -> dict[str, Any]:
-    """Return what the texts of a row are compared with, by the names in ``COMPARED``."""
-    seed = case.groups[0][0].seed
-    return {
-        case.first: Counts(seed),
-        **{name: Stream(seed) for name in STREAMS},
-        **{name: Numbers(exceptions) for name, exceptions in EXCEPTIONS.items()},
-    }
 
 
 def describe(sampling: Sampling) -> str:

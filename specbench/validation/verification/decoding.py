@@ -100,17 +100,9 @@ class Replay:
         Raises:
             SpecbenchError: The models cannot be loaded.
         """
-        run, sources = self.run, own_sources(tasks)
-        described = (
-            run.pair,
-            run.loading,
-            run.settings,
-            tuple(tasks),
-            self.may_execute,
-            (),
-            sources,
-        )
-        plan = Plan(*described, arms_of(run))
+        run, options = self.run, (self.run.pair, self.run.loading, self.run.settings)
+        sources, arms = own_sources(tasks), arms_of(run)
+        plan = Plan(*options, tuple(tasks), self.may_execute, sources=sources, arms=arms)
         pair = Loader().load(plan)
         runner = SampleRunner(plan, pair)
         yield _check_models(run, runner)

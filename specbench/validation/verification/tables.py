@@ -22,7 +22,15 @@ from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.folders import TIMINGS, lacks
 from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
-from specbench.runs.records import DIGEST, NAMES, SUMMARY, TABLE, TIMED_RECORDS, write_timings
+from specbench.runs.records import (
+    DIGEST,
+    NAMES,
+    SUMMARY,
+    TABLE,
+    TIMED_RECORDS,
+    timed_records,
+    write_table,
+)
 from specbench.tasks.example import Example
 from specbench.validation.findings import Finding, Record, difference, finding, finding_of
 
@@ -122,7 +130,7 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
             if (file := stored(folder / name)).is_file():
                 shutil.copy(file, rebuilt)
         if source == TABLE:
-            write_timings(folder, rebuilt)
+            write_table(rebuilt / TIMINGS, timed_records(folder))
             write_summary(rebuilt, folder)
         else:
             write_tables(folder, rebuilt)

@@ -153,9 +153,7 @@ class Verification:
         environment, wrong = read_object(path, Environment)
         if wrong and path.exists():
             yield finding_of(f"{ENVIRONMENT} can be read", self.run.folder.name, [f"it {wrong}"])
-        elif all(record["method"] in self.run.servers for record in self.records):
-            return
-        else:
+        elif any(record["method"] not in self.run.servers for record in self.records):
             facts = {**environment.get("models", {}), "engine": environment.get("engine")}
             names = ("target", "dtype", "device", "engine")
             if lacking := [name for name in names if not facts.get(name)]:

@@ -72,9 +72,33 @@ class PairScores:
         """Return the scores by a drafter with weights of its own."""
         return replace(self, drafter=drafter.load(self.pair), depths=depths)
 
+    @torch.inference_mode()
     def __call__(self, text: ScoredText) -> dict[str, list[Any]]:
         """Return the columns of ``Scores`` for a text."""
-        return scores_of(self.pair, text, self.sampling, self.drafter, self.depths)
+        size, prompt = len(text.tokens), len(text.prompt)
+        if not size:
+            return {name: [] for name in COLUMNS}
+        read = [*text.prompt, *text.tokens]
+        p = plain_pass(self.pair.target, [read], size).logits[0]
+        tokens = torch.tensor(text.tokens, device=p.device)
+        context = context_of(self.drafter, self.pair)
+        # How many tokens, the first ones, follow a text that the drafter can read.
+        drafted = size if context is None else min(size, max(0, context + 1 - prompt))
+        depths = min(self.depths, size)
+        parts = [
+            _compared(p[depth:], q[: size - depth], tokens[depth:], self.sampling)
+            for depth, q in enumerate(self.drafter.along(self.pair, read, size, depths))
+        ]
+        for depth, part in enumerate(parts):
+            part["q"][max(0, drafted - depth) :], part["tv"][max(0, drafted - depth) :] = 0, 1
+        if not self.drafter.has_weights:  # the same at every depth
+            return {name: _rounded(column.tolist()) for name, column in parts[0].items()}
+        columns: dict[str, list[Any]] = {}
+        for name in COLUMNS:
+            matrix = pad_sequence([part[name] for part in parts])  # [T, D], zeros behind the text
+            matrix = pad(matrix, (0, self.depths - depths))
+            columns[name] = _rounded((matrix[:, 0] if name in OF_TARGET else matrix).tolist())
+        return columns
 
 
 def texts_of(
@@ -165,41 +189,6 @@ def score_texts(
             write_scores(folder / SCORES, scored)
     temperature = source.sampling.temperature
     return {task: joined(records, temperature) for task, records in by_task.items()}
-
-
-@torch.inference_mode()
-def scores_of(
-    pair: LoadedPair,
-    text: ScoredText,
-    sampling: Sampling,
-    drafter: DrafterKind = ModelDrafter(),  # noqa: B008 (frozen)
-    depths: int = 1,
-) -> dict[str, list[Any]]:
-    """Return the columns of ``Scores`` for a text that a drafter drafts."""
-    size = len(text.tokens)
-    if not size:
-        return {name: [] for name in COLUMNS}
-    read = [[*text.prompt, *text.tokens]]
-    p = plain_pass(pair.target, read, size).logits[0]
-    tokens = torch.tensor(text.tokens, device=p.device)
-    context = context_of(drafter, pair)
-    # How many tokens, the first ones, follow a text that the drafter can read.
-    drafted = size if context is None else min(size, max(0, context + 1 - len(text.prompt)))
-    depths_here = min(depths, size)
-    parts = [
-        _compared(p[depth:], q[: size - depth], tokens[depth:], sampling)
-        for depth, q in enumerate(drafter.along(pair, read[0], size, depths_here))
-    ]
-    for depth, part in enumerate(parts):
-        part["q"][max(0, drafted - depth) :], part["tv"][max(0, drafted - depth) :] = 0, 1
-    if not drafter.has_weights:  # the same at every depth
-        return {name: _rounded(column.tolist()) for name, column in parts[0].items()}
-    columns: dict[str, list[Any]] = {}
-    for name in COLUMNS:
-        matrix = pad_sequence([part[name] for part in parts])  # [T, D], zeros behind the text
-        matrix = pad(matrix, (0, depths - depths_here))
-        columns[name] = _rounded((matrix[:, 0] if name in OF_TARGET else matrix).tolist())
-    return columns
 
 
 def _compared(p: Tensor, q: Tensor, tokens: Tensor, sampling: Sampling) -> dict[str, Tensor]:

@@ -24,7 +24,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from specbench.analysis.intervals import FEWEST, Interval, bootstrap, estimate
 from specbench.decoding.drafters.kind import DrafterKind
-from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.drafters.policies import Drafting, Floats, Integers, Policy, replay
 from specbench.errors import require
 from specbench.pricing.scores import Scores
@@ -145,16 +144,10 @@ def with_one(reach: Floats) -> Floats:
     return np.concatenate([np.ones_like(reach[..., :1]), reach], axis=-1)
 
 
-MOST = 16  # drafts of a round
 DRAFT_COST = 0.1  # seconds of a draft step / seconds of a target pass, for the oracle
 
 
-def drafting(
-    scores: Scores,
-    drafter: DrafterKind = ModelDrafter(),  # noqa: B008 (frozen)
-    rule: str = "sd",
-    most: int = MOST,
-) -> Drafting:
+def drafting(scores: Scores, drafter: DrafterKind, rule: str, most: int) -> Drafting:
     """Return what is known of all rounds of texts, with up to ``most`` drafts.
 
     Args:

@@ -59,7 +59,7 @@ class Laws(NamedTuple):
 
 
 def laws_at(
-    setup: Setup, texts: Sequence[Sequence[int]], position: Tensor, proposed: Tensor | None = None
+    setup: Setup, texts: Sequence[Sequence[int]], position: Tensor, proposed: Tensor
 ) -> Laws:
     """Return the laws at the last T tokens of B texts of equal length, flattened row by row.
 
@@ -115,11 +115,10 @@ def farther(law: Tensor, p: Tensor, q: Tensor) -> Tensor:
 
 
 def _draft_law(
-    drafter: DrafterKind, draft: Pass | None, p: Tensor, sampling: Sampling, proposed: Tensor | None
+    drafter: DrafterKind, draft: Pass | None, p: Tensor, sampling: Sampling, proposed: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return q ``[K, V]``, from which a drafter draws, and its q1."""
     if draft is None:  # it copies
-        assert proposed is not None
         q = torch.zeros_like(p)
         q.scatter_(-1, proposed.clamp_min(0)[:, None], (proposed >= 0).to(q)[:, None])
         return q, q

@@ -1,16 +1,36 @@
-"""A finished run of four tasks, for the tests that score it again."""
+"""Plans of prompts, their execution, and a finished run of four tasks that is scored again."""
 
 import csv
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import pytest
+
+from specbench.config import Loading, Settings
+from specbench.engine.pairs import PairSpec
+from specbench.experiment.cells import method_variants
+from specbench.experiment.execute import execute
+from specbench.experiment.plan import Plan
+from specbench.experiment.planning import build_plan
+from specbench.experiment.store import Store, Summarise
 from specbench.files import write_atomically
+from specbench.runs.folders import TIMINGS
+from specbench.runs.run import CONFIG
 from specbench.tasks.example import Example
+from specbench.tasks.prompts import PromptList
+from specbench.tasks.task import Task
 
 from ..synthetic import SAMPLE
+
+ROWS = (Example("t-0", "one", "#### 7"), Example("t-1", "three", "#### 8"), Example("t-2", "no"))
+TASK = Task("t", "1", "", ("accuracy",), ("END",), 16, PromptList(ROWS), Path("t.toml"))
+TABLES = ("samples.csv", TIMINGS, "summary.csv", "summary.md")
 
 TASKS = {
     "sums": ("accuracy", "accuracy-flexible"),
@@ -51,8 +71,60 @@ def brief_summary(folder: Path) -> None:
         write_atomically(folder / name, text)
 
 
+def task_of(*examples: Example, **changes: Any) -> Task:
+    return replace(TASK, source=PromptList(examples), **changes)
+
+
+def plan_of(names: list[str], task: Task = TASK, **settings: Any) -> Plan:
+    pair, loading = PairSpec("p", "t", "d"), Loading(dtype="float32")
+    variants = method_variants(names, {})
+    return build_plan(pair, [task], variants, [5], Settings(**settings), loading=loading)
+
+
+def executed(
+    plan: Plan,
+    folder: Path | None,
+    *,
+    stop_after: int | None = None,
+    fresh: bool = False,
+    summarise: Summarise = brief_summary,
+    **options: Any,
+) -> Store:
+    """Execute a plan as the command line does; Ctrl-C stops it after so many samples."""
+    if stop_after is not None:
+        decoded = count(1)
+        options["stop"] = lambda: next(decoded) == stop_after
+    store = Store.open(folder, "run", plan.describe(), fresh, summarise)
+    with nullcontext() if stop_after is None else pytest.raises(KeyboardInterrupt), store:
+        execute(plan, store, **options)
+    return store
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def tables(folder: Path) -> dict[str, str]:
+    files = (folder / name for name in TABLES)
+    return {file.name: file.read_text() for file in files if file.exists()}
+
+
+def progress(folder: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((folder / CONFIG).read_text())["progress"]
+    return state
+
+
+class ByCharacter:
+    """One token per character, without a chat template."""
+
+    chat_template = None
+    bos_token_id = None
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [ord(c) for c in text]}
+
+    def decode(self, tokens: list[int]) -> str:
+        return "".join(map(chr, tokens))
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

@@ -2,42 +2,26 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from specbench.experiment.execute import execute
 from specbench.experiment.identity import sample_keys
 from specbench.experiment.plan import Plan
 from specbench.experiment.rescore import open_run, score_run
-from specbench.experiment.store import Store
 from specbench.runs.records import ERROR, RECORDS, latest_records
 from specbench.tasks.example import Example
-from specbench.tasks.prompts import PromptList
-from specbench.tasks.task import Task
 
-from .runs import brief_summary
-from .test_execute import TASK, ByCharacter, plan_of
-from .test_resume import tables
+from .runs import ByCharacter, executed, plan_of, tables, task_of
 
 TALK = Example("talk", "one", "#### 7", turns=("one", "two", "six"), references=("7", None, "9"))
 LONE = Example("lone", "alone", "#### 7", category="math")
 ANSWER = "so #### 7"  # of the fake engine
 
 
-def task_of(*examples: Example, **changes: Any) -> Task:
-    return replace(TASK, source=PromptList(examples), **changes)
-
-
 def measure(plan: Plan, folder: Path, stop_after: int | None = None) -> list[dict[str, Any]]:
-    recorded = count(1)
-    with Store.open(folder, "run", plan.describe(), summarise=brief_summary) as store:
-        try:
-            execute(plan, store, stop=lambda: next(recorded) == stop_after)
-        except KeyboardInterrupt:
-            assert stop_after is not None
+    executed(plan, folder, stop_after=stop_after)
     return latest_records(folder)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from specbench.cli.measure import carry_out
 from specbench.cli.run import RunFolder
-from specbench.config import Loading, Settings
+from specbench.config import Settings
 from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.records import RoundRecord
@@ -22,50 +22,19 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import EngineError, RunError, UsageError
 from specbench.experiment import environment, loader, runner
 from specbench.experiment.cells import method_variants
-from specbench.experiment.execute import execute
 from specbench.experiment.measurements import measurements, repetition
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
-from specbench.experiment.store import Store
 from specbench.methods.ensembles import static
 from specbench.runs.records import latest_records, read_examples, read_records
 from specbench.tasks.example import Example
-from specbench.tasks.prompts import PromptList
-from specbench.tasks.task import Task
 
-from .runs import brief_summary
-
-ROWS = (Example("t-0", "one", "#### 7"), Example("t-1", "three", "#### 8"), Example("t-2", "no"))
-TASK = Task("t", "1", "", ("accuracy",), ("END",), 16, PromptList(ROWS), Path("t.toml"))
-
-
-def plan_of(names: list[str], task: Task = TASK, **settings: Any) -> Plan:
-    pair, loading = PairSpec("p", "t", "d"), Loading(dtype="float32")
-    variants = method_variants(names, {})
-    return build_plan(pair, [task], variants, [5], Settings(**settings), loading=loading)
+from .runs import ROWS, TASK, ByCharacter, executed, plan_of, task_of
 
 
 def records(plan: Plan, folder: Path) -> list[dict[str, Any]]:
-    with Store.open(folder, "run", plan.describe(), summarise=brief_summary) as store:
-        execute(plan, store)
+    executed(plan, folder)
     return list(read_records(folder))
-
-
-def listed(*examples: Example, **changes: Any) -> Task:
-    return replace(TASK, source=PromptList(examples), **changes)
-
-
-class ByCharacter:
-    """One token per character, without a chat template."""
-
-    chat_template = None
-    bos_token_id = None
-
-    def __call__(self, text: str) -> dict[str, list[int]]:
-        return {"input_ids": [ord(c) for c in text]}
-
-    def decode(self, tokens: list[int]) -> str:
-        return "".join(map(chr, tokens))
 
 
 def test_every_sample_is_decoded_scored_and_recorded(
@@ -205,7 +174,7 @@ def test_a_cell_that_cannot_be_warmed_up_fails_alone(
 
 def test_each_sample_is_warmed_up_if_code_runs_between_samples(engine: Any, tmp_path: Path) -> None:
     rows = tuple(replace(row, tests=("assert True",)) for row in ROWS)
-    plan = plan_of(["autoregressive", "sd"], listed(*rows, metrics=("pass@1",)))
+    plan = plan_of(["autoregressive", "sd"], task_of(*rows, metrics=("pass@1",)))
     unrun = records(plan, tmp_path / "unrun")
     assert {(r["status"], r["quality"]) for r in unrun} == {("ok", None)}
     calls = len(engine.calls)
@@ -393,7 +362,7 @@ def test_a_long_prompt_is_cut_inside_its_passage(engine: Any, tmp_path: Path) ->
     engine.tokenizer, engine.context = ByCharacter(), 40
     article = Example("t-0", "Sum up: a long article. End.", passage="a long article.")
     stubborn = Example("t-1", "a question as long as that, without a passage")
-    task = listed(article, stubborn)
+    task = task_of(article, stubborn)
     for limit, cut in ((None, 10), (15, 13), (30, 10)):
         plan = plan_of(["sd"], task, max_prompt_tokens=limit)
         found = records(plan, tmp_path / str(limit))
@@ -409,7 +378,7 @@ def test_prompts_that_do_not_fit_are_reported_before_loading(
     engine: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine.tokenizer, engine.context = ByCharacter(), 40
-    task = listed(Example("t-0", "short"), Example("t-1", 30 * "long "))
+    task = task_of(Example("t-0", "short"), Example("t-1", 30 * "long "))
     with pytest.raises(UsageError, match=r"2 of 2 examples of t .*exceed the context of 40"):
         records(plan_of(["sd"], task, max_new_tokens=60), tmp_path / "r")
     assert engine.loaded is None and not (tmp_path / "r").exists()

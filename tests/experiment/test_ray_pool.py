@@ -17,12 +17,10 @@ from specbench.engine.pairs import PairSpec, get_pair
 from specbench.errors import RunError, UsageError
 from specbench.experiment import loader, store
 from specbench.experiment.cells import method_variants
-from specbench.experiment.execute import execute
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
 from specbench.experiment.progress import Display
 from specbench.experiment.ray_pool import RayPool, uses_gpus
-from specbench.experiment.store import Store
 from specbench.experiment.workers import Pool
 from specbench.experiment.workers import Worker as LocalWorker
 from specbench.runs.records import latest_records, read_records
@@ -32,6 +30,7 @@ from specbench.tasks.task import Task, load_task
 
 from ..benchmarks.kill_and_resume import workers_of
 from .ray_workers import ABSENT, DEADLY, ONCE, POISON, SLOW, UNLIKE, Worker
+from .runs import executed, progress
 
 pytest.importorskip("ray", reason="needs Ray: pip install '.[ray]'")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kills and pins processes")
@@ -66,8 +65,7 @@ def plan_of(
 
 
 def run(plan: Plan, pool: RayPool, folder: Path, **arguments: Any) -> list[dict[str, Any]]:
-    with Store.open(folder, "run", plan.describe(), summarise=write_summary) as opened:
-        execute(plan, opened, pool, **arguments)
+    executed(plan, folder, pool=pool, summarise=write_summary, **arguments)
     return latest_records(folder)
 
 
@@ -96,8 +94,8 @@ def test_killed_workers_of_the_mini_pair_match_one_process(
     variants = method_variants(["autoregressive", "diversed"], {})
     settings, tasks = Settings(max_new_tokens=32), [load_task("mini-math")]
     plan = build_plan(get_pair("mini"), tasks, variants, [5], settings, loading=CPU, limit=3)
-    with Store.open(tmp_path / "one", "run", plan.describe(), summarise=write_summary) as opened:
-        execute(plan, opened, Pool(LocalWorker(loader.Loader(lambda *_: mini))))
+    local = Pool(LocalWorker(loader.Loader(lambda *_: mini)))
+    executed(plan, tmp_path / "one", pool=local, summarise=write_summary)
     kills: list[int] = []
 
     def kill_one() -> bool:
@@ -139,7 +137,7 @@ def test_a_stopped_run_resumes(pool: RayPool, tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run(plan, pool, tmp_path, display=Counting(16), stop=lambda: len(seen) > 3)
-    assert json.loads((tmp_path / "config.json").read_text())["progress"]["state"] == "interrupted"
+    assert progress(tmp_path)["state"] == "interrupted"
     assert 3 < len(seen) < 16
     run(plan, pool, tmp_path, display=Counting(16))
     assert len(seen) == len(list(read_records(tmp_path))) == 16

@@ -7,8 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
-from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,29 +23,15 @@ from specbench.runs.records import RECORDS, latest_records, read_records
 from specbench.runs.run import CONFIG, read_run
 
 from ..disk import Recorder
-from .runs import brief_summary
-from .test_execute import plan_of
+from .runs import brief_summary, contents, executed, plan_of, progress, tables
 
 COMPLETE_RUN = {"state": "complete", "samples": 6, "failed": 0}
-TABLES = ("samples.csv", "summary.csv", "summary.md")
 METHODS = ["autoregressive", "sd"]
 
 
 def run(folder: Path, *, methods: list[str] = METHODS, fresh: bool = False, **settings: Any) -> int:
     """Execute a plan; return the number of samples recorded before."""
-    plan = plan_of(methods, **settings)
-    with Store.open(folder, "run", plan.describe(), fresh, summarise=brief_summary) as store:
-        execute(plan, store)
-    return store.resumed
-
-
-def tables(folder: Path) -> list[str]:
-    return [(folder / name).read_text() for name in TABLES]
-
-
-def progress(folder: Path) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((folder / CONFIG).read_text())["progress"]
-    return state
+    return executed(plan_of(methods, **settings), folder, fresh=fresh).resumed
 
 
 def damage_config(folder: Path, content: bytes | None) -> None:
@@ -117,11 +101,11 @@ def test_samples_of_another_command_do_not_get_its_configuration(
     folder = tmp_path / "r"
     run(folder)
     damage_config(folder, half)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     for other in ({"seed": 1}, {"temperature": 0.0}, {"methods": ["sd"]}):
         with pytest.raises(UsageError, match=r"config\.json is lost, and this command does not"):
             run(folder, **other)  # type: ignore[arg-type]
-    after = {path.name: path.read_bytes() for path in folder.iterdir()}
+    after = contents(folder)
     for files in (before, after):
         files.pop("environment.json")  # of the last attempt
     assert after == before
@@ -182,11 +166,8 @@ def test_a_run_survives_a_power_loss_at_any_moment(
         def __call__(self, *records: Mapping[str, Any]) -> None:
             recorder.done += len(records)
 
-    with (
-        recorder.recording(),
-        Store.open(whole, "run", plan.describe(), summarise=brief_summary) as store,
-    ):
-        execute(plan, store, display=Shown(len(plan)))
+    with recorder.recording():
+        executed(plan, whole, display=Shown(len(plan)))
     random = Random(0)
     moments = recorder.moments
     for number, moment in enumerate(moments):
@@ -300,7 +281,7 @@ def test_a_plan_may_grow_and_not_shrink(engine: Any, tmp_path: Path) -> None:
 def test_another_run_is_refused_and_untouched(engine: Any, tmp_path: Path) -> None:
     folder = tmp_path / "r"
     run(folder)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     others = {"temperature": 0.0, "seed": 7, "batch_size": 2, "engine": "compile"}
     for name, value in others.items():
         with pytest.raises(UsageError, match=rf"settings\.{name} is .*--output.*--fresh"):
@@ -308,17 +289,16 @@ def test_another_run_is_refused_and_untouched(engine: Any, tmp_path: Path) -> No
     engine.target.fingerprint = lambda: "t1"
     with pytest.raises(UsageError, match=r"made with other models, another head.*--fresh"):
         run(folder)
-    after = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert after[RECORDS] == before[RECORDS]
-    assert tables(folder) == [before[name].decode() for name in TABLES]
+    after = contents(folder)
+    assert all(after[name] == before[name] for name in (RECORDS, *tables(folder)))
 
     (folder / RECORDS).rename(folder / "packed elsewhere")
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     with pytest.raises(
         UsageError, match=r"contains the tables of a run without its samples\.jsonl"
     ):
         run(folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert contents(folder) == before
 
 
 def test_fresh_renames_an_existing_run(engine: Any, tmp_path: Path) -> None:
@@ -365,20 +345,14 @@ def test_without_a_folder_the_newest_unfinished_run_of_the_plan_resumes(
     monkeypatch.chdir(tmp_path)
 
     def begin(stop_after: int | None, **settings: Any) -> Store:
-        plan, recorded = plan_of(METHODS, **settings), count(1)
-        store = Store.open(None, "run-p", plan.describe(), summarise=brief_summary)
-        with pytest.raises(KeyboardInterrupt) if stop_after else nullcontext(), store:
-            execute(plan, store, stop=lambda: next(recorded) == stop_after)
-        return store
+        return executed(plan_of(METHODS, **settings), None, stop_after=stop_after)
 
     stopped = begin(2)
     assert begin(3, seed=5).folder != stopped.folder
     gone_on = begin(None)
     assert (gone_on.folder, gone_on.resumed, gone_on.done) == (stopped.folder, 2, 6)
     assert begin(None).folder != stopped.folder  # a complete run is not resumed
-    plan = plan_of(METHODS, seed=5)
-    with Store.open(None, "run-p", plan.describe(), fresh=True, summarise=brief_summary) as fresh:
-        assert fresh.resumed == 0
+    assert executed(plan_of(METHODS, seed=5), None, fresh=True).resumed == 0
 
 
 # Opens a run and waits.

@@ -12,7 +12,7 @@ from specbench.experiment import runner
 from specbench.experiment.rounding import END, Lead, compare_greedy
 from specbench.runs.run import read_run
 
-from .test_execute import plan_of, records
+from .runs import executed, plan_of
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,10 @@ def test_a_greedy_run_measures_where_texts_part(
 
     monkeypatch.setattr(runner, "decode_all", decode_all)
     engine.target.plain, engine.eos_ids = plain, frozenset({5})
-    records(plan_of(["sd", "autoregressive"], **GREEDY), tmp_path / "r")
+    executed(plan_of(["sd", "autoregressive"], **GREEDY), tmp_path / "r")
     (compared,) = read_run(tmp_path / "r").environment["greedy_texts"]
     assert (compared["equal"], compared["texts"], compared["forks"]) == (2, 3, 1)
     assert compared["beyond"] == 0  # half a logit, which is rounding in a half precision
     assert compared["margins"] == [pytest.approx(0.216, abs=0.01)]
-    records(plan_of(["sd", "autoregressive"]), tmp_path / "sampled")
+    executed(plan_of(["sd", "autoregressive"]), tmp_path / "sampled")
     assert "greedy_texts" not in read_run(tmp_path / "sampled").environment

@@ -1,6 +1,5 @@
 """Cells added to a run are timed in a new session, together with ``autoregressive`` and ``sd``."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,23 +9,20 @@ import pytest
 
 from specbench.analysis.run_tables import write_summary
 from specbench.errors import UsageError
-from specbench.experiment.execute import execute
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
 from specbench.experiment.rescore import open_run, score_run
-from specbench.experiment.store import Store, Summarise
+from specbench.experiment.store import Summarise
 from specbench.runs.columns import TIMED
 from specbench.runs.folders import TIMINGS
 from specbench.runs.frames import read_samples
 from specbench.runs.records import RECORDS, TIMED_RECORDS, read_records, timed_records
 from specbench.runs.run import CONFIG, read_run
 
-from .runs import brief_summary
-from .test_execute import plan_of
+from .runs import brief_summary, executed, plan_of, progress, tables
 
 FIRST = ["autoregressive", "sd"]
 GROWN = [*FIRST, "lossy"]
-TABLES = ("samples.csv", TIMINGS, "summary.csv", "summary.md")
 
 
 def a_a(plan: Plan) -> Plan:
@@ -39,9 +35,7 @@ def a_a(plan: Plan) -> Plan:
 def run(folder: Path, plan: Plan, summarise: Summarise = brief_summary) -> int:
     """Execute a plan as the command line does; return the number of samples recorded before."""
     plan = plan.added_to(read_run(folder, required=False).tasks)
-    with Store.open(folder, "run", plan.describe(), summarise=summarise) as store:
-        execute(plan, store)
-    return store.resumed
+    return executed(plan, folder, summarise=summarise).resumed
 
 
 def sessions(folder: Path) -> list[tuple[str, int, str]]:
@@ -49,10 +43,6 @@ def sessions(folder: Path) -> list[tuple[str, int, str]]:
     found = [*read_records(folder), *timed_records(folder)]
     cells = ((r["method"], r["session"], r.get("timing", "")) for r in found)
     return sorted(set(cells))
-
-
-def tables(folder: Path) -> list[str]:
-    return [(folder / name).read_text() for name in TABLES]
 
 
 def test_an_added_method_is_timed_with_the_baselines(engine: Any, tmp_path: Path) -> None:
@@ -115,9 +105,8 @@ def test_an_addition_stopped_anywhere_resumes_to_the_same_result(
         (folder / TIMED_RECORDS).write_bytes(timed[:cut_timed])
         run(folder, a_a(plan_of(GROWN)))
         assert tables(folder) == tables(whole)
-        progress = json.loads((folder / CONFIG).read_text())["progress"]
         damaged = {"damaged_lines": 2} if cut_timed else {}
-        assert progress == {"state": "complete", "samples": 9 + 9, "failed": 0, **damaged}
+        assert progress(folder) == {"state": "complete", "samples": 9 + 9, "failed": 0, **damaged}
 
 
 def test_a_failed_timing_is_retried(engine: Any, tmp_path: Path) -> None:

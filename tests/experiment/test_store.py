@@ -23,8 +23,7 @@ from specbench.runs.frames import SAMPLES, read_summary
 from specbench.runs.run import newest_run, unfinished
 from specbench.tasks.prompts import PromptList
 
-from .runs import brief_summary, measured, rows
-from .test_execute import ROWS, TASK, plan_of
+from .runs import ROWS, TASK, brief_summary, measured, plan_of, progress, rows
 
 Full = Callable[..., Any]
 CONFIG: dict[str, Any] = {"samples_planned": 9, "tasks": []}
@@ -38,11 +37,6 @@ def record(sample: str = "t-0", **changes: Any) -> dict[str, Any]:
 def names(folder: Path) -> list[str]:
     """Return the files of a run except its lock."""
     return sorted(path.name for path in folder.iterdir() if path.name != LOCK)
-
-
-def progress(folder: Path) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((folder / "config.json").read_text())["progress"]
-    return state
 
 
 def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:

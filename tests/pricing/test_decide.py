@@ -80,7 +80,7 @@ def test_few_repeats_of_costs_give_intervals_that_contain_the_truth() -> None:
             round_seconds=table["round_seconds"] * random.lognormal(0, 0.05, len(table)),
             draft_seconds=0.0,
         )
-        (setting, *_) = decide([constant(MODEL, 0.5)], costs_of(noisy, "noisy"), (1,)).settings
+        (setting,) = decide([constant(MODEL, 0.5)], costs_of(noisy, "noisy"), (1,), (1,)).settings
         contained += setting.speedup.low <= 1.5 / 1.1 <= setting.speedup.high
     assert contained >= 0.9 * times
 

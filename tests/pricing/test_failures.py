@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from specbench.decoding.drafters.policies import POLICIES, Policy, get_policy
+from specbench.decoding.drafters.model import ModelDrafter
+from specbench.decoding.drafters.policies import POLICIES, Drafting, Policy, get_policy
 from specbench.decoding.sampling import Sampling
 from specbench.errors import UsageError
 from specbench.pricing.checks import SURE, compare, deviations, sure
-from specbench.pricing.passes import scores_of
+from specbench.pricing.passes import PairScores
 from specbench.pricing.rounds import DRAFT_COST, drafting, visits
 from specbench.pricing.scores import ScoredText, Scores, TextName, joined
 
@@ -63,11 +64,15 @@ def decoded(
             rounds.append((most if whole else size, [], accepted if whole else size, int(whole)))
         name = TextName("task", f"{number:04}", "sd")
         text = ScoredText(name, [0], tokens)
-        scored[name] = {**text._asdict(), **scores_of(toy(), text, Sampling())}
+        scored[name] = {**text._asdict(), **PairScores(toy(), Sampling())(text)}
         records.append(
             record(rounds, name.sample_id, task="task", draft_length=most, stopped_by="stop")
         )
     return joined(scored, 1.0), records
+
+
+def rounds_of(scores: Scores, most: int) -> Drafting:
+    return drafting(scores, ModelDrafter(), "sd", most)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +85,7 @@ def test_nothing_is_drafted_beyond_the_drafts_context():
     draft.context = 4
     text = ScoredText(TextName("task", "0", "sd"), [0, 0], [1, 2, 1, 2, 1, 2])
     whole, cut = (
-        scores_of(pair, text, Sampling()) for pair in (toy(), replace(toy(), draft=draft))
+        PairScores(pair, Sampling())(text) for pair in (toy(), replace(toy(), draft=draft))
     )
     assert cut["q"] == [*whole["q"][:3], 0, 0, 0]
     assert cut["tv"] == [*whole["tv"][:3], 1, 1, 1]
@@ -130,7 +135,7 @@ def test_few_prompts_need_a_larger_difference(prompts: int) -> None:
 
 
 def test_no_policy_needs_less_time_than_the_oracle(honest):
-    rounds = drafting(honest[0], most=8)
+    rounds = rounds_of(honest[0], 8)
 
     def seconds_of(policy: Policy, most: int = 8) -> float:
         walk = visits(rounds.within(most), policy)
@@ -144,7 +149,7 @@ def test_no_policy_needs_less_time_than_the_oracle(honest):
 
 @pytest.mark.parametrize("returned", [-1, 2.5, None, True, [1, 2, 3], np.zeros((7, 7), int)])
 def test_a_policy_that_returns_no_numbers_of_drafts_is_refused(honest, returned):
-    rounds = drafting(honest[0], most=3)
+    rounds = rounds_of(honest[0], 3)
     chosen = Policy("own", True, lambda rounds: returned)
     with pytest.raises(UsageError, match="own returns no numbers of drafts"):
         visits(rounds, chosen)
@@ -156,12 +161,15 @@ def test_a_policy_that_returns_no_numbers_of_drafts_is_refused(honest, returned)
 def test_a_schedule_of_other_numbers_is_refused(honest, tmp_path, rows):
     (tmp_path / "s.json").write_text(rows)
     with pytest.raises(UsageError, match="is no schedule"):
-        visits(drafting(honest[0], most=3), get_policy(f"schedule:{tmp_path}/s.json:1"))
+        visits(
+            rounds_of(honest[0], 3),
+            get_policy(f"schedule:{tmp_path}/s.json:1"),
+        )
 
 
 def test_a_replayed_policy_has_the_rounds_of_its_numbers(honest):
     """With one rung, the ladder is a fixed number of drafts."""
-    rounds = drafting(honest[0], most=2)
+    rounds = rounds_of(honest[0], 2)
     replayed = visits(rounds, POLICIES["moving-average"])
     exact = visits(rounds.within(1), POLICIES["fixed"])
     assert replayed.rounds.sum() == pytest.approx(exact.rounds.sum(), rel=0.01)

@@ -41,7 +41,22 @@ class Fake:
         self.lock = Lock()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Quiet(BaseHTTPRequestHandler):
+    """Answers with JSON or bytes, and prints nothing."""
+
+    def reply(self, code: int, answer: Any) -> None:
+        content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Handler(Quiet):
     fake: Fake
     protocol_version = "HTTP/1.1"
 
@@ -99,17 +114,6 @@ class Handler(BaseHTTPRequestHandler):
     def event(self, value: Any) -> None:
         self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
         self.wfile.flush()
-
-    def reply(self, code: int, answer: Any) -> None:
-        content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        """Print nothing."""
 
 
 def serving(fake: Fake) -> AbstractContextManager[str]:

@@ -77,13 +77,13 @@ def test_engines_report_under_different_names() -> None:
     assert answer(ended(8)).acceptance is None
 
 
-def timed(*sums: tuple[int, int, int]) -> Answer:
+def timed(*sums: tuple[int, int, int], tokens: int | None = None) -> Answer:
     """The answer of llama.cpp whose chunks tell these sums: tokens, drafts and accepted drafts."""
     chunks = [
         {"choices": [{"text": "x"}], "timings": dict(zip(LLAMACPP, values, strict=True))}
         for values in sums
     ]
-    return answer(*chunks, ended(sums[-1][0], **{"timings": chunks[-1]["timings"]}))
+    return answer(*chunks, ended(tokens or sums[-1][0], timings=chunks[-1]["timings"]))
 
 
 def test_rounds_of_llamacpp_are_the_growth_of_its_sums() -> None:
@@ -134,13 +134,8 @@ def test_impossible_sums_are_refused() -> None:
 
 def test_sums_that_jump_far_have_no_rounds() -> None:
     far = 2**31 - 1
-    jumps = [(1, 0, 0), (far - 1, 0, 0), (far, 5, 3)]
-    chunks = [
-        {"choices": [{"text": "x"}], "timings": dict(zip(LLAMACPP, sums, strict=True))}
-        for sums in jumps
-    ]
-    acceptance = answer(*chunks, ended(8, timings=chunks[-1]["timings"])).acceptance
-    assert acceptance == Acceptance(None, 5, 3)
+    jumping = timed((1, 0, 0), (far - 1, 0, 0), (far, 5, 3), tokens=8)
+    assert jumping.acceptance == Acceptance(None, 5, 3)
 
 
 def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them() -> None:

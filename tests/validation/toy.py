@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from http.server import BaseHTTPRequestHandler
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specbench.engine.pair import LoadedPair
 
-from ..serving.fake import threaded
+from ..serving.fake import Quiet, threaded
 
 PIECES = ["a", "b", "c", "d", "ab", "bc", "abc", " a", " ", "</s>"]
 MERGES = [("a", "b"), ("b", "c"), ("ab", "c"), (" ", "a")]
@@ -127,7 +127,7 @@ def _drawn(cumulative: list[float], numbers: Iterator[float]) -> int:
     return min(bisect_right(cumulative, next(numbers)), len(cumulative) - 1)
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet):
     fault: ClassVar[str] = ""
 
     def do_POST(self) -> None:
@@ -142,16 +142,6 @@ class Handler(BaseHTTPRequestHandler):
         ended = tokens[-1] == END
         reason = "stop" if ended else "length"
         self.reply(200, {"choices": [{"text": spell(tokens), "finish_reason": reason}]})
-
-    def reply(self, code: int, answer: Any) -> None:
-        content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        """Print nothing."""
 
 
 def serving(

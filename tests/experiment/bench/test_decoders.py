@@ -165,16 +165,17 @@ def test_only_the_acceptance_of_a_verdict_is_forced() -> None:
     assert torch.equal(other.expected, own.expected)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize(
-    ("method", "engine", "parameters"),
-    [("sd", EAGER, {}), ("sd", TRANSFORMERS, {}), ("static", TRANSFORMERS, {"weight": 0.5})],
+    ("method", "engine", "rate"),
+    [
+        *(("sd", engine, rate) for engine in (EAGER, TRANSFORMERS) for rate in (0.0, 0.6, 1.0)),
+        ("static", TRANSFORMERS, 0.6),
+    ],
 )
-def test_the_forced_share_of_drafts_is_accepted(
-    method: str, engine: str, parameters: dict[str, float], rate: float
-) -> None:
+def test_the_forced_share_of_drafts_is_accepted(method: str, engine: str, rate: float) -> None:
     if method == "static" and not hasattr(GenerationConfig(), ENSEMBLE):
         pytest.skip("this version of Transformers has no ensemble")
+    parameters = {"weight": 0.5} if method == "static" else {}
     system = system_of(method, 5, engine, rate, **parameters)
     timing = decoded(system, tokens=80 if 0 < rate < 1 else 30)
     spread = math.sqrt(rate * (1 - rate) / timing.judged)

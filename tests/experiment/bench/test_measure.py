@@ -113,11 +113,8 @@ def test_the_default_prompt_fits_and_a_longer_one_is_refused(mini: Any) -> None:
             prompt(new, asked)
 
 
-def test_engines_are_those_of_the_device_and_each_is_timed_once(
-    monkeypatch: pytest.MonkeyPatch, mini: Any
-) -> None:
-    monkeypatch.setattr(measuring, "load_pair", lambda spec, loading: mini)
-    bench, pairs = prepare(bench_of(system_of("sd", 5, AUTO), SD))
+def test_engines_are_those_of_the_device_and_each_is_timed_once(mini: Any) -> None:
+    bench, pairs = prepare(bench_of(system_of("sd", 5, AUTO), SD), lambda spec, loading: mini)
     assert bench.systems == (SD,)
     assert pairs[EAGER].eos_ids == frozenset()
     for refused, place in (

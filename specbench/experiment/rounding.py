@@ -118,10 +118,21 @@ def _fork(key: tuple[int, int, int], cell: int, alone: Record, other: Record) ->
     """Return the first difference of two texts, if both have tokens and they differ."""
     if not (alone["token_ids"] and other["token_ids"]):
         return None  # a server may tell none, and a text may be empty
-    texts = [
-        (*r["token_ids"], *([END] if r["stopped_by"] == "eos" else [])) for r in (alone, other)
-    ]
-    for index, (token, drafted) in enumerate(zip_longest(*texts, fillvalue=END)):
-        if token != drafted:
-            return Fork((*key, cell), texts[0][:index], (token, drafted))
-    return None
+    texts = [with_end(r["token_ids"], r["stopped_by"]) for r in (alone, other)]
+    if (difference := first_difference(*texts)) is None:
+        return None
+    index, tokens = difference
+    return Fork((*key, cell), tuple(texts[0][:index]), tokens)
+
+
+def with_end(tokens: Sequence[int], stopped_by: str) -> list[int]:
+    """Return the tokens of a text, with ``END`` if it ended."""
+    return [*tokens, *([END] if stopped_by == "eos" else [])]
+
+
+def first_difference(
+    first: Sequence[int], second: Sequence[int]
+) -> tuple[int, tuple[int, int]] | None:
+    """Return where two texts first differ, and the two tokens there; None if they are equal."""
+    pairs = enumerate(zip_longest(first, second, fillvalue=END))
+    return next(((index, pair) for index, pair in pairs if pair[0] != pair[1]), None)

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec
-from specbench.decoding.records import Generation
 from specbench.engine.pair import LoadedPair, Model
 from specbench.engine.passes import plain_pass
 from specbench.experiment.comparison import rounding_of
-from specbench.experiment.rounding import END, NEVER, Lead
+from specbench.experiment.rounding import END, NEVER, Lead, first_difference, with_end
 from specbench.methods.strict import sd
 from specbench.validation.findings import REPORT, Finding, Judgement, judged
 from specbench.validation.texts import Context, decode_one
@@ -65,7 +64,8 @@ def check_greedy(
     Texts should end before the limit of tokens. Without ``strict`` the findings are only reports,
     because the dtype is too coarse.
     """
-    alone = [marked(decode_one(pair, context, limit)) for context in contexts]
+    greedy = [decode_one(pair, context, limit) for context in contexts]
+    alone = [with_end(text.token_ids, text.stopped_by) for text in greedy]
     choices = first_choices(pair, contexts, alone)
     ended = sum(text[-1:] == [END] for text in alone)
     subject = f"T=0, {str(pair.target.dtype).removeprefix('torch.')}"
@@ -75,7 +75,8 @@ def check_greedy(
         speculate = partial(decode_one, pair, rule=sd, draft_length=draft_length)
         loaded = drafter.kind.load(pair)
         drafted = [speculate(context, limit, drafter=loaded) for context in contexts]
-        texts = zip(contexts, alone, map(marked, drafted), strict=True)
+        marked = [with_end(text.token_ids, text.stopped_by) for text in drafted]
+        texts = zip(contexts, alone, marked, strict=True)
         differ = [divergence(pair, *text) for text in texts if text[1] != text[2]]
         rejected = sum(r.accepted < r.proposed for text in drafted for r in text.rounds)
         judgement = _against_alone(facts | {"divergences": differ, "rejected": rejected})
@@ -120,19 +121,14 @@ def divergence(
 
     It is a tie if the target's logits of both tokens equal its largest logit up to rounding.
     """
-    texts = [*alone, END], [*drafted, END]  # one text may be a prefix of the other
-    pairs = zip(*texts, strict=False)
-    first, tokens = next((i, both) for i, both in enumerate(pairs) if both[0] != both[1])
+    difference = first_difference(alone, drafted)
+    assert difference is not None
+    first, tokens = difference
     text = [*context.prompt, *alone[:first], 0]
     logits = plain_pass(pair.target, [text], last=1).logits[0, 0]
     lead = Lead.of(logits, tokens, sorted(pair.eos_ids))
     tie = lead.behind <= rounding_of(pair.target)
     return {"prompt": context.name, "position": first, **lead._asdict(), "tie": tie}
-
-
-def marked(text: Generation) -> list[int]:
-    """Return the tokens of a text, with ``END`` if it ended."""
-    return [*text.token_ids, *([END] if text.stopped_by == "eos" else [])]
 
 
 def _against_plain(choices: FirstChoices, facts: dict[str, Any]) -> Judgement:

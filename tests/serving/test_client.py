@@ -151,7 +151,7 @@ def silent(connection: socket.socket, _: bytes) -> None:
 
 @pytest.mark.parametrize("reply", [drip, drip_headers, interim, silent])
 def test_the_deadline_holds_for_the_whole_request(reply: Reply) -> None:
-    assert "did not answer within 0.5 seconds: raise --timeout" in refused(reply, Client(0.5))
+    assert "did not answer within 0.1 seconds: raise --timeout" in refused(reply, Client(0.1))
 
 
 def flood(connection: socket.socket, _: bytes) -> None:
@@ -257,7 +257,7 @@ Refuses = Callable[[dict[str, Any]], bool]
         (lambda body: body.get("top_p") == 1 or "top_k" in body, {}, ["top_p", "top_k"]),
     ],
 )
-@pytest.mark.parametrize("status", [400, 422, 200])
+@pytest.mark.parametrize("status", [400, 200])
 def test_an_option_that_is_refused_is_changed_or_left_out_alone(
     refuses: Refuses, changed: dict[str, Any], unset: list[str], status: int
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from scipy.stats import chisquare
 from torch import Tensor
 
+from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.serving.client import Client
 from specbench.serving.server import Completion, Server
@@ -70,9 +71,19 @@ class Local:
         return [Completion("", tokens, tokens[-1] == END) for tokens in texts]
 
 
-def audit(decoder: object, samples: int, seed: int = 0) -> list[Finding]:
-    how = AuditOptions(samples, (1.0, 0.7), DRAFT_LENGTH, seed)
-    return list(run_audit(toy(), decoder, CONTEXTS, how, lambda text: None))  # type: ignore[arg-type]
+def audit(
+    decoder: object,
+    samples: int,
+    *,
+    pair: LoadedPair | None = None,
+    contexts: Sequence[Context] = CONTEXTS,
+    stored: StoredTexts | None = None,
+    **changes: Any,
+) -> list[Finding]:
+    """Audit with the options ``changes``, by default at two temperatures."""
+    options = AuditOptions(samples, (1.0, 0.7), DRAFT_LENGTH, 0)._replace(**changes)
+    given = (pair or toy(), decoder, contexts, options, lambda text: None, stored)
+    return list(run_audit(*given))  # type: ignore[arg-type]
 
 
 def failed(findings: list[Finding]) -> set[str]:
@@ -90,7 +101,7 @@ def test_a_correct_server_is_lossless_and_the_power_is_named() -> None:
 
 
 def test_a_correct_server_is_never_fault() -> None:
-    found = [verdict(audit(Local(), 96, 1000 * seed)) for seed in range(20)]
+    found = [verdict(audit(Local(), 96, seed=1000 * seed)) for seed in range(20)]
     assert FAULT not in found
 
 
@@ -155,13 +166,11 @@ def test_a_stored_text_is_not_decoded_again(tmp_path: Path) -> None:
             return super().complete(*how)
 
     path = tmp_path / "texts.jsonl"
-    how = AuditOptions(96, (1.0,), DRAFT_LENGTH, 0)
     decoder = Counting()
 
     def run(most: float) -> list[Finding]:
         decoder.most = most
-        texts = StoredTexts(path)
-        return list(run_audit(toy(), decoder, CONTEXTS, how, lambda text: None, texts))
+        return audit(decoder, 96, temperature=(1.0,), stored=StoredTexts(path))
 
     with pytest.raises(KeyboardInterrupt):
         run(100)
@@ -174,8 +183,7 @@ def test_a_stored_text_is_not_decoded_again(tmp_path: Path) -> None:
     decoder.texts = 0
     findings = run(np.inf)
     assert decoder.texts == 4 + 96 + CUT_SAMPLES * 96 - kept
-    alone = AuditOptions(96, (1.0,), DRAFT_LENGTH, 0)
-    assert findings == list(run_audit(toy(), Local(), CONTEXTS, alone, lambda text: None))
+    assert findings == audit(Local(), 96, temperature=(1.0,))
 
 
 def test_a_fault_of_bonus_tokens_alone_is_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,9 +227,8 @@ def test_a_fork_by_rounding_is_not_fault() -> None:
                 tokens.append(int(toy().target.logits[tokens[-1]].argmax()))  # type: ignore[attr-defined]
             return [Completion("", tokens, tokens[-1] == END)]
 
-    how = AuditOptions(64, (1.0,), DRAFT_LENGTH, 0)
     for tie, expected in ((1e-3, FAILED), (10.0, OK)):
-        first, *_ = run_audit(toy(), Second(), CONTEXTS, how._replace(tie=tie), lambda text: None)
+        first, *_ = audit(Second(), 8, temperature=(1.0,), tie=tie)
         assert first.verdict == expected
         assert first.sentence.startswith("4 of 4 texts fork (100 %)")
         assert {fork["position"] for fork in first.facts["forks"]} == {0}
@@ -286,8 +293,8 @@ def test_the_passes_that_spell_a_text_grow_with_its_length() -> None:
 
     pair = replace(toy(), target=Counting(logits))  # type: ignore[arg-type]
     for draft_length in (15, 31):
-        how = AuditOptions(1, (1.0,), draft_length, 0)
-        list(run_audit(pair, Speaking(), CONTEXTS[:1], how, lambda text: None))
+        options = {"temperature": (1.0,), "draft_length": draft_length}
+        audit(Speaking(), 1, pair=pair, contexts=CONTEXTS[:1], **options)
     assert passes[31] < 2.5 * passes[15]
 
 
@@ -306,7 +313,6 @@ def test_prompts_are_cut_where_the_next_token_varies_most_at_each_temperature() 
         return float(law @ np.log(law) ** 2 - (law @ np.log(law)) ** 2)
 
     temperatures = (1.0, 0.3)
-    how = AuditOptions(8, temperatures, DRAFT_LENGTH, 0)
-    list(run_audit(toy(), Noting(), [Context("p", prompt)], how, lambda text: None))
+    audit(Noting(), 8, contexts=[Context("p", prompt)], temperature=temperatures)
     assert cut == {t: max(prompt, key=lambda token: variance(token, t)) for t in temperatures}
     assert len(set(cut.values())) == 2

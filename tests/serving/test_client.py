@@ -22,6 +22,7 @@ from specbench.serving.server import NEUTRAL, OPTIONS, learn_dialect
 from .fake import Fake, Handler, serving
 
 KEY = "sk-visible-nowhere-5150"
+STATUS = b"HTTP/1.1 200 OK\r\n"
 Reply = Callable[[socket.socket, bytes], None]
 
 
@@ -125,50 +126,40 @@ def test_a_refusal_says_what_to_do(status: str, advice: str) -> None:
     assert f"answers {status[:3]} (no *** \ufffd[2J): " in error and advice in error
 
 
-def drip(connection: socket.socket, _: bytes) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-    while True:
-        connection.sendall(b" ")
-        time.sleep(0.01)
+def endless(head: bytes, part: bytes, pause: float = 0.0) -> Reply:
+    """Send a head, then the same part again and again."""
 
+    def reply(connection: socket.socket, _: bytes) -> None:
+        connection.sendall(head)
+        while True:
+            connection.sendall(part)
+            time.sleep(pause)
 
-def drip_headers(connection: socket.socket, _: bytes) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\nX-")
-    while True:
-        connection.sendall(b"a")
-        time.sleep(0.01)
-
-
-def interim(connection: socket.socket, _: bytes) -> None:
-    while True:
-        connection.sendall(b"HTTP/1.1 102 Processing\r\n\r\n")
-        time.sleep(0.001)
+    return reply
 
 
 def silent(connection: socket.socket, _: bytes) -> None:
     connection.recv(1)
 
 
-@pytest.mark.parametrize("reply", [drip, drip_headers, interim, silent])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        endless(STATUS + b"Content-Length: 1000\r\n\r\n", b" ", 0.01),
+        endless(STATUS + b"X-", b"a", 0.01),
+        endless(b"", b"HTTP/1.1 102 Processing\r\n\r\n", 0.001),
+        silent,
+    ],
+)
 def test_the_deadline_holds_for_the_whole_request(reply: Reply) -> None:
     assert "did not answer within 0.1 seconds: raise --timeout" in refused(reply, Client(0.1))
 
 
-def flood(connection: socket.socket, _: bytes) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    while True:
-        connection.sendall(b"10000\r\n" + b"[" * 0x10000 + b"\r\n")
-
-
-def endless_headers(connection: socket.socket, _: bytes) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\n")
-    while True:
-        connection.sendall(b"X: " + b"a" * 1000 + b"\r\n")
-
-
 def test_the_size_of_an_answer_is_bounded() -> None:
-    assert f"answers more than {MAX_BODY >> 20} MiB" in refused(flood)
-    assert "no server answers" in refused(endless_headers)
+    chunked = STATUS + b"Transfer-Encoding: chunked\r\n\r\n"
+    chunk = b"10000\r\n" + b"[" * 0x10000 + b"\r\n"
+    assert f"answers more than {MAX_BODY >> 20} MiB" in refused(endless(chunked, chunk))
+    assert "no server answers" in refused(endless(STATUS, b"X: " + b"a" * 1000 + b"\r\n"))
     bomb = gzip.compress(b" " * (1 << 24))
     error = refused(saying(bomb, "200 OK", "Content-Encoding: gzip"))
     assert "compresses its answer (gzip)" in error

@@ -324,7 +324,7 @@ def _repeats(
     """Time rounds of a batch; after the fewest repeats, add others that fit into ``seconds``."""
     import pandas as pd
 
-    from specbench.experiment.bench.decoders import Decoder, same_key, specbench_decoders
+    from specbench.experiment.bench.decoders import Decoder, specbench_decoders
     from specbench.experiment.bench.measure import measure, prepare
     from specbench.experiment.bench.plan import BenchSettings, build_bench
     from specbench.experiment.progress import progress_bar
@@ -347,7 +347,7 @@ def _repeats(
     plan, pairs = prepare(bench, source.loader.pair)
 
     def decoders(plan: Bench, system: System, pair: LoadedPair) -> tuple[Decoder, list[Decoder]]:
-        return specbench_decoders(plan.settings, system, pair, same_key)
+        return specbench_decoders(plan.settings, system, pair, alike=True)
 
     def take(plan: Bench) -> pd.DataFrame:
         with progress_bar(len(plan), not measurement.no_progress) as report:

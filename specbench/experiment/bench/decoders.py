@@ -52,16 +52,6 @@ class Timing:
     accept_seconds: float = nan
 
 
-def request_key(key: str, number: int) -> str:
-    """Return the key of the random numbers of one text of a batch."""
-    return f"{key}/{number}"
-
-
-def same_key(key: str, number: int) -> str:
-    """Return one key for all texts of a batch: at a forced acceptance they end together."""
-    return key
-
-
 def forced(rule: Rule, rate: float) -> Rule:
     """Return a rule that accepts every drafted token with a fixed probability.
 
@@ -78,15 +68,12 @@ def forced(rule: Rule, rate: float) -> Rule:
 
 
 def specbench_decoders(
-    settings: BenchSettings,
-    system: System,
-    pair: LoadedPair,
-    key_of: Callable[[str, int], str] = request_key,
+    settings: BenchSettings, system: System, pair: LoadedPair, *, alike: bool = False
 ) -> tuple[Decoder, list[Decoder]]:
     """Return a decoder with a system's rule, and decoders that warm it up.
 
-    The warm-up decoders cover every draft length of the system's control. ``key_of`` returns the
-    key of the random numbers of a text by the key and the number of the text.
+    The warm-up decoders cover every draft length of the system's control. With ``alike``, all texts
+    of a batch have the same random numbers: at a forced acceptance they end together.
 
     Raises:
         UsageError: The head does not fit the pair.
@@ -107,7 +94,9 @@ def specbench_decoders(
                 batch_size=len(prompts),
                 control=control,
             )
-            requests = [Request(prompt, key_of(key, i)) for i, prompt in enumerate(prompts)]
+            requests = [
+                Request(prompt, key if alike else f"{key}/{i}") for i, prompt in enumerate(prompts)
+            ]
             return timing_of([text for _, text in decode_all(pair, rule, requests, options)])
 
         return decode
@@ -157,7 +146,7 @@ def transformers_decoder(settings: BenchSettings, system: System, pair: LoadedPa
         device = pair.target.device
         inputs = torch.tensor(prompts, device=device)
         lengths = _Lengths(device)
-        draws = uniforms(settings.seed, request_key(key, 0), limit, n)[:, n : 2 * n].tolist()
+        draws = uniforms(settings.seed, f"{key}/0", limit, n)[:, n : 2 * n].tolist()
         torch.manual_seed(settings.seed)
         forced = forced_in_transformers(system.acceptance, draws)
         with forced, unpacked(target, draft or target):

@@ -8,7 +8,7 @@ of another engine is one more function in ``REPORTS``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -89,6 +89,18 @@ class Merged(NamedTuple):
     output_tokens: int | None
 
 
+#: Returns the acceptance that a stream reports, or None if it has no such report.
+Report = Callable[[Merged], Acceptance | None]
+REPORTS: list[Report] = []
+
+
+def report(function: Report) -> Report:
+    """Declare how an engine reports acceptance."""
+    REPORTS.append(function)
+    return function
+
+
+@report
 def vllm(stream: Merged) -> Acceptance | None:
     """Read ``--per-request-spec-decode-metrics`` of vLLM; ``detailed`` lists every step.
 
@@ -109,6 +121,7 @@ def vllm(stream: Merged) -> Acceptance | None:
     return _cut([*zip_longest(drafted, accepted)], stream.output_tokens)
 
 
+@report
 def llamacpp(stream: Merged) -> Acceptance | None:
     """Read ``timings`` of llama.cpp: sums that grow with each round, in all chunks if it can.
 
@@ -135,6 +148,7 @@ def llamacpp(stream: Merged) -> Acceptance | None:
     return _cut(steps, stream.output_tokens)
 
 
+@report
 def sglang(stream: Merged) -> Acceptance | None:
     """Read the details of SGLang, whose names have changed twice."""
     details = _part(_part(stream.answer, "sglext"), "spec_tokens_details")
@@ -151,10 +165,6 @@ def sglang(stream: Merged) -> Acceptance | None:
             names = ("spec_verify_ct", proposed, accepted)
             return Acceptance(*(_count(details, name) for name in names))
     return None
-
-
-#: Each returns the acceptance that a stream reports, or None if it has no such report.
-REPORTS = (vllm, llamacpp, sglang)
 
 
 def read_answer(

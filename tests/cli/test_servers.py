@@ -45,7 +45,8 @@ def test_two_arms_are_measured_in_turns_and_scored(cli: Cli) -> None:
     assert {*fast_rows["judged"]} == {4} and {*fast_rows["acceptance_length"]} == {2}
     quality = rows.groupby("sample_id")["quality"].nunique()
     assert {*quality} == {1}
-    assert (rows["first_token_seconds"] <= rows["latency_seconds"]).all()
+    # A text whose chunks arrive together, as on a busy machine, has no first token's time.
+    assert not (rows["first_token_seconds"] > rows["latency_seconds"]).any()
     alone = rows[rows["settings"] == "concurrency=1"]
     shares = alone["prefill_seconds"] + alone["decode_seconds"]
     assert (abs(shares - alone["latency_seconds"]) < 1e-6).all()

@@ -11,6 +11,20 @@ from transformers import PretrainedConfig
 from transformers.cache_utils import Cache
 
 
+def head_sizes(config: PretrainedConfig) -> tuple[int, int]:
+    """Return the number of key heads and the width of a head, which some configurations omit."""
+    heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width: int | None = getattr(config, "head_dim", None)
+    return heads, width or config.hidden_size // config.num_attention_heads
+
+
+def cache_bytes(config: PretrainedConfig, dtype: torch.dtype, tokens: float) -> float:
+    """Return the bytes of the keys and values of a text of so many tokens in all layers."""
+    heads, width = head_sizes(config)
+    size: float = 2 * config.num_hidden_layers * heads * width * tokens * dtype.itemsize
+    return size
+
+
 class SlotCache(Cache):
     """Full-length buffers for the keys and values of every layer; position i is slot i.
 
@@ -29,9 +43,7 @@ class SlotCache(Cache):
         rows: int = 1,
     ) -> None:
         super().__init__(layers=[])
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        width = getattr(config, "head_dim", None)
-        width = width or config.hidden_size // config.num_attention_heads
+        heads, width = head_sizes(config)
         shape = (rows, heads, capacity, width)
         self.keys = [torch.zeros(shape, device=device, dtype=dtype) for device in devices]
         self.values = [torch.zeros(shape, device=device, dtype=dtype) for device in devices]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm
 
-from specbench.engine.cache import SlotCache
+from specbench.engine.cache import SlotCache, head_sizes
 from specbench.engine.kernels import (
     MOST_TEXT_HEADS,
     Attention,
@@ -108,11 +108,10 @@ class FusedLayers:
 def fused_layers(runner: Runner) -> FusedLayers | None:
     """Return the layers of a runner's model; None if they are not of Llama's form on a GPU."""
     config, base = runner.config, runner.base
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     parts = [module for module in base.layers.modules() if isinstance(module, nn.Linear)]
     if (
         config.model_type not in FORMS
-        or width not in WIDTHS
+        or head_sizes(config)[1] not in WIDTHS
         or config.hidden_act != "silu"
         or set(runner.kinds) != {"full_attention"}
         or {(w.device.type, w.dtype.itemsize) for w in base.parameters()} != {("cuda", 2)}

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
+from specbench.engine.cache import cache_bytes
 from specbench.engine.gguf import FINGERPRINT_KEY
 from specbench.engine.llamacpp_library import TokenBatch, last_error, library, load_file
 from specbench.engine.pairs import shards, stored_bytes
@@ -224,11 +225,7 @@ class LlamaCppModel:
 
     def cache_bytes(self, tokens: float) -> float:
         """Return the bytes of keys and values that a step reads for a text of so many tokens."""
-        config = self.config
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        width = getattr(config, "head_dim", None) or self.hidden_size // config.num_attention_heads
-        numbers: float = 2 * config.num_hidden_layers * heads * width * tokens
-        return numbers * self.dtype.itemsize
+        return cache_bytes(self.config, self.dtype, tokens)
 
     def _remove(self, row: int, position: int) -> None:
         """Forget a row from a position on."""

@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PretrainedConfig
 
 from specbench.config import Loading
+from specbench.engine.cache import cache_bytes, head_sizes
 from specbench.engine.device import choose_device
 from specbench.engine.hardware import available_memory
 from specbench.engine.hub import gguf_path
@@ -62,7 +63,7 @@ def model_need(
     """
     capacity = capacity_for(prompt_tokens + new_tokens + draft_length + 1)
     states = 4 * config.hidden_size + 3 * config.intermediate_size
-    states += 2 * config.num_attention_heads * _head_width(config)
+    states += 2 * config.num_attention_heads * head_sizes(config)[1]
     return Need(
         weights=_weights(config, dtype, bits) if weights is None else weights,
         cache=rows * cache_bytes(config, dtype, capacity),
@@ -87,7 +88,7 @@ def training_need(
     """
     capacity = prompt_tokens + new_tokens
     layers, size = config.num_hidden_layers, dtype.itemsize
-    heads = config.num_attention_heads * _head_width(config)
+    heads = config.num_attention_heads * head_sizes(config)[1]
     attention = 2 * config.hidden_size + 4 * heads + prompt_tokens
     mlp = 4 * config.hidden_size + 3 * config.intermediate_size
     reading = texts * prompt_tokens * (max(attention, mlp) * size + 2 * prompt_tokens)
@@ -209,22 +210,10 @@ def _weights(config: PretrainedConfig, dtype: torch.dtype, bits: float | None) -
     )
 
 
-def cache_bytes(config: PretrainedConfig, dtype: torch.dtype, capacity: int) -> int:
-    """Bytes of the keys and values of one text."""
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    numbers: int = 2 * config.num_hidden_layers * heads * _head_width(config) * capacity
-    return numbers * dtype.itemsize
-
-
 def _tables(config: PretrainedConfig, dtype: torch.dtype, capacity: int) -> int:
     """Bytes of masks and rotary tables."""
     kinds = len(set(getattr(config, "layer_types", None) or ["full_attention"]))
-    return kinds * (capacity**2 + 2 * _head_width(config) * capacity * dtype.itemsize)
-
-
-def _head_width(config: PretrainedConfig) -> int:
-    width: int | None = getattr(config, "head_dim", None)
-    return width or config.hidden_size // config.num_attention_heads
+    return kinds * (capacity**2 + 2 * head_sizes(config)[1] * capacity * dtype.itemsize)
 
 
 def _bits(config: PretrainedConfig, requested: str | None) -> float | None:

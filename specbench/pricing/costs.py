@@ -275,10 +275,10 @@ def pass_sizes(spec: PairSpec, loading: Loading) -> dict[str, PassSize]:
     """
     import torch
 
+    from specbench.engine.cache import cache_bytes
     from specbench.engine.gguf import read_gguf
     from specbench.engine.hub import gguf_path
     from specbench.engine.loading import choose_dtype
-    from specbench.engine.memory import cache_bytes
     from specbench.engine.sources import build_model, is_gguf, load_config
 
     dtype = choose_dtype(spec, loading, torch.device("cuda"))

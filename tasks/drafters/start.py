@@ -23,6 +23,7 @@ from specbench.decoding.modules.module import (
     MtpModule,
     require_layers,
 )
+from specbench.engine.cache import head_sizes
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
 
@@ -44,7 +45,7 @@ def initial_module(target: Runner, draft: Runner, recipe: DrafterRecipe) -> Draf
     width = recipe.hidden_size or like.hidden_size
     narrow = width != like.hidden_size
     source = draft.config if width == draft.hidden_size and narrow else like
-    head_dim = getattr(source, "head_dim", None) or source.hidden_size // source.num_attention_heads
+    _, head_dim = head_sizes(source)
     intermediate = source.intermediate_size if source is draft.config else 3 * width
     layer = LlamaConfig(
         vocab_size=like.vocab_size,

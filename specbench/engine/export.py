@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from specbench.config import Loading
-from specbench.engine.gguf import FINGERPRINT_KEY
+from specbench.engine.gguf import FINGERPRINT_KEY, finish
 from specbench.engine.gguf_tokenizer import write_tokenizer
 from specbench.engine.loading import load_pair
 from specbench.engine.pairs import PairSpec
@@ -79,10 +79,7 @@ def write_gguf(
             fits = form == "q8_0" and weights.shape[-1] % 32 == 0
             stored_as = GGMLQuantizationType.Q8_0 if fits else GGMLQuantizationType.F16
         writer.add_tensor(name, quantize(weights, stored_as), raw_dtype=stored_as)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def _describe(writer: Any, config: PretrainedConfig, file_type: int) -> None:

@@ -20,7 +20,14 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from specbench.engine.gguf import SPECIAL, TEMPLATE_KEY, TOKENIZER_KEY, once_per_file, read_gguf
+from specbench.engine.gguf import (
+    SPECIAL,
+    TEMPLATE_KEY,
+    TOKENIZER_KEY,
+    finish,
+    once_per_file,
+    read_gguf,
+)
 from specbench.engine.llamacpp_library import library, load_file
 from specbench.errors import UsageError
 
@@ -225,9 +232,7 @@ def _tokens_of(
         path = Path(folder) / "vocabulary.gguf"
         writer = GGUFWriter(path, "llama")
         _write(writer, vocabulary, tokenizer, stored)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.close()
+        finish(writer)
         return tokenize(path, PROBES)
 
 

@@ -1,12 +1,36 @@
-"""A pair on disk, small enough to write for every test."""
+"""Pairs on disk: one small enough to write for every test, and the bundled one as GGUF files."""
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from specbench.engine.pairs import PairSpec, custom_pair
+from specbench.engine.pairs import PairSpec, custom_pair, get_pair
 
+from ..conftest import Once
 from .tiny import blurred, build, config, tokenizer
+
+needs_llamacpp = pytest.mark.skipif(
+    find_spec("xllamacpp") is None or find_spec("gguf") is None,
+    reason="needs the packages xllamacpp and gguf",
+)
+
+
+def run_simulated(code: str) -> None:
+    """Run code in another process, where Triton simulates a GPU."""
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+@pytest.fixture(scope="session")
+def mini_files(once: Once) -> Path:
+    """The folder with the bundled pair as float32 files."""
+    from specbench.engine.export import export_pair
+
+    return once("gguf-files", lambda folder: export_pair(get_pair("mini"), folder, "f32"))
 
 
 @pytest.fixture

@@ -1,8 +1,5 @@
 """The fused layers of a GPU against Transformers' own layers, and both against float32."""
 
-import os
-import subprocess
-import sys
 from copy import deepcopy
 from typing import Any
 
@@ -14,6 +11,8 @@ from specbench.config import Loading
 from specbench.engine.pairs import get_pair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import build_model, load_config
+
+from .conftest import run_simulated
 
 pytest.importorskip("triton")
 PROMPT, CAPACITY, VOCABULARY = 300, 512, 512
@@ -104,7 +103,7 @@ def test_gemma_keeps_the_layers_of_transformers() -> None:
 
 
 def test_the_kernels_compute_what_the_layers_do_on_a_simulated_device() -> None:
-    code = f"""
+    run_simulated(f"""
 import torch
 from specbench.engine.fused import FusedLayers
 from {__name__} import PAIRS, SMALL, errors, runner_of
@@ -121,6 +120,4 @@ for name in PAIRS:
     first, *others = runner.fused.layers  # a control
     runner.fused.layers = [first._replace(down=1.1 * first.down), *others]
     assert errors(runner, 1, 1)[0] > 1e-3
-"""
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+""")

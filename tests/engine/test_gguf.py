@@ -4,7 +4,6 @@ import hashlib
 import shutil
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,23 +31,11 @@ from specbench.engine.sources import decoder_config
 from specbench.errors import UsageError
 from specbench.methods.strict import sd
 
-from ..conftest import Once
 from ..decoding.helpers import GREEDY, run
+from .conftest import needs_llamacpp
 
-needs_llamacpp = pytest.mark.skipif(
-    find_spec("xllamacpp") is None or find_spec("gguf") is None,
-    reason="needs the packages xllamacpp and gguf",
-)
 CPU = Loading(device="cpu", dtype="float32")
 PADDING = 40
-
-
-@pytest.fixture(scope="session")
-def mini_files(once: Once) -> Path:
-    """The folder with the bundled pair as float32 files."""
-    from specbench.engine.export import export_pair
-
-    return once("gguf-files", lambda folder: export_pair(get_pair("mini"), folder, "f32"))
 
 
 def rewrite(
@@ -61,6 +48,8 @@ def rewrite(
 ) -> Path:
     """Copy a file with other end tokens, rows of padding, or in shards of so many tensors."""
     from gguf import GGUFReader, GGUFValueType, GGUFWriter
+
+    from specbench.engine.gguf import finish
 
     reader = GGUFReader(source)
     writer = GGUFWriter(path, architecture, split_max_tensors=split)
@@ -84,10 +73,7 @@ def rewrite(
         if tensor.name in ("token_embd.weight", "output.weight"):
             data = np.concatenate([data, data[len(data) - padding :]])
         writer.add_tensor(tensor.name, data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

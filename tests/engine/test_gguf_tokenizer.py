@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,9 @@ from transformers import PreTrainedTokenizerFast
 
 from specbench.errors import UsageError
 
-pytestmark = pytest.mark.skipif(
-    find_spec("xllamacpp") is None or find_spec("gguf") is None,
-    reason="needs the packages xllamacpp and gguf",
-)
+from .conftest import needs_llamacpp
+
+pytestmark = needs_llamacpp
 CORPUS = [
     "The quick brown fox jumps over the lazy dog. Isn't it 12345678 o'clock? HelloWorld!",
     "def add(x, y):\n    return x + y\n\n\ttabs, camelCase and XMLHttpRequest",
@@ -74,13 +72,12 @@ def sentencepiece(prefix: bool, in_bytes: bool = True) -> PreTrainedTokenizerFas
 def export(tokenizer: PreTrainedTokenizerFast, path: Path, *splits: tuple[str, ...]) -> Path:
     from gguf import GGUFWriter
 
+    from specbench.engine.gguf import finish
     from specbench.engine.gguf_tokenizer import write_tokenizer
 
     writer = GGUFWriter(path, "llama")
     write_tokenizer(writer, tokenizer, *splits)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +24,22 @@ from specbench.methods.strict import lossy, sd
 from specbench.tasks.task import load_task
 from specbench.training.rollouts import roll_out
 
-pytestmark = pytest.mark.skipif(
-    find_spec("xllamacpp") is None or find_spec("gguf") is None,
-    reason="needs the packages xllamacpp and gguf",
-)
+from .conftest import needs_llamacpp
+
+pytestmark = needs_llamacpp
 CPU = Loading(device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
+def files(mini_files: Path) -> PairSpec:
     """The bundled pair as float32 GGUF files."""
-    from specbench.engine.export import export_pair
-
-    target, draft = export_pair(get_pair("mini"), tmp_path_factory.mktemp("gguf"), "f32")
-    return PairSpec("files", str(target), str(draft))
+    target, draft = (str(mini_files / f"{role}-f32.gguf") for role in ("target", "draft"))
+    return PairSpec("files", target, draft)
 
 
 @pytest.fixture(scope="module")
 def exported(files: PairSpec) -> LoadedPair:
     return load_pair(files, CPU)
-
-
-@pytest.fixture(scope="module")
-def original() -> LoadedPair:
-    return load_pair(get_pair("mini"), CPU)
 
 
 def test_the_record_has_file_size_and_quantisation(exported: LoadedPair, files: PairSpec) -> None:
@@ -69,21 +60,17 @@ def decoded(pair: LoadedPair, rule: Any, how: DecodeOptions, count: int) -> list
     return [texts[n].token_ids for n in range(count)]
 
 
-def test_prompts_and_vocabulary_survive_the_export(
-    exported: LoadedPair, original: LoadedPair
-) -> None:
-    assert prompts(exported, 20) == prompts(original, 20)
-    assert exported.target.vocabulary == original.target.vocabulary
-    assert exported.eos_ids == original.eos_ids
-    assert exported.context == original.context
-    assert exported.tokenizer.pad_token == original.tokenizer.pad_token
+def test_prompts_and_vocabulary_survive_the_export(exported: LoadedPair, mini: LoadedPair) -> None:
+    assert prompts(exported, 20) == prompts(mini, 20)
+    assert exported.target.vocabulary == mini.target.vocabulary
+    assert exported.eos_ids == mini.eos_ids
+    assert exported.context == mini.context
+    assert exported.tokenizer.pad_token == mini.tokenizer.pad_token
 
 
-def test_distributions_are_those_of_transformers(
-    exported: LoadedPair, original: LoadedPair
-) -> None:
-    for prompt in prompts(original, 20):
-        for ours, theirs in zip((exported.target, exported.draft), original.runners, strict=True):
+def test_distributions_are_those_of_transformers(exported: LoadedPair, mini: LoadedPair) -> None:
+    for prompt in prompts(mini, 20):
+        for ours, theirs in zip((exported.target, exported.draft), mini.runners, strict=True):
             logits, hidden = ours.plain(torch.tensor([prompt]), len(prompt), hidden=True)
             expected, states = theirs.plain(torch.tensor([prompt]), len(prompt), hidden=True)
             difference = (logits.softmax(-1) - expected.softmax(-1)).abs().sum(-1) / 2
@@ -93,14 +80,14 @@ def test_distributions_are_those_of_transformers(
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_taking_drafts_back_leaves_no_trace(
-    exported: LoadedPair, original: LoadedPair, rows: int
+    exported: LoadedPair, mini: LoadedPair, rows: int
 ) -> None:
     generator = torch.Generator().manual_seed(rows)
 
     def drawn(*shape: int) -> torch.Tensor:
         return torch.randint(3, 1189, shape, generator=generator)
 
-    models = (exported.target, original.target)
+    models = (exported.target, mini.target)
     lengths = torch.tensor([20 + 5 * row for row in range(rows)])
     for row, length in enumerate(lengths.tolist()):
         prompt = drawn(length)
@@ -116,7 +103,7 @@ def test_taking_drafts_back_leaves_no_trace(
 
 
 def test_tokens_in_the_cache_are_not_read_again(
-    exported: LoadedPair, original: LoadedPair, monkeypatch: pytest.MonkeyPatch
+    exported: LoadedPair, mini: LoadedPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two tokens the second is needed; the first was read, unless it is another one now."""
     passes: list[int] = []
@@ -127,7 +114,7 @@ def test_tokens_in_the_cache_are_not_read_again(
         decode(model, items, outputs)
 
     monkeypatch.setattr(type(exported.draft), "_decode", counted)
-    models = (exported.draft, original.draft)
+    models = (exported.draft, mini.draft)
     for model in models:
         model.reserve(1, 100)
         model.prefill(torch.arange(3, 15))
@@ -173,11 +160,11 @@ def test_a_prompt_in_the_cache_is_not_read_again(
 
 
 def test_a_prompt_longer_than_one_call_is_read_whole(
-    exported: LoadedPair, original: LoadedPair
+    exported: LoadedPair, mini: LoadedPair
 ) -> None:
     prompt = torch.randint(3, 1189, (1200,), generator=torch.Generator().manual_seed(0))
     found = []
-    for model in (exported.target, original.target):
+    for model in (exported.target, mini.target):
         model.reserve(1, 1300)
         model.prefill(prompt)
         found.append(model.read(prompt[None, -1:], torch.tensor([[1199]]))[1].softmax(-1))
@@ -186,22 +173,20 @@ def test_a_prompt_longer_than_one_call_is_read_whole(
 
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_texts_are_those_of_pytorch(
-    exported: LoadedPair, original: LoadedPair, batch_size: int
+    exported: LoadedPair, mini: LoadedPair, batch_size: int
 ) -> None:
     greedy = DecodeOptions(Sampling(temperature=0.0), 5, 32, batch_size=batch_size)
     # With the same draws a text differs only where a draw is within rounding of a boundary.
     sampled = replace(greedy, sampling=Sampling())
     texts = [decoded(exported, sd, how, 6) for how in (greedy, sampled)]
-    assert texts == [decoded(original, sd, how, 6) for how in (greedy, sampled)]
+    assert texts == [decoded(mini, sd, how, 6) for how in (greedy, sampled)]
     assert texts[0] != texts[1]
 
 
-def test_a_head_of_the_original_serves_the_export(
-    exported: LoadedPair, original: LoadedPair
-) -> None:
+def test_a_head_of_the_original_serves_the_export(exported: LoadedPair, mini: LoadedPair) -> None:
     folder = Path(get_pair("mini").heads or "") / "mini-math"
     how, found = DecodeOptions(Sampling(), 5, 48), []
-    for pair in (exported, original):
+    for pair in (exported, mini):
         head = load_head(folder, pair)
         found.append(
             decoded(pair, lambda at, x, head=head: diversed(at, x, head=head.weigh), how, 4)
@@ -210,12 +195,12 @@ def test_a_head_of_the_original_serves_the_export(
 
 
 def test_smaller_types_are_smaller_and_close(
-    original: LoadedPair, files: PairSpec, tmp_path: Path
+    mini: LoadedPair, files: PairSpec, tmp_path: Path
 ) -> None:
     from specbench.engine.export import export_pair
 
-    sizes, prompt = [Path(files.target).stat().st_size], torch.tensor(prompts(original, 1))
-    expected = original.target.plain(prompt, 20, hidden=False)[0].softmax(-1)
+    sizes, prompt = [Path(files.target).stat().st_size], torch.tensor(prompts(mini, 1))
+    expected = mini.target.plain(prompt, 20, hidden=False)[0].softmax(-1)
     for form, largest in (("f16", 0.02), ("q8_0", 0.2)):
         target, draft = export_pair(get_pair("mini"), tmp_path, form)
         sizes.append(target.stat().st_size)
@@ -282,19 +267,17 @@ def test_files_of_a_pair_file_are_found_beside_it(files: PairSpec) -> None:
 
 
 def test_other_architectures_and_vocabularies_are_refused(
-    files: PairSpec, original: LoadedPair, tmp_path: Path
+    files: PairSpec, mini: LoadedPair, tmp_path: Path
 ) -> None:
     from gguf import GGUFWriter
 
     from specbench.engine.export import write_gguf
+    from specbench.engine.gguf import finish
 
     writer = GGUFWriter(tmp_path / "other.gguf", "unheard-of")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    words = original.tokenizer.__class__.from_pretrained(get_pair("python").target)
-    write_gguf(tmp_path / "words.gguf", original.runners[1].model, words, "0", "f32")
+    finish(writer)
+    words = mini.tokenizer.__class__.from_pretrained(get_pair("python").target)
+    write_gguf(tmp_path / "words.gguf", mini.runners[1].model, words, "0", "f32")
     for draft, told in (
         (
             "other",
@@ -313,14 +296,14 @@ def test_eagle_needs_pytorch(exported: LoadedPair) -> None:
 
 @pytest.mark.parametrize("kind", ["linear", "features"])
 def test_texts_to_train_on_are_those_of_pytorch(
-    exported: LoadedPair, original: LoadedPair, kind: str
+    exported: LoadedPair, mini: LoadedPair, kind: str
 ) -> None:
     """Each prompt is read once for three texts, and texts end at different times."""
-    sizes = (original.target.hidden_size, original.draft.hidden_size)
+    sizes = (mini.target.hidden_size, mini.draft.hidden_size)
     heads = [Head(kind, sizes, weight) for weight in (0.9, 0.5, 0.1)]
     of_torch, of_file = (
-        roll_out(pair, heads, prompts(original, 4), 100, torch.Generator().manual_seed(0))
-        for pair in (original, exported)
+        roll_out(pair, heads, prompts(mini, 4), 100, torch.Generator().manual_seed(0))
+        for pair in (mini, exported)
     )
     assert len({*of_torch.texts}) == 12 and of_file.texts == of_torch.texts
     assert len(of_torch.row.unique(return_counts=True)[1].unique()) > 1

@@ -49,14 +49,14 @@ def test_a_folder_recommends_what_changes_a_distribution(
 def test_a_gguf_file_recommends_by_its_own_names(tmp_path: Path) -> None:
     from gguf import GGUFWriter
 
+    from specbench.engine.gguf import finish
+
     writer = GGUFWriter(tmp_path / "m.gguf", "llama")
     values = {"temp": 0.7, "top_p": 0.8, "penalty_repeat": 1.1, "min_p": 0.0}
     for name, value in values.items():
         writer.add_float32(f"general.sampling.{name}", value)
     writer.add_int32("general.sampling.top_k", 20)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
+    finish(writer)
     found = load_recommended(custom_pair(str(tmp_path / "m.gguf"), None), Loading())
     assert found == {n: v for n, v in QWEN.items() if n != "do_sample"}
 

@@ -1,13 +1,11 @@
 """The kernels for large vocabularies against PyTorch, on a GPU and on a simulated one."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from specbench.decoding.sampling import draw
+
+from .conftest import run_simulated
 
 pytest.importorskip("triton")
 SIZES = (20_001, 128_256, 151_936)
@@ -48,6 +46,4 @@ def test_softmax_and_draws_are_those_of_a_cpu(vocabulary: int) -> None:
 
 
 def test_softmax_and_draws_are_those_of_a_cpu_on_a_simulated_device() -> None:
-    code = f"from {__name__} import *; require_same_numbers('cpu', {SIZES[0]}, 20)"
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    run_simulated(f"from {__name__} import *; require_same_numbers('cpu', {SIZES[0]}, 20)")

@@ -11,7 +11,7 @@ import torch
 
 from specbench.config import AUTO
 from specbench.engine.choice import require_device
-from specbench.errors import EngineError, UsageError
+from specbench.errors import EngineError, UsageError, first_line
 
 # glibc's numbers of parameters of ``mallopt``, and the value that keeps freed memory.
 _KEEP = {-1: 2**31 - 1, -4: 0}  # M_TRIM_THRESHOLD, M_MMAP_MAX
@@ -88,10 +88,9 @@ def require_working(device: torch.device) -> None:
     except torch.OutOfMemoryError:
         pass  # works, but is full
     except RuntimeError as error:
-        reason = str(error).partition("\n")[0].rstrip(". ")
         raise EngineError(
-            f"{device} no longer works after an error ({reason}): start the command again, in a "
-            "new process"
+            f"{device} no longer works after an error ({first_line(error)}): start the command "
+            "again, in a new process"
         ) from error
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specbench.engine.cache import SlotCache
 from specbench.engine.device import require_working
-from specbench.errors import CaptureError
+from specbench.errors import CaptureError, first_line
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
@@ -67,8 +67,9 @@ class Capture:
                 raise
             require_working(torch.device("cuda"))
             self._graphs.clear()  # the failed capture may have corrupted their memory
-            reason = str(error).partition("\n")[0].rstrip(". ")
-            raise CaptureError(f"a round cannot be captured in a CUDA graph ({reason})") from error
+            raise CaptureError(
+                f"a round cannot be captured in a CUDA graph ({first_line(error)})"
+            ) from error
 
     def _recorded(self, call: Callable[[], Any]) -> tuple[Any, Callable[[], object]]:
         stream = self._stream = self._stream or torch.cuda.Stream()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from specbench.config import DataOptions
-from specbench.errors import RunError, UsageError, listed
+from specbench.errors import RunError, UsageError, first_line, listed
 from specbench.files import PACKINGS, shown_path
 from specbench.tasks.definition import Definition, fill
 from specbench.tasks.example import Example
@@ -175,7 +175,7 @@ class Dataset:
         try:
             return load_dataset(self.repository, config, split=split, revision=self.revision)
         except Exception as error:  # the library raises its own, httpx's, pyarrow's and Python's
-            first = (str(error) or type(error).__name__).strip().partition("\n")[0].rstrip(".")
+            first = first_line(error)
             files = "or give local files with --data DIR"
             if self.options.offline:
                 raise UsageError(

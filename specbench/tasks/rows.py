@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from specbench.errors import UsageError, listed, shown
+from specbench.errors import UsageError, first_line, listed, shown
 from specbench.files import PACKINGS, open_binary
 
 _INDICES = re.compile(r"(\.\d+)+$")  # of entries of a list
@@ -227,9 +227,8 @@ def _parquet(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Ro
         table = read_table(io.BytesIO(content))
         rows = table.to_pylist()
     except (ArrowException, OSError, ValueError) as error:
-        first = str(error).partition("\n")[0]
         raise UsageError(
-            f"{path}: not a complete Parquet file ({first}); write it again"
+            f"{path}: not a complete Parquet file ({first_line(error)}); write it again"
         ) from error
     for number, columns in enumerate(rows, 1):
         location = f"{path}: row {number}"

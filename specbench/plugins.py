@@ -1,8 +1,8 @@
 """Functions and classes that are declared where they are defined: in specbench, or by the user.
 
 Those of the user's own are given as ``FILE.py:FUNCTION``. They are loaded by name in every process
-that needs them. A digest of the source identifies
-the version, so that samples of an edited rule or metric are not mistaken for those of the new one.
+that needs them. A digest of the source identifies the version, so that samples of an edited rule or
+metric are not mistaken for those of the new one.
 """
 
 from __future__ import annotations
@@ -84,23 +84,16 @@ def short_name(name: str) -> str:
 
 
 def find(name: str) -> Plugin | None:
-    """Load a function by its name, ``FILE.py:FUNCTION``.
+    """Load a function by its name, ``FILE.py:FUNCTION``; the file is executed once per version.
 
     Returns:
         The function; None for any other name.
 
     Raises:
-        UsageError: It cannot be loaded.
-    """
-    return _load_from_file(name) if in_file(name) else None
-
-
-def _load_from_file(name: str) -> Plugin:
-    """Load a function given as ``FILE.py:FUNCTION``; the file is executed once per version.
-
-    Raises:
         UsageError: There is no such file or function, or the file raises when it is executed.
     """
+    if not in_file(name):
+        return None
     file, _, function = name.rpartition(":") if _IN_FILE in name else (name, "", "")
     path = Path(file)
     content = _content(path)

@@ -24,16 +24,11 @@ from specbench.errors import UsageError
 
 PACKAGE, BUILD = "xllamacpp", "2026.10.11549"
 INSTALL = f"pip install '{PACKAGE}=={BUILD}' gguf"
-
-
+ERROR = 4  # ggml's level of a message
+SPARE = 512  # bytes behind the fields in use, for those of the library
 # Defaults of the parameters in this build; others would mean another layout in memory.
 CONTEXT_DEFAULTS = {"n_ctx": 512, "n_batch": 2048, "n_ubatch": 512, "n_seq_max": 1, "type_k": 1}
-
-
 MODEL_DEFAULTS = {"vocab_only": False, "check_tensors": False, "use_extra_bufts": True}
-
-
-SPARE = 512  # bytes behind the fields in use, for those of the library
 
 
 class ModelParams(Structure):
@@ -81,8 +76,6 @@ class TokenBatch(Structure):
 
 
 _Log = ctypes.CFUNCTYPE(None, ctypes.c_int, c_char_p, c_void_p)
-
-
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "llama_backend_init": (None, []),
     "llama_log_set": (None, [_Log, c_void_p]),
@@ -165,9 +158,6 @@ def library() -> Any:
 
 
 _messages: list[str] = []
-
-
-ERROR = 4  # ggml's level
 
 
 def _keep_error(level: int, text: bytes, _: object) -> None:

@@ -20,6 +20,7 @@ from specbench.decoding.drafters.registry import (
     parse_kind,
     recorded_drafter,
 )
+from specbench.decoding.drafters.suffix import SuffixDrafter
 from specbench.decoding.drafting import State
 from specbench.decoding.loop import Request
 from specbench.decoding.sampling import Sampling
@@ -35,7 +36,7 @@ from .helpers import GREEDY, constantly, module_drafter, run, run_all, said
 from .test_law import CERTAIN, LENGTH, VOCABULARY, Enumeration, N, lookup_pair, sample
 from .test_rows import rules as every_rule
 
-LOOKUP, LIKELIEST = LookupDrafter(), GreedyDrafter()
+LOOKUP, SUFFIX, LIKELIEST = LookupDrafter(), SuffixDrafter(), GreedyDrafter()
 PROMPT = [1, 2, 3, 1, 2]  # 3 follows the last two tokens
 REQUESTS = [
     Request([*range(length), *range(length // 2)], f"sample {length}") for length in (3, 9, 2, 14)
@@ -51,11 +52,7 @@ def texts(rule: Rule | None, **settings: Any) -> list[Tokens]:
     return sample(lookup_pair(), rule, prompt=PROMPT, **settings)
 
 
-def first_tokens(samples: list[Tokens]) -> list[Tokens]:
-    return [tokens[:1] for tokens in samples]
-
-
-@pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=["lookup", "greedy"])
+@pytest.mark.parametrize("drafter", [LOOKUP, SUFFIX, LIKELIEST], ids=str)
 @pytest.mark.parametrize("method", ["sd", "block", "match"])
 def test_lossless_rules_emit_the_target_whatever_drafts(method: str, drafter: Any) -> None:
     processing = {"temperature": 0.7, "top_k": 4}
@@ -66,7 +63,7 @@ def test_lossless_rules_emit_the_target_whatever_drafts(method: str, drafter: An
     assert p_value(samples, wrong) < CERTAIN
 
 
-@pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=["lookup", "greedy"])
+@pytest.mark.parametrize("drafter", [LOOKUP, SUFFIX, LIKELIEST], ids=str)
 def test_a_rule_that_loses_something_is_found_out(drafter: Any) -> None:
     samples = texts(constantly(0.7), drafter=drafter)
     assert p_value(samples, enumeration().law(laws.sd, 0, LENGTH)) < CERTAIN
@@ -77,7 +74,8 @@ def copied(at: Next) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("drafter", "q"), [(LOOKUP, copied), (LIKELIEST, lambda at: likeliest(at.q))]
+    ("drafter", "q"),
+    [(LOOKUP, copied), (SUFFIX, copied), (LIKELIEST, lambda at: likeliest(at.q))],
 )
 @pytest.mark.parametrize(("method", "parameters"), [("static", {"weight": 0.4}), ("sd", {})])
 def test_rules_receive_the_one_hot_q_that_the_draft_is_drawn_from(
@@ -90,7 +88,7 @@ def test_rules_receive_the_one_hot_q_that_the_draft_is_drawn_from(
 
     rule = METHODS[method].rule
     assert rule is not None
-    samples = first_tokens(texts(partial(rule, **parameters), drafter=drafter))
+    samples = [text[:1] for text in texts(partial(rule, **parameters), drafter=drafter)]
     assert p_value(samples, enumeration().law(law, N, 1)) > LOWEST_P
     if parameters:  # the emitted distribution depends on q
         soft = enumeration().law(partial(laws.static, **parameters), N, 1)
@@ -107,12 +105,12 @@ def test_greedy_texts_are_the_targets_own(family: str) -> None:
     assert any(t.rounds[0].proposed for t in run_all(pair, strict.sd, REQUESTS, drafter=LOOKUP))
 
 
-@pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=["lookup", "greedy"])
+@pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=str)
 def test_a_text_does_not_depend_on_its_neighbours(drafter: Any) -> None:
     pair = tiny_pair("llama")
-    for name, rule in every_rule(pair).items():
-        if name == "diversed" and drafter is LOOKUP:
-            continue
+    # A rule that sees rows alone, one that sees whole blocks, and one with hidden states.
+    for name in ("sd", "block") if drafter is LOOKUP else ("sd", "block", "diversed"):
+        rule = every_rule(pair)[name]
         settings = {"drafter": drafter, "max_new_tokens": 12}
         alone = [said(run(pair, list(r.prompt), rule, r.key, **settings)) for r in REQUESTS]
         together = run_all(pair, rule, REQUESTS, batch_size=3, **settings)

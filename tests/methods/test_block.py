@@ -65,20 +65,30 @@ def models(kind: str, n: int, seed: int = 0) -> Models:
     return Models(p, p if kind == "equal" else says(), n)
 
 
-def law(models: Models, rule: Rule, dtype: torch.dtype = torch.float64) -> dict[Text, float]:
-    """The law of the first N + 1 tokens: those of a round, then the target's own."""
+def law_of_round(
+    models: Models, rule: Rule, dtype: torch.dtype = torch.float64
+) -> dict[Text, float]:
+    """The law of a round's tokens, and of how many of them are drafts (the last entry)."""
     at, x = models.positions(dtype)
     accept, residual, *_ = rule(at, x)
-    texts: dict[Text, float] = defaultdict(float)
+    blocks: dict[Text, float] = defaultdict(float)
     for b, draft in enumerate(models.drafts()):
         mass = models.chance(models.q, draft)
         for i in range(models.n):
             k = b * models.n + i
             for y in range(SIZE):
-                texts[(*draft[:i], y)] += mass * float((1 - accept[k]) * residual[k, y])
+                blocks[(*draft[:i], y, i)] += mass * float((1 - accept[k]) * residual[k, y])
             mass *= float(accept[k])
         for y in range(SIZE):
-            texts[(*draft, y)] += mass * models.p[draft][y]
+            blocks[(*draft, y, models.n)] += mass * models.p[draft][y]
+    return blocks
+
+
+def law(models: Models, rule: Rule, dtype: torch.dtype = torch.float64) -> dict[Text, float]:
+    """The law of the first N + 1 tokens: those of a round, then the target's own."""
+    texts: dict[Text, float] = defaultdict(float)
+    for (*text, _), mass in law_of_round(models, rule, dtype).items():
+        texts[tuple(text)] += mass
     for length in range(1, models.n + 1):
         for text in [text for text in texts if len(text) == length]:
             mass = texts.pop(text)
@@ -169,7 +179,7 @@ def accepted_by_flags(flags: tuple[bool, ...], opens: list[bool], window: int) -
 
 
 def law_by_flags(models: Models, window: int, entropy: float, bound: int = 0) -> dict[Text, float]:
-    """The law of a round's tokens, and of how many of them are drafts (the last entry)."""
+    """The same by the flags of all drafts."""
     blocks: dict[Text, float] = defaultdict(float)
     for draft in models.drafts():
         p, q = ([says[draft[:i]] for i in range(models.n)] for says in (models.p, models.q))
@@ -189,23 +199,6 @@ def law_by_flags(models: Models, window: int, entropy: float, bound: int = 0) ->
     return blocks
 
 
-def law_of_rule(models: Models, rule: Rule) -> dict[Text, float]:
-    """The same by a rule's verdicts."""
-    at, x = models.positions()
-    accept, residual, *_ = rule(at, x)
-    blocks: dict[Text, float] = defaultdict(float)
-    for b, draft in enumerate(models.drafts()):
-        mass = models.chance(models.q, draft)
-        for i in range(models.n):
-            k = b * models.n + i
-            for y in range(SIZE):
-                blocks[(*draft[:i], y, i)] += mass * float((1 - accept[k]) * residual[k, y])
-            mass *= float(accept[k])
-        for y in range(SIZE):
-            blocks[(*draft, y, models.n)] += mass * models.p[draft][y]
-    return blocks
-
-
 def difference(first: dict[Text, float], second: dict[Text, float]) -> float:
     return max(abs(first.get(key, 0) - second.get(key, 0)) for key in {*first, *second})
 
@@ -221,7 +214,7 @@ def test_fly_has_the_law_of_its_flags(
     pair = models(kind, n)
     law = law_by_flags(pair, window, entropy, bound)
     rule = partial(fly, window=window, entropy=entropy, bound=bound)
-    assert difference(law_of_rule(pair, rule), law) < 1e-12
+    assert difference(law_of_round(pair, rule), law) < 1e-12
     assert sum(law.values()) == pytest.approx(1)
     if kind == "dense" and n == 4:  # controls: strict, another window, and the gate left open
         for other in (
@@ -230,14 +223,14 @@ def test_fly_has_the_law_of_its_flags(
             partial(fly, window=window, entropy=0.0),
             partial(fly, window=window, entropy=entropy, bound=3 - bound),
         ):
-            assert difference(law_of_rule(pair, other), law) > 1e-3
+            assert difference(law_of_round(pair, other), law) > 1e-3
 
 
 def test_fly_without_a_gate_or_a_window_is_sd() -> None:
     for n, entropy in ((4, 9.0), (1, 0.0)):
         pair = models("dense", n)
         rule = partial(fly, window=6, entropy=entropy)
-        assert difference(law_of_rule(pair, rule), law_of_rule(pair, sd)) < 1e-12
+        assert difference(law_of_round(pair, rule), law_of_round(pair, sd)) < 1e-12
 
 
 def test_fly_at_temperature_0_and_in_a_shorter_round() -> None:

@@ -34,9 +34,9 @@ def positions(count: int = 5, vocabulary: int = 7, seed: int = 0) -> Positions:
     return Positions(p, q, p, q, h_p, h_q, greedy=False)
 
 
-def moved(head: Head) -> Head:
-    """The head with random weights in every layer."""
-    generator = torch.Generator().manual_seed(1)
+def random_head(kind: str = "linear", sizes: tuple[int, int] = (32, 16)) -> Head:
+    """A head with random weights in every layer."""
+    head, generator = Head(kind, sizes), torch.Generator().manual_seed(0)
     for weights in head.parameters():
         weights.data = torch.randn(weights.shape, generator=generator)
     return head
@@ -59,13 +59,13 @@ def test_an_untrained_head_gives_one_weight_and_its_seed_decides_the_hidden_laye
 
 
 def test_the_linear_weight_is_the_second_share_of_a_softmax_over_draft_and_target() -> None:
-    head, at = moved(Head("linear", SIZES)), positions()
+    head, at = random_head("linear", SIZES), positions()
     scores = torch.cat([at.h_q, at.h_p], -1) @ head.summary.weight.T + head.summary.bias
     torch.testing.assert_close(head.weigh(at), scores.softmax(-1)[:, 1])
 
 
 def test_hidden_states_may_have_another_dtype() -> None:
-    head, at = moved(Head("linear", SIZES)), positions()
+    head, at = random_head("linear", SIZES), positions()
     halves = at._replace(h_p=at.h_p.bfloat16(), h_q=at.h_q.bfloat16())
     assert head.weigh(halves).dtype == torch.float32
     torch.testing.assert_close(head.weigh(halves), head.weigh(at), atol=0.05, rtol=0)
@@ -99,7 +99,7 @@ def test_features_by_hand() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_weight_depends_only_on_its_own_position(kind: str) -> None:
-    head, at = moved(Head(kind, SIZES)), positions()
+    head, at = random_head(kind, SIZES), positions()
     tampered = Positions(
         *(
             torch.cat((mine[:2], theirs[2:]))
@@ -119,14 +119,6 @@ def pair() -> LoadedPair:
 
 def description(pair: LoadedPair) -> dict[str, Any]:
     return {"pair": "tiny", "kind": "linear", "models": fingerprints(pair)}
-
-
-def random_head(kind: str = "linear") -> Head:
-    head = Head(kind, (32, 16))
-    generator = torch.Generator().manual_seed(0)
-    for weights in head.parameters():
-        weights.data = torch.randn(weights.shape, generator=generator)
-    return head
 
 
 @pytest.mark.parametrize("kind", KINDS)

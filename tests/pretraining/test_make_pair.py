@@ -257,8 +257,8 @@ def test_a_digest_depends_on_paths_and_texts() -> None:
 
 
 def test_another_environment_is_refused_by_its_first_difference() -> None:
-    right = f"{version_of('tabulate')} {digest(read_package('tabulate'))}"
-    packages = {"train": {"tabulate": right}, "choice": {"six": "0.1 0123"}, "test": {}}
+    packages = {"train": {"tabulate": described("tabulate")}, "choice": {"six": "0.1 0123"}}
+    packages["test"] = {}
     with pytest.raises(UsageError, match=r"^six is \S+ \w{12} here, and 0\.1 0123 in the recipe"):
         read_splits(packages)
     with pytest.raises(UsageError, match="no-such-package is not installed"):
@@ -267,8 +267,8 @@ def test_another_environment_is_refused_by_its_first_difference() -> None:
 
 def test_a_text_occurs_once_and_rather_in_the_test_split(library: Path) -> None:
     write(library, a="x = 1\n", b="x = 1\n")
-    wanted = f"{version_of('python')} {digest(read_package('python'))}"
-    splits = read_splits({"train": {"python": wanted}, "choice": {}, "test": {"python": wanted}})
+    python = {"python": described("python")}
+    splits = read_splits({"train": python, "choice": {}, "test": python})
     assert [len(splits[name]) for name in ("train", "choice", "test")] == [0, 0, 1]
 
 

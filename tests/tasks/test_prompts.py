@@ -107,6 +107,21 @@ def test_an_empty_or_missing_reference_is_none(name: str, content: bytes, tmp_pa
         ("a.jsonl", b'{"prompt": "\\ud800"}', "a.jsonl:1: `prompt` has half a surrogate pair"),
         ("a.jsonl", b'{"prompt": "p", "reference": 5}', "a.jsonl:1: `reference` must be a str"),
         ("a.jsonl", b"\n\n", "a.jsonl:1: no rows in this prompt file"),
+        ("a.jsonl", b'{"turns": []}', "a.jsonl:1: the prompt is empty"),
+        ("a.jsonl", b'{"turns": ["a", " "]}', "a.jsonl:1: the prompt is empty"),
+        ("a.jsonl", b'{"turns": ["a", 5]}', "a.jsonl:1: `turns` must be a string, not int"),
+        ("a.jsonl", b'{"turns": ["a"]}\n{"text": "b"}', "a.jsonl:2: no `prompt` column"),
+        (
+            "a.jsonl",
+            b'{"prompt": "a", "id": 1}\n{"prompt": "b", "id": "1"}',
+            "a.jsonl:2: a second row with the id `1`",
+        ),
+        ("a.jsonl", b'{"prompt": "a", "id": [1]}', "a.jsonl:1: `id` must be a string, not list"),
+        (
+            "a.jsonl",
+            b'{"prompt": "a", "passage": "b"}',
+            "a.jsonl:1: `passage` must be a part of the prompt",
+        ),
         ("a.csv", b"prompt;reference\np;r", "a.csv:1: no `prompt` column"),
         ("a.csv", b"prompt\np\none, two", "a.csv:3: more fields than columns"),
         ("a.csv", b"reference,prompt\nr,p\nr", "a.csv:3: the prompt is empty"),
@@ -161,27 +176,6 @@ def test_own_names_and_other_columns_are_kept_and_long_prompts_can_be_cut(tmp_pa
     assert (second.id, second.passage, second.columns) == ("mine-2", "", None)
     cut = prompts_task(path, cut=True).examples("test", None)
     assert [e.passage for e in cut] == ["long text", "no passage"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([{"turns": []}], ":1: the prompt is empty"),
-        ([{"turns": ["a", " "]}], ":1: the prompt is empty"),
-        ([{"turns": ["a", 5]}], ":1: `turns` must be a string, not int"),
-        (
-            [{"prompt": "a", "id": 1}, {"prompt": "b", "id": "1"}],
-            ":2: a second row with the id `1`",
-        ),
-        ([{"prompt": "a", "id": [1]}], ":1: `id` must be a string, not list"),
-        ([{"prompt": "a", "passage": "b"}], ":1: `passage` must be a part of the prompt"),
-        ([{"turns": ["a"]}, {"text": "b"}], ":2: no `prompt` column"),
-    ],
-)
-def test_wrong_questions(rows: list[dict[str, object]], message: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        read(tmp_path / "mine.jsonl", "\n".join(map(json.dumps, rows)).encode())
-    assert message in str(caught.value)
 
 
 def test_a_csv_may_hold_an_article_of_any_length(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_a_system_that_cannot_limit_reading_is_reported(monkeypatch: pytest.Monk
         assert re.search(says, found) and bool(found) == bool(says)
 
 
-@pytest.mark.parametrize("depth", [1, 2100])  # the path exceeds the system's limit
+@pytest.mark.parametrize("depth", [1, 1100])  # the path exceeds the system's limit
 def test_a_programs_files_are_removed_and_the_verdict_kept(
     depth: int,
     without: Callable[..., None],
@@ -203,7 +203,7 @@ def test_a_programs_files_are_removed_and_the_verdict_kept(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     without("hook", "landlock", "seccomp", "user")
-    deed = f"import os\nfor _ in range({depth}):\n    os.mkdir('a')\n    os.chdir('a')\n"
+    deed = f"import os\nfor _ in range({depth}):\n    os.mkdir('aaaa')\n    os.chdir('aaaa')\n"
     closed = "os.mkdir('b', 0)\nos.close(os.open('c', os.O_CREAT))"
     assert judge(deed + closed, ("pass",), limits=GENEROUS)[0]
     assert not os.listdir(tmp_path)

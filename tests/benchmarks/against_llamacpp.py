@@ -81,12 +81,12 @@ def main() -> None:
         torch.set_num_threads(options.threads)  # loading a small pair sets one thread
         engines = {EAGER: pair, COMPILE: replace(pair, engine=Engine(COMPILE)), LLAMACPP: exported}
         systems: dict[tuple[str, str], Decoder] = {
-            (engine, method): with_specbench(one, drafting=method == DRAFTED)
+            (engine, method): with_specbench(one, method)
             for engine, one in engines.items()
             for method in THEIRS
         }
-        for method, n in THEIRS.items():
-            systems[TRANSFORMERS, method] = with_transformers(pair, method, n)
+        for method in THEIRS:
+            systems[TRANSFORMERS, method] = with_transformers(pair, method)
         for method, n in THEIRS.items():
             server = llamacpp_server(
                 *files[: 2 if n else 1], draft_length=n, threads=options.threads
@@ -96,23 +96,28 @@ def main() -> None:
         report(found, pair, prompts, options.threads)
 
 
-def with_specbench(pair: LoadedPair, *, drafting: bool) -> Decoder:
+def with_specbench(
+    pair: LoadedPair, method: str, new_tokens: int = NEW_TOKENS, temperature: float = 1
+) -> Decoder:
     """Return specbench's loop with plain speculative decoding, or without a draft."""
+    sampling, rule = Sampling(temperature=temperature), sd if method == DRAFTED else None
 
     def decoder(prompt: list[int], seed: int) -> Timing:
-        options = DecodeOptions(Sampling(), DRAFT_LENGTH, NEW_TOKENS, seed=seed)
-        return timing_of([decode(pair, sd if drafting else None, Request(prompt, ""), options)])
+        options = DecodeOptions(sampling, DRAFT_LENGTH, new_tokens, seed=seed)
+        return timing_of([decode(pair, rule, Request(prompt, ""), options)])
 
     return decoder
 
 
-def with_transformers(pair: LoadedPair, method: str, draft_length: int) -> Decoder:
+def with_transformers(
+    pair: LoadedPair, method: str, new_tokens: int = NEW_TOKENS, temperature: float = 1
+) -> Decoder:
     """Return Transformers' loop with the same models."""
-    system = System(TRANSFORMERS, Cell(method, (), draft_length))
+    system = System(TRANSFORMERS, Cell(method, (), THEIRS[method]))
 
     def decoder(prompt: list[int], seed: int) -> Timing:
-        decode = transformers_decoder(BenchSettings(seed=seed), system, pair)
-        return decode([prompt], NEW_TOKENS, "")
+        settings = BenchSettings(seed=seed, temperature=temperature)
+        return transformers_decoder(settings, system, pair)([prompt], new_tokens, "")
 
     return decoder
 

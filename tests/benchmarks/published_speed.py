@@ -18,44 +18,28 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from against_llamacpp import ALONE, DRAFT_LENGTH, DRAFTED, THEIRS, Decoder, measure, with_server
+from against_llamacpp import (
+    ALONE,
+    DRAFTED,
+    THEIRS,
+    measure,
+    with_server,
+    with_specbench,
+    with_transformers,
+)
 
 from specbench.config import DataOptions, Loading
-from specbench.decoding.loop import DecodeOptions, Request, decode
-from specbench.decoding.sampling import Sampling
 from specbench.engine.hub import gguf_path
 from specbench.engine.loading import load_pair
-from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import get_pair, in_folder
 from specbench.engine.prompts import encode
-from specbench.experiment.bench.decoders import Timing, timing_of, transformers_decoder
-from specbench.experiment.bench.plan import TRANSFORMERS, BenchSettings, System
-from specbench.experiment.cells import Cell
-from specbench.methods.strict import sd
+from specbench.experiment.bench.decoders import Timing
 from specbench.tasks.task import load_task
 from specbench.validation.libraries import llamacpp_server
 
 PAIRS = {"gguf": "qwen2.5-coder-gguf", "bfloat16": "qwen2.5-coder"}
 NEW_TOKENS = 48
-GREEDY = Sampling(temperature=0)
 RESAMPLES = 4000
-
-
-def with_specbench(pair: LoadedPair, drafting: bool) -> Decoder:
-    """Return specbench's loop with plain speculative decoding, or without a draft."""
-
-    def decoder(prompt: list[int], seed: int) -> Timing:
-        options = DecodeOptions(GREEDY, DRAFT_LENGTH, NEW_TOKENS, seed=seed)
-        return timing_of([decode(pair, sd if drafting else None, Request(prompt, ""), options)])
-
-    return decoder
-
-
-def with_transformers(pair: LoadedPair, method: str) -> Decoder:
-    """Return Transformers' loop with the same models."""
-    system = System(TRANSFORMERS, Cell(method, (), THEIRS[method]))
-    decode = transformers_decoder(BenchSettings(temperature=0), system, pair)
-    return lambda prompt, seed: decode([prompt], NEW_TOKENS, "")
 
 
 def rate(timings: Sequence[Timing], chosen: np.ndarray | slice = slice(None)) -> float:
@@ -80,11 +64,11 @@ def main() -> None:
     prompts = [encode(pair.tokenizer, example.prompt).ids for example in examples]
     with ExitStack() as stack:
         systems = {
-            ("specbench", method): with_specbench(pair, bool(n)) for method, n in THEIRS.items()
+            ("specbench", method): with_specbench(pair, method, NEW_TOKENS, 0) for method in THEIRS
         }
         for method, n in THEIRS.items():
             if options.kind == "bfloat16":
-                systems["other", method] = with_transformers(pair, method)
+                systems["other", method] = with_transformers(pair, method, NEW_TOKENS, 0)
                 continue
             files = [gguf_path(spec, role, loading) for role in spec.models][: 2 if n else 1]
             server = llamacpp_server(*files, draft_length=n, threads=torch.get_num_threads())

@@ -20,11 +20,10 @@ from typing import Any
 
 import torch
 from pretraining.corpus import Corpus
-from pretraining.generated import Generated
 from pretraining.loop import train
 from pretraining.models import ModelRecipe, build_model, build_tokenizer
 from pretraining.sources import pack_sources
-from pretraining.texts import Texts
+from pretraining.texts import Generated, Texts
 from transformers import PreTrainedTokenizerFast
 
 from specbench.engine.pairs import PAIRS_FILE, ROLES

@@ -12,7 +12,6 @@ import torch
 from make_pair import make_pair
 from pretraining import loop, sources
 from pretraining.corpus import SEED, Corpus
-from pretraining.generated import Generated
 from pretraining.models import EOS, build_tokenizer
 from pretraining.sources import (
     Source,
@@ -25,6 +24,7 @@ from pretraining.sources import (
     read_splits,
     version_of,
 )
+from pretraining.texts import Generated
 from safetensors.torch import load_file
 
 from specbench.config import Loading

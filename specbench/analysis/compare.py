@@ -23,7 +23,7 @@ they are compared only on request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -88,7 +88,7 @@ _CELL = [name for name in CELL if name not in _OF_RUN]
 _SAMPLE = ["sample_id", "turn", "repeat"]
 _COUNTS = ["output_tokens", "rounds", "proposed", "accepted"]
 
-Part = Callable[[], Iterator[Row]]
+Part = Callable[[], Iterable[Row]]
 
 
 class Compared(NamedTuple):
@@ -155,7 +155,8 @@ def _parts_by_drafter(
     first, *further = [run.of_drafter(name) for name in drafters if name] or [run]
     for other in further:
         for method in methods_of(other.settings, ["sd"]):
-            yield from ((OWN, partial(versus_sd, first, method, n, texts)) for n in method.choices)
+            for n in method.choices:
+                yield OWN, partial(versus_sd, first, method, n, texts)
     for part in (first, *further):
         yield from _parts(part, ats, names, texts)
 
@@ -167,9 +168,11 @@ def _parts(
     methods = methods_of(run.settings, names)
     strict = methods_of(run.settings, ["sd"]) if names is None else []
     for method in (*strict, *methods):
-        yield from ((OWN, partial(versus_none, run, method, n)) for n in method.choices)
+        for n in method.choices:
+            yield OWN, partial(versus_none, run, method, n)
     for method in methods:
-        yield from ((OWN, partial(versus_sd, run, method, n, texts)) for n in method.choices)
+        for n in method.choices:
+            yield OWN, partial(versus_sd, run, method, n, texts)
         if len(run.sessions) > 1:
             yield OWN, partial(require_times, run, method)
     relaxed = [m for m in methods if not (m.first.emits_target or m.first.method in STATIC_FAMILY)]
@@ -181,17 +184,14 @@ def _parts(
                 continue
             controlled = has_control and method.first.method not in CONTROLS
             for front in (FRONT, CONTROL)[: 1 + controlled]:
-                yield from (
-                    (gain, partial(above_front, run, method, n, gain, front))
-                    for n in method.lengths
-                )
+                for length in method.lengths:
+                    yield gain, partial(above_front, run, method, length, gain, front)
     if "acceptance" in ats and names is None:
         yield "acceptance", partial(versus_coin, run)
     if "quality" in ats and run.sessions:
         for method in (method for method in relaxed if len(method.heads) == 1):
-            yield from (
-                ("quality", partial(at_equal_quality, run, method, n)) for n in method.choices
-            )
+            for n in method.choices:
+                yield "quality", partial(at_equal_quality, run, method, n)
 
 
 def _cautions(rows: pd.DataFrame) -> Iterator[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -20,11 +19,9 @@ from specbench.analysis.pareto import (
     points_with_front,
 )
 from specbench.analysis.points import (
-    Fastest,
     Gain,
     Gains,
     PointEstimates,
-    Setting,
     scored_alike,
     shared_points,
     timed_points,
@@ -95,14 +92,14 @@ def figure_columns(metric: str, figure: Interval, prompts_per_unit: int = 1) -> 
     return {"metric": metric, "value": value, "ci_low": low, "ci_high": high, "n": n}
 
 
-def require_times(run: TaskRun, method: MethodSettings) -> Iterator[Row]:
-    """Yield nothing; raise if ``sd`` was not timed in a method's session."""
+def require_times(run: TaskRun, method: MethodSettings) -> tuple[()]:
+    """Return no rows; raise if ``sd`` was not timed in a method's session."""
     if sd_of(run.settings) and not sd_of(run.timed(method.session)):
         raise UsageError(
             f"{method.label} and sd were timed in different sessions, so they have no speed-up: "
             "measure them in a new run"
         )
-    yield from ()
+    return ()
 
 
 def versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
@@ -124,111 +121,6 @@ def versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Ite
         }
 
 
-@dataclass(frozen=True)
-class _BesideSd:
-    """A method, at one draft length or at its fastest of several, and plain SD on shared prompts.
-
-    Attributes:
-        settings: Those of the method.
-        strict: Those of ``sd``.
-        is_timed: Whether ``sd`` was timed in the method's session.
-        reached: Figures of all points.
-        clock: The same in the units of their times.
-        points: The points of the method.
-        fastest: The draft length of ``sd`` that is chosen.
-        lengths: The draft length of each point of ``sd``.
-        facts: The columns that describe the method.
-        noise: Of times, see ``COMPARISON``.
-    """
-
-    settings: list[Setting]
-    strict: list[Setting]
-    is_timed: bool
-    reached: PointEstimates
-    clock: PointEstimates
-    points: list[int]
-    fastest: Fastest
-    lengths: dict[int, int]
-    facts: Row
-    noise: float
-
-    @classmethod
-    def of(cls, run: TaskRun, method: MethodSettings, lengths: list[int]) -> Self:
-        """Put a method beside ``sd``, without times if ``sd`` has none of the method's session."""
-        timed = sd_of(run.timed(method.session))
-        strict = timed or sd_of(run.settings)
-        if not strict:
-            raise UsageError(f"{method.first.cell['task']} was not run with sd; run it too.")
-        settings = method.at(lengths)
-        every = [*settings, *strict]
-        groups = range(len(settings)), range(len(settings), len(every))
-        points = shared_points(scored_alike(every), groups[1])
-        reached, (fastest, fastest_sd) = points.estimates_with_fastest(*groups)
-        clock = reached
-        if run.blocks > 0 and timed:  # times are measured in other units than quality
-            points = timed_points(every, groups[1])
-            clock, (fastest, fastest_sd) = points.estimates_with_fastest(*groups)
-        of_method = method.points(fastest)
-        facts = method.facts(lengths, settings[fastest.point].draft_length, reached, of_method)
-        facts["seconds"] = clock.seconds[0, of_method].mean()
-        return cls(
-            settings=settings,
-            strict=strict,
-            is_timed=bool(timed),
-            reached=reached,
-            clock=clock,
-            points=of_method,
-            fastest=fastest_sd,
-            lengths={point: every[point].draft_length for point in groups[1]},
-            facts=facts,
-            noise=run.noise.get(method.session, math.nan),
-        )
-
-    def at(self, lengths: list[int]) -> int | None:
-        """Return the point of ``sd`` at the method's only draft length, or None."""
-        return next((point for point, n in self.lengths.items() if [n] == lengths), None)
-
-    def row(self, against: str, point: int, length: int, metric: str, figure: Interval) -> Row:
-        """Return the row of a figure relative to a point of ``sd``."""
-        of_times = metric in (TIMES, TOKENS, SHARE)
-        return self.facts | {
-            "against": against,
-            "against_draft_length": length,
-            "against_quality": self.reached.quality[0, point],
-            "reference": self.clock.seconds[0, point] if self.is_timed else math.nan,
-            **figure_columns(metric, figure, self.clock.prompts_per_unit if of_times else 1),
-            "noise": self.noise if metric in (TIMES, TOKENS) else math.nan,
-        }
-
-    def differences(self, same: int, names: Sequence[str]) -> dict[str, Interval]:
-        """Return the figures relative to ``sd`` at the same draft length."""
-        points, reached = self.points, self.reached
-        return {
-            **self._text_differences(same, names),
-            ACCEPTANCE_LESS: reached.difference("acceptance", points, same),
-            **(_speed_ratios(self.clock, points, same) if self.is_timed else {}),
-            LENGTH: reached.ratio("output_tokens", points, same),
-        }
-
-    def _text_differences(self, same: int, names: Sequence[str]) -> dict[str, Interval]:
-        """Return text statistics minus those of ``sd``; for several heads, quality only."""
-        if len(self.settings) > 1:
-            less = self.reached.difference("quality", self.points, same)
-            return {} if np.isnan(less.value) else {QUALITY_LESS: less}
-        every_sd = pd.concat([setting.samples for setting in self.strict])
-        texts = text_differences(self.settings[0].samples, every_sd, names)
-        return {name: texts[of] for name, of in TEXTS_LESS.items() if of in texts}
-
-    def share_of_gain(self, same: int) -> Interval | None:
-        """Return the share of the time saved that ``sd`` saves by N alone; None without a gain."""
-        seconds, n = self.clock.seconds, self.clock.n
-        gain = seconds[:, same] - seconds[:, self.points[0]]
-        saved = seconds[:, same] - seconds[:, self.fastest.pooled]
-        if not estimate(gain, n).low > 0:
-            return None
-        return estimate(ratio(np.stack([saved, gain], axis=-1)), n)
-
-
 def versus_sd(
     run: TaskRun, method: MethodSettings, lengths: list[int], names: Sequence[str]
 ) -> Iterator[Row]:
@@ -237,22 +129,64 @@ def versus_sd(
     Without times of ``sd`` from the method's session, compare quality and acceptance only. The
     figures ``names`` of texts are compared for a single head only.
     """
-    beside = _BesideSd.of(run, method, lengths)
-    same, fastest = beside.at(lengths), beside.fastest
+    timed = sd_of(run.timed(method.session))
+    strict = timed or sd_of(run.settings)
+    if not strict:
+        raise UsageError(f"{method.first.cell['task']} was not run with sd; run it too.")
+    settings = method.at(lengths)
+    every = [*settings, *strict]
+    groups = range(len(settings)), range(len(settings), len(every))
+    together = shared_points(scored_alike(every), groups[1])
+    reached, (fastest, fastest_sd) = together.estimates_with_fastest(*groups)
+    clock = reached  # the same in the units of times
+    if run.blocks > 0 and timed:
+        together = timed_points(every, groups[1])
+        clock, (fastest, fastest_sd) = together.estimates_with_fastest(*groups)
+    points = method.points(fastest)
+    facts = method.facts(lengths, settings[fastest.point].draft_length, reached, points)
+    facts["seconds"] = clock.seconds[0, points].mean()
+    noise = run.noise.get(method.session, math.nan)
+
+    def row(against: str, point: int, length: int, metric: str, figure: Interval) -> Row:
+        """Return the row of a figure relative to a point of ``sd``."""
+        of_times = metric in (TIMES, TOKENS, SHARE)
+        return facts | {
+            "against": against,
+            "against_draft_length": length,
+            "against_quality": reached.quality[0, point],
+            "reference": clock.seconds[0, point] if timed else math.nan,
+            **figure_columns(metric, figure, clock.prompts_per_unit if of_times else 1),
+            "noise": noise if metric in (TIMES, TOKENS) else math.nan,
+        }
+
+    # The point of ``sd`` at the method's only draft length.
+    same = next((point for point in groups[1] if [every[point].draft_length] == lengths), None)
     if same is not None:
-        for metric, figure in beside.differences(same, names).items():
+        if len(settings) > 1:  # heads of a recipe
+            less = reached.difference("quality", points, same)
+            differences = {} if np.isnan(less.value) else {QUALITY_LESS: less}
+        else:
+            every_sd = pd.concat([setting.samples for setting in strict])
+            texts = text_differences(settings[0].samples, every_sd, names)
+            differences = {name: texts[of] for name, of in TEXTS_LESS.items() if of in texts}
+        differences[ACCEPTANCE_LESS] = reached.difference("acceptance", points, same)
+        differences |= _speed_ratios(clock, points, same) if timed else {}
+        differences[LENGTH] = reached.ratio("output_tokens", points, same)
+        for metric, figure in differences.items():
             if figure.n:  # else unknown
-                yield beside.row(SD, same, lengths[0], metric, figure)
-    if len(method.heads) > 1:
+                yield row(SD, same, lengths[0], metric, figure)
+    if len(method.heads) > 1 or not timed:
         return
-    chosen, length = fastest.pooled, beside.lengths[fastest.point]
-    if beside.is_timed and len(beside.strict) > 1:
-        for metric, figure in _speed_ratios(beside.clock, beside.points, chosen).items():
-            yield beside.row(SD_CHOSEN, chosen, length, metric, figure)
-    if not beside.is_timed or same is None or length == lengths[0]:
-        return
-    if (share := beside.share_of_gain(same)) is not None:
-        yield beside.row(SD_CHOSEN, chosen, length, SHARE, share)
+    chosen, length = fastest_sd.pooled, every[fastest_sd.point].draft_length
+    if len(strict) > 1:
+        for metric, figure in _speed_ratios(clock, points, chosen).items():
+            yield row(SD_CHOSEN, chosen, length, metric, figure)
+    if same is not None and length != lengths[0]:
+        gain = clock.seconds[:, same] - clock.seconds[:, points[0]]
+        saved = clock.seconds[:, same] - clock.seconds[:, chosen]
+        if estimate(gain, clock.n).low > 0:
+            share = estimate(ratio(np.stack([saved, gain], axis=-1)), clock.n)
+            yield row(SD_CHOSEN, chosen, length, SHARE, share)
 
 
 def _speed_ratios(clock: PointEstimates, points: list[int], baseline: int) -> dict[str, Interval]:
@@ -279,24 +213,20 @@ def versus_coin(run: TaskRun) -> Iterator[Row]:
                 }
 
 
-def _in_units(settings: list[Setting], gain: Gain) -> list[Setting]:
-    """Return settings in the units of their times, unless these do not matter."""
-    return settings if gain == "acceptance" else [setting.timed for setting in settings]
-
-
-def _front_points(run: TaskRun, session: int, length: int, gain: Gain, front: str) -> list[Setting]:
-    """Return the points of a front; at equal acceptance those of a draft length."""
-    points = front_of(run.sessions[session] if gain == "time" else run.settings, FRONTS[front])
-    same = [point for point in points if point.draft_length == length]
-    return same if gain == "acceptance" else _in_units(points, gain)
-
-
 def above_front(
     run: TaskRun, method: MethodSettings, length: int, gain: Gain, front: str
 ) -> Iterator[Row]:
-    """Return the distance of a method above a front, interpolated and at a measured point."""
-    points = _front_points(run, method.session, length, gain, front)
-    heads = _in_units(method.lengths[length], gain)
+    """Return the distance of a method above a front, interpolated and at a measured point.
+
+    At equal acceptance, the front has the method's draft length; at equal time, all of the session.
+    """
+    heads = method.lengths[length]
+    if gain == "acceptance":
+        every = front_of(run.settings, FRONTS[front])
+        points = [point for point in every if point.draft_length == length]
+    else:  # in the units of times
+        heads = [head.timed for head in heads]
+        points = [point.timed for point in front_of(run.sessions[method.session], FRONTS[front])]
     gap = gap_between(heads, points, gain)
     facts = method.facts([length], length, gap.reached, list(range(len(heads)))) | {
         "against": front,

@@ -162,21 +162,34 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     Raises:
         UsageError: See ``points_with_front``.
     """
-    reached = points_with_front(heads, front).estimates()
-    levels = [_level_at(reached, head, len(heads), gain) for head in range(len(heads))]
-    quality = reached.quality[:, : len(heads)]
-    at_gain = np.stack([level.front for level in levels], axis=-1)  # [1 + RESAMPLES, heads]
-    at_measured = np.stack([level.measured for level in levels], axis=-1)
-    names = [None if n is None else front[n].point for n in levels[0].neighbours]
+    reached, first = points_with_front(heads, front).estimates(), len(heads)
+    gains, quality = reached.gains(gain), reached.quality
+    front_gains, front_qualities = gains.of(slice(first, None)), quality[:, first:]
+    neighbours = [_neighbours(front_gains.value[0], at) for at in gains.value[0, :first]]
+    # Without a point of lower gain, the front is at its highest quality there.
+    lower = [
+        np.full(len(quality), -np.inf) if below is None else front_gains.value[:, below]
+        for below, _ in neighbours
+    ]
+    at_gain, at_measured = (
+        np.stack([front_quality(front_gains, front_qualities, at) for at in levels], axis=-1)
+        for levels in (gains.value[:, :first].T, lower)
+    )  # [1 + RESAMPLES, heads]
+    level = front_qualities[0]
+    steps = [
+        np.nan if below is None or above is None else level[below] - level[above]
+        for below, above in neighbours
+    ]
+    names = [None if n is None else front[n].point for n in neighbours[0]]
     return Gap(
-        above=estimate_of_heads(quality - at_gain, reached.n),
-        above_measured=estimate_of_heads(quality - at_measured, reached.n),
+        above=estimate_of_heads(quality[:, :first] - at_gain, reached.n),
+        above_measured=estimate_of_heads(quality[:, :first] - at_measured, reached.n),
         reached=reached,
         front=float(at_gain[0].mean()),
         front_measured=float(at_measured[0].mean()),
         between=(names[0], names[1]),
-        step=levels[0].step if len(heads) == 1 else float("nan"),
-        coarse=any(level.coarse for level in levels),
+        step=float(steps[0]) if first == 1 else float("nan"),
+        coarse=bool((np.abs(steps) > COARSE * np.ptp(level)).any()),
     )
 
 
@@ -199,35 +212,6 @@ def gaps_from_coin(points: Sequence[Setting]) -> dict[str, Gap]:
 def below_coin(gaps: Mapping[str, Gap]) -> bool:
     """Return whether every static weight lies below the coin (``gaps_from_coin``)."""
     return bool(gaps) and all(gap.above.high < 0 for gap in gaps.values())
-
-
-class _Level(NamedTuple):
-    """The quality of a front where a point lies."""
-
-    front: Floats  # [1 + RESAMPLES] at the point's gain
-    measured: Floats  # [1 + RESAMPLES] at the front's point of next lower gain
-    neighbours: tuple[int | None, int | None]  # the front's points of next lower and higher gain
-    step: float  # see ``Gap``
-    coarse: bool
-
-
-def _level_at(reached: PointEstimates, point: int, first: int, gain: Gain) -> _Level:
-    """Return the level at a point of a front that consists of the points from ``first`` on."""
-    gains, quality = reached.gains(gain), reached.quality[:, first:]
-    front, gain_of_point = gains.of(slice(first, None)), gains.value[:, point]
-    below, above = _neighbours(front.value[0], gain_of_point[0])
-    # Without a point of lower gain, the front is at its highest quality there.
-    lower = np.full_like(gain_of_point, -np.inf) if below is None else front.value[:, below]
-    step = float("nan")
-    if below is not None and above is not None:
-        step = float(quality[0, below] - quality[0, above])
-    return _Level(
-        front=front_quality(front, quality, gain_of_point),
-        measured=front_quality(front, quality, lower),
-        neighbours=(below, above),
-        step=step,
-        coarse=abs(step) > COARSE * float(np.ptp(quality[0])),
-    )
 
 
 def _neighbours(gains: Floats, at: float) -> tuple[int | None, int | None]:

@@ -8,7 +8,7 @@ in nothing but the seed of their training are a recipe, which is compared as one
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import pandas as pd
@@ -145,9 +145,7 @@ def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[M
     by_method: dict[tuple[Any, ...], dict[int, Setting]] = {}
     for setting in settings:
         if setting.draft_length > 0:
-            values = (setting.cell[name] for name in PARAMETER_COLUMNS)
-            parameters = (None if pd.isna(value) else value for value in values)
-            key = (setting.method, setting.session, *parameters)
+            key = (setting.method, setting.session, *_parameters(setting.cell).values())
             by_method.setdefault(key, {})[setting.draft_length] = setting
     if names is None:
         used = {key[0] for key in by_method}
@@ -202,11 +200,14 @@ def alone_of(settings: Sequence[Setting]) -> list[Setting]:
     return [setting for setting in settings if setting.method == AUTOREGRESSIVE]
 
 
-def _recipe_folder(cell: Any) -> tuple[Any, ...] | None:
+def _parameters(cell: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the parameters of a cell by column, None for a blank."""
+    return {name: None if pd.isna(cell[name]) else cell[name] for name in PARAMETER_COLUMNS}
+
+
+def _recipe_folder(cell: Mapping[Any, Any]) -> tuple[Any, ...] | None:
     """Return what heads of one recipe share: their folder and all other parameters."""
-    folder = recipe_of(cell["head"]) if isinstance(cell["head"], str) else None
-    if folder is None:
-        return None
-    parameters = (cell[name] for name in PARAMETER_COLUMNS if name != "head")
-    values = (None if pd.isna(value) else value for value in parameters)
-    return (folder, cell["method"], *values)
+    parameters = _parameters(cell)
+    head = parameters.pop("head")
+    folder = recipe_of(head) if isinstance(head, str) else None
+    return None if folder is None else (folder, cell["method"], *parameters.values())

@@ -1,6 +1,8 @@
 """Run command lines in this process, and return the exit code and both streams."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,6 +68,21 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return Result(code, *capsys.readouterr())
 
     return run
+
+
+def imported(*lines: str, code: int = 0) -> set[str]:
+    """Return the modules that command lines, which end with a code, import in a new process."""
+    program = (
+        "import sys\n"
+        "from specbench.cli.app import main\n"
+        "for line in sys.argv[1:]:\n"
+        "    try: main(line.split())\n"
+        f"    except SystemExit as end: assert end.code == {code}\n"
+        "print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *lines], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
 
 
 @pytest.fixture

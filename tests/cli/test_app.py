@@ -1,9 +1,7 @@
 """The command itself: the imports and content of help, completion, and shared options."""
 
 import logging
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,28 +10,13 @@ import pytest
 from rich.text import Text
 
 import specbench
-from specbench.cli.commands import COMMANDS, load
+from specbench.cli.commands import COMMANDS, load, purpose
 from specbench.cli.output import note_loading, picture, show_warnings
 from specbench.cli.run import Measurement
 
-from .conftest import Cli
+from .conftest import Cli, imported
 
 HEAVY = {"torch", "transformers", "pandas", "numpy", "matplotlib", "datasets"}
-
-
-def imported(*lines: str) -> set[str]:
-    """Return the modules that command lines import in a new process."""
-    program = (
-        "import sys\n"
-        "from specbench.cli.app import main\n"
-        "for line in sys.argv[1:]:\n"
-        "    try: main(line.split())\n"
-        "    except SystemExit as end: assert end.code == 0\n"
-        "print(*sys.modules, file=sys.stderr)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program, *lines], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return set(done.stderr.split())
 
 
 def test_light_commands_import_nothing_heavy() -> None:
@@ -53,9 +36,9 @@ def test_help_of_all_loads_no_command() -> None:
 
 
 def test_the_summary_of_a_command_starts_its_help() -> None:
-    for name, listed in COMMANDS.items():
-        own = (load(name).help or "").partition("\n\n")[0].replace("\n", " ")
-        assert own == listed.purpose
+    for name in COMMANDS:
+        summary = (load(name).help or "").partition("\n\n")[0].replace("\n", " ")
+        assert summary == purpose(name)
 
 
 def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
@@ -99,18 +82,14 @@ def test_help_shows_the_twelve_options_that_people_need(cli: Cli) -> None:
         ("plot pa", {"pareto"}),
     ],
 )
-def test_the_shell_completes_names(typed: str, expected: set[str]) -> None:
+def test_the_shell_completes_names(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, typed: str, expected: set[str]
+) -> None:
     words = f"specbench {typed}"
-    environment = {
-        **os.environ,
-        "_SPECBENCH_COMPLETE": "complete_bash",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split()) - 1),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "specbench"], env=environment, capture_output=True, text=True
-    )
-    assert set(done.stdout.split()) == expected
+    monkeypatch.setenv("_SPECBENCH_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    assert set(cli().out.split()) == expected
 
 
 def test_errors_contain_no_control_characters(cli: Cli) -> None:
@@ -155,7 +134,7 @@ def texts(svg: str) -> list[str]:
 def test_a_picture_has_every_line_and_needs_nothing_else() -> None:
     svg = picture(Text("one <two> & three", "bold red"), Text(8 * "four "), width=20)
     assert list(filter(None, texts(svg))) == [
-        *("one <two> & three", "four four four four", "four four four four"),
+        *("one <two> & three", "four four four four", "four four four four")
     ]
     assert "font-weight: bold" in svg and "#800000" in svg
     assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")

@@ -43,12 +43,7 @@ from specbench.analysis.intervals import (
 from specbench.analysis.points import by_time_unit, count_blocks, has_comparable_times
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun
-from specbench.analysis.verdicts import (
-    CONCURRENCY,
-    Row,
-    margin_verdict,
-    margin_word,
-)
+from specbench.analysis.verdicts import CONCURRENCY, Row, margin_verdict, margin_word
 from specbench.errors import UsageError, listed, unknown
 from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name

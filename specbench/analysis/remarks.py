@@ -145,13 +145,7 @@ def _greedy_sentence(cell: dict[str, Any]) -> str:
     return f"{sentence}and {more}, since {cell['method']} may change greedy texts"
 
 
-DOUBTS: tuple[Remark, ...] = (
-    cut_answers,
-    zero_scores,
-    failed_prompts,
-    plain_prompts,
-    greedy_texts,
-)
+DOUBTS: tuple[Remark, ...] = (cut_answers, zero_scores, failed_prompts, plain_prompts, greedy_texts)
 REMARKS: tuple[Remark, ...] = (*DOUBTS, some_cut_answers, slower_rounds)
 
 

@@ -21,7 +21,7 @@ from specbench.analysis.figures import figure, style
 from specbench.analysis.figures.cells import data, only, task_panels, timed_together
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.pareto import static_weight
-from specbench.analysis.results import Results
+from specbench.analysis.results import NOTHING_DRAFTED, Results
 from specbench.errors import UsageError
 from specbench.runs.shown import shown
 
@@ -45,7 +45,7 @@ def draw_time(results: Results) -> Drawing:
     table = timed_together(results.cells, "seconds_per_sample")
     table = table.dropna(subset=["draft_acceptance_rate", "seconds_per_sample"])
     if table.empty:
-        raise UsageError("Nothing to draw: no method of these runs drafts; run sd or another one.")
+        raise UsageError(NOTHING_DRAFTED)
     only(table, "drafter")
     table = table.assign(time=_normalised(table))
     pairs = style.distinct(table, "pair")

@@ -65,25 +65,18 @@ class _Cost(NamedTuple):
 
     gain: Gain
     column: str
-
-    @property
-    def scale(self) -> float:
-        """The factor from the column to the axis."""
-        return shown(self.column).scale
-
-    @property
-    def expression(self) -> str:
-        """The scaled column, for ``style.points``."""
-        return f"{self.scale:g}*{self.column}"
+    scale: float  # from the column to the axis
+    expression: str  # the scaled column, for ``style.points``
 
 
+_COLUMNS: dict[Gain, str] = {
+    "time": "seconds_per_sample",
+    "acceptance": "draft_acceptance_rate",
+    "speedup": "speedup",
+}
 _COSTS: dict[str, _Cost] = {
-    cost.gain: cost
-    for cost in (
-        _Cost("time", "seconds_per_sample"),
-        _Cost("acceptance", "draft_acceptance_rate"),
-        _Cost("speedup", "speedup"),
-    )
+    gain: _Cost(gain, column, shown(column).scale, f"{shown(column).scale:g}*{column}")
+    for gain, column in _COLUMNS.items()
 }
 
 
@@ -296,8 +289,7 @@ def _swept(cells: pd.DataFrame) -> pd.DataFrame:
     rules = cells[~cells["method"].isin(["static", LEARNED])]
     for _, of_rule in rules.groupby(["run_id", "method"], sort=False):
         parameters = pd.DataFrame(
-            map(from_columns, of_rule[[*PARAMETER_COLUMNS]].to_dict("records")),
-            of_rule.index,
+            map(from_columns, of_rule[[*PARAMETER_COLUMNS]].to_dict("records")), of_rule.index
         )
         swept = parameters.loc[:, parameters.nunique(dropna=False) > 1]
         numbers = swept.map(lambda value: isinstance(value, int | float)) & swept.notna()
@@ -385,31 +377,16 @@ def _label_points(panel: _Panel) -> None:
 def _handles(
     methods: Sequence[str], family: bool, seeds: bool, swept: Collection[str]
 ) -> list[Line2D]:
-    lines: dict[str, dict[str, Any]] = {
-        "static": {
-            "linestyle": "--",
-            "linewidth": scaled(1.1),
-            "label": "static (w), its front, 95 %",
-        }
-    }
+    def line(style: str, width: float, label: str) -> dict[str, Any]:
+        return {"linestyle": style, "linewidth": scaled(width), "label": label}
+
+    lines = {"static": line("--", 1.1, "static (w), its front, 95 %")}
     for method in swept:  # joined by a line
-        lines[method] = {
-            "linestyle": "-",
-            "linewidth": scaled(0.6),
-            "label": f"{method} (parameters labelled)",
-        }
+        lines[method] = line("-", 0.6, f"{method} (parameters labelled)")
     if controlled := [method for method in CONTROLS if method in methods]:
-        lines[controlled[-1]] = {
-            "linestyle": ":",
-            "linewidth": scaled(1.1),
-            "label": f"{controlled[-1]} (dotted: front with it)",
-        }
+        lines[controlled[-1]] = line(":", 1.1, f"{controlled[-1]} (dotted: front with it)")
     if family:
-        lines[LEARNED] = {
-            "linestyle": "-",
-            "linewidth": scaled(0.9),
-            "label": "diversed (goal of training labelled)",
-        }
+        lines[LEARNED] = line("-", 0.9, "diversed (goal of training labelled)")
     elif seeds:
         lines[LEARNED] = {"label": "diversed: mean of a recipe (small: a seed)"}
     servers = {name.partition("-")[0]: name for name in methods if style.look(name).open}

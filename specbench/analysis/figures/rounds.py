@@ -28,7 +28,7 @@ from specbench.analysis.figures.cells import (
 )
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.intervals import bootstrap, estimate, ratio
-from specbench.analysis.results import CONDITIONAL, MARGINAL, Results
+from specbench.analysis.results import CONDITIONAL, MARGINAL, NOTHING_DRAFTED, Results
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
 from specbench.runs.shown import shown
@@ -135,7 +135,7 @@ def draw_lengths(results: Results) -> Drawing:
     rounds = results.rounds
     rounds = rounds[rounds["draft_length"] > 0]
     if rounds.empty:
-        raise UsageError("Nothing to draw: no method of these runs drafts; run sd or another one.")
+        raise UsageError(NOTHING_DRAFTED)
     only(rounds, "temperature")
 
     cells = rounds[list(CELL)].drop_duplicates()

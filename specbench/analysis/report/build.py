@@ -236,9 +236,7 @@ def text_tables(cells: pd.DataFrame) -> list[Table]:
     figures += map(shown, (REPETITION, "rounds", f"{_ACCEPTANCE}_sample_mean"))
     return [
         _table(
-            f"Texts, {title}",
-            rows,
-            [shown(COMPLETED, rows["quality_metric"].iloc[0]), *figures],
+            f"Texts, {title}", rows, [shown(COMPLETED, rows["quality_metric"].iloc[0]), *figures]
         )
         for title, rows in _parts(cells)
     ]

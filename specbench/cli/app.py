@@ -41,15 +41,11 @@ def specbench(
     version: Annotated[
         bool,
         typer.Option(
-            "--version",
-            help="Print the version.",
-            callback=_print_version,
-            is_eager=True,
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
         ),
     ] = False,
     debug: Annotated[
-        bool,
-        typer.Option(DEBUG, help="Show the traceback of an error instead of one line."),
+        bool, typer.Option(DEBUG, help="Show the traceback of an error instead of one line.")
     ] = False,
 ) -> None:
     """Measure speculative decoding: quality, acceptance and speed of methods, on one engine."""

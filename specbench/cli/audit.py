@@ -181,7 +181,7 @@ def audit(
         to.as_json,
         {"results": str(folder / FILE), **result},
         findings_table(findings, f"Audit with {plan.pair.name}"),
-        after="\n".join(line for line in lines if line) + "\n",
+        after=lines,
     )
     if result["verdict"] == TOO_WEAK:
         raise UsageError(

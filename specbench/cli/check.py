@@ -92,8 +92,7 @@ def check(
     is_weak = any(finding.verdict == WEAK for finding in findings)
     meaning = f"{WEAK}: the negative control passed too, so a fault would not have been seen"
     lines = [meaning if is_weak else "", f"results: {folder / FILE}", answer]
-    after = "".join(f"{line}\n" for line in lines if line)
-    print_findings(to.as_json, content, *tables(findings), after=after)
+    print_findings(to.as_json, content, *tables(findings), after=lines)
     for finding in () if to.as_json else findings:
         if finding.verdict == FAILED:
             print(f"{FAILED} {finding.subject}: {finding.name}: {finding.sentence}")

@@ -92,8 +92,6 @@ class DecideOptions(JsonOutput):
 class LossyMethods(Methods):
     """Lossy methods to measure beside the decision."""
 
-    default = ()
-
     method: list[str] | None = option(
         None,
         f"Also measure these lossy methods by a short run, with the control {CONTROL}.",

@@ -183,12 +183,7 @@ _HELP_ALL = _parameter(
     "help_all",
     Annotated[
         bool,
-        typer.Option(
-            "--help-all",
-            help="Show all options.",
-            callback=_show_all,
-            is_eager=True,
-        ),
+        typer.Option("--help-all", help="Show all options.", callback=_show_all, is_eager=True),
     ],
     False,
 )

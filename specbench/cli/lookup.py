@@ -137,11 +137,11 @@ def _methods() -> list[Row]:
 
 def _pairs() -> list[Row]:
     rows = _picked(pairs().values(), "name", "target", "draft", "description")
-    bundled = dict.fromkeys(("target", "draft"), "bundled")
-    rows = [row | (bundled if pairs()[row["name"]].bundled else {}) for row in rows]
-    # Of a file on the hub, the repository.
-    names = [{role: str(row[role]).partition(":")[0] for role in bundled} for row in rows]
-    return [row | repositories for row, repositories in zip(rows, names, strict=True)]
+    for row in rows:
+        for role in ("target", "draft"):  # of a file on the hub, the repository
+            bundled = pairs()[row["name"]].bundled
+            row[role] = "bundled" if bundled else str(row[role]).partition(":")[0]
+    return rows
 
 
 def _tasks() -> list[Row]:

@@ -110,29 +110,26 @@ def start_workers(
 def ray_workers(
     workers: int, address: str | None, loading: Loading
 ) -> AbstractContextManager[RayPool]:
-    """Return a context of workers of Ray.
+    """Return a context of workers of Ray, which start when it is entered.
 
     Raises:
         UsageError: Ray is not installed.
     """
     if find_spec("ray") is None:
         raise UsageError("--workers needs Ray: pip install '.[ray]' in specbench's folder")
-    return _ray_pool(workers, address, loading)
 
+    @contextmanager
+    def started() -> Iterator[RayPool]:
+        from specbench.experiment.ray_pool import RayPool
 
-@contextmanager
-def _ray_pool(workers: int, address: str | None, loading: Loading) -> Iterator[RayPool]:
-    from specbench.experiment.ray_pool import RayPool
+        with RayPool(workers, address, loading) as pool:
+            yield pool
 
-    with RayPool(workers, address, loading) as pool:
-        yield pool
+    return started()
 
 
 def carry_out(
-    plan: Plan,
-    label: str,
-    to: RunFolder,
-    workers: AbstractContextManager[Pool],
+    plan: Plan, label: str, to: RunFolder, workers: AbstractContextManager[Pool]
 ) -> Store:
     """Execute a plan and return its closed store; workers start once the folder is accepted.
 

@@ -10,14 +10,7 @@ from typing import Any
 from pydantic import field_validator, model_validator
 
 from specbench.cli.output import CSV, JSON, LATEX, MARKDOWN, TEXT
-from specbench.config import (
-    AUTO,
-    DataOptions,
-    DraftLength,
-    Loading,
-    Options,
-    option,
-)
+from specbench.config import AUTO, DataOptions, DraftLength, Loading, Options, option
 from specbench.decoding.drafters.registry import names_drafter
 from specbench.engine.choice import require_engine
 from specbench.engine.pairs import (
@@ -59,8 +52,7 @@ class CodeExecution(Options):
     panel = "Data"
 
     allow_code_execution: bool = option(
-        False,
-        "Execute code of models that are not bundled, in a sandbox, to score it.",
+        False, "Execute code of models that are not bundled, in a sandbox, to score it."
     )
 
     def allowed(self, pair: PairSpec) -> bool:
@@ -289,9 +281,7 @@ class TableFormat(JsonOutput):
     """How to print tables."""
 
     format: str = option(
-        TEXT,
-        "csv has the numbers behind the tables.",
-        choices=(TEXT, MARKDOWN, LATEX, CSV),
+        TEXT, "csv has the numbers behind the tables.", choices=(TEXT, MARKDOWN, LATEX, CSV)
     )
 
     @property

@@ -97,15 +97,18 @@ def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]
         print(printable({MARKDOWN: to_markdown, LATEX: to_latex}[form](*tables())), end="")
 
 
-def print_findings(as_json: bool, content: object, *tables: Table, after: str = "") -> None:
-    """Print the findings of a check as JSON, or as tables with lines ``after`` them."""
+def print_findings(
+    as_json: bool, content: object, *tables: Table, after: Iterable[str] = ()
+) -> None:
+    """Print the findings of a check as JSON, or as tables with lines ``after`` them, if any."""
     from specbench.validation.findings import STYLES
 
     if as_json:
         print_json(content)
         return
     print_table(*tables, styles=STYLES)
-    print(printable(after), end="")
+    for line in filter(None, after):
+        print(printable(line))
 
 
 def print_verdicts(verdicts: pd.DataFrame, form: str = TEXT) -> None:
@@ -230,8 +233,5 @@ def picture(*shown: RenderableType, width: int = PICTURE_WIDTH) -> str:
     )
     console.print(*shown, sep="\n")
     return console.export_svg(
-        title="",
-        theme=DEFAULT_TERMINAL_THEME,
-        code_format=_TEMPLATE,
-        font_aspect_ratio=_ASPECT,
+        title="", theme=DEFAULT_TERMINAL_THEME, code_format=_TEMPLATE, font_aspect_ratio=_ASPECT
     )

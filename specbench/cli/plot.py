@@ -253,7 +253,7 @@ def _description(head: str) -> dict[str, Any]:
 
 def _pair(head: str, recorded: str | None, typed: Models) -> PairSpec:
     """Return the pair the user named, else the head's pair, else the default pair."""
-    if typed.pair is not None or typed.target is not None:
+    if typed.names_models:
         return typed.spec()
     name = recorded or DEFAULT_PAIR
     if name not in pairs():

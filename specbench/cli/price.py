@@ -18,12 +18,7 @@ from specbench.cli.output import new_folder, note_loading, print_as
 from specbench.cli.run import Measurement
 from specbench.config import Count, option
 from specbench.decoding.drafters.kind import DrafterKind
-from specbench.decoding.drafters.registry import (
-    DRAFTERS,
-    names_drafter,
-    parse_kind,
-    require_draft,
-)
+from specbench.decoding.drafters.registry import DRAFTERS, names_drafter, parse_kind, require_draft
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.cells import method_variants
 from specbench.experiment.plan import Plan
@@ -41,15 +36,8 @@ RULES = ("sd", "match", "block")  # that accept drawn drafts differently
 DEFAULT_DRAFTERS = ["model", "greedy", "prompt-lookup"]
 LENGTHS = [1, 2, 3, 5, 8, 16]
 HIDDEN = {
-    "draft_length",
-    "drafter",
-    "sampling",
-    "shard",
-    "workers",
-    "ray_address",
-    "metric",
-    "dry_run",
-    "probe",
+    *("draft_length", "drafter", "sampling", "shard", "workers", "ray_address"),
+    *("metric", "dry_run", "probe"),
 }
 MEASURED = [name for name in Measurement.ordered_fields() if name not in HIDDEN]
 
@@ -72,9 +60,7 @@ class PriceOptions(TableFormat):
     )
     draft_length: list[Count] = option(LENGTHS, "Most drafts of a round, N.", metavar="N[,N...]")
     texts: str | None = option(
-        None,
-        "Column of --prompts with texts of the target, instead of new ones.",
-        metavar="COLUMN",
+        None, "Column of --prompts with texts of the target, instead of new ones.", metavar="COLUMN"
     )
     by: str | None = option(None, "Split the texts.", choices=("category",))
 
@@ -92,9 +78,7 @@ class PriceOptions(TableFormat):
 
 @grouped
 def price(
-    options: PriceOptions,
-    measurement: Annotated[Measurement, MEASURED],
-    run: TextsRun = None,
+    options: PriceOptions, measurement: Annotated[Measurement, MEASURED], run: TextsRun = None
 ) -> None:
     """Price drafting without decoding: tokens per round for every N, drafter and policy.
 

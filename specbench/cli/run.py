@@ -237,17 +237,13 @@ class Weights(Options):
     """The weights of ``sweep-weights``."""
 
     weights: list[float] = option(
-        [step / 10 for step in range(11)],
-        "Weights on the target, from 0 to 1.",
-        metavar="W[,W...]",
+        [step / 10 for step in range(11)], "Weights on the target, from 0 to 1.", metavar="W[,W...]"
     )
 
 
 @grouped
 def sweep_weights(
-    grid: Weights,
-    measurement: PairsMeasurement,
-    methods: MethodsBesideFront,
+    grid: Weights, measurement: PairsMeasurement, methods: MethodsBesideFront
 ) -> None:
     """Measure the static ensemble at each weight, together with baseline methods.
 

@@ -143,7 +143,7 @@ def verify(
     answer = "" if number or few else conclusion(findings, "verified", "difference")
     if answer and not any(finding.name == AGAIN for finding in findings):
         answer += "; no sample was decoded again"
-    after = f"{answer}; the last row says what was not checked\n" if answer else ""
+    after = [f"{answer}; the last row says what was not checked"] if answer else []
     print_findings(
         options.as_json, list(map(asdict, findings)), findings_table(findings), after=after
     )

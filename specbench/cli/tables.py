@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 from specbench.cli.finished import SPLITS, Rows, Runs
 from specbench.cli.generate import grouped
 from specbench.cli.options import TableFormat
-from specbench.cli.output import (
-    CSV,
-    JSON,
-    TEXT,
-    note,
-    print_as,
-    print_json,
-    print_verdicts,
-)
+from specbench.cli.output import CSV, JSON, TEXT, note, print_as, print_json, print_verdicts
 from specbench.config import option
 from specbench.errors import UsageError
 from specbench.files import check_parent, digits, write_atomically

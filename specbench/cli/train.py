@@ -47,14 +47,10 @@ class HeadOptions(DryRun):
     """How many heads to train, where they go, and whether to resume."""
 
     target_acceptance: list[float] | None = option(
-        None,
-        str(HeadRecipe.model_fields["target_acceptance"].description),
-        metavar="A[,A...]",
+        None, str(HeadRecipe.model_fields["target_acceptance"].description), metavar="A[,A...]"
     )
     max_quality_loss: list[float] | None = option(
-        None,
-        str(HeadRecipe.model_fields["max_quality_loss"].description),
-        metavar="POINTS[,...]",
+        None, str(HeadRecipe.model_fields["max_quality_loss"].description), metavar="POINTS[,...]"
     )
     output: Path | None = output_option(
         "Folder for the heads, one subfolder per task; several target acceptances or quality "
@@ -148,10 +144,7 @@ def train(
 
 
 def _jobs(
-    spec: PairSpec,
-    tasks: Sequence[Task],
-    recipes: Sequence[dict[str, Any]],
-    root: Path,
+    spec: PairSpec, tasks: Sequence[Task], recipes: Sequence[dict[str, Any]], root: Path
 ) -> list[HeadJob]:
     """Return one job per goal and task, each with its own folder."""
     jobs: list[HeadJob] = []

@@ -1,5 +1,6 @@
-"""The tables of a made-up run with 30 prompts per method, and changes of a run's files."""
+"""The tables of a made-up run with 30 prompts per method, and what a run's files hold."""
 
+import csv
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,10 +44,26 @@ def write_run(folder: Path, points: Sequence[Point] = POINTS, pair: str = "mini"
     return write_samples(folder, samples(*rows, **shared))
 
 
+def rows(table: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file, or of the samples in a run's folder."""
+    with (table / "samples.csv" if table.is_dir() else table).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def records(run: Path) -> list[Values]:
+    text = (run / "samples.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def edit_object(path: Path, change: Callable[[Values], object]) -> None:
+    """Change the object in a JSON file."""
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
 def configure(run: Path, change: Callable[[Values], object]) -> None:
-    config = json.loads((run / "config.json").read_text())
-    change(config)
-    (run / "config.json").write_text(json.dumps(config))
+    edit_object(run / "config.json", change)
 
 
 def lines(path: Path, change: Callable[[list[Values]], list[Values]]) -> None:
@@ -57,7 +74,7 @@ def lines(path: Path, change: Callable[[list[Values]], list[Values]]) -> None:
 def reduce_run(run: Path, fits: Callable[[Values], bool]) -> None:
     """Leave the records and cells of a run that fit, and write the tables that follow."""
     lines(run / "samples.jsonl", lambda rows: [row for row in rows if fits(row)])
-    left = len((run / "samples.jsonl").read_text().splitlines())
+    left = len(records(run))
 
     def fit(config: Values) -> None:
         for task in config["tasks"]:

@@ -20,8 +20,8 @@ from specbench.training.folder import CHECKPOINT
 from .conftest import Cli
 
 # Command lines, each with text that its error message must contain. RUN is a finished run, p.txt a
-# prompt file, custom a head of a pair without a name; full, taken and begun are folders with a
-# file, a head and an unfinished training.
+# prompt file, wrong.py a policy, custom a head of a pair without a name; full, taken and begun are
+# folders with a file, a head and an unfinished training.
 REFUSED = {
     "run -m sd,block --inside a,b": "not exact",
     "lst": "Did you mean 'list'?",
@@ -89,6 +89,16 @@ REFUSED = {
     "bench --device cuda:99": "cuda:99",
     "check --samples 0": "--samples",
     "check --prompts none.txt": "none.txt",
+    "audit": "--decoder",
+    "audit --decoder vllm": "an address must begin with http",
+    "audit --decoder http://x --weight 0.5": "--weight needs --decoder transformers: add it",
+    "audit --decoder http://x --temperature 0": "--temperature",
+    "price --drafting confidnce": "did you mean `confidence`",
+    "price --drafting confidence:high": "takes a number",
+    "price --drafting schedule": "needs a value",
+    "price --drafting wrong.py:drops": "drops looks at the tokens that it drops",
+    "price --drafter model/static": "judged by sd, match or block",
+    "price --texts answer": "column of --prompts",
     "plot pie": "pareto",
     "plot pareto": "there is no run under results",
     "plot pareto empty": "summary.csv",
@@ -149,6 +159,10 @@ REFUSED = {
 def folders(tmp_path: Path, finished: str) -> None:
     """Create the files and folders that the command lines name."""
     (tmp_path / "p.txt").write_text("a prompt\n")
+    (tmp_path / "wrong.py").write_text(
+        "from specbench.decoding.drafters.policies import policy\n"
+        "@policy(predictable=False)\ndef drops(rounds):\n    return rounds.most\n"
+    )
     places = ("taken/mini-news", "results/heads/mini/mini-news")
     heads = [f"{place}/{file}" for place in places for file in (WEIGHTS, "head.json")]
     for name in (*heads, f"begun/mini-news/{CHECKPOINT}", "empty/summary.csv", "full/notes.txt"):

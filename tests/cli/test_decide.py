@@ -1,6 +1,5 @@
 """``specbench decide``: from texts and costs to sentences, flags and files."""
 
-import csv
 import json
 import re
 from pathlib import Path
@@ -12,6 +11,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.experiment.loader import Loader
 
 from .conftest import Cli, load_once
+from .made import rows
 
 TEXTS = "-t mini-math -n 12 --max-new-tokens 12 --no-progress"
 
@@ -20,9 +20,9 @@ TEXTS = "-t mini-math -n 12 --max-new-tokens 12 --no-progress"
 def costs(tmp_path: Path) -> Path:
     """Costs at which drafting pays for one text and never for eight."""
     path = tmp_path / "costs.csv"
-    rows = [(b, n, 1 + 0.1 * n if b == 1 else b * (1 + n)) for b in (1, 8) for n in (0, 1, 4)]
+    times = [(b, n, 1 + 0.1 * n if b == 1 else b * (1 + n)) for b in (1, 8) for n in (0, 1, 4)]
     columns = ["batch_size", "draft_length", "round_seconds"]
-    pd.DataFrame(rows, columns=columns).to_csv(path, index=False)
+    pd.DataFrame(times, columns=columns).to_csv(path, index=False)
     return path
 
 
@@ -99,8 +99,8 @@ def test_models_are_read_once_and_timed_as_often_as_time_allows(
     result = cli(*line.split())
     assert result.code == 0, result.err
     assert len(read) == 1
-    with Path("o/decision/costs.csv").open() as file:
-        assert {int(row["repeat"]) for row in csv.DictReader(file)} == set(range(repeats))
+    timed = rows(Path("o/decision/costs.csv"))
+    assert {int(row["repeat"]) for row in timed} == set(range(repeats))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from specbench.analysis.run_tables import write_tables
@@ -15,12 +16,12 @@ from specbench.tasks.task import load_task
 from specbench.validation.verification.plan import check_examples
 
 from .conftest import Cli
-from .made import Values, configure, lines
+from .made import Values, configure, edit_object, lines, records
 
 NOT_CHECKED = "not checked"
 
 
-def records(run: Path, change: Callable[[Values], object]) -> None:
+def edit_records(run: Path, change: Callable[[Values], object]) -> None:
     """Change every record in place, and write the tables that follow."""
 
     def edit(rows: list[Values]) -> list[Values]:
@@ -36,7 +37,7 @@ def drop(run: Path, unwanted: Callable[[Values], bool]) -> int:
     """Drop records, and write tables and progress that follow."""
     lines(run / "samples.jsonl", lambda rows: [row for row in rows if not unwanted(row)])
     write_tables(run)
-    left = len((run / "samples.jsonl").read_text().splitlines())
+    left = len(records(run))
     configure(run, lambda config: config["progress"].update(samples=left))
     return left
 
@@ -59,8 +60,8 @@ def drop_of_all_methods(run: Path) -> None:
 
 
 def own_texts_as_references(run: Path) -> None:
-    rows = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
-    texts = {(r["task"], r["sample_id"]): r["text"] for r in rows if r["method"] == "diversed"}
+    learned = [row for row in records(run) if row["method"] == "diversed"]
+    texts = {(row["task"], row["sample_id"]): row["text"] for row in learned}
 
     def edit(examples: list[Values]) -> list[Values]:
         return [each | {"reference": texts[each["task"], each["id"]]} for each in examples]
@@ -77,7 +78,7 @@ def with_worth(config: Values) -> None:
 
 def renamed(run: Path) -> None:
     configure(run, lambda config: config["pair"].update(name="llama"))
-    records(run, lambda row: row.update(pair="llama"))
+    edit_records(run, lambda row: row.update(pair="llama"))
 
 
 def halved(row: Values) -> None:
@@ -96,15 +97,33 @@ def blanked(row: Values) -> None:
     row.update(quality=None, scores=dict.fromkeys(row["scores"]))
 
 
-def scored(**scores: float) -> Callable[[Path], object]:
-    """Return an edit that adds scores to each record."""
-    return lambda run: records(run, lambda row: row["scores"].update(scores))
+Edit = Callable[[Path], object]
+
+
+def in_config(change: Callable[[Values], object]) -> Edit:
+    return lambda run: configure(run, change)
+
+
+def setting(**values: object) -> Edit:
+    return in_config(lambda config: config["settings"].update(values))
+
+
+def in_records(change: Callable[[Values], object]) -> Edit:
+    return lambda run: edit_records(run, change)
+
+
+def with_values(**values: object) -> Edit:
+    return in_records(lambda row: row.update(values))
+
+
+def scored(**scores: float) -> Edit:
+    return in_records(lambda row: row["scores"].update(scores))
 
 
 def without_metrics(run: Path) -> None:
     """Name no metric, so that nothing seems to score the texts, and invent scores."""
     configure(run, lambda config: [task.update(metrics=[]) for task in config["tasks"]])
-    records(run, lambda row: row.update(quality=1.0, scores=dict.fromkeys(row["scores"], 1.0)))
+    edit_records(run, lambda row: row.update(quality=1.0, scores=dict.fromkeys(row["scores"], 1.0)))
 
 
 def with_longer_rounds(row: Values) -> None:
@@ -114,87 +133,63 @@ def with_longer_rounds(row: Values) -> None:
 
 
 def with_column(run: Path) -> None:
-    heading, *rows = (run / "samples.csv").read_text().splitlines()
-    lines = [f"{heading},goodness", *(f"{row},1" for row in rows)]
-    (run / "samples.csv").write_text("\n".join(lines) + "\n")
+    table = pd.read_csv(run / "samples.csv", dtype="str")
+    table.assign(goodness="1").to_csv(run / "samples.csv", index=False)
 
 
-def replaced(run: Path, name: str, text: str, by: str) -> None:
-    before = (run / name).read_text()
-    assert text in before
-    (run / name).write_text(before.replace(text, by))
+def replaced_on_the_page(run: Path) -> None:
+    before = (run / "summary.md").read_text()
+    assert "sd" in before
+    (run / "summary.md").write_text(before.replace("sd", "gs"))
 
 
 def unlike_machine(run: Path) -> None:
-    facts = json.loads((run / "environment.json").read_text())
-    facts["cpu"]["model"], facts["packages"]["torch"] = "faster", "9.9"
-    (run / "environment.json").write_text(json.dumps(facts))
+    def change(facts: Values) -> None:
+        facts["cpu"]["model"], facts["packages"]["torch"] = "faster", "9.9"
+
+    edit_object(run / "environment.json", change)
 
 
-EDITS: dict[str, tuple[Callable[[Path], object], str]] = {
+EDITS: dict[str, tuple[Edit, str]] = {
     "prompts dropped of one method": (drop_of_one_method, "test-0: is missing"),
     "prompts dropped of all methods": (drop_of_all_methods, "is not an example of the plan"),
     "references": (own_texts_as_references, "examples are those of the task"),
     "samples_planned": (
-        lambda run: configure(run, lambda config: config.update(samples_planned=7)),
+        in_config(lambda config: config.update(samples_planned=7)),
         "samples_planned is 7, not 8",
     ),
     "data": (
-        lambda run: configure(run, lambda c: c["tasks"][0]["data"].update(generator="gsm8k")),
+        in_config(lambda config: config["tasks"][0]["data"].update(generator="gsm8k")),
         "data.generator is 'gsm8k'",
     ),
-    "a head's worth": (lambda run: configure(run, with_worth), "worth is 'as good as"),
+    "a head's worth": (in_config(with_worth), "worth is 'as good as"),
     "the pair's name": (renamed, "the pair is llama, but its models are those of mini"),
     "processor and versions": (unlike_machine, "not checked: times; the machine and its software"),
-    "all times": (lambda run: records(run, halved), "not checked: times;"),
+    "all times": (in_records(halved), "not checked: times;"),
     "dtype": (
-        lambda run: configure(run, lambda config: config["loading"].update(dtype="bfloat16")),
+        in_config(lambda config: config["loading"].update(dtype="bfloat16")),
         "dtype is bfloat16 in the configuration and float32 in the environment",
     ),
-    "engine": (
-        lambda run: configure(run, lambda config: config["settings"].update(engine="compile")),
-        "engine is 'eager', not 'compile'",
-    ),
-    "batch size": (
-        lambda run: configure(run, lambda config: config["settings"].update(batch_size=8)),
-        "batch_size is 1, not 8",
-    ),
-    "negative times": (
-        lambda run: records(run, lambda row: row.update(latency_seconds=-1.5)),
-        "latency_seconds is -1.5",
-    ),
+    "engine": (setting(engine="compile"), "engine is 'eager', not 'compile'"),
+    "batch size": (setting(batch_size=8), "batch_size is 1, not 8"),
+    "temperature": (setting(temperature=0.5), "is not planned"),
+    "negative times": (with_values(latency_seconds=-1.5), "latency_seconds is -1.5"),
     "device": (
-        lambda run: records(run, lambda row: row.update(device="node cuda:1")),
+        with_values(device="node cuda:1"),
         "devices are `cuda` in samples and cpu in the environment",
     ),
-    "samples of two runs": (
-        lambda run: records(run, lambda row: row.update(run_id=row["method"])),
-        "run_id has",
-    ),
-    "expected acceptance": (lambda run: records(run, raised), "expected_acceptance is"),
-    "qualities left out": (lambda run: records(run, blanked), "scores.accuracy is None"),
+    "samples of two runs": (in_records(lambda row: row.update(run_id=row["method"])), "run_id has"),
+    "expected acceptance": (in_records(raised), "expected_acceptance is"),
+    "qualities left out": (in_records(blanked), "scores.accuracy is None"),
     "a score named as a column": (scored(accepted=9.0), "accepted is not a metric of the run"),
     "quality named as a score": (scored(quality=1.0), "quality is not a metric of the run"),
     "scores of no metric": (scored(goodness=1.0), "goodness is not a metric of the run"),
     "metrics left out": (without_metrics, "quality_metric is"),
-    "a category": (
-        lambda run: records(run, lambda row: row.update(category="hard")),
-        "category is 'hard', not None",
-    ),
-    "rounds longer than the text": (
-        lambda run: records(run, with_longer_rounds),
-        "counts follow from rounds",
-    ),
-    "rounds left out": (
-        lambda run: records(run, lambda row: row.update(per_round={})),
-        "counts follow from rounds",
-    ),
+    "a category": (with_values(category="hard"), "category is 'hard', not None"),
+    "rounds longer than the text": (in_records(with_longer_rounds), "counts follow from rounds"),
+    "rounds left out": (with_values(per_round={}), "counts follow from rounds"),
     "a column more": (with_column, "goodness is not in samples.jsonl"),
-    "the page": (lambda run: replaced(run, "summary.md", "sd", "gs"), "summary.md follows"),
-    "temperature": (
-        lambda run: configure(run, lambda config: config["settings"].update(temperature=0.5)),
-        "is not planned",
-    ),
+    "the page": (replaced_on_the_page, "summary.md follows"),
 }
 
 
@@ -223,7 +218,7 @@ def test_keys_that_no_sample_has_are_named(cli: Cli, finished: str, tmp_path: Pa
     """All files agree on a batch size, which the texts do not show."""
     run = Path(shutil.copytree(finished, tmp_path / "r"))
     configure(run, lambda config: config["settings"].update(batch_size=2))
-    records(run, lambda row: row.update(batch_size=2))
+    edit_records(run, lambda row: row.update(batch_size=2))
     (run / "report.html").touch()
     shown = cli("verify", "r", "-n", "1")
     said = " ".join(shown.out.split())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import Cli
+from .made import records
 
 PAGE = Path(__file__).parents[2] / "specbench" / "docs" / "python.md"
 SMALL = ["-n", "4", "--max-new-tokens", "12", "--device", "cpu", "--no-progress"]
@@ -79,8 +80,7 @@ def test_an_edited_rule_is_decoded_again(cli: Cli) -> None:
     def keys() -> dict[str, list[str]]:
         """Return the keys of the samples by method, in the order in which they were written."""
         found: dict[str, list[str]] = {}
-        for line in Path("run/samples.jsonl").read_text().splitlines():
-            record = json.loads(line)
+        for record in records(Path("run")):
             found.setdefault(record["method"], []).append(record["key"])
         return found
 
@@ -132,9 +132,8 @@ def test_a_file_that_misbehaves_after_its_trial_fails_its_samples(cli: Cli) -> N
     small = ["--max-new-tokens", "24", "--device", "cpu", "--no-progress", "--output", "run"]
     result = cli("run", *what, "--metric", "bad.py:ends", *small)
     assert result.code == 1 and "4 of 4 samples failed" in result.err
-    found = Path("run/samples.jsonl").read_text()
-    assert "NaN" not in found
-    errors = sorted(json.loads(line)["error"] for line in found.splitlines())
+    assert "NaN" not in Path("run/samples.jsonl").read_text()
+    errors = sorted(record["error"] for record in records(Path("run")))
     for error, start in zip(
         errors,
         (
@@ -153,8 +152,8 @@ def test_texts_do_not_depend_on_batches(cli: Cli) -> None:
     for output, size in (("one", "1"), ("four", "4")):
         more = ["--batch-size", size, "--output", output]
         assert cli("run", "-m", OWN, "-t", "mini-math", *SMALL, *more).code == 0
-        lines = Path(output, "samples.jsonl").read_text().splitlines()
-        texts.append({(r["method"], r["sample_id"]): r["text"] for r in map(json.loads, lines)})
+        of_run = records(Path(output))
+        texts.append({(r["method"], r["sample_id"]): r["text"] for r in of_run})
     assert texts[0] == texts[1]
 
 
@@ -164,13 +163,13 @@ def test_prompts_are_scored_by_an_own_metric(cli: Cli) -> None:
     Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = ["run", "-m", "sd", "--prompts", "q.jsonl", "--output", "out", *SMALL]
     assert cli(*run, "--metric", "my_metrics.py:length_ratio").code == 0
-    record = json.loads(Path("out/samples.jsonl").read_text().splitlines()[0])
+    record = records(Path("out"))[0]
     assert record["quality_metric"] == "length_ratio" and 0 < record["quality"] < 1
     Path("my_metrics.py").unlink()
     assert "length_ratio" in cli("table", "out").out
     kept = cli("score", "out")
     assert kept.code == 0 and "length_ratio of q keeps its scores" in kept.err
-    again = json.loads(Path("out/samples.jsonl").read_text().splitlines()[0])
+    again = records(Path("out"))[0]
     assert (again["scores"], again["quality"]) == (record["scores"], record["quality"])
     for name in ("pass@1", "none"):
         refused = cli(*run, "--metric", name)

@@ -1,6 +1,5 @@
 """Prompts of one's own with the bundled pair: conversations, categories, agreement."""
 
-import csv
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -9,6 +8,7 @@ from statistics import fmean
 import pytest
 
 from .conftest import Cli
+from .made import rows
 
 QUESTIONS = [
     *(
@@ -35,8 +35,7 @@ def run(cli: Cli, output: str, line: str) -> list[dict[str, str]]:
     shared = "--max-new-tokens 12 --device cpu --no-progress --output"
     line = f"{shared} {output} {line}"
     assert cli("run", "--prompts", "question.jsonl", *line.split()).code == 0
-    with (Path(output) / "samples.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return rows(Path(output))
 
 
 def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(
@@ -69,9 +68,9 @@ def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(
 def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(
     cli: Cli, questions: Path
 ) -> None:
-    rows = run(cli, "r", "-m sd,typical --cut-prompts --max-prompt-tokens 16 --max-new-tokens 4")
-    assert {row["quality"] for row in rows} == {""}
-    assert max(int(row["prompt_tokens"]) for row in rows) == 16  # others were cut to it
+    samples = run(cli, "r", "-m sd,typical --cut-prompts --max-prompt-tokens 16 --max-new-tokens 4")
+    assert {row["quality"] for row in samples} == {""}
+    assert max(int(row["prompt_tokens"]) for row in samples) == 16  # others were cut to it
     for command in (("table",), ("compare",), ("compare", "--at", "all")):
         assert cli(*command, "r").code == 0
     assert cli("report", "r", "--by", "category").code == 0

@@ -1,4 +1,4 @@
-"""``specbench price``: prices of a run, of texts in a file and of recorded rounds; refusals."""
+"""``specbench price``: prices of a run, of texts in a file and of recorded rounds."""
 
 import io
 import json
@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from .conftest import Cli
 
@@ -39,23 +38,3 @@ def test_texts_of_a_file_are_priced(cli: Cli) -> None:
     assert Path("out/scores.jsonl.gz").is_file()
     missing = cli(*asked, "--texts", "reply")
     assert missing.code == 2 and "has no text in the column reply" in missing.err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--drafting", "confidnce"), "did you mean `confidence`"),
-        (("--drafting", "confidence:high"), "takes a number"),
-        (("--drafting", "schedule"), "needs a value"),
-        (("--drafting", "wrong.py:drops"), "drops looks at the tokens that it drops"),
-        (("--drafter", "model/static"), "judged by sd, match or block"),
-        (("--texts", "answer"), "column of --prompts"),
-    ],
-)
-def test_refusals(cli: Cli, options: tuple[str, ...], message: str) -> None:
-    Path("wrong.py").write_text(
-        "from specbench.decoding.drafters.policies import policy\n"
-        "@policy(predictable=False)\ndef drops(rounds):\n    return rounds.most\n"
-    )
-    result = cli("price", *options)
-    assert result.code == 2 and message in result.err

@@ -1,6 +1,5 @@
 """The paper's pairs from the command line, with architectures reduced to a few small layers."""
 
-import csv
 import json
 import tomllib
 from pathlib import Path
@@ -11,6 +10,7 @@ from specbench.engine.pairs import PAIRS_FILE
 from specbench.methods import METHODS
 
 from .conftest import Cli
+from .made import rows
 
 DATA = Path(__file__).parents[1] / "data"
 SMALL = {
@@ -55,8 +55,7 @@ def measure(
         *("-o", "r", *options),
     )
     assert result.code == 0, result.err
-    with (folder / "r" / "samples.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return rows(folder / "r")
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
@@ -67,12 +66,12 @@ def test_all_methods_run_on_the_architecture_without_weights_or_hub(
     # Rules see no models, so one architecture runs all of them.
     methods = "all" if name == "gemma3" else "autoregressive,sd,diversed"
     small = ("--max-new-tokens", "4", "--device", "cpu")
-    rows = measure(cli, tmp_path, pair, *small, methods=methods)
-    assert [row["method"] for row in rows] == (
+    samples = measure(cli, tmp_path, pair, *small, methods=methods)
+    assert [row["method"] for row in samples] == (
         list(METHODS) if methods == "all" else methods.split(",")
     )
-    assert {row["output_tokens"] for row in rows} == {"4"}
-    assert {row["accuracy"] for row in rows} <= {"0.0", "1.0"}
+    assert {row["output_tokens"] for row in samples} == {"4"}
+    assert {row["accuracy"] for row in samples} <= {"0.0", "1.0"}
     config = json.loads((tmp_path / "r" / "config.json").read_text())
     assert config["loading"]["load_format"] == "dummy"
     data = config["tasks"][0]["data"]
@@ -85,5 +84,5 @@ def test_all_methods_run_on_the_architecture_without_weights_or_hub(
 def test_all_methods_run_on_the_architecture_in_full_size(
     cli: Cli, tmp_path: Path, name: str
 ) -> None:
-    rows = measure(cli, tmp_path, name, "--preset", "paper", "--device", "cuda")
-    assert {row["output_tokens"] for row in rows} == {"128"}
+    samples = measure(cli, tmp_path, name, "--preset", "paper", "--device", "cuda")
+    assert {row["output_tokens"] for row in samples} == {"128"}

@@ -1,4 +1,3 @@
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,9 @@ import pytest
 from specbench.analysis.run_tables import NO_BASELINE
 
 from .conftest import Cli
+from .made import records, rows
 
 FAST = ("--limit", "2", "--output", "r")
-
-
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "samples.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_a_run_prints_its_table_and_folder(cli: Cli, engine: Any, tmp_path: Path) -> None:
@@ -112,9 +107,8 @@ def test_several_heads_are_interleaved_in_one_run(cli: Cli, engine: Any, tmp_pat
 def test_an_untrained_head_decodes_as_static_does(cli: Cli, tmp_path: Path) -> None:
     command = ("run", "-m", "static,diversed", "--head", "untrained", "-t", "mini-math")
     assert cli(*command, "--set", "weight=0.5", "--max-new-tokens", "24", *FAST).code == 0
-    lines = (tmp_path / "r" / "samples.jsonl").read_text().splitlines()
     texts: dict[str, list[str]] = {}
-    for record in map(json.loads, lines):
+    for record in records(tmp_path / "r"):
         texts.setdefault(record["method"], []).append(record["text"])
     assert texts["diversed"] == texts["static"]
 

@@ -1,11 +1,8 @@
 """``specbench score``, ``trace`` and ``report`` on finished runs."""
 
-import csv
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,8 @@ import pytest
 from specbench.experiment import rescore
 from specbench.tasks.metrics.sandbox.launch import layers
 
-from .conftest import Cli
+from .conftest import Cli, imported
+from .made import configure, records, rows
 
 TABLES = ("samples.csv", "summary.csv", "summary.md", "config.json", "samples.jsonl")
 
@@ -23,15 +21,6 @@ TABLES = ("samples.csv", "summary.csv", "summary.md", "config.json", "samples.js
 def run(finished: str, tmp_path: Path) -> Path:
     """A copy of the finished run that a test may change."""
     return Path(shutil.copytree(finished, tmp_path / "r"))
-
-
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "samples.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
 
 
 REMARKED = {"quality cannot be judged: all answers were cut at 12 tokens; raise --max-new-tokens"}
@@ -101,16 +90,7 @@ def test_an_interruption_leaves_the_files(
 
 
 def test_scoring_loads_no_models(run: Path) -> None:
-    program = (
-        "import sys\n"
-        "from specbench.cli.app import main\n"
-        "try: main()\n"
-        "except SystemExit as end: assert end.code == 0\n"
-        "sys.exit(' '.join({'torch', 'transformers', 'datasets'} & set(sys.modules)) or 0)\n"
-    )
-    line = [sys.executable, "-c", program, "score", str(run)]
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert not {"torch", "transformers", "datasets"} & imported(f"score {run}")
 
 
 def sample(run: str, method: str) -> dict[str, Any]:
@@ -207,9 +187,7 @@ def test_a_report_of_several_runs_names_incomplete_ones(cli: Cli, run: Path) -> 
     for name in ("samples.csv", "summary.csv", "samples.jsonl"):
         text = (other / name).read_text()
         (other / name).write_text(text.replace("small", "other"))
-    config = json.loads((other / "config.json").read_text())
-    config["progress"]["state"] = "interrupted"
-    (other / "config.json").write_text(json.dumps(config))
+    configure(other, lambda config: config["progress"].update(state="interrupted"))
     done = cli("report", "r", "other", "-m", "sd", "--output", "both.html")
     assert (done.code, done.out) == (0, "both.html\n"), done.err
     assert "note: other is incomplete: interrupted" in done.err

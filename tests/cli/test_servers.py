@@ -14,13 +14,10 @@ import pytest
 from ..serving.fake import Fake, Fault, Handler, serving, solved, threaded
 from ..serving.proxy import proxied
 from .conftest import Cli
+from .made import records
 
+FOLDER = Path("run")
 RUN = ("run", "-t", "mini-math", "--no-progress", "--output", "run")
-
-
-def records(folder: str = "run") -> list[dict[str, Any]]:
-    lines = Path(folder, "samples.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def test_two_arms_are_measured_in_turns_and_scored(cli: Cli) -> None:
@@ -105,7 +102,7 @@ def test_conversations_are_sent_as_they_are(cli: Cli) -> None:
         sent[form] = [body[part] for body in fake.bodies]
     assert messages in sent["chat"] and [{"role": "user", "content": "4?"}] in sent["chat"]
     assert {*sent["text"]} == {"Brief.\n\n1 + 1?\n\n2\n\nAnd\n3?", "4?"}
-    assert [record["quality"] for record in records()] == [None, 1.0]
+    assert [record["quality"] for record in records(FOLDER)] == [None, 1.0]
 
 
 def test_a_run_resumes_with_the_server_at_another_address(
@@ -124,20 +121,20 @@ def test_a_run_resumes_with_the_server_at_another_address(
     assert stopped.code == 1
     assert "5 requests to a failed one after the other" in stopped.err
     assert "run the same command to go on" in stopped.err
-    before = [record for record in records() if record["status"] == "ok"]
+    before = [record for record in records(FOLDER) if record["status"] == "ok"]
     fake = Fake(solved)
     with serving(fake) as url:
         done = cli(*RUN, "--server", f"a={url}", "-n", "20")
     assert done.code == 0, done.err
     assert len(fake.bodies) == 1 + 20 - len(before)  # one warms up
-    assert records()[: len(before)] == before
+    assert records(FOLDER)[: len(before)] == before
 
 
 def test_the_same_server_twice_has_equal_texts(cli: Cli) -> None:
     with serving(Fake(solved)) as url:
         same = "--server", f"plain={url}", "--server", f"again={url}"
         assert cli(*RUN, *same, "-n", "3").code == 0
-    texts = pd.DataFrame(records()).groupby("sample_id")["text"].nunique()
+    texts = pd.DataFrame(records(FOLDER)).groupby("sample_id")["text"].nunique()
     assert {*texts} == {1}
 
 
@@ -206,9 +203,9 @@ def test_a_server_that_misbehaves_is_named_and_nothing_is_lost(
         done = cli(*RUN, *arms, "--pair", "mini", "-n", "2")
     assert done.code == 1
     assert message in done.err
-    failed = [record for record in records() if record["status"] == "error"]
+    failed = [record for record in records(FOLDER) if record["status"] == "error"]
     assert {record["method"] for record in failed} == {"bad"} and len(failed) == 2
-    assert sum(record["method"] == "good" for record in records()) == 2
+    assert sum(record["method"] == "good" for record in records(FOLDER)) == 2
 
 
 def test_a_busy_server_is_asked_again_and_the_tries_are_counted(
@@ -323,7 +320,7 @@ def test_a_proxy_corrupts_the_answers_to_a_share_of_the_prompts(cli: Cli) -> Non
     with serving(Fake(solved)) as url, proxied(url, corrupted=0.3) as worse:
         arms = "--server", f"plain={url}", "--server", f"worse={worse}"
         assert cli(*RUN, *arms, "-n", "40").code == 0
-    texts = pd.DataFrame(records()).pivot(index="sample_id", columns="method", values="text")
+    texts = pd.DataFrame(records(FOLDER)).pivot(index="sample_id", columns="method", values="text")
     differ = texts["plain"] != texts["worse"]
     assert 4 <= differ.sum() <= 20
     assert not texts["worse"][differ].str.contains(r"\d").any()

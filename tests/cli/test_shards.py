@@ -15,6 +15,7 @@ from specbench.cli.app import main
 
 from ..conftest import Once
 from .conftest import Cli, Result
+from .made import configure
 
 LINE = "run -m autoregressive,sd -t mini-math -n 3 --max-new-tokens 6 --temperature 0"
 
@@ -41,9 +42,9 @@ def run_id(measured_shards: Path, cli: Cli, tmp_path: Path) -> str:
     return str(name)
 
 
-def edited(file: Path, **changes: Any) -> None:
-    """Change values of a JSON file."""
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+def edited(folder: str, **changes: Any) -> None:
+    """Change values of a run's configuration."""
+    configure(Path(folder), lambda config: config.update(changes))
 
 
 def test_the_report_pools_the_positions_of_shards(
@@ -67,7 +68,7 @@ def test_the_report_names_folders_of_one_name_by_their_paths(run_id: str) -> Non
         table.write_text(table.read_text().replace(run_id, "other"))
     for folder in ("a/1", "b/1"):
         progress = {"state": "interrupted", "samples": 1, "failed": 0}
-        edited(Path(folder, "config.json"), progress=progress)
+        edited(folder, progress=progress)
     page = build([Path("a"), Path("b")])
     said = [note for note in page.notes if "is incomplete" in note]
     assert [note.partition(" ")[0] for note in said] == ["a/1", "b/1"]
@@ -83,12 +84,11 @@ def test_remarks_speak_of_all_shards(run_id: str) -> None:
         "mini-math: greedy texts of sd equal those of autoregressive on all 3 prompts"
     ]
     failed = "mini-math: 2 of 5 prompts of autoregressive and sd failed"
-    config = Path("a/1/config.json")
-    (task,) = json.loads(config.read_text())["tasks"]
+    (task,) = json.loads(Path("a/1/config.json").read_text())["tasks"]
     ended = {"state": "complete", "samples": 4, "failed": 4}
-    edited(config, tasks=[{**task, "examples": 4}], progress=ended)
+    edited("a/1", tasks=[{**task, "examples": 4}], progress=ended)
     assert any(text.startswith(failed) for text in specbench.load("a").remarks)
-    edited(Path("a/2/config.json"), progress={**ended, "state": "failed"})
+    edited("a/2", progress={**ended, "state": "failed"})
     assert not any("failed" in text for text in specbench.load("a").remarks)
 
 
@@ -103,12 +103,12 @@ def test_missing_and_unfinished_shards_are_named_once(cli: Cli, run_id: str) -> 
         assert missing_of(cli(*command.split(), "a")) == []
         said = missing_of(cli(*command.split(), "a/1"))
         assert said == [f"note: shard 2/2 of {run_id} is missing or unfinished"]
-    edited(Path("a/2/config.json"), progress={"state": "failed", "samples": 1, "failed": 0})
+    edited("a/2", progress={"state": "failed", "samples": 1, "failed": 0})
     assert missing_of(cli("plot", "acceptance-time", "a")) == said
     for number in (1, 3):
-        config = Path(f"a/{(number + 1) // 2}/config.json")
         progress = {"state": "complete", "samples": 4, "failed": 0}
-        edited(config, settings={**settings, "shard": f"{number}/4"}, progress=progress)
+        folder = f"a/{(number + 1) // 2}"
+        edited(folder, settings={**settings, "shard": f"{number}/4"}, progress=progress)
     assert missing_of(cli("table", "a")) == [
         f"note: shards 2/4 and 4/4 of {run_id} are missing or unfinished"
     ]

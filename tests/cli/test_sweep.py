@@ -1,6 +1,5 @@
 """Sweeps of parameters and weights, and heads on other tasks than their own."""
 
-import csv
 import re
 import shlex
 import subprocess
@@ -14,6 +13,7 @@ from specbench.errors import UsageError
 from specbench.experiment import progress
 
 from .conftest import Cli
+from .made import rows
 
 ROOT = Path(__file__).parents[2]
 MOST_SAMPLES = 400  # of `make run`, which the README promises to take one to three minutes
@@ -25,9 +25,7 @@ TRANSFER = ("run", "-m", "sd,diversed", "-t", "mini-headline,mini-math", "-n", "
 
 def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
     """Return the method and some parameters of every cell in table order, numbers as floats."""
-    with (folder / "samples.csv").open() as file:
-        rows = [(row["method"], *(row[name] for name in names)) for row in csv.DictReader(file)]
-    return list(dict.fromkeys(rows))
+    return list(dict.fromkeys(tuple(row[n] for n in ("method", *names)) for row in rows(folder)))
 
 
 @pytest.mark.parametrize(
@@ -100,11 +98,11 @@ def test_heads_that_are_named_by_their_tasks_are_compared_on_every_task(
     page = (tmp_path / "r" / "summary.md").read_text()
     assert "| diversed mini-math |" in page and "| diversed mini-code |" in page
     assert cli("plot", "transfer", "r").code == 0
-    with (tmp_path / "r" / "figures" / "transfer.csv").open(newline="") as file:
-        rows = [(row["trained_on"], row["task"], row["metric"]) for row in csv.DictReader(file)]
+    table = rows(tmp_path / "r" / "figures" / "transfer.csv")
+    drawn = sorted((row["trained_on"], row["task"], row["metric"]) for row in table)
     heads, tasks = ("sd", "mini-math", "mini-code"), ("mini-headline", "mini-math")
     metrics = ("draft_acceptance_rate", "quality")
-    assert sorted(rows) == sorted(product(heads, tasks, metrics))
+    assert drawn == sorted(product(heads, tasks, metrics))
     cli("run", "-m", "sd,diversed", "-t", "mini-math", "--limit", "2", "--output", "other")
     assert cli("plot", "transfer", "other").code == 2
 

@@ -295,17 +295,8 @@ def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli: Cli, engin
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex"])
 def test_methods_are_compared_with_one_within_a_margin(cli: Cli, run: Path, form: str) -> None:
-    line = (
-        "compare",
-        str(run),
-        "--against",
-        "static w=0",
-        "--margin",
-        "2",
-        "--draft-length",
-        "5",
-        "--sentences",
-    )
+    options = "--margin 2 --draft-length 5 --sentences"
+    line = ("compare", str(run), "--against", "static w=0", *options.split())
     shown = cli(*line, "-m", "diversed", "--format", form)
     assert shown.code == 0, shown.err
     sentence = "diversed: 1.0"
@@ -337,18 +328,8 @@ def test_two_arms_with_one_address_and_rule_are_an_a_a_test(
     (run / "environment.json").write_text(json.dumps({"servers": told}))
     servers = [{"name": "sd"}, {"name": "diversed", **diversed}]
     (run / "config.json").write_text(json.dumps({"servers": servers}))
-    line = (
-        "compare",
-        str(run),
-        "--against",
-        "sd",
-        "--margin",
-        "2",
-        "--draft-length",
-        "3",
-        "--sentences",
-    )
-    shown = cli(*line, *options)
+    line = f"compare {run} --against sd --margin 2 --draft-length 3 --sentences"
+    shown = cli(*line.split(), *options)
     if times is None:
         assert shown.code == 2 and shown.err.startswith("error: --noise: ")
         return

@@ -12,6 +12,7 @@ import pytest
 from specbench.analysis.run_tables import write_tables
 
 from .conftest import Cli, Result
+from .made import configure, edit_object, lines, rows
 
 Record = dict[str, Any]
 
@@ -23,23 +24,24 @@ def run(one_task: Path, tmp_path: Path) -> Path:
 
 
 def edit_row(path: Path, change: Callable[[list[Record]], object]) -> None:
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    names = list(rows[0])
-    change(rows)
+    table = rows(path)
+    names = list(table[0])
+    change(table)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, names)
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(table)
 
 
 def edit_records(folder: Path, change: Callable[[list[Record]], object]) -> None:
     """Change records, and write the tables that follow from them."""
-    path = folder / "samples.jsonl"
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    wanted = ("mini-math", "diversed", 3)
-    change([r for r in records if (r["task"], r["method"], r["draft_length"]) == wanted])
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    def edit(records: list[Record]) -> list[Record]:
+        wanted = ("mini-math", "diversed", 3)
+        change([r for r in records if (r["task"], r["method"], r["draft_length"]) == wanted])
+        return records
+
+    lines(folder / "samples.jsonl", edit)
     write_tables(folder)
 
 
@@ -59,12 +61,10 @@ def test_other_texts_in_bfloat16_are_reported_only(
             record["expected_acceptance"] = 0.123
 
     edit_records(run, change)
-    config = json.loads((run / "config.json").read_text())
-    config["loading"]["dtype"] = dtype
-    (run / "config.json").write_text(json.dumps(config))
+    configure(run, lambda config: config["loading"].update(dtype=dtype))
     shown = cli("verify", "r", "-n", "1")
-    lines = [line for line in shown.out.splitlines() if "decoded again" in line]
-    assert any(verdict in line for line in lines)
+    again = [line for line in shown.out.splitlines() if "decoded again" in line]
+    assert any(verdict in line for line in again)
 
 
 def test_a_faithful_run_passes(cli: Cli, finished: str, tmp_path: Path) -> None:
@@ -72,9 +72,9 @@ def test_a_faithful_run_passes(cli: Cli, finished: str, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     shown = cli("verify", "r", "-n", "9")
     assert (shown.code, shown.err) == (0, ""), shown.out
-    lines = [line.split("  ")[0] for line in shown.out.splitlines()[2:]]
+    names = [line.split("  ")[0] for line in shown.out.splitlines()[2:]]
     again = ("decoded again", "keys follow from heads and settings", "heads are those of the run")
-    assert [lines.count(name) for name in again] == [2, 2, 1]
+    assert [names.count(name) for name in again] == [2, 2, 1]
     assert "mini-math, 14 samples of 7 cells" in shown.out
     *_, last, answer = (line for line in shown.out.splitlines() if line.strip())
     assert answer.startswith("verified: no difference found in 17 comparisons; the last row says")
@@ -167,16 +167,13 @@ def test_an_edited_text_is_found(
 
 def fail_one(run: Path) -> str:
     """Let a sample of all cells fail, as the run itself would record it."""
-    path = run / "samples.jsonl"
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    records[0] |= {"status": "error", "error": "too long"}
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    failed = {"status": "error", "error": "too long"}
+    lines(run / "samples.jsonl", lambda records: [records[0] | failed, *records[1:]])
     return '"failed": 1'
 
 
 def drop_one(run: Path) -> str:
-    path = run / "samples.jsonl"
-    path.write_text("".join(line + "\n" for line in path.read_text().splitlines()[:-1]))
+    lines(run / "samples.jsonl", lambda records: records[:-1])
     return '"state": "interrupted"'
 
 
@@ -192,9 +189,7 @@ def test_a_run_that_is_not_whole_ends_with_3(
     cli: Cli, run: Path, change: Callable[[Path], str], reason: str
 ) -> None:
     name, _, value = change(run).partition(": ")
-    config = json.loads((run / "config.json").read_text())
-    config["progress"][json.loads(name)] = json.loads(value)
-    (run / "config.json").write_text(json.dumps(config))
+    configure(run, lambda config: config["progress"].update({json.loads(name): json.loads(value)}))
     write_tables(run)
     shown = cli("verify", "r", "-n", "0")
     assert shown.code == 3, shown.out
@@ -216,12 +211,10 @@ def test_an_environment_that_cannot_be_compared_is_told(
     cli: Cli, run: Path, change: Callable[[Record], object] | None, code: int, told: str
 ) -> None:
     path = run / "environment.json"
-    facts = json.loads(path.read_text())
     if change is None:
         path.unlink()
     else:
-        change(facts)
-        path.write_text(json.dumps(facts))
+        edit_object(path, change)
     shown = cli("verify", "r", "-n", "0")
     assert shown.code == code
     assert told in " ".join(shown.out.split())
@@ -230,9 +223,7 @@ def test_an_environment_that_cannot_be_compared_is_told(
 def test_what_is_absent_is_not_checked(cli: Cli, run: Path) -> None:
     for name in ("samples.jsonl", "examples.jsonl", "environment.json"):
         (run / name).unlink()
-    config = json.loads((run / "config.json").read_text())
-    config["tasks"][0]["cells"][-1]["head"]["name"] = "gone"
-    (run / "config.json").write_text(json.dumps(config))
+    configure(run, lambda config: config["tasks"][0]["cells"][-1]["head"].update(name="gone"))
     edit_row(run / "samples.csv", lambda rows: rows[0].update(rounds="99"))
     shown = cli("verify", "r", "-n", "2")
     assert shown.code == 1

@@ -3,13 +3,7 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.intervals import limits, mean_interval, resample
-from specbench.analysis.pareto import (
-    front_band,
-    front_of,
-    front_quality,
-    gap_between,
-    hull,
-)
+from specbench.analysis.pareto import front_band, front_of, front_quality, gap_between, hull
 from specbench.analysis.points import Gains, settings_of
 from specbench.analysis.summary import cells_of, summarise
 from specbench.errors import UsageError

@@ -148,16 +148,13 @@ def test_equal_work_is_hardly_ever_told_apart(in_blocks):
     assert different(together.drop(columns="block").assign(batch_size=1)) > 5
 
 
-@pytest.mark.parametrize("recorded", [True, False])
-def test_too_few_or_unrecorded_blocks_have_no_verdict_on_time(in_blocks, recorded):
+def test_too_few_blocks_have_no_verdict_on_time(in_blocks):
     samples = in_blocks(FEWEST - 1, times=2.0)
-    samples = samples if recorded else samples.drop(columns="block")
     found = verdict(samples)
     assert (found["speed"], found["speculation"]) == (MISSING, MISSING)
     assert found["quality"] == UNSHOWN
     (heading,) = by_task(verdicts_of(samples))
-    number = "9 whole" if recorded else "no recorded"
-    assert f"in {number} blocks of 5 prompts: no verdict on time, which needs at least" in heading
+    assert "in 9 whole blocks of 5 prompts: no verdict on time, which needs at least" in heading
     compared = compare(samples, ATS)
     assert BATCHED in compared.notes
     assert not compared.rows["metric"].isin([TIMES, TOKENS]).any()

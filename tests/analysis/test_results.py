@@ -16,6 +16,7 @@ import specbench
 from specbench.analysis.results import (
     CONDITIONAL,
     MARGINAL,
+    Results,
     acceptance_by_position,
     position_tables,
 )
@@ -60,23 +61,30 @@ def test_importing_the_package_is_cheap() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_the_reference_run_as_frames() -> None:
-    found = specbench.load(REFERENCE)
-    (run,) = found.runs.to_dict("records")
-    assert list(found.runs) == list(schema(columns.RUNS))
+@pytest.fixture(scope="module")
+def reference() -> Results:
+    """The reference run, whose tables are read once."""
+    return specbench.load(REFERENCE)
+
+
+def test_the_reference_run_as_frames(reference: Results) -> None:
+    (run,) = reference.runs.to_dict("records")
+    assert list(reference.runs) == list(schema(columns.RUNS))
     assert (run["run_id"], run["pair"], run["state"]) == ("reference", "mini", "complete")
     assert (run["seed"], run["device"], run["dtype"]) == (1, "cpu", "float32")
     assert run["tasks"] == "mini-code mini-headline mini-math mini-news"
     assert run["command"].startswith(
         "specbench sweep-weights --method paper --weights 0,0.25,0.5,0.75,0.9,0.95,0.98 "
     )
-    assert run["samples"] == len(found.samples) == 24_000
+    assert run["samples"] == len(reference.samples) == 24_000
     assert len(run["commit"]) == 40
     assert run["dirty"] == "False"
-    speedup = found.summary.query("task == 'mini-math' and method == 'sd' and metric == 'speedup'")
-    wide = found.cells.query("task == 'mini-math' and method == 'sd'")
+    speedup = reference.summary.query(
+        "task == 'mini-math' and method == 'sd' and metric == 'speedup'"
+    )
+    wide = reference.cells.query("task == 'mini-math' and method == 'sd'")
     assert wide["speedup"].item() == speedup["value"].item()
-    assert found.samples is found.samples
+    assert reference.samples is reference.samples
 
 
 def test_each_round_is_a_row_that_identifies_its_sample(tmp_path: Path) -> None:
@@ -118,8 +126,7 @@ def test_only_the_last_attempt_of_a_sample_counts(tmp_path: Path) -> None:
 
 
 def test_rounds_add_up_to_samples() -> None:
-    run = REFERENCE.with_name("reference-lengths")
-    found = specbench.load(run)
+    found = specbench.load(REFERENCE.with_name("reference-lengths"))
     key = list(found.rounds)[: list(found.rounds).index("round")]
     summed = found.rounds.groupby(key, dropna=False)[["proposed", "accepted", "emitted"]].sum()
     both = found.samples.merge(summed, on=key, suffixes=("", "_summed"))
@@ -150,20 +157,16 @@ def test_missing_data_is_one_line(tmp_path: Path) -> None:
         _ = specbench.load(tmp_path).rounds
 
 
-def test_loaded_runs_draw_figures_and_display_themselves() -> None:
-    found = specbench.load(REFERENCE)
-    html = found._repr_html_()
+def test_loaded_runs_draw_figures_and_display_themselves(reference: Results) -> None:
+    html = reference._repr_html_()
     assert html.count("<table") == 2
     assert "mini-math" in html and "24000" in html and "static w=0.5" in html
-    figure = found.plot("pareto", against=["acceptance"])
+    figure = reference.plot("pareto", against=["acceptance"])
     assert len(figure.axes) == 4
     assert figure._repr_png_().startswith(b"\x89PNG")
     for name, style in (("training", "paper"), ("no", "paper"), ("pareto", "no")):
         with pytest.raises(UsageError):
-            found.plot(name, style=style)
-
-
-RESULTS = Path(__file__).parents[2] / "results"
+            reference.plot(name, style=style)
 
 
 def shares(table: pd.DataFrame, kind: str) -> list[tuple[int, int, float]]:
@@ -184,7 +187,8 @@ def test_by_hand_without_drafts_after_the_end_of_a_text():
 
 
 def test_positions_pool_to_the_rates_of_the_summary():
-    found = specbench.load(RESULTS / "reference-verifiers-math")  # sd-adaptive varies its length
+    # sd-adaptive varies its length.
+    found = specbench.load(REFERENCE.with_name("reference-verifiers-math"))
     table = found.positions.assign(accepted=lambda t: t["value"] * t["rounds"])
     names = ["method", "settings", "weight", "target_temperature", "kind"]
     pooled = table.groupby(names, dropna=False)[["accepted", "rounds"]].sum()

@@ -6,12 +6,7 @@ import pytest
 
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
-from specbench.analysis.run_tables import (
-    TRANSFER,
-    run_tables,
-    summary_page,
-    transfer_data,
-)
+from specbench.analysis.run_tables import TRANSFER, run_tables, summary_page, transfer_data
 from specbench.analysis.scores import quality_difference
 from specbench.analysis.summary import cells_of, less_than_sd, summarise, with_differences
 from specbench.errors import UsageError

@@ -7,26 +7,10 @@ import pandas as pd
 import pytest
 
 from specbench.analysis import comparison as c
-from specbench.analysis.compare import (
-    BATCHED,
-    VERDICTS,
-    by_task,
-    compare,
-    verdicts,
-    verdicts_of,
-)
+from specbench.analysis.compare import BATCHED, VERDICTS, by_task, compare, verdicts, verdicts_of
 from specbench.analysis.comparison import ATS
 from specbench.analysis.summary import summarise
-from specbench.analysis.verdicts import (
-    FASTER,
-    FEW,
-    HIGHER,
-    LOWER,
-    MISSING,
-    NOISE,
-    SLOWER,
-    UNSHOWN,
-)
+from specbench.analysis.verdicts import FASTER, FEW, HIGHER, LOWER, MISSING, NOISE, SLOWER, UNSHOWN
 from specbench.tasks.metrics import AGREEMENT
 
 
@@ -326,9 +310,6 @@ def test_a_method_is_compared_with_sd_of_its_own_drafter(planted):
     assert "times as fast per sample as sd," in sentences["sd prompt-lookup"]
 
 
-TIMED = [c.TIMES, c.TOKENS]
-
-
 def test_times_of_texts_decoded_together_have_no_verdict(planted):
     """Quality and acceptance have the same verdicts as without batches; a note gives the reason."""
     samples = with_alone(planted(times=1.3, better=-0.3), 1.5)
@@ -342,19 +323,9 @@ def test_times_of_texts_decoded_together_have_no_verdict(planted):
         assert together[name] == alone[name]
     assert not re.search("times as fast|equal time|speed", together["sentence"])
     compared = compare(batched, ATS)
-    assert not compared.rows["metric"].isin(TIMED).any()
+    assert not compared.rows["metric"].isin([c.TIMES, c.TOKENS]).any()
     assert not compared.rows["at"].isin(["time", "quality"]).any()
     assert [BATCHED in one.notes for one in (compared, compare(samples))] == [True, False]
     assert {"quality_difference", "acceptance_difference"} <= set(compared.rows["metric"])
     (heading,) = by_task(verdicts_of(batched))
     assert "in no recorded blocks of 50 prompts: no verdict on time" in heading
-
-
-def test_equal_work_in_batches_is_not_told_apart(planted):
-    """A slow hour of one cell's only block is no difference between methods."""
-    samples = planted()
-    slow = samples.assign(
-        decode_seconds=samples["decode_seconds"].where(samples["method"] == "sd", 9)
-    )
-    assert verdict(slow)["speed"] == SLOWER
-    assert verdict(slow.assign(batch_size=50))["speed"] == MISSING

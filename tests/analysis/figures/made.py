@@ -11,7 +11,6 @@ from specbench.analysis.figures.heads import KIND_LOOKS
 from specbench.analysis.learned import About, tabulate
 from specbench.analysis.results import ROUNDS, Results
 from specbench.analysis.summary import summarise
-from specbench.errors import UsageError
 from specbench.runs.frames import SUMMARY, typed
 
 from ...synthetic import IDENTITY, SAMPLE
@@ -57,14 +56,13 @@ def summary_of(
     for setting, pair, task, method in product(settings, pairs, tasks, methods):
         unit = "rouge2" if "news" in task else "accuracy"
         weights = WEIGHTS if method == "static" else (None,)
-        own = heads if method == "diversed" else (None,)
+        names = heads if method == "diversed" else (None,)
         for length in (0,) if method == "autoregressive" else lengths:
-            for weight, (place, head) in product(weights, enumerate(own)):
+            for weight, (place, head) in product(weights, enumerate(names)):
                 for metric, value in _figures_of(method, weight, length, place).items():
                     bounds = {"ci_low": None, "ci_high": None}
                     if value is not None and half_width is not None:
                         bounds = {"ci_low": value - half_width, "ci_high": value + half_width}
-                    found = {"metric": metric, "value": value, "n": 100, **bounds}
                     cell = {
                         **IDENTITY,
                         "engine": setting[0],
@@ -82,32 +80,18 @@ def summary_of(
                         "drafter": "model" if length else None,
                         "unit": unit if metric == "quality" else "fraction",
                     }
-                    rows.append(cell | found)
+                    rows.append(cell | {"metric": metric, "value": value, "n": 100, **bounds})
     return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the test")
 
 
-class Made(Results):
-    """Results from the given tables, without samples."""
-
-    def __init__(self, **tables: pd.DataFrame) -> None:
-        super().__init__([])
-        self.__dict__.update(tables)
-
-    @property
-    def samples(self) -> pd.DataFrame:
-        raise UsageError("there are no samples")
-
-
 def made(**settings: Any) -> Results:
-    """Results from a summary, see ``summary_of``."""
-    return Made(summary=summary_of(**settings))
+    """Results from a summary without samples, see ``summary_of``."""
+    return Results.of(summary=summary_of(**settings))
 
 
 def from_samples(samples: pd.DataFrame) -> Results:
     """Results from samples, with their summary."""
-    results = Results([])
-    results.__dict__.update(samples=samples, summary=summarise(samples))
-    return results
+    return Results.of(samples=samples, summary=summarise(samples))
 
 
 def sample(method: str, number: int, **changes: Any) -> dict[str, Any]:
@@ -165,7 +149,7 @@ def rounds_of(accepted: dict[str, list[list[int]]], **changes: Any) -> Results:
         for round_, count in enumerate(sample)
     ]
     frame = pd.DataFrame(rows).reindex(columns=list(ROUNDS))
-    return Made(rounds=typed(frame, ROUNDS, "the test", may_be_blank=set(ROUNDS)))
+    return Results.of(rounds=typed(frame, ROUNDS, "the test", may_be_blank=set(ROUNDS)))
 
 
 def training_of(folder: Path, steps: int = 40, **changes: Any) -> Path:

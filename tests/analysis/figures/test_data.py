@@ -10,18 +10,10 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 
 from specbench.analysis.figures import acceptance, heads, pareto, rounds, style
+from specbench.analysis.results import Results
 
 from ...synthetic import samples
-from .made import (
-    Made,
-    from_samples,
-    learned_of,
-    made,
-    rounds_of,
-    sample,
-    summary_of,
-    training_of,
-)
+from .made import from_samples, learned_of, made, rounds_of, sample, summary_of, training_of
 
 
 def titles(drawing: style.Drawing) -> list[str]:
@@ -30,8 +22,8 @@ def titles(drawing: style.Drawing) -> list[str]:
 
 def drawn_points(axes: Any) -> np.ndarray:
     """All markers of a panel, [n, (x, y)]."""
-    found = [c.lines[0].get_xydata() for c in axes.containers if isinstance(c, ErrorbarContainer)]
-    return np.vstack(found)
+    bars = (each for each in axes.containers if isinstance(each, ErrorbarContainer))
+    return np.vstack([bar.lines[0].get_xydata() for bar in bars])
 
 
 def test_pareto_has_every_point_of_every_panel() -> None:
@@ -84,52 +76,47 @@ def test_pareto_draws_heads_of_one_recipe_small_and_their_mean_large() -> None:
     figure = pareto.draw(made(heads=heads, tasks=("mini-math",)), ("acceptance",)).figure
     (axes,) = figure.axes
     star = style.look("diversed").marker
-    stars = [line for line in axes.get_lines() if line.get_marker() == star]
-    sizes = {tuple(np.ravel(line.get_xydata())): line.get_markersize() for line in stars}
-    drawn = {tuple(point): size for points, size in sizes.items() for point in _pairs(points)}
+    sizes: dict[tuple[float, ...], float] = {}
+    for line in axes.get_lines():
+        if line.get_marker() == star:
+            for point in line.get_xydata():
+                place = tuple(np.round(point))
+                sizes[place] = max(line.get_markersize(), sizes.get(place, 0))
     single = [(88, 75), (92, 70), (96, 65)]
     mean, other = (92, 70), (100, 60)
-    assert {tuple(np.round(point)) for point in drawn} == {*single, other}
-    large = {tuple(np.round(point)) for point, size in drawn.items() if size == max(sizes.values())}
-    assert {mean, other} <= large and not {single[0], single[2]} & large
+    assert set(sizes) == {*single, other}
+    assert {place for place, size in sizes.items() if size == max(sizes.values())} == {mean, other}
 
 
-def test_pareto_joins_and_labels_a_swept_parameter_of_a_rule() -> None:
+@pytest.mark.parametrize(
+    ("swept", "labels", "ratios"),
+    [
+        ({(0.3,): 0.7, (0.1,): 0.9}, {"0.1", "0.3"}, [0.7 / 0.9]),  # from 0.1 to 0.3
+        (  # joined along the last of two
+            {(0.1, 0.2): 0.95, (0.1, 0.8): 0.6, (0.4, 0.2): 0.8, (0.4, 0.8): 0.45},
+            {"0.1/0.2", "0.1/0.8", "0.4/0.2", "0.4/0.8"},
+            [0.45 / 0.8, 0.6 / 0.95],
+        ),
+    ],
+)
+def test_pareto_joins_and_labels_swept_parameters_of_a_rule(
+    swept: dict[tuple[float, ...], float], labels: set[str], ratios: list[float]
+) -> None:
     frame = summary_of(tasks=("mini-math",))
     rule = frame[frame["method"] == "sd"].assign(method="typical")
-    swept = [rule.assign(epsilon=value, value=rule["value"] * (1 - value)) for value in (0.3, 0.1)]
-    drawn = pareto.draw(Made(summary=pd.concat([frame, *swept])), ("acceptance",))
-    (axes,) = drawn.figure.axes
-    colour = style.look("typical").colour
-    written = {text.get_text() for text in axes.texts if text.get_color() == colour}
-    assert written == {"0.1", "0.3"}
-    lines = [line for line in axes.get_lines() if line.get_color() == colour]
-    (joined,) = [line for line in lines if line.get_linestyle() == "-"]
-    assert np.diff(joined.get_xdata()) < 0  # from 0.1 to 0.3
-
-
-def test_pareto_labels_two_swept_parameters_and_joins_along_the_last() -> None:
-    frame = summary_of(tasks=("mini-math",))
-    rule = frame[frame["method"] == "sd"].assign(method="typical")
-    values = {(0.1, 0.2): 0.95, (0.1, 0.8): 0.6, (0.4, 0.2): 0.8, (0.4, 0.8): 0.45}
-    swept = [
-        rule.assign(epsilon=epsilon, delta=delta, value=rule["value"] * scale)
-        for (epsilon, delta), scale in values.items()
+    cells = [
+        rule.assign(
+            **dict(zip(("epsilon", "delta"), values, strict=False)), value=scale * rule["value"]
+        )
+        for values, scale in swept.items()
     ]
-    drawn = pareto.draw(Made(summary=pd.concat([frame, *swept])), ("acceptance",))
+    drawn = pareto.draw(Results.of(summary=pd.concat([frame, *cells])), ("acceptance",))
     (axes,) = drawn.figure.axes
     colour = style.look("typical").colour
-    written = {text.get_text() for text in axes.texts if text.get_color() == colour}
-    assert written == {"0.1/0.2", "0.1/0.8", "0.4/0.2", "0.4/0.8"}
+    assert {text.get_text() for text in axes.texts if text.get_color() == colour} == labels
     lines = [line for line in axes.get_lines() if line.get_color() == colour]
     joined = [line.get_ydata() for line in lines if line.get_linestyle() == "-"]
-    assert [len(line) for line in joined] == [2, 2]
-    ratios = sorted(last / first for first, last in joined)
-    np.testing.assert_allclose(ratios, [0.45 / 0.8, 0.6 / 0.95])
-
-
-def _pairs(points: tuple[float, ...]) -> list[tuple[float, float]]:
-    return list(zip(points[::2], points[1::2], strict=True))
+    np.testing.assert_allclose(sorted(last / first for first, last in joined), ratios)
 
 
 def test_pareto_labels_are_omitted_where_it_is_crowded() -> None:
@@ -138,7 +125,7 @@ def test_pareto_labels_are_omitted_where_it_is_crowded() -> None:
         assert labels == ["0", "0.25", "0.5", "0.75", "1"]
     frame = summary_of(tasks=("mini-math",), half_width=None)
     frame.loc[frame["method"] == "static", "value"] /= 1e6
-    texts = pareto.draw(Made(summary=frame), ("time",)).figure.axes[0].texts
+    texts = pareto.draw(Results.of(summary=frame), ("time",)).figure.axes[0].texts
     labels, lines = [t for t in texts if t.get_text()], [t for t in texts if not t.get_text()]
     assert 1 <= len(labels) <= 5 and 1 <= len(lines) <= len(labels)
 
@@ -147,7 +134,7 @@ def test_pareto_names_the_recipes_of_means_over_seeds() -> None:
     frame = summary_of(
         tasks=("mini-math",), heads=tuple(f"h/{r}/seed-{s}" for r in ("a", "b") for s in (0, 1))
     )
-    (axes, *_) = pareto.draw(Made(summary=frame)).figure.axes
+    (axes, *_) = pareto.draw(Results.of(summary=frame)).figure.axes
     assert {"a", "b"} <= {text.get_text() for text in axes.texts}
 
 
@@ -155,7 +142,7 @@ def test_pareto_labels_cells_of_several_runs_with_their_run() -> None:
     frame = summary_of(tasks=("mini-math",))
     again = frame[frame["method"].isin(["diversed", "sd"])].assign(run_id="again")
     again["value"] *= 1.3
-    axes = pareto.draw(Made(summary=pd.concat([frame, again])), ("time",)).figure.axes[0]
+    axes = pareto.draw(Results.of(summary=pd.concat([frame, again])), ("time",)).figure.axes[0]
     labels = Counter(text.get_text() for text in axes.texts)
     assert labels["again"] == labels[frame["run_id"].iloc[0]] == 2, labels
     assert {"0", "1"} <= set(labels)  # only in one run, so without it
@@ -211,14 +198,13 @@ def test_a_control_adds_a_front_that_is_nowhere_lower() -> None:
     cooled = [
         sample("cooled", n, run_id="r", weight=1.0, quality=1.0, accepted=150) for n in range(4)
     ]
-    plain = [row | {"run_id": "r"} for row in sweep()]
-    data = pareto.draw(from_samples(samples(*plain, *cooled)), ("acceptance",)).data
+    swept = [row | {"run_id": "r"} for row in sweep()]
+    data = pareto.draw(from_samples(samples(*swept, *cooled)), ("acceptance",)).data
     lines = {mark: line.sort_values("x") for mark, line in data.groupby("mark")}
     before, after = lines["front"], lines["sharpened front"]
     at = np.linspace(before["x"].min(), before["x"].max(), 20)
-    gain = np.interp(at, after["x"], after["quality"]) - np.interp(
-        at, before["x"], before["quality"]
-    )
+    plain, controlled = (np.interp(at, line["x"], line["quality"]) for line in (before, after))
+    gain = controlled - plain
     assert (gain > -1e-9).all() and gain.max() > 1
 
 
@@ -226,7 +212,7 @@ def test_acceptance_time_is_normalised_per_pair_task_and_engine() -> None:
     frame = summary_of(pairs=("mini", "llama"), settings=(("eager", 1), ("compile", 1)))
     slower = (frame["pair"] == "llama") & (frame["metric"] == "seconds_per_sample")
     frame.loc[slower, "value"] *= 1000
-    drawing = acceptance.draw_time(Made(summary=frame))
+    drawing = acceptance.draw_time(Results.of(summary=frame))
     tasks = ("mini-math", "mini-news")
     assert titles(drawing) == [
         f"{t}\n(positive control, {engine})" for engine in ("eager", "compile") for t in tasks
@@ -268,7 +254,7 @@ def test_weights_has_a_curve_per_draft_length_that_sd_closes() -> None:
     frame = summary_of(lengths=(3, 5), pairs=("a", "b"))
     short = frame[~((frame["method"] == "static") & (frame["weight"] == 1))]
     for table in (frame, short):  # sd and static at w = 1 are one point
-        drawing = acceptance.draw_weights(Made(summary=table))
+        drawing = acceptance.draw_weights(Results.of(summary=table))
         assert titles(drawing) == [
             f"{t}\n(positive control, {p})" for p in "ab" for t in ("mini-math", "mini-news")
         ]
@@ -289,7 +275,7 @@ def test_positions_are_drawn_as_in_their_table_with_few_settings_of_a_method() -
     found = rounds_of({"diversed": 5 * SD, "static": 5 * SD}).rounds
     static = found["method"] == "static"
     found = pd.concat([found.assign(weight=np.where(static, w, np.nan)) for w in range(6)])
-    results = Made(rounds=found.drop_duplicates().reset_index(drop=True))
+    results = Results.of(rounds=found.drop_duplicates().reset_index(drop=True))
     drawing = rounds.draw_positions(results)
     table = results.positions
     table = table[table["weight"].isna() | table["weight"].isin([0, 2, 3, 5])]
@@ -326,7 +312,7 @@ def test_accepted_length_has_a_row_per_setting_and_a_column_per_task() -> None:
     static = found["method"] == "static"
     weighted = found[static].assign(weight=0.5, draft_length=5, task="mini-news")
     both = pd.concat([found.assign(weight=np.where(static, 0.0, np.nan)), weighted])
-    drawing = rounds.draw_lengths(Made(rounds=both.reset_index(drop=True)))
+    drawing = rounds.draw_lengths(Results.of(rounds=both.reset_index(drop=True)))
     axes = np.reshape(drawing.figure.axes, (3, 2))
     names = ["static\nw=0, N = 3", "static\nw=0.5, N = 5", "diversed\nN = 3"]
     assert [line[0].get_ylabel() for line in axes] == names
@@ -342,7 +328,7 @@ def test_timeline_stacks_the_parts_of_a_round() -> None:
     np.testing.assert_allclose(drawing.data[shown], [[8, 3, 2, 1, 2, 20]] * 2)
     frame = summary_of(methods=("sd",))
     frame.loc[frame["metric"] == "round_seconds", "value"] = 0.005  # less than the sum of its parts
-    assert rounds.draw_timeline(Made(summary=frame)).data["other_ms"].tolist() == [0, 0]
+    assert rounds.draw_timeline(Results.of(summary=frame)).data["other_ms"].tolist() == [0, 0]
 
 
 def texts(axes: Any) -> list[list[str]]:
@@ -361,13 +347,13 @@ def test_transfer_compares_quality_with_strict_verification() -> None:
     news, head = frame["task"] == "mini-news", frame["head"]
     frame.loc[news & (head == "mini-math") & quality, "value"] = 0.9
     frame.loc[~news & (head == "mini-math") & quality, "value"] = 0.79999
-    drawing = heads.draw_transfer(Made(summary=frame))
+    drawing = heads.draw_transfer(Results.of(summary=frame))
     left, right = drawing.figure.axes
     assert texts(left) == [["60", "60"], ["88", "88"], ["92", "92"]]
     assert texts(right) == [["80.0", "80.0"], ["+0.0", "+10.0"], ["−10.0", "−10.0"]]
     assert len(drawing.data) == 3 * 2 * 2
     frame.loc[news & quality, ["value", "ci_low", "ci_high", "unit"]] = np.nan
-    left, right = heads.draw_transfer(Made(summary=frame)).figure.axes
+    left, right = heads.draw_transfer(Results.of(summary=frame)).figure.axes
     assert [row[1] for row in texts(left)] == ["60", "88", "92"]
     assert [row[1] for row in texts(right)] == ["", "", ""]
 

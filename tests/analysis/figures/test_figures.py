@@ -20,7 +20,7 @@ from specbench.analysis.results import Results
 from specbench.errors import RunError, UsageError
 from specbench.methods.registry import METHODS
 
-from .made import Made, learned_of, made, rounds_of, summary_of, training_of
+from .made import learned_of, made, rounds_of, summary_of, training_of
 
 HEADS = ("mini-math", "h/acceptance-0.7", "h/acceptance-0.8")
 KINDS = ("png", "svg", "pdf", "csv")
@@ -121,14 +121,14 @@ def changed(metric: str | None = None, column: str = "value", value: Any = float
     """Results with another value in the rows of a metric, or without this metric for sd."""
     frame = summary_of()
     frame.loc[frame["metric"] == metric if metric else frame["method"] == "sd", column] = value
-    return Made(summary=frame)
+    return Results.of(summary=frame)
 
 
 @pytest.mark.parametrize(
     ("name", "source", "place"),
     [
         ("histogram", lambda _: made(), "choose one of `acceptance-time`"),
-        ("pareto", lambda _: Made(summary=summary_of().iloc[:0]), "a quality"),
+        ("pareto", lambda _: Results.of(summary=summary_of().iloc[:0]), "a quality"),
         ("pareto", lambda _: made(lengths=(3, 5)), "draft lengths (3, 5)"),
         ("pareto", lambda _: changed(None, "temperature", 0.0), "temperatures (0, 1)"),
         ("pareto", lambda _: made(methods=("autoregressive",)), "against acceptance"),

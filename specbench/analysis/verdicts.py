@@ -64,13 +64,8 @@ def word(row: Row) -> str:
         return ""
     if row["n"] < FEWEST:
         return "few"
-
-    def ends(metric: str) -> Row:
-        low, high = (row.get(f"{metric}_{end}", math.nan) for end in ("low", "high"))
-        return {"ci_low": low, "ci_high": high, "noise": row["noise"]}
-
-    speed = sign_of_speed(ends(c.TOKENS if row["batch_size"] > 1 else c.TIMES))
-    quality = _sign(ends(c.QUALITY_LESS), 0, 0, LOWER, HIGHER)
+    speed = sign_of_speed(_ends(row, c.TOKENS if row["batch_size"] > 1 else c.TIMES))
+    quality = _sign(_ends(row, c.QUALITY_LESS), 0, 0, LOWER, HIGHER)
     if {speed, quality} in ({FASTER, LOWER}, {SLOWER, HIGHER}):
         return "trades"
     if quality in (LOWER, HIGHER):
@@ -119,6 +114,12 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
     ]
     outcomes = {name: part.shown for name, part in parts.items()}
     return facts | outcomes | {"sentence": "; ".join(filter(None, sentence))}
+
+
+def _ends(row: Row, metric: str) -> Row:
+    """Return the interval of one figure of a setting, as in a row of that figure alone."""
+    low, high = (row.get(metric + end, math.nan) for end in ENDS[1:])
+    return {"ci_low": low, "ci_high": high, "noise": row["noise"]}
 
 
 def _sign(row: Row, least: float, most: float, low: str, high: str) -> str:
@@ -308,10 +309,10 @@ def margin_verdict(row: Row) -> Row:
 
 def _margin_speed(row: Row, unit: str) -> Clause:
     """Return the outcome of the times, and how to say it."""
-    if row[f"{c.TIMES}_low"] != row[f"{c.TIMES}_low"]:
+    ends = _ends(row, c.TIMES)
+    if math.isnan(ends["ci_low"]):
         return Clause(MISSING, f"times not comparable{unit.removeprefix(' per sample')}")
-    ends = {"ci_low": row[f"{c.TIMES}_low"], "ci_high": row[f"{c.TIMES}_high"]}
-    outcome, noise = sign_of_speed({**ends, "noise": row["noise"]}), noise_range(row["noise"])
+    outcome, noise = sign_of_speed(ends), noise_range(row["noise"])
     difference = {SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")
     remark = ", ".join(filter(None, [difference, noise and f"noise {noise}"]))
     text = f"{shown(c.TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"

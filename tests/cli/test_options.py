@@ -79,21 +79,6 @@ def test_a_field_is_an_option_with_its_type_and_default() -> None:
     assert Sketch.ordered_fields()[0] == "pencil"
 
 
-@pytest.mark.parametrize(
-    ("line", "place"),
-    [
-        ("--size 0", "--size"),
-        ("--shades 1,x", "--shades"),
-        ("--names ,", "--names"),
-        ("--paper a6", "--paper"),
-        ("--inks black,blu", "--inks .* did you mean `blue`"),
-    ],
-)
-def test_invalid_values_name_the_option(line: str, place: str) -> None:
-    with pytest.raises(Exception, match=place):
-        typed("--pencil", "hb", *line.split())
-
-
 def test_explicit_options_override_a_preset_even_at_their_defaults() -> None:
     preset = RunSettings(preset="paper")
     assert (preset.limit, preset.max_new_tokens, preset.draft_length) == (100, 128, [5])

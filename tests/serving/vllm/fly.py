@@ -183,7 +183,9 @@ def same_residual(runner: str, window: int = 2) -> bool:
     """Compare what replaces the first draft with the law of the residual, where windows fail."""
     rounds = random_rounds(ROUNDS, 3)
     residual = (rounds.p[:, 0] - rounds.q[:, 0]).clamp_min(0)
-    far = (residual / residual.sum(-1, keepdim=True) - rounds.p[:, 0]).abs().sum(-1)
+    target = rounds.p[:, 0] * (residual > 0)
+    laws = [law / law.sum(-1, keepdim=True) for law in (residual, target)]
+    far = (laws[0] - laws[1]).abs().sum(-1).nan_to_num()
     # Several tokens can replace the first draft, with a law far from that of the target.
     chosen = int(torch.where(residual.count_nonzero(-1) >= 3, far, 0).argmax())
     p, q = rounds.p[[chosen]], rounds.q[[chosen]]
@@ -202,7 +204,7 @@ def same_residual(runner: str, window: int = 2) -> bool:
         expected = shares * counts[possible].sum()
         return float(chisquare(counts[possible].numpy(), expected.numpy()).pvalue)
 
-    same, control = by_chance(residual[chosen]), by_chance(p[0, 0])
+    same, control = (by_chance(law[chosen]) for law in laws)
     print(
         f"{runner} runner: {len(replaced)} drafts replaced by {int(possible.sum())} tokens, "
         f"p-value {same:.2g}; of the target's law {control:.2g}"

@@ -189,8 +189,11 @@ class FakeEngine:
             dtype="torch.float32",
             fingerprint=lambda: "t0",
             context=None,
+            forget_prompts=lambda: None,
         )
-        self.draft = SimpleNamespace(fingerprint=lambda: "d0", context=None)
+        self.draft = SimpleNamespace(
+            fingerprint=lambda: "d0", context=None, forget_prompts=lambda: None
+        )
 
     def load_pair(self, spec: Any, loading: Any) -> "FakeEngine":
         self.loaded = (spec.name, loading.device, loading.dtype)

@@ -107,7 +107,7 @@ class LlamaCppModel:
 
         A pass reads up to ``at_once`` tokens of each row.
         """
-        size = max(READ_AT_ONCE, capacity_for(capacity), rows * at_once)  # tokens of a pass
+        size = max(READ_AT_ONCE, rows * at_once)  # tokens of a pass
         if self.rows != rows or self.capacity < capacity or self._size < size:
             self.drop_cache()
             self.rows, self.capacity = rows, capacity_for(capacity)
@@ -203,16 +203,18 @@ class LlamaCppModel:
         return tokens if self.present is None else self.present.inputs(tokens)
 
     def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
-        """Run whole texts ``[B, T]``, one pass each in an empty cache; see ``Runner.plain``."""
+        """Run whole texts ``[B, T]``, each in an empty cache; see ``Runner.plain``."""
         # Another object, since this one's cache may be in use.
         self._other = self._other or self.twin()
-        positions, states, logits = torch.arange(tokens.shape[1])[None], [], []
+        before, states, logits = tokens.shape[1] - last, [], []
         for text in tokens:
             self._other.drop_cache()
-            self._other.reserve(1, len(text))
-            state, text_logits = self._other.read(text[None], positions)
-            states.append(state[:, -last:])
-            logits.append(text_logits[:, -last:])
+            self._other.reserve(1, len(text), last)
+            self._other.prefill(text[: before + 1])
+            at = torch.arange(before, len(text))
+            state, text_logits = self._other.read(text[None, before:], at[None])
+            states.append(state)
+            logits.append(text_logits)
         return torch.cat(logits), torch.cat(states) if hidden else torch.empty(0)
 
     def twin(self) -> LlamaCppModel:

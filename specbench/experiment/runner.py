@@ -26,7 +26,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.device import require_working
 from specbench.engine.hardware import free_memory
 from specbench.engine.packing import packed_layers
-from specbench.engine.pair import LoadedPair
+from specbench.engine.pair import LoadedPair, Model
 from specbench.engine.prompts import Encoded
 from specbench.engine.recommended import unlike_recommended
 from specbench.engine.runner import Runner
@@ -83,6 +83,7 @@ class SampleRunner:
         self._device = device or str(pair.target.device)  # device name in the records
         self._prompts = EncodedPrompts(plan, pair)
         self._warm_ups: dict[tuple[str, Cell], float] = {}  # seconds, not part of any sample's time
+        self._warm: list[Model] = []  # models that have read a prompt
         # The target's own greedy texts of an example, one per turn.
         self._greedy: defaultdict[tuple[int, str], list[str]] = defaultdict(list)
         heads: dict[Path, Head] = {}
@@ -191,14 +192,17 @@ class SampleRunner:
         A fork for which the memory does not suffice has none.
         """
         target, ends = self._pair.target, sorted(self._pair.eos_ids)
+        by_text: defaultdict[tuple[int, ...], list[Fork]] = defaultdict(list)
+        for step, fork in forks:
+            prompt = self._prompts.of(step.plan, step.example).ids
+            by_text[*prompt, *fork.shared].append(fork)
         leads: dict[Fork, Lead] = {}
         with torch.inference_mode():
-            for step, fork in forks:
-                prompt = self._prompts.of(step.plan, step.example).ids
-                text = torch.tensor([[*prompt, *fork.shared]], device=target.device)
+            for text, forks_of_text in by_text.items():
+                tokens = torch.tensor([text], device=target.device)
                 with suppress(RuntimeError):
-                    logits = target.plain(text, 1, False)[0][0, -1]
-                    leads[fork] = Lead.of(logits, fork.tokens, ends)
+                    logits = target.plain(tokens, 1, False)[0][0, -1]
+                    leads |= {fork: Lead.of(logits, fork.tokens, ends) for fork in forks_of_text}
         return leads, rounding_of(target)
 
     def opening_facts(self) -> dict[str, Any]:
@@ -313,7 +317,13 @@ class SampleRunner:
         control, static = self._bound[step.cell].control, self._pair.engine.static
         for length in (*warmup_lengths(control, step.cell.draft_length, static), None):
             list(self._decode(ready, WARM_UP_TOKENS, length))
-        self._pair.forget_prompts()  # samples are timed with a warm processor
+        models = [self._pair.target]
+        if step.cell.draft_length:
+            models += step.cell.drafter.kind.load(self._pair).runners(self._pair)
+        for model in models:
+            if model not in self._warm:  # read again, to time it with a warm processor
+                model.forget_prompts()
+                self._warm.append(model)
         self._warm_ups[group] = time.perf_counter() - began
 
     def _decode(

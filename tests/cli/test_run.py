@@ -1,10 +1,13 @@
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from specbench.analysis.run_tables import NO_BASELINE
+from specbench.engine.cache import SlotCache
 
 from .conftest import Cli
 from .made import records, rows
@@ -192,3 +195,28 @@ def test_chat_prompts_need_a_template(cli: Cli, engine: Any, tmp_path: Path) -> 
     assert "no chat template: give --prompt-format plain" in result.err.splitlines()[-1]
     assert not (tmp_path / "r").exists()
     assert cli(*line, "plain").code == 0
+
+
+def test_a_prompt_is_read_once_for_all_cells_and_once_more_to_warm_up(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    read: Counter[tuple[SlotCache, tuple[int, ...]]] = Counter()
+    remember = SlotCache.remember
+
+    def counted(cache: SlotCache, prompt: Tensor, row: int, seconds: float) -> None:
+        read[cache, tuple(prompt.tolist())] += 1
+        remember(cache, prompt, row, seconds)
+
+    monkeypatch.setattr(SlotCache, "remember", counted)
+    methods = ("-m", "autoregressive,sd,lossy,static", "--draft-length", "1,3")
+    options = ("-t", "mini-math", "-n", "6", "--batch-size", "3", "--output", "r")
+    assert cli("run", *methods, *options).code == 0
+    assert len(rows(tmp_path / "r")) == 6 * 7
+    # The three prompts of the first batch warm up both models.
+    assert sorted(read.values()) == [1] * 6 + [2] * 6
+    seconds = {
+        (row["sample_id"], row["method"]): row["prefill_seconds"] for row in rows(tmp_path / "r")
+    }
+    assert all(
+        float(seconds[name, "sd"]) > float(seconds[name, "autoregressive"]) for name, _ in seconds
+    )

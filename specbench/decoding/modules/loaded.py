@@ -68,6 +68,9 @@ class LoadedModule(DrafterKind):
             digest.update(tensor.float().cpu().numpy().tobytes())
         return digest.hexdigest()
 
+    def forget_prompts(self) -> None:
+        """Do nothing: no prompt is remembered."""
+
     def runners(self, pair: LoadedPair) -> Sequence[LoadedModule]:
         """Return the drafter, which has the cache."""
         return [self]

@@ -53,7 +53,7 @@ class GreedyTexts(NamedTuple):
     """The greedy texts of a cell beside those without speculation."""
 
     task: str
-    method: str  # label
+    method: str  # label, with N if there are several
     alone: str  # method or server whose texts they are compared with
     lossless: bool | None  # None if a server does not tell
     texts: int
@@ -79,6 +79,10 @@ def compare_greedy(plan: Plan, records: Iterable[Record], engine: str) -> Iterat
         indices = [task.cells.index(cell) for cell in cells]
         steps = [plan.step((number, 0, 0, index)) for index in indices]
         labels = method_labels([plan.identify(step, engine) for step in steps])
+        labels = [
+            f"{label} with N = {cell.draft_length}" if labels.count(label) > 1 else label
+            for cell, label in zip(cells, labels, strict=True)
+        ]
         decoders = [c.method == AUTOREGRESSIVE for c in cells], [c.server for c in cells]
         if (first := next((d.index(True) for d in decoders if any(d)), None)) is None:
             continue

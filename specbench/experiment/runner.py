@@ -52,7 +52,7 @@ from specbench.experiment.measurements import (
     thought_tokens,
     times_of,
 )
-from specbench.experiment.plan import Plan, Step, own_sources
+from specbench.experiment.plan import Plan, SampleIndex, Step, own_sources
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.rounding import Fork, Lead
 from specbench.methods.control import DraftControl, warmup_lengths
@@ -192,17 +192,20 @@ class SampleRunner:
         A fork for which the memory does not suffice has none.
         """
         target, ends = self._pair.target, sorted(self._pair.eos_ids)
-        by_text: defaultdict[tuple[int, ...], list[Fork]] = defaultdict(list)
+        by_text: defaultdict[SampleIndex, list[tuple[Step, Fork]]] = defaultdict(list)
         for step, fork in forks:
-            prompt = self._prompts.of(step.plan, step.example).ids
-            by_text[*prompt, *fork.shared].append(fork)
+            by_text[fork.place].append((step, fork))
         leads: dict[Fork, Lead] = {}
-        with torch.inference_mode():
-            for text, forks_of_text in by_text.items():
-                tokens = torch.tensor([text], device=target.device)
-                with suppress(RuntimeError):
-                    logits = target.plain(tokens, 1, False)[0][0, -1]
-                    leads |= {fork: Lead.of(logits, fork.tokens, ends) for fork in forks_of_text}
+        for of_text in by_text.values():
+            # A text without speculation begins with the tokens before each of its forks.
+            lengths = [len(fork.shared) for _, fork in of_text]
+            step, longest = of_text[lengths.index(max(lengths))]
+            prompt = self._prompts.of(step.plan, step.example).ids
+            tokens = torch.tensor([[*prompt, *longest.shared]], device=target.device)
+            with suppress(RuntimeError), torch.inference_mode():
+                (logits,), _ = target.plain(tokens, max(lengths) - min(lengths) + 1, False)
+                for length, (_, fork) in zip(lengths, of_text, strict=True):
+                    leads[fork] = Lead.of(logits[length - min(lengths)], fork.tokens, ends)
         return leads, rounding_of(target)
 
     def opening_facts(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
@@ -75,10 +75,12 @@ def task_of(*examples: Example, **changes: Any) -> Task:
     return replace(TASK, source=PromptList(examples), **changes)
 
 
-def plan_of(names: list[str], task: Task = TASK, **settings: Any) -> Plan:
+def plan_of(
+    names: list[str], task: Task = TASK, lengths: Sequence[int] = (5,), **settings: Any
+) -> Plan:
     pair, loading = PairSpec("p", "t", "d"), Loading(dtype="float32")
     variants = method_variants(names, {})
-    return build_plan(pair, [task], variants, [5], Settings(**settings), loading=loading)
+    return build_plan(pair, [task], variants, lengths, Settings(**settings), loading=loading)
 
 
 def executed(

@@ -108,19 +108,26 @@ def test_a_greedy_run_measures_where_texts_part(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_generation: Any
 ) -> None:
     def decode_all(pair: Any, rule: Any, requests: list[Any], options: Any) -> Any:
-        last = 1 if options.draft_length and requests[0].prompt == [3] else 2
-        yield 0, make_generation(token_ids=[7, last, 4])
+        text = [7, 2, 4]
+        if options.draft_length and requests[0].prompt == [3]:
+            text[options.draft_length] = 1  # the texts differ there
+        yield 0, make_generation(token_ids=text)
 
     def plain(text: torch.Tensor, last: int, hidden: bool) -> Any:
-        assert text.tolist() == [[3, 7]]  # prompt and shared tokens
-        return torch.tensor([[[0.0, 1.5, 2.0]]]), None
+        assert text.tolist() == [[3, 7, 2]] and last == 2  # prompt and shared tokens
+        return torch.tensor([[[0.0, 1.5, 2.0, 0.0, 0.0], [0.0, 1.5, 0.0, 0.0, 9.0]]]), None
 
     monkeypatch.setattr(runner, "decode_all", decode_all)
     engine.target.plain, engine.eos_ids = plain, frozenset({5})
-    executed(plan_of(["sd", "autoregressive"], **GREEDY), tmp_path / "r")
-    (compared,) = read_run(tmp_path / "r").environment["greedy_texts"]
-    assert (compared["equal"], compared["texts"], compared["forks"]) == (2, 3, 1)
-    assert compared["beyond"] == 0  # half a logit, which is rounding in a half precision
-    assert compared["margins"] == [pytest.approx(0.216, abs=0.01)]
+    plan = plan_of(["sd", "autoregressive"], lengths=[1, 2], **GREEDY)
+    executed(plan, tmp_path / "r")
+    first, second = read_run(tmp_path / "r").environment["greedy_texts"]
+    assert (first["method"], second["method"]) == ("sd with N = 1", "sd with N = 2")
+    for compared in (first, second):
+        assert (compared["equal"], compared["texts"], compared["forks"]) == (2, 3, 1)
+    # Half a logit is rounding in a half precision, and 7.5 are not.
+    assert (first["beyond"], second["beyond"]) == (0, 1)
+    assert first["margins"] == [pytest.approx(0.193, abs=0.01)]
+    assert second["margins"] == [pytest.approx(0.999, abs=0.001)]
     executed(plan_of(["sd", "autoregressive"]), tmp_path / "sampled")
     assert "greedy_texts" not in read_run(tmp_path / "sampled").environment

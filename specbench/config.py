@@ -179,18 +179,10 @@ class Filters(Options):
 
     top_k: int | None = option(None, "Sample from the k likeliest tokens.", ge=1, shown="off")
     top_p: float | None = option(
-        None,
-        "Sample from the likeliest tokens of this probability.",
-        gt=0,
-        le=1,
-        shown="off",
+        None, "Sample from the likeliest tokens of this probability.", gt=0, le=1, shown="off"
     )
     min_p: float | None = option(
-        None,
-        "Drop tokens below this share of the likeliest token's.",
-        gt=0,
-        le=1,
-        shown="off",
+        None, "Drop tokens below this share of the likeliest token's.", gt=0, le=1, shown="off"
     )
 
 
@@ -244,16 +236,10 @@ class Settings(Seeded, SamplingOptions):
         None, "Maximum length of an answer.", ge=1, shown="the task's own", panel=Options.panel
     )
     max_prompt_tokens: int | None = option(
-        None,
-        "Length to which the article of a prompt is cut.",
-        ge=1,
-        shown="the models' context",
+        None, "Length to which the article of a prompt is cut.", ge=1, shown="the models' context"
     )
     prompt_format: Literal["chat", "plain"] | None = option(
-        None,
-        "chat, by the model's template, or plain.",
-        metavar="FORMAT",
-        shown="the task's own",
+        None, "chat, by the model's template, or plain.", metavar="FORMAT", shown="the task's own"
     )
     engine: Literal["auto", "eager", "compile", "graph", "llamacpp"] = option(
         AUTO,
@@ -261,12 +247,7 @@ class Settings(Seeded, SamplingOptions):
         "for GGUF files; auto, graph on a GPU if it works, else eager.",
         metavar="NAME",
     )
-    batch_size: int = option(
-        1,
-        "Texts per batch; rounding may change a text.",
-        ge=1,
-        metavar="B",
-    )
+    batch_size: int = option(1, "Texts per batch; rounding may change a text.", ge=1, metavar="B")
 
     refill: int | None = option(
         None,
@@ -338,9 +319,7 @@ class RunSettings(DraftLengths, Settings):
         shown=f"{DEFAULT_LIMIT} per task, all of a prompt file",
     )
     preset: Literal["paper"] | None = option(
-        None,
-        f"Named settings, which options override: {_describe_presets()}.",
-        metavar="NAME",
+        None, f"Named settings, which options override: {_describe_presets()}.", metavar="NAME"
     )
 
     @model_validator(mode="before")
@@ -360,18 +339,13 @@ class Loading(Options):
         AUTO, "float32, bfloat16, float16, or auto by pair and device.", metavar="NAME"
     )
     load_format: Literal["auto", "dummy"] = option(
-        AUTO,
-        "dummy creates random weights of the same shape, for timing.",
-        metavar="FORMAT",
+        AUTO, "dummy creates random weights of the same shape, for timing.", metavar="FORMAT"
     )
     threads: int | None = option(
         None, "CPU threads of PyTorch or llama.cpp.", ge=1, metavar="T", shown="one per core"
     )
     device_map: str | None = option(
-        None,
-        "auto spreads layers over all GPUs (needs accelerate).",
-        metavar="MAP",
-        shown="off",
+        None, "auto spreads layers over all GPUs (needs accelerate).", metavar="MAP", shown="off"
     )
     quantization: Literal["8bit", "4bit"] | None = option(
         None,
@@ -408,9 +382,5 @@ class DataOptions(Options):
     )
     offline: bool = option(False, "Use only files that are already here; never access the network.")
     shots: int | None = option(
-        None,
-        "Few-shot examples before each prompt.",
-        ge=0,
-        metavar="K",
-        shown="the task's own",
+        None, "Few-shot examples before each prompt.", ge=0, metavar="K", shown="the task's own"
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 from transformers.cache_utils import Cache
+
+# Bytes of the stored states of a model's prompts, on a CPU and on a GPU, where reading is fast.
+MOST_PROMPT_BYTES = 2**30, 2**28
 
 
 def head_sizes(config: PretrainedConfig) -> tuple[int, int]:
@@ -25,6 +28,19 @@ def cache_bytes(config: PretrainedConfig, dtype: torch.dtype, tokens: float) -> 
     return size
 
 
+class PromptStates(NamedTuple):
+    """The keys and values of a prompt of T tokens, all but the last."""
+
+    keys: list[Tensor]  # of each layer, [heads, T - 1, width]
+    values: list[Tensor]  # the same
+    seconds: float  # of reading the prompt
+
+    @property
+    def size(self) -> int:
+        """Bytes of the states."""
+        return sum(states.nbytes for states in (*self.keys, *self.values))
+
+
 class SlotCache(Cache):
     """Full-length buffers for the keys and values of every layer; position i is slot i.
 
@@ -32,6 +48,8 @@ class SlotCache(Cache):
     then. Sliding-window layers get full-length buffers as well, because a ring buffer could not be
     rolled back; the attention mask applies the window. Each of the ``rows`` of the batch has
     ``capacity`` slots. ``devices`` holds the device of each layer.
+
+    The states of the last prompts are stored apart, so that a prompt is read once for all cells.
     """
 
     def __init__(
@@ -49,24 +67,39 @@ class SlotCache(Cache):
         self.values = [torch.zeros(shape, device=device, dtype=dtype) for device in devices]
         self.rows = rows
         self.capacity = capacity
-        # by row, the last prompt, its keys of the last layer, and the seconds of reading it
-        self.prompts: dict[int, tuple[Tensor, Tensor, float]] = {}
+        # by the tokens of the prompt, that of the last use at the end
+        self.prompts: dict[tuple[int, ...], PromptStates] = {}
+        self.most_prompt_bytes = MOST_PROMPT_BYTES[devices[0].type == "cuda"]
         self.place(torch.zeros(1, 0, dtype=torch.long), 0)
 
-    def remember(self, prompt: Tensor, row: int, seconds: float) -> None:
-        """Note that a row has the states of a prompt ``[T]``, and how long reading it took."""
-        self.prompts[row] = (prompt, self._last_keys(prompt, row).clone(), seconds)
+    def store(self, prompt: Tensor, row: int, seconds: float) -> None:
+        """Copy the states of a prompt ``[T]`` that was read into a row; drop those unused longest.
 
-    def seconds_of(self, prompt: Tensor, row: int) -> float:
-        """Return how long reading a prompt took if the row still has its states, else 0."""
-        tokens, keys, seconds = self.prompts.get(row, (prompt[:0], prompt[:0], 0.0))
-        if torch.equal(tokens, prompt) and torch.equal(keys, self._last_keys(prompt, row)):
-            return seconds
-        return 0.0
+        ``seconds`` is how long reading the prompt took.
+        """
+        keys, values = (
+            [buffer[row, :, : len(prompt) - 1].clone() for buffer in buffers]
+            for buffers in (self.keys, self.values)
+        )
+        self.prompts[tuple(prompt.tolist())] = PromptStates(keys, values, seconds)
+        excess = sum(states.size for states in self.prompts.values()) - self.most_prompt_bytes
+        while excess > 0:
+            excess -= self.prompts.pop(next(iter(self.prompts))).size
 
-    def _last_keys(self, prompt: Tensor, row: int) -> Tensor:
-        """The keys of a prompt but for its last two tokens, which a draft reads again."""
-        return self.keys[-1][row, :, : max(1, len(prompt) - 2)]
+    def restore(self, prompt: Tensor, row: int) -> float:
+        """Copy the stored states of a prompt into a row.
+
+        Returns:
+            How many seconds reading the prompt took; 0 if its states are not stored.
+        """
+        tokens = tuple(prompt.tolist())
+        if (states := self.prompts.pop(tokens, None)) is None:
+            return 0.0
+        self.prompts[tokens] = states
+        buffers, copies = (*self.keys, *self.values), (*states.keys, *states.values)
+        for buffer, copy in zip(buffers, copies, strict=True):
+            buffer[row, :, : len(tokens) - 1] = copy
+        return states.seconds
 
     def place(
         self, at: Tensor, kv_length: int | None, rows: slice | None = None

@@ -23,7 +23,7 @@ class Model(Protocol):
     hidden_size: int
     context: int | None  # in tokens; None if unknown
     layers: Sequence[int]  # after which states are returned too; see ``Runner``
-    saved_seconds: float  # which reading the last prompt took before, if the cache still had it
+    saved_seconds: float  # which reading the last prompt took before, if it was not read again
 
     @property
     def device(self) -> torch.device:
@@ -43,7 +43,7 @@ class Model(Protocol):
         """Free the cache."""
 
     def forget_prompts(self) -> None:
-        """Read the next prompts even if the cache has their states."""
+        """Read the next prompts even if their states are stored."""
 
     def prefill(self, prompt: Tensor, row: int = 0) -> Tensor | None:
         """Read a prompt ``[T]``, T >= 1, except its last token, into a row of the cache.

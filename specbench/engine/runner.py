@@ -157,7 +157,7 @@ class Runner:
         self.cache = None
 
     def forget_prompts(self) -> None:
-        """Read the next prompts even if the cache has their states."""
+        """Read the next prompts even if their states are stored."""
         if self.cache is not None:
             self.cache.prompts.clear()
 
@@ -166,7 +166,7 @@ class Runner:
         """Run all tokens of a prompt ``[T]``, T >= 1, except the last, into a row.
 
         The last token remains for the first round, like the newest token between two rounds.
-        Without ``layers``, a prompt that the row still has is not read again.
+        Without ``layers``, a prompt whose states are stored is not read again.
         Returns the states after ``layers``, ``[T - 1, len(layers) * hidden]``.
 
         Raises:
@@ -184,14 +184,13 @@ class Runner:
             return torch.zeros(0, width, device=self.device, dtype=self.dtype)
         assert self.cache is not None
         if not self.layers:
-            self.saved_seconds = self.cache.seconds_of(prompt, row)
+            self.saved_seconds = self.cache.restore(prompt, row)
         if self.saved_seconds:
             return torch.empty(0, device=self.device)
-        self.cache.prompts.pop(row, None)  # reading may break off between two layers
         began, positions = now(self.device), torch.arange(read, device=self.device)[None]
         rows = slice(row, row + 1)
         states = self._forward(prompt[None, :-1], positions, read, rows)[0, :, self.hidden_size :]
-        self.cache.remember(prompt, row, now(self.device) - began)
+        self.cache.store(prompt, row, now(self.device) - began)
         return states
 
     @torch.no_grad()

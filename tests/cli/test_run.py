@@ -201,13 +201,13 @@ def test_a_prompt_is_read_once_for_all_cells_and_once_more_to_warm_up(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     read: Counter[tuple[SlotCache, tuple[int, ...]]] = Counter()
-    remember = SlotCache.remember
+    store = SlotCache.store
 
     def counted(cache: SlotCache, prompt: Tensor, row: int, seconds: float) -> None:
         read[cache, tuple(prompt.tolist())] += 1
-        remember(cache, prompt, row, seconds)
+        store(cache, prompt, row, seconds)
 
-    monkeypatch.setattr(SlotCache, "remember", counted)
+    monkeypatch.setattr(SlotCache, "store", counted)
     methods = ("-m", "autoregressive,sd,lossy,static", "--draft-length", "1,3")
     options = ("-t", "mini-math", "-n", "6", "--batch-size", "3", "--output", "r")
     assert cli("run", *methods, *options).code == 0

@@ -184,8 +184,8 @@ def test_a_prompt_that_is_not_read_again_has_the_same_text(
     pair.reserve(64, size)
     read.clear()
     assert [texts(pair, rule, requests) for rule in SEVERAL] == expected
-    # Once by each model; the draft has read the only token of a prompt of two again.
-    assert sorted(n for n in read if n > 1) == sorted(2 * [n - 1 for n in LENGTHS[:size] if n > 2])
+    # Once by each model.
+    assert sorted(n for n in read if n) == sorted(2 * [n - 1 for n in LENGTHS[:size] if n > 1])
 
 
 def test_the_time_of_reading_counts_for_every_cell() -> None:
@@ -198,24 +198,44 @@ def test_the_time_of_reading_counts_for_every_cell() -> None:
     assert 0 < generation(sd).prefill_seconds < HOUR
     for model in pair.runners:
         assert model.cache is not None
-        model.cache.prompts[0] = (*model.cache.prompts[0][:2], HOUR)
+        ((tokens, states),) = model.cache.prompts.items()
+        model.cache.prompts[tokens] = states._replace(seconds=HOUR)
     assert HOUR < generation(None).prefill_seconds < 2 * HOUR < generation(sd).prefill_seconds
     assert generation(sd).latency_seconds > 2 * HOUR
 
 
-def test_an_overwritten_prompt_is_read_again(read: list[int]) -> None:
+def test_an_overwritten_prompt_is_restored_in_any_row(read: list[int]) -> None:
     pair = tiny_pair("llama")
     pair.drop_caches()
-    requests = [Request(random_prompt(20), "")]
-    expected = texts(pair, None, requests)
+    requests = [Request(random_prompt(length), "") for length in (20, 12)]
+    expected = texts(pair, sd, requests)
     for slot in (0, 7, 17):
         read.clear()
-        pair.target.read(torch.tensor([[3]]), torch.tensor([[slot]]), slot + 1)
-        assert texts(pair, None, requests) == expected and read == [19]
-    read.clear()
+        pair.target.read(torch.tensor([[3], [3]]), torch.tensor([[slot], [slot]]), slot + 1)
+        assert texts(pair, sd, requests) == expected
+        assert texts(pair, sd, requests[::-1]) == expected[::-1] and not read
     *start, last = requests[0].prompt
-    changed = [requests[0]._replace(prompt=[*start, (last + 1) % 8])]
-    assert texts(pair, None, changed) != expected and read == [19]
+    changed = [requests[0]._replace(prompt=[*start, (last + 1) % 8]), requests[1]]
+    assert texts(pair, sd, changed) != expected and read == [19, 19]
+
+
+def test_the_states_of_prompts_take_no_more_than_their_share_of_memory(read: list[int]) -> None:
+    pair = tiny_pair("llama")
+    pair.drop_caches()
+    requests = [Request(random_prompt(length), "") for length in (20, 12, 16)]
+    expected = [texts(pair, None, [request]) for request in requests]
+    assert pair.target.cache is not None
+    sizes = [states.size for states in pair.target.cache.prompts.values()]
+    pair.target.cache.most_prompt_bytes = sizes[1] + sizes[2]
+    read.clear()
+    assert texts(pair, None, [requests[0]]) == expected[0] and not read
+    pair.target.forget_prompts()
+    assert [texts(pair, None, [request]) for request in requests] == expected
+    assert read == [19, 11, 15]  # the first is no longer stored
+    assert [texts(pair, None, [requests[number]]) for number in (1, 2, 0)] == [
+        expected[number] for number in (1, 2, 0)
+    ]
+    assert read == [19, 11, 15, 19]
 
 
 def test_a_prompt_is_read_again_after_one_whose_reading_broke_off(

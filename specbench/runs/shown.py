@@ -11,7 +11,6 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from specbench.runs.columns import THOUGHT_TOKENS
 from specbench.runs.table import Field, TableCell, number, with_interval
 from specbench.tasks.metrics import shown_metric
 
@@ -110,7 +109,17 @@ class ShownFigure(NamedTuple):
         return self._replace(name=f"{self.name}_less", heading="minus sd", unit="", form="+.1f")
 
 
-_FIGURES = {
+#: Figures that only some runs have.
+_FURTHER = {
+    figure.name: figure
+    for figure in (
+        ShownFigure("thought_tokens", "tokens of thoughts"),
+        ShownFigure("inside_share", "inside / output tokens", "%", 100),
+        ShownFigure("accepted_inside", "accepted / drafted inside", "%", 100),
+        ShownFigure("accepted_outside", "accepted / drafted outside", "%", 100),
+    )
+}
+_FIGURES = _FURTHER | {
     figure.name: figure
     for figure in (
         ShownFigure("quality", "", SCORE),
@@ -130,13 +139,9 @@ _FIGURES = {
         ShownFigure("round_seconds", "time per round", "ms", 1000, "3s"),
         ShownFigure("prefill_seconds", "prefill", "ms", 1000, "3s"),
         ShownFigure("output_tokens", "output tokens"),
-        ShownFigure("thought_tokens", "tokens of thoughts"),
         ShownFigure("rounds", "rounds"),
         ShownFigure("length_limit_rate", "ended by limit", "%", 100),
         ShownFigure("repetition", "repeated 4-grams", "%", 100),
-        ShownFigure("inside_share", "inside / output tokens", "%", 100),
-        ShownFigure("accepted_inside", "accepted / drafted inside", "%", 100),
-        ShownFigure("accepted_outside", "accepted / drafted outside", "%", 100),
         # Of a comparison, see ``analysis.comparison``.
         ShownFigure("acceptance", "accepted / drafted", "%", 100),
         ShownFigure("seconds", "s/sample", form="3s"),
@@ -158,8 +163,8 @@ _FIGURES = {
 
 def shown_score(metric: str) -> ShownFigure:
     """Return how a quality metric is shown, also one of the user's own with a figure's name."""
-    if metric in (*PHASES, THOUGHT_TOKENS):
-        return _FIGURES[metric]
+    if metric in _FURTHER:
+        return _FURTHER[metric]
     heading, scale = shown_metric(metric)
     return ShownFigure(metric, heading, "", scale)
 

@@ -10,9 +10,6 @@ from torch import Tensor
 from transformers import PretrainedConfig
 from transformers.cache_utils import Cache
 
-# Bytes of the stored states of a model's prompts, on a CPU and on a GPU, where reading is fast.
-MOST_PROMPT_BYTES = 2**30, 2**28
-
 
 def head_sizes(config: PretrainedConfig) -> tuple[int, int]:
     """Return the number of key heads and the width of a head, which some configurations omit."""
@@ -69,20 +66,20 @@ class SlotCache(Cache):
         self.capacity = capacity
         # by the tokens of the prompt, that of the last use at the end
         self.prompts: dict[tuple[int, ...], PromptStates] = {}
-        self.most_prompt_bytes = MOST_PROMPT_BYTES[devices[0].type == "cuda"]
         self.place(torch.zeros(1, 0, dtype=torch.long), 0)
 
-    def store(self, prompt: Tensor, row: int, seconds: float) -> None:
-        """Copy the states of a prompt ``[T]`` that was read into a row; drop those unused longest.
+    def store(self, prompt: Tensor, row: int, seconds: float, most_bytes: int) -> None:
+        """Copy the states of a prompt ``[T]`` that was read into a row.
 
-        ``seconds`` is how long reading the prompt took.
+        ``seconds`` is how long reading the prompt took. Prompts that were not used for longest are
+        dropped, so that all together have at most ``most_bytes``.
         """
         keys, values = (
             [buffer[row, :, : len(prompt) - 1].clone() for buffer in buffers]
             for buffers in (self.keys, self.values)
         )
         self.prompts[tuple(prompt.tolist())] = PromptStates(keys, values, seconds)
-        excess = sum(states.size for states in self.prompts.values()) - self.most_prompt_bytes
+        excess = sum(states.size for states in self.prompts.values()) - most_bytes
         while excess > 0:
             excess -= self.prompts.pop(next(iter(self.prompts))).size
 

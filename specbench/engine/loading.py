@@ -12,11 +12,12 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from specbench.config import AUTO, Loading
 from specbench.engine.device import choose_device, keep_freed_memory
+from specbench.engine.hardware import available_memory
 from specbench.engine.hub import gguf_path, origin
 from specbench.engine.packing import pack
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import GGUF, PairSpec
-from specbench.engine.runner import Runner, context_length
+from specbench.engine.runner import MOST_PROMPT_BYTES, Runner, context_length
 from specbench.engine.sources import (
     check_weights,
     load_config,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 # Below this hidden size a step is too short for several threads: they would wait for each other in
 # every layer, and for any other process on their cores.
 ONE_THREAD_WIDTH = 512
+PROMPTS_SHARE = 8  # the free memory by what the states of a model's prompts may take of it
 # PyTorch's implementations of attention; it chooses one of the enabled ones per call.
 BACKENDS = ("flash", "mem_efficient", "math", "cudnn")
 
@@ -123,12 +125,20 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
             pack(model)
         set_threads(loading, target.hidden_size)
         keep_freed_memory()
+    for runner in runners:
+        runner.prompt_bytes = prompt_bytes(torch_device)
     facts |= {
         "load_format": loading.load_format,
         "quantization": loading.quantization,
         "device_map": loading.device_map,
     }
     return pair(target, draft, facts=facts)
+
+
+def prompt_bytes(device: torch.device) -> int:
+    """Return how many bytes of prompts' states a model stores: a small part of the free memory."""
+    free = available_memory(device)
+    return MOST_PROMPT_BYTES if free is None else min(MOST_PROMPT_BYTES, free // PROMPTS_SHARE)
 
 
 def _load_gguf(

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 OTHER_MODEL = "choose a model whose layers all attend, such as a Llama, Qwen2.5, Qwen3 or Gemma"
 # Capacities are multiples of this, so that requests of similar length share one allocation.
 CAPACITY_STEP = 256
+# States of prompts that a model stores, see ``loading.prompt_bytes``.
+MOST_PROMPT_BYTES = 2**30
 Rotary = Mapping[str, tuple[Tensor, Tensor]]
 
 # Weights of each tensor that enter a model's fingerprint.
@@ -113,6 +115,7 @@ class Runner:
         self.cache: SlotCache | None = None
         self.layers: Sequence[int] = ()
         self.saved_seconds = 0.0
+        self.prompt_bytes = MOST_PROMPT_BYTES
         self.fused: FusedLayers | None = None
         if self.device.type == "cuda" and find_spec("triton"):
             from specbench.engine.fused import fused_layers
@@ -190,7 +193,7 @@ class Runner:
         began, positions = now(self.device), torch.arange(read, device=self.device)[None]
         rows = slice(row, row + 1)
         states = self._forward(prompt[None, :-1], positions, read, rows)[0, :, self.hidden_size :]
-        self.cache.store(prompt, row, now(self.device) - began)
+        self.cache.store(prompt, row, now(self.device) - began, self.prompt_bytes)
         return states
 
     @torch.no_grad()

@@ -203,9 +203,9 @@ def test_a_prompt_is_read_once_for_all_cells_and_once_more_to_warm_up(
     read: Counter[tuple[SlotCache, tuple[int, ...]]] = Counter()
     store = SlotCache.store
 
-    def counted(cache: SlotCache, prompt: Tensor, row: int, seconds: float) -> None:
+    def counted(cache: SlotCache, prompt: Tensor, *stored: Any) -> None:
         read[cache, tuple(prompt.tolist())] += 1
-        store(cache, prompt, row, seconds)
+        store(cache, prompt, *stored)
 
     monkeypatch.setattr(SlotCache, "store", counted)
     methods = ("-m", "autoregressive,sd,lossy,static", "--draft-length", "1,3")

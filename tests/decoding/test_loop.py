@@ -219,14 +219,16 @@ def test_an_overwritten_prompt_is_restored_in_any_row(read: list[int]) -> None:
     assert texts(pair, sd, changed) != expected and read == [19, 19]
 
 
-def test_the_states_of_prompts_take_no_more_than_their_share_of_memory(read: list[int]) -> None:
+def test_the_states_of_prompts_take_no_more_than_their_share_of_memory(
+    read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = tiny_pair("llama")
     pair.drop_caches()
     requests = [Request(random_prompt(length), "") for length in (20, 12, 16)]
     expected = [texts(pair, None, [request]) for request in requests]
     assert pair.target.cache is not None
     sizes = [states.size for states in pair.target.cache.prompts.values()]
-    pair.target.cache.most_prompt_bytes = sizes[1] + sizes[2]
+    monkeypatch.setattr(pair.target, "prompt_bytes", sizes[1] + sizes[2])
     read.clear()
     assert texts(pair, None, [requests[0]]) == expected[0] and not read
     pair.target.forget_prompts()

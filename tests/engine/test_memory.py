@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from specbench.config import Loading
 from specbench.decoding.heads.head import Head
-from specbench.engine import hardware, memory
+from specbench.engine import hardware, loading, memory
 from specbench.engine.loading import load_pair
 from specbench.engine.memory import (
     GIB,
@@ -200,3 +200,12 @@ def test_gpu_memory_stays_within_the_estimate() -> None:
     needs = [model_need(config, torch.bfloat16, *SIZE) for config in configs]
     lasting = sum(need.weights + need.cache for need in needs)
     assert torch.cuda.memory_allocated() - before == pytest.approx(lasting, rel=0.03)
+
+
+@pytest.mark.parametrize(("free", "stored"), [(None, 2**30), (2**36, 2**30), (2**30, 2**27)])
+def test_prompts_are_stored_in_a_small_part_of_the_free_memory(
+    free: int | None, stored: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "available_memory", lambda device: free)
+    target, draft = load_pair(MINI, CPU).runners
+    assert target.prompt_bytes == draft.prompt_bytes == stored

@@ -220,14 +220,6 @@ class DraftLengths(Options):
     )
 
 
-class DryRun(Options):
-    """Whether to carry out a plan."""
-
-    dry_run: bool = option(
-        False, "Print the plan or command instead of carrying it out.", panel="Results"
-    )
-
-
 class Settings(Seeded, SamplingOptions):
     """Settings shared by all cells of a run."""
 
@@ -284,49 +276,6 @@ class Settings(Seeded, SamplingOptions):
     def falls_back(self) -> bool:
         """Whether the run continues with eager if its engine does not work."""
         return self.engine == AUTO
-
-
-PRESETS: dict[str, dict[str, Any]] = {
-    # Section 5 and appendix of DIVERSED (arXiv:2604.07622).
-    "paper": {
-        "limit": 100,
-        "max_new_tokens": 128,
-        "max_prompt_tokens": 2048,
-        "draft_length": [5],
-        "temperature": 1.0,
-    }
-}
-
-
-def _describe_presets() -> str:
-    return "; ".join(
-        f"{name}, {p['limit']} examples, at most {p['max_new_tokens']} new and "
-        f"{p['max_prompt_tokens']} prompt tokens, N = {','.join(map(str, p['draft_length']))}, "
-        f"T = {p['temperature']:g}"
-        for name, p in PRESETS.items()
-    )
-
-
-class RunSettings(DraftLengths, Settings):
-    """The settings of a measuring command; explicit options override the preset."""
-
-    limit: int | None = option(
-        None,
-        "Examples per task.",
-        panel="Options",
-        ge=1,
-        flags=("--limit", "-n"),
-        shown=f"{DEFAULT_LIMIT} per task, all of a prompt file",
-    )
-    preset: Literal["paper"] | None = option(
-        None, f"Named settings, which options override: {_describe_presets()}.", metavar="NAME"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_preset(cls, values: Any) -> Any:
-        preset = values.get("preset") if isinstance(values, dict) else None
-        return PRESETS.get(str(preset), {}) | values if preset else values
 
 
 class Loading(Options):

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
-from specbench.cli.options import CheckSize, Models, NewFolder, PromptFiles
+from specbench.cli.options import CheckSize, Models, NewFolder, PromptFiles, RunSettings
 from specbench.cli.output import new_folder, note, note_loading, print_findings
-from specbench.config import RunSettings, Settings, option
+from specbench.config import Settings, option
 from specbench.decoding.drafters.registry import DRAFTERS, parse_drafter
 from specbench.errors import RunError
 from specbench.experiment.planning import build_plan

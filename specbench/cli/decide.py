@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -25,25 +24,16 @@ from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_d
 from specbench.engine.pairs import PairSpec
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.cells import Variant, method_variants
-from specbench.methods.registry import AUTOREGRESSIVE, METHODS
+from specbench.methods.registry import METHODS
 from specbench.tasks.task import task_names
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from specbench.engine.pair import LoadedPair
-    from specbench.experiment.bench.plan import Bench, System
     from specbench.experiment.loader import Loader
     from specbench.pricing.costs import Costs, Machine
     from specbench.pricing.decide import Decision
     from specbench.pricing.rounds import PricedRounds
 
 MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "drafting")]
-# New tokens of a batch whose rounds are timed: at most, at least, and of all its texts.
-MOST_TOKENS, LEAST_TOKENS, TOKENS = 48, 12, 96
-# At least three repeats, and up to eight while those of all batch sizes take no longer than this.
-FEW_REPEATS, REPEATS, SECONDS = 3, 8, 180.0
-ACCEPTED = 0.6  # by force, so that rounds take the same time for all pairs
 STRICT = "sd"
 CONTROL = "cooled"  # sharpens the target without a draft
 FOLDER = "decision"
@@ -301,66 +291,23 @@ def _computed(
 
 def _timed(options: DecideOptions, measurement: Measurement, source: _Source) -> Costs:
     """Return the costs as measured here."""
-    import pandas as pd
-
+    from specbench.experiment.bench.brief import time_rounds
+    from specbench.experiment.bench.plan import BenchSettings
     from specbench.pricing.costs import BENCH_REPEATS, costs_of, from_bench
 
-    batches = sorted(options.batch_size)
-    repeats = [
-        _repeats(options, measurement, source, size, SECONDS / len(batches)) for size in batches
-    ]
-    # Tables have the same repeats for all batch sizes.
-    fewest = min(table["repeat"].max() for table in repeats)
-    table = pd.concat([table[table["repeat"] <= fewest] for table in repeats], ignore_index=True)
-    engine = table["engine"].iloc[0]
-    return costs_of(from_bench(table, Path(BENCH_REPEATS)), f"{engine}, measured here")
-
-
-def _repeats(
-    options: DecideOptions, measurement: Measurement, source: _Source, size: int, seconds: float
-) -> pd.DataFrame:
-    """Time rounds of a batch; after the fewest repeats, add others that fit into ``seconds``."""
-    import pandas as pd
-
-    from specbench.experiment.bench.decoders import Decoder, specbench_decoders
-    from specbench.experiment.bench.measure import measure, prepare
-    from specbench.experiment.bench.plan import BenchSettings, build_bench
-    from specbench.experiment.progress import progress_bar
-
+    assert source.pair is not None
     lengths = sorted(options.draft_length)
     settings = BenchSettings(
         engine=[measurement.engine],
         draft_length=sorted({lengths[0], lengths[len(lengths) // 2], lengths[-1]}),
-        batch_size=[size],
-        acceptance=[ACCEPTED],
+        batch_size=sorted(options.batch_size),
         temperature=measurement.temperature,
         prompt_tokens=source.prompt_tokens,
-        new_tokens=max(LEAST_TOKENS, min(MOST_TOKENS, TOKENS // size)),
-        repeats=FEW_REPEATS,
-        no_transformers=True,
     )
-    assert source.pair is not None
-    timed = method_variants([AUTOREGRESSIVE, STRICT], {})
-    bench = build_bench(source.pair, timed, source.loading, settings)
-    plan, pairs = prepare(bench, source.loader.pair)
-
-    def decoders(plan: Bench, system: System, pair: LoadedPair) -> tuple[Decoder, list[Decoder]]:
-        return specbench_decoders(plan.settings, system, pair, alike=True)
-
-    def take(plan: Bench) -> pd.DataFrame:
-        with progress_bar(len(plan), not measurement.no_progress) as report:
-            return measure(plan, pairs, report, decoders, same_prompts=True).repeats
-
-    began = time.perf_counter()
-    repeats = take(plan)
-    per_repeat = (time.perf_counter() - began) / FEW_REPEATS
-    more = min(REPEATS - FEW_REPEATS, int(seconds / per_repeat) - FEW_REPEATS)
-    if more > 0:
-        changes = {"repeats": more, "seed": settings.seed + 1}
-        further = take(replace(plan, settings=plan.settings.updated(**changes)))
-        further["repeat"] += FEW_REPEATS
-        repeats = pd.concat([repeats, further], ignore_index=True)
-    return repeats
+    load, show_progress = source.loader.pair, not measurement.no_progress
+    table = time_rounds(source.pair, source.loading, settings, load, show_progress)
+    engine = table["engine"].iloc[0]
+    return costs_of(from_bench(table, Path(BENCH_REPEATS)), f"{engine}, measured here")
 
 
 def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Iterator[str]:

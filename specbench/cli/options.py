@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
 from specbench.cli.output import CSV, JSON, LATEX, MARKDOWN, TEXT
-from specbench.config import AUTO, DataOptions, DraftLength, Loading, Options, option
+from specbench.config import (
+    AUTO,
+    DEFAULT_LIMIT,
+    DataOptions,
+    DraftLength,
+    DraftLengths,
+    Loading,
+    Options,
+    Settings,
+    option,
+)
 from specbench.decoding.drafters.registry import names_drafter
 from specbench.engine.choice import require_engine
 from specbench.engine.pairs import (
@@ -44,6 +54,57 @@ def output_option(help: str, shown: str, metavar: str | None = None) -> Any:
     """Return the ``--output`` option of a command."""
     flags = ("--output", "-o")
     return option(None, help, flags=flags, shown=shown, metavar=metavar, panel=Options.panel)
+
+
+class DryRun(Options):
+    """Whether to carry out a plan."""
+
+    dry_run: bool = option(
+        False, "Print the plan or command instead of carrying it out.", panel="Results"
+    )
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Section 5 and appendix of DIVERSED (arXiv:2604.07622).
+    "paper": {
+        "limit": 100,
+        "max_new_tokens": 128,
+        "max_prompt_tokens": 2048,
+        "draft_length": [5],
+        "temperature": 1.0,
+    }
+}
+
+
+def _describe_presets() -> str:
+    return "; ".join(
+        f"{name}, {p['limit']} examples, at most {p['max_new_tokens']} new and "
+        f"{p['max_prompt_tokens']} prompt tokens, N = {','.join(map(str, p['draft_length']))}, "
+        f"T = {p['temperature']:g}"
+        for name, p in PRESETS.items()
+    )
+
+
+class RunSettings(DraftLengths, Settings):
+    """The settings of a measuring command; explicit options override the preset."""
+
+    limit: int | None = option(
+        None,
+        "Examples per task.",
+        panel="Options",
+        ge=1,
+        flags=("--limit", "-n"),
+        shown=f"{DEFAULT_LIMIT} per task, all of a prompt file",
+    )
+    preset: Literal["paper"] | None = option(
+        None, f"Named settings, which options override: {_describe_presets()}.", metavar="NAME"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_preset(cls, values: Any) -> Any:
+        preset = values.get("preset") if isinstance(values, dict) else None
+        return PRESETS.get(str(preset), {}) | values if preset else values
 
 
 class CodeExecution(Options):

@@ -13,16 +13,18 @@ from specbench.cli.methods import Methods, MethodsBesideFront
 from specbench.cli.options import (
     DEFAULT_PAIR,
     CodeExecution,
+    DryRun,
     JsonOutput,
     Models,
     Progress,
     Prompts,
+    RunSettings,
     Workers,
     output_option,
 )
 from specbench.cli.output import Interrupted, note
 from specbench.cli.servers import Servers
-from specbench.config import DryRun, Options, RunSettings, Settings, option
+from specbench.config import Options, Settings, option
 from specbench.decoding.drafters.registry import (
     DRAFTERS,
     MODEL,

@@ -15,8 +15,8 @@ import typer
 
 from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
-from specbench.cli.options import Models
-from specbench.config import Count, DraftLength, DryRun, Options, option
+from specbench.cli.options import DryRun, Models
+from specbench.config import Count, DraftLength, Options, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
 from specbench.decoding.heads.registry import find_head

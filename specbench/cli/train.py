@@ -14,6 +14,7 @@ from specbench.cli.measure import ray_workers
 from specbench.cli.options import (
     DEFAULT_PAIR,
     CodeExecution,
+    DryRun,
     Models,
     Progress,
     Tasks,
@@ -21,7 +22,7 @@ from specbench.cli.options import (
     output_option,
 )
 from specbench.cli.output import Interrupted, note, note_loading, print_table
-from specbench.config import DryRun, Loading, Options, Settings, option
+from specbench.config import Loading, Options, Settings, option
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.registry import read_description, trained_heads
 from specbench.engine.pairs import PairSpec

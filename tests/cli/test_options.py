@@ -11,8 +11,8 @@ import typer
 
 from specbench.cli.generate import grouped, split
 from specbench.cli.methods import Methods
-from specbench.cli.options import Models, Tasks
-from specbench.config import Loading, Options, RunSettings, Settings, option
+from specbench.cli.options import Models, RunSettings, Tasks
+from specbench.config import Loading, Options, Settings, option
 from specbench.engine.pairs import custom_pair, get_pair, with_draft
 from specbench.errors import RunError, UsageError
 from specbench.methods.registry import METHODS

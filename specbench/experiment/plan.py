@@ -204,11 +204,12 @@ class Plan:
 
         Cells of the run keep their session. All others are measured together in a new session, in
         which ``autoregressive`` and ``sd`` are timed again, since times of different sessions
-        cannot be compared.
+        cannot be compared. With ``refill`` no times are, so all cells are of one session.
         """
+        timed = self.settings.refill is None
         recorded = {name: task["cells"] for name, task in run.items() if task.get("cells")}
         tasks = [
-            replace(task, cells=_in_sessions(task.cells, recorded[task.task.name]))
+            replace(task, cells=_in_sessions(task.cells, recorded[task.task.name], timed))
             if task.task.name in recorded
             else task
             for task in self.tasks
@@ -258,8 +259,13 @@ def samples_of(steps: Sequence[Step]) -> int:
     return sum(len(step.turns) for step in steps)
 
 
-def _in_sessions(cells: Sequence[Cell], recorded: Sequence[Mapping[str, Any]]) -> tuple[Cell, ...]:
-    """Return cells with their session among recorded ones, then those timed again per session."""
+def _in_sessions(
+    cells: Sequence[Cell], recorded: Sequence[Mapping[str, Any]], timed: bool
+) -> tuple[Cell, ...]:
+    """Return cells with their session among recorded ones, then those timed again per session.
+
+    Unless they are ``timed``, cells that are added belong to the first session.
+    """
 
     def name(cell: Mapping[str, Any]) -> str:
         facts = {key: value for key, value in cell.items() if key != "session"}
@@ -268,7 +274,7 @@ def _in_sessions(cells: Sequence[Cell], recorded: Sequence[Mapping[str, Any]]) -
     sessions: dict[str, int] = {}
     for cell in recorded:  # its own session comes before those in which it was timed again
         sessions.setdefault(name(cell), cell.get("session", 0))
-    new = 1 + max(sessions.values(), default=-1)
+    new = 1 + max(sessions.values(), default=-1) if timed else 0
     first = dict.fromkeys(replace(c, session=0) for c in cells if c.timing != TIMED_BASELINE)
     added = [replace(cell, session=sessions.get(name(cell.describe()), new)) for cell in first]
     timed_again = [

@@ -67,6 +67,17 @@ def test_an_added_method_is_timed_with_the_baselines(engine: Any, tmp_path: Path
         run(folder, plan_of(FIRST))
 
 
+def test_nothing_is_timed_again_for_texts_whose_times_are_not_compared(
+    engine: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "r"
+    batches: dict[str, Any] = {"batch_size": 2, "refill": 2}
+    run(folder, plan_of(FIRST, **batches))
+    run(folder, plan_of(GROWN, **batches))
+    assert sessions(folder) == [("autoregressive", 0, ""), ("lossy", 0, ""), ("sd", 0, "")]
+    assert not (folder / TIMINGS).exists()
+
+
 def test_a_sample_that_is_timed_again_has_the_same_draws_and_no_other_use(
     engine: Any, tmp_path: Path
 ) -> None:

@@ -56,7 +56,6 @@ _QUALITY = "100*quality"
 _FRONTS = {"front": STATIC_FAMILY, "sharpened front": (*STATIC_FAMILY, *CONTROLS)}
 _LINES = {"front": "--", "sharpened front": ":"}
 _COIN = "†"  # behind the title, and in the legend
-_COIN_LABEL = f"{_COIN} the front mixes sd and the draft"
 _MOST_LABELLED = 100  # points of a panel; more leave no room for labels
 
 
@@ -140,7 +139,8 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     swept = {str(cells["method"][i]) for i in _swept(cells).index}
     handles = _handles(methods, not _targets(cells).empty, not _recipes(cells).empty, swept)
     if any(panel.coin for panel in panels):
-        handles.append(Line2D([], [], linestyle="none", label=_COIN_LABEL))
+        label = f"{_COIN} the front mixes sd and the draft"
+        handles.append(Line2D([], [], linestyle="none", label=label))
     style.legend(figure, handles)
     style.settle(figure)  # labels need the final layout
     for panel in panels:

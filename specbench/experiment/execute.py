@@ -159,6 +159,7 @@ class _Execution:
         tolerance = 0.0
         with suppress(WorkerLostError):
             if forks:
+                self._display.last_step("reading texts where greedy ones differ")
                 request = self._pool.ask(min(self._idle), "leads", [*forks], retry=False)
                 leads, tolerance = self._pool.answer(request)
         return [cell.describe(leads, tolerance) for cell in cells]

@@ -96,6 +96,10 @@ class Display:
             if (worker := self._at.get(record.get("device", ""))) is not None:
                 self._bars.update(worker, advance=1, figures=f"{task}, {label}")
 
+    def last_step(self, text: str) -> None:
+        """Show what is done after the last sample."""
+        self._bars.update(self._whole, description=text, left="")
+
     def worker(self, number: int, state: str, device: str = "") -> None:
         """Show the state of a worker, and its device once it is known."""
         if number not in self._workers:

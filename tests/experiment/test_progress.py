@@ -34,6 +34,14 @@ def test_the_bar_shows_method_task_count_acceptance_and_speed() -> None:
         assert text in shown
 
 
+def test_the_bar_says_what_is_done_after_the_last_sample() -> None:
+    bar, stream = console(terminal=True)
+    with progress_bar(1, shown=True, console=bar) as display:
+        display(record())
+        display.last_step("reading texts")
+    assert "reading texts" in stream.getvalue()
+
+
 def test_every_worker_has_a_line() -> None:
     bar, stream = console(terminal=True)
     with progress_bar(3, shown=True, console=bar) as display:

@@ -23,9 +23,10 @@ from specbench.cli.generate import grouped
 from specbench.cli.options import DEFAULT_PAIR, Models, Progress, Tasks, output_option
 from specbench.cli.output import Interrupted, note
 from specbench.config import Options
+from specbench.engine.hub import quiet_libraries
 from specbench.engine.loading import load_pair
 from specbench.errors import SpecbenchError, UsageError
-from specbench.experiment.progress import quiet_libraries, training_bar
+from specbench.experiment.progress import training_bar
 from specbench.files import check_writable
 from specbench.training.folder import CHECKPOINT
 

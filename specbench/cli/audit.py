@@ -21,7 +21,7 @@ from specbench.experiment.cells import method_variants
 from specbench.experiment.folders import as_json
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
-from specbench.experiment.progress import quiet_libraries, step_status
+from specbench.experiment.progress import step_status
 from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.run import RESULTS
@@ -128,6 +128,7 @@ def audit(
     described = json.loads(as_json(described))
     result: dict[str, Any] = {"verdict": UNFINISHED, **described}
     with _folder(to.output, f"audit-{plan.pair.name}", described) as folder:
+        from specbench.engine.hub import quiet_libraries
         from specbench.experiment.loader import Loader
         from specbench.validation.audit import (
             FAULT,

@@ -28,6 +28,7 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFold
     with new_folder(to.output, f"bench-{plan.pair.name}") as folder:
         import pandas as pd
 
+        from specbench.engine.hub import quiet_libraries
         from specbench.experiment.bench.measure import measure, prepare
         from specbench.experiment.bench.tables import (
             bench_table,
@@ -38,7 +39,7 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFold
             warnings,
         )
         from specbench.experiment.folders import as_json
-        from specbench.experiment.progress import progress_bar, quiet_libraries
+        from specbench.experiment.progress import progress_bar
         from specbench.files import clear_errors, write_atomically
         from specbench.runs.run import ENVIRONMENT
 

@@ -73,8 +73,9 @@ def check(
     note_loading(plan.pair.models)
 
     with new_folder(to.output, f"check-{plan.pair.name}") as folder:
+        from specbench.engine.hub import quiet_libraries
         from specbench.experiment.folders import as_json
-        from specbench.experiment.progress import quiet_libraries, step_status
+        from specbench.experiment.progress import step_status
         from specbench.files import write_atomically
         from specbench.validation.check import Check, describe, run_check, tables
         from specbench.validation.findings import FAILED, WEAK, conclusion, failures

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, start_workers
+from specbench.cli.measurement import Measurement
 from specbench.cli.methods import Methods
 from specbench.cli.options import JsonOutput, Models, Prompts
 from specbench.cli.output import note, print_json, print_table
 from specbench.cli.price import DEFAULT_DRAFTERS, TextsRun, plan_of_target, run_of_target, scored
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
-from specbench.cli.run import Measurement
 from specbench.config import AUTO, Count, Loading, Settings, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft

@@ -34,7 +34,7 @@ from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
-    from specbench.cli.run import Measurement, RunFolder
+    from specbench.cli.measurement import Measurement, RunFolder
     from specbench.experiment.loader import Loader
     from specbench.experiment.ray_pool import RayPool
     from specbench.experiment.store import Store
@@ -274,7 +274,8 @@ def _suggest(plan: Plan, folder: Path) -> None:
 
 def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
-    from specbench.experiment.progress import forecast, quiet_libraries
+    from specbench.engine.hub import quiet_libraries
+    from specbench.experiment.progress import forecast
     from specbench.experiment.workers import Worker
     from specbench.runs.labels import method_labels
 

@@ -219,8 +219,8 @@ def _learned(
     from specbench.analysis.figures.heads import draw_learned
     from specbench.analysis.learned import About, tabulate
     from specbench.decoding.heads.head import load_head
+    from specbench.engine.hub import quiet_libraries
     from specbench.engine.loading import load_pair
-    from specbench.experiment.progress import quiet_libraries
     from specbench.training.material import split_material
     from specbench.training.recipe import MAX_PROMPT_TOKENS
     from specbench.training.tokens import sample_tokens

@@ -13,9 +13,9 @@ import typer
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, say, start_workers
+from specbench.cli.measurement import Measurement
 from specbench.cli.options import TableFormat
 from specbench.cli.output import new_folder, note_loading, print_as
-from specbench.cli.run import Measurement
 from specbench.config import Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, names_drafter, parse_kind, require_draft
@@ -199,7 +199,8 @@ def scored(
     note_loading(source.pair.models)
 
     from specbench.decoding.sampling import Sampling
-    from specbench.experiment.progress import quiet_libraries, step_status
+    from specbench.engine.hub import quiet_libraries
+    from specbench.experiment.progress import step_status
     from specbench.pricing.passes import PairScores, score_texts
 
     spec, sampling = source.pair, source.settings.part(Sampling)

@@ -115,7 +115,8 @@ def verify(
     verified = read_run(run, models.trust())
     require_cells([run], {"method": [*map(short_name, options.method or ())]})
 
-    from specbench.experiment.progress import progress_bar, quiet_libraries
+    from specbench.engine.hub import quiet_libraries
+    from specbench.experiment.progress import progress_bar
     from specbench.validation.findings import (
         FAILED,
         INCOMPLETE,

@@ -189,9 +189,10 @@ def _train_all(
     """Train all heads; return why a head was not trained, by its folder."""
     note_loading(spec.models)
 
+    from specbench.engine.hub import quiet_libraries
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
-    from specbench.experiment.progress import quiet_libraries, training_bar
+    from specbench.experiment.progress import training_bar
     from specbench.training.session import carry_out, prepare, start
 
     quiet_libraries(downloads=shown)
@@ -365,7 +366,8 @@ def finetune_draft(
         chosen.examples("train", 1)
         check_writable(choose_folder(folder, ""))
 
-    from specbench.experiment.progress import quiet_libraries, training_bar
+    from specbench.engine.hub import quiet_libraries
+    from specbench.experiment.progress import training_bar
     from specbench.training.finetune import finetune_draft as finetune
 
     quiet_libraries(downloads=not shown.no_progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -11,12 +12,28 @@ from typing import Any
 from httpx2 import HTTPError
 from huggingface_hub import constants, get_token, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from huggingface_hub.utils.logging import set_verbosity_error
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
 
 from specbench.config import Loading
 from specbench.engine.pairs import HUB_ID, PairSpec, hub_file, require_model, shard_names
 from specbench.errors import UsageError, first_line, mask_tokens, require
 
 UNAVAILABLE = (OSError, ValueError, HTTPError)  # errors of the hub's library
+
+
+def quiet_libraries(downloads: bool) -> None:
+    """Hide the libraries' progress bars and messages, except download bars if wanted."""
+    import transformers
+    from transformers.utils.logging import disable_progress_bar
+
+    set_verbosity_error()
+    # specbench itself checks for prompts that are too long.
+    transformers.logging.set_verbosity_error()
+    has_bars = downloads and sys.stderr.isatty() and not are_progress_bars_disabled()
+    disable_progress_bar()  # disables both loading and download bars
+    if has_bars:
+        enable_progress_bars()
 
 
 def source(spec: PairSpec, role: str, loading: Loading) -> tuple[str, dict[str, Any]]:

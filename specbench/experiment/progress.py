@@ -40,22 +40,6 @@ _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_s
 CellIndex = tuple[int, int]  # indices of a task of the plan and of its cell
 
 
-def quiet_libraries(downloads: bool) -> None:
-    """Hide the libraries' progress bars and messages, except download bars if wanted."""
-    import transformers
-    from huggingface_hub.utils.logging import set_verbosity_error
-    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
-    from transformers.utils.logging import disable_progress_bar
-
-    set_verbosity_error()
-    # specbench itself checks for prompts that are too long.
-    transformers.logging.set_verbosity_error()
-    has_bars = downloads and sys.stderr.isatty() and not are_progress_bars_disabled()
-    disable_progress_bar()  # disables both loading and download bars
-    if has_bars:
-        enable_progress_bars()
-
-
 class _TimeLeft(TimeRemainingColumn):
     """The remaining time of the whole run; blank for workers."""
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from specbench.engine.pairs import without_draft
 from specbench.experiment.plan import SERVERS, Plan, SampleIndex, Step
-from specbench.experiment.progress import quiet_libraries
 from specbench.experiment.rounding import Fork, Lead
 from specbench.serving.arm import TOKENS
 
@@ -103,6 +102,7 @@ class Worker:
         return self._loads().prepare(plan).name
 
     def _loads(self) -> Loader:
+        from specbench.engine.hub import quiet_libraries
         from specbench.experiment.loader import Loader
 
         quiet_libraries(self._downloads)
@@ -121,6 +121,7 @@ class Worker:
         assert self._client is not None
         prompts = None
         if any(arm.prompts == TOKENS for arm in plan.arms):
+            from specbench.engine.hub import quiet_libraries
             from specbench.engine.loading import load_reader
             from specbench.experiment.prompts import EncodedPrompts
 

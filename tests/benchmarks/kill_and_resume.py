@@ -77,7 +77,7 @@ def prepare() -> None:
     import specbench.cli.measure
     import specbench.experiment.runner
     import specbench.training.session  # noqa: F401
-    from specbench.experiment.progress import quiet_libraries
+    from specbench.engine.hub import quiet_libraries
     from specbench.training import material
 
     torch.set_num_threads(1)

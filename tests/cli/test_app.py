@@ -11,8 +11,8 @@ from rich.text import Text
 
 import specbench
 from specbench.cli.commands import COMMANDS, load, purpose
+from specbench.cli.measurement import Measurement
 from specbench.cli.output import note_loading, picture, show_warnings
-from specbench.cli.run import Measurement
 
 from .conftest import Cli, imported
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specbench.cli.run import Measurement
+from specbench.cli.measurement import Measurement
 from specbench.config import Loading, SamplingOptions
 from specbench.engine.pairs import custom_pair
 from specbench.engine.recommended import sampling_of, unlike_recommended

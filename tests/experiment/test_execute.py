@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from specbench.cli.measure import carry_out
-from specbench.cli.run import RunFolder
+from specbench.cli.measurement import RunFolder
 from specbench.config import Settings
 from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.loop import DecodeOptions

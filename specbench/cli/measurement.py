@@ -1,0 +1,210 @@
+"""The options of every command that measures, and the plan that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from specbench.cli.generate import split
+from specbench.cli.options import (
+    DEFAULT_PAIR,
+    CodeExecution,
+    DryRun,
+    JsonOutput,
+    Models,
+    Progress,
+    Prompts,
+    RunSettings,
+    Workers,
+    output_option,
+)
+from specbench.cli.output import Interrupted, note
+from specbench.config import Options, Settings, option
+from specbench.decoding.drafters.registry import (
+    DRAFTERS,
+    MODEL,
+    DrafterSpec,
+    parse_drafter,
+    require_draft,
+)
+from specbench.engine.pairs import PairSpec, get_pair, pairs, without_draft
+from specbench.errors import RunError, SpecbenchError, UsageError, require
+from specbench.experiment.cells import Variant, with_baselines, with_control
+from specbench.experiment.plan import Plan
+from specbench.experiment.planning import build_plan
+from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.serving.arm import Arm
+from specbench.tasks.metrics import AGREEMENT
+
+
+class RunFolder(DryRun, Progress):
+    """Where a run goes, and whether it is executed."""
+
+    output: Path | None = output_option(
+        "Output folder; a run with the same settings is resumed.",
+        "the unfinished run of this plan, or results/<time>-<command>-<pair>",
+    )
+    fresh: bool = option(False, "Start a new run; an existing run in the folder is renamed.")
+    probe: bool = option(False, "Print the plan with its duration, from a few tokens per cell.")
+
+
+class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, CodeExecution):
+    """The options of every command that measures."""
+
+    drafter: list[str] | None = option(
+        None,
+        f"What proposes drafts: {', '.join(DRAFTERS)}, or a folder with an EAGLE-3 or MTP module.",
+        metavar="NAME[,NAME...]",
+        shown=str(MODEL),
+        complete=lambda: DRAFTERS,
+        panel=Options.panel,
+    )
+
+    drafting: list[str] | None = option(
+        None,
+        "How many tokens a round drafts, up to N: fixed, confidence, p-min, svip, adaedl, "
+        "adaptive, moving-average or schedule, also as NAME:VALUE, or FILE.py:FUNCTION; `price` "
+        "also takes oracle (page price).",
+        metavar="NAME[,NAME...]",
+        shown="fixed",
+        panel="Sampling",
+    )
+
+    sampling: Literal["model"] | None = option(
+        None,
+        "model takes temperature, top-p, top-k and min-p from the target's generation_config.json "
+        "or GGUF file; options override them.",
+        metavar="NAME",
+        shown="T = 1",
+        panel="Sampling",
+    )
+
+    def drafters(self, spec: PairSpec) -> list[DrafterSpec]:
+        """Return the chosen drafters; a pair without a draft model has none that needs one."""
+        chosen = [parse_drafter(name, spec.drafters) for name in self.drafter or [str(MODEL)]]
+        if self.drafting:
+            from specbench.decoding.drafters.policies import get_policy, require_predictable
+
+            for policy in self.drafting:
+                require_predictable(get_policy(policy))
+        drafters = dict.fromkeys(
+            drafter if policy == "fixed" or drafter.kind.copies else replace(drafter, policy=policy)
+            for drafter in chosen
+            for policy in self.drafting or ["fixed"]
+        )
+        require_draft(spec.draft, (drafter.kind for drafter in drafters))
+        return [*drafters]
+
+    def _as_recommended(self) -> Measurement:
+        """Return the options with the sampling that the target's authors recommend."""
+        from specbench.engine.recommended import sampling_of
+        from specbench.engine.sources import load_recommended
+
+        spec = self.spec(alone=True)
+        values = sampling_of(load_recommended(spec, self.loading()), spec.target)
+        untyped = values.keys() - self.model_fields_set
+        return self.updated(sampling=None, **{name: values[name] for name in untyped})
+
+    def plan(
+        self,
+        variants: Iterable[Variant],
+        optional: Iterable[str] = (),
+        arms: Sequence[Arm] = (),
+        concurrency: Sequence[int] = (1,),
+        a_a: bool = False,
+    ) -> Plan:
+        """Plan a run; ``optional`` methods are skipped on tasks without a head.
+
+        ``a_a`` times sd twice. No speculation is measured too and, where quality is agreement with
+        the target's greedy text, a control for a lower temperature. Servers (``arms``) need no
+        pair.
+        """
+        if self.sampling:
+            return self._as_recommended().plan(variants, optional, arms, concurrency, a_a)
+        chosen = list(variants)
+        if arms and not chosen and not self.names_models:
+            model = arms[0].model
+            spec = PairSpec(model.rpartition("/")[2], model, None)
+        else:
+            spec = self.spec(alone=True)
+        if chosen and self.ray_address is None:
+            self.require_here(spec, self.engine)
+        drafters = [MODEL]
+        if any(method != AUTOREGRESSIVE for method, _ in chosen):
+            drafters = self.drafters(spec)
+            if all(drafter.kind.copies for drafter in drafters):
+                spec = without_draft(spec)
+        tasks, measured = self.tasks(), with_baselines(chosen) if chosen else []
+        if measured and self.temperature > 0 and any(task.metric == AGREEMENT for task in tasks):
+            measured = with_control(measured)
+        return build_plan(
+            spec,
+            tasks,
+            measured,
+            self.draft_length,
+            self.part(Settings),
+            loading=self.loading(),
+            limit=self.limit,
+            may_execute=self.allowed(spec),
+            optional=set(optional),
+            drafters=drafters,
+            a_a=a_a,
+            arms=arms,
+            concurrency=concurrency,
+        )
+
+
+class PairsMeasurement(Measurement):
+    """The options of a command that measures one pair after the other."""
+
+    pair: str | None = option(
+        None,
+        f"Target and draft: {', '.join(pairs())}, or FILE.toml[:NAME]; several are measured one "
+        "after the other, each in its own folder.",
+        metavar="NAME[,NAME...]",
+        shown=DEFAULT_PAIR,
+        complete=pairs,
+        panel=Options.panel,
+    )
+
+    def measure_each(self, measure_pair: Callable[[Measurement], None]) -> None:
+        """Measure each pair; after the failure of one, go on with the others.
+
+        Raises:
+            SpecbenchError: The first failure's kind of error, after all pairs.
+        """
+        names = list(dict.fromkeys(split("--pair", [self.pair]))) if self.pair else []
+        if len(names) < 2:
+            measure_pair(self.updated(pair=names[0]) if names else self)
+            return
+        for name in ("target", "draft"):
+            require(
+                getattr(self, name) is None,
+                f"{self.flags(name)[0]} is about a model of one pair, and --pair names several: "
+                "omit it, or measure one pair",
+            )
+        require(not self.as_json, "--json prints one run: measure one pair, or omit it")
+        specs = {name: get_pair(name) for name in names}
+        require(
+            len({spec.name for spec in specs.values()}) == len(specs),
+            "two pairs of --pair have one name, and so one folder: measure them apart",
+        )
+        failures: list[SpecbenchError] = []
+        for name, spec in specs.items():
+            try:
+                # Runs are named after their folders, and names must differ between outputs.
+                output = self.output and self.output / f"{self.output.name}-{spec.name}"
+                measure_pair(self.updated(pair=name, output=output))
+            except Interrupted:
+                raise
+            except SpecbenchError as error:
+                # The error's own traceback would keep the models in memory.
+                kind = UsageError if isinstance(error, UsageError) else RunError
+                failures.append(kind(f"pair {name}: {error}"))
+                note(str(failures[-1]))
+        if failures:
+            first = failures[0]
+            number = f"{len(failures)} of {len(names)} pairs failed"
+            raise type(first)(f"{number}, the first with: {first}")

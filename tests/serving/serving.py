@@ -1,10 +1,11 @@
 """Start and stop real servers of a bundled pair: vLLM's on the CPU, and llama.cpp's.
 
     python tests/serving/serving.py vllm [--pair mini] [--drafts drawn] [--unrepaired]
-    python tests/serving/serving.py llamacpp [--pair mini] [--drafts drawn]
+    python tests/serving/serving.py llamacpp [--pair mini] [--drafts drawn] [--threads 1]
 
 serves until Ctrl-C. Both listen on a free port of this machine only, compute in float32 with one
-thread, and take several requests at once. Prompts are not cached between requests.
+thread, and take several requests at once. Prompts are not cached between requests. llama.cpp also
+serves the GGUF files of a pair, such as qwen2.5-coder-gguf, from the folder of ``--models``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from specbench.engine.export import export_pair
-from specbench.engine.pairs import get_pair
+from specbench.engine.pairs import get_pair, in_folder
 from specbench.serving.arm import VARIABLE
 from specbench.validation.libraries import llamacpp_server
 
@@ -126,14 +127,21 @@ def vllm_server(
 
 
 @contextmanager
-def llamacpp(pair: str, drafts: str = PLAIN) -> Iterator[str]:
-    """Start llama.cpp's server with a bundled pair in this process and yield its address."""
+def llamacpp(
+    pair: str, drafts: str = PLAIN, models: Path | None = None, threads: int = 1
+) -> Iterator[str]:
+    """Start llama.cpp's server with a pair in this process and yield its address."""
+    spec = get_pair(pair)
+    if models is not None:
+        spec = in_folder(spec, models)
     with TemporaryDirectory() as folder:
-        files = export_pair(get_pair(pair), Path(folder), "f32")
+        files = [Path(model) for model in spec.models.values()]
+        if not all(file.suffix == ".gguf" for file in files):
+            files = export_pair(spec, Path(folder), "f32")
         server = llamacpp_server(
             *files[: 1 if drafts == PLAIN else 2],
             draft_length=DRAFT_LENGTH,
-            threads=1,
+            threads=threads,
             texts=TEXTS,
             drawn=drafts == DRAWN,
         )
@@ -180,12 +188,14 @@ def main() -> None:
     parser.add_argument("engine", choices=["vllm", "llamacpp"])
     parser.add_argument("--pair", default="mini")
     parser.add_argument("--drafts", choices=[*DRAFTS], default=PLAIN)
+    parser.add_argument("--models", type=Path, help="folder with the pair's GGUF files")
+    parser.add_argument("--threads", type=int, default=1, help="threads of llama.cpp")
     parser.add_argument("--unrepaired", action="store_true", help="vLLM as it is shipped")
     options = parser.parse_args()
     if options.engine == "vllm":
         server = vllm_server(options.pair, options.drafts, repaired=not options.unrepaired)
     else:
-        server = llamacpp(options.pair, options.drafts)
+        server = llamacpp(options.pair, options.drafts, options.models, options.threads)
     # Both end the context, which stops the server.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)

@@ -140,9 +140,11 @@ def _sessions(cells: pd.DataFrame) -> list[str]:
     sessions = [", ".join(rows["label"].unique()) for _, rows in cells.groupby("session")]
     if len(sessions) == 1:
         return []
+    has_speedup = cells.groupby("session")[SPEEDUP].any()  # its baseline was timed with it
+    between = ", and tokens/s / AR's between groups: autoregressive was timed in each"
     return [
-        f"Timed together: {'; '.join(sessions)}. Compare tokens/s only within such a group, and "
-        "tokens/s / AR's between groups: autoregressive was timed in each."
+        f"Timed together: {'; '.join(sessions)}. Compare tokens/s only within such a group"
+        f"{between if has_speedup.all() else ''}."
     ]
 
 

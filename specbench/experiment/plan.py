@@ -204,7 +204,7 @@ class Plan:
 
         Cells of the run keep their session. All others are measured together in a new session, in
         which ``autoregressive`` and ``sd`` are timed again, since times of different sessions
-        cannot be compared. With ``refill`` no times are, so all cells are of one session.
+        cannot be compared. With ``refill`` no times are compared, and nothing is timed again.
         """
         timed = self.settings.refill is None
         recorded = {name: task["cells"] for name, task in run.items() if task.get("cells")}
@@ -216,7 +216,7 @@ class Plan:
         ]
         added = sum(cell.session for task in tasks for cell in task.cells)
         note = "added cells are timed in a new session, together with autoregressive and sd"
-        notes = dict.fromkeys([*self.notes, note] if added else self.notes)
+        notes = dict.fromkeys([*self.notes, note] if added and timed else self.notes)
         return replace(self, tasks=tuple(tasks), notes=tuple(notes))
 
     def describe(self) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def _in_sessions(
 ) -> tuple[Cell, ...]:
     """Return cells with their session among recorded ones, then those timed again per session.
 
-    Unless they are ``timed``, cells that are added belong to the first session.
+    Without ``timed``, nothing is timed again, so cells of a later session have no speed-up.
     """
 
     def name(cell: Mapping[str, Any]) -> str:
@@ -274,14 +274,14 @@ def _in_sessions(
     sessions: dict[str, int] = {}
     for cell in recorded:  # its own session comes before those in which it was timed again
         sessions.setdefault(name(cell), cell.get("session", 0))
-    new = 1 + max(sessions.values(), default=-1) if timed else 0
+    new = 1 + max(sessions.values(), default=-1)
     first = dict.fromkeys(replace(c, session=0) for c in cells if c.timing != TIMED_BASELINE)
     added = [replace(cell, session=sessions.get(name(cell.describe()), new)) for cell in first]
     timed_again = [
         replace(cell, session=session, timing=cell.timing or TIMED_BASELINE)
         for session in range(1, 1 + max((cell.session for cell in added), default=0))
         for cell in added
-        if cell.session < session and (cell.timing or cell.method in _BASELINES)
+        if timed and cell.session < session and (cell.timing or cell.method in _BASELINES)
     ]
     return (*added, *timed_again)
 

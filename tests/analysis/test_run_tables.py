@@ -166,6 +166,18 @@ def test_a_terminal_shows_two_tables_of_each_task(samples):
     assert (len(alone.columns), len(alone.notes)) == (len(figures.columns) - 1, 2)
 
 
+@pytest.mark.parametrize("timed_again", [True, False])
+def test_sessions_are_compared_by_a_baseline_only_where_each_has_one(samples, timed_again):
+    first = samples["method"].isin(["autoregressive", "sd"])
+    baselines = samples[first].assign(session=1, timing="baseline")
+    added = samples[samples["method"] == "lossy"].assign(session=1)
+    sessions = pd.concat([samples[first], added, *([baselines] if timed_again else [])])
+    cells = with_differences(cells_of(summarise(sessions)), sessions)
+    (note,) = (n for n in run_tables(cells)[0].notes if n.startswith("Timed together: auto"))
+    assert "; lossy" in note
+    assert note.endswith("autoregressive was timed in each.") == timed_again
+
+
 # Quality and accepted drafts (of 25) by head and task; the run measured math first.
 CELLS = {
     ("sd", "math"): (0.99, 10),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from specbench.analysis.run_tables import write_summary
@@ -73,9 +74,12 @@ def test_nothing_is_timed_again_for_texts_whose_times_are_not_compared(
     folder = tmp_path / "r"
     batches: dict[str, Any] = {"batch_size": 2, "refill": 2}
     run(folder, plan_of(FIRST, **batches))
-    run(folder, plan_of(GROWN, **batches))
-    assert sessions(folder) == [("autoregressive", 0, ""), ("lossy", 0, ""), ("sd", 0, "")]
+    run(folder, plan_of(GROWN, **batches), write_summary)
+    assert sessions(folder) == [("autoregressive", 0, ""), ("lossy", 1, ""), ("sd", 0, "")]
     assert not (folder / TIMINGS).exists()
+    summary = pd.read_csv(folder / "summary.csv").query("metric == 'speedup'")
+    has_speedup = summary.set_index("method")["value"].notna().to_dict()
+    assert has_speedup == {"autoregressive": True, "sd": True, "lossy": False}
 
 
 def test_a_sample_that_is_timed_again_has_the_same_draws_and_no_other_use(

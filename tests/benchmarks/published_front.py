@@ -1,4 +1,4 @@
-"""Compute methods' leads above the static front from a run's samples, without specbench.
+"""Compute methods' leads above the static front from a run's packed samples, without specbench.
 
     python tests/benchmarks/published_front.py RUN
 
@@ -9,6 +9,7 @@ prompts (4,000 resamples).
 """
 
 import json
+import lzma
 import sys
 from itertools import permutations
 from pathlib import Path
@@ -22,7 +23,9 @@ COMPARED = ("diversed", "lossy", "speccascade", "typical", "gated", "fly")
 def read(run):
     """Return the samples of each point of the front and each method, ``[prompts, 3]``."""
     front, compared = {}, {}
-    for line in (run / "samples.jsonl").read_text(encoding="utf-8").splitlines():
+    with lzma.open(run / "samples.jsonl.xz", "rt", encoding="utf-8") as file:
+        lines = file.readlines()
+    for line in lines:
         sample = json.loads(line)
         numbers = [sample[key] for key in ("quality", "accepted", "proposed")]
         if (method := sample["method"]) in FRONT:

@@ -139,8 +139,7 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     swept = {str(cells["method"][i]) for i in _swept(cells).index}
     handles = _handles(methods, not _targets(cells).empty, not _recipes(cells).empty, swept)
     if any(panel.coin for panel in panels):
-        label = f"{_COIN} the front mixes sd and the draft"
-        handles.append(Line2D([], [], linestyle="none", label=label))
+        handles.append(Line2D([], [], ls="", label=f"{_COIN} the front mixes sd and the draft"))
     style.legend(figure, handles)
     style.settle(figure)  # labels need the final layout
     for panel in panels:

@@ -203,9 +203,9 @@ def test_a_prompt_is_read_once_for_all_cells_and_once_more_to_warm_up(
     read: Counter[tuple[SlotCache, tuple[int, ...]]] = Counter()
     store = SlotCache.store
 
-    def counted(cache: SlotCache, prompt: Tensor, *stored: Any) -> None:
+    def counted(cache: SlotCache, prompt: Tensor, row: int, _: float, most_bytes: int) -> None:
         read[cache, tuple(prompt.tolist())] += 1
-        store(cache, prompt, *stored)
+        store(cache, prompt, row, 1000.0, most_bytes)  # no machine needs so long by itself
 
     monkeypatch.setattr(SlotCache, "store", counted)
     methods = ("-m", "autoregressive,sd,lossy,static", "--draft-length", "1,3")
@@ -214,9 +214,9 @@ def test_a_prompt_is_read_once_for_all_cells_and_once_more_to_warm_up(
     assert len(rows(tmp_path / "r")) == 6 * 7
     # The three prompts of the first batch warm up both models.
     assert sorted(read.values()) == [1] * 6 + [2] * 6
-    seconds = {
-        (row["sample_id"], row["method"]): row["prefill_seconds"] for row in rows(tmp_path / "r")
-    }
-    assert all(
-        float(seconds[name, "sd"]) > float(seconds[name, "autoregressive"]) for name, _ in seconds
-    )
+    # Seven cells decode each prompt, six of them with a draft: each counts the time of its models,
+    # which only the first cell spends.
+    read_before: Counter[str] = Counter()
+    for row in rows(tmp_path / "r"):
+        read_before[row["sample_id"]] += int(float(row["prefill_seconds"]) // 1000)
+    assert list(read_before.values()) == [7 + 6 - 2] * 6

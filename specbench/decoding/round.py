@@ -8,7 +8,8 @@ of tensors that never wait for the device, so an engine can compile or capture t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import sys
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +31,8 @@ from specbench.methods.control import DraftControl
 from specbench.methods.laws import TINY, BoundLaw, Next
 from specbench.methods.verdict import BLOCK, fault_of_form, in_blocks, likeliest_token
 from specbench.plugins import user_code
+
+CACHED = 2**22  # bytes; a rule makes some tensors of the drafts' distributions
 
 
 class TargetOutput(NamedTuple):
@@ -132,10 +135,20 @@ def verify(
     greedy: bool,
     law: BoundLaw | None = None,
 ) -> StepOutput:
-    """Accept drafts up to the first rejection, and draw one more token."""
+    """Accept drafts up to the first rejection, and draw one more token.
+
+    On a CPU, so few texts are judged together that their distributions stay in its cache.
+    """
     x, q, q1, h_q, proposed = drafts
     p, p1, h_p, top, states = output
     rows, n = x.shape
+    if (together := texts_in_cache(q[0])) < rows and not torch.compiler.is_compiling():
+        parts = [
+            verify(rule, *(_texts(part, chosen) for part in (state, drafts, output)), greedy, law)
+            for chosen in (slice(first, first + together) for first in range(0, rows, together))
+        ]
+        columns = zip(*parts, strict=True)
+        return StepOutput(*(None if column[0] is None else torch.cat(column) for column in columns))
     longest = state.uniforms.shape[1] // 2  # N; a control may have drafted fewer
     judged, flat = p[:, :n].flatten(0, 1), q.flatten(0, 1)
     at = Positions(  # [B n, ...]; without processing p1 is p, and q1 is q
@@ -183,6 +196,17 @@ def verify(
         states = torch.cat((state.states, states), 1)[row, window.maximum(first)]
     laws = None if law is None else laws_of_tokens(law, at, verdict, p, new_tokens, is_proposed)
     return StepOutput(last, length, torch.cat(report, 1), laws, states)
+
+
+def texts_in_cache(rows: Tensor) -> int:
+    """Return of how many texts a tensor like ``rows`` ``[n, V]`` fits into a CPU's cache."""
+    return max(1, CACHED // rows.nbytes) if rows.device.type == "cpu" else sys.maxsize
+
+
+def _texts(values: Any, chosen: slice) -> Any:
+    """Return a tuple of tensors ``[B, ...]`` for some texts; what is one tensor remains one."""
+    parts = {id(value): value[chosen] for value in values if isinstance(value, Tensor)}
+    return values._make(parts.get(id(value), value) for value in values)
 
 
 def _judge(rule: Rule, at: Positions, x: Tensor) -> Verdict:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from specbench import config
 from specbench.methods.lazy import numpy as np
 from specbench.methods.lazy import torch
-from specbench.methods.verdict import in_blocks
+from specbench.methods.verdict import BLOCK, in_blocks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 # Tokens from which a float64 sum of all would take longer than a draft's layers, and from which a
 # GPU has kernels of our own.
 LARGE = 2**14
-BLOCK = 512  # tokens
 
 _PLAIN = ContextVar("_PLAIN", default=False)  # see ``without_kernels``
 

@@ -5,13 +5,15 @@ from functools import partial
 from typing import Any
 
 import pytest
+from torch import Tensor
 
+from specbench.decoding import round as rounds
 from specbench.decoding.heads.head import Head
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.methods import Rule
+from specbench.methods import Positions, Rule, Verdict
 from specbench.methods.ensembles import diversed, static
 from specbench.methods.exact import block
 from specbench.methods.mentored import mentored
@@ -64,6 +66,31 @@ def test_a_text_does_not_depend_on_its_neighbours(family: str, sampling: Samplin
         # Fewer rows than texts, so texts leave and join at different times.
         for size in (3, 20) if name == "sd" else (3,):
             assert [said(g) for g in side_by_side(pair, rule, size, **settings)] == alone, name
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(temperature=0.7, top_k=9), Sampling(), GREEDY], ids=str
+)
+def test_texts_judged_one_by_one_equal_texts_judged_together(
+    sampling: Sampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, judged = tiny_pair("llama"), set()
+
+    def texts(rule: Rule | None) -> list[Any]:
+        def counted(at: Positions, x: Tensor) -> Verdict:
+            assert rule is not None
+            judged.add((len(x) // at.n, at.p is at.p1))
+            return rule(at, x)
+
+        side = side_by_side(pair, rule and counted, 3, sampling=sampling, max_new_tokens=12)
+        return [said(generation) for generation in side]
+
+    together = {name: texts(rule) for name, rule in rules(pair).items()}
+    assert {rows for rows, _ in judged} == {3}
+    monkeypatch.setattr(rounds, "CACHED", 1)
+    assert {name: texts(rule) for name, rule in rules(pair).items()} == together
+    # Without processing, a rule still gets one tensor twice, which it reads once.
+    assert judged == {(rows, sampling == Sampling()) for rows in (1, 3)}
 
 
 @pytest.mark.parametrize("n", [1, 7, 15])

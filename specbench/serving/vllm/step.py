@@ -17,14 +17,13 @@ from torch import Tensor
 
 from specbench.decoding.drafting import Drafts, State
 from specbench.decoding.records import new_token_columns
-from specbench.decoding.round import TargetOutput, verify
+from specbench.decoding.round import TargetOutput, texts_in_cache, verify
 from specbench.errors import UsageError
 from specbench.serving.arm import ARGUMENT, ROUNDS, VLLM
 from specbench.serving.vllm.rules import checked_rule, rule_of
 
 END = -1  # behind the tokens of a text
 MOST_REQUESTS = 1000  # whose rounds nobody has read
-CACHED = 2**22  # bytes of the target's distributions that are verified together on a CPU
 
 
 class Flattened(NamedTuple):
@@ -88,7 +87,7 @@ def reject(
     for row, key in enumerate(zip(rules, temperatures, strict=True)):
         groups.setdefault(key, []).append(row)
     # Together, the distributions of few texts only stay in a processor's cache.
-    most = len(rules) if device.type != "cpu" else max(1, CACHED // (n * drafts.logits[0].nbytes))
+    most = texts_in_cache(drafts.logits[:n])
     reports = [
         _report(drafts, *key, part, bonus[part].long(), uniforms[part])
         for key, rows in groups.items()

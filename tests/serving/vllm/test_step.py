@@ -6,9 +6,9 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
+from specbench.decoding import round as rounds
 from specbench.errors import UsageError
 from specbench.serving.arm import ARGUMENT, ROUNDS
-from specbench.serving.vllm import step
 from specbench.serving.vllm.plugin import expand_batch_to_tokens, register
 from specbench.serving.vllm.rules import checked_rule, rule_of
 from specbench.serving.vllm.step import END, Flattened, reject
@@ -82,7 +82,7 @@ def test_requests_are_verified_alone_as_together(
 ) -> None:
     counts = [0, 1, 2, 2, 1] * 20
     together = [decode(rule, temperature, counts) for temperature in (0.0, 0.5, 1.0)]
-    monkeypatch.setattr(step, "CACHED", 1)
+    monkeypatch.setattr(rounds, "CACHED", 1)
     for tokens, temperature in zip(together, (0.0, 0.5, 1.0), strict=True):
         assert decode(rule, temperature, counts).tolist() == tokens.tolist()
 

@@ -263,7 +263,7 @@ def refill(container: Any, items: tuple[object, ...]) -> None:
         for key, value in zip(items[:half], items[half:], strict=True):
             container[key] = value
     elif isinstance(container, set):
-        container.update(items)
+        container.update(frozenset(items))  # iterates as a literal does; added one by one, it may not
     else:
         container.extend(items)
 

@@ -50,6 +50,7 @@ ARGUMENTS = [
     ("def f(a): a.append(1)", "x = []\nf(a=x)\nassert x == [1]"),
     ("def f(a): a[0].append(1)", "row = []\nf((row,))\nassert row == [1]"),
     ("def f(a): a['x'][0].add(1)", "row = set()\nf({'x': [row]})\nassert row == {1}"),
+    ("def f(a): return tuple(a)", "assert f({12, 13, 14, 15, 16}) == tuple({12, 13, 14, 15, 16})"),
     ("def f(a, b): return a is b", "x = []\nassert f(x, x) and not f(x, [])"),
     ("def f(a, b): a.append(1); return b", "x = []\nassert f(x, b=x) == [1]"),
     ("def f(a): a[0].append(1); return a", "x = [[]] * 2\nassert f(x) == [[1], [1]]"),

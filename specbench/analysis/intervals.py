@@ -125,7 +125,9 @@ def mean_over_seeds(values: Floats, n: int) -> Interval:
     The variance of the mean has two parts: that of the seeds, ``s^2 / S``, which includes the noise
     that each seed has of its own on these prompts, and that of the prompts, which all seeds share.
     The second is the bootstrap's variance of the mean over seeds less the noise of single seeds,
-    which the first part contains already. ``half_width`` adds both.
+    which the first part contains already. ``half_width`` adds both. If the seeds agree better than
+    their noise allows, the sum is too small: the interval is never narrower than that of the same
+    heads on other prompts.
 
     Args:
         values: [1 + RESAMPLES, S] the statistic of each seed; resamples are paired by prompt.
@@ -138,8 +140,10 @@ def mean_over_seeds(values: Floats, n: int) -> Interval:
     means = resampled.mean(axis=1)
     single = (resampled - means[:, None]).var(axis=0, ddof=1).sum() / (seeds - 1)
     between_seeds = values[0].var(ddof=1) / seeds
-    between_prompts = max(float(means.var(ddof=1) - single / seeds), 0.0)
+    of_these_heads = float(means.var(ddof=1))
+    between_prompts = max(of_these_heads - single / seeds, 0.0)
     half = half_width((between_seeds, seeds - 1), (between_prompts, n - 1))
+    half = max(half, half_width((of_these_heads, n - 1)))
     return Interval(mean, mean - half, mean + half, n)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from specbench.analysis.compare import compare, verdicts_of
 from specbench.analysis.comparison import ABOVE, QUALITY_LESS, TIMES
-from specbench.analysis.intervals import RESAMPLES, bootstrap, mean_over_seeds, ratio
+from specbench.analysis.intervals import RESAMPLES, bootstrap, estimate, mean_over_seeds, ratio
 
 
 @pytest.fixture
@@ -111,6 +111,14 @@ def test_the_interval_covers_the_true_mean(of_seeds, of_prompts):
         covered += interval.low <= 0 <= interval.high
     # 95 % of 120 are 114; fewer than 105 happen once in 10,000 times.
     assert covered >= 105
+
+
+def test_seeds_that_agree_by_chance_do_not_narrow_the_interval():
+    scores = np.random.default_rng(0).normal(size=(40, 3))
+    scores -= scores.mean(axis=0)  # all three means are 0
+    values = ratio(bootstrap(np.stack([scores, np.ones_like(scores)], axis=-1)))
+    interval, alone = mean_over_seeds(values, 40), estimate(values.mean(axis=1), 40)
+    assert interval.high - interval.low > 0.9 * (alone.high - alone.low)
 
 
 def test_the_prompts_alone_would_not_cover_it():

@@ -137,18 +137,43 @@ def verify(
 ) -> StepOutput:
     """Accept drafts up to the first rejection, and draw one more token.
 
-    On a CPU, so few texts are judged together that their distributions stay in its cache.
+    On a CPU, so few texts are verified together that their distributions stay in its cache.
     """
+    rows, together = len(drafts.x), texts_in_cache(drafts.q[0])
+    if rows <= together or torch.compiler.is_compiling():
+        return verify_together(rule, state, drafts, output, greedy, law)
+    parts = []
+    for first in range(0, rows, together):
+        texts = slice(first, first + together)
+        inputs = (_texts(values, texts) for values in (state, drafts, output))
+        parts.append(verify_together(rule, *inputs, greedy, law))
+    columns = zip(*parts, strict=True)
+    return StepOutput(*(None if column[0] is None else torch.cat(column) for column in columns))
+
+
+def texts_in_cache(rows: Tensor) -> int:
+    """Return of how many texts a tensor like ``rows`` ``[n, V]`` fits into a CPU's cache."""
+    return max(1, CACHED // rows.nbytes) if rows.device.type == "cpu" else sys.maxsize
+
+
+def _texts(values: Any, texts: slice) -> Any:
+    """Return a tuple of tensors ``[B, ...]`` for some texts; what is one tensor remains one."""
+    parts = {id(value): value[texts] for value in values if isinstance(value, Tensor)}
+    return values._make(parts.get(id(value), value) for value in values)
+
+
+def verify_together(
+    rule: Rule,
+    state: State,
+    drafts: Drafts,
+    output: TargetOutput,
+    greedy: bool,
+    law: BoundLaw | None = None,
+) -> StepOutput:
+    """Verify the drafts of all texts at once; see ``verify``."""
     x, q, q1, h_q, proposed = drafts
     p, p1, h_p, top, states = output
     rows, n = x.shape
-    if (together := texts_in_cache(q[0])) < rows and not torch.compiler.is_compiling():
-        parts = [
-            verify(rule, *(_texts(part, chosen) for part in (state, drafts, output)), greedy, law)
-            for chosen in (slice(first, first + together) for first in range(0, rows, together))
-        ]
-        columns = zip(*parts, strict=True)
-        return StepOutput(*(None if column[0] is None else torch.cat(column) for column in columns))
     longest = state.uniforms.shape[1] // 2  # N; a control may have drafted fewer
     judged, flat = p[:, :n].flatten(0, 1), q.flatten(0, 1)
     at = Positions(  # [B n, ...]; without processing p1 is p, and q1 is q
@@ -196,17 +221,6 @@ def verify(
         states = torch.cat((state.states, states), 1)[row, window.maximum(first)]
     laws = None if law is None else laws_of_tokens(law, at, verdict, p, new_tokens, is_proposed)
     return StepOutput(last, length, torch.cat(report, 1), laws, states)
-
-
-def texts_in_cache(rows: Tensor) -> int:
-    """Return of how many texts a tensor like ``rows`` ``[n, V]`` fits into a CPU's cache."""
-    return max(1, CACHED // rows.nbytes) if rows.device.type == "cpu" else sys.maxsize
-
-
-def _texts(values: Any, chosen: slice) -> Any:
-    """Return a tuple of tensors ``[B, ...]`` for some texts; what is one tensor remains one."""
-    parts = {id(value): value[chosen] for value in values if isinstance(value, Tensor)}
-    return values._make(parts.get(id(value), value) for value in values)
 
 
 def _judge(rule: Rule, at: Positions, x: Tensor) -> Verdict:

@@ -263,7 +263,8 @@ def refill(container: Any, items: tuple[object, ...]) -> None:
         for key, value in zip(items[:half], items[half:], strict=True):
             container[key] = value
     elif isinstance(container, set):
-        container.update(frozenset(items))  # iterates as a literal does; added one by one, it may not
+        # It iterates as a literal of these items does; added one by one, they might not.
+        container.update(frozenset(items))
     else:
         container.extend(items)
 

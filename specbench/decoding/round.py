@@ -145,10 +145,10 @@ def verify(
     parts = []
     for first in range(0, rows, together):
         texts = slice(first, first + together)
-        inputs = (_texts(values, texts) for values in (state, drafts, output))
-        parts.append(verify_together(rule, *inputs, greedy, law))
+        s, d, o = (_texts(values, texts) for values in (state, drafts, output))
+        parts.append(verify_together(rule, s, d, o, greedy, law))
     columns = zip(*parts, strict=True)
-    return StepOutput(*(None if column[0] is None else torch.cat(column) for column in columns))
+    return StepOutput._make(None if c[0] is None else torch.cat(c) for c in columns)
 
 
 def texts_in_cache(rows: Tensor) -> int:

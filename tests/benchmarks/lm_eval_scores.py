@@ -127,7 +127,7 @@ def own_texts(name, data, pairs, model):
         model="hf",
         model_args={"pretrained": model, "dtype": "bfloat16"},
         tasks=[task_of(name, data, test.resolve())],
-        batch_size=50,
+        batch_size=100,
         device="cpu",
         apply_chat_template=True,
         fewshot_as_multiturn=name != "humaneval",

@@ -69,7 +69,7 @@ def test_as_many_requests_are_in_flight_as_asked_for_and_no_more(cli: Cli) -> No
 
 
 def test_requests_in_flight_share_the_elapsed_time(cli: Cli) -> None:
-    with serving(Fake(solved, delay=0.02)) as url:
+    with serving(Fake(solved, delay=0.5)) as url:
         options = "--server", f"slow={url}", "-n", "4", "--concurrency", "4", "--batch-size", "4"
         assert cli(*RUN, *options).code == 0
     rows = pd.read_csv("run/samples.csv")

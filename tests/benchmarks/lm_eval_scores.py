@@ -4,7 +4,8 @@
 
 It needs an environment with ``lm_eval``; specbench need not be there. RUN holds one task (gsm8k,
 humaneval or mbpp), decoded with ``--temperature 0``; FOLDER is that of ``--data``. With --model,
-the harness also decodes the first 100 prompts, worded and with worked examples as it has them.
+the harness also decodes the first 100 prompts, worded and with worked examples as it has them, but
+for those of more than 4,000 characters: it would pad all others to their length.
 """
 
 import argparse
@@ -52,6 +53,7 @@ FILES = {
 }
 METRICS = {"strict-match": "accuracy", "flexible-extract": "accuracy-flexible"}
 PASS = "pass@1"
+LONGEST = 4000  # characters of a prompt with its tests and answer
 QUESTION = re.compile(r"Question: (.*?)\n\nReason step by step", re.DOTALL)
 
 
@@ -121,13 +123,14 @@ def same_texts(name, task, pairs):
 
 def own_texts(name, data, pairs, model):
     """Let the harness decode the same questions by its own prompts; print paired differences."""
+    pairs = [(sample, doc) for sample, doc in pairs if len(json.dumps(doc)) <= LONGEST]
     test = Path(f"lm_eval-{name}.jsonl")
     test.write_text("".join(json.dumps(doc) + "\n" for _, doc in pairs), encoding="utf-8")
     results = simple_evaluate(
         model="hf",
         model_args={"pretrained": model, "dtype": "bfloat16"},
         tasks=[task_of(name, data, test.resolve())],
-        batch_size=100,
+        batch_size=50,
         device="cpu",
         apply_chat_template=True,
         fewshot_as_multiturn=name != "humaneval",

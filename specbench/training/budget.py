@@ -194,18 +194,19 @@ class Budget:
         self.tokens = tokens
         return self.workload.within(left, pace, recipe, tokens)
 
-    def divided_again(self, seconds: float, final: int) -> Workload:
+    def divided_again(self, seconds: float, prompts: int, final: int) -> Workload:
         """Return the workload that fits into what is left after the front.
 
         Args:
-            seconds: What a held-out prompt took.
+            seconds: What the static weights on so many held-out ``prompts`` took.
+            prompts: Their number.
             final: Prompts there are for the final measurement.
         """
         recipe, pace, workload = self.recipe, self.pace, self.workload
         if recipe.minutes is None or pace is None or workload.greedy:
             return workload
-        front = workload.seconds(pace, recipe.rollouts, self.most_tokens)["front"]
-        self.tokens = self.most_tokens * seconds / (front / workload.held_out)
+        longest = pace.texts(len(WEIGHTS) * prompts, len(WEIGHTS), self.most_tokens)
+        self.tokens = self.most_tokens * seconds / longest
         whole = workload._replace(steps=recipe.steps, final=final)
         left = 60 * recipe.minutes - self.spent
         return whole.within(left, pace, recipe, self.tokens, front=False)

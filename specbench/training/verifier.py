@@ -183,17 +183,19 @@ class Training:
         prompts = len(held_out.examples)
         front.require_enough(prompts, self.task.name)
         size = len(self.samplings) * max(1, AT_ONCE // len(heads))
+        spent_before, measured = self.budget.spent, 0
         while (done := len(self.static[0].quality) if self.static else 0) < prompts:
             began, part = time.perf_counter(), held_out.taken(done, min(size, prompts - done))
             points = self.measure(heads, part, HELD_OUT_SEED + done)
             if self.static:
                 points = [a.joined(b) for a, b in zip(self.static, points, strict=True)]
             self.static = points
-            seconds = time.perf_counter() - began
-            self.budget.spent += seconds
+            self.budget.spent += time.perf_counter() - began
+            measured += len(part.examples)
             if done + len(part.examples) == prompts:
+                seconds = self.budget.spent - spent_before
                 final = len(self.all_materials.final.examples)
-                workload = self.budget.divided_again(seconds / len(part.examples), final)
+                workload = self.budget.divided_again(seconds, measured, final)
                 if workload != self.budget.workload:
                     self.follow(workload)
             report(done + len(part.examples), prompts)

@@ -12,7 +12,7 @@ from specbench.errors import UsageError
 from specbench.tasks.example import Example
 from specbench.tasks.task import load_task
 from specbench.training import material
-from specbench.training.budget import CHECKS, Pace, Workload, spoken
+from specbench.training.budget import CHECKS, Budget, Pace, Workload, spoken
 from specbench.training.material import Material, Materials, read_material, read_materials
 from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 
@@ -191,6 +191,14 @@ def test_a_plan_without_enough_time_still_has_the_least_steps() -> None:
     least = WHOLE.least()
     seconds = 0.7 * sum(least.seconds(PACE, 4, TOKENS).values())
     assert WHOLE.within(seconds, PACE, RECIPE, TOKENS).steps == least.steps
+
+
+@pytest.mark.parametrize("prompts", [1, 22, 43])  # 6 texts of each, at most 128 at once
+def test_the_front_shows_how_long_texts_are_however_many_prompts_were_timed(prompts: int) -> None:
+    budget = Budget(RECIPE.updated(minutes=200), WHOLE._replace(held_out=43), TOKENS)
+    budget.pace = pace = PACE._replace(prompt=0.0)
+    budget.divided_again(pace.texts(6 * prompts, 6, 0.7 * TOKENS), prompts, 256)
+    assert budget.tokens == pytest.approx(0.7 * TOKENS)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from specbench.methods.laws import TINY, BoundLaw, Next
 from specbench.methods.verdict import BLOCK, fault_of_form, in_blocks, likeliest_token
 from specbench.plugins import user_code
 
-CACHED = 2**22  # bytes; a rule makes some tensors of the drafts' distributions
+CACHED = 2**22  # bytes of a tensor of distributions; a rule makes several such tensors
 
 
 class TargetOutput(NamedTuple):
@@ -137,40 +137,16 @@ def verify(
 ) -> StepOutput:
     """Accept drafts up to the first rejection, and draw one more token.
 
-    On a CPU, so few texts are verified together that their distributions stay in its cache.
+    On a CPU, only as many texts are verified at once as have distributions that fit into its cache.
     """
-    rows, together = len(drafts.x), texts_in_cache(drafts.q[0])
-    if rows <= together or torch.compiler.is_compiling():
-        return verify_together(rule, state, drafts, output, greedy, law)
-    parts = []
-    for first in range(0, rows, together):
-        texts = slice(first, first + together)
-        s, d, o = (_texts(values, texts) for values in (state, drafts, output))
-        parts.append(verify_together(rule, s, d, o, greedy, law))
-    columns = zip(*parts, strict=True)
-    return StepOutput._make(None if c[0] is None else torch.cat(c) for c in columns)
-
-
-def texts_in_cache(rows: Tensor) -> int:
-    """Return of how many texts a tensor like ``rows`` ``[n, V]`` fits into a CPU's cache."""
-    return max(1, CACHED // rows.nbytes) if rows.device.type == "cpu" else sys.maxsize
-
-
-def _texts(values: Any, texts: slice) -> Any:
-    """Return a tuple of tensors ``[B, ...]`` for some texts; what is one tensor remains one."""
-    parts = {id(value): value[texts] for value in values if isinstance(value, Tensor)}
-    return values._make(parts.get(id(value), value) for value in values)
-
-
-def verify_together(
-    rule: Rule,
-    state: State,
-    drafts: Drafts,
-    output: TargetOutput,
-    greedy: bool,
-    law: BoundLaw | None = None,
-) -> StepOutput:
-    """Verify the drafts of all texts at once; see ``verify``."""
+    most = texts_in_cache(drafts.q[0])
+    if len(drafts.x) > most and not torch.compiler.is_compiling():
+        parts = []
+        for begin in range(0, len(drafts.x), most):
+            s, d, o = (_texts(values, begin, most) for values in (state, drafts, output))
+            parts.append(verify(rule, s, d, o, greedy, law))
+        columns = zip(*parts, strict=True)
+        return StepOutput._make(None if c[0] is None else torch.cat(c) for c in columns)
     x, q, q1, h_q, proposed = drafts
     p, p1, h_p, top, states = output
     rows, n = x.shape
@@ -221,6 +197,23 @@ def verify_together(
         states = torch.cat((state.states, states), 1)[row, window.maximum(first)]
     laws = None if law is None else laws_of_tokens(law, at, verdict, p, new_tokens, is_proposed)
     return StepOutput(last, length, torch.cat(report, 1), laws, states)
+
+
+def texts_in_cache(rows: Tensor) -> int:
+    """Return for how many texts tensors of the size of ``rows`` ``[n, V]`` fit into a CPU's cache.
+
+    On other devices there is no such limit.
+    """
+    return max(1, CACHED // rows.nbytes) if rows.device.type == "cpu" else sys.maxsize
+
+
+def _texts(values: Any, begin: int, count: int) -> Any:
+    """Return some texts of a tuple of tensors ``[B, ...]``.
+
+    A tensor that the tuple has twice stays one object: rules skip work if p1 is p.
+    """
+    parts = {id(v): v[begin : begin + count] for v in values if isinstance(v, Tensor)}
+    return values._make(parts.get(id(value), value) for value in values)
 
 
 def _judge(rule: Rule, at: Positions, x: Tensor) -> Verdict:

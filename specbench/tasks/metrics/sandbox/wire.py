@@ -263,7 +263,7 @@ def refill(container: Any, items: tuple[object, ...]) -> None:
         for key, value in zip(items[:half], items[half:], strict=True):
             container[key] = value
     elif isinstance(container, set):
-        # It iterates as a literal of these items does; added one by one, they might not.
+        # In the order of a set literal; items that are added one by one may iterate in another.
         container.update(frozenset(items))
     else:
         container.extend(items)

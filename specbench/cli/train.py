@@ -29,7 +29,7 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.experiment.folders import choose_folder
 from specbench.files import check_writable
-from specbench.runs.labels import FAMILIES
+from specbench.runs.labels import VARIANTS, recipe_of
 from specbench.runs.table import Column, Table, with_interval
 from specbench.tasks.metrics import get_metric
 from specbench.tasks.task import Task
@@ -53,9 +53,12 @@ class HeadOptions(DryRun):
     max_quality_loss: list[float] | None = option(
         None, str(HeadRecipe.model_fields["max_quality_loss"].description), metavar="POINTS[,...]"
     )
+    seed: list[int] | None = option(
+        None, f"{HeadRecipe.model_fields['seed'].description}", metavar="SEED[,...]", shown="0"
+    )
     output: Path | None = output_option(
-        "Folder for the heads, one subfolder per task; several target acceptances or quality "
-        "losses have one subfolder each above those.",
+        "Folder for the heads, one subfolder per task; several target acceptances, quality "
+        "losses or seeds have one subfolder each above those.",
         "results/heads/PAIR",
     )
     resume: bool = option(False, "Resume an interrupted training.")
@@ -78,9 +81,10 @@ class HeadJob(NamedTuple):
 
     def __str__(self) -> str:
         target, loss = self.recipe.target_acceptance, self.recipe.max_quality_loss
-        if target is not None:
-            return f"{self.task.name} at acceptance {target:g}"
-        return self.task.name if loss is None else f"{self.task.name} within {loss:g} points"
+        goal = f" at acceptance {target:g}" if target is not None else ""
+        goal = f" within {loss:g} points" if loss is not None else goal
+        seed = f", seed {self.recipe.seed}" if recipe_of(str(self.folder)) else ""
+        return f"{self.task.name}{goal}{seed}"
 
 
 @grouped
@@ -102,10 +106,9 @@ def train(
         data = data.updated(task=names)
     models.require_here(spec)
     root = options.output or trained_heads(spec.name)
-    goals = [getattr(options, name) or [None] for name in FAMILIES]
-    recipes = [recipe | dict(zip(FAMILIES, goal, strict=True)) for goal in product(*goals)]
     tasks = data.tasks()
-    jobs = _jobs(spec, tasks, recipes, root)
+    variants = {name: getattr(options, name) or [None] for name in VARIANTS}
+    jobs = _jobs(spec, tasks, recipe, variants, root)
     may_execute = code.allowed(spec)
     waiting = [job for job in jobs if _waits(job, options.resume, may_execute)]
     note(*(f"{job.folder} is already trained" for job in jobs if job not in waiting))
@@ -145,20 +148,21 @@ def train(
 
 
 def _jobs(
-    spec: PairSpec, tasks: Sequence[Task], recipes: Sequence[dict[str, Any]], root: Path
+    spec: PairSpec,
+    tasks: Sequence[Task],
+    typed: Mapping[str, Any],
+    variants: Mapping[str, Sequence[Any]],
+    root: Path,
 ) -> list[HeadJob]:
-    """Return one job per goal and task, each with its own folder."""
+    """Return one job per goal, seed and task, each with its own folder."""
     jobs: list[HeadJob] = []
-    for typed in recipes:
-        families = [
-            f"{prefix}{typed[name]:g}"
-            for name, prefix in FAMILIES.items()
-            if typed[name] is not None
-        ]
-        family = families[0] if len(recipes) > 1 else ""
+    for values in product(*variants.values()):
+        variant = dict(zip(variants, values, strict=True))
+        several = [name for name in variants if len(variants[name]) > 1]
+        folders = [f"{VARIANTS[name]}{variant[name]:g}" for name in several]
         for task in tasks:
-            recipe = head_recipe(spec, task, typed)
-            folder = root / family / task.name
+            recipe = head_recipe(spec, task, {**typed, **variant})
+            folder = root.joinpath(*folders, task.name)
             if any(folder == job.folder for job in jobs):
                 raise UsageError(f"two heads would be written to {folder}: train them one by one")
             jobs.append(HeadJob(task, recipe, folder))
@@ -193,23 +197,27 @@ def _train_all(
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
     from specbench.experiment.progress import training_bar
-    from specbench.training.session import carry_out, prepare, start
+    from specbench.training.session import carry_out, plan_fronts, prepare, start
 
     quiet_libraries(downloads=shown)
     check_training_memory(spec, loading, *_sizes(jobs))
     pair = load_pair(spec, loading)
     # Prepare all trainings first, so that errors appear now and not hours later.
-    trainings = [prepare(pair, job.task, job.recipe, job.folder, resume) for job in jobs]
+    trainings = {
+        job.folder: prepare(pair, job.task, job.recipe, job.folder, resume) for job in jobs
+    }
+    plan_fronts([*trainings.values()])
     notes: dict[str, None] = {}  # distinct: all heads of a family skip the same examples
-    for job, training in zip(jobs, trainings, strict=True):
-        left_out, limit = training.materials.left_out(), job.recipe.max_prompt_tokens
+    for job in jobs:
+        left_out, limit = trainings[job.folder].materials.left_out(), job.recipe.max_prompt_tokens
         notes[_describe_left_out(job.task.name, left_out, limit)] = None
     note(*filter(None, notes))
     refused = {}
-    for job, training in zip(jobs, trainings, strict=True):
+    for job in jobs:
+        training = trainings.pop(job.folder)
         title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
         try:
-            start(training, job.folder)
+            start(training, job.folder, trainings)
             with training_bar(title, training.recipe.steps, shown) as draw:
 
                 def report(progress: TrainingStep, draw: Any = draw) -> None:

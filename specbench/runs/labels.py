@@ -16,6 +16,8 @@ UNTRAINED = "untrained"
 FAMILIES = {"target_acceptance": "acceptance-", "max_quality_loss": "loss-"}
 # Prefix of the folders of heads that differ in nothing but the seed of their training.
 SEED = "seed-"
+# Options of ``train`` that may have several values, with the prefix of each value's folder.
+VARIANTS = FAMILIES | {"seed": SEED}
 
 LOG = "training.csv"
 FIGURES = "figures"  # subfolder for figures of a head
@@ -26,9 +28,10 @@ _FOUND = {BUNDLED: "", RESULTS: ""}  # default sources are not shown in labels
 
 
 def recipe_of(head: str) -> str | None:
-    """Return the folder that heads of one recipe share if this one is named by its seed."""
-    path = PurePath(head)
-    return str(path.parent) if path.name.startswith(SEED) else None
+    """Return a head's path without its seed, which heads of one recipe share, or None."""
+    parts = PurePath(head).parts
+    shared = [part for part in parts if not part.startswith(SEED)]
+    return str(PurePath(*shared)) if len(shared) < len(parts) else None
 
 
 def logged(root: Path) -> list[Path]:

@@ -65,6 +65,7 @@ class Workload(NamedTuple):
     final_texts: int  # of each
     checks: int = CHECKS
     greedy: bool = False  # whether the target also decodes all prompts greedily
+    heads: int = 1  # that share the front and its time
 
     def seconds(self, pace: Pace, rollouts: int, tokens: float) -> dict[str, float]:
         """Return the seconds of each part for texts of so many tokens."""
@@ -73,7 +74,7 @@ class Workload(NamedTuple):
         last = self.final * self.final_texts
         return {
             "greedy": pace.texts(prompts, 1, tokens),
-            "front": pace.texts(len(WEIGHTS) * self.held_out, len(WEIGHTS), tokens),
+            "front": pace.texts(len(WEIGHTS) * self.held_out, len(WEIGHTS), tokens) / self.heads,
             "steps": self.steps * pace.texts(per_step, rollouts, tokens),
             "checks": self.checks * pace.texts(self.held_out, 1, tokens),
             "final": pace.texts(last, self.final_texts, tokens)
@@ -109,12 +110,7 @@ class Workload(NamedTuple):
         least = self.least()
         workload = least._replace(steps=0, held_out=self.held_out)
         if front:
-            counts = range(self.held_out, least.held_out, -1)
-            workloads = (workload._replace(held_out=count) for count in counts)
-            fits = (
-                workload for workload in workloads if cost(workload)["front"] <= FRONT * seconds
-            )
-            workload = next(fits, least._replace(steps=0))
+            workload = workload._replace(held_out=self.front_within(seconds, pace, tokens))
         checks = int(CHECK * seconds / cost(workload)["checks"])
         workload = workload._replace(checks=min(max(checks, 1), CHECKS))
         left, per_step = (1 - FINAL) * seconds - total(workload), recipe.prompts_per_step
@@ -131,11 +127,25 @@ class Workload(NamedTuple):
             (workload for workload in (whole, *workloads) if total(workload) <= seconds), workload
         )
 
+    def front_within(self, seconds: float, pace: Pace, tokens: float) -> int:
+        """Return the held-out prompts of a front in its share of so many seconds, or the least.
+
+        Heads that share a front have more steps instead of a larger one.
+        """
+        least, texts = self.least().held_out, len(WEIGHTS)
+        fits = (
+            count
+            for count in range(self.held_out, least, -1)
+            if pace.texts(texts * count, texts, tokens) <= FRONT * seconds
+        )
+        return next(fits, least)
+
     def described(self, rollouts: int) -> str:
         """Say what is rolled out."""
+        shared = f", once for {self.heads} heads" if self.heads > 1 else ""
         return (
             f"{len(WEIGHTS)} static weights on {self.held_out} held-out prompts "
-            f"({len(WEIGHTS) * self.held_out} texts), {self.after_front(rollouts)}"
+            f"({len(WEIGHTS) * self.held_out} texts{shared}), {self.after_front(rollouts)}"
         )
 
     def after_front(self, rollouts: int) -> str:
@@ -194,12 +204,13 @@ class Budget:
         self.tokens = tokens
         return self.workload.within(left, pace, recipe, tokens)
 
-    def divided_again(self, seconds: float, prompts: int, final: int) -> Workload:
-        """Return the workload that fits into what is left after the front.
+    def divided_again(self, seconds: float, prompts: int, done: int, final: int) -> Workload:
+        """Return the workload that fits into what is left, after a part of the front or all of it.
 
         Args:
             seconds: What the static weights on so many held-out ``prompts`` took.
             prompts: Their number.
+            done: Prompts on which the static weights are measured, maybe before a resume.
             final: Prompts there are for the final measurement.
         """
         recipe, pace, workload = self.recipe, self.pace, self.workload
@@ -207,6 +218,10 @@ class Budget:
             return workload
         longest = pace.texts(len(WEIGHTS) * prompts, len(WEIGHTS), self.most_tokens)
         self.tokens = self.most_tokens * seconds / longest
+        fits = workload.front_within(60 * recipe.minutes, pace, self.tokens)
+        workload = workload._replace(held_out=max(done, fits))
+        if done < workload.held_out:
+            return workload
         whole = workload._replace(steps=recipe.steps, final=final)
         left = 60 * recipe.minutes - self.spent
         return whole.within(left, pace, recipe, self.tokens, front=False)

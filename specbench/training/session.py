@@ -12,8 +12,9 @@ import io
 import logging
 import pickle
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -55,8 +56,21 @@ def prepare(
     return training
 
 
-def start(training: Training, folder: Path) -> None:
+def plan_fronts(trainings: Sequence[Training]) -> None:
+    """Divide the time of a front among the trainings that need the same one."""
+    for training in trainings:
+        heads = sum(training.shares_front_with(other) for other in trainings)
+        if not training.static:
+            training.follow(training.budget.workload._replace(heads=heads))
+
+
+def start(
+    training: Training, folder: Path, others: Mapping[Path, Training] = MappingProxyType({})
+) -> None:
     """Measure what comes before the first step, as far as no checkpoint has it.
+
+    ``others`` are trainings that follow, by their folders; those that need the same front get it,
+    with a checkpoint.
 
     Raises:
         RunError: The folder cannot be written.
@@ -73,7 +87,14 @@ def start(training: Training, folder: Path) -> None:
         logger.warning(f"{training.task.name}: static weights on {done} of {prompts} prompts")
 
     try:
-        training.begin(keep)
+        training.measure_front(keep)
+        for place, other in others.items():
+            if not other.static and training.shares_front_with(other):
+                other.take_front(training)
+                with clear_errors(place):
+                    make_folder(place)
+                _save_checkpoint(other, place / CHECKPOINT)
+        training.begin()
     except UsageError:  # it would be the same again
         with clear_errors(folder):
             (folder / CHECKPOINT).unlink(missing_ok=True)

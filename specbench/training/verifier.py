@@ -162,7 +162,7 @@ class Training:
         self.budget.spent += time.perf_counter() - began
         if not self.static:
             self.follow(self.budget.divided(self.task.name))
-        return f"{self.task.name}: {self.budget.described()}"
+        return f"{self.task.name}: {self.budget.described(after_front=self.front_is_measured)}"
 
     def forecast_after_front(self) -> str | None:
         """Say what is left to do and how long, or None if the front did not change it."""
@@ -170,7 +170,30 @@ class Training:
             return None
         return f"{self.task.name}: next, {self.budget.described(after_front=True)}"
 
-    def measure_front(self, report: Callable[[int, int], object]) -> None:
+    @property
+    def front_is_measured(self) -> bool:
+        """Whether the static weights are measured on all held-out prompts."""
+        prompts = len(self.materials.held_out.examples)
+        return bool(self.static) and len(self.static[0].quality) >= prompts
+
+    def shares_front_with(self, other: Training) -> bool:
+        """Return whether another training measures the same texts of the static weights.
+
+        Their recipes may differ in the goal, and in the seed, which draws training prompts only.
+        """
+        task, free = self.task, {"seed": 0, "target_acceptance": None, "max_quality_loss": None}
+        recipes = [training.user_recipe.updated(**free) for training in (self, other)]
+        return task == other.task and recipes[0] == recipes[1]
+
+    def take_front(self, other: Training) -> None:
+        """Take over the measured front of another training, and its share of the budget."""
+        self.static = other.static
+        self.budget.tokens, self.budget.spent = other.budget.tokens, other.budget.spent
+        self.follow(other.budget.workload)
+
+    def measure_front(
+        self, report: Callable[[int, int], object] = lambda done, prompts: None
+    ) -> None:
         """Measure the static weights on held-out prompts, or on those that are left.
 
         ``report`` gets the number of prompts that are measured, and of all, after some prompts.
@@ -180,36 +203,34 @@ class Training:
         """
         self._fill_greedy_texts()
         held_out, heads = self.materials.held_out, [self.static_head(w) for w in front.WEIGHTS]
-        prompts = len(held_out.examples)
-        front.require_enough(prompts, self.task.name)
+        front.require_enough(len(held_out.examples), self.task.name)
         size = len(self.samplings) * max(1, AT_ONCE // len(heads))
         spent_before, measured = self.budget.spent, 0
-        while (done := len(self.static[0].quality) if self.static else 0) < prompts:
-            began, part = time.perf_counter(), held_out.taken(done, min(size, prompts - done))
+        while not self.front_is_measured:
+            done = len(self.static[0].quality) if self.static else 0
+            count = min(size, self.budget.workload.held_out - done)
+            began, part = time.perf_counter(), held_out.taken(done, count)
             points = self.measure(heads, part, HELD_OUT_SEED + done)
             if self.static:
                 points = [a.joined(b) for a, b in zip(self.static, points, strict=True)]
             self.static = points
-            self.budget.spent += time.perf_counter() - began
-            measured += len(part.examples)
-            if done + len(part.examples) == prompts:
-                seconds = self.budget.spent - spent_before
-                final = len(self.all_materials.final.examples)
-                workload = self.budget.divided_again(seconds, measured, final)
-                if workload != self.budget.workload:
-                    self.follow(workload)
-            report(done + len(part.examples), prompts)
+            self.budget.spent += (time.perf_counter() - began) / self.budget.workload.heads
+            measured, done = measured + count, done + count
+            seconds = (self.budget.spent - spent_before) * self.budget.workload.heads
+            final = len(self.all_materials.final.examples)
+            workload = self.budget.divided_again(seconds, measured, done, final)
+            if workload != self.budget.workload:
+                self.follow(workload)
+            report(done, self.budget.workload.held_out)
 
-    def begin(self, report: Callable[[int, int], object] = lambda done, prompts: None) -> None:
+    def begin(self) -> None:
         """Create the head and its optimizer, from the static weights on held-out prompts.
-
-        ``report`` is that of ``measure_front``, which measures them if nothing has.
 
         Raises:
             UsageError: There are too few held-out prompts, or the target is not measurably better
                 than the draft.
         """
-        self.measure_front(report)
+        self.measure_front()
         recipe = self.recipe
         front.require_trade(self.static, self.task.name, self.metric)
         self.slope, self.goal = front.slope(self.static), goal_of(recipe, self.metric, self.static)

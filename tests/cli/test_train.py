@@ -186,6 +186,33 @@ def test_a_family_has_one_head_per_target_and_skips_long_prompts(
     assert cli(*shlex.split(used), "--dry-run").code == 0
 
 
+def test_heads_that_differ_in_seed_share_a_front_and_are_those_trained_alone(
+    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, fronts = verifier.Training.measure, list[int]()
+
+    def counted(training: Any, heads: Any, *others: Any) -> Any:
+        fronts.extend([1] * (len(heads) == len(front.WEIGHTS)))
+        return measure(training, heads, *others)
+
+    monkeypatch.setattr(verifier.Training, "measure", counted)
+    *options, flag, first = TINY
+    assert cli(*options, flag, "6", "-o", "alone").code == 0
+    both = (*options, flag, f"{first},6", "-o", "both")
+    fronts.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(verifier, "reward", rewards(0.5, KeyboardInterrupt()))
+        assert cli(*both).code == 130
+    assert (Path("both/seed-6/mini-headline") / CHECKPOINT).exists()
+    result = cli(*both, "--resume")
+    assert result.code == 0
+    assert fronts == [1]
+    assert "mini-headline, seed 6 on mini" in result.err
+    folders = ("alone", "both/seed-6", "both/seed-5")
+    weights = [(Path(name) / "mini-headline" / WEIGHTS).read_bytes() for name in folders]
+    assert weights[0] == weights[1] != weights[2]
+
+
 @pytest.mark.parametrize(
     ("target", "why"),
     [("0.2", "strict verification already accepts about 0."), ("0.99", "more --steps")],

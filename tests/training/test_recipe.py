@@ -197,8 +197,31 @@ def test_a_plan_without_enough_time_still_has_the_least_steps() -> None:
 def test_the_front_shows_how_long_texts_are_however_many_prompts_were_timed(prompts: int) -> None:
     budget = Budget(RECIPE.updated(minutes=200), WHOLE._replace(held_out=43), TOKENS)
     budget.pace = pace = PACE._replace(prompt=0.0)
-    budget.divided_again(pace.texts(6 * prompts, 6, 0.7 * TOKENS), prompts, 256)
+    budget.divided_again(pace.texts(6 * prompts, 6, 0.7 * TOKENS), prompts, 43, 256)
     assert budget.tokens == pytest.approx(0.7 * TOKENS)
+
+
+def test_the_front_gets_fewer_prompts_once_texts_prove_long() -> None:
+    budget = Budget(RECIPE.updated(minutes=30), WHOLE, 4 * TOKENS)
+    budget.pace, measured = PACE, 21
+
+    def prompts_after(tokens: float, done: int = measured) -> int:
+        seconds = PACE.texts(6 * measured, 6, tokens)
+        return budget.divided_again(seconds, measured, done, 256).held_out
+
+    assert 128 > prompts_after(0.5 * TOKENS) > prompts_after(TOKENS) > prompts_after(4 * TOKENS)
+    assert prompts_after(4 * TOKENS) == 32 and prompts_after(4 * TOKENS, done=42) == 42
+
+
+def test_heads_that_share_a_front_have_more_steps() -> None:
+    alone, shared = WHOLE, WHOLE._replace(heads=3)
+    seconds = [workload.seconds(PACE, 4, TOKENS)["front"] for workload in (alone, shared)]
+    assert seconds[0] == pytest.approx(3 * seconds[1])
+    plans = [workload.within(3600, PACE, RECIPE, TOKENS) for workload in (alone, shared)]
+    assert plans[0].held_out == plans[1].held_out
+    assert plans[0].steps < plans[1].steps
+    assert "once for 3 heads" in plans[1].described(4)
+    assert "once" not in plans[0].described(4)
 
 
 @pytest.mark.parametrize(

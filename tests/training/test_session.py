@@ -25,7 +25,7 @@ from specbench.tasks.task import Task, load_task
 from specbench.training import material, verifier
 from specbench.training.folder import CHECKPOINT, check_folder
 from specbench.training.recipe import HeadRecipe
-from specbench.training.session import carry_out, prepare
+from specbench.training.session import carry_out, plan_fronts, prepare, start
 from specbench.training.verifier import TrainingStep
 
 from .conftest import made_point, measured_by_weight
@@ -171,6 +171,37 @@ def test_every_batch_of_held_out_prompts_is_kept(
     assert prompts == [2, 2]
     stored = torch.load(tmp_path / CHECKPOINT, weights_only=True)["static"]
     assert {len(point["quality"]) for point in stored} == {10}
+
+
+def test_seeds_and_goals_share_a_front_and_other_recipes_do_not(
+    mini: LoadedPair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(material, "HELD_OUT", 10)
+    monkeypatch.setattr(material, "FINAL", 10)
+    recipes = {
+        "first": RECIPE,
+        "seed": RECIPE.updated(seed=1),
+        "goal": RECIPE.updated(target_acceptance=0.9),
+        "kind": RECIPE.updated(head_kind="linear"),
+    }
+    trainings = {
+        tmp_path / name: prepare(mini, TASK, recipe, tmp_path / name)
+        for name, recipe in recipes.items()
+    }
+    first, *others = trainings.values()
+    plan_fronts([first, *others])
+    assert [each.budget.workload.heads for each in (first, *others)] == [3, 3, 3, 1]
+    alone = prepare(mini, TASK, recipes["seed"], tmp_path)
+    alone.measure_front()
+    first.measure_front()
+    assert [point.lists() for point in first.static] == [point.lists() for point in alone.static]
+    monkeypatch.setattr(first, "begin", lambda: None)
+    start(first, tmp_path / "first", trainings)
+    assert sorted(path.parent.name for path in tmp_path.rglob(CHECKPOINT)) == [
+        "first",
+        "goal",
+        "seed",
+    ]
 
 
 @pytest.mark.parametrize("fault", ["disk", "loss"])

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from specbench.decoding.heads.kinds import LINEAR
 from specbench.engine.pairs import PairSpec, pairs
 from specbench.errors import UsageError, printable
-from specbench.runs.labels import BUNDLED, FAMILIES, RESULTS, SEED, UNTRAINED
+from specbench.runs.labels import BUNDLED, FAMILIES, RESULTS, UNTRAINED, VARIANTS
 from specbench.schema import StrictModel, validated
 
 WEIGHTS = "head.safetensors"
@@ -100,10 +100,10 @@ def find_head(
 
 def expand_family(name: str) -> list[str]:
     """Return the folders of a family (``acceptance-0.9``, ``seed-0``) in order, or ``name``."""
-    prefixes = (*FAMILIES.values(), SEED)
-    folders = [folder for prefix in prefixes for folder in Path(name).glob(f"{prefix}*")]
+    folders = [f for prefix in VARIANTS.values() for f in Path(name).glob(f"{prefix}*")]
     members = sorted((folder for folder in folders if folder.is_dir()), key=_goal)
-    return [str(folder) for folder in members] or [name.rstrip("/") or name]
+    heads = [head for folder in members for head in expand_family(str(folder))]
+    return heads or [name.rstrip("/") or name]
 
 
 def _goal(folder: Path) -> tuple[str, float, str]:

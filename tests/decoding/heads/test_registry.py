@@ -90,6 +90,12 @@ def test_a_family_lists_its_members_in_order(tmp_path: Path) -> None:
     assert expand_family(f"{family}/") == expand_family(family)
     assert expand_family(f"{family}/other/") == [f"{family}/other"]
     assert expand_family("bundled") == ["bundled"]
+    for name in ("seed-0", "seed-1"):
+        make_head(tmp_path / "both" / "acceptance-0.9" / name / "math")
+    assert [Path(each).parts[-2:] for each in expand_family(str(tmp_path / "both"))] == [
+        ("acceptance-0.9", "seed-0"),
+        ("acceptance-0.9", "seed-1"),
+    ]
     for name in ("loss-10", "loss-2", "loss-old"):
         make_head(tmp_path / "l" / name / "math")
     assert [Path(each).name for each in expand_family(str(tmp_path / "l"))] == [

@@ -37,7 +37,7 @@ from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 
 if TYPE_CHECKING:
     from specbench.experiment.ray_pool import RayPool
-    from specbench.training.verifier import TrainingStep
+    from specbench.training.progress import TrainingStep
 
 NEAR = 0.02  # tolerated difference between held-out acceptance and its target
 DRAFTS = Path("results/drafts")
@@ -54,7 +54,7 @@ class HeadOptions(DryRun):
         None, str(HeadRecipe.model_fields["max_quality_loss"].description), metavar="POINTS[,...]"
     )
     seed: list[int] | None = option(
-        None, f"{HeadRecipe.model_fields['seed'].description}", metavar="SEED[,...]", shown="0"
+        None, str(HeadRecipe.model_fields["seed"].description), metavar="SEED[,...]", shown="0"
     )
     output: Path | None = output_option(
         "Folder for the heads, one subfolder per task; several target acceptances, quality "

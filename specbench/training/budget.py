@@ -21,9 +21,9 @@ FINAL_HEADS = 4  # static weights that the trained head is compared with
 FRONT, CHECK, FINAL = 0.2, 0.1, 0.2  # shares of a budget; the steps have the rest
 # With fewer steps, each has fewer prompts instead. A step of few texts takes nearly as long as one
 # of many, and its gradient is noisier.
-FEWEST_STEPS = 12
+LEAST_STEPS = 10
 # With fewer held-out prompts, even a large difference between target and draft is not measurable.
-LEAST_PROMPTS, LEAST_STEPS = 32, 10
+LEAST_PROMPTS = 32
 LIKELY_SHARE = 0.5  # length of a typical text, as a share of the most tokens
 MANY, FEW, TOKENS = 64, 4, 4  # texts and tokens of the timed roll-outs
 
@@ -113,11 +113,13 @@ class Workload(NamedTuple):
             workload = workload._replace(held_out=self.front_within(seconds, pace, tokens))
         checks = int(CHECK * seconds / cost(workload)["checks"])
         workload = workload._replace(checks=min(max(checks, 1), CHECKS))
-        left, per_step = (1 - FINAL) * seconds - total(workload), recipe.prompts_per_step
+        final = cost(workload)["final"]
+        left = seconds - max(FINAL * seconds, final) - (total(workload) - final)
+        per_step = recipe.prompts_per_step
         while True:
             one = workload._replace(steps=1, prompts_per_step=per_step)
             steps = int(left / (total(one) - total(workload)))
-            if steps >= min(FEWEST_STEPS, recipe.steps) or per_step == 1:
+            if steps >= least.steps or per_step == 1:
                 break
             per_step = (per_step + 1) // 2
         workload = one._replace(steps=min(max(steps, least.steps), recipe.steps))

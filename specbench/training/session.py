@@ -32,8 +32,9 @@ from specbench.training.folder import CHECKPOINT
 from specbench.training.front import Point
 from specbench.training.goal import Multiplier
 from specbench.training.material import describe_data, read_materials
+from specbench.training.progress import Checked, TrainingStep
 from specbench.training.recipe import HeadRecipe
-from specbench.training.verifier import Checked, Training, TrainingStep
+from specbench.training.verifier import Training
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ def start(
     """
     if training.begun:
         return
+    is_measured = training.front_is_measured  # before an interruption, or for another head
     logger.warning(training.forecast())
     with clear_errors(folder):
         make_folder(folder)
@@ -101,7 +103,7 @@ def start(
             folder.rmdir()
         raise
     _save_checkpoint(training, folder / CHECKPOINT)
-    if forecast := training.forecast_after_front():
+    if not is_measured and (forecast := training.forecast_after_front()):
         logger.warning(forecast)
 
 

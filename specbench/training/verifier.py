@@ -14,7 +14,6 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,6 +37,7 @@ from specbench.training.objective import (
     evaluate,
     text_mean,
 )
+from specbench.training.progress import Checked, TrainingStep
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import AT_ONCE, Rollouts, drafted_rollouts, joined, roll_out
 
@@ -46,47 +46,6 @@ HELD_OUT_SEED, FINAL_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
 
 WIDTH = 128  # inputs of a head up to which the learning rate is used as it is
 TIMED_TOKENS = 32  # of a prompt, in the forecast
-
-
-class TrainingStep(NamedTuple):
-    """One row of ``training.csv``: a step, measured with the head before its update.
-
-    The columns ``held_out_...`` are measured after the update, at some steps only.
-    """
-
-    step: int  # from 1
-    reward: float  # mean score of the texts
-    reward_spread: float  # standard deviation of the scores; 0 gives no gradient
-    acceptance: float  # mean over texts of 1 - w TV(p, q)
-    weight: float  # mean w over tokens
-    disagreement: float  # mean over texts of TV(p, q), the rejection rate of strict verification
-    loss: float  # minus the objective at the last epoch, in standard deviations of the advantage
-    acceptance_weight: float  # lambda, in units of the static ensemble's slope
-    kl: float  # nats per text from the untrained head's v, at the last epoch
-    clipped: float  # fraction of tokens with a clipped ratio, at the last epoch
-    gradient: float  # norm of the gradient at the last epoch, before clipping
-    learning_rate: float  # Adam's
-    tokens: int
-    rollout_seconds: float  # time to sample and score the texts
-    update_seconds: float  # time of all epochs
-    held_out_quality: float | None = None  # mean score
-    held_out_acceptance: float | None = None
-    held_out_weight: float | None = None
-    held_out_distance: float | None = None  # quality above the randomised static front
-
-    def __str__(self) -> str:
-        return (
-            f"reward {self.reward:.3f}, acceptance {self.acceptance:.3f}, "
-            f"weight {self.weight:.3f}, lambda {self.acceptance_weight:.2f}"
-        )
-
-
-class Checked(NamedTuple):
-    """The head after a step, with its measurement on held-out prompts."""
-
-    step: int
-    merit: list[float]  # the best head has the largest
-    weights: dict[str, Tensor]
 
 
 class Training:

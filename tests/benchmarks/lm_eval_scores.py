@@ -171,12 +171,13 @@ def main():
     parser.add_argument("task", choices=FILES)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model")
+    parser.add_argument("--skip", type=int, default=0, help="prompts that are decoded already")
     options = parser.parse_args()
     task = task_of(options.task, options.data)
     pairs = documents(options.run, options.task, task)
     same_texts(options.task, task, pairs)
     if options.model:
-        own_texts(options.task, options.data, pairs[:100], options.model)
+        own_texts(options.task, options.data, pairs[options.skip : 100], options.model)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ measurements of the head in between (checks), and the final measurement.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from math import ceil
 from typing import NamedTuple
 
 from specbench.errors import UsageError
@@ -26,6 +26,7 @@ LEAST_STEPS = 10
 LEAST_PROMPTS = 32
 LIKELY_SHARE = 0.5  # length of a typical text, as a share of the most tokens
 MANY, FEW, TOKENS = 64, 4, 4  # texts and tokens of the timed roll-outs
+NOTICED = 60  # seconds beyond a budget that are worth a word
 
 
 class Pace(NamedTuple):
@@ -51,7 +52,7 @@ class Pace(NamedTuple):
 
     def texts(self, count: int, per_prompt: int, tokens: float) -> float:
         """Return the seconds of ``count`` texts of so many tokens, some of each prompt."""
-        batches = ceil(count / AT_ONCE)
+        batches = math.ceil(count / AT_ONCE)
         return count / per_prompt * self.prompt + tokens * (batches * self.step + count * self.row)
 
 
@@ -201,25 +202,29 @@ class Budget:
                 f"{task}: --minutes {recipe.minutes:g} is too short here, where "
                 f"{least.described(recipe.rollouts)} take about {spoken(need(tokens))} with "
                 f"texts of {tokens:.0f} tokens: give at least "
-                f"{ceil((need(tokens) + self.spent) / 60)}, or omit --minutes"
+                f"{math.ceil((need(tokens) + self.spent) / 60)}, or omit --minutes"
             )
         self.tokens = tokens
         return self.workload.within(left, pace, recipe, tokens)
 
-    def divided_again(self, seconds: float, prompts: int, done: int, final: int) -> Workload:
+    def divided_again(
+        self, seconds: float, prompts: int, tokens: float, done: int, final: int
+    ) -> Workload:
         """Return the workload that fits into what is left, after a part of the front or all of it.
 
         Args:
             seconds: What the static weights on so many held-out ``prompts`` took.
             prompts: Their number.
+            tokens: Mean of the tokens of a text.
             done: Prompts on which the static weights are measured, maybe before a resume.
             final: Prompts there are for the final measurement.
         """
         recipe, pace, workload = self.recipe, self.pace, self.workload
         if recipe.minutes is None or pace is None or workload.greedy:
             return workload
-        longest = pace.texts(len(WEIGHTS) * prompts, len(WEIGHTS), self.most_tokens)
-        self.tokens = self.most_tokens * seconds / longest
+        # The timed roll-outs were short; long texts take longer per token, and so do uneven ones.
+        slower = seconds / pace.texts(len(WEIGHTS) * prompts, len(WEIGHTS), tokens)
+        self.tokens, self.pace = tokens, (pace := Pace(*(slower * part for part in pace)))
         fits = workload.front_within(60 * recipe.minutes, pace, self.tokens)
         workload = workload._replace(held_out=max(done, fits))
         if done < workload.held_out:
@@ -236,10 +241,14 @@ class Budget:
         left = {name: time for name, time in seconds.items() if time and name not in done}
         parts = ", ".join(f"{name} {spoken(time)}" for name, time in left.items())
         bound = "at most" if self.tokens == self.most_tokens else "about"
+        over = sum(left.values()) + self.spent - 60 * (self.recipe.minutes or math.inf)
+        beyond = ""
+        if over > NOTICED:
+            beyond = f", {spoken(over)} more than --minutes leaves: less would show nothing"
         describe = self.workload.after_front if after_front else self.workload.described
         return (
             f"{describe(self.recipe.rollouts)}: {bound} {spoken(sum(left.values()))} here "
-            f"({parts}; texts of {self.tokens:.0f} tokens)"
+            f"({parts}; texts of {self.tokens:.0f} tokens){beyond}"
         )
 
 

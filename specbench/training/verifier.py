@@ -108,6 +108,13 @@ class Training:
         Raises:
             UsageError: The budget is too small for this machine.
         """
+        if self.budget.pace is None:
+            self._time_roll_outs()
+        if not self.static:
+            self.follow(self.budget.divided(self.task.name))
+        return f"{self.task.name}: {self.budget.described(after_front=self.front_is_measured)}"
+
+    def _time_roll_outs(self) -> None:
         began = time.perf_counter()
         length = median(len(prompt) for prompt in self.materials.train.prompts)
         first, head = self.materials.train.taken(0, 1), self.static_head(0.5)
@@ -119,9 +126,6 @@ class Training:
         per_token = pace.prompt / len(short.prompts[0])
         self.budget.pace = pace._replace(prompt=per_token * length)
         self.budget.spent += time.perf_counter() - began
-        if not self.static:
-            self.follow(self.budget.divided(self.task.name))
-        return f"{self.task.name}: {self.budget.described(after_front=self.front_is_measured)}"
 
     def forecast_after_front(self) -> str | None:
         """Say what is left to do and how long, or None if the front did not change it."""
@@ -146,9 +150,9 @@ class Training:
 
     def take_front(self, other: Training) -> None:
         """Take over the measured front of another training, and its share of the budget."""
-        self.static = other.static
-        self.budget.tokens, self.budget.spent = other.budget.tokens, other.budget.spent
-        self.follow(other.budget.workload)
+        self.static, mine, theirs = other.static, self.budget, other.budget
+        mine.pace, mine.tokens, mine.spent = theirs.pace, theirs.tokens, theirs.spent
+        self.follow(theirs.workload)
 
     def measure_front(
         self, report: Callable[[int, int], object] = lambda done, prompts: None
@@ -176,8 +180,9 @@ class Training:
             self.budget.spent += (time.perf_counter() - began) / self.budget.workload.heads
             measured, done = measured + count, done + count
             seconds = (self.budget.spent - spent_before) * self.budget.workload.heads
+            tokens = sum(point.inputs.tokens for point in points) / len(points) / done
             final = len(self.all_materials.final.examples)
-            workload = self.budget.divided_again(seconds, measured, done, final)
+            workload = self.budget.divided_again(seconds, measured, tokens, done, final)
             if workload != self.budget.workload:
                 self.follow(workload)
             report(done, self.budget.workload.held_out)

@@ -197,23 +197,34 @@ def test_a_plan_without_enough_time_still_has_the_least_steps() -> None:
 
 
 @pytest.mark.parametrize("prompts", [1, 22, 43])  # 6 texts of each, at most 128 at once
-def test_the_front_shows_how_long_texts_are_however_many_prompts_were_timed(prompts: int) -> None:
+def test_the_front_shows_how_fast_texts_are_however_many_prompts_were_timed(prompts: int) -> None:
     budget = Budget(RECIPE.updated(minutes=200), WHOLE._replace(held_out=43), TOKENS)
-    budget.pace = pace = PACE._replace(prompt=0.0)
-    budget.divided_again(pace.texts(6 * prompts, 6, 0.7 * TOKENS), prompts, 43, 256)
+    budget.pace = PACE
+    took = 1.5 * PACE.texts(6 * prompts, 6, 0.7 * TOKENS)
+    budget.divided_again(took, prompts, 0.7 * TOKENS, 43, 256)
     assert budget.tokens == pytest.approx(0.7 * TOKENS)
+    assert budget.pace == pytest.approx((1.5 * PROMPT, 1.5 * STEP, 1.5 * ROW))
 
 
-def test_the_front_gets_fewer_prompts_once_texts_prove_long() -> None:
-    budget = Budget(RECIPE.updated(minutes=30), WHOLE, 4 * TOKENS)
-    budget.pace, measured = PACE, 21
+def test_the_front_gets_fewer_prompts_once_texts_prove_slow() -> None:
+    measured = 21
 
-    def prompts_after(tokens: float, done: int = measured) -> int:
-        seconds = PACE.texts(6 * measured, 6, tokens)
-        return budget.divided_again(seconds, measured, done, 256).held_out
+    def prompts_after(slower: float, done: int = measured) -> int:
+        budget = Budget(RECIPE.updated(minutes=30), WHOLE, 4 * TOKENS)
+        budget.pace, seconds = PACE, slower * PACE.texts(6 * measured, 6, TOKENS)
+        return budget.divided_again(seconds, measured, TOKENS, done, 256).held_out
 
-    assert 128 > prompts_after(0.5 * TOKENS) > prompts_after(TOKENS) > prompts_after(4 * TOKENS)
-    assert prompts_after(4 * TOKENS) == 32 and prompts_after(4 * TOKENS, done=42) == 42
+    assert 128 > prompts_after(0.5) > prompts_after(1) > prompts_after(4)
+    assert prompts_after(4) == 32 and prompts_after(4, done=42) == 42
+
+
+@pytest.mark.parametrize(("spent", "is_said"), [(0, False), (25, True)])
+def test_a_plan_that_exceeds_its_minutes_says_so(spent: float, is_said: bool) -> None:
+    budget = Budget(RECIPE.updated(minutes=30), WHOLE, TOKENS)
+    budget.pace, budget.spent = PACE, 60 * spent
+    budget.workload = WHOLE.least()
+    told = budget.described(after_front=True)
+    assert ("more than --minutes leaves" in told) == is_said
 
 
 def test_heads_that_share_a_front_have_more_steps() -> None:

@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from specbench.decoding.drafters.registry import DrafterSpec
     from specbench.experiment.workers import Worker
 
+LINE_AFTER = 60.0  # seconds after which a step has a line of its own
 PACE = 1800.0  # window in seconds for the remaining time of a training; a step may take minutes
 _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds")
 CellIndex = tuple[int, int]  # indices of a task of the plan and of its cell
@@ -125,8 +127,10 @@ def training_bar(
 ) -> Iterator[Callable[[int, str], None]]:
     """Show the progress of a training; yields a function of the step and its figures.
 
-    Without a terminal it prints the first line, the last, and every ``every``-th.
+    Without a terminal it prints the first line, the last, every ``every``-th, and one that comes
+    ``LINE_AFTER`` seconds or more after the last.
     """
+    printed_at = 0.0
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -137,8 +141,11 @@ def training_bar(
         bar = bars.add_task(title, total=steps)
 
         def report(step: int, figures: str) -> None:
+            nonlocal printed_at
             bars.update(bar, completed=step, description=f"{title}\n{figures}")
-            if shown and bars.disable and (step % every == 0 or step in (1, steps)):
+            is_due = step % every == 0 or step in (1, steps)
+            if shown and bars.disable and (is_due or monotonic() - printed_at >= LINE_AFTER):
+                printed_at = monotonic()
                 print(f"{title}: step {step}, {figures}", file=sys.stderr, flush=True)
 
         yield report

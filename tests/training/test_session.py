@@ -19,7 +19,7 @@ from specbench import files
 from specbench.decoding.heads.registry import DESCRIPTION, WEIGHTS, is_head
 from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError, UsageError
-from specbench.experiment.progress import training_bar
+from specbench.experiment.progress import LINE_AFTER, training_bar
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task, load_task
 from specbench.training import material, verifier
@@ -289,6 +289,19 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(
     (tmp_path / CHECKPOINT).write_bytes(checkpoint[:200])
     with pytest.raises(UsageError, match=r"cannot read .*checkpoint\.pt"):
         train(tmp_path, pytest.fail, resume=True)
+
+
+def test_slow_steps_have_a_line_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [1e6]
+    monkeypatch.setattr("specbench.experiment.progress.monotonic", lambda: clock[0])
+    with training_bar("mini-math", 9, console=Console(file=io.StringIO())) as draw:
+        for step in range(1, 10):
+            clock[0] += LINE_AFTER if step in (4, 5) else 1
+            draw(step, "")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("step ")[1] for line in lines] == ["1, ", "4, ", "5, ", "9, "]
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -71,6 +71,12 @@ def test_heads_have_the_shortest_unambiguous_names() -> None:
         ("/heads/mlp", "diversed mlp"),
         # Heads of one recipe have names of one length.
         ("f/seed-0 f/seed-1 g/seed-0", "diversed f/seed-0, diversed f/seed-1, diversed g/seed-0"),
+        # So do heads that were trained for another task.
+        ("f/seed-0/m f/seed-1/m g/m", "diversed seed-0/m, diversed seed-1/m, diversed g/m"),
+        (
+            "f/seed-0/m f/seed-1/m g/seed-0/m",
+            "diversed f/seed-0/m, diversed f/seed-1/m, diversed g/seed-0/m",
+        ),
     ):
         assert ", ".join(method_labels(cells(*heads.split()))) == labels
 

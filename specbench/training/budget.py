@@ -26,7 +26,7 @@ LEAST_STEPS = 10
 LEAST_PROMPTS = 32
 LIKELY_SHARE = 0.5  # length of a typical text, as a share of the most tokens
 MANY, FEW, TOKENS = 64, 4, 4  # texts and tokens of the timed roll-outs
-NOTICED = 60  # seconds beyond a budget that are worth a word
+TOLERANCE = 60  # seconds beyond a budget without a word
 
 
 class Pace(NamedTuple):
@@ -243,7 +243,7 @@ class Budget:
         bound = "at most" if self.tokens == self.most_tokens else "about"
         over = sum(left.values()) + self.spent - 60 * (self.recipe.minutes or math.inf)
         beyond = ""
-        if over > NOTICED:
+        if over > TOLERANCE:
             beyond = f", {spoken(over)} more than --minutes leaves: less would show nothing"
         describe = self.workload.after_front if after_front else self.workload.described
         return (

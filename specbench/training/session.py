@@ -58,11 +58,15 @@ def prepare(
 
 
 def plan_fronts(trainings: Sequence[Training]) -> None:
-    """Divide the time of a front among the trainings that need the same one."""
+    """Take fronts over from resumed trainings; divide the time of the others among their heads."""
     for training in trainings:
-        heads = sum(training.shares_front_with(other) for other in trainings)
-        if not training.static:
-            training.follow(training.budget.workload._replace(heads=heads))
+        if training.static:
+            continue
+        heads = [other for other in trainings if training.shares_front_with(other)]
+        if finished := [other for other in heads if other.front_is_measured]:
+            training.take_front(finished[0])
+        else:
+            training.follow(training.budget.workload._replace(heads=len(heads)))
 
 
 def start(
@@ -90,12 +94,12 @@ def start(
 
     try:
         training.measure_front(keep)
-        for place, other in others.items():
+        for other_folder, other in others.items():
             if not other.static and training.shares_front_with(other):
                 other.take_front(training)
-                with clear_errors(place):
-                    make_folder(place)
-                _save_checkpoint(other, place / CHECKPOINT)
+                with clear_errors(other_folder):
+                    make_folder(other_folder)
+                _save_checkpoint(other, other_folder / CHECKPOINT)
         training.begin()
     except UsageError:  # it would be the same again
         with clear_errors(folder):

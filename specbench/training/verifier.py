@@ -144,9 +144,9 @@ class Training:
 
         Their recipes may differ in the goal, and in the seed, which draws training prompts only.
         """
-        task, free = self.task, {"seed": 0, "target_acceptance": None, "max_quality_loss": None}
-        recipes = [training.user_recipe.updated(**free) for training in (self, other)]
-        return task == other.task and recipes[0] == recipes[1]
+        same = {"seed": 0, "target_acceptance": None, "max_quality_loss": None}
+        mine, theirs = (training.user_recipe.updated(**same) for training in (self, other))
+        return self.task == other.task and mine == theirs
 
     def take_front(self, other: Training) -> None:
         """Take over the measured front of another training, and its share of the budget."""

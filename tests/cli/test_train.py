@@ -208,6 +208,12 @@ def test_heads_that_differ_in_seed_share_a_front_and_are_those_trained_alone(
     assert result.code == 0
     assert fronts == [1]
     assert "mini-headline, seed 6 on mini" in result.err
+    with monkeypatch.context() as patch:
+        patch.setattr(verifier, "reward", rewards(0.5, KeyboardInterrupt()))
+        assert cli(*options, flag, first, "-o", "later/seed-5").code == 130
+    fronts.clear()  # a resumed training has measured its front for the others
+    assert cli(*options, flag, f"{first},6", "-o", "later", "--resume").code == 0
+    assert fronts == []
     folders = ("alone", "both/seed-6", "both/seed-5")
     weights = [(Path(name) / "mini-headline" / WEIGHTS).read_bytes() for name in folders]
     assert weights[0] == weights[1] != weights[2]

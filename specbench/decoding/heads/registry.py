@@ -100,10 +100,13 @@ def find_head(
 
 def expand_family(name: str) -> list[str]:
     """Return the folders of a family (``acceptance-0.9``, ``seed-0``) in order, or ``name``."""
-    folders = [f for prefix in VARIANTS.values() for f in Path(name).glob(f"{prefix}*")]
-    members = sorted((folder for folder in folders if folder.is_dir()), key=_goal)
-    heads = [head for folder in members for head in expand_family(str(folder))]
-    return heads or [name.rstrip("/") or name]
+    heads = [head for folder in _members(Path(name)) for head in _members(folder) or [folder]]
+    return [str(head) for head in heads] or [name.rstrip("/") or name]
+
+
+def _members(family: Path) -> list[Path]:
+    folders = [folder for prefix in VARIANTS.values() for folder in family.glob(f"{prefix}*")]
+    return sorted((folder for folder in folders if folder.is_dir()), key=_goal)
 
 
 def _goal(folder: Path) -> tuple[str, float, str]:

@@ -96,6 +96,10 @@ def test_a_family_lists_its_members_in_order(tmp_path: Path) -> None:
         ("acceptance-0.9", "seed-0"),
         ("acceptance-0.9", "seed-1"),
     ]
+    (tmp_path / "loop").mkdir()
+    for name in ("seed-0", "seed-1"):  # endless, if followed
+        (tmp_path / "loop" / name).symlink_to(tmp_path / "loop", target_is_directory=True)
+    assert len(expand_family(str(tmp_path / "loop"))) == 4
     for name in ("loss-10", "loss-2", "loss-old"):
         make_head(tmp_path / "l" / name / "math")
     assert [Path(each).name for each in expand_family(str(tmp_path / "l"))] == [

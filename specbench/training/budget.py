@@ -242,9 +242,7 @@ class Budget:
         parts = ", ".join(f"{name} {spoken(time)}" for name, time in left.items())
         bound = "at most" if self.tokens == self.most_tokens else "about"
         over = sum(left.values()) + self.spent - 60 * (self.recipe.minutes or math.inf)
-        beyond = ""
-        if over > TOLERANCE:
-            beyond = f", {spoken(over)} more than --minutes leaves: less would show nothing"
+        beyond = f", {spoken(over)} more than --minutes leaves" if over > TOLERANCE else ""
         describe = self.workload.after_front if after_front else self.workload.described
         return (
             f"{describe(self.recipe.rollouts)}: {bound} {spoken(sum(left.values()))} here "

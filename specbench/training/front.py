@@ -196,6 +196,11 @@ def distance(head: Point, static: Sequence[Point]) -> Interval:
     return estimate((quality[:, -1] - front).round(ROUNDED), n)
 
 
+def mean_tokens(points: Sequence[Point]) -> float:
+    """Return the mean of the tokens of a text over points with one text per prompt."""
+    return sum(p.inputs.tokens for p in points) / sum(len(p.quality) for p in points)
+
+
 def smallest_shown(interval: Interval) -> float:
     """Return the difference that a measurement with this interval shows with ``POWER``.
 

@@ -29,7 +29,7 @@ from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
 from specbench.training.budget import Workload
 from specbench.training.folder import CHECKPOINT
-from specbench.training.front import Point
+from specbench.training.front import Point, mean_tokens
 from specbench.training.goal import Multiplier
 from specbench.training.material import describe_data, read_materials
 from specbench.training.progress import Checked, TrainingStep
@@ -183,6 +183,8 @@ def _load_checkpoint(training: Training, path: Path) -> None:
             f"{path} is from another version of specbench: train again in another folder"
         ) from error
     training.budget.spent = content["spent"]
+    if training.static:
+        training.budget.tokens = mean_tokens(training.static)
     if "head" not in content:
         return
     training.begin()

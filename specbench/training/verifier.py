@@ -180,7 +180,7 @@ class Training:
             self.budget.spent += (time.perf_counter() - began) / self.budget.workload.heads
             measured, done = measured + count, done + count
             seconds = (self.budget.spent - spent_before) * self.budget.workload.heads
-            tokens = sum(point.inputs.tokens for point in points) / len(points) / done
+            tokens = front.mean_tokens(points)
             final = len(self.all_materials.final.examples)
             workload = self.budget.divided_again(seconds, measured, tokens, done, final)
             if workload != self.budget.workload:

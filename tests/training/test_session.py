@@ -147,7 +147,10 @@ def test_static_weights_are_announced_measured_once_and_kept(
 
 
 def test_every_batch_of_held_out_prompts_is_kept(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    train: Train,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """With 12 texts at once, two of ten prompts are measured together."""
     monkeypatch.setattr(verifier, "AT_ONCE", 12)
@@ -166,9 +169,11 @@ def test_every_batch_of_held_out_prompts_is_kept(
         assert prompts == [2, 2, 2]
         prompts.clear()
         patch.setattr(verifier.Training, "take_step", stop)
+        assert "texts of 8 tokens" in caplog.text and "texts of 25 tokens" not in caplog.text
         with pytest.raises(Killed):
             train(tmp_path, resume=True)
     assert prompts == [2, 2]
+    assert "texts of 25 tokens" in caplog.text  # a measurement here has 50 for two texts
     stored = torch.load(tmp_path / CHECKPOINT, weights_only=True)["static"]
     assert {len(point["quality"]) for point in stored} == {10}
 

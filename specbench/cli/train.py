@@ -203,9 +203,7 @@ def _train_all(
     check_training_memory(spec, loading, *_sizes(jobs))
     pair = load_pair(spec, loading)
     # Prepare all trainings first, so that errors appear now and not hours later.
-    trainings = {
-        job.folder: prepare(pair, job.task, job.recipe, job.folder, resume) for job in jobs
-    }
+    trainings = {j.folder: prepare(pair, j.task, j.recipe, j.folder, resume) for j in jobs}
     plan_fronts([*trainings.values()])
     notes: dict[str, None] = {}  # distinct: all heads of a family skip the same examples
     for job in jobs:

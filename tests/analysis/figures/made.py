@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.container import ErrorbarContainer
 
+from specbench.analysis.figures import style
 from specbench.analysis.figures.heads import KIND_LOOKS
 from specbench.analysis.learned import About, tabulate
 from specbench.analysis.results import ROUNDS, Results
@@ -181,3 +183,13 @@ def learned_of(words: int = 40, occurrences: int = 10, trained_on: str = "") -> 
     ]
     tokens = pd.DataFrame(rows, columns=["text", "name", "kind", "weight", "tv"])
     return tabulate(tokens, About("mini", "mini-math", trained_on, "mlp"))
+
+
+def titles(drawing: style.Drawing) -> list[str]:
+    return [axes.get_title() for axes in drawing.figure.axes]
+
+
+def drawn_points(axes: Any) -> np.ndarray:
+    """All markers of a panel, [n, (x, y)]."""
+    bars = (each for each in axes.containers if isinstance(each, ErrorbarContainer))
+    return np.vstack([bar.lines[0].get_xydata() for bar in bars])

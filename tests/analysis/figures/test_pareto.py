@@ -1,0 +1,203 @@
+"""The points, fronts and labels of the Pareto figure."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.analysis.figures import pareto, style
+from specbench.analysis.results import Results
+
+from ...synthetic import samples
+from .made import (
+    drawn_points,
+    from_samples,
+    made,
+    sample,
+    summary_of,
+    titles,
+)
+
+
+def test_pareto_has_every_point_of_every_panel() -> None:
+    drawing = pareto.draw(made())
+    data = drawing.data
+    points = data[data["mark"] == "point"]
+    assert points.groupby("against").size().to_dict() == {"time": 2 * 10, "acceptance": 2 * 9}
+    sd = points[(points["method"] == "sd") & (points["against"] == "acceptance")].iloc[0]
+    shown = [name + end for name in ("x", "quality") for end in ("", "_low", "_high")]
+    assert sd[shown].tolist() == pytest.approx([60, 58, 62, 80, 78, 82])
+    assert set(data["mark"]) == {"point"}  # a front needs samples
+    # The figure shows the values of the data.
+    here = points[(points["against"] == "time") & (points["task"] == "mini-math")]
+    drawn = drawn_points(drawing.figure.axes[0])
+    np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(here[["x", "quality"]], axis=0))
+
+
+def test_pareto_costs_and_settings_have_separate_panels() -> None:
+    drawing = pareto.draw(made(tasks=("mini-math",)), ("speedup", "time"))
+    labels = [axes.get_xlabel() for axes in drawing.figure.axes]
+    assert labels == ["Tokens/s / AR's (×)", "Time per sample (s)"]
+    settings = (("eager", 1), ("graph", 8))
+    drawing = pareto.draw(made(tasks=("mini-math",), settings=settings))
+    assert titles(drawing) == [
+        *("mini-math\n(positive control, eager, batch 1)", ""),
+        *("mini-math\n(positive control, graph, batch 8)", ""),
+    ]
+    drawing = pareto.draw(made(tasks=("python-line",)), ("time",))
+    assert titles(drawing) == ["python-line"]
+
+
+FAMILY = ("h/acceptance-0.95", "h/acceptance-0.7", "h/acceptance-0.8")
+
+
+def test_pareto_joins_and_labels_a_family_of_heads() -> None:
+    figure = pareto.draw(made(heads=FAMILY, tasks=("mini-math",)), ("acceptance",)).figure
+    (axes,) = figure.axes
+    (line,) = [one.get_xydata() for one in axes.get_lines() if one.get_linestyle() == "-"]
+    np.testing.assert_allclose(line, [[88, 75], [92, 70], [96, 65]])
+    written = {text.get_text(): text for text in axes.texts}
+    assert {".95", ".7", ".8"} < set(written)
+    assert written[".7"].xy == pytest.approx((92, 70))
+    apart = ("bundled", "h/mlp", FAMILY[0])
+    (axes,) = pareto.draw(made(heads=apart, tasks=("mini-math",)), ("acceptance",)).figure.axes
+    assert not [one for one in axes.get_lines() if one.get_linestyle() == "-"]
+
+
+def test_pareto_draws_heads_of_one_recipe_small_and_their_mean_large() -> None:
+    heads = ("h/seed-0", "h/seed-1", "h/seed-2", "other/seed-0")
+    figure = pareto.draw(made(heads=heads, tasks=("mini-math",)), ("acceptance",)).figure
+    (axes,) = figure.axes
+    star = style.look("diversed").marker
+    sizes: dict[tuple[float, ...], float] = {}
+    for line in axes.get_lines():
+        if line.get_marker() == star:
+            for point in line.get_xydata():
+                place = tuple(np.round(point))
+                sizes[place] = max(line.get_markersize(), sizes.get(place, 0))
+    single = [(88, 75), (92, 70), (96, 65)]
+    mean, other = (92, 70), (100, 60)
+    assert set(sizes) == {*single, other}
+    assert {place for place, size in sizes.items() if size == max(sizes.values())} == {mean, other}
+
+
+@pytest.mark.parametrize(
+    ("swept", "labels", "ratios"),
+    [
+        ({(0.3,): 0.7, (0.1,): 0.9}, {"0.1", "0.3"}, [0.7 / 0.9]),  # from 0.1 to 0.3
+        (  # joined along the last of two
+            {(0.1, 0.2): 0.95, (0.1, 0.8): 0.6, (0.4, 0.2): 0.8, (0.4, 0.8): 0.45},
+            {"0.1/0.2", "0.1/0.8", "0.4/0.2", "0.4/0.8"},
+            [0.45 / 0.8, 0.6 / 0.95],
+        ),
+    ],
+)
+def test_pareto_joins_and_labels_swept_parameters_of_a_rule(
+    swept: dict[tuple[float, ...], float], labels: set[str], ratios: list[float]
+) -> None:
+    frame = summary_of(tasks=("mini-math",))
+    rule = frame[frame["method"] == "sd"].assign(method="typical")
+    cells = [
+        rule.assign(
+            **dict(zip(("epsilon", "delta"), values, strict=False)), value=scale * rule["value"]
+        )
+        for values, scale in swept.items()
+    ]
+    drawn = pareto.draw(Results.of(summary=pd.concat([frame, *cells])), ("acceptance",))
+    (axes,) = drawn.figure.axes
+    colour = style.look("typical").colour
+    assert {text.get_text() for text in axes.texts if text.get_color() == colour} == labels
+    lines = [line for line in axes.get_lines() if line.get_color() == colour]
+    joined = [line.get_ydata() for line in lines if line.get_linestyle() == "-"]
+    np.testing.assert_allclose(sorted(last / first for first, last in joined), ratios)
+
+
+def test_pareto_labels_are_omitted_where_it_is_crowded() -> None:
+    for axes in pareto.draw(made(tasks=("mini-math",))).figure.axes:
+        labels = sorted(text.get_text() for text in axes.texts if text.get_text())
+        assert labels == ["0", "0.25", "0.5", "0.75", "1"]
+    frame = summary_of(tasks=("mini-math",), half_width=None)
+    frame.loc[frame["method"] == "static", "value"] /= 1e6
+    texts = pareto.draw(Results.of(summary=frame), ("time",)).figure.axes[0].texts
+    labels, lines = [t for t in texts if t.get_text()], [t for t in texts if not t.get_text()]
+    assert 1 <= len(labels) <= 5 and 1 <= len(lines) <= len(labels)
+
+
+def test_pareto_names_the_recipes_of_means_over_seeds() -> None:
+    frame = summary_of(
+        tasks=("mini-math",), heads=tuple(f"h/{r}/seed-{s}" for r in ("a", "b") for s in (0, 1))
+    )
+    (axes, *_) = pareto.draw(Results.of(summary=frame)).figure.axes
+    assert {"a", "b"} <= {text.get_text() for text in axes.texts}
+
+
+def test_pareto_labels_cells_of_several_runs_with_their_run() -> None:
+    frame = summary_of(tasks=("mini-math",))
+    again = frame[frame["method"].isin(["diversed", "sd"])].assign(run_id="again")
+    again["value"] *= 1.3
+    axes = pareto.draw(Results.of(summary=pd.concat([frame, again])), ("time",)).figure.axes[0]
+    labels = Counter(text.get_text() for text in axes.texts)
+    assert labels["again"] == labels[frame["run_id"].iloc[0]] == 2, labels
+    assert {"0", "1"} <= set(labels)  # only in one run, so without it
+
+
+def sweep(run_id: str = "run-mini", prompts: int = 20) -> list[dict[str, Any]]:
+    """Samples of a sweep: quality falls and acceptance rises as w falls, with some noise."""
+    settings = [("sd", None, 0.9), ("static", 0.5, 0.6), ("static", 0.0, 0.2)]
+    rows = [
+        sample(
+            method,
+            number,
+            weight=weight,
+            run_id=run_id,
+            quality=float((number + 0.5) / prompts < right),
+            accepted=200 * (1 - 0.5 * right) + number % 3,
+            decode_seconds=0.3 * right + 0.01 * (number % 5),
+        )
+        for method, weight, right in settings
+        for number in range(prompts)
+    ]
+    return rows + [sample("autoregressive", number, run_id=run_id) for number in range(prompts)]
+
+
+def test_pareto_front_of_samples_has_a_band() -> None:
+    data = pareto.draw(from_samples(samples(*sweep())), ("time", "speedup")).data
+    for _, line in data[data["mark"] == "front"].groupby("against"):
+        assert (line["quality_low"] <= line["quality"]).all()
+        assert (line["quality"] <= line["quality_high"]).all()
+        assert np.ptp(line[["quality_low", "quality_high"]]) > np.ptp(line["quality"])
+    both = from_samples(samples(*sweep(), *sweep("another")))
+    several = pareto.draw(both, ("time",)).data.query("mark == 'front'")
+    once = data.query("mark == 'front' and against == 'time'")
+    for _, line in several.groupby("run_id"):  # runs have a front each
+        np.testing.assert_allclose(line[["x", "quality"]], once[["x", "quality"]])
+    alone = [row for row in sweep() if row.get("weight") != 0.0 and row["method"] != "sd"]
+    one = pareto.draw(from_samples(samples(*alone)), ("time",)).data
+    assert set(one["mark"]) == {"point"}
+
+
+@pytest.mark.parametrize(("middle", "tossed"), [(0.6, False), (0.2, True)])
+def test_pareto_says_where_every_static_weight_is_below_a_coin(middle: float, tossed: bool) -> None:
+    rows = sweep(prompts=60)
+    for number, row in enumerate(row for row in rows if row.get("weight") == 0.5):
+        row["quality"] = float((number + 0.5) / 60 < middle)
+    drawing = pareto.draw(from_samples(samples(*rows)), ("acceptance",))
+    (title,) = titles(drawing)
+    explained = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+    assert ("†" in title) == any("the front mixes sd and" in text for text in explained) == tossed
+
+
+def test_a_control_adds_a_front_that_is_nowhere_lower() -> None:
+    cooled = [
+        sample("cooled", n, run_id="r", weight=1.0, quality=1.0, accepted=150) for n in range(4)
+    ]
+    swept = [row | {"run_id": "r"} for row in sweep()]
+    data = pareto.draw(from_samples(samples(*swept, *cooled)), ("acceptance",)).data
+    lines = {mark: line.sort_values("x") for mark, line in data.groupby("mark")}
+    before, after = lines["front"], lines["sharpened front"]
+    at = np.linspace(before["x"].min(), before["x"].max(), 20)
+    plain, controlled = (np.interp(at, line["x"], line["quality"]) for line in (before, after))
+    gain = controlled - plain
+    assert (gain > -1e-9).all() and gain.max() > 1

@@ -44,7 +44,7 @@ from specbench.analysis.scores import (
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs import columns
-from specbench.runs.columns import THOUGHT_TOKENS, dictionary
+from specbench.runs.columns import dictionary
 from specbench.runs.frames import CELL, MEASURED, SAMPLES, SUMMARY, first_decodes, typed
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import shown
@@ -56,6 +56,7 @@ ACCEPTANCE, SPEEDUP, PASS = "draft_acceptance_rate", "speedup", "pass@1"
 BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size", "session"]
 TIME_UNITS = ("s", "s/round", "tokens/s", "x")
 _UNITS = {column.name: column.unit for column in dictionary() if columns.METRICS in column.tables}
+_SHOWN_COLUMNS = {column.name: column.unit for column in dictionary() if column.heading}
 #: Counts of a text, and what is derived from them.
 _COUNTS = {"rounds": ["acceptance_length"], "proposed": ["draft_acceptance_rate"], "judged": []}
 _ENDS = {"": "value", "_low": "ci_low", "_high": "ci_high", "_n": "n"}
@@ -183,7 +184,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
                     (name, ratio_interval(*parts, group["sample_id"]), "fraction")
                     for name, parts in phase_terms(group).items()
                 ),
-                *_thoughts(group),
+                *_means_of_columns(group),
             )
         ]
     return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the summary")
@@ -232,11 +233,11 @@ def _further_scores(
         yield from _pass_at_more(passed, cell["sample_id"])
 
 
-def _thoughts(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
-    """Yield the mean number of tokens of thoughts, if any text has some."""
-    if THOUGHT_TOKENS in cell and cell[THOUGHT_TOKENS].notna().any():
-        thoughts = cell[THOUGHT_TOKENS].fillna(0)
-        yield THOUGHT_TOKENS, mean_interval(thoughts, cell["sample_id"]), "tokens"
+def _means_of_columns(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
+    """Yield the means of the optional columns that have a heading, if any text has a value."""
+    for name, unit in _SHOWN_COLUMNS.items():
+        if name in cell and cell[name].notna().any():
+            yield name, mean_interval(cell[name].fillna(0), cell["sample_id"]), unit
 
 
 def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, Interval, str]]:

@@ -39,6 +39,7 @@ _TITLES = {
     columns.MEASURED: "samples, last columns: metrics other than the quality metric",
     columns.METRICS: "values of `metric` in summary; columns of cells, with <metric>_low and _high",
 }
+_OF_COLUMNS = columns.ColumnMeaning._fields[:-1]  # headings are only for other tables
 WIDTH = 100  # of text; longer lines are hard to read
 
 
@@ -171,7 +172,7 @@ LISTS: dict[str, Callable[[], list[Row]]] = {
     "tasks": _tasks,
     "metrics": _metrics,
     "figures": _figures,
-    "columns": lambda: [column._asdict() for column in columns.dictionary()],
+    "columns": lambda: _picked(columns.dictionary(), *_OF_COLUMNS),
 }
 
 

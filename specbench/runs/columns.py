@@ -1,7 +1,8 @@
 """The data dictionary: every column of every table, read from ``columns.csv`` beside this module.
 
 It is the only place that defines a column's type and whether it may be blank; the schemas of
-``runs.frames`` are built from it. It does not import pandas, which keeps the command line fast.
+``runs.frames`` are built from it. Metrics declare their own columns. Nothing here imports pandas,
+which keeps the command line fast.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import csv
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from specbench.tasks.metrics import METRICS as QUALITY_METRICS
+from specbench.tasks.metrics.metric import Metric
 
 TYPES: dict[str, type] = {"text": str, "number": float, "integer": int}
 #: Groups of columns: those of each table, the optional metric columns of samples (``measured``),
@@ -24,14 +28,15 @@ TIMED = TIMED_BASELINE, TIMED_AGAIN = "baseline", "a-a"
 
 #: A sample's terms of corpus BLEU: ten integers separated by spaces.
 BLEU_TERMS = "bleu_terms"
-THOUGHT_TOKENS = "thought_tokens"
+THOUGHT_TOKENS = "thought_tokens"  # column of samples; also in their records
 
 
 class ColumnMeaning(NamedTuple):
     """A column of one or more tables.
 
     Whole numbers that may be blank have the type ``number``, which is a float. ``blank`` says when
-    a value is blank; it is empty if no value can be.
+    a value is blank; it is empty if no value can be. Of a column with a ``heading``, tables show
+    the mean over all texts, in which a blank counts as 0.
     """
 
     tables: tuple[str, ...]
@@ -41,6 +46,7 @@ class ColumnMeaning(NamedTuple):
     meaning: str
     blank: str
     example: str
+    heading: str = ""
 
 
 @cache
@@ -49,7 +55,16 @@ def dictionary() -> tuple[ColumnMeaning, ...]:
     path = Path(__file__).with_suffix(".csv")
     with path.open(encoding="utf-8", newline="") as file:
         _, *rows = csv.reader(file)
-    return tuple(ColumnMeaning(tuple(tables.split()), *values) for tables, *values in rows)
+    listed = [ColumnMeaning(tuple(tables.split()), *values) for tables, *values in rows]
+    further = next(i for i, column in enumerate(listed) if MEASURED in column.tables)
+    metrics = map(_of_metric, QUALITY_METRICS.values())
+    return (*listed[:further], *metrics, *listed[further:])
+
+
+def _of_metric(metric: Metric) -> ColumnMeaning:
+    """Return the column of a metric's scores."""
+    score = (metric.name, "number", "fraction", metric.meaning)
+    return ColumnMeaning((MEASURED,), *score, blank="not scored by this metric", example="1.0")
 
 
 def schema(table: str) -> dict[str, type]:

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from specbench.runs.columns import dictionary
 from specbench.runs.table import Field, TableCell, number, with_interval
 from specbench.tasks.metrics import shown_metric
 
@@ -113,7 +114,7 @@ class ShownFigure(NamedTuple):
 _FURTHER = {
     figure.name: figure
     for figure in (
-        ShownFigure("thought_tokens", "tokens of thoughts"),
+        *(ShownFigure(column.name, column.heading) for column in dictionary() if column.heading),
         ShownFigure("inside_share", "inside / output tokens", "%", 100),
         ShownFigure("accepted_inside", "accepted / drafted inside", "%", 100),
         ShownFigure("accepted_outside", "accepted / drafted outside", "%", 100),

@@ -83,7 +83,7 @@ def flexible_number(text: str, *, cut: bool = False) -> Decimal | None:
 
 @metric("accuracy")
 def accuracy(text: str, example: Example) -> float:
-    """Return 1 if ``final_number`` of the text equals that of the reference, else 0.
+    """Return 1 if the number after ``####`` equals the reference's, else 0.
 
     The reference may be a full solution or just the number.
 
@@ -96,7 +96,7 @@ def accuracy(text: str, example: Example) -> float:
 
 @metric("flexible accuracy")
 def accuracy_flexible(text: str, example: Example) -> float:
-    """Return 1 if ``flexible_number`` of the text equals the reference's number, else 0.
+    """Return 1 if the final number, in any common format, equals the reference's, else 0.
 
     The reference is parsed strictly; see ``accuracy``.
     """

@@ -39,7 +39,7 @@ def _words(text: str) -> list[str]:
 
 @metric("agreement", needs=GREEDY)
 def agreement(text: str, example: Example) -> float:
-    """Return ROUGE-L (F1 of the longest common subsequence of words) against the greedy text.
+    """Return ROUGE-L F1 against the target's own greedy text.
 
     Two texts without words agree. In scripts without spaces a word is a whole clause.
     """
@@ -50,7 +50,7 @@ def agreement(text: str, example: Example) -> float:
 
 @metric("agreeing prefix", name="agreement-prefix", needs=GREEDY)
 def prefix_share(text: str, example: Example) -> float:
-    """Return the share of words before the first difference, of the longer of both texts."""
+    """Return the share of words before the first difference from the target's greedy text."""
     words, greedy_words = _words(text), _words(example.greedy or "")
     if not (words or greedy_words):
         return 1.0
@@ -70,7 +70,7 @@ def _scorer() -> RougeScorer:
 
 @metric("edit similarity")
 def edit_similarity(text: str, example: Example) -> float:
-    """Return 1 minus the insertions and deletions between both texts per character of both."""
+    """Return 1 minus insertions and deletions per character of both text and reference."""
     from rapidfuzz.fuzz import ratio
 
     return ratio(text.strip(), (example.reference or "").strip()) / 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
@@ -29,6 +30,12 @@ class Metric:
     scale: float = 100.0  # factor from a score in [0, 1] to the displayed number
     executes: bool = False  # scoring runs generated code
     digest: str | None = None  # of the source of the user's own metric
+
+    @property
+    def meaning(self) -> str:
+        """What the score is: the first line of the function's docstring."""
+        line = (inspect.getdoc(self.function) or "").partition("\n")[0]
+        return line.removeprefix("Return ").rstrip(".").replace("``", "`")
 
     def suits(self, example: Example) -> bool:
         """Return whether an example has what the metric needs; a greedy text may be empty."""

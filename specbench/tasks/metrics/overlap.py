@@ -30,37 +30,37 @@ TERMS = 2 + 2 * ORDERS
 
 @metric("ROUGE-1")
 def rouge1(text: str, example: Example) -> float:
-    """Return the F1 of words."""
+    """Return ROUGE-1, the F1 of words."""
     return _f1("rouge1", text, example)
 
 
 @metric("ROUGE-2")
 def rouge2(text: str, example: Example) -> float:
-    """Return the F1 of pairs of words."""
+    """Return ROUGE-2, the F1 of pairs of words."""
     return _f1("rouge2", text, example)
 
 
 @metric("ROUGE-L")
 def rougeL(text: str, example: Example) -> float:
-    """Return the F1 of the longest common subsequence."""
+    """Return ROUGE-L, the F1 of the longest common subsequence of words."""
     return _f1("rougeL", text, example)
 
 
 @metric("ROUGE-1 of 32 words")
 def rouge1_32(text: str, example: Example) -> float:
-    """Return ``rouge1`` of the text's first words, as in the paper for XSum."""
+    """Return ROUGE-1 of the first 32 words, as in the paper for XSum."""
     return rouge1(_start(text), example)
 
 
 @metric("ROUGE-2 of 32 words")
 def rouge2_32(text: str, example: Example) -> float:
-    """Return ``rouge2`` of the text's first words, as in the paper for XSum."""
+    """Return ROUGE-2 of the first 32 words, as in the paper for XSum."""
     return rouge2(_start(text), example)
 
 
 @metric("ROUGE-L of 32 words")
 def rougeL_32(text: str, example: Example) -> float:
-    """Return ``rougeL`` of the text's first words, as in the paper for XSum."""
+    """Return ROUGE-L of the first 32 words, as in the paper for XSum."""
     return rougeL(_start(text), example)
 
 
@@ -81,7 +81,7 @@ def _scorer(kind: str) -> RougeScorer:
 
 @metric("BLEU", name="bleu")
 def sentence_bleu(text: str, example: Example) -> float:
-    """Return the BLEU of one text, in [0, 1].
+    """Return sentence BLEU; corpus BLEU of a cell is computed from ``bleu_terms``.
 
     N-gram orders longer than the text are ignored (``effective_order=True``, as sacrebleu
     recommends for sentences).

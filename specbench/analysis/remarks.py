@@ -112,24 +112,18 @@ def slower_rounds(cells: pd.DataFrame, _: Run) -> Iterator[str]:
 
 def greedy_texts(_: pd.DataFrame, run: Run) -> Iterator[str]:
     """Say how many greedy texts equal those without speculation, and why others do not."""
-    same: dict[tuple[str, str, int], list[str]] = {}
+    methods: dict[tuple[str, str], list[str]] = {}
     for cell in run.environment.get("greedy_texts", ()):
-        if cell["equal"] == cell["texts"]:
-            same.setdefault((cell["task"], cell["alone"], cell["texts"]), []).append(cell["method"])
-        else:
-            yield _greedy_sentence(cell)
-    for (task, alone, texts), methods in same.items():
-        yield (
-            f"{task}: greedy texts of {', '.join(methods)} equal those of {alone} on all {texts} "
-            "prompts"
-        )
+        methods.setdefault((cell["task"], _equality(cell)), []).append(cell["method"])
+    for (task, equality), names in methods.items():
+        yield f"{task}: greedy texts of {', '.join(names)} equal {equality}"
 
 
-def _greedy_sentence(cell: dict[str, Any]) -> str:
-    sentence = (
-        f"{cell['task']}: greedy texts of {cell['method']} equal those of {cell['alone']} on "
-        f"{cell['equal']} of {cell['texts']} prompts"
-    )
+def _equality(cell: dict[str, Any]) -> str:
+    """Say with what the greedy texts of a cell are equal, and what explains the others."""
+    if cell["equal"] == cell["texts"]:
+        return f"those of {cell['alone']} on all {cell['texts']} prompts"
+    sentence = f"those of {cell['alone']} on {cell['equal']} of {cell['texts']} prompts"
     if not cell["margins"]:
         return sentence
     forks, beyond = cell["forks"], cell["beyond"]

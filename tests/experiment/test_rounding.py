@@ -69,6 +69,14 @@ def test_texts_are_compared_with_those_of_the_target_alone(
     assert lossy.describe(leads, 0.5)["beyond"] == max(0, len(lossy.forks) - 1)
 
 
+def sentences_on(folder: Path, *cells: dict[str, Any]) -> list[str]:
+    values = {"task": "t", "method": "sd", "alone": "autoregressive", "lossless": True}
+    values |= {"texts": 20, "equal": 17, "forks": 3, "margins": [], "beyond": 0}
+    run = read_run(folder, required=False)
+    run.__dict__["environment"] = {"greedy_texts": [values | cell for cell in cells]}
+    return list(greedy_texts(pd.DataFrame(), run))
+
+
 @pytest.mark.parametrize(
     ("cell", "end"),
     [
@@ -95,13 +103,17 @@ def test_texts_are_compared_with_those_of_the_target_alone(
 def test_a_lossy_rule_is_told_from_rounding(
     cell: dict[str, Any], end: str, tmp_path: Path, engine: Any
 ) -> None:
-    values = {"task": "t", "method": "sd", "alone": "autoregressive", "lossless": True}
-    values |= {"texts": 20, "equal": 17, "forks": 3, "margins": [], "beyond": 0}
-    run = read_run(tmp_path, required=False)
-    run.__dict__["environment"] = {"greedy_texts": [values | cell]}
-    (sentence,) = greedy_texts(pd.DataFrame(), run)
+    (sentence,) = sentences_on(tmp_path, cell)
     assert sentence.startswith("t: greedy texts of sd equal those of autoregressive on ")
     assert sentence.endswith(end)
+
+
+def test_methods_with_the_same_equality_share_a_sentence(tmp_path: Path) -> None:
+    some, none = {"equal": 17, "margins": [0.1]}, {"equal": 0}
+    cells = {"a": some, "b": some, "c": some | {"lossless": False}, "d": none}
+    sentences = sentences_on(tmp_path, *({"method": name} | c for name, c in cells.items()))
+    named = [sentence.partition(" equal")[0] for sentence in sentences]
+    assert named == [f"t: greedy texts of {names}" for names in ("a, b", "c", "d")]
 
 
 def test_a_greedy_run_measures_where_texts_part(

@@ -158,7 +158,7 @@ class ServeOptions(DraftLength, DryRun):
 
 @grouped
 def serve(
-    models: Annotated[Models, ["pair", "target", "draft"]],
+    models: Annotated[Models, ["pair", "target", "draft", "models"]],
     methods: Annotated[Methods, ["method", "set_values", "head"]],
     options: ServeOptions,
     further: Annotated[

@@ -1,6 +1,7 @@
 """Runs with servers as arms: what is recorded, and what happens to servers that misbehave."""
 
 import json
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -346,3 +347,15 @@ def test_on_a_cpu_vllm_reads_each_prompt_in_one_piece(
     monkeypatch.setattr("specbench.cli.servers.has_gpu_driver", lambda: has_driver)
     command = cli("serve", "--pair", "mini", "-m", "sd", "--dry-run").out
     assert ("--max-num-batched-tokens" in command) != has_driver
+
+
+def test_vllm_gets_the_models_of_a_folder(cli: Cli, tmp_path: Path) -> None:
+    for size in ("0.5b", "1.5b"):
+        (tmp_path / f"qwen2.5-coder-{size}-instruct").mkdir()
+    serve = ["serve", "--pair", "qwen2.5-coder", "-m", "sd", "--dry-run", "--models"]
+    words = shlex.split(cli(*serve, str(tmp_path)).out)
+    assert words[words.index("serve") + 1] == str(tmp_path / "qwen2.5-coder-1.5b-instruct")
+    drafts = json.loads(words[words.index("--speculative-config") + 1])
+    assert drafts["model"] == str(tmp_path / "qwen2.5-coder-0.5b-instruct")
+    missing = cli(*serve, str(tmp_path / "none"))
+    assert missing.code == 2 and "give --models a folder with models" in missing.err

@@ -1,0 +1,88 @@
+"""Compare rules inside vLLM with our engine by position in the round, on the same prompts.
+
+    python tests/serving/vllm/beside.py RUN [RUN ...]
+
+A server's arm is named after the rule that it verifies by, with ``vllm-`` before it. It is compared
+with the cell of that rule at the same temperature. A server draws its first token from the prompt,
+without a draft, so its rounds begin one token later. Intervals are 95 %, paired by prompt; the last
+line of a table counts those that do not contain 0.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench import load
+from specbench.analysis.intervals import paired_interval, ratio, ratio_difference
+from specbench.runs.labels import method_label
+
+ARM = "vllm-"
+#: The cells of our engine beside arms, if a run has several of a method.
+CELLS = {"static": "static w=0.5", "lossy": "lossy l=0.5"}
+SETTING = ["task", "temperature", "method", "batch_size"]
+
+
+def main() -> None:
+    """Print a row per rule, setting and position."""
+    rounds = pd.concat([load(folder).rounds for folder in sys.argv[1:]])
+    table = compared(rounds)
+    print(table.to_string(index=False, float_format="{:.3f}".format))
+    intervals = table.dropna(subset="low")
+    misses = (intervals["low"] > 0) | (intervals["high"] < 0)
+    print(f"{misses.sum()} of {len(intervals)} intervals do not contain 0")
+
+
+def compared(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Return accepted of judged drafts of each arm and of our engine, by position and in all."""
+    at_server = rounds["method"].str.startswith(ARM)
+    ours = rounds[~at_server]
+    rows: list[dict[str, Any]] = []
+    for (task, temperature, arm, at_once), theirs in rounds[at_server].groupby(SETTING):
+        rule = arm.removeprefix(ARM)
+        setting = (ours["task"] == task) & (ours["temperature"] == temperature)
+        cell = ours[setting & (ours["method"] == rule)]
+        if rule in CELLS:
+            cell = cell[[method_label(row) == CELLS[rule] for row in cell.to_dict("records")]]
+        if cell.empty:
+            continue
+        for position in (*range(1, int(theirs["proposed"].max()) + 1), None):
+            terms, base_terms = judged(theirs, position), judged(cell, position)
+            prompts, base_prompts = theirs["sample_id"], cell["sample_id"]
+            difference = paired_interval(terms, prompts, base_terms, base_prompts, ratio_difference)
+            totals = terms[prompts.isin(base_prompts)].sum(0)
+            base_totals = base_terms[base_prompts.isin(prompts)].sum(0)
+            rows.append(
+                {
+                    "task": task,
+                    "T": temperature,
+                    "rule": rule,
+                    "at once": at_once,
+                    "position": position or "all",
+                    "prompts": difference.n,
+                    "judged": int(totals[1]),
+                    "vLLM": ratio(totals),
+                    "ours": ratio(base_totals),
+                    "difference": difference.value,
+                    "low": difference.low,
+                    "high": difference.high,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def judged(rounds: pd.DataFrame, position: int | None) -> np.ndarray:
+    """Return accepted and judged drafts [rounds, 2] at a position, or at all positions."""
+    proposed, accepted = rounds["proposed"].to_numpy(), rounds["accepted"].to_numpy()
+    if position is None:
+        return np.column_stack([accepted, np.minimum(accepted + 1, proposed)])
+    return np.column_stack(
+        [accepted >= position, (proposed >= position) & (accepted >= position - 1)]
+    ).astype(float)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,16 +1,15 @@
-"""Settings of runs; each field defines its type, default, bounds and help once.
+"""Options; each field defines its type, default, bounds and help once.
 
 Command-line options (``specbench.cli.options``), their validation and ``config.json`` are derived
-from these models. Nothing here imports PyTorch.
+from such models. Here are the ones of sampling and drafting; each room declares its own. Nothing
+here imports PyTorch.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -19,24 +18,16 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from specbench.errors import none_of
 from specbench.schema import StrictModel, quoted, refusal
 
-AUTO, DUMMY = "auto", "dummy"
+AUTO = "auto"
 EAGER, COMPILE, GRAPH = ENGINES = ("eager", "compile", "graph")
 LLAMACPP = "llamacpp"  # runs GGUF files, and nothing else does
 LOWEST_TEMPERATURE = 1e-5  # lower ones only amplify rounding errors; 1e-46 is 0 in float32
-DEFAULT_LIMIT = 20  # examples per task; shows the effect, and is fast on two CPU cores
 DRAFT_LENGTH = 5
-_SHARD = re.compile(r"([1-9]\d{0,2})/([1-9]\d{0,2})")  # I/N
-
-Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
-
-#: Options of loading that only the user may give, and no run: they permit foreign code.
-TRUSTED = ("trust_remote_code",)
 
 Group = TypeVar("Group", bound="Options")
 
@@ -217,119 +208,4 @@ class DraftLengths(Options):
         [DRAFT_LENGTH],
         "Tokens drafted per round; several values are all measured.",
         metavar="N[,N...]",
-    )
-
-
-class Settings(Seeded, SamplingOptions):
-    """Settings shared by all cells of a run."""
-
-    repeats: int = option(1, "Times to decode each example, with new random numbers.", ge=1)
-    max_new_tokens: int | None = option(
-        None, "Maximum length of an answer.", ge=1, shown="the task's own", panel=Options.panel
-    )
-    max_prompt_tokens: int | None = option(
-        None, "Length to which the article of a prompt is cut.", ge=1, shown="the models' context"
-    )
-    prompt_format: Literal["chat", "plain"] | None = option(
-        None, "chat, by the model's template, or plain.", metavar="FORMAT", shown="the task's own"
-    )
-    engine: Literal["auto", "eager", "compile", "graph", "llamacpp"] = option(
-        AUTO,
-        "eager; graph, by CUDA graphs; compile, which takes minutes per method at first; llamacpp, "
-        "for GGUF files; auto, graph on a GPU if it works, else eager.",
-        metavar="NAME",
-    )
-    batch_size: int = option(1, "Texts per batch; rounding may change a text.", ge=1, metavar="B")
-
-    refill: int | None = option(
-        None,
-        "Decode K batches as one: the next prompt takes an ended text's row. Gives no times.",
-        ge=2,
-        shown="one",
-        metavar="K",
-    )
-
-    shard: str | None = option(
-        None,
-        "Use every N-th prompt (of `train`: task) from the I-th only; N such runs in N folders are "
-        "read as one.",
-        metavar="I/N",
-        shown="all",
-        panel="Workers",
-    )
-
-    @field_validator("shard")
-    @classmethod
-    def _one_of_all(cls, shard: str | None) -> str | None:
-        match = _SHARD.fullmatch("1/1" if shard is None else shard)
-        if match is None or int(match[1]) > int(match[2]):
-            raise ValueError(f"must be I/N with I from 1 to N, not {shard}")
-        return shard
-
-    @property
-    def shard_slice(self) -> slice:
-        """The prompts of the shard: every N-th from the I-th; all without one."""
-        number, count = map(int, (self.shard or "1/1").split("/"))
-        return slice(number - 1, None, count)
-
-    @property
-    def falls_back(self) -> bool:
-        """Whether the run continues with eager if its engine does not work."""
-        return self.engine == AUTO
-
-
-class Loading(Options):
-    """How to load the models of a pair."""
-
-    panel = "Models"
-
-    device: str = option(AUTO, "cpu, cuda, cuda:1 ...; auto uses a GPU if there is one.")
-    dtype: Dtype = option(
-        AUTO, "float32, bfloat16, float16, or auto by pair and device.", metavar="NAME"
-    )
-    load_format: Literal["auto", "dummy"] = option(
-        AUTO, "dummy creates random weights of the same shape, for timing.", metavar="FORMAT"
-    )
-    threads: int | None = option(
-        None, "CPU threads of PyTorch or llama.cpp.", ge=1, metavar="T", shown="one per core"
-    )
-    device_map: str | None = option(
-        None, "auto spreads layers over all GPUs (needs accelerate).", metavar="MAP", shown="off"
-    )
-    quantization: Literal["8bit", "4bit"] | None = option(
-        None,
-        "8bit or 4bit weights of the target (needs bitsandbytes).",
-        metavar="BITS",
-        shown="off",
-    )
-    trust_remote_code: bool = option(False, "Run Python code from the models' repositories.")
-
-    @model_validator(mode="after")
-    def _plain_dummies(self) -> Loading:
-        if self.dummy and (self.device_map or self.quantization):
-            raise ValueError(
-                "--load-format dummy supports neither --device-map nor --quantization: omit them"
-            )
-        return self
-
-    @property
-    def dummy(self) -> bool:
-        """Whether the weights are random."""
-        return self.load_format == DUMMY
-
-
-class DataOptions(Options):
-    """Where examples come from."""
-
-    panel = "Data"
-
-    folder: Path | None = option(
-        None,
-        "Read FOLDER/TASK/SPLIT.jsonl (.csv, .parquet, .gz), and not the hub.",
-        flags=("--data",),
-        metavar="FOLDER",
-    )
-    offline: bool = option(False, "Use only files that are already here; never access the network.")
-    shots: int | None = option(
-        None, "Few-shot examples before each prompt.", ge=0, metavar="K", shown="the task's own"
     )

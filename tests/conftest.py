@@ -240,9 +240,8 @@ class FakeEngine:
 @pytest.fixture(scope="session")
 def mini() -> Any:
     """The bundled pair, loaded once."""
-    from specbench.config import Loading
     from specbench.engine.loading import load_pair
-    from specbench.engine.pairs import get_pair
+    from specbench.engine.pairs import Loading, get_pair
 
     return load_pair(get_pair("mini"), Loading(device="cpu"))
 

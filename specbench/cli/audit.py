@@ -15,7 +15,7 @@ from specbench.cli.generate import grouped
 from specbench.cli.options import CheckSize, Models, NewFolder, PromptFiles
 from specbench.cli.output import Interrupted, new_folder, note, print_findings
 from specbench.cli.servers import ServerAccess
-from specbench.config import LLAMACPP, Options, Seeded, Settings, Temperature, option
+from specbench.config import LLAMACPP, Options, Seeded, Temperature, option
 from specbench.errors import RunError, UsageError
 from specbench.experiment.cells import method_variants
 from specbench.experiment.folders import as_json
@@ -24,6 +24,7 @@ from specbench.experiment.planning import build_plan
 from specbench.experiment.progress import step_status
 from specbench.files import write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.configuration import Settings
 from specbench.runs.run import RESULTS
 from specbench.serving.client import Client
 from specbench.serving.server import ADVICE, NEUTRAL_START, Server

@@ -9,10 +9,11 @@ from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
 from specbench.cli.options import CheckSize, Models, NewFolder, PromptFiles, RunSettings
 from specbench.cli.output import new_folder, note, note_loading, print_findings
-from specbench.config import Settings, option
+from specbench.config import option
 from specbench.decoding.drafters.registry import DRAFTERS, parse_drafter
 from specbench.errors import RunError
 from specbench.experiment.planning import build_plan
+from specbench.runs.configuration import Settings
 
 FILE = "check.json"
 MAX_NEW_TOKENS = 256  # of greedy texts, which should end before

@@ -18,13 +18,14 @@ from specbench.cli.options import JsonOutput, Models, Prompts
 from specbench.cli.output import note, print_json, print_table
 from specbench.cli.price import DEFAULT_DRAFTERS, TextsRun, plan_of_target, run_of_target, scored
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
-from specbench.config import AUTO, Count, Loading, Settings, option
+from specbench.config import AUTO, Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
-from specbench.engine.pairs import PairSpec
+from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.cells import Variant, method_variants
 from specbench.methods.registry import METHODS
+from specbench.runs.configuration import Settings
 from specbench.tasks.task import task_names
 
 if TYPE_CHECKING:

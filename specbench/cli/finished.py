@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specbench.cli.options import ALL, Models
-from specbench.config import TRUSTED, Count, Options, option
-from specbench.engine.pairs import ROLES, pairs
+from specbench.config import Count, Options, option
+from specbench.engine.pairs import ROLES, TRUSTED, pairs
 
 if TYPE_CHECKING:
     from specbench.runs.frames import Selection

@@ -22,12 +22,13 @@ from specbench.cli.output import (
     print_table,
     print_verdicts,
 )
-from specbench.config import DEFAULT_LIMIT, Loading
+from specbench.engine.pairs import Loading
 from specbench.errors import RunError, UsageError
 from specbench.experiment.cells import STATIC
 from specbench.experiment.plan import Plan
 from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.configuration import DEFAULT_LIMIT
 from specbench.runs.run import read_run
 from specbench.runs.table import Field, Table, number, with_notes
 from specbench.tasks.metrics import AGREEMENT

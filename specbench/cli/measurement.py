@@ -21,7 +21,7 @@ from specbench.cli.options import (
     output_option,
 )
 from specbench.cli.output import Interrupted, note
-from specbench.config import Options, Settings, option
+from specbench.config import Options, option
 from specbench.decoding.drafters.registry import (
     DRAFTERS,
     MODEL,
@@ -35,6 +35,7 @@ from specbench.experiment.cells import Variant, with_baselines, with_control
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.configuration import Settings
 from specbench.serving.arm import Arm
 from specbench.tasks.metrics import AGREEMENT
 

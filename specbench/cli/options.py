@@ -10,20 +10,11 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from specbench.cli.output import CSV, JSON, LATEX, MARKDOWN, TEXT
-from specbench.config import (
-    AUTO,
-    DEFAULT_LIMIT,
-    DataOptions,
-    DraftLength,
-    DraftLengths,
-    Loading,
-    Options,
-    Settings,
-    option,
-)
+from specbench.config import AUTO, DraftLength, DraftLengths, Options, option
 from specbench.decoding.drafters.registry import names_drafter
 from specbench.engine.choice import require_engine
 from specbench.engine.pairs import (
+    Loading,
     PairSpec,
     custom_pair,
     get_pair,
@@ -34,7 +25,8 @@ from specbench.engine.pairs import (
 )
 from specbench.errors import UsageError, none_of
 from specbench.plugins import in_file
-from specbench.tasks.dataset import Dataset, go_offline
+from specbench.runs.configuration import DEFAULT_LIMIT, Settings
+from specbench.tasks.dataset import DataOptions, Dataset, go_offline
 from specbench.tasks.metrics import AGREEMENT, GREEDY, METRICS, get_metric
 from specbench.tasks.prompts import prompts_task
 from specbench.tasks.task import Task, default_task_names, load_task, task_names

@@ -22,13 +22,14 @@ from specbench.cli.options import (
     output_option,
 )
 from specbench.cli.output import Interrupted, note, note_loading, print_table
-from specbench.config import Loading, Options, Settings, option
+from specbench.config import Options, option
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.registry import read_description, trained_heads
-from specbench.engine.pairs import PairSpec
+from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.experiment.folders import choose_folder
 from specbench.files import check_writable
+from specbench.runs.configuration import Settings
 from specbench.runs.labels import VARIANTS, recipe_of
 from specbench.runs.table import Column, Table, with_interval
 from specbench.tasks.metrics import get_metric

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
-from specbench.config import Loading
 from specbench.engine.gguf import FINGERPRINT_KEY, finish
 from specbench.engine.gguf_tokenizer import write_tokenizer
 from specbench.engine.loading import load_pair
-from specbench.engine.pairs import PairSpec
+from specbench.engine.pairs import Loading, PairSpec
 from specbench.engine.sources import load_tokenizer, require_package
 from specbench.errors import UsageError
 from specbench.files import clear_errors, sync

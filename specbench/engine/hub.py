@@ -15,8 +15,7 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from huggingface_hub.utils.logging import set_verbosity_error
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
 
-from specbench.config import Loading
-from specbench.engine.pairs import HUB_ID, PairSpec, hub_file, require_model, shard_names
+from specbench.engine.pairs import HUB_ID, Loading, PairSpec, hub_file, require_model, shard_names
 from specbench.errors import UsageError, first_line, mask_tokens, require
 
 UNAVAILABLE = (OSError, ValueError, HTTPError)  # errors of the hub's library

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-from specbench.config import AUTO, Loading
+from specbench.config import AUTO
 from specbench.engine.device import choose_device, keep_freed_memory
 from specbench.engine.hardware import available_memory
 from specbench.engine.hub import gguf_path, origin
 from specbench.engine.packing import pack
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import GGUF, PairSpec
+from specbench.engine.pairs import GGUF, Loading, PairSpec
 from specbench.engine.runner import MOST_PROMPT_BYTES, Runner, context_length
 from specbench.engine.sources import (
     check_weights,

@@ -1,4 +1,4 @@
-"""Model pairs from ``pairs.toml``, from a user's file, or given by their models."""
+"""Model pairs (from ``pairs.toml``, a file, or given by their models), and how to load them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
-from specbench.config import Dtype
+from specbench.config import AUTO, Options, option
 from specbench.errors import UsageError, require, unknown
 from specbench.schema import StrictModel, Text, read_toml
 
@@ -26,8 +26,53 @@ _HUB_FILE = re.compile(rf"({HUB_ID.pattern}):(.+\.gguf)")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _IN_A_FILE = re.compile(r"(?P<file>.+\.toml)(:(?P<name>.+))?")
 
+DUMMY = "dummy"  # format of random weights
+#: Options of loading that only the user may give, and no run: they permit foreign code.
+TRUSTED = ("trust_remote_code",)
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 Size = Annotated[int | None, Field(gt=0)]
 Factor = Annotated[float | None, Field(gt=0)]
+
+
+class Loading(Options):
+    """How to load the models of a pair."""
+
+    panel = "Models"
+
+    device: str = option(AUTO, "cpu, cuda, cuda:1 ...; auto uses a GPU if there is one.")
+    dtype: Dtype = option(
+        AUTO, "float32, bfloat16, float16, or auto by pair and device.", metavar="NAME"
+    )
+    load_format: Literal["auto", "dummy"] = option(
+        AUTO, "dummy creates random weights of the same shape, for timing.", metavar="FORMAT"
+    )
+    threads: int | None = option(
+        None, "CPU threads of PyTorch or llama.cpp.", ge=1, metavar="T", shown="one per core"
+    )
+    device_map: str | None = option(
+        None, "auto spreads layers over all GPUs (needs accelerate).", metavar="MAP", shown="off"
+    )
+    quantization: Literal["8bit", "4bit"] | None = option(
+        None,
+        "8bit or 4bit weights of the target (needs bitsandbytes).",
+        metavar="BITS",
+        shown="off",
+    )
+    trust_remote_code: bool = option(False, "Run Python code from the models' repositories.")
+
+    @model_validator(mode="after")
+    def _plain_dummies(self) -> Loading:
+        if self.dummy and (self.device_map or self.quantization):
+            raise ValueError(
+                "--load-format dummy supports neither --device-map nor --quantization: omit them"
+            )
+        return self
+
+    @property
+    def dummy(self) -> bool:
+        """Whether the weights are random."""
+        return self.load_format == DUMMY
 
 
 class Architecture(StrictModel):

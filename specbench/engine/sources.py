@@ -29,10 +29,9 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, logging
 
-from specbench.config import Loading
 from specbench.engine.gguf import gguf_config, read_gguf, stored_sampling
 from specbench.engine.hub import failure, gguf_path, source
-from specbench.engine.pairs import GGUF, ROLES, PairSpec, get_pair, require_model, shards
+from specbench.engine.pairs import GGUF, ROLES, Loading, PairSpec, get_pair, require_model, shards
 from specbench.engine.recommended import that_change
 from specbench.engine.runner import OTHER_MODEL
 from specbench.errors import UsageError, cause, first_line, mask_tokens, require

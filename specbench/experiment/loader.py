@@ -7,14 +7,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specbench.config import Loading
 from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device
 from specbench.engine.engines import Engine
 from specbench.engine.loading import Reader, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import PairSpec
+from specbench.engine.pairs import Loading, PairSpec
 from specbench.experiment.plan import Plan
 from specbench.experiment.prompts import EncodedPrompts
 

@@ -17,13 +17,13 @@ from random import Random
 from typing import Any
 
 from specbench import __version__
-from specbench.config import Loading, Settings
-from specbench.engine.pairs import PairSpec
+from specbench.engine.pairs import Loading, PairSpec
 from specbench.experiment.cells import CONCURRENCY, Cell
 from specbench.files import shown_path
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.plugins import short_name
 from specbench.runs.columns import TIMED_BASELINE
+from specbench.runs.configuration import Settings
 from specbench.serving.arm import Arm
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, get_metric

@@ -7,17 +7,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec
 from specbench.decoding.heads.kinds import LINEAR
 from specbench.decoding.heads.registry import describe_heads, facts, find_head
-from specbench.engine.pairs import PairSpec
+from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import UsageError, require
 from specbench.experiment.cells import Variant, cells_of, server_cells, with_head
 from specbench.experiment.plan import Plan, TaskPlan, most_in_flight, own_sources
 from specbench.methods.registry import get_method
 from specbench.plugins import require_distinct
 from specbench.runs.columns import MEASURED, SAMPLES, TIMED_AGAIN, schema
+from specbench.runs.configuration import DEFAULT_LIMIT, Settings
 from specbench.serving.arm import Arm
 from specbench.tasks.metrics import METRICS, get_metric, try_metrics
 from specbench.tasks.prompts import PromptList

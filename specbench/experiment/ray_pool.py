@@ -17,7 +17,8 @@ from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
-from specbench.config import AUTO, Loading
+from specbench.config import AUTO
+from specbench.engine.pairs import Loading
 from specbench.errors import RunError, SpecbenchError, UsageError, mask_tokens
 from specbench.experiment.execute import MOST_TRIES
 from specbench.experiment.plan import Plan, SampleIndex

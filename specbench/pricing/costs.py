@@ -19,10 +19,9 @@ import pandas as pd
 from pydantic import Field
 
 from specbench.analysis.intervals import Floats
-from specbench.config import DUMMY, Loading
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.model import ModelDrafter
-from specbench.engine.pairs import PairSpec, shards, stored_bytes
+from specbench.engine.pairs import DUMMY, Loading, PairSpec, shards, stored_bytes
 from specbench.errors import UsageError, listed, require, shown
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.schema import StrictModel, Text, read_toml

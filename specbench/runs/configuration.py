@@ -1,18 +1,82 @@
-"""The types of ``config.json`` and ``environment.json``, since a run may come from anyone."""
+"""The settings of a run; the types of ``config.json`` and ``environment.json`` from anyone."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from specbench.config import AUTO, Options, SamplingOptions, Seeded, option
 
 DEEPEST = 20  # nested objects and lists
 LARGEST = 2**26  # bytes
 
+DEFAULT_LIMIT = 20  # examples per task; shows the effect, and is fast on two CPU cores
+_SHARD = re.compile(r"([1-9]\d{0,2})/([1-9]\d{0,2})")  # I/N
+
 _Count = Annotated[int, Field(ge=0, le=10**12)]
 _Text = Annotated[str, Field(max_length=10_000)]
+
+
+class Settings(Seeded, SamplingOptions):
+    """Settings shared by all cells of a run."""
+
+    repeats: int = option(1, "Times to decode each example, with new random numbers.", ge=1)
+    max_new_tokens: int | None = option(
+        None, "Maximum length of an answer.", ge=1, shown="the task's own", panel=Options.panel
+    )
+    max_prompt_tokens: int | None = option(
+        None, "Length to which the article of a prompt is cut.", ge=1, shown="the models' context"
+    )
+    prompt_format: Literal["chat", "plain"] | None = option(
+        None, "chat, by the model's template, or plain.", metavar="FORMAT", shown="the task's own"
+    )
+    engine: Literal["auto", "eager", "compile", "graph", "llamacpp"] = option(
+        AUTO,
+        "eager; graph, by CUDA graphs; compile, which takes minutes per method at first; llamacpp, "
+        "for GGUF files; auto, graph on a GPU if it works, else eager.",
+        metavar="NAME",
+    )
+    batch_size: int = option(1, "Texts per batch; rounding may change a text.", ge=1, metavar="B")
+
+    refill: int | None = option(
+        None,
+        "Decode K batches as one: the next prompt takes an ended text's row. Gives no times.",
+        ge=2,
+        shown="one",
+        metavar="K",
+    )
+
+    shard: str | None = option(
+        None,
+        "Use every N-th prompt (of `train`: task) from the I-th only; N such runs in N folders are "
+        "read as one.",
+        metavar="I/N",
+        shown="all",
+        panel="Workers",
+    )
+
+    @field_validator("shard")
+    @classmethod
+    def _one_of_all(cls, shard: str | None) -> str | None:
+        match = _SHARD.fullmatch("1/1" if shard is None else shard)
+        if match is None or int(match[1]) > int(match[2]):
+            raise ValueError(f"must be I/N with I from 1 to N, not {shard}")
+        return shard
+
+    @property
+    def shard_slice(self) -> slice:
+        """The prompts of the shard: every N-th from the I-th; all without one."""
+        number, count = map(int, (self.shard or "1/1").split("/"))
+        return slice(number - 1, None, count)
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether the run continues with eager if its engine does not work."""
+        return self.engine == AUTO
 
 
 class _Section(BaseModel):

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specbench.config import TRUSTED, Group, Loading, Settings
-from specbench.engine.pairs import ROLES, PairSpec, custom_pair, pairs
+from specbench.config import Group
+from specbench.engine.pairs import ROLES, TRUSTED, Loading, PairSpec, custom_pair, pairs
 from specbench.errors import UsageError, listed, shown
 from specbench.files import find_stored, open_text, require_plain, stored
-from specbench.runs.configuration import Configuration, Environment, read_object
+from specbench.runs.configuration import Configuration, Environment, Settings, read_object
 from specbench.runs.folders import is_sharded, require_in_runs, run_folders
 from specbench.runs.records import RECORDS, SUMMARY, TABLE, latest_records, read_examples
 from specbench.tasks.example import Example

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from specbench.config import DataOptions
+from specbench.config import Options, option
 from specbench.errors import RunError, UsageError, first_line, listed
 from specbench.files import PACKINGS, shown_path
 from specbench.tasks.definition import Definition, fill
@@ -26,6 +26,23 @@ HELD_OUT_SHARE = 10  # one training row in ten is held out
 class _Split(NamedTuple):
     rows: Sequence[Row]
     facts: dict[str, Any]  # recorded in `config.json`
+
+
+class DataOptions(Options):
+    """Where examples come from."""
+
+    panel = "Data"
+
+    folder: Path | None = option(
+        None,
+        "Read FOLDER/TASK/SPLIT.jsonl (.csv, .parquet, .gz), and not the hub.",
+        flags=("--data",),
+        metavar="FOLDER",
+    )
+    offline: bool = option(False, "Use only files that are already here; never access the network.")
+    shots: int | None = option(
+        None, "Few-shot examples before each prompt.", ge=0, metavar="K", shown="the task's own"
+    )
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError, unknown
 from specbench.schema import read_toml
-from specbench.tasks.dataset import Dataset
+from specbench.tasks.dataset import DataOptions, Dataset
 from specbench.tasks.definition import PROMPT, Definition
 from specbench.tasks.example import CHAT, Example
 

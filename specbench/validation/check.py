@@ -17,7 +17,6 @@ from traceback import extract_tb
 from typing import Any
 
 from specbench import __version__
-from specbench.config import DUMMY
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.bind import bind
 from specbench.decoding.heads.head import Head
@@ -28,6 +27,7 @@ from specbench.engine.hardware import copy_bandwidth, free_memory
 from specbench.engine.loading import choose_dtype
 from specbench.engine.memory import check_memory
 from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import DUMMY
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
 from specbench.experiment.loader import Loader, largest

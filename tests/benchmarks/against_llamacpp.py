@@ -29,7 +29,7 @@ from rich.progress import track
 
 from specbench.analysis.intervals import ratio_interval
 from specbench.cli.output import print_table
-from specbench.config import COMPILE, EAGER, LLAMACPP, Loading
+from specbench.config import COMPILE, EAGER, LLAMACPP
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
@@ -38,7 +38,7 @@ from specbench.engine.hardware import copy_bandwidth
 from specbench.engine.loading import load_pair
 from specbench.engine.memory import bytes_per_round
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import PairSpec, get_pair
+from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.engine.prompts import encode
 from specbench.experiment.bench.decoders import Timing, timing_of, transformers_decoder
 from specbench.experiment.bench.plan import TRANSFORMERS, BenchSettings, System

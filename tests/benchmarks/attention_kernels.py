@@ -16,13 +16,13 @@ from dataclasses import replace
 from torch.profiler import ProfilerActivity, profile
 
 from specbench.cli.output import print_table
-from specbench.config import EAGER, GRAPH, Loading
+from specbench.config import EAGER, GRAPH
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import get_pair
+from specbench.engine.pairs import Loading, get_pair
 from specbench.methods.strict import sd
 from specbench.runs.table import Column, Table
 

@@ -28,12 +28,12 @@ from against_llamacpp import (
     with_transformers,
 )
 
-from specbench.config import DataOptions, Loading
 from specbench.engine.hub import gguf_path
 from specbench.engine.loading import load_pair
-from specbench.engine.pairs import get_pair, in_folder
+from specbench.engine.pairs import Loading, get_pair, in_folder
 from specbench.engine.prompts import encode
 from specbench.experiment.bench.decoders import Timing
+from specbench.tasks.dataset import DataOptions
 from specbench.tasks.task import load_task
 from specbench.validation.libraries import llamacpp_server
 

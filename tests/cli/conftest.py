@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from specbench.cli.app import main
-from specbench.config import Loading
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import PairSpec, get_pair
+from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.experiment.loader import Loader
 
 from ..conftest import Once

@@ -11,7 +11,7 @@ import pytest
 
 from specbench.analysis.run_tables import write_tables
 from specbench.cli import runs
-from specbench.config import Settings
+from specbench.runs.configuration import Settings
 from specbench.tasks.task import load_task
 from specbench.validation.verification.plan import check_examples
 

@@ -12,10 +12,11 @@ import typer
 from specbench.cli.generate import grouped, split
 from specbench.cli.methods import Methods
 from specbench.cli.options import Models, RunSettings, Tasks
-from specbench.config import Loading, Options, Settings, option
-from specbench.engine.pairs import custom_pair, get_pair, with_draft
+from specbench.config import Options, option
+from specbench.engine.pairs import Loading, custom_pair, get_pair, with_draft
 from specbench.errors import RunError, UsageError
 from specbench.methods.registry import METHODS
+from specbench.runs.configuration import Settings
 
 
 class Drawing(Options):

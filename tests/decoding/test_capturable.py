@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specbench.config import Loading
 from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.drafters.registry import DRAFTERS
 from specbench.decoding.drafting import Drafter, State, draft_token
@@ -22,7 +21,7 @@ from specbench.decoding.heads.head import Head
 from specbench.decoding.round import speculative_step
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import ROLES, get_pair
+from specbench.engine.pairs import ROLES, Loading, get_pair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError

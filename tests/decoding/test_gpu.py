@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.config import COMPILE, EAGER, GRAPH, Loading
+from specbench.config import COMPILE, EAGER, GRAPH
 from specbench.decoding.drafters.registry import parse_kind
 from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation
@@ -15,7 +15,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import get_pair
+from specbench.engine.pairs import Loading, get_pair
 from specbench.engine.prompts import encode
 from specbench.methods import Positions, Verdict
 from specbench.methods.ensembles import static

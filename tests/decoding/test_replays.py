@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.config import EAGER, GRAPH, Loading
+from specbench.config import EAGER, GRAPH
 from specbench.decoding.drafting import State, draft, draft_token
 from specbench.decoding.round import target_forward
 from specbench.decoding.sampling import Sampling
@@ -15,7 +15,7 @@ from specbench.engine.engines import Engine
 from specbench.engine.graphs import Record
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import get_pair
+from specbench.engine.pairs import Loading, get_pair
 
 from ..engine.test_graphs import record
 from ..engine.tiny import random_prompt, tiny_pair

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.config import Loading
 from specbench.decoding.heads.bind import BoundMethod, bind
 from specbench.decoding.heads.head import Head
 from specbench.engine import sources
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import PairSpec, custom_pair, get_pair
+from specbench.engine.pairs import Loading, PairSpec, custom_pair, get_pair
 from specbench.engine.prompts import encode
 from specbench.engine.sources import build_model, load_config
 from specbench.errors import UsageError

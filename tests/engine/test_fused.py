@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specbench.config import Loading
-from specbench.engine.pairs import get_pair
+from specbench.engine.pairs import Loading, get_pair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import build_model, load_config
 

@@ -10,11 +10,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration
 
-from specbench.config import Loading
 from specbench.engine.cache import SlotCache
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import custom_pair
+from specbench.engine.pairs import Loading, custom_pair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
 from specbench.methods.strict import sd

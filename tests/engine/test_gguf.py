@@ -15,12 +15,12 @@ from httpx2 import ConnectError
 from huggingface_hub import constants
 from transformers import FalconH1Config, JambaConfig, Lfm2Config, MambaConfig, Qwen3_5TextConfig
 
-from specbench.config import Loading
 from specbench.engine import hub
 from specbench.engine.hub import download_bytes
 from specbench.engine.loading import load_pair, load_reader
 from specbench.engine.memory import decoding_needs
 from specbench.engine.pairs import (
+    Loading,
     custom_pair,
     get_pair,
     shard_names,

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.config import Loading
 from specbench.decoding.heads.head import Head, load_head
 from specbench.decoding.loop import DecodeOptions, Request, decode, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import PairSpec, get_pair
+from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.errors import RunError, UsageError
 from specbench.experiment.prompts import encode_prompt
 from specbench.methods.ensembles import diversed

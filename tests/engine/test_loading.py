@@ -15,10 +15,9 @@ from safetensors.torch import load, save
 from tokenizers import Tokenizer, models
 from transformers import AddedToken, AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from specbench.config import Loading
 from specbench.engine import loading, sources
 from specbench.engine.loading import load_pair, load_reader
-from specbench.engine.pairs import PairSpec, custom_pair
+from specbench.engine.pairs import Loading, PairSpec, custom_pair
 from specbench.engine.vocabulary import draft_tokens, vocabulary_size
 from specbench.errors import RunError, UsageError
 from specbench.methods.strict import sd

@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 
-from specbench.config import Loading
 from specbench.engine import attention
 from specbench.engine.loading import exclude_cudnn
-from specbench.engine.pairs import get_pair
+from specbench.engine.pairs import Loading, get_pair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import build_model, load_config
 

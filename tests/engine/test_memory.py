@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from specbench.config import Loading
 from specbench.decoding.heads.head import Head
 from specbench.engine import hardware, loading, memory
 from specbench.engine.loading import load_pair
@@ -22,7 +21,7 @@ from specbench.engine.memory import (
     training_need,
 )
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import get_pair
+from specbench.engine.pairs import Loading, get_pair
 from specbench.engine.runner import Runner
 from specbench.engine.sources import load_config
 from specbench.errors import UsageError

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from specbench.cli.measurement import Measurement
-from specbench.config import Loading, SamplingOptions
-from specbench.engine.pairs import custom_pair
+from specbench.config import SamplingOptions
+from specbench.engine.pairs import Loading, custom_pair
 from specbench.engine.recommended import sampling_of, unlike_recommended
 from specbench.engine.sources import load_recommended
 from specbench.errors import UsageError

@@ -12,14 +12,14 @@ from zlib import crc32
 
 import pytest
 
-from specbench.config import Loading, Settings
-from specbench.engine.pairs import PairSpec
+from specbench.engine.pairs import Loading, PairSpec
 from specbench.experiment.cells import method_variants
 from specbench.experiment.execute import execute
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
 from specbench.experiment.store import Store, Summarise
 from specbench.files import write_atomically
+from specbench.runs.configuration import Settings
 from specbench.runs.folders import TIMINGS
 from specbench.runs.run import CONFIG
 from specbench.tasks.example import Example

@@ -12,7 +12,6 @@ import torch
 
 from specbench.cli.measure import carry_out
 from specbench.cli.measurement import RunFolder
-from specbench.config import Settings
 from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.records import RoundRecord
@@ -26,6 +25,7 @@ from specbench.experiment.measurements import measurements, repetition
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
 from specbench.methods.ensembles import static
+from specbench.runs.configuration import Settings
 from specbench.runs.records import latest_records, read_examples, read_records
 from specbench.tasks.example import Example
 

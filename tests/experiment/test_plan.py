@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from specbench.config import DEFAULT_LIMIT, Loading, Settings
 from specbench.decoding.drafters.registry import MODEL, parse_drafter
-from specbench.engine.pairs import PairSpec, get_pair
+from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell, method_variants, with_baselines, with_control
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS
+from specbench.runs.configuration import DEFAULT_LIMIT, Settings
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Generated, Task, load_task

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from specbench.analysis.run_tables import write_summary
-from specbench.config import Loading, Settings
-from specbench.engine.pairs import PairSpec, get_pair
+from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.errors import RunError, UsageError
 from specbench.experiment import loader, store
 from specbench.experiment.cells import method_variants
@@ -23,6 +22,7 @@ from specbench.experiment.progress import Display
 from specbench.experiment.ray_pool import RayPool, uses_gpus
 from specbench.experiment.workers import Pool
 from specbench.experiment.workers import Worker as LocalWorker
+from specbench.runs.configuration import Settings
 from specbench.runs.records import latest_records, read_records
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList

@@ -12,11 +12,10 @@ import httpx2
 import pytest
 import torch
 
-from specbench.config import Loading
 from specbench.decoding.drafters.registry import parse_kind
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import custom_pair
+from specbench.engine.pairs import Loading, custom_pair
 from specbench.engine.prompts import encode
 from specbench.methods.strict import sd
 from specbench.validation.libraries import llamacpp_server

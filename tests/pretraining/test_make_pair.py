@@ -27,9 +27,8 @@ from pretraining.sources import (
 from pretraining.texts import Generated
 from safetensors.torch import load_file
 
-from specbench.config import Loading
 from specbench.engine.loading import load_pair
-from specbench.engine.pairs import PAIRS_FILE, ROLES, PairSpec
+from specbench.engine.pairs import PAIRS_FILE, ROLES, Loading, PairSpec
 from specbench.errors import UsageError
 from specbench.schema import load_toml
 from specbench.tasks.mini import MODULES, generate

@@ -11,12 +11,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from specbench.config import Loading
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
 from specbench.decoding.drafters.suffix import SuffixDrafter
-from specbench.engine.pairs import custom_pair, get_pair
+from specbench.engine.pairs import Loading, custom_pair, get_pair
 from specbench.errors import UsageError
 from specbench.pricing.costs import Costs, costs_of, pass_sizes
 from specbench.pricing.decide import Decision, decide, sentences, where_not_to_draft

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from serving import DRAFT_LENGTH, DRAFTS, DRAWN, GREEDY, PLAIN, TEXTS, vllm_server
 
 from specbench.analysis.intervals import interval, ratio
-from specbench.config import Loading
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
+from specbench.engine.pairs import Loading
 from specbench.engine.prompts import encode
 from specbench.methods.strict import sd
 from specbench.runs.run import Run, read_run

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from specbench.config import DataOptions
 from specbench.errors import UsageError
+from specbench.tasks.dataset import DataOptions
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task, load_task
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specbench.config import DataOptions
 from specbench.errors import UsageError
+from specbench.tasks.dataset import DataOptions
 from specbench.tasks.task import load_task
 
 from .files import QUIZ, WRITERS, pack, quiz_folder, quiz_row, quiz_rows

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
+from specbench.tasks.dataset import DataOptions
 from specbench.tasks.task import Task, load_task
 
 from .files import QUIZ, WRITERS, quiz_row, quiz_rows

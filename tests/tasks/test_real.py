@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.config import DataOptions
-from specbench.tasks.dataset import Dataset
+from specbench.tasks.dataset import DataOptions, Dataset
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task, load_task
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
 from specbench.schema import load_toml, problems
 from specbench.tasks import mini
 from specbench.tasks import task as task_module
+from specbench.tasks.dataset import DataOptions
 from specbench.tasks.definition import Definition
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import score

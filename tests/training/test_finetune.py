@@ -13,10 +13,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from specbench.config import Loading
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import get_pair, with_draft
+from specbench.engine.pairs import Loading, get_pair, with_draft
 from specbench.errors import RunError, UsageError
 from specbench.tasks.example import Example
 from specbench.tasks.mini import GENERATORS

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from specbench.config import Loading
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import PairSpec
+from specbench.engine.pairs import Loading, PairSpec
 from specbench.experiment.bench.decoders import Decoder, specbench_decoders
 from specbench.experiment.bench.measure import LoadPair, measure, prepare
 from specbench.experiment.bench.plan import Bench, BenchSettings, System, build_bench

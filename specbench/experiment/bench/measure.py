@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from specbench.config import EAGER, Loading
+from specbench.config import EAGER
 from specbench.decoding.heads.head import describe_models
 from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device
@@ -21,7 +21,7 @@ from specbench.engine.hardware import copy_bandwidth
 from specbench.engine.loading import load_pair
 from specbench.engine.memory import bytes_per_round, check_memory
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import PairSpec
+from specbench.engine.pairs import Loading, PairSpec
 from specbench.engine.runner import context_length
 from specbench.engine.sources import load_config
 from specbench.errors import RunError, require

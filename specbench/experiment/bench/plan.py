@@ -21,13 +21,12 @@ from specbench.config import (
     LLAMACPP,
     Count,
     DraftLengths,
-    Loading,
     OneTemperature,
     Seeded,
     option,
 )
 from specbench.decoding.heads.registry import HeadFile, find_head
-from specbench.engine.pairs import PairSpec
+from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell, Variant, cells_of, with_head
 from specbench.experiment.plan import describe_pair

@@ -6,16 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from specbench.config import AUTO, DataOptions, Settings
+from specbench.config import AUTO
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, listed
 from specbench.experiment.cells import Cell
 from specbench.experiment.plan import Plan, Step, TaskPlan, most_in_flight
+from specbench.runs.configuration import Settings
 from specbench.runs.records import OK as DECODED
 from specbench.runs.records import names_of
 from specbench.runs.run import COMPLETE, Run
 from specbench.serving.arm import Arm
-from specbench.tasks.dataset import Dataset
+from specbench.tasks.dataset import DataOptions, Dataset
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task, load_task, task_names

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from specbench.config import Loading
 from specbench.decoding.heads.head import fingerprints, load_head
 from specbench.decoding.heads.registry import (
     HeadFile,
@@ -16,7 +15,7 @@ from specbench.decoding.heads.registry import (
     read_description,
 )
 from specbench.engine.loading import load_pair
-from specbench.engine.pairs import PairSpec, get_pair
+from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.tasks.task import default_task_names, load_task
 

@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, Qwen3Config
 
-from specbench.config import COMPILE, Loading
+from specbench.config import COMPILE
 from specbench.decoding.drafters.registry import parse_kind
 from specbench.decoding.loop import Request
 from specbench.decoding.modules.files import build_module, load_module, save_module
 from specbench.engine.engines import Engine
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
-from specbench.engine.pairs import get_pair
+from specbench.engine.pairs import Loading, get_pair
 from specbench.engine.prompts import encode
 from specbench.errors import UsageError
 from specbench.methods.control import DraftControl, FixedLength

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from specbench.config import EAGER, Loading
-from specbench.engine.pairs import get_pair
+from specbench.config import EAGER
+from specbench.engine.pairs import Loading, get_pair
 from specbench.experiment.bench.plan import Bench, BenchSettings, System
 from specbench.experiment.cells import Cell
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from specbench.config import COMPILE, EAGER, LLAMACPP, Loading
-from specbench.engine.pairs import PairSpec, get_pair
+from specbench.config import COMPILE, EAGER, LLAMACPP
+from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.errors import UsageError
 from specbench.experiment.bench.plan import TRANSFORMERS, Bench, BenchSettings, build_bench, name_of
 from specbench.experiment.cells import method_variants

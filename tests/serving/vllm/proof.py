@@ -34,14 +34,13 @@ sys.path.insert(0, str(ROOT / "tests" / "serving"))
 from serving import DRAFT_LENGTH, DRAWN, PYTHON, vllm_server  # noqa: E402
 
 from specbench.analysis.intervals import interval, ratio  # noqa: E402
-from specbench.config import Loading  # noqa: E402
 from specbench.decoding.heads.bind import BoundMethod, bind  # noqa: E402
 from specbench.decoding.loop import DecodeOptions, Request, decode_all  # noqa: E402
 from specbench.decoding.records import Generation, RoundRecord  # noqa: E402
 from specbench.decoding.sampling import Sampling  # noqa: E402
 from specbench.engine.loading import load_pair  # noqa: E402
 from specbench.engine.pair import LoadedPair  # noqa: E402
-from specbench.engine.pairs import get_pair  # noqa: E402
+from specbench.engine.pairs import Loading, get_pair  # noqa: E402
 from specbench.engine.prompts import encode  # noqa: E402
 from specbench.serving.arm import ARGUMENT, ROUNDS, SEPARATOR  # noqa: E402
 from specbench.serving.client import Client  # noqa: E402

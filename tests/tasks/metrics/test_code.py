@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from specbench.config import DataOptions
 from specbench.errors import RunError, UsageError
+from specbench.tasks.dataset import DataOptions
 from specbench.tasks.example import Example
 from specbench.tasks.metrics.code import (
     fenced,

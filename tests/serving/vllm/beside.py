@@ -1,16 +1,18 @@
 """Compare rules inside vLLM with our engine by position in the round, on the same prompts.
 
-    python tests/serving/vllm/beside.py RUN [RUN ...]
+    python tests/serving/vllm/beside.py [--tokens 128] [--skip 16] RUN [RUN ...]
 
 A server's arm is named after the rule that it verifies by, with ``vllm-`` before it. It is compared
 with the cell of that rule at the same temperature. A server draws its first token from the prompt,
-without a draft, so its rounds begin one token later. Intervals are 95 %, paired by prompt; the last
-line of a table counts those that do not contain 0.
+without a draft, so its first rounds begin one token later. Both sides therefore leave out rounds
+that begin in the first ``--skip`` tokens, and those that a limit of ``--tokens`` might cut.
+Intervals are 95 %, paired by prompt; the last line counts those that do not contain 0.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,18 +20,28 @@ import pandas as pd
 
 from specbench import load
 from specbench.analysis.intervals import paired_interval, ratio, ratio_difference
+from specbench.runs.frames import CELL
 from specbench.runs.labels import method_label
 
 ARM = "vllm-"
 #: The cells of our engine beside arms, if a run has several of a method.
 CELLS = {"static": "static w=0.5", "lossy": "lossy l=0.5"}
+MOST_EMITTED = 6  # tokens of a round with N = 5
 SETTING = ["task", "temperature", "method", "batch_size"]
 
 
 def main() -> None:
     """Print a row per rule, setting and position."""
-    rounds = pd.concat([load(folder).rounds for folder in sys.argv[1:]])
-    table = compared(rounds)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("run", type=Path, nargs="+")
+    parser.add_argument("--tokens", type=int, default=10**9, help="limit on new tokens")
+    parser.add_argument("--skip", type=int, default=16)
+    options = parser.parse_args()
+    rounds = pd.concat([load(folder).rounds for folder in options.run])
+    emitted = rounds.groupby([*CELL, "sample_id", "repeat"], dropna=False)["emitted"]
+    begin = emitted.cumsum() - rounds["emitted"]
+    whole = (begin >= options.skip) & (begin + MOST_EMITTED <= options.tokens)
+    table = compared(rounds[whole])
     print(table.to_string(index=False, float_format="{:.3f}".format))
     intervals = table.dropna(subset="low")
     misses = (intervals["low"] > 0) | (intervals["high"] < 0)

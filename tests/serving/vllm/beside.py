@@ -25,8 +25,10 @@ from specbench.runs.labels import method_label
 
 ARM = "vllm-"
 #: The cells of our engine beside arms, if a run has several of a method.
-CELLS = {"static": "static w=0.5", "lossy": "lossy l=0.5"}
+CELLS = {"static": "w=0.5", "lossy": "l=0.5", "diversed": "features/seed-0"}
 MOST_EMITTED = 6  # tokens of a round with N = 5
+OWN = "own"  # vLLM's own verification, which is compared with ``sd``
+ALL, EXPECTED = "all", "expected"
 SETTING = ["task", "temperature", "method", "batch_size"]
 
 
@@ -56,12 +58,12 @@ def compared(rounds: pd.DataFrame) -> pd.DataFrame:
     for (task, temperature, arm, at_once), theirs in rounds[at_server].groupby(SETTING):
         rule = arm.removeprefix(ARM)
         setting = (ours["task"] == task) & (ours["temperature"] == temperature)
-        cell = ours[setting & (ours["method"] == rule)]
+        cell = ours[setting & (ours["method"] == ("sd" if rule == OWN else rule))]
         if rule in CELLS:
-            cell = cell[[method_label(row) == CELLS[rule] for row in cell.to_dict("records")]]
+            cell = cell[[CELLS[rule] in method_label(row) for row in cell.to_dict("records")]]
         if cell.empty:
             continue
-        for position in (*range(1, int(theirs["proposed"].max()) + 1), None):
+        for position in (*range(1, MOST_EMITTED), ALL, *([] if rule == OWN else [EXPECTED])):
             terms, base_terms = judged(theirs, position), judged(cell, position)
             prompts, base_prompts = theirs["sample_id"], cell["sample_id"]
             difference = paired_interval(terms, prompts, base_terms, base_prompts, ratio_difference)
@@ -73,7 +75,7 @@ def compared(rounds: pd.DataFrame) -> pd.DataFrame:
                     "T": temperature,
                     "rule": rule,
                     "at once": at_once,
-                    "position": position or "all",
+                    "position": position,
                     "prompts": difference.n,
                     "judged": int(totals[1]),
                     "vLLM": ratio(totals),
@@ -86,11 +88,16 @@ def compared(rounds: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def judged(rounds: pd.DataFrame, position: int | None) -> np.ndarray:
-    """Return accepted and judged drafts [rounds, 2] at a position, or at all positions."""
+def judged(rounds: pd.DataFrame, position: int | str) -> np.ndarray:
+    """Return accepted and judged drafts [rounds, 2] at a position, or at all positions.
+
+    ``EXPECTED`` are acceptance probabilities, summed, in place of accepted drafts.
+    """
     proposed, accepted = rounds["proposed"].to_numpy(), rounds["accepted"].to_numpy()
-    if position is None:
-        return np.column_stack([accepted, np.minimum(accepted + 1, proposed)])
+    if isinstance(position, str):
+        number = np.minimum(accepted + 1, proposed)
+        probability = rounds["expected_acceptance"].fillna(0).to_numpy() * number
+        return np.column_stack([accepted if position == ALL else probability, number])
     return np.column_stack(
         [accepted >= position, (proposed >= position) & (accepted >= position - 1)]
     ).astype(float)

@@ -59,10 +59,10 @@ from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import GAINS, Setting, describe_blocks, shared_points
 from specbench.analysis.scores import QUALITY, quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun, methods_of
-from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, records, verdict
+from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, verdict
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
-from specbench.runs.frames import CELL
+from specbench.runs.frames import CELL, rows_of
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import temperature_text
 from specbench.tasks.metrics import shown_metric
@@ -266,7 +266,7 @@ def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
     several = [name for name in ("run_id", "engine", "batch_size") if table[name].nunique() > 1]
     prompts = table.groupby(_RUN, dropna=False)["n"].transform("max")
     sentences: dict[str, list[str]] = {}
-    for row in records(table.assign(prompts=prompts)):
+    for row in rows_of(table.assign(prompts=prompts)):
         parts = [f"{row['task']} on {row['pair']}", temperature_text(row["temperature"])]
         parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
         heading = ", ".join([*parts, f"n = {row['prompts']}"])
@@ -288,7 +288,7 @@ def _coin(run: pd.DataFrame) -> Iterator[Row]:
     """Yield a verdict on the static ensemble for each N at which all weights lie below the coin."""
     for length, weights in run[run["against"] == COIN].groupby("draft_length"):
         if (weights["ci_high"] < 0).all():
-            first = records(weights)[0]
+            first = rows_of(weights)[0]
             points = -shown_metric(first["quality_metric"])[1] * weights["value"]
             yield {
                 "method": first["method"],

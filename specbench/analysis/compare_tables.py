@@ -14,6 +14,7 @@ from specbench.analysis import comparison as c
 from specbench.analysis.compare import EQUAL
 from specbench.analysis.intervals import FEWEST
 from specbench.analysis.verdicts import noise_range, word
+from specbench.runs.frames import rows_of
 from specbench.runs.shown import PHASES, ShownFigure, shown, temperature_text
 from specbench.runs.table import Column, Field, Table, drop_empty, number
 
@@ -239,7 +240,7 @@ def merge_metrics(rows: pd.DataFrame, *keys: str) -> list[_Row]:
     groups = rows.groupby(["label", "draft_length", "points", *keys], sort=False, dropna=False)
     merged = []
     for _, group in groups:
-        records: list[Any] = group.to_dict("records")
+        records = rows_of(group)
         figures = {row["metric"] + end: row[of] for row in records for end, of in ends.items()}
         merged.append(records[0] | figures | {"noise": group["noise"].max()})
     return merged

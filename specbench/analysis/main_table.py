@@ -25,7 +25,7 @@ from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of, without
 from specbench.config import EAGER
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, METHODS
-from specbench.runs.frames import CELL
+from specbench.runs.frames import CELL, rows_of
 from specbench.runs.labels import method_labels, recipe_of
 from specbench.runs.shown import PHASES, ShownFigure, shown, temperature_text
 from specbench.runs.table import Column, Field, Table, TableCell, cell_at, number
@@ -203,7 +203,7 @@ def _labels(table: pd.DataFrame) -> pd.Series:
     for _, rows in table.groupby(SECTION, sort=False, dropna=False):
         cell = rows.groupby(["task", *METHOD], sort=False, dropna=False).ngroup()
         cells = rows[~cell.duplicated()]  # in the order of ngroup
-        labels[rows.index] = cell.map(dict(enumerate(method_labels(cells.to_dict("records")))))
+        labels[rows.index] = cell.map(dict(enumerate(method_labels(rows_of(cells)))))
     return labels
 
 
@@ -279,7 +279,7 @@ def _section(rows: pd.DataFrame, intervals: bool, notes: list[str]) -> Table:
             for metric, cells in of_figure.groupby("metric", sort=False):
                 fields += _fields(cells, str(task), figure, str(metric), intervals)
     records: dict[Any, dict[Any, Any]] = {}
-    for row in rows[[name for name in _SHOWN if name in rows]].to_dict("records"):
+    for row in rows_of(rows[[name for name in _SHOWN if name in rows]]):
         names = row["label"], row["run_id"] if several else ""
         records.setdefault(names, {})[row["task"], row["figure"], row["metric"]] = row
     notes = [*(remarks(rows) if "published" in rows else []), *notes]

@@ -47,7 +47,7 @@ from specbench.analysis.verdicts import CONCURRENCY, Row, margin_verdict, margin
 from specbench.errors import UsageError, listed, unknown
 from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name
-from specbench.runs.frames import first_decodes, without_repeats
+from specbench.runs.frames import first_decodes, rows_of, without_repeats
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import ENDS, shown, temperature_text
 from specbench.runs.table import Column, Field, Table, drop_empty, number, percent
@@ -121,10 +121,7 @@ def margin_rows(
     settings = [table[name] for name in (*_TASK, "load")]
     floor = factors.groupby(settings, dropna=False).transform("max")
     table["noise"] = floor.fillna(table["noise"]).mask(again)
-    verdicts = [
-        margin_verdict(row) if row["against"] == baseline else {}
-        for row in table.to_dict("records")
-    ]
+    verdicts = [margin_verdict(row) if row["against"] == baseline else {} for row in rows_of(table)]
     return table.join(pd.DataFrame(verdicts)).drop(columns="arm")
 
 
@@ -210,7 +207,7 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
         notes = [f"{remarks}." for remarks in group["remarks"].dropna() if remarks]
         notes += [WORDS, DIFFER]
         notes += [*([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
-        yield drop_empty(Table.of(group.to_dict("records"), fields, title, notes))
+        yield drop_empty(Table.of(rows_of(group), fields, title, notes))
 
 
 def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[Row]:
@@ -221,7 +218,7 @@ def _with_arms(samples: pd.DataFrame) -> pd.DataFrame:
     """Add each sample's label without a concurrency, its concurrency (NaN for none) and load."""
     keys = ["task", *METHOD_COLUMNS, "drafter", "batch_size"]
     cell_of = samples.groupby(keys, sort=False, dropna=False).ngroup()
-    cells = samples[keys][~cell_of.duplicated()].to_dict("records")
+    cells = rows_of(samples[keys][~cell_of.duplicated()])
     loads = []
     for cell in cells:
         parameters = from_columns(cell)

@@ -15,6 +15,7 @@ import pandas as pd
 from specbench.analysis.scores import QUALITY
 from specbench.analysis.summary import ACCEPTANCE
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.frames import rows_of
 from specbench.runs.labels import UNTRAINED
 from specbench.runs.shown import ShownFigure, shown
 from specbench.runs.table import Column, Field, Table, cell_at
@@ -89,7 +90,7 @@ def published_table() -> Table:
             (Column(quality.heading, task), cell_at(task, quality.text)),
         ]
     records = {
-        key: {row["task"]: row for row in cells.to_dict("records")}
+        key: {row["task"]: row for row in rows_of(cells)}
         for key, cells in rows.groupby(["pair", "method"], sort=False)
     }
     (temperature,), (length,) = rows["temperature"].unique(), rows["draft_length"].unique()

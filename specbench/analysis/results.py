@@ -36,6 +36,7 @@ from specbench.runs.frames import (
     first_decodes,
     read_samples,
     read_summary,
+    rows_of,
     typed,
     without_repeats,
 )
@@ -229,7 +230,7 @@ class Results:
             tables = []
         cells = self.cells
         several = [] if cells["run_id"].nunique() > 1 else ["run"]
-        figures = pd.DataFrame([_cell(cell) for cell in cells.to_dict("records")])
+        figures = pd.DataFrame([_cell(cell) for cell in rows_of(cells)])
         tables.append(figures.drop(columns=several))
         return "\n".join(
             table.to_html(index=False, border=0, max_rows=_MOST_ROWS, na_rep="") for table in tables
@@ -360,9 +361,9 @@ def position_tables(table: pd.DataFrame, intervals: bool = False) -> Iterator[Ta
         title = f"Acceptance by position, {task} on {pair}, T = {temperature:g}, N = {length}"
         if several:
             title += f", {run}"
-        cells = rows.assign(label=method_labels(rows.to_dict("records")))
+        cells = rows.assign(label=method_labels(rows_of(rows)))
         records = {
-            names: {row["position"]: row for row in group.to_dict("records")}
+            names: {row["position"]: row for row in rows_of(group)}
             for names, group in cells.groupby(["label", "kind"], sort=False)
         }
 

@@ -30,7 +30,7 @@ from specbench.analysis.summary import (
 from specbench.errors import UsageError
 from specbench.files import digits, write_atomically
 from specbench.runs.columns import TIMED_BASELINE
-from specbench.runs.frames import first_decodes, read_samples
+from specbench.runs.frames import first_decodes, read_samples, rows_of
 from specbench.runs.labels import BUNDLED, RESULTS
 from specbench.runs.records import DIGEST, SUMMARY, write_samples
 from specbench.runs.run import read_run
@@ -76,7 +76,7 @@ def summary_page(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
     cells = with_differences(cells_of(summary), samples)
     settings = cells[cells["draft_length"] > 0][_SETTING].drop_duplicates()
     parts = []
-    for setting in settings.to_dict("records") or cells[_SETTING].head(1).to_dict("records"):
+    for setting in rows_of(settings) or rows_of(cells[_SETTING].head(1)):
         of_setting = _within(cells, setting)
         main = _page_table(_within(samples, setting), of_setting, setting)
         listed = of_setting["label"].isin([row[0] for row in main.rows if isinstance(row[0], str)])
@@ -125,7 +125,7 @@ def run_tables(cells: pd.DataFrame) -> list[Table]:
             *(shown_score(name).column_with_interval for name in further_metrics(cells)),
             *((figure.narrow, _above_difference(figure.text, figure)) for figure in of_texts),
         ]
-        records = cells_of_task.to_dict("records")
+        records = rows_of(cells_of_task)
         strict = cells_of_task.loc[cells_of_task["method"] == STRICT, ["draft_length", "drafter"]]
         pooled = [POOLED] if len(strict.drop_duplicates()) > 1 else []
         less = [LESS, *pooled] if cells_of_task[f"{QUALITY}_less"].any() else []
@@ -183,7 +183,7 @@ def _within(frame: pd.DataFrame, setting: _Row) -> pd.DataFrame:
 def _by_label(cells: pd.DataFrame) -> dict[str, dict[str, _Row]]:
     """Return the cells of each method by task."""
     by_label: dict[str, dict[str, _Row]] = {}
-    for cell in cells.to_dict("records"):
+    for cell in rows_of(cells):
         by_label.setdefault(str(cell["label"]), {})[cell["task"]] = cell
     return by_label
 

@@ -45,7 +45,7 @@ from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs import columns
 from specbench.runs.columns import dictionary
-from specbench.runs.frames import CELL, MEASURED, SAMPLES, SUMMARY, first_decodes, typed
+from specbench.runs.frames import CELL, MEASURED, SAMPLES, SUMMARY, first_decodes, rows_of, typed
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import shown
 from specbench.tasks.metrics import METRICS
@@ -262,7 +262,7 @@ def cells_of(summary: pd.DataFrame) -> pd.DataFrame:
     cells = summary.assign(cell=cell).drop_duplicates("cell").set_index("cell")[list(CELL)]
     figures = summary[["metric", "unit", *_ENDS.values()]].set_index(cell)
     by_metric, unmeasured = dict(list(figures.groupby("metric"))), figures.iloc[:0]
-    columns = {"label": pd.Series(method_labels(cells.to_dict("records")), cells.index, dtype=str)}
+    columns = {"label": pd.Series(method_labels(rows_of(cells)), cells.index, dtype=str)}
     for name in dict.fromkeys((*FIGURES, *summary["metric"])):
         rows = by_metric.get(name, unmeasured)
         if name == QUALITY:

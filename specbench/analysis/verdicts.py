@@ -18,6 +18,7 @@ import pandas as pd
 
 from specbench.analysis import comparison as c
 from specbench.analysis.intervals import FEWEST, unseen_share
+from specbench.runs.frames import rows_of
 from specbench.runs.labels import DEFAULT_DRAFTER
 from specbench.runs.shown import ENDS, shown
 from specbench.runs.table import percent, with_interval
@@ -48,12 +49,6 @@ class Clause(NamedTuple):
     text: str
 
 
-def records(table: pd.DataFrame) -> list[Row]:
-    """Return the rows of a table."""
-    rows: list[Row] = table.to_dict("records")
-    return rows
-
-
 def word(row: Row) -> str:
     """Return one word for what a method changes relative to ``sd`` at the same N.
 
@@ -80,10 +75,10 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
         alike: All figures of the method at that length.
         speed: Those that compare its time with others' times, at the same or the fastest length.
     """
-    by_comparison = {(row["against"], row["at"], row["metric"]): row for row in records(alike)}
+    by_comparison = {(row["against"], row["at"], row["metric"]): row for row in rows_of(alike)}
     ratio = c.TOKENS if alike["batch_size"].iloc[0] > 1 else c.TIMES
-    times = {row["against"]: row for row in records(speed) if row["metric"] == ratio}
-    tokens = {row["against"]: row for row in records(speed) if row["metric"] == c.TOKENS}
+    times = {row["against"]: row for row in rows_of(speed) if row["metric"] == ratio}
+    tokens = {row["against"]: row for row in rows_of(speed) if row["metric"] == c.TOKENS}
     alone = times.get(c.ALONE)
     beside_sd = times.get(c.SD_CHOSEN) or times.get(c.SD)
     first = beside_sd or alone or next(iter(by_comparison.values()))

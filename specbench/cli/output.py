@@ -19,6 +19,7 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
 from specbench.errors import SpecbenchError, mask_tokens, printable
+from specbench.runs.frames import rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,7 +186,7 @@ def print_json(content: object) -> None:
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    rows: list[Any] = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    rows = rows_of(frame.astype(object).where(frame.notna(), None))
     return rows
 
 

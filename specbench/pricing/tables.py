@@ -15,6 +15,7 @@ from specbench.decoding.drafters.policies import Floats, Policy
 from specbench.pricing.checks import Deviation, PriceCheck
 from specbench.pricing.rounds import drafter_label, drafting, visits
 from specbench.pricing.scores import Scores
+from specbench.runs.frames import rows_of
 from specbench.runs.shown import ENDS
 from specbench.runs.table import Field, Table, number, with_interval
 
@@ -84,7 +85,7 @@ def price_table(rows: pd.DataFrame, title: str, by: str) -> Table:
         (f"tokens/round{ends}", tokens_per_round),
         ("drafts/round", lambda row: number(row["drafted_per_round"], ".2f")),
     ]
-    return Table.of(rows.to_dict("records"), fields, title, stub=3 + bool(by))
+    return Table.of(rows_of(rows), fields, title, stub=3 + bool(by))
 
 
 def comparison_table(comparisons: Sequence[PriceCheck], title: str) -> Table:

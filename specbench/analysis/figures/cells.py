@@ -15,7 +15,7 @@ from matplotlib.patheffects import withStroke
 
 from specbench.analysis.figures.style import GREY, distinct, panels, scaled, values
 from specbench.errors import UsageError
-from specbench.runs.frames import CELL
+from specbench.runs.frames import CELL, rows_of
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import ENDS
 from specbench.tasks.mini import GENERATORS
@@ -100,7 +100,7 @@ def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
     Raises:
         UsageError: There are more than ``MOST_ROWS`` names.
     """
-    rows, drafted = cells.to_dict("records"), cells.loc[cells["draft_length"] > 0, "draft_length"]
+    rows, drafted = rows_of(cells), cells.loc[cells["draft_length"] > 0, "draft_length"]
     several_lengths, several_runs = drafted.nunique() > 1, cells["run_id"].nunique() > 1
     names = []
     for row, label in zip(rows, method_labels(rows), strict=True):
@@ -135,7 +135,7 @@ def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
         log.warning("times of texts that were decoded together are drawn without an interval")
     first = cells["session"] == cells.groupby("run_id")["session"].transform("min")
     if not first.all():
-        names = ", ".join(dict.fromkeys(method_labels(cells[~first].to_dict("records"))))
+        names = ", ".join(dict.fromkeys(method_labels(rows_of(cells[~first]))))
         log.warning("timed in a later session of the run and therefore not drawn: %s", names)
     return cells.assign(**{time: cells[time].where(first)})
 

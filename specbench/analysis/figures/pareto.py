@@ -47,7 +47,7 @@ from specbench.analysis.results import Results
 from specbench.analysis.run_tables import LEARNED
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, PARAMETER_COLUMNS, from_columns
-from specbench.runs.frames import CELL, SAMPLES
+from specbench.runs.frames import CELL, SAMPLES, rows_of
 from specbench.runs.labels import FAMILIES, recipe_of
 from specbench.runs.shown import shown
 
@@ -288,7 +288,7 @@ def _swept(cells: pd.DataFrame) -> pd.DataFrame:
     rules = cells[~cells["method"].isin(["static", LEARNED])]
     for _, of_rule in rules.groupby(["run_id", "method"], sort=False):
         parameters = pd.DataFrame(
-            map(from_columns, of_rule[[*PARAMETER_COLUMNS]].to_dict("records")), of_rule.index
+            map(from_columns, rows_of(of_rule[[*PARAMETER_COLUMNS]])), of_rule.index
         )
         swept = parameters.loc[:, parameters.nunique(dropna=False) > 1]
         numbers = swept.map(lambda value: isinstance(value, int | float)) & swept.notna()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from specbench.analysis.summary import further_metrics
 from specbench.analysis.trace import LEGEND
 from specbench.errors import UsageError
 from specbench.files import shown_path
-from specbench.runs.frames import Selection
+from specbench.runs.frames import Selection, rows_of
 from specbench.runs.records import latest_records
 from specbench.runs.run import (
     NOTHING_TRUSTED,
@@ -38,7 +38,7 @@ from specbench.runs.table import Column, Field, Table, TableCell
 
 _OF_CONFIG = ("pair", "settings", "progress", "notes")
 _OMITTED = {"command", "first_prompts", "warm_ups"}  # too long, or elsewhere on the page
-_Field = Field[dict[Hashable, Any]]
+_Field = Field[dict[str, Any]]
 _ACCEPTANCE = "draft_acceptance_rate"
 _MEASURED = (_ACCEPTANCE, "acceptance_length", "seconds_per_sample", "tokens_per_second", "speedup")
 #: Differences from plain SD in the tables; each of the others takes seconds of bootstraps.
@@ -264,7 +264,7 @@ def _table(title: str, cells: pd.DataFrame, figures: Sequence[ShownFigure]) -> T
         ("N", lambda cell: str(cell["draft_length"] or "")),
         *(("\n".join(filter(None, [f.heading, f.unit])), f.cell) for f in figures),
     ]
-    return without_constants(Table.of(cells.to_dict("records"), columns, title))
+    return without_constants(Table.of(rows_of(cells), columns, title))
 
 
 def without_constants(table: Table) -> Table:

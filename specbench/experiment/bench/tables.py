@@ -17,6 +17,7 @@ from specbench.analysis.intervals import paired_interval, paired_ratio, ratio_in
 from specbench.experiment.bench.measure import Measured
 from specbench.experiment.bench.plan import TRANSFORMERS, name_of
 from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, PARAMETER_COLUMNS
+from specbench.runs.frames import rows_of
 from specbench.runs.table import Column, Table, drop_empty, number, percent, with_interval
 
 SYSTEM = ("batch_size", "engine", *METHOD_COLUMNS, "draft_length", "forced_acceptance")
@@ -42,13 +43,13 @@ _LIMIT: dict[str, Any] = {"color": "black", "ls": (0, (1.5, 1))}
 def bench_table(measured: Measured) -> pd.DataFrame:
     """Return one row per system and batch size; columns in seconds, bytes and tokens."""
     repeats = _by_system(measured)
-    rows: list[Any] = measured.systems.to_dict("records")
+    rows = rows_of(measured.systems)
     return pd.DataFrame([_figures(row, repeats[_key(row)], measured.bandwidth) for row in rows])
 
 
 def ratio_table(measured: Measured) -> pd.DataFrame:
     """Return the ratios between systems with intervals, paired by repeat."""
-    rows: list[Any] = measured.systems.to_dict("records")
+    rows = rows_of(measured.systems)
     repeats = _by_system(measured)
     ratios = []
     for kind, row, base in _compared(rows):
@@ -142,14 +143,14 @@ def shown(table: pd.DataFrame, ratios: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per batch size, of the parts of a round in ms, and one of the ratios."""
     named_by = 3 + bool(table["forced_acceptance"].notna().any())
     for size, rows in table.groupby("batch_size", sort=False):
-        yield _table(f"batch {size}", named_by, map(_system_cells, rows.to_dict("records")))
+        yield _table(f"batch {size}", named_by, map(_system_cells, rows_of(rows)))
     if len(ratios):
-        yield _table("ratios", 2, map(_ratio_cells, ratios.to_dict("records")))
+        yield _table("ratios", 2, map(_ratio_cells, rows_of(ratios)))
 
 
 def warnings(table: pd.DataFrame) -> Iterator[str]:
     """Yield a warning for each system that reads faster than the device's memory."""
-    for row in table[table["limit_share"] > 1].to_dict("records"):
+    for row in rows_of(table[table["limit_share"] > 1]):
         yield (
             f"{row['engine']} {name_of(row)} at batch {row['batch_size']} reads "
             f"{number(row['bytes_per_second'] / 1e9, '3s')} GB/s, but copies reach only "
@@ -261,7 +262,7 @@ def _bars(table: pd.DataFrame) -> pd.DataFrame:
     """Return one row per bar in milliseconds, averaged over forced acceptances."""
     labels = [
         f"{row['engine']} {name_of(row)}" + (f", N = {n}" if (n := row["draft_length"]) else "")
-        for row in table.to_dict("records")
+        for row in rows_of(table)
     ]
     divided = table["verify_seconds"].notna()
     parts = {

@@ -22,6 +22,7 @@ from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.folders import TIMINGS, lacks
 from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
+from specbench.runs.frames import rows_of
 from specbench.runs.records import (
     DIGEST,
     NAMES,
@@ -176,7 +177,7 @@ def _rows(path: Path, keys: Sequence[str]) -> dict[tuple[Any, ...], dict[str, An
     """
     try:
         with open_binary(path) as file:
-            rows = pd.read_csv(file, dtype=str, keep_default_na=False).to_dict("records")
+            rows = rows_of(pd.read_csv(file, dtype=str, keep_default_na=False))
     except ValueError as error:  # pandas' own errors of parsing, and of text that is not UTF-8
         raise UsageError(f"{path} is not a readable CSV file ({first_line(error)})") from error
     copies: Counter[tuple[Any, ...]] = Counter()

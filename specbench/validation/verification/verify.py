@@ -19,7 +19,7 @@ from specbench.methods.registry import METHODS
 from specbench.plugins import digest_of, matching_name
 from specbench.runs.configuration import Environment, read_object
 from specbench.runs.folders import TIMINGS
-from specbench.runs.frames import read_samples
+from specbench.runs.frames import read_samples, rows_of
 from specbench.runs.records import (
     DIGEST,
     ERROR,
@@ -93,7 +93,7 @@ class Verification:
         if self.source != TABLE:
             return self.run.records(_NEEDED)
         rows = read_samples(self.run.folder)
-        records: list[Any] = rows.astype(object).where(rows.notna(), None).to_dict("records")
+        records = rows_of(rows.astype(object).where(rows.notna(), None))
         return records
 
     @cached_property

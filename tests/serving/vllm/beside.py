@@ -29,7 +29,7 @@ CELLS = {"static": "w=0.5", "lossy": "l=0.5", "diversed": "features/seed-0"}
 MOST_EMITTED = 6  # tokens of a round with N = 5
 OWN = "own"  # vLLM's own verification, which is compared with ``sd``
 ALL, EXPECTED = "all", "expected"
-SETTING = ["task", "temperature", "method", "batch_size"]
+SETTING = ["task", "temperature", "method", "settings"]
 
 
 def main() -> None:
@@ -55,7 +55,8 @@ def compared(rounds: pd.DataFrame) -> pd.DataFrame:
     at_server = rounds["method"].str.startswith(ARM)
     ours = rounds[~at_server]
     rows: list[dict[str, Any]] = []
-    for (task, temperature, arm, at_once), theirs in rounds[at_server].groupby(SETTING):
+    arms = rounds[at_server].groupby(SETTING, dropna=False)
+    for (task, temperature, arm, at_once), theirs in arms:
         rule = arm.removeprefix(ARM)
         setting = (ours["task"] == task) & (ours["temperature"] == temperature)
         cell = ours[setting & (ours["method"] == ("sd" if rule == OWN else rule))]
@@ -74,7 +75,7 @@ def compared(rounds: pd.DataFrame) -> pd.DataFrame:
                     "task": task,
                     "T": temperature,
                     "rule": rule,
-                    "at once": at_once,
+                    "at once": str(at_once).removeprefix("concurrency="),
                     "position": position,
                     "prompts": difference.n,
                     "judged": int(totals[1]),

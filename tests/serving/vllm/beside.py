@@ -6,12 +6,15 @@ A server's arm is named after the rule that it verifies by, with ``vllm-`` befor
 with the cell of that rule at the same temperature. A server draws its first token from the prompt,
 without a draft, so its first rounds begin one token later. Both sides therefore leave out rounds
 that begin in the first ``--skip`` tokens, and those that a limit of ``--tokens`` might cut.
-Intervals are 95 %, paired by prompt; the last line counts those that do not contain 0.
+Intervals are 95 %, paired by prompt; a line counts those that do not contain 0. The last line
+counts, over equal greedy texts, the rounds that begin at one token in both and accept as much.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from specbench import load
 from specbench.analysis.intervals import paired_interval, ratio, ratio_difference
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_label
+from specbench.runs.run import read_run
 
 ARM = "vllm-"
 #: The cells of our engine beside arms, if a run has several of a method.
@@ -48,6 +52,8 @@ def main() -> None:
     intervals = table.dropna(subset="low")
     misses = (intervals["low"] > 0) | (intervals["high"] < 0)
     print(f"{misses.sum()} of {len(intervals)} intervals do not contain 0")
+    same = [accepted == others for accepted, others in shared_rounds(options.run)]
+    print(f"{sum(same)} of {len(same)} shared rounds of equal greedy texts accept as many drafts")
 
 
 def compared(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -87,6 +93,30 @@ def compared(rounds: pd.DataFrame) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(rows)
+
+
+def shared_rounds(folders: Iterable[Path]) -> Iterator[tuple[int, int]]:
+    """Yield the drafts that both engines accept in rounds that begin at the same token."""
+    texts: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for folder in folders:
+        for record in read_run(folder).records():
+            if record["temperature"] == 0:
+                texts[record["task"], record["method"], record["sample_id"]] = record
+    for (task, arm, sample), theirs in texts.items():
+        ours = texts.get((task, arm.removeprefix(ARM), sample))
+        if arm.startswith(ARM) and ours and ours["token_ids"] == theirs["token_ids"]:
+            starts, base_starts = accepted_from(theirs, 1), accepted_from(ours, 0)
+            last = len(theirs["token_ids"]) - MOST_EMITTED
+            for token in starts.keys() & base_starts.keys():
+                if token <= last:
+                    yield starts[token], base_starts[token]
+
+
+def accepted_from(record: dict[str, Any], first: int) -> dict[int, int]:
+    """Return the accepted drafts of each round by the token at which it begins."""
+    rounds = record["per_round"]
+    begin = accumulate(rounds["emitted"], initial=first)
+    return dict(zip(begin, rounds["accepted"], strict=False))
 
 
 def judged(rounds: pd.DataFrame, position: int | str) -> np.ndarray:

@@ -19,7 +19,6 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from rich.text import Text
 
 from specbench.errors import SpecbenchError, mask_tokens, printable
-from specbench.runs.frames import rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -186,8 +185,9 @@ def print_json(content: object) -> None:
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    rows = rows_of(frame.astype(object).where(frame.notna(), None))
-    return rows
+    from specbench.runs.frames import rows_of
+
+    return rows_of(frame.astype(object).where(frame.notna(), None))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Options; each field defines its type, default, bounds and help once.
 
 Command-line options (``specbench.cli.options``), their validation and ``config.json`` are derived
-from such models. Here are the ones of sampling and drafting; each room declares its own. Nothing
+from such models. Those of sampling and drafting are here, and the rooms declare the others. Nothing
 here imports PyTorch.
 """
 

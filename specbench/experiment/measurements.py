@@ -5,10 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import zip_longest
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from specbench.decoding.records import RoundRecord
 from specbench.errors import RunError, SpecbenchError, mask_tokens
 from specbench.experiment.plan import SampleIndex, Step
 from specbench.plugins import short_name
@@ -18,7 +20,7 @@ from specbench.tasks.example import Example
 from specbench.tasks.metrics import BLEU, get_metric, score
 
 if TYPE_CHECKING:
-    from specbench.decoding.records import Generation, RoundRecord
+    from specbench.decoding.records import Generation
 
 _TAKEN = (
     *("prompt_tokens", "output_tokens", "prefill_seconds", "decode_seconds", "draft_seconds"),
@@ -77,6 +79,13 @@ def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
             for name in names
         },
     }
+
+
+def recorded_rounds(per_round: Mapping[str, Sequence[Any]]) -> list[RoundRecord]:
+    """Return the rounds whose columns ``columns_of_rounds`` returned."""
+    names = [field.name for field in fields(RoundRecord) if field.name in per_round]
+    values = zip(*(per_round[name] for name in names), strict=False)
+    return [RoundRecord(**dict(zip(names, row, strict=True))) for row in values]
 
 
 def times_of(generation: Generation, drafts: bool) -> dict[str, Any]:

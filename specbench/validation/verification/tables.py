@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from specbench.analysis.run_tables import write_summary, write_tables
-from specbench.decoding.records import Generation, RoundRecord
+from specbench.decoding.records import Generation
 from specbench.errors import UsageError, first_line
-from specbench.experiment.measurements import measurements, score_text
+from specbench.experiment.measurements import measurements, recorded_rounds, score_text
 from specbench.files import open_binary, stored
 from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS
@@ -70,12 +70,9 @@ def _impossible(record: Record) -> str:
 
 
 def _measured(record: Record) -> dict[str, Any]:
-    rounds = record["per_round"]
-    names = [field.name for field in fields(RoundRecord) if field.name in rounds]
-    values = zip(*(rounds[name] for name in names), strict=False)
     facts: dict[str, Any] = {field.name: record.get(field.name) for field in fields(Generation)}
     facts["output_tokens"] = len(record["token_ids"]) + (record["stopped_by"] == "eos")
-    facts["rounds"] = [RoundRecord(**dict(zip(names, row, strict=True))) for row in values]
+    facts["rounds"] = recorded_rounds(record["per_round"])
     return measurements(Generation(**facts), drafts=record["draft_length"] > 0)
 
 

@@ -23,6 +23,7 @@ import pandas as pd
 
 from specbench import load
 from specbench.analysis.intervals import paired_interval, ratio, ratio_difference
+from specbench.config import DRAFT_LENGTH
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_label
 from specbench.runs.run import read_run
@@ -30,7 +31,7 @@ from specbench.runs.run import read_run
 ARM = "vllm-"
 #: The cells of our engine beside arms, if a run has several of a method.
 CELLS = {"static": "w=0.5", "lossy": "l=0.5", "diversed": "features/seed-0"}
-MOST_EMITTED = 6  # tokens of a round with N = 5
+MOST_EMITTED = DRAFT_LENGTH + 1  # tokens of a round
 OWN = "own"  # vLLM's own verification, which is compared with ``sd``
 ALL, EXPECTED = "all", "expected"
 SETTING = ["task", "temperature", "method", "settings"]

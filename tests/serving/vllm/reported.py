@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,15 @@ import torch
 from beside import ARM
 
 from specbench.analysis.intervals import interval, ratio
+from specbench.config import DRAFT_LENGTH
 from specbench.decoding.heads.bind import BoundMethod, bind
 from specbench.decoding.records import Generation, RoundRecord
+from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, get_pair, in_folder
 from specbench.engine.prompts import encode
+from specbench.experiment.measurements import recorded_rounds
 from specbench.methods.method import HEAD
 from specbench.methods.registry import METHODS
 from specbench.runs.run import read_run
@@ -36,7 +40,7 @@ from specbench.validation.laws import laws_at
 from specbench.validation.texts import Ends, Setup, tokens_of
 
 RULES = {"static": "static:weight=0.5", "lossy": "lossy:lenience=0.5"}
-DRAFT_LENGTH = 5
+NUMBERS = ("acceptance", "weight")
 
 
 def main() -> None:
@@ -51,6 +55,7 @@ def main() -> None:
     run = read_run(options.run)
     pair = load_pair(in_folder(get_pair(options.pair), options.models), Loading(device="cpu"))
     (name,) = run.tasks
+    sampling = run.settings.part(Sampling)
     texts: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for record in run.records():
         rule = record["method"].removeprefix(ARM)
@@ -59,12 +64,13 @@ def main() -> None:
     rows = []
     for method, records in texts.items():
         rule = method.removeprefix(ARM)
-        setup = Setup(pair, bound(rule, options.head, pair), draft_length=DRAFT_LENGTH)
+        method_of_rule = bound(rule, options.head, pair)
+        setup = Setup(pair, method_of_rule, sampling, draft_length=DRAFT_LENGTH)
         numbers = [
             of_text(setup, encode(pair.tokenizer, run.examples[name][r["sample_id"]].prompt).ids, r)
             for r in sorted(records, key=lambda record: record["place"])[: options.texts]
         ]
-        rows += [row for row in (described(method, numbers, i) for i in (0, 1)) if row]
+        rows += [row for row in (described(method, numbers, i) for i in NUMBERS) if row]
         print(pd.DataFrame(rows).to_string(index=False, float_format="{:.5f}".format), flush=True)
 
 
@@ -82,8 +88,11 @@ def of_text(setup: Setup, prompt: list[int], record: dict[str, Any]) -> torch.Te
     tokens = [*record["token_ids"]]
     limit = len(tokens) + (record["stopped_by"] == "eos")
     ends = Ends(limit, setup.pair.tokenizer.eos_token_id if limit > len(tokens) else None)
-    rounds = rounds_of(record["per_round"], limit)
-    text = Generation(tokens, "", len(prompt), limit, record["stopped_by"], *[0.0] * 6, rounds)
+    rounds = recorded_rounds(record["per_round"])
+    before = limit - sum(r.emitted for r in rounds)  # a server's first token has no draft
+    rounds = [RoundRecord(0, 0, 1)] * before + rounds
+    facts: dict[str, Any] = {field.name: record.get(field.name) for field in fields(Generation)}
+    text = Generation(**facts | {"output_tokens": limit, "rounds": rounds})
     origin = tokens_of([text], prompt, ends, setup.propose)
     whole = [*prompt, *origin.tokens[0].tolist()]
     laws = laws_at(setup, [whole], origin.position, origin.proposed.flatten())
@@ -96,31 +105,19 @@ def of_text(setup: Setup, prompt: list[int], record: dict[str, Any]) -> torch.Te
     return torch.stack([torch.stack([a.double(), b.double()])[:, judged] for a, b in pairs])
 
 
-def rounds_of(per_round: dict[str, list[Any]], limit: int) -> list[RoundRecord]:
-    """Return the rounds of a record; a server's first token has no draft."""
-    names = ("proposed", "accepted", "emitted", "rejected")
-    rounds = [
-        RoundRecord(*counts, expected=tuple(expected), weights=tuple(weights))
-        for *counts, expected, weights in zip(
-            *(per_round[name] for name in (*names, "expected", "weights")), strict=True
-        )
-    ]
-    first = limit - sum(r.emitted for r in rounds)
-    return [RoundRecord(0, 0, 1)] * first + rounds
-
-
-def described(method: str, numbers: list[torch.Tensor], which: int) -> dict[str, Any]:
-    """Return the row of a method's acceptance probabilities or weights."""
-    differences = [(part[which, 0] - part[which, 1]).numpy() for part in numbers]
-    shifted = [(part[which, 0] - part[which, 1].roll(1)).numpy() for part in numbers]
+def described(arm: str, texts: list[torch.Tensor], number: str) -> dict[str, Any]:
+    """Return the row of an arm's acceptance probabilities or weights, see ``of_text``."""
+    sides = [text[NUMBERS.index(number)] for text in texts]
+    differences = [(reported - computed).numpy() for reported, computed in sides]
+    shifted = [(reported - computed.roll(1)).numpy() for reported, computed in sides]
     if np.isnan(np.concatenate(differences)).all():
         return {}
     sums = np.array([[d.sum(), len(d)] for d in differences])
     mean = interval(sums, ratio)
     return {
-        "arm": method,
-        "number": ("acceptance", "weight")[which],
-        "texts": len(numbers),
+        "arm": arm,
+        "number": number,
+        "texts": len(texts),
         "judged": int(sums[:, 1].sum()),
         "mean": mean.value,
         "low": mean.low,

@@ -90,7 +90,10 @@ def read_summary(*paths: Path | str) -> pd.DataFrame:
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a frame, ten times as fast as pandas if it has a hundred columns."""
+    """Return the rows of a frame as plain values by column.
+
+    The ``to_dict`` of pandas takes ten times as long for a frame with a hundred columns.
+    """
     names = list(frame)
     return [dict(zip(names, row, strict=True)) for row in frame.to_numpy(object).tolist()]
 

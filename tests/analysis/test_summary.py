@@ -173,6 +173,16 @@ def test_another_metric_has_a_row_with_its_mean_and_interval(make):
     assert list(summary["metric"])[len(FIGURES) :] == ["accuracy-flexible", "rouge1"]
 
 
+def test_a_column_with_a_heading_is_shown_with_its_mean_over_all_texts(make):
+    samples = make(*({"sample_id": str(i), "quality": 1.0} for i in range(20)))
+    assert "thought_tokens" not in set(summarise(samples)["metric"])
+    samples["thought_tokens"] = [10.0] * 15 + [np.nan] * 5  # texts without thoughts
+    thoughts = row(summarise(samples), "thought_tokens")
+    assert (thoughts["value"], thoughts["n"], thoughts["unit"]) == (7.5, 20, "tokens")
+    assert shown("thought_tokens").heading == "tokens of thoughts"
+    assert shown("thought_tokens").text({"thought_tokens": 7.5}) == "7.5"
+
+
 def bleu_samples(make, column="quality", **changes):
     samples = make(
         *({"sample_id": str(i), "quality_metric": "bleu", **changes} for i in range(len(TERMS)))

@@ -6,7 +6,7 @@ import pyarrow.csv as arrow_csv
 import pytest
 
 from specbench.errors import UsageError
-from specbench.runs.frames import SAMPLES, Selection, read_samples
+from specbench.runs.frames import SAMPLES, Selection, read_samples, rows_of
 
 
 def write(folder: Path, frame: pd.DataFrame) -> Path:
@@ -112,3 +112,16 @@ def test_a_selection_splits_tasks_by_category_and_turn(make):
         Selection(["mini-math/c"], by=("category",)).of(table)
     with pytest.raises(UsageError, match="no category: omit --by category"):
         Selection(by=("category",)).of(table[2:3])
+
+
+def test_rows_have_the_values_and_types_of_pandas() -> None:
+    frame = pd.DataFrame(
+        {"text": ["a", None], "whole": [1, 2], "part": [0.5, np.nan], "flag": [True, False]},
+        index=[3, 7],
+    )
+    for some in (frame, frame.head(0), frame[["part"]]):
+        rows, expected = rows_of(some), some.to_dict("records")
+        assert [[*row] for row in rows] == [[*row] for row in expected]
+        for row, other in zip(rows, expected, strict=True):
+            assert all(type(row[k]) is type(other[k]) for k in row)
+            assert all(row[k] == other[k] or other[k] != other[k] for k in row)

@@ -39,7 +39,8 @@ _TITLES = {
     columns.MEASURED: "samples, last columns: metrics other than the quality metric",
     columns.METRICS: "values of `metric` in summary; columns of cells, with <metric>_low and _high",
 }
-_OF_COLUMNS = columns.ColumnMeaning._fields[:-1]  # headings are only for other tables
+# Headings are only for other tables.
+_OF_COLUMNS = [name for name in columns.ColumnMeaning._fields if name != "heading"]
 WIDTH = 100  # of text; longer lines are hard to read
 
 

@@ -1,4 +1,7 @@
-"""The settings of a run; the types of ``config.json`` and ``environment.json`` from anyone."""
+"""The settings of a run, and the types of its ``config.json`` and ``environment.json``.
+
+A run may come from anyone, so these files are checked.
+"""
 
 from __future__ import annotations
 

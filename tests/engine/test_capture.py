@@ -223,7 +223,7 @@ def cells(
     chosen = rules(pair)
 
     def texts(verify: Any, n: int, rows: int) -> list[Any]:
-        settings: dict[str, Any] = {"draft_length": n, "max_new_tokens": 8, "batch_size": rows}
+        settings: dict[str, Any] = {"draft_length": n, "max_new_tokens": 5, "batch_size": rows}
         settings |= {"control": control, **how} if n else {}
         return [said(text) for text in run_all(pair, verify, REQUESTS[:3], **settings)]
 

@@ -17,7 +17,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.errors import EngineError
 from specbench.methods.strict import sd
 
-from ..decoding.helpers import run_all
+from ..decoding.helpers import module_drafter, run_all
 from ..decoding.test_rows import rules
 from .tiny import blurred, build, config, pair_of, random_prompt, tiny_pair
 
@@ -45,9 +45,11 @@ def test_every_rule_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> N
     pair = tiny_pair("gemma3")
     traced = replace(pair, engine=Engine(COMPILE))
     for name, rule in rules(pair).items():
-        assert texts(traced, rule, 2) == texts(pair, rule, 2), name
-    how = {"drafter": LookupDrafter()}
-    assert texts(traced, sd, 2, **how) == texts(pair, sd, 2, **how)
+        found, expected = (texts(p, rule, 2, max_new_tokens=8) for p in (traced, pair))
+        assert found == expected, name
+    for drafter in (LookupDrafter(), module_drafter(pair)):
+        how = {"drafter": drafter, "max_new_tokens": 8}
+        assert texts(traced, sd, 2, **how) == texts(pair, sd, 2, **how)
 
 
 def branching(x: torch.Tensor) -> torch.Tensor:

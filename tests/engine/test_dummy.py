@@ -98,10 +98,10 @@ def test_every_method_decodes(pair: LoadedPair, prompt: list[int]) -> None:
     # Rules are independent of the architecture, so one pair is enough for all rules.
     for name in METHODS if pair.name == "llama" else ("sd",):
         found = bound(pair, name, METHODS[name].resolve({}))
-        settings = {"draft_length": 3, "max_new_tokens": 8, "control": found.control}
+        settings = {"draft_length": 2, "max_new_tokens": 4, "control": found.control}
         output = run(pair, prompt, found.rule, **settings)
         # Random weights have no end tokens: every answer has the requested length.
-        assert (output.stopped_by, output.output_tokens) == ("length", 8)
+        assert (output.stopped_by, output.output_tokens) == ("length", 4)
         assert len(pair.tokenizer) < max(output.token_ids) < pair.target.vocabulary
 
 

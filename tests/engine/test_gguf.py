@@ -31,6 +31,7 @@ from specbench.engine.sources import decoder_config
 from specbench.errors import UsageError
 from specbench.methods.strict import sd
 
+from ..conftest import Once
 from ..decoding.helpers import GREEDY, run
 from .conftest import needs_llamacpp
 
@@ -105,11 +106,21 @@ def test_padding_is_no_token(padded: str, mini_files: Path, tmp_path: Path) -> N
     assert texts[0] == texts[1]
 
 
+@pytest.fixture
+def shards(once: Once, mini_files: Path, tmp_path: Path) -> list[Path]:
+    """The target in three files."""
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        rewrite(mini_files / "target-f32.gguf", folder / "model.gguf", split=30)
+
+    return [Path(shutil.copy(f, tmp_path)) for f in sorted(once("gguf-shards", make).iterdir())]
+
+
 @needs_llamacpp
-def test_all_shards_count_and_none_may_be_missing(mini_files: Path, tmp_path: Path) -> None:
+def test_all_shards_count_and_none_may_be_missing(shards: list[Path], mini_files: Path) -> None:
     source = mini_files / "target-f32.gguf"
-    rewrite(source, tmp_path / "model.gguf", split=30)
-    first, second, third = sorted(tmp_path.glob("model-*.gguf"))
+    first, second, third = shards
     whole, sharded = (load_pair(custom_pair(str(file), None), CPU) for file in (source, first))
     tokens = torch.tensor([[5, 6, 7]])
     logits = [pair.target.plain(tokens, 3, hidden=False)[0] for pair in (whole, sharded)]
@@ -131,12 +142,15 @@ REPOSITORY, COMMIT = "org/files-GGUF", "a" * 40
 
 
 @pytest.fixture
-def hub_files(mini_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def hub_files(
+    shards: list[Path], mini_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[Any]:
     """Serve files as the hub does, into an empty cache; return the names that were asked for."""
     served, cache, asked = tmp_path / "served", tmp_path / "cache", list[Any]()
     served.mkdir()
-    rewrite(mini_files / "target-f32.gguf", served / "target.gguf")
-    rewrite(mini_files / "target-f32.gguf", served / "big.gguf", split=30)
+    shutil.copy(mini_files / "target-f32.gguf", served / "target.gguf")
+    for shard in shards:
+        shutil.copy(shard, served / shard.name.replace("model", "big"))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
 
     def snapshot(
@@ -244,16 +258,11 @@ def text(file: Path) -> None:
 @pytest.mark.parametrize("damage", [cut, text, Path.unlink])
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_damaged_shard_is_refused_before_any_weights_are_loaded(
-    damage: Callable[[Path], None],
-    number: int,
-    mini_files: Path,
-    tmp_path: Path,
+    damage: Callable[[Path], None], number: int, shards: list[Path]
 ) -> None:
-    rewrite(mini_files / "target-f32.gguf", tmp_path / "model.gguf", split=30)
-    files = sorted(tmp_path.glob("model-*.gguf"))
-    damage(files[number])
-    with pytest.raises(UsageError, match=rf"{files[0].name}.*: (give|download)") as caught:
-        load_reader(custom_pair(str(files[0]), None), CPU)
+    damage(shards[number])
+    with pytest.raises(UsageError, match=rf"{shards[0].name}.*: (give|download)") as caught:
+        load_reader(custom_pair(str(shards[0]), None), CPU)
     assert "\n" not in str(caught.value)
 
 

@@ -68,7 +68,7 @@ def test_prompts_and_vocabulary_survive_the_export(exported: LoadedPair, mini: L
 
 
 def test_distributions_are_those_of_transformers(exported: LoadedPair, mini: LoadedPair) -> None:
-    for prompt in prompts(mini, 8):
+    for prompt in prompts(mini, 3):
         for ours, theirs in zip((exported.target, exported.draft), mini.runners, strict=True):
             for last in (len(prompt), 3, 1):
                 logits, hidden = ours.plain(torch.tensor([prompt]), last, hidden=True)
@@ -178,8 +178,8 @@ def test_texts_are_those_of_pytorch(
     greedy = DecodeOptions(Sampling(temperature=0.0), 5, 32, batch_size=batch_size)
     # With the same draws a text differs only where a draw is within rounding of a boundary.
     sampled = replace(greedy, sampling=Sampling())
-    texts = [decoded(exported, sd, how, 6) for how in (greedy, sampled)]
-    assert texts == [decoded(mini, sd, how, 6) for how in (greedy, sampled)]
+    texts = [decoded(exported, sd, how, 5) for how in (greedy, sampled)]
+    assert texts == [decoded(mini, sd, how, 5) for how in (greedy, sampled)]
     assert texts[0] != texts[1]
 
 
@@ -302,10 +302,10 @@ def test_texts_to_train_on_are_those_of_pytorch(
     sizes = (mini.target.hidden_size, mini.draft.hidden_size)
     heads = [Head(kind, sizes, weight) for weight in (0.9, 0.5, 0.1)]
     of_torch, of_file = (
-        roll_out(pair, heads, prompts(mini, 4), 100, torch.Generator().manual_seed(0))
+        roll_out(pair, heads, prompts(mini, 2), 100, torch.Generator().manual_seed(0))
         for pair in (mini, exported)
     )
-    assert len({*of_torch.texts}) == 12 and of_file.texts == of_torch.texts
+    assert len({*of_torch.texts}) == 6 and of_file.texts == of_torch.texts
     assert len(of_torch.row.unique(return_counts=True)[1].unique()) > 1
     for ours, theirs in zip(of_file[1:], of_torch[1:], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)

@@ -54,14 +54,6 @@ def test_rows_may_be_repeated_dropped_and_reordered(family: str) -> None:
             torch.testing.assert_close(logits[row], alone(pair, text)[0], **TOLERANCE)
 
 
-def test_the_length_of_padding_has_no_effect() -> None:
-    pair, short = tiny_pair("llama"), random_prompt(3)
-    said = [
-        LockstepBatch(pair.target, [short, random_prompt(n)], NEW).start()[0][0] for n in (3, 40)
-    ]
-    torch.testing.assert_close(said[0], said[1], **TOLERANCE)
-
-
 def test_prompts_of_different_lengths_are_read_without_much_padding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

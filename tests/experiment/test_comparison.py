@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.config import EAGER, GRAPH
+from specbench.config import GRAPH
 from specbench.decoding import drafting
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter
@@ -18,7 +18,6 @@ from specbench.engine.engines import Engine
 from specbench.engine.graphs import Graphs, Record
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import CAPACITY_STEP, Runner, visible
-from specbench.errors import EngineError
 from specbench.experiment.comparison import ROUNDS, Comparison, compare_with_eager
 from specbench.methods.strict import sd
 
@@ -171,12 +170,3 @@ def test_a_wrong_draw_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafting, "draw", lambda q, u: q.argmax(-1))
     found = compared(tiny_pair("llama"))
     assert found.difference == "drafts are not drawn from the draft's distributions"
-
-
-def test_an_engine_gives_up_only_with_permission() -> None:
-    told: list[str] = []
-    engine = Engine(GRAPH, told.append, faithful)
-    engine.give_up("it differs")
-    assert engine.name == EAGER and told == ["it differs: continuing with --engine eager"]
-    with pytest.raises(EngineError, match=r"it differs: choose --engine eager, or auto"):
-        Engine(GRAPH, record=faithful).give_up("it differs")

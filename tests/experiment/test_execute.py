@@ -58,6 +58,7 @@ def test_every_sample_is_decoded_scored_and_recorded(
     environment = json.loads((tmp_path / "r" / "environment.json").read_text())
     assert environment["first_prompts"] == {"t": [len(ROWS[0].prompt)]}
     assert environment["other_gpu_processes"] == [{"pid": 42, "memory_mib": 512}]
+    assert environment["compared_with_eager"] is None and engine.compared == []  # it is eager
     assert "other processes use the GPUs (1)" in caplog.text
 
 
@@ -128,12 +129,6 @@ def test_an_engine_that_differs_from_eager_is_left_only_by_auto(
     assert record["engine"] == "eager" and "continuing with --engine eager" in caplog.text
     compared = json.loads((tmp_path / "auto" / "environment.json").read_text())
     assert compared["compared_with_eager"]["difference"] == engine.difference
-
-
-def test_eager_is_compared_with_nothing(engine: Any, tmp_path: Path) -> None:
-    records(plan_of(["sd"]), tmp_path / "r")
-    environment = json.loads((tmp_path / "r" / "environment.json").read_text())
-    assert environment["compared_with_eager"] is None and engine.compared == []
 
 
 def test_the_first_decode_of_each_method_is_a_warm_up(engine: Any, tmp_path: Path) -> None:

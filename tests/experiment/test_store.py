@@ -127,11 +127,6 @@ def test_folders_are_named_by_time_and_label_and_never_shared(
     for store in stores:
         assert store.folder.parent == Path("results")
         assert "-run-pairs.toml-mine" in store.folder.name  # valid on any file system
-    with pytest.raises(KeyboardInterrupt), stores[-1]:
-        stores[-1].append(record())
-        raise KeyboardInterrupt
-    with Store.open(None, "run-pairs.toml:mine", CONFIG, summarise=brief_summary) as again:
-        assert (again.folder, again.resumed) == (stores[-1].folder, 1)
 
 
 def test_shards_share_a_name_wherever_their_files_lie() -> None:

@@ -46,6 +46,11 @@ def rolled(mini, prompts: list[list[int]], kind: str = "linear") -> Rollouts:
     return roll_out(mini, [head] * COPIES, prompts, 64, torch.Generator().manual_seed(0))
 
 
+@pytest.fixture(scope="module")
+def rollouts(mini, prompts) -> Rollouts:
+    return rolled(mini, prompts)
+
+
 def fresh_read(mini, start: list[int], answer: list[int]) -> dict[str, torch.Tensor]:
     """Outputs of both models before each token of an answer, in one pass."""
     told = {}
@@ -82,8 +87,7 @@ def test_records_equal_those_of_a_separate_pass(mini, prompts, monkeypatch, kind
         torch.testing.assert_close(rollouts.inputs[mine], read, rtol=1e-3, atol=1e-3)
 
 
-def test_texts_are_the_tokens_up_to_the_end(mini, prompts):
-    rollouts = rolled(mini, prompts)
+def test_texts_are_the_tokens_up_to_the_end(mini, rollouts):
     for text, written in enumerate(rollouts.texts):
         answer = rollouts.token[rollouts.row == text].tolist()
         ends = [token in mini.eos_ids for token in answer]
@@ -92,10 +96,10 @@ def test_texts_are_the_tokens_up_to_the_end(mini, prompts):
         assert mini.tokenizer.decode(answer, skip_special_tokens=True) == written
 
 
-def test_the_same_draws_give_the_same_rollouts_and_copies_differ(mini, prompts):
+def test_the_same_draws_give_the_same_rollouts_and_copies_differ(mini, prompts, rollouts):
     """Also with a stop string that does not occur."""
     generator = torch.Generator().manual_seed(0)
-    one = rolled(mini, prompts)
+    one = rollouts
     again = roll_out(mini, [linear(mini, 0.7)] * COPIES, prompts, 64, generator, ("\nQuestion:",))
     assert one.texts == again.texts
     assert all(torch.equal(a, b) for a, b in zip(one[1:], again[1:], strict=True))

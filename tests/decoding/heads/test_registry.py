@@ -115,6 +115,10 @@ def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:
     bundled = HeadFile("bundled", make_head(tmp_path / "b", task="news", kind="linear"))
     trained = make_head(tmp_path / "r" / "news", task="news", kind="linear", recipe=wish)
     assert facts(HeadFile("r", trained)) == {"kind": "linear", "task": "news", **wish}
+    worthless, worthy = (
+        HeadFile(name, make_head(tmp_path / name, task="news", kind="linear", worth=worth))
+        for name, worth in (("y", useless), ("z", useful))
+    )
     used = [
         ("news", bundled),
         ("math", bundled),
@@ -123,14 +127,8 @@ def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:
         ("code", HeadFile("loss", make_head(tmp_path / "l", kind="linear", recipe=loss))),
         ("news", HeadFile("x/head.bin", Path("x/head.bin"))),
         ("math", HeadFile("x/head.bin", Path("x/head.bin"))),
-        (
-            "news",
-            HeadFile("y", make_head(tmp_path / "y", task="news", kind="linear", worth=useless)),
-        ),
-        (
-            "news",
-            HeadFile("z", make_head(tmp_path / "z", task="news", kind="linear", worth=useful)),
-        ),
+        ("news", worthless),
+        ("news", worthy),
     ]
     assert describe_heads(used + used).split("; ") == [
         "bundled (linear) on news",

@@ -313,8 +313,7 @@ def _timed(options: DecideOptions, measurement: Measurement, source: _Source) ->
 
 def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Iterator[str]:
     """Yield the flags that carry out the decision, a line for each engine."""
-    from specbench.pricing.decide import where_not_to_draft
-    from specbench.serving.flags import engine_flags
+    from specbench.pricing.decide import engine_flags, where_not_to_draft
 
     best = decision.first_that_pays()
     if best is None:

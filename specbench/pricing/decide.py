@@ -3,11 +3,14 @@
 A text of T tokens takes R expected rounds (``pricing.rounds``), and a round of its batch takes s
 seconds (``pricing.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
 where s(0) is a pass without drafts. The interval covers the choice of prompts and, for costs that
-were measured repeatedly, the noise of the mean of their repeats.
+were measured repeatedly, the noise of the mean of their repeats. The settings of engines for each
+drafter are methods of its class in ``decoding.drafters``.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ import pandas as pd
 
 from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate, half_width
 from specbench.decoding.drafters.kind import DrafterKind
+from specbench.engine.pairs import GGUF, PairSpec, pairs
 from specbench.errors import require
 from specbench.files import write_atomically
 from specbench.pricing.costs import COSTS, Costs
@@ -28,6 +32,9 @@ from specbench.runs.table import Table, number, with_interval
 
 DECISION = "decision.csv"
 PAYS, LOSES, OPEN = "pays", "loses", "undecided"
+Schedule = Sequence[tuple[int, int, int]]
+"""(first batch size, last batch size, number of drafts); 0 drafts nothing."""
+UNNAMED = "DRAFT"  # stands for a draft model that is not named
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,8 @@ class Decision:
         chosen = values[:, 1:].argmax(axis=0)
         return max(0.0, float((values[:, 1:].max(axis=0) - values[chosen, 0]).mean()))
 
-    def schedule(self, drafter: DrafterKind) -> list[tuple[int, int, int]]:
-        """Return (first batch, last batch, N) of a drafter; N is 0 where it does not pay.
+    def schedule(self, drafter: DrafterKind) -> Schedule:
+        """Return the schedule of a drafter; N is 0 where it does not pay.
 
         At a priced batch size N is that of ``fastest``. Between two of them it is the smaller one.
         The first row begins at batch 1, as vLLM requires.
@@ -266,3 +273,80 @@ def write_tables(folder: Path, decision: Decision) -> None:
     tables = {DECISION: decision.table(), COSTS: decision.costs.table()}
     for name, table in tables.items():
         write_atomically(folder / name, table.to_csv(index=False, float_format="%.6g"))
+
+
+def engine_flags(
+    drafter: DrafterKind, schedule: Schedule, batch: int, drafts: int, pair: PairSpec | None
+) -> Iterator[str]:
+    """Yield the flags of each engine.
+
+    vLLM and TensorRT-LLM get the schedule, the others so many drafts for one batch size. Without a
+    pair, ``UNNAMED`` stands for its draft model.
+    """
+    draft = str(pair.draft) if pair else UNNAMED
+    file, command = gguf_draft(pair) if pair else (draft, "")
+    engines = {
+        "vllm": shlex.join(vllm_flags(drafter, schedule, draft) or ()),
+        "tensorrt-llm, in --config FILE.yaml": tensorrt_llm_settings(drafter, schedule, draft),
+        f"sglang, batch {batch}": shlex.join(drafter.sglang(drafts, draft) or ()),
+        f"llama.cpp, batch {batch}": shlex.join(drafter.llamacpp(drafts, file) or ()),
+    }
+    for engine, flags in engines.items():
+        yield f"{engine}: {flags or f'no drafter like {drafter}'}"
+    if drafter.needs_draft and command:
+        yield f"to make {file}: {command}"
+    if drafter.needs_draft and pair is None:
+        yield f"{UNNAMED} stands for your draft model"
+
+
+def vllm_flags(drafter: DrafterKind, schedule: Schedule, draft: str) -> list[str] | None:
+    """Return vLLM's flags for a number of drafts that depends on the batch size.
+
+    They are None if vLLM lacks this drafter.
+    """
+    settings = drafter.vllm(max(length for *_, length in schedule), draft)
+    if settings is None:
+        return None
+    if len(schedule) > 1:
+        settings["num_speculative_tokens_per_batch_size"] = [list(row) for row in schedule]
+    return ["--speculative-config", json.dumps(settings)]
+
+
+def tensorrt_llm_settings(drafter: DrafterKind, schedule: Schedule, draft: str) -> str | None:
+    """Return TensorRT-LLM's ``speculative_config`` in YAML, or None if it lacks this drafter.
+
+    If the number of drafts depends on the batch size, there is a schedule. Its keys are the last
+    batch sizes with so many drafts; beyond them it drafts nothing. A schedule whose first number
+    is not the largest is refused by TensorRT-LLM, and left out here.
+
+    Source: TensorRT-LLM 1.3, ``DecodingBaseConfig.draft_len_schedule``; versions before it read
+    the keys as first batch sizes.
+    """
+    longest = max(length for *_, length in schedule)
+    settings = drafter.tensorrt_llm(longest, draft)
+    if settings is None:
+        return None
+    values = f"speculative_config: {json.dumps(settings)}"
+    if len(schedule) == 1:
+        return values
+    if schedule[0][2] < longest:
+        return f"{values}  # at all batch sizes: it cannot draft more for larger ones"
+    lengths = ", ".join(f"{last}: {length}" for _, last, length in schedule)
+    return f'{values.removesuffix("}")}, "draft_len_schedule": {{{lengths}}}}}'
+
+
+def gguf_draft(pair: PairSpec) -> tuple[str, str]:
+    """Return the GGUF file of a pair's draft, and the command that makes it.
+
+    The command is empty if the file is there.
+    """
+    draft = str(pair.draft).rstrip("/")
+    if draft.endswith(GGUF):
+        return draft, ""
+    if pair.bundled and pairs().get(pair.name) == pair:
+        file = f"results/gguf/{pair.name}/draft-f32{GGUF}"
+        return file, "" if Path(file).is_file() else f"python tasks/export_pair.py {pair.name}"
+    file = f"{draft.rpartition('/')[2]}{GGUF}"
+    remote = [] if Path(draft).exists() else ["--remote"]
+    convert = ["python", "convert_hf_to_gguf.py", *remote, draft, "--outfile", file]
+    return file, "" if Path(file).is_file() else shlex.join(convert)

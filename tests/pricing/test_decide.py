@@ -18,10 +18,17 @@ from specbench.decoding.drafters.suffix import SuffixDrafter
 from specbench.engine.pairs import Loading, custom_pair, get_pair
 from specbench.errors import UsageError
 from specbench.pricing.costs import Costs, costs_of, pass_sizes
-from specbench.pricing.decide import Decision, decide, sentences, where_not_to_draft
+from specbench.pricing.decide import (
+    Decision,
+    decide,
+    gguf_draft,
+    sentences,
+    tensorrt_llm_settings,
+    vllm_flags,
+    where_not_to_draft,
+)
 from specbench.pricing.figures import break_even, draw_crossover, equivalent, tokens_of
 from specbench.pricing.rounds import PricedRounds, rounds_of_rates
-from specbench.serving.flags import gguf_draft, tensorrt_llm_settings, vllm_flags
 
 MODEL, GREEDY, LOOKUP = ModelDrafter(), GreedyDrafter(), LookupDrafter()
 LENGTHS = (1, 2, 3, 4)

@@ -292,7 +292,7 @@ def _computed(
 
 def _timed(options: DecideOptions, measurement: Measurement, source: _Source) -> Costs:
     """Return the costs as measured here."""
-    from specbench.experiment.bench.brief import time_rounds
+    from specbench.experiment.bench.measure import time_rounds
     from specbench.experiment.bench.plan import BenchSettings
     from specbench.pricing.costs import BENCH_REPEATS, costs_of, from_bench
 

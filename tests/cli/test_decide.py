@@ -83,8 +83,8 @@ def test_acceptance_by_position_needs_no_models(
 def test_models_are_read_once_and_timed_as_often_as_time_allows(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, seconds: float, repeats: int
 ) -> None:
-    monkeypatch.setattr("specbench.experiment.bench.brief.SECONDS", seconds)
-    monkeypatch.setattr("specbench.experiment.bench.brief.MOST_TOKENS", 12)
+    monkeypatch.setattr("specbench.experiment.bench.measure.SECONDS", seconds)
+    monkeypatch.setattr("specbench.experiment.bench.measure.MOST_TOKENS", 12)
     read: list[object] = []
 
     def load(*models: object) -> LoadedPair:

@@ -284,18 +284,20 @@ def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> 
     expected = forecast(plan, Worker(client=client), options.probe)
     rows: list[dict[str, Any]] = []
     for task in plan.tasks:
-        cells = [(step, cost) for step, cost in expected.cells if step.plan is task]
+        cells = [(step, pace) for step, pace in expected.paces if step.plan is task]
         labels = method_labels([plan.identify(step, expected.engine) for step, _ in cells])
+        samples = task.samples * plan.settings.repeats
+        most_tokens = samples * task.max_new_tokens
         rows += [
             {
                 "task": task.task.name,
                 "method": f"{label} again" if step.cell.timing else label,
                 "draft_length": step.cell.draft_length,
-                "samples": cost.samples,
-                "seconds_per_token": cost.pace,
-                "most_seconds": cost.most_seconds,
+                "samples": samples,
+                "seconds_per_token": pace,
+                "most_seconds": None if pace is None else most_tokens * pace,
             }
-            for (step, cost), label in zip(cells, labels, strict=True)
+            for (step, pace), label in zip(cells, labels, strict=True)
         ]
     most = sum(row["most_seconds"] for row in rows) if options.probe else None
     if options.as_json:

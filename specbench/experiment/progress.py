@@ -178,23 +178,11 @@ def _figures(sums: Mapping[str, float]) -> Iterator[str]:
         yield f"{sums['output_tokens'] / seconds:.0f} tokens/s"
 
 
-class Cost(NamedTuple):
-    """The estimated cost of some samples."""
-
-    samples: int
-    tokens: int  # the greatest length of an answer
-    pace: float | None  # seconds per token, prefill included; None if unknown
-
-    @property
-    def most_seconds(self) -> float | None:
-        """The time if every answer reaches its greatest length, None for an unknown pace."""
-        return None if self.pace is None else self.samples * self.tokens * self.pace
-
-
 class Forecast(NamedTuple):
     """The estimated cost of a plan."""
 
-    cells: list[tuple[Step, Cost]]  # one step of each cell on each task, and the cell's cost
+    # A step of each cell on each task, and seconds per token with prefill; None without a probe.
+    paces: list[tuple[Step, float | None]]
     engine: str
     memory: float  # estimated bytes of both models, their caches and working memory; 0 if unknown
     free: int | None  # free bytes before loading; None if unknown
@@ -233,11 +221,8 @@ def forecast(plan: Plan, worker: Worker, probe: bool = False) -> Forecast:
     if probe:
         engine = worker.start(plan)["engine"]
         paces = _paces(batches, worker.pace)
-    cells = []
-    for index, (step, *_) in sorted(batches.items()):
-        samples = step.plan.samples * plan.settings.repeats
-        cells.append((step, Cost(samples, step.plan.max_new_tokens, paces.get(index))))
-    return Forecast(cells, engine_name(engine, plan.arms), memory, free, download)
+    of_cells = [(step, paces.get(index)) for index, (step, *_) in sorted(batches.items())]
+    return Forecast(of_cells, engine_name(engine, plan.arms), memory, free, download)
 
 
 def _paces(

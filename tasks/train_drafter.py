@@ -28,7 +28,7 @@ from specbench.engine.loading import load_pair
 from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.progress import training_bar
 from specbench.files import check_writable
-from specbench.training.folder import CHECKPOINT
+from specbench.training.recipe import CHECKPOINT
 
 PARENT = Path("results/drafters")
 LINE_EVERY = 50  # steps per printed line without a terminal

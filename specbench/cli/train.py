@@ -34,11 +34,11 @@ from specbench.runs.labels import VARIANTS, recipe_of
 from specbench.runs.table import Column, Table, with_interval
 from specbench.tasks.metrics import get_metric
 from specbench.tasks.task import Task
-from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
+from specbench.training.recipe import DraftRecipe, HeadRecipe, check_folder, head_recipe
 
 if TYPE_CHECKING:
     from specbench.experiment.ray_pool import RayPool
-    from specbench.training.progress import TrainingStep
+    from specbench.training.objective import TrainingStep
 
 NEAR = 0.02  # tolerated difference between held-out acceptance and its target
 DRAFTS = Path("results/drafts")
@@ -172,8 +172,6 @@ def _jobs(
 
 def _waits(job: HeadJob, resume: bool, may_execute: bool) -> bool:
     """Return whether a job is pending; raise usage errors before models load."""
-    from specbench.training.folder import check_folder
-
     if not may_execute and any(get_metric(name).executes for name in job.task.metrics):
         raise UsageError(
             f"the reward on {job.task.name} requires executing generated code: add "

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from torch import Tensor
+
 from specbench.tasks.metrics import Metric
 from specbench.training import front
 from specbench.training.front import Point
@@ -67,6 +69,14 @@ class Multiplier(NamedTuple):
         integral = min(max(self.integral + INTEGRAL[goal] * missing, LEAST), MOST)
         value = max(integral + PROPORTIONAL[goal] * missing, lowest)
         return self._replace(value=value, integral=integral)
+
+
+class Checked(NamedTuple):
+    """The head after a step, with its measurement on held-out prompts."""
+
+    step: int
+    merit: list[float]  # the best head has the largest
+    weights: dict[str, Tensor]
 
 
 class Goal:

@@ -3,7 +3,7 @@
 As in the paper, it is the reward of the whole text plus lambda times the mean acceptance
 ``1 - w TV(p, q)``, and only the head is trained. Per token, the computation needs the head's input
 and three scalars, so no tensor has the vocabulary's size. One set of roll-outs serves several
-epochs with clipped ratios.
+epochs with clipped ratios. What a step measures is a row of ``training.csv``.
 
 Source: DIVERSED, arXiv:2604.07622. The clipped ratio is from PPO, arXiv:1707.06347. Normalisation
 by the standard deviation of the whole step is from REINFORCE++, arXiv:2501.03262.
@@ -53,6 +53,39 @@ class Value(NamedTuple):
     objective: Tensor
     clipped: float  # fraction of tokens with a ratio outside the permitted range
     kl: float  # mean over texts of KL(v, v of the untrained head), estimated
+
+
+class TrainingStep(NamedTuple):
+    """One row of ``training.csv``: a step, measured with the head before its update.
+
+    The columns ``held_out_...`` are measured after the update, at some steps only.
+    """
+
+    step: int  # from 1
+    reward: float  # mean score of the texts
+    reward_spread: float  # standard deviation of the scores; 0 gives no gradient
+    acceptance: float  # mean over texts of 1 - w TV(p, q)
+    weight: float  # mean w over tokens
+    disagreement: float  # mean over texts of TV(p, q), the rejection rate of strict verification
+    loss: float  # minus the objective at the last epoch, in standard deviations of the advantage
+    acceptance_weight: float  # lambda, in units of the static ensemble's slope
+    kl: float  # nats per text from the untrained head's v, at the last epoch
+    clipped: float  # fraction of tokens with a clipped ratio, at the last epoch
+    gradient: float  # norm of the gradient at the last epoch, before clipping
+    learning_rate: float  # Adam's
+    tokens: int
+    rollout_seconds: float  # time to sample and score the texts
+    update_seconds: float  # time of all epochs
+    held_out_quality: float | None = None  # mean score
+    held_out_acceptance: float | None = None
+    held_out_weight: float | None = None
+    held_out_distance: float | None = None  # quality above the randomised static front
+
+    def __str__(self) -> str:
+        return (
+            f"reward {self.reward:.3f}, acceptance {self.acceptance:.3f}, "
+            f"weight {self.weight:.3f}, lambda {self.acceptance_weight:.2f}"
+        )
 
 
 def evaluate(head: Head, step: Surrogate) -> Value:

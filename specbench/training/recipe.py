@@ -1,9 +1,13 @@
-"""Training recipes of heads and drafts: defaults, bounds and learning rates, without torch."""
+"""Training recipes of heads and drafts: defaults, bounds and learning rates.
+
+Recipes and the folder of a training are checked before anything is loaded, so without torch.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -16,11 +20,15 @@ from specbench.decoding.drafters.registry import (
     recorded_drafter,
 )
 from specbench.decoding.heads.kinds import FEATURES, KINDS, LINEAR
+from specbench.decoding.heads.registry import is_head
 from specbench.engine.pairs import PairSpec
+from specbench.errors import UsageError
+from specbench.files import check_writable
 from specbench.schema import quoted, validated
 from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.task import RESERVED_SEEDS, Task
 
+CHECKPOINT = "checkpoint.pt"  # of a training, in its folder
 METRIC = "metric"
 REWARDS = {
     METRIC: "the task's first metric",
@@ -223,3 +231,22 @@ def warm_up_cosine(step: int, steps: int) -> float:
     """Return the factor on the peak rate at a step from 0: linear warm-up, cosine to zero."""
     warm_up = max(1, round(WARM_UP * steps))
     return min(1.0, (step + 1) / warm_up) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+def check_folder(folder: Path, resume: bool) -> bool:
+    """Return whether training is needed: False if ``resume`` finds a finished head.
+
+    Raises:
+        UsageError: Training would overwrite a head or checkpoint, or the folder is not writable.
+    """
+    check_writable(folder)
+    if is_head(folder):
+        if resume:
+            return False
+        raise UsageError(f"{folder} already contains a head: choose another folder with --output")
+    if (folder / CHECKPOINT).exists() and not resume:
+        raise UsageError(
+            f"{folder} contains an unfinished training: add --resume, or choose another folder "
+            "with --output"
+        )
+    return True

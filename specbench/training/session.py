@@ -28,12 +28,11 @@ from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
 from specbench.training.budget import Workload
-from specbench.training.folder import CHECKPOINT
 from specbench.training.front import Point, mean_tokens
-from specbench.training.goal import Multiplier
+from specbench.training.goal import Checked, Multiplier
 from specbench.training.material import describe_data, read_materials
-from specbench.training.progress import Checked, TrainingStep
-from specbench.training.recipe import HeadRecipe
+from specbench.training.objective import TrainingStep
+from specbench.training.recipe import CHECKPOINT, HeadRecipe
 from specbench.training.verifier import Training
 
 logger = logging.getLogger(__name__)

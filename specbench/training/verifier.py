@@ -28,16 +28,16 @@ from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
 from specbench.training.budget import Budget, Pace, Workload
 from specbench.training.front import InputSums, Point, Worth
-from specbench.training.goal import Multiplier, goal_of
+from specbench.training.goal import Checked, Multiplier, goal_of
 from specbench.training.material import Material, Materials
 from specbench.training.objective import (
     Surrogate,
+    TrainingStep,
     advantages,
     descend,
     evaluate,
     text_mean,
 )
-from specbench.training.progress import Checked, TrainingStep
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import AT_ONCE, Rollouts, drafted_rollouts, joined, roll_out
 

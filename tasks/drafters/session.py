@@ -30,8 +30,8 @@ from specbench.files import clear_errors, write_atomically
 from specbench.methods.strict import sd
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
-from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material
+from specbench.training.recipe import CHECKPOINT
 
 DESCRIPTION = "training.json"
 DRAFT_LENGTH = 5  # N of the measurement

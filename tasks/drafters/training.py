@@ -29,9 +29,9 @@ from specbench.engine.runner import Runner
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.tasks.task import Task
-from specbench.training.folder import CHECKPOINT
 from specbench.training.material import split_material
 from specbench.training.objective import descend
+from specbench.training.recipe import CHECKPOINT
 from specbench.training.rollouts import AT_ONCE
 
 SAVE_EVERY = 200  # steps

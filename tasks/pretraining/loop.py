@@ -20,8 +20,8 @@ from pretraining.texts import HeldOut, Texts
 from specbench.errors import UsageError
 from specbench.files import make_folder, replacing, write_atomically
 from specbench.runs.labels import LOG
-from specbench.training.folder import CHECKPOINT
 from specbench.training.material import IGNORED
+from specbench.training.recipe import CHECKPOINT
 
 WARMUP_STEPS = 100
 MEASURE_EVERY = 100  # steps between two rows of the learning curve

@@ -15,7 +15,7 @@ import pytest
 from specbench.decoding.heads.registry import WEIGHTS
 from specbench.engine.pairs import get_pair
 from specbench.tasks.task import load_task
-from specbench.training.folder import CHECKPOINT
+from specbench.training.recipe import CHECKPOINT
 
 from .conftest import Cli
 

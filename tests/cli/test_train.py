@@ -18,7 +18,7 @@ from specbench.runs.labels import LOG
 from specbench.tasks.task import load_task
 from specbench.training import front, verifier
 from specbench.training.budget import Pace
-from specbench.training.folder import CHECKPOINT
+from specbench.training.recipe import CHECKPOINT
 
 from .conftest import Cli
 

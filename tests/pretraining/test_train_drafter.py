@@ -17,7 +17,7 @@ from drafters.texts import read_target
 
 from specbench.cli.app import main
 from specbench.decoding.modules.module import MODULES
-from specbench.training.folder import CHECKPOINT
+from specbench.training.recipe import CHECKPOINT
 
 from ..engine.tiny import random_prompt, tiny_pair
 

@@ -23,9 +23,8 @@ from specbench.experiment.progress import LINE_AFTER, training_bar
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task, load_task
 from specbench.training import material, verifier
-from specbench.training.folder import CHECKPOINT, check_folder
-from specbench.training.progress import TrainingStep
-from specbench.training.recipe import HeadRecipe
+from specbench.training.objective import TrainingStep
+from specbench.training.recipe import CHECKPOINT, HeadRecipe, check_folder
 from specbench.training.session import carry_out, plan_fronts, prepare, start
 
 from .conftest import made_point, measured_by_weight

@@ -12,7 +12,7 @@ from specbench.tasks.task import Task, load_task
 from specbench.training import front, verifier
 from specbench.training.goal import FIRST
 from specbench.training.material import Material, Materials, split_material
-from specbench.training.progress import TrainingStep
+from specbench.training.objective import TrainingStep
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Training
 

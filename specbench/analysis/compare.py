@@ -30,30 +30,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.comparison import (
-    ABOVE,
-    ACCEPTANCE_LESS,
-    ALONE,
-    ATS,
-    COIN,
-    COMPARISON,
-    CONTROL,
-    FRONT,
-    OWN,
-    QUALITY_LESS,
-    SD_CHOSEN,
-    TASK_RUN,
-    TEXTS_LESS,
-    TIMES,
-    At,
-    above_front,
-    at_equal_quality,
-    figure_columns,
-    require_times,
-    versus_coin,
-    versus_none,
-    versus_sd,
-)
+from specbench.analysis import comparison as c
 from specbench.analysis.intervals import FEWEST, Interval
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import GAINS, Setting, describe_blocks, shared_points
@@ -100,9 +77,9 @@ class Compared(NamedTuple):
 
 def compare(
     samples: pd.DataFrame,
-    ats: Sequence[At] = ATS,
+    ats: Sequence[c.At] = c.ATS,
     methods: Collection[str] | None = None,
-    texts: Sequence[str] = (*TEXTS_LESS.values(),),
+    texts: Sequence[str] = (*c.TEXTS_LESS.values(),),
 ) -> Compared:
     """Compare methods with the static front and with plain SD, with 95 % intervals.
 
@@ -127,8 +104,8 @@ def compare(
     """
     rows: list[Row] = []
     notes: dict[str, None] = {}
-    for key, run in samples.groupby(TASK_RUN, sort=False, dropna=False):
-        shared = dict(zip(TASK_RUN, key, strict=True))
+    for key, run in samples.groupby(c.TASK_RUN, sort=False, dropna=False):
+        shared = dict(zip(c.TASK_RUN, key, strict=True))
         task_run = TaskRun.of(run)
         shared["blocks"] = task_run.blocks
         if not task_run.sessions:
@@ -143,12 +120,12 @@ def compare(
         if methods is None:
             missing = "the runs hold no method to compare with sd: measure one too"
         raise UsageError(next(iter(notes), missing))
-    table = pd.DataFrame(rows, columns=list(COMPARISON))
+    table = pd.DataFrame(rows, columns=list(c.COMPARISON))
     return Compared(table, [*notes, *_cautions(table)])
 
 
 def _parts_by_drafter(
-    run: TaskRun, ats: Sequence[At], names: Collection[str] | None, texts: Sequence[str]
+    run: TaskRun, ats: Sequence[c.At], names: Collection[str] | None, texts: Sequence[str]
 ) -> Iterator[tuple[str, Part]]:
     """Yield the parts of each drafter, and of ``sd`` with each further drafter beside the first."""
     drafters = dict.fromkeys(setting.drafter for setting in run.settings if setting.drafter)
@@ -156,25 +133,25 @@ def _parts_by_drafter(
     for other in further:
         for method in methods_of(other.settings, ["sd"]):
             for n in method.choices:
-                yield OWN, partial(versus_sd, first, method, n, texts)
+                yield c.OWN, partial(c.versus_sd, first, method, n, texts)
     for part in (first, *further):
         yield from _parts(part, ats, names, texts)
 
 
 def _parts(
-    run: TaskRun, ats: Sequence[At], names: Collection[str] | None, texts: Sequence[str]
+    run: TaskRun, ats: Sequence[c.At], names: Collection[str] | None, texts: Sequence[str]
 ) -> Iterator[tuple[str, Part]]:
     """Yield the quantity held equal and a function that makes its rows, in table order."""
     methods = methods_of(run.settings, names)
     strict = methods_of(run.settings, ["sd"]) if names is None else []
     for method in (*strict, *methods):
         for n in method.choices:
-            yield OWN, partial(versus_none, run, method, n)
+            yield c.OWN, partial(c.versus_none, run, method, n)
     for method in methods:
         for n in method.choices:
-            yield OWN, partial(versus_sd, run, method, n, texts)
+            yield c.OWN, partial(c.versus_sd, run, method, n, texts)
         if len(run.sessions) > 1:
-            yield OWN, partial(require_times, run, method)
+            yield c.OWN, partial(c.require_times, run, method)
     relaxed = [m for m in methods if not (m.first.emits_target or m.first.method in STATIC_FAMILY)]
     has_control = any(setting.method in CONTROLS for setting in run.settings)
     for gain in (name for name in GAINS if name in ats):
@@ -183,21 +160,21 @@ def _parts(
             if gain != "acceptance" and len(timed) < 2:  # added cells are timed without a front
                 continue
             controlled = has_control and method.first.method not in CONTROLS
-            for front in (FRONT, CONTROL)[: 1 + controlled]:
+            for front in (c.FRONT, c.CONTROL)[: 1 + controlled]:
                 for length in method.lengths:
-                    yield gain, partial(above_front, run, method, length, gain, front)
+                    yield gain, partial(c.above_front, run, method, length, gain, front)
     if "acceptance" in ats and names is None:
-        yield "acceptance", partial(versus_coin, run)
+        yield "acceptance", partial(c.versus_coin, run)
     if "quality" in ats and run.sessions:
         for method in (method for method in relaxed if len(method.heads) == 1):
             for n in method.choices:
-                yield "quality", partial(at_equal_quality, run, method, n)
+                yield "quality", partial(c.at_equal_quality, run, method, n)
 
 
 def _cautions(rows: pd.DataFrame) -> Iterator[str]:
     """Yield notes on coarse fronts and on a missing control."""
-    tossed = rows[rows["against"] == COIN].groupby("task")["ci_high"].max()
-    placed = rows[(rows["metric"] == ABOVE) & (rows["against"] != COIN)]
+    tossed = rows[rows["against"] == c.COIN].groupby("task")["ci_high"].max()
+    placed = rows[(rows["metric"] == c.ABOVE) & (rows["against"] != c.COIN)]
     # Between weights below the coin, more weights would not be on the front either.
     tossed_tasks = tossed.index[tossed < 0]
     coarse = placed[placed["coarse"].fillna(False).astype(bool) & placed["step"].notna()]
@@ -212,7 +189,7 @@ def _cautions(rows: pd.DataFrame) -> Iterator[str]:
             "the front is interpolated between weights whose qualities are far apart; measure more "
             f"weights for {places}"
         )
-    if not placed.empty and CONTROL not in set(placed["against"]):
+    if not placed.empty and c.CONTROL not in set(placed["against"]):
         yield (
             "the run has no control for sharpening the target: add one to the same run with "
             "`--method cooled --set both_temperature=0.4,0.6,0.8`"
@@ -230,13 +207,13 @@ def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     """
     verdicts_of_runs = []
     single_seeds = rows["seeds"] == 1
-    judged = rows[rows["at"].isin([OWN, "acceptance", "time"]) & ~single_seeds]
+    judged = rows[rows["at"].isin([c.OWN, "acceptance", "time"]) & ~single_seeds]
     for key, run in judged.groupby(_RUN, sort=False, dropna=False):
         shared = dict(zip(_RUN, key, strict=True)) | {"blocks": run["blocks"].iloc[0]}
-        beside_baseline = run[run["at"] == OWN]
-        several_sd = (beside_baseline["against"] == SD_CHOSEN).any()
+        beside_baseline = run[run["at"] == c.OWN]
+        several_sd = (beside_baseline["against"] == c.SD_CHOSEN).any()
         for label, group in beside_baseline.groupby("label", sort=False):
-            chosen = group[(group["points"] > 1) & group["against"].isin([SD_CHOSEN, ALONE])]
+            chosen = group[(group["points"] > 1) & group["against"].isin([c.SD_CHOSEN, c.ALONE])]
             chosen = chosen if several_sd else chosen[:0]
             lengths = chosen if len(chosen) else group
             for length in lengths["draft_length"].unique():
@@ -286,7 +263,7 @@ def foremost(table: pd.DataFrame) -> pd.DataFrame:
 
 def _coin(run: pd.DataFrame) -> Iterator[Row]:
     """Yield a verdict on the static ensemble for each N at which all weights lie below the coin."""
-    for length, weights in run[run["against"] == COIN].groupby("draft_length"):
+    for length, weights in run[run["against"] == c.COIN].groupby("draft_length"):
         if (weights["ci_high"] < 0).all():
             first = rows_of(weights)[0]
             points = -shown_metric(first["quality_metric"])[1] * weights["value"]
@@ -322,19 +299,19 @@ def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
         shared = earlier[_SAMPLE].merge(later[_SAMPLE])
         if len(shared) and len(runs) > 1:
             rows += _compare_cells(shared.merge(earlier), shared.merge(later), times)
-    return pd.DataFrame(rows, columns=list(COMPARISON))
+    return pd.DataFrame(rows, columns=list(c.COMPARISON))
 
 
 def _compare_cells(base: pd.DataFrame, samples: pd.DataFrame, times: bool) -> Iterator[Row]:
     """Compare the samples of one cell, which are in the same order on both sides."""
     cell = samples.iloc[0]
     earlier_figures, later_figures = map(_figures_of, (base, samples))
-    shared = {name: cell[name] for name in COMPARISON if name in cell} | later_figures
+    shared = {name: cell[name] for name in c.COMPARISON if name in cell} | later_figures
     shared |= {"at": BETWEEN, "label": method_labels([dict(cell)])[0], "points": 1}
     shared |= {"against": base["run_id"].iloc[0], "against_draft_length": cell["draft_length"]}
 
     def row(metric: str, of: str, figure: Interval) -> Row:
-        return {**shared, "reference": earlier_figures.get(of), **figure_columns(metric, figure)}
+        return {**shared, "reference": earlier_figures.get(of), **c.figure_columns(metric, figure)}
 
     sides = [Setting(side).without_quality() for side in (samples, base)]
     reached = shared_points(sides).estimates()
@@ -344,12 +321,12 @@ def _compare_cells(base: pd.DataFrame, samples: pd.DataFrame, times: bool) -> It
         and not np.isnan(later_figures["quality"])
         and not np.isnan(earlier_figures["quality"])
     ):
-        yield row(QUALITY_LESS, "quality", quality_difference(samples, base))
+        yield row(c.QUALITY_LESS, "quality", quality_difference(samples, base))
     if cell["draft_length"]:
-        yield row(ACCEPTANCE_LESS, "acceptance", reached.difference("acceptance", [0], 1))
+        yield row(c.ACCEPTANCE_LESS, "acceptance", reached.difference("acceptance", [0], 1))
     both = pd.concat([samples, base])
     if times and not both["session"].any() and (both["batch_size"] == 1).all():
-        yield row(TIMES, "seconds", reached.ratio("samples_per_second", [0], 1))
+        yield row(c.TIMES, "seconds", reached.ratio("samples_per_second", [0], 1))
     counts = [*_COUNTS, "quality"] if same_metric else _COUNTS
     alike = (samples[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)
     yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, samples["sample_id"].nunique()))

@@ -56,25 +56,14 @@ class DryRun(Options):
     )
 
 
-PRESETS: dict[str, dict[str, Any]] = {
-    # Section 5 and appendix of DIVERSED (arXiv:2604.07622).
-    "paper": {
-        "limit": 100,
-        "max_new_tokens": 128,
-        "max_prompt_tokens": 2048,
-        "draft_length": [5],
-        "temperature": 1.0,
-    }
+# Section 5 and appendix of DIVERSED (arXiv:2604.07622).
+PAPER: dict[str, Any] = {
+    "limit": 100,
+    "max_new_tokens": 128,
+    "max_prompt_tokens": 2048,
+    "draft_length": [5],
+    "temperature": 1.0,
 }
-
-
-def _describe_presets() -> str:
-    return "; ".join(
-        f"{name}, {p['limit']} examples, at most {p['max_new_tokens']} new and "
-        f"{p['max_prompt_tokens']} prompt tokens, N = {','.join(map(str, p['draft_length']))}, "
-        f"T = {p['temperature']:g}"
-        for name, p in PRESETS.items()
-    )
 
 
 class RunSettings(DraftLengths, Settings):
@@ -89,14 +78,18 @@ class RunSettings(DraftLengths, Settings):
         shown=f"{DEFAULT_LIMIT} per task, all of a prompt file",
     )
     preset: Literal["paper"] | None = option(
-        None, f"Named settings, which options override: {_describe_presets()}.", metavar="NAME"
+        None,
+        "Named settings, which options override: paper, {limit} examples, at most {max_new_tokens} "
+        "new and {max_prompt_tokens} prompt tokens, N = {draft_length[0]}, "
+        "T = {temperature:g}.".format(**PAPER),
+        metavar="NAME",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _of_preset(cls, values: Any) -> Any:
-        preset = values.get("preset") if isinstance(values, dict) else None
-        return PRESETS.get(str(preset), {}) | values if preset else values
+        is_paper = isinstance(values, dict) and values.get("preset") == "paper"
+        return PAPER | values if is_paper else values
 
 
 class CodeExecution(Options):

@@ -27,7 +27,7 @@ from specbench.analysis.points import (
     timed_points,
 )
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, text_differences
-from specbench.analysis.sessions import MethodSettings, TaskRun, alone_of, methods_of, sd_of
+from specbench.analysis.sessions import MethodSettings, TaskRun, methods_of, sd_of
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
 from specbench.runs.shown import PHASES
@@ -104,7 +104,7 @@ def require_times(run: TaskRun, method: MethodSettings) -> tuple[()]:
 
 def versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
     """Compare the speed of a method with no speculation, in the method's session."""
-    alone = alone_of(run.timed(method.session))
+    alone = [setting for setting in run.timed(method.session) if setting.method == ALONE]
     if not alone:
         return
     settings = method.at(lengths)

@@ -24,7 +24,7 @@ from specbench.analysis.points import (
     shared_points,
 )
 from specbench.analysis.scores import phase_terms
-from specbench.methods.registry import AUTOREGRESSIVE, PARAMETER_COLUMNS
+from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.columns import TIMED_AGAIN
 from specbench.runs.frames import first_decodes
 from specbench.runs.labels import method_labels, recipe_of
@@ -193,11 +193,6 @@ def _by_length(settings: Sequence[Setting]) -> dict[tuple[int, str | None], Sett
 def sd_of(settings: Sequence[Setting]) -> list[Setting]:
     """Return the settings of plain SD."""
     return [setting for setting in settings if setting.method == "sd"]
-
-
-def alone_of(settings: Sequence[Setting]) -> list[Setting]:
-    """Return the settings without speculation."""
-    return [setting for setting in settings if setting.method == AUTOREGRESSIVE]
 
 
 def _parameters(cell: Mapping[Any, Any]) -> dict[str, Any]:

@@ -218,7 +218,7 @@ def scored(
     ):
         by_task = score_texts(scores, texts(pair), folder, show)
         for module in filter(lambda drafter: drafter.has_weights, drafters):
-            drafted = scores.drafted_by(module, depths)
+            drafted = replace(scores, drafter=module.load(pair), depths=depths)
             of_module = score_texts(drafted, texts(pair), folder, show)
             for task, base in by_task.items():
                 by_task[task] = replace(base, modules={**base.modules, module: of_module[task]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -67,10 +67,6 @@ class PairScores:
         if not (weights := self.drafter.fingerprint()):
             return models
         return {**models, "head": weights, "depths": self.depths}
-
-    def drafted_by(self, drafter: DrafterKind, depths: int) -> PairScores:
-        """Return the scores by a drafter with weights of its own."""
-        return replace(self, drafter=drafter.load(self.pair), depths=depths)
 
     @torch.inference_mode()
     def __call__(self, text: ScoredText) -> dict[str, list[Any]]:

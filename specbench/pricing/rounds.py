@@ -48,11 +48,6 @@ class PricedRounds:
     drafted: Floats  # [n, L] drafts verified
 
     @property
-    def tokens_per_round(self) -> list[Interval]:
-        """Tokens per round for each length, with intervals over prompts."""
-        return [estimate(values, len(self.tokens)) for values in self.resampled.T]
-
-    @property
     def resampled(self) -> Floats:
         """Tokens per round of the prompts and of their resamples ``[1 + RESAMPLES, L]``."""
         totals = bootstrap(np.column_stack([self.tokens, self.rounds]))
@@ -234,12 +229,6 @@ def price(
     )
 
 
-def drafter_label(drafter: DrafterKind, rule: str) -> str:
-    """Return a drafter's name, with the rule where it matters."""
-    alike = drafter.one_hot or rule not in ("match", "block")
-    return f"{drafter}" if alike else f"{drafter}, {rule}"
-
-
 def priced_rows(
     scores: Scores,
     drafters: Sequence[tuple[DrafterKind, str]],
@@ -255,10 +244,12 @@ def priced_rows(
     rows = []
     for drafter, rule in drafters:
         whole = drafting(scores, drafter, rule, max(lengths))
+        alike = drafter.one_hot or rule not in ("match", "block")  # the rule does not matter
+        label = f"{drafter}" if alike else f"{drafter}, {rule}"
         for length, policy in product(lengths, policies):
             rounds = visits(whole.within(length), policy)
             columns = np.stack([scores.is_token, *rounds], axis=-1).sum(1)
-            setting = {"drafter": drafter_label(drafter, rule), "policy": policy.label}
+            setting = {"drafter": label, "policy": policy.label}
             rows += [
                 {**part, **setting, "draft_length": length, **_statistics(sums)}
                 for part, sums in _parts(scores, columns, by)

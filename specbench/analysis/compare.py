@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -41,6 +41,7 @@ from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
 from specbench.runs.frames import CELL, rows_of
 from specbench.runs.labels import method_labels
+from specbench.runs.run import ENVIRONMENT, Difference, Run, differences_of
 from specbench.runs.shown import temperature_text
 from specbench.tasks.metrics import shown_metric
 
@@ -64,6 +65,15 @@ _OF_RUN = {"run_id", "pair", "engine", "batch_size", "session"}
 _CELL = [name for name in CELL if name not in _OF_RUN]
 _SAMPLE = ["sample_id", "turn", "repeat"]
 _COUNTS = ["output_tokens", "rounds", "proposed", "accepted"]
+
+# Keys that say nothing about what was measured, and keys that differ between any two runs.
+_IGNORED = {
+    *("notes", "progress", "samples_planned", "examples", "cells"),
+    *("command", "warm_ups", "first_prompts", "gpu_states", "gpus_at_the_end"),
+    "compared_with_eager",
+}
+_ABSENT = object()  # differs from null, which is an option that was not given
+_MACHINE = ("platform", "cpu", "torch.threads", "torch.gpus")  # facts that affect times
 
 Part = Callable[[], Iterable[Row]]
 
@@ -280,6 +290,33 @@ def _coin(run: pd.DataFrame) -> Iterator[Row]:
                     f"{points.min():.1f} to {points.max():.1f} points at equal acceptance"
                 ),
             }
+
+
+def run_differences(first: Run, second: Run) -> list[Difference]:
+    """Return the settings, tasks and facts of the environment that two runs do not share.
+
+    Cells and numbers of examples are left out, and so are facts that only one run has.
+    """
+    names = first.tasks.keys() & second.tasks.keys()
+
+    def facts(run: Run) -> dict[str, Any]:
+        tasks = {name: task for name, task in run.tasks.items() if name in names}
+        return {**run.config, "tasks": tasks, "environment": run.environment}
+
+    differences = differences_of(facts(first), facts(second), _IGNORED, absent=_ABSENT)
+    return [difference for difference in differences if _ABSENT not in difference[1:]]
+
+
+def why_untimed(first: Run, second: Run) -> str | None:
+    """Return why the times of two runs cannot be compared, or None if they can."""
+    environments = first.environment, second.environment
+    if not all(environments):
+        return f"a run has no {ENVIRONMENT}"
+    differences = differences_of(*environments, set())
+    if any(difference.name.startswith(_MACHINE) for difference in differences):
+        return "they were measured on different machines"
+    days = [str(environment.get("started"))[: len("2026-01-01")] for environment in environments]
+    return None if days[0] == days[1] else f"they were measured on {days[0]} and {days[1]}"
 
 
 def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:

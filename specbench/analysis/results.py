@@ -29,7 +29,6 @@ from specbench.analysis.summary import cells_of, summarise, with_differences
 from specbench.errors import UsageError, unknown
 from specbench.runs import columns as dictionary
 from specbench.runs.columns import may_be_blank, schema
-from specbench.runs.folders import is_sharded, require_folders, run_folders
 from specbench.runs.frames import (
     CELL,
     Selection,
@@ -46,7 +45,10 @@ from specbench.runs.run import (
     CONFIG,
     Run,
     by_name,
+    is_sharded,
     read_run,
+    require_folders,
+    run_folders,
     run_name,
     summarised_folders,
     whole_run,

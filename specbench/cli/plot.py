@@ -39,8 +39,8 @@ from specbench.errors import UsageError, require
 from specbench.files import check_writable
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.plugins import short_name
-from specbench.runs.folders import require_folders
 from specbench.runs.labels import BUNDLED, RESULTS, logged
+from specbench.runs.run import require_folders
 from specbench.tasks.task import Task, task_names
 
 if TYPE_CHECKING:
@@ -135,9 +135,8 @@ def plot(
             )
     else:
         from specbench.analysis.results import Results
-        from specbench.runs.folders import run_folders
         from specbench.runs.records import RECORDS, SUMMARY, TABLE
-        from specbench.runs.run import newest_run
+        from specbench.runs.run import newest_run, run_folders
 
         folders, costs = runs or [newest_run()], options.cost or []
         part = rows.selection()

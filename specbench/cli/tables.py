@@ -37,9 +37,8 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
     Raises:
         UsageError: There is no run, or no run has such rows.
     """
-    from specbench.runs.folders import run_folders
     from specbench.runs.records import SUMMARY
-    from specbench.runs.run import newest_run, summarised_folders
+    from specbench.runs.run import newest_run, run_folders, summarised_folders
 
     paths = given or [newest_run()]
     folders = summarised_folders(paths) if files == (SUMMARY,) else run_folders(paths, *files)
@@ -340,10 +339,10 @@ def _compare_runs(
             raise UsageError("--times compares two runs: name two run folders")
         return None, []
 
-    from specbench.analysis.compare import between_runs
+    from specbench.analysis.compare import between_runs, run_differences, why_untimed
     from specbench.analysis.compare_tables import between_tables, facts_table
     from specbench.files import shown_path
-    from specbench.runs.run import read_run, run_differences, why_untimed
+    from specbench.runs.run import read_run
 
     first, second = read_run(folders[0], required=False), read_run(folders[1], required=False)
     apart = None if options.times else why_untimed(first, second)

@@ -13,12 +13,13 @@ from typing import Any
 
 from specbench.errors import UsageError
 from specbench.files import PARTIAL, stored
-from specbench.runs.folders import DIGEST_LENGTH, SHARDS
 from specbench.runs.records import EXAMPLES, RECORDS, TABLE, read_records
 from specbench.runs.run import (
     CONFIG,
+    DIGEST_LENGTH,
     ENVIRONMENT,
     RESULTS,
+    SHARDS,
     Difference,
     Run,
     differences_of,

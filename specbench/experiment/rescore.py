@@ -19,7 +19,6 @@ from specbench.files import clear_errors, copies, packing, stored, sync, sync_tr
 from specbench.plugins import in_file, matching_name, short_name
 from specbench.runs import columns
 from specbench.runs.columns import BLEU_TERMS, schema
-from specbench.runs.folders import TIMINGS
 from specbench.runs.records import (
     DIGEST,
     ERROR,
@@ -28,6 +27,7 @@ from specbench.runs.records import (
     RECORDS,
     SUMMARY,
     TABLE,
+    TIMINGS,
     lines_named,
     names_of,
     read_lines,

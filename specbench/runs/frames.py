@@ -28,7 +28,8 @@ from specbench.methods.registry import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.runs import columns
 from specbench.runs.columns import TIMED_AGAIN, may_be_blank, schema
-from specbench.runs.folders import TIMINGS, is_sharded, require_in_runs, run_folders
+from specbench.runs.records import TIMINGS
+from specbench.runs.run import is_sharded, require_in_runs, run_folders
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = (

@@ -24,7 +24,6 @@ from specbench.files import copies, open_binary, packing, replacing, stored, syn
 from specbench.methods.registry import METHOD_COLUMNS
 from specbench.runs import columns
 from specbench.runs.columns import BLEU_TERMS, schema
-from specbench.runs.folders import TIMINGS, lacks
 from specbench.schema import StrictModel, refusal
 from specbench.tasks.example import Example
 
@@ -34,6 +33,7 @@ RECORDS = "samples.jsonl"
 TIMED_RECORDS = "timings.jsonl"  # samples decoded again for their times only, without rounds
 EXAMPLES = "examples.jsonl"
 TABLE = "samples.csv"
+TIMINGS = "timings.csv"  # the table of samples that were decoded again for their times only
 SUMMARY = "summary.csv"
 DIGEST = "summary.md"
 
@@ -126,6 +126,17 @@ def record_files(folder: Path) -> list[Path]:
     if not files:
         raise UsageError(lacks(folder, RECORDS))
     return files
+
+
+def lacks(folder: Path, name: str) -> str:
+    """Return the error message for a file that is missing from a folder."""
+    files = ("samples.csv", "summary.csv", "config.json")
+    present = [file for file in files if stored(folder / file).exists()]
+    if present == ["config.json"] and stored(folder / "samples.jsonl").exists():
+        return f"{folder} is unfinished: repeat its command with --output {folder} to resume it"
+    if present:
+        return f"{folder} is a run without its {name}: put that file there, or measure it again"
+    return f"{folder} holds no {name}: give the folder of a finished run"
 
 
 def read_records(

@@ -1,8 +1,9 @@
-"""A run on disk: its configuration, environment, examples and records, which may be anyone's."""
+"""Runs on disk, and their configuration, environment, examples and records: maybe anyone's."""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,11 +12,18 @@ from typing import Any, NamedTuple
 
 from specbench.config import Group
 from specbench.engine.pairs import ROLES, TRUSTED, Loading, PairSpec, custom_pair, pairs
-from specbench.errors import UsageError, listed, shown
+from specbench.errors import UsageError, listed, meant, shown
 from specbench.files import find_stored, open_text, require_plain, stored
+from specbench.plugins import short_name
 from specbench.runs.configuration import Configuration, Environment, Settings, read_object
-from specbench.runs.folders import is_sharded, require_in_runs, run_folders
-from specbench.runs.records import RECORDS, SUMMARY, TABLE, latest_records, read_examples
+from specbench.runs.records import (
+    RECORDS,
+    SUMMARY,
+    TABLE,
+    lacks,
+    latest_records,
+    read_examples,
+)
 from specbench.tasks.example import Example
 
 RESULTS = Path("results")
@@ -23,14 +31,9 @@ CONFIG = "config.json"
 ENVIRONMENT = "environment.json"
 COMPLETE = "complete"
 _SUMS = ("texts", "equal", "forks", "beyond", "margins")  # of greedy texts
-# Keys that say nothing about what was measured, and keys that differ between any two runs.
-_IGNORED = {
-    *("notes", "progress", "samples_planned", "examples", "cells"),
-    *("command", "warm_ups", "first_prompts", "gpu_states", "gpus_at_the_end"),
-    "compared_with_eager",
-}
-_ABSENT = object()  # differs from null, which is an option that was not given
-_MACHINE = ("platform", "cpu", "torch.threads", "torch.gpus")  # facts that affect times
+# The name of a run that is in several folders, each with some of its prompts, and its digits.
+SHARDS, DIGEST_LENGTH = "shards-", 8
+_OF_SHARDS = re.compile(rf"{SHARDS}[0-9a-f]{{{DIGEST_LENGTH}}}")
 
 
 class Trust(NamedTuple):
@@ -180,6 +183,52 @@ def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = T
             )
         raise UsageError(f"{folder} is not a run folder, {path} {wrong}: give the folder of a run")
     return Run(folder, config, trust)
+
+
+def is_sharded(run_id: str) -> bool:
+    """Return whether a run's name is one that shards share."""
+    return _OF_SHARDS.fullmatch(run_id) is not None
+
+
+def require_folders(paths: Iterable[Path]) -> None:
+    """Raise ``UsageError`` if a path is not a folder."""
+    for path in paths:
+        if not path.is_dir():
+            raise UsageError(f"no folder {path}: give a run folder, or a folder with runs")
+
+
+def run_folders(paths: Sequence[Path | str], *names: str) -> list[Path]:
+    """Return the absolute folders of the runs that have one of the files, without duplicates.
+
+    ``paths`` are folders of runs, or folders that contain them.
+
+    Raises:
+        UsageError: ``paths`` is empty, or a path has no such file in it or one level below.
+    """
+    if not paths:
+        raise UsageError("no run was given: name at least one folder under results/")
+    runs = [folder for path in paths for folder in _runs_in(Path(path).resolve(), names)]
+    folders = list(dict.fromkeys(runs))
+    for folder in folders:
+        require_plain(folder)
+    return folders
+
+
+def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
+    if any(stored(path / name).exists() for name in names):
+        return (path,)
+    require_folders([path])
+    if runs := {file.parent for name in names for file in find_stored(path, name)}:
+        return sorted(runs)
+    raise UsageError(lacks(path, names[0]))
+
+
+def require_in_runs(column: str, values: Iterable[object], present: Sequence[str]) -> None:
+    """Refuse values of a column that no cell of the runs has; rules may be given as in labels."""
+    for value in map(str, values):
+        if value not in {*present, *map(short_name, present)}:
+            name = column.replace("_", " ")
+            raise UsageError(f"these runs have no {name} {value}: {meant(value, present)}")
 
 
 def require_cells(folders: Iterable[Path], chosen: Mapping[str, Collection[object]]) -> None:
@@ -334,33 +383,6 @@ class Difference(NamedTuple):
     name: str  # path of the key, separated by dots
     first: Any
     second: Any
-
-
-def run_differences(first: Run, second: Run) -> list[Difference]:
-    """Return the settings, tasks and facts of the environment that two runs do not share.
-
-    Cells and numbers of examples are left out, and so are facts that only one run has.
-    """
-    names = first.tasks.keys() & second.tasks.keys()
-
-    def facts(run: Run) -> dict[str, Any]:
-        tasks = {name: task for name, task in run.tasks.items() if name in names}
-        return {**run.config, "tasks": tasks, "environment": run.environment}
-
-    differences = differences_of(facts(first), facts(second), _IGNORED, absent=_ABSENT)
-    return [difference for difference in differences if _ABSENT not in difference[1:]]
-
-
-def why_untimed(first: Run, second: Run) -> str | None:
-    """Return why the times of two runs cannot be compared, or None if they can."""
-    environments = first.environment, second.environment
-    if not all(environments):
-        return f"a run has no {ENVIRONMENT}"
-    differences = differences_of(*environments, set())
-    if any(difference.name.startswith(_MACHINE) for difference in differences):
-        return "they were measured on different machines"
-    days = [str(environment.get("started"))[: len("2026-01-01")] for environment in environments]
-    return None if days[0] == days[1] else f"they were measured on {days[0]} and {days[1]}"
 
 
 def differences_of(

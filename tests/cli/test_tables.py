@@ -11,11 +11,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from specbench.analysis.compare import run_differences
 from specbench.analysis.comparison import COMPARISON
 from specbench.cli import output
 from specbench.files import PACKINGS
 from specbench.runs.frames import read_summary
-from specbench.runs.run import Run, run_differences
+from specbench.runs.run import Run
 from specbench.runs.table import Column, Table, TableCell
 
 from .conftest import Cli

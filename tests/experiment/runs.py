@@ -20,7 +20,7 @@ from specbench.experiment.planning import build_plan
 from specbench.experiment.store import Store, Summarise
 from specbench.files import write_atomically
 from specbench.runs.configuration import Settings
-from specbench.runs.folders import TIMINGS
+from specbench.runs.records import TIMINGS
 from specbench.runs.run import CONFIG
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList

@@ -15,9 +15,8 @@ from specbench.experiment.planning import build_plan
 from specbench.experiment.rescore import open_run, score_run
 from specbench.experiment.store import Summarise
 from specbench.runs.columns import TIMED
-from specbench.runs.folders import TIMINGS
 from specbench.runs.frames import read_samples
-from specbench.runs.records import RECORDS, TIMED_RECORDS, read_records, timed_records
+from specbench.runs.records import RECORDS, TIMED_RECORDS, TIMINGS, read_records, timed_records
 from specbench.runs.run import CONFIG, read_run
 
 from .runs import brief_summary, executed, plan_of, progress, tables

@@ -20,7 +20,6 @@ from specbench.experiment.measurements import measurements, recorded_rounds, sco
 from specbench.files import open_binary, stored
 from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS
-from specbench.runs.folders import TIMINGS, lacks
 from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
 from specbench.runs.frames import rows_of
 from specbench.runs.records import (
@@ -29,6 +28,8 @@ from specbench.runs.records import (
     SUMMARY,
     TABLE,
     TIMED_RECORDS,
+    TIMINGS,
+    lacks,
     timed_records,
     write_table,
 )

@@ -18,7 +18,6 @@ from specbench.files import copies, stored
 from specbench.methods.registry import METHODS
 from specbench.plugins import digest_of, matching_name
 from specbench.runs.configuration import Environment, read_object
-from specbench.runs.folders import TIMINGS
 from specbench.runs.frames import read_samples, rows_of
 from specbench.runs.records import (
     DIGEST,
@@ -28,6 +27,7 @@ from specbench.runs.records import (
     SUMMARY,
     TABLE,
     TIMED_RECORDS,
+    TIMINGS,
     TRACED,
     timed_records,
 )

@@ -120,7 +120,7 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     if table["value"].isna().all():
         raise UsageError(
             "these runs have no figure of this table: acceptance, quality or tokens/s relative to "
-            "autoregressive; import files of a plain server as autoregressive=FILE"
+            "autoregressive"
         )
     if options.paper:
         table = beside_published(table)

@@ -209,8 +209,8 @@ def test_a_prompt_is_read_once_for_all_cells_and_once_more_to_warm_up(
 
     monkeypatch.setattr(SlotCache, "store", counted)
     methods = ("-m", "autoregressive,sd,lossy,static", "--draft-length", "1,3")
-    options = ("-t", "mini-math", "-n", "6", "--batch-size", "3", "--output", "r")
-    assert cli("run", *methods, *options).code == 0
+    options = ("-t", "mini-math", "-n", "6", "--batch-size", "3", "--max-new-tokens", "4")
+    assert cli("run", *methods, *options, "--output", "r").code == 0
     assert len(rows(tmp_path / "r")) == 6 * 7
     # The three prompts of the first batch warm up both models.
     assert sorted(read.values()) == [1] * 6 + [2] * 6

@@ -84,7 +84,8 @@ def test_models_are_read_once_and_timed_as_often_as_time_allows(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, seconds: float, repeats: int
 ) -> None:
     monkeypatch.setattr("specbench.experiment.bench.measure.SECONDS", seconds)
-    monkeypatch.setattr("specbench.experiment.bench.measure.MOST_TOKENS", 12)
+    for name in ("MOST_TOKENS", "LEAST_TOKENS"):
+        monkeypatch.setattr(f"specbench.experiment.bench.measure.{name}", 4)
     read: list[object] = []
 
     def load(*models: object) -> LoadedPair:
@@ -95,7 +96,8 @@ def test_models_are_read_once_and_timed_as_often_as_time_allows(
     monkeypatch.setattr("specbench.experiment.bench.measure.load_pair", load)
     initialise = Loader.__init__
     monkeypatch.setattr(Loader, "__init__", lambda loader: initialise(loader, load))
-    line = f"decide {TEXTS} --batch-size 1 --draft-length 1,2 --output o"
+    few = "-t mini-math -n 10 --max-new-tokens 4 --drafter model --no-progress"
+    line = f"decide {few} --batch-size 1 --draft-length 1,2 --output o"
     result = cli(*line.split())
     assert result.code == 0, result.err
     assert len(read) == 1

@@ -2,11 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from specbench.decoding.drafters.registry import DRAFTERS
+from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
 from specbench.engine.pairs import get_pair
 from specbench.runs.records import read_records
 
@@ -53,22 +52,20 @@ def test_a_target_without_a_draft_model(cli: Cli) -> None:
         assert (refused.code, refused.err.count("\n")) == (2, 1), arguments
 
 
-@pytest.mark.parametrize("command", [("train",), ("finetune-draft",), ("bench",), ("check",)])
-def test_commands_that_need_a_draft_model_say_so(command: Any, cli: Cli) -> None:
-    refused = cli(*command, "--target", get_pair("mini").target)
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
-
-
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_every_drafter_is_listed_run_priced_and_decided_on(name: str, cli: Cli) -> None:
-    assert name in cli("list", "drafters").out and name in cli("check", "--help").out
+@pytest.mark.parametrize("copies", [False, True])  # with the draft model, and without it
+def test_every_drafter_is_listed_run_priced_and_decided_on(copies: bool, cli: Cli) -> None:
+    names = [name for name in DRAFTERS if parse_kind(name).copies == copies]
+    drafters = ("--drafter", ",".join(names))
     texts = ("-t", "mini-headline", "-n", "10", "--max-new-tokens", "8", "--no-progress")
-    ran = cli("run", "-m", "sd", "--drafter", name, "--draft-length", "3", *texts, "--output", "r")
+    ran = cli("run", "-m", "sd", *drafters, "--draft-length", "3", *texts, "--output", "r")
     assert ran.code == 0, ran.err
-    priced = cli("price", "r", "--drafter", name, "--draft-length", "3")
+    priced = cli("price", "r", *drafters, "--draft-length", "3")
     assert priced.code == 0, priced.err  # 1 if the recorded rounds contradict the price
-    assert f"sd, {name}, N = 3" in priced.out
     machine = ("--machine", "h100", "--batch-size", "1", "--draft-length", "2,3")
-    decided = cli("decide", "r", "--drafter", name, *machine, "--output", "d")
+    decided = cli("decide", "r", *drafters, *machine, "--output", "d")
     assert decided.code == 0, decided.err
-    assert f"{name}: speculation " in decided.out
+    listed, explained = cli("list", "drafters").out, cli("check", "--help").out
+    for name in names:
+        assert name in listed and name in explained
+        assert f"sd, {name}, N = 3" in priced.out
+        assert f"{name}: speculation " in decided.out

@@ -139,10 +139,6 @@ def test_the_same_server_twice_has_equal_texts(cli: Cli) -> None:
     assert {*texts} == {1}
 
 
-def after_warm_up(fault: Fault) -> Fault:
-    return lambda handler, body: body["max_tokens"] > 16 and fault(handler, body)
-
-
 def hangs(handler: Handler, body: dict[str, Any]) -> bool:
     time.sleep(2)
     return True
@@ -177,36 +173,45 @@ def streams(*events: Any) -> Fault:
 CHOICE = b'{"choices": [{"text": "a", "token_ids": [%d], "finish_reason": "stop"}]%s}'
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (hangs, "did not answer within 0.5 seconds: raise --timeout"),
-        (endless, "did not answer within 0.5 seconds"),
-        (replies(500, {"error": "broken"}), "answers 500"),
-        (replies(200, b"<html>"), "answers no JSON but '<html>'"),
-        (replies(200, {"ok": True}), "without choices, text and finish_reason"),
-        (streams(b'{"choices": ['), "streams no JSON"),
-        (streams(b'{"choices": [{"text": "a"}]}'), "without choices, text and finish_reason"),
-        (streams(b'{"error": {"message": "out of memory"}}'), "out of memory"),
-        (streams(CHOICE % (99999, b"")), "returns token 99999"),
-        (streams(CHOICE % (1, b', "model": "other"')), "answers as the model other, not as tiny"),
-        (streams(CHOICE % (1, b', "usage": {"completion_tokens": -3}')), "which is no count"),
-        (streams(b"[1]"), "the server answers [1] without choices"),
-    ],
-)
+FAULTS: list[tuple[Fault, str]] = [
+    (hangs, "did not answer within 0.5 seconds: raise --timeout"),
+    (endless, "did not answer within 0.5 seconds"),
+    (replies(500, {"error": "broken"}), "answers 500"),
+    (replies(200, b"<html>"), "answers no JSON but '<html>'"),
+    (replies(200, {"ok": True}), "without choices, text and finish_reason"),
+    (streams(b'{"choices": ['), "streams no JSON"),
+    (streams(b'{"choices": [{"text": "a"}]}'), "without choices, text and finish_reason"),
+    (streams(b'{"error": {"message": "out of memory"}}'), "out of memory"),
+    (streams(CHOICE % (99999, b"")), "returns token 99999"),
+    (streams(CHOICE % (1, b', "model": "other"')), "answers as the model other, not as tiny"),
+    (streams(CHOICE % (1, b', "usage": {"completion_tokens": -3}')), "which is no count"),
+    (streams(b"[1]"), "the server answers [1] without choices"),
+]
+
+
 def test_a_server_that_misbehaves_is_named_and_nothing_is_lost(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, fault: Fault, message: str
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each prompt meets the next fault, also when it is sent again."""
     monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
-    bad, good = Fake(solved, fault=after_warm_up(fault)), Fake(solved)
+    monkeypatch.setattr("specbench.experiment.arms.MOST_FAILED", len(FAULTS) + 1)
+    met: dict[str, Fault] = {}
+
+    def misbehaves(handler: Handler, body: dict[str, Any]) -> bool:
+        if body["max_tokens"] <= 16:  # the warm-up
+            return False
+        return met.setdefault(str(body["prompt"]), FAULTS[len(met)][0])(handler, body)
+
+    bad, good = Fake(solved, fault=misbehaves), Fake(solved)
     with serving(good) as first, serving(bad) as second:
         arms = "--server", f"good={first}", "--server", f"bad={second}", "--timeout", "0.5"
-        done = cli(*RUN, *arms, "--pair", "mini", "-n", "2")
-    assert done.code == 1
-    assert message in done.err
+        done = cli(*RUN, *arms, "--pair", "mini", "-n", f"{len(FAULTS)}")
+    assert done.code == 1 and FAULTS[0][1] in done.err
     failed = [record for record in records(FOLDER) if record["status"] == "error"]
-    assert {record["method"] for record in failed} == {"bad"} and len(failed) == 2
-    assert sum(record["method"] == "good" for record in records(FOLDER)) == 2
+    assert {record["method"] for record in failed} == {"bad"}
+    for record, (_, message) in zip(failed, FAULTS, strict=True):
+        assert message in record["error"]
+    assert sum(record["method"] == "good" for record in records(FOLDER)) == len(FAULTS)
 
 
 def test_a_busy_server_is_asked_again_and_the_tries_are_counted(

@@ -15,7 +15,7 @@ import pytest
 
 from specbench.analysis.run_tables import write_tables
 from specbench.files import write_atomically
-from specbench.runs.records import LONGEST_LINE, read_records
+from specbench.runs.records import LONGEST_LINE
 from specbench.runs.run import read_run
 from specbench.tasks.example import Example
 from specbench.validation.verification.plan import check_plan
@@ -170,24 +170,6 @@ def test_deep_and_odd_json_is_one_sentence(cli: Cli, run: Path, command: str) ->
         shown = cli(*COMMANDS[command])
         assert shown.code in (0, 1, 2) and shown.err.count("error:") <= 1
         assert "(for the traceback" not in shown.err, (text[:60], shown.err)
-
-
-ODD: list[tuple[str, Any]] = [
-    *(("place", {}), ("place", ["x"]), ("task", []), ("repeat", "x"), ("draft_length", 10**9)),
-    *(("token_ids", 5), ("token_ids", [-1]), ("token_ids", [2**70]), ("text", {})),
-    *(("per_round", {"accepted": 1}), ("per_round", {"expected": [["x"]]})),
-    *(("scores", []), ("scores", {"accuracy": "=cmd()"}), ("sample_id", "\ud800")),
-]
-
-
-@pytest.mark.parametrize(("name", "value"), ODD)
-def test_a_record_of_the_wrong_type_is_left_out(small: Path, name: str, value: Any) -> None:
-    line = (small / "samples.jsonl").read_text().splitlines()[0]
-    damaged: list[int] = []
-    path = small.parent / "samples.jsonl"
-    path.write_text(f"{line}\n{json.dumps(json.loads(line) | {name: value})}\n")
-    assert len(list(read_records(path, damaged=damaged))) == 1
-    assert damaged == [2]
 
 
 def test_a_plan_of_any_size_is_not_enumerated(small: Path) -> None:

@@ -43,7 +43,7 @@ def test_the_page_leads_from_nothing_to_a_figure(cli: Cli) -> None:
     assert len(lines) == 6
     for line in lines:
         _, command, *rest = shlex.split(line, comments=True)
-        fewest = [*SMALL, "-n", "2"]
+        fewest = [*SMALL, "-n", "2", "--max-new-tokens", "4"]
         sizes = {"run": fewest, "sweep-weights": fewest}
         if command == "check":
             continue

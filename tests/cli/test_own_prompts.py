@@ -79,18 +79,3 @@ def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(
     run(cli, "s", "-m sd,typical --metric agreement --draft-length 3")
     drawn = cli("plot", "pareto", "s")
     assert drawn.code == 0 and "no static front on question" in drawn.err
-
-
-@pytest.mark.parametrize(
-    ("line", "place"),
-    [
-        ("run -t mini-math --cut-prompts", "--cut-prompts"),
-        ("run -t mini-math --metric agreement", "--metric"),
-        ("table r --by category", "--by category"),
-        ("table r --by domain", "--by"),
-    ],
-)
-def test_what_does_not_apply_is_refused(cli: Cli, finished: str, line: str, place: str) -> None:
-    result = cli(*line.replace(" r ", f" {finished} ").split())
-    assert result.code == 2
-    assert place in result.err and result.err.count("\n") == 1

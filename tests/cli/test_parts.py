@@ -21,8 +21,8 @@ from specbench.runs.frames import read_samples
 from .conftest import Cli
 
 LINE = (
-    *("-m", "sd,static", "--set", "weight=0.5", "-t", "mini-math,mini-headline", "-n", "5"),
-    *("--max-new-tokens", "8"),
+    *("-m", "sd,static", "--set", "weight=0.5", "-t", "mini-math,mini-headline", "-n", "3"),
+    *("--max-new-tokens", "6"),
 )
 FAST = ("-m", "sd", "-t", "mini-math", "-n", "2", "--no-progress")
 PLACE = ["task", "method", "sample_id"]
@@ -44,12 +44,12 @@ def counts(*folders: str) -> pd.DataFrame:
 def test_shards_are_read_as_the_whole_run(cli: Cli, tmp_path: Path) -> None:
     for folder, more in (("whole", ()), ("a/1", ("--shard", "1/2")), ("a/2", ("--shard", "2/2"))):
         assert cli("run", *LINE, *more, "--no-progress", "-o", folder).code == 0
-    assert [len(counts(folder)) for folder in ("a/1", "a/2", "whole")] == [18, 12, 30]
+    assert [len(counts(folder)) for folder in ("a/1", "a/2", "whole")] == [12, 6, 18]
     pd.testing.assert_frame_equal(counts("a/1", "a/2"), counts("whole"))
 
     whole, parts = (cli("table", folder, "--format", "csv") for folder in ("whole", "a"))
     pd.testing.assert_frame_equal(figures(parts), figures(whole))
-    assert cli("table", "a").out.startswith("Pair mini, T = 1, N = 5, 5 prompts per task\n")
+    assert cli("table", "a").out.startswith("Pair mini, T = 1, N = 5, 3 prompts per task\n")
     assert len(specbench.load("a").summary) == len(specbench.load("whole").summary)
     # They are one run, and not two to compare.
     compared = cli("compare", "a/1", "a/2")

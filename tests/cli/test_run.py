@@ -44,17 +44,6 @@ def test_without_a_flag_everything_bundled_runs(cli: Cli, engine: Any, tmp_path:
     assert "is for testing" not in result.err
 
 
-def test_diversed_is_skipped_without_a_head_unless_requested(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
-    models = ("--target", "a/big", "--draft", "a/small")
-    result = cli("run", *models, "-t", "mini-math", *FAST)
-    assert result.code == 0
-    assert "note: diversed is skipped on mini-math: pair big+small has no head" in result.err
-    assert "diversed" not in {row["method"] for row in rows(tmp_path / "r")}
-    assert cli("run", *models, "-m", "diversed", "-t", "mini-math").code == 2
-
-
 def make_head(folder: Path, task: str, **recipe: float) -> None:
     """Write the parts of head files that are read before a model loads."""
     folder.mkdir(parents=True)

@@ -129,8 +129,6 @@ def test_the_sample_with_the_most_mismatches_is_traced_by_default(cli: Cli, fini
     assert most > min(map(mismatches, own))
     assert f"{most} of them mismatches" in shown.out
     assert shown.out.count("{~") == most + 1  # one more in the legend
-    refused = cli("trace", finished, "-m", "nothing")
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
 def test_a_trace_is_a_picture_with_every_token(cli: Cli, finished: str) -> None:

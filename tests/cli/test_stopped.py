@@ -222,14 +222,6 @@ def test_a_second_ctrl_c_stops_at_once_and_a_third_prints_no_traceback(
     assert error.startswith("error: ") and "1 of 4 samples are in r" in error
 
 
-def test_a_run_interrupted_before_its_first_sample_leaves_nothing(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
-    engine.failing = {0: KeyboardInterrupt()}
-    assert cli(*RUN).code == 130
-    assert not (tmp_path / "r").exists()
-
-
 def test_ctrl_c_at_the_very_end_is_no_traceback() -> None:
     code = (
         "import atexit, os, signal, sys; sys.argv = ['specbench', '--version']; "

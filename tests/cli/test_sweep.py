@@ -65,12 +65,6 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
                 *(("static", "", w) for w in ("0.2", "0.6")),
             ],
         ),
-        # `run` combines the values of several parameters.
-        (
-            "run -m static,lossy --set weight=0.2,0.8 --set lenience=0.3",
-            ("weight", "lenience"),
-            [("static", "0.2", ""), ("static", "0.8", ""), ("lossy", "", "0.3")],
-        ),
     ],
 )
 def test_a_grid_is_measured_with_its_anchors(

@@ -339,11 +339,6 @@ def test_two_arms_with_one_address_and_rule_are_an_a_a_test(
     assert shown.out.count("the same server again") == times
 
 
-def test_times_of_one_run_are_refused(cli: Cli, run: Path) -> None:
-    refused = cli("compare", str(run), "--times")
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
-
-
 @pytest.mark.parametrize(
     ("suffix", "records", "commands"),
     [

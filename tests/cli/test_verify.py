@@ -86,10 +86,10 @@ def test_a_faithful_run_passes(cli: Cli, finished: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "change", "found"),
     [
-        ("samples.csv", lambda rows: rows[3].update(accepted="99"), "test-0: accepted is 99"),
+        ("samples.csv", lambda rows: rows[2].update(accepted="99"), "test-0: accepted is 99"),
         ("samples.csv", lambda rows: rows.pop(), "is missing from samples.csv"),
         ("samples.csv", lambda rows: rows.append(rows[0]), "is not in samples.jsonl"),
-        ("samples.csv", lambda rows: rows[3].update(sample_id="x"), "x: is not in samples.jsonl"),
+        ("samples.csv", lambda rows: rows[2].update(sample_id="x"), "x: is not in samples.jsonl"),
         ("summary.csv", lambda rows: rows[0].update(value="0.123"), "quality: value is 0.123"),
         ("summary.csv", lambda rows: rows.pop(), "is missing from summary.csv"),
     ],
@@ -160,7 +160,7 @@ def test_an_edited_text_is_found(
     shown = cli("verify", "r", "-n", "2")
     assert shown.code == 1
     assert [
-        line.partition(" mini")[0].partition(" 8 samples")[0] for line in failures(shown)
+        line.partition(" mini")[0].partition(" 6 samples")[0] for line in failures(shown)
     ] == checks
     assert "rounding may change a token" in shown.err
 

@@ -31,6 +31,13 @@ RECORD = {
     **{"key": "k", "place": [0], "run_id": "r", "status": "ok"},
     **{"task": "t", "method": "sd", "sample_id": "1"},
 }
+ODD: list[tuple[str, Any]] = [
+    *(("place", {}), ("place", ["x"]), ("task", []), ("repeat", "x"), ("draft_length", 10**9)),
+    *(("token_ids", 5), ("token_ids", [-1]), ("token_ids", [2**70]), ("text", {})),
+    *(("per_round", {"accepted": 1}), ("per_round", {"expected": [["x"]]})),
+    *(("scores", []), ("scores", {"accuracy": "=cmd()"}), ("sample_id", ["1"])),
+    *(("method", None), ("status", "fine"), ("output_tokens", 10**400)),
+]
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -87,13 +94,11 @@ def test_foreign_bytes_are_left_out_named_and_set_aside(
         to_line(RECORD).strip() + to_line(RECORD),  # joined
         b"\0" * 900 + b"\n",
         b"[" * 100_000 + b"\n",
-        to_line({**RECORD, "sample_id": ["1"]}),
+        *(to_line({**RECORD, name: value}) for name, value in ODD),
         to_line({name: value for name, value in RECORD.items() if name != "key"}),
         to_line({name: value for name, value in RECORD.items() if name != "method"}),
-        to_line({**RECORD, "method": None}),
-        to_line({**RECORD, "status": "fine"}),
         to_line({**RECORD, "text": "~"}).replace(b"~", rb"\uD800"),  # half of a character
-        to_line({**RECORD, "output_tokens": 10**400}),
+        to_line({**RECORD, "sample_id": "~"}).replace(b"~", rb"\ud800"),
         to_line({**RECORD, "repetition": 5}).replace(b"5", b"NaN"),
         to_line({**RECORD, "repetition": 5}).replace(b"5", b"1e999"),
         to_line({**RECORD, "per_round": {"expected": [[5]]}}).replace(b"[[5]]", b"[[NaN]]"),

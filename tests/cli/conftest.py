@@ -121,6 +121,12 @@ def one_task(once: Once, finished: str) -> Path:
 
 
 @pytest.fixture
+def run(one_task: Path, tmp_path: Path) -> Path:
+    """A copy of the run with one task, which a test may change; some files have another run."""
+    return Path(shutil.copytree(one_task, tmp_path / "r"))
+
+
+@pytest.fixture
 def models(monkeypatch: pytest.MonkeyPatch, mini: Any) -> list[tuple[str, str, str]]:
     """Provide the loaded pair, train without measurements, and record what is loaded."""
     from specbench.engine import loading

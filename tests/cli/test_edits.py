@@ -194,8 +194,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_is_noticed_or_named(cli: Cli, one_task: Path, tmp_path: Path, name: str) -> None:
-    run = Path(shutil.copytree(one_task, tmp_path / "r"))
+def test_an_edit_is_noticed_or_named(cli: Cli, run: Path, name: str) -> None:
     edit, found = EDITS[name]
     edit(run)
     shown = cli("verify", "r", "-n", "0", "--json")
@@ -229,9 +228,8 @@ def test_keys_that_no_sample_has_are_named(cli: Cli, finished: str, tmp_path: Pa
 
 @pytest.mark.parametrize("state", ["interrupted", "complete"])
 def test_missing_samples_are_a_fault_only_of_a_complete_run(
-    cli: Cli, one_task: Path, tmp_path: Path, state: str
+    cli: Cli, run: Path, state: str
 ) -> None:
-    run = Path(shutil.copytree(one_task, tmp_path / "r"))
     drop(run, lambda row: row["place"][2] == 1)
     configure(run, lambda config: config["progress"].update(state=state))
     shown = cli("verify", "r", "-n", "0")

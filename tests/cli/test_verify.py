@@ -17,12 +17,6 @@ from .made import configure, edit_object, lines, rows
 Record = dict[str, Any]
 
 
-@pytest.fixture
-def run(one_task: Path, tmp_path: Path) -> Path:
-    """A copy of a finished run that a test may change."""
-    return Path(shutil.copytree(one_task, tmp_path / "r"))
-
-
 def edit_row(path: Path, change: Callable[[list[Record]], object]) -> None:
     table = rows(path)
     names = list(table[0])

@@ -7,13 +7,7 @@ from random import Random
 import pytest
 
 from specbench.errors import RunError, UsageError
-from specbench.files import (
-    check_parent,
-    clear_errors,
-    make_folder,
-    require_plain,
-    write_atomically,
-)
+from specbench.files import check_parent, clear_errors, make_folder, require_plain, write_atomically
 
 from .disk import Recorder
 

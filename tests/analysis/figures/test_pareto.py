@@ -11,14 +11,7 @@ from specbench.analysis.figures import pareto, style
 from specbench.analysis.results import Results
 
 from ...synthetic import samples
-from .made import (
-    drawn_points,
-    from_samples,
-    made,
-    sample,
-    summary_of,
-    titles,
-)
+from .made import drawn_points, from_samples, made, sample, summary_of, titles
 
 
 def test_pareto_has_every_point_of_every_panel() -> None:

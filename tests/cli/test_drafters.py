@@ -33,13 +33,6 @@ def test_drafters_beside_each_other(cli: Cli, tmp_path: Path) -> None:
     assert cli("report", "r", "--output", "r.html").code == 0
 
 
-def test_copying_drafters_load_no_draft_model_of_a_pair(cli: Cli) -> None:
-    assert cli("run", "-m", "sd", *FAST, "--drafter", "prompt-lookup", "--output", "r").code == 0
-    config = json.loads(Path("r/config.json").read_text())
-    assert config["pair"].keys() & {"target", "draft"} == {"target"}
-    assert config["pair"]["name"] == "mini"
-
-
 def test_a_target_without_a_draft_model(cli: Cli) -> None:
     how = ("--target", get_pair("mini").target, *FAST, "-n", "1")
     result = cli("run", *how, "--drafter", "prompt-lookup", "--output", "r")
@@ -59,6 +52,8 @@ def test_every_drafter_is_listed_run_priced_and_decided_on(copies: bool, cli: Cl
     texts = ("-t", "mini-headline", "-n", "10", "--max-new-tokens", "8", "--no-progress")
     ran = cli("run", "-m", "sd", *drafters, "--draft-length", "3", *texts, "--output", "r")
     assert ran.code == 0, ran.err
+    pair = json.loads(Path("r/config.json").read_text())["pair"]
+    assert pair["name"] == "mini" and ("draft" in pair) == (not copies)
     priced = cli("price", "r", *drafters, "--draft-length", "3")
     assert priced.code == 0, priced.err  # 1 if the recorded rounds contradict the price
     machine = ("--machine", "h100", "--batch-size", "1", "--draft-length", "2,3")

@@ -201,7 +201,7 @@ def test_an_edit_is_noticed_or_named(cli: Cli, run: Path, name: str) -> None:
     findings = json.loads(shown.out)
     texts = [f"{f['verdict']}: {f['sentence']} ({f['name']})" for f in findings]
     assert any(found in text and not text.startswith("ok") for text in texts), texts
-    assert (shown.code == 0) == found.startswith(NOT_CHECKED)
+    assert shown.code == (0 if found.startswith(NOT_CHECKED) else 1)
 
 
 def test_the_samples_that_are_decoded_again_cannot_be_foreseen(
@@ -224,17 +224,6 @@ def test_keys_that_no_sample_has_are_named(cli: Cli, finished: str, tmp_path: Pa
     assert "keys of samples, since none matches: another version, or changed settings" in said
     assert "14 samples that were not decoded again (--seed " in said
     assert "other files: `report.html`" in said
-
-
-@pytest.mark.parametrize("state", ["interrupted", "complete"])
-def test_missing_samples_are_a_fault_only_of_a_complete_run(
-    cli: Cli, run: Path, state: str
-) -> None:
-    drop(run, lambda row: row["place"][2] == 1)
-    configure(run, lambda config: config["progress"].update(state=state))
-    shown = cli("verify", "r", "-n", "0")
-    assert shown.code == {"complete": 1, "interrupted": 3}[state]
-    assert ("3 samples are missing" in " ".join(shown.out.split())) == (state == "interrupted")
 
 
 def test_the_digest_of_the_data_is_compared() -> None:

@@ -65,12 +65,6 @@ def copy_of(folder: str) -> Path:
     return Path(shutil.copytree(folder, f"{folder}-copy"))
 
 
-def test_runs_in_folders_of_one_name_are_no_shards(cli: Cli, engine: Any) -> None:
-    for folder, task in (("a/r", "mini-math"), ("b/r", "mini-code")):
-        assert cli("run", "-m", "sd", "-t", task, "-n", "2", "-o", folder).code == 0
-    assert "both hold run r" in cli("table", "a/r", "b/r").err
-
-
 def test_pairs_are_measured_in_folders_of_their_own(cli: Cli, engine: Any, tmp_path: Path) -> None:
     planned = cli("run", "--pair", "mini,python", *FAST, "-o", "r", "--dry-run")
     assert planned.code == 0 and not (tmp_path / "r").exists()

@@ -156,20 +156,6 @@ def test_points_have_tooltips_with_their_values(page: str, cells: pd.DataFrame) 
     assert len({*tooltips} - {*by_position}) == len(cells)
 
 
-def test_a_run_without_records_has_no_acceptance_by_position(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # folders are shown relative to it
-    shutil.copytree(finished, tmp_path / "run")
-    (tmp_path / "run" / "samples.jsonl").unlink()
-    drawn: list[pd.DataFrame] = []
-    module = "specbench.analysis.report.build.figures"
-    monkeypatch.setattr(module, lambda cells, positions, samples: drawn.append(positions) or [])
-    report = build([tmp_path / "run"])
-    assert [len(positions) for positions in drawn] == [0]
-    assert [note for note in report.notes if "by position of run: " in note]
-
-
 def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells: pd.DataFrame) -> None:
     here = cells[(cells["task"] == TASKS[0]) & cells["method"].isin(["autoregressive", "sd"])]
     other = here[here["method"] == "sd"].assign(draft_length=7, label="other")
@@ -250,9 +236,11 @@ def test_traces_are_bounded(
 def test_a_run_without_traces_or_end_is_still_reported(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    drawn: list[pd.DataFrame] = []
     module = "specbench.analysis.report.build.figures"
-    monkeypatch.setattr(module, lambda *cells: [])  # figures are slow
-    folder = tmp_path / "small"
+    monkeypatch.setattr(module, lambda cells, positions, samples: drawn.append(positions) or [])
+    monkeypatch.chdir(tmp_path)  # folders are shown relative to it
+    folder = tmp_path / "run"
     shutil.copytree(finished, folder)
     config = json.loads((folder / "config.json").read_text())
     config["progress"]["state"] = "interrupted"
@@ -266,6 +254,8 @@ def test_a_run_without_traces_or_end_is_still_reported(
         elements = Elements(report.html)
         assert all(note in elements.text for note in report.notes)
         assert elements.count("article") == 0
+    assert [positions.empty for positions in drawn] == [False, True]  # records are gone at last
+    assert [note for note in report.notes if "by position of run: " in note]
 
 
 def test_text_has_contrast_on_light_and_dark_backgrounds() -> None:

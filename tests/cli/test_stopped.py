@@ -1,4 +1,4 @@
-"""Interrupted runs: messages, remaining files, and resuming; killed ones: ``tests/experiment``."""
+"""Killed and interrupted runs: messages, remaining files, and resuming."""
 
 import ctypes
 import json
@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from specbench.cli.app import main
 from specbench.runs.frames import read_samples
 from specbench.runs.records import to_line
 
@@ -23,6 +24,43 @@ from ..benchmarks.kill_and_resume import untimed
 from .conftest import Cli
 
 RUN = ("run", "-m", "autoregressive", "-t", "mini-math", "-n", "4", "--output", "r")
+
+
+def started(*arguments: str) -> int:
+    """Run a command in a fork of this process, with its fake engine; return the process id."""
+    child = os.fork()
+    if child == 0:
+        try:
+            main(arguments)
+        except SystemExit as end:
+            os._exit(int(end.code or 0))
+        finally:
+            os._exit(70)
+    return child
+
+
+def ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_run_killed_at_any_moment_resumes_to_the_same_result(cli: Cli, engine: Any) -> None:
+    """A short form of ``tests/benchmarks/kill_and_resume.py`` with a fake engine."""
+    plan = ("run", "-m", "sd,diversed", "-t", "mini-math", "-n", "8", "--no-progress", "-o")
+    assert cli(*plan, "undisturbed/run").code == 0
+    engine.on_call = lambda number: time.sleep(0.01)
+    moments, codes = random.Random(3), []
+    for folder in ("killed-0/run", "killed-1/run"):
+        for _ in range(3):
+            child = started(*plan, folder)
+            time.sleep(moments.uniform(0, 0.3))
+            os.kill(child, signal.SIGKILL)
+            codes.append(ended(child))
+        assert ended(started(*plan, folder)) == 0
+        for table in ("samples.csv", "summary.csv"):
+            files = (Path(run, table) for run in ("undisturbed/run", folder))
+            pd.testing.assert_frame_equal(*(untimed(pd.read_csv(file)) for file in files))
+        assert len(pd.read_csv(f"{folder}/samples.csv")) == 24
+    assert set(codes) <= {0, -signal.SIGKILL} and -signal.SIGKILL in codes
 
 
 def press(engine: Any, at: int, times: int = 1) -> None:
@@ -182,6 +220,14 @@ def test_a_second_ctrl_c_stops_at_once_and_a_third_prints_no_traceback(
     assert cli(*RUN).code == 130
     *_, error = terminal.getvalue().splitlines()
     assert error.startswith("error: ") and "1 of 4 samples are in r" in error
+
+
+def test_a_run_interrupted_before_its_first_sample_leaves_nothing(
+    cli: Cli, engine: Any, tmp_path: Path
+) -> None:
+    engine.failing = {0: KeyboardInterrupt()}
+    assert cli(*RUN).code == 130
+    assert not (tmp_path / "r").exists()
 
 
 def test_ctrl_c_at_the_very_end_is_no_traceback() -> None:

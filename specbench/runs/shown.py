@@ -25,8 +25,8 @@ _INTERVAL = "[95\N{NO-BREAK SPACE}%]"
 
 
 def temperature_text(temperature: float) -> str:
-    """Return a temperature as in titles; NaN is that of an imported file that does not tell it."""
-    return f"T = {temperature:g}" if temperature == temperature else "T not told"
+    """Return a temperature as in titles."""
+    return f"T = {temperature:g}"
 
 
 class ShownFigure(NamedTuple):

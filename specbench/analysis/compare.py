@@ -100,8 +100,8 @@ def compare(
     run with several draft lengths has another row at its fastest one
     (``Points.estimates_with_fastest``).
 
-    Equal acceptance and equal time: ``quality_above`` the front, and ``quality_above_measured`` at
-    the front's nearest point of lower gain, without interpolation. Equal acceptance also places
+    Equal acceptance and equal time: ``quality_above`` the front, and ``quality_above_measured`` the
+    front at its nearest point of lower gain. Equal acceptance also places
     each static weight above or below a coin between SD and the draft. Equal quality:
     ``times_as_fast`` as the static front, up to the front's best quality.
 

@@ -30,8 +30,7 @@ BY_N = (
 LESS = "Differences from sd are paired by prompt, at the same N."
 FRONT = (
     "static front (randomised): the best mixture of static weights, one drawn at random for each "
-    "prompt. measured: at the nearest static point of lower acceptance or longer time, without "
-    "interpolation."
+    "prompt. measured: this front at the nearest static point of lower acceptance or longer time."
 )
 CONTROL = "sharpened front: also includes `sharpened` and `cooled`, controls for sharpening."
 AT_ACCEPTANCE = (

@@ -216,7 +216,7 @@ def versus_coin(run: TaskRun) -> Iterator[Row]:
 def above_front(
     run: TaskRun, method: MethodSettings, length: int, gain: Gain, front: str
 ) -> Iterator[Row]:
-    """Return the distance of a method above a front, interpolated and at a measured point.
+    """Return the distance of a method above a front, at its own gain and at a measured point.
 
     At equal acceptance, the front has the method's draft length; at equal time, all of the session.
     """

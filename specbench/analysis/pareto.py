@@ -45,7 +45,7 @@ class Gap(NamedTuple):
     """
 
     above: Interval  # quality minus the front at the same gain, interpolated on a chord
-    above_measured: Interval  # quality minus the front at ``between[0]``, not interpolated
+    above_measured: Interval  # quality minus the front at the gain of ``between[0]``
     reached: PointEstimates  # the heads come first
     front: float  # quality, 0 to 1
     front_measured: float
@@ -152,9 +152,10 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     recomputed in each resample, so the interval includes the uncertainty of the front. A front
     takes the best of noisy points and is biased upwards, which makes the gap conservative. Between
     measured weights the front is a chord; with more weights it could only be higher. The distance
-    at the front's point of next lower gain is therefore reported too. It needs no interpolation:
-    no weight with more gain has a higher quality than that point. At equal acceptance, the front
-    must have the setting's draft length.
+    from the front at its point of next lower gain is therefore reported too: where quality falls
+    with gain, no weight with more gain has a higher quality than that point. If mixtures of others
+    beat the point, theirs counts. At equal acceptance, the front must have the setting's draft
+    length.
 
     Several ``heads`` of one recipe have the mean of their distances, with seeds and prompts as
     random effects.

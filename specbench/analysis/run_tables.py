@@ -222,7 +222,7 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
         rows += [
             [f"{name} at the acceptance of {label}", *across(by_task, _front)],
             [TableCell(text, best=True) for text in (f"{label} above the {name}", *above)],
-            [f"{label} above its next measured point", *across(by_task, _above_measured)],
+            [f"{label} above the front at its next point", *across(by_task, _above_measured)],
         ]
     title = (
         f"Pair {setting['pair']}, T = {setting['temperature']:g}, N = {setting['draft_length']}, "

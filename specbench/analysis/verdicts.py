@@ -210,7 +210,7 @@ def _length(row: Row | None) -> str:
 
 
 def _front(rows: dict[tuple[str, str, str], Row], at: str) -> Clause:
-    """Compare with the static front; with a coarse one also at its nearest measured point."""
+    """Compare with the static front; with a coarse one also at its nearest point."""
     if (row := rows.get((c.FRONT, at, c.ABOVE))) is None:
         return Clause(MISSING, "")
     outcome = _sign(row, 0, 0, LOWER, HIGHER)
@@ -220,7 +220,7 @@ def _front(rows: dict[tuple[str, str, str], Row], at: str) -> Clause:
     text += f" at equal {at}" + (f" ({_difference(row)})" if not side else "")
     measured = rows[c.FRONT, at, c.ABOVE_MEASURED]
     if outcome == HIGHER and row["coarse"] and _sign(measured, 0, 0, LOWER, HIGHER) != HIGHER:
-        between = f"but not above its nearest measured weight ({_difference(measured)})"
+        between = f"but not above it at the nearest weight ({_difference(measured)})"
         return Clause(UNSHOWN, f"{text}, {between}")
     return Clause(outcome, text)
 

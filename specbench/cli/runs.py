@@ -135,6 +135,7 @@ def verify(
         tuple(options.metric or ()),
         tuple(options.method or ()),
         {task.name: task for task in data.tasks()} if data.task or data.prompts else {},
+        data.folder,
     )
     note_unfinished([run])
     quiet_libraries(downloads=not shown.no_progress)

@@ -34,7 +34,7 @@ def test_a_sweep_becomes_the_front_and_the_distance_above_it(samples):
     assert rows[f"**diversed {ABOVE}**"].count("**+") == samples["task"].nunique()
     for task, cell in zip(
         samples["task"].unique(),
-        rows["diversed above its next measured point"].split("|")[2:],
+        rows["diversed above the front at its next point"].split("|")[2:],
         strict=False,
     ):
         settings = settings_of(samples[samples["task"] == task])

@@ -7,8 +7,8 @@ decode the same prompts with the same random numbers. Each setting of a rule, by
 below, makes a claim about the static front of its drafter and one about the front with ``cooled``,
 both confined to the same part of a text as the rule (``--inside``). p-values are two-sided, from
 the distance over the standard error that its interval implies, and corrected over all arguments
-(Holm 1979), for each front alone. The
-figure:
+(Holm 1979), for each front alone. Below each table stand the leads of DIVERSED's recipes over the
+static front minus those of rules without training, where these ran. The figure:
 
     specbench plot tests/benchmarks/claims.py:draw RUN... --output FOLDER
 """
@@ -19,6 +19,7 @@ from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
@@ -26,7 +27,13 @@ from specbench.analysis.comparison import FRONTS
 from specbench.analysis.figures import figure, style
 from specbench.analysis.intervals import Interval, estimate_of_heads
 from specbench.analysis.margin import paired_quality
-from specbench.analysis.pareto import front_band, front_of, gap_between
+from specbench.analysis.pareto import (
+    front_band,
+    front_of,
+    front_quality,
+    gap_between,
+    points_with_front,
+)
 from specbench.analysis.points import settings_of
 from specbench.analysis.results import Results
 from specbench.analysis.sessions import methods_of
@@ -35,6 +42,7 @@ from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.frames import read_samples
 
 RULES = ("fly", "typical", "mars", "ears", "entropy-verify", "gated", "relaxed", "diversed")
+UNTRAINED = ("gated", "typical")
 Z = 1.959964
 
 
@@ -88,6 +96,27 @@ def _distances(samples: pd.DataFrame, rules: Sequence[str]) -> list[dict[str, An
             }
         )
     return rows
+
+
+def leads_over(samples: pd.DataFrame) -> dict[str, Interval]:
+    """Return the leads of recipes of heads over the static front, minus those of other rules."""
+    settings = settings_of(samples)
+    rules = [setting for setting in settings if setting.method in UNTRAINED]
+    differences = {}
+    for recipe in methods_of(settings, {"diversed"}):
+        (heads,) = recipe.lengths.values()
+        if recipe.seeds == 1:
+            continue
+        for rule in rules:
+            arms = [*heads, rule]
+            reached = points_with_front(arms, front_of(settings)).estimates()
+            gains, quality, size = reached.gains("acceptance"), reached.quality, len(arms)
+            front = gains.of(slice(size, None)), quality[:, size:]
+            at_gain = [front_quality(*front, gain) for gain in gains.value[:, :size].T]
+            leads = quality[:, :size] - np.stack(at_gain, axis=-1)
+            difference = estimate_of_heads(leads[:, :-1] - leads[:, -1:], reached.n)
+            differences[f"{recipe.label}, minus {rule.method}"] = difference
+    return differences
 
 
 @figure("claims")
@@ -156,13 +185,14 @@ def main(*arguments: str) -> None:
     rules: Sequence[str] = RULES
     if arguments[0] == "--rules":
         rules, arguments = arguments[1].split(","), arguments[2:]
-    tables = [distances(pooled(read_samples(*map(Path, a.split(",")))), rules) for a in arguments]
+    runs = [pooled(read_samples(*map(Path, argument.split(",")))) for argument in arguments]
+    tables = [distances(samples, rules) for samples in runs]
     rows = [row for table in tables for row in table if not row["seed"]]  # of seeds, their mean
     for front in range(len(FRONTS)):
         corrected = holm([row["above"][front] for row in rows])
         for row, p in zip(rows, corrected, strict=True):
             row.setdefault("p", []).append(p)
-    for argument, table in zip(arguments, tables, strict=True):
+    for argument, samples, table in zip(arguments, runs, tables, strict=True):
         print(f"\n{argument}\n")
         print("| method | accepted | minus SD | above the static front | above it with `cooled` |")
         print("|---|--:|--:|--:|--:|")
@@ -175,6 +205,9 @@ def main(*arguments: str) -> None:
                 cells.append(f"{mark}{text(interval)}{mark}")
             share = f"{100 * row['acceptance']:.0f} %"
             print(f"| `{row['label']}` | {share} | {text(row['less'])} | {' | '.join(cells)} |")
+        for name, difference in leads_over(samples).items():
+            (p,) = holm([difference])
+            print(f"\n{name}: {text(difference)}, p = {p:.4f}")
     for front, name in enumerate(FRONTS):
         signs = [(row["p"][front] < 0.05, row["above"][front].value > 0) for row in rows]
         above, below = signs.count((True, True)), signs.count((True, False))

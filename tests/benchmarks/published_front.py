@@ -5,7 +5,7 @@
 The front is the best mixture of SD and static weights, one drawn at random for each prompt, that
 accepts at least the method's share of the drafts. Prints each lead in points, the mean of the
 ``features`` heads, and this mean less the leads of ``gated`` and ``typical``, with intervals over
-prompts (4,000 resamples).
+prompts (4,000 resamples); and the mean lead over mixtures of two neighbouring weights only.
 """
 
 import json
@@ -21,7 +21,7 @@ COMPARED = ("diversed", "lossy", "speccascade", "typical", "gated", "fly")
 
 
 def read(run):
-    """Return the samples of each point of the front and each method, ``[prompts, 3]``."""
+    """Return the samples of the front, by weight, and of each method, ``[prompts, 3]``."""
     front, compared = {}, {}
     with lzma.open(run / "samples.jsonl.xz", "rt", encoding="utf-8") as file:
         lines = file.readlines()
@@ -29,7 +29,7 @@ def read(run):
         sample = json.loads(line)
         numbers = [sample[key] for key in ("quality", "accepted", "proposed")]
         if (method := sample["method"]) in FRONT:
-            cell = front.setdefault((method, sample["weight"]), {})
+            cell = front.setdefault(1.0 if method == "sd" else sample["weight"], {})
         elif method in COMPARED:
             cell = compared.setdefault(sample["head"] or method, {})
         else:
@@ -37,7 +37,7 @@ def read(run):
         cell[sample["sample_id"]] = numbers
     ids = sorted(set.intersection(*map(set, (*front.values(), *compared.values()))))
     return (
-        [np.array([cell[i] for i in ids], float) for cell in front.values()],
+        [np.array([front[weight][i] for i in ids], float) for weight in sorted(front)],
         {name: np.array([cell[i] for i in ids], float) for name, cell in compared.items()},
     )
 
@@ -45,7 +45,7 @@ def read(run):
 def leads(front, compared, weights):
     """Return each method's quality minus the front's, in points, for weighted prompts."""
     front = [weights @ rows / weights.sum() for rows in front]
-    result = {}
+    result, over_neighbours = {}, []
     for name, rows in compared.items():
         quality, accepted, proposed = weights @ rows / weights.sum()
         spare = [point[1] - accepted / proposed * point[2] for point in front]  # accepted drafts
@@ -53,10 +53,14 @@ def leads(front, compared, weights):
         for one, other in permutations(range(len(front)), 2):
             if spare[one] > 0 > spare[other]:
                 share = spare[other] / (spare[other] - spare[one])
-                best = max(best, share * front[one][0] + (1 - share) * front[other][0])
+                mixed = share * front[one][0] + (1 - share) * front[other][0]
+                best = max(best, mixed)
+                if other == one + 1 and "features" in name:
+                    over_neighbours.append(100 * (quality - mixed))
         result[name] = 100 * (quality - best)
     features = [lead for name, lead in result.items() if "features" in name]
     result["mean of features"] = np.mean(features)
+    result["mean of features, over neighbouring weights"] = np.mean(over_neighbours)
     for rule in ("gated", "typical"):
         result[f"mean of features, minus {rule}"] = np.mean(features) - result[rule]
     result["standard deviation of features"] = np.std(features, ddof=1)

@@ -15,6 +15,7 @@ from .conftest import Cli, Result
 from .made import configure, edit_object, lines, rows
 
 Record = dict[str, Any]
+DATA = Path(__file__).parents[1] / "data"
 
 
 def edit_row(path: Path, change: Callable[[list[Record]], object]) -> None:
@@ -229,3 +230,28 @@ def test_what_is_absent_is_not_checked(cli: Cli, run: Path) -> None:
     assert "not planned" in planned  # the samples of the head that was renamed
     assert decoded.startswith("decoded again")
     assert "rounds is 99" in " ".join(shown.out.split())
+
+
+def test_models_that_are_not_here_are_named_once_for_all_methods(cli: Cli, run: Path) -> None:
+    configure(run, lambda config: config["pair"].update(target="folder/x", draft="folder/y"))
+    write_tables(run)
+    shown = cli("verify", "r", "-n", "0")
+    assert shown.code == 0, shown.out
+    said = " ".join(shown.out.split())
+    assert "autoregressive, sd (the models of r (folder/x, folder/y) are not bundled" in said
+    assert said.count("are not bundled") == 1
+
+
+def test_the_data_of_a_bundled_task_is_read_from_a_folder(cli: Cli, tmp_path: Path) -> None:
+    data = tmp_path / "data" / "gsm8k" / "test.jsonl"
+    shutil.copytree(DATA / "gsm8k", data.parent)
+    options = ("-t", "gsm8k", "--data", "data", "-n", "2", "--max-new-tokens", "2")
+    assert cli("run", "-m", "autoregressive", *options, "-o", "r").code == 0
+    without, beside = cli("verify", "r", "-n", "0"), cli("verify", "r", "-n", "0", "--data", "data")
+    assert "examples of gsm8k (the data of gsm8k is on the hub" in " ".join(without.out.split())
+    assert without.code == beside.code == 0
+    assert "examples are those of the task" in beside.out and "on the hub" not in beside.out
+    data.write_text(data.read_text().replace("?", "!"))
+    edited = cli("verify", "r", "-n", "0", "--data", "data")
+    assert edited.code == 1
+    assert failures(edited)[0].startswith("examples are those of the task")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from specbench.config import AUTO
@@ -229,8 +230,15 @@ def _without_paths(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def task_of(name: str, described: Mapping[str, Any], user_tasks: Mapping[str, Task]) -> Task:
+def task_of(
+    name: str,
+    described: Mapping[str, Any],
+    user_tasks: Mapping[str, Task],
+    folder: Path | None = None,
+) -> Task:
     """Return the user's task of this name, or a bundled one whose data is on this machine.
+
+    ``folder`` has the data of bundled tasks that are on the hub otherwise.
 
     Raises:
         UsageError: There is none; a run may name any file, so the user does.
@@ -240,7 +248,7 @@ def task_of(name: str, described: Mapping[str, Any], user_tasks: Mapping[str, Ta
     if name not in task_names():
         raise UsageError(f"{name} is not bundled: name its file with --task or --prompts")
     shots = described["data"].get("shots")
-    task = load_task(name, DataOptions(shots=shots or None))
-    if isinstance(task.source, Dataset) and task.source.repository:
+    task = load_task(name, DataOptions(shots=shots or None, folder=folder))
+    if folder is None and isinstance(task.source, Dataset) and task.source.repository:
         raise UsageError(f"the data of {name} is on the hub: name a folder with --data")
     return task

@@ -62,6 +62,7 @@ class Verification:
         metrics: The user's own.
         methods: Likewise.
         tasks: Likewise, by name.
+        folder: The data of bundled tasks, if it is not on the hub.
         unchecked: What cannot be checked, filled by ``findings``.
         missing_heads: Paths of the heads that are not here, likewise.
     """
@@ -73,6 +74,7 @@ class Verification:
     metrics: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
     tasks: Mapping[str, Task] = field(default_factory=dict)
+    folder: Path | None = None
     unchecked: list[str] = field(default_factory=lambda: ["times", "the machine and its software"])
     missing_heads: set[str] = field(default_factory=set)
 
@@ -168,7 +170,7 @@ class Verification:
         ids = list(dict.fromkeys(record["sample_id"] for record in records))
         examples = run.examples.get(name, {}) if has_examples else {i: Example(i, "") for i in ids}
         try:
-            task = task_of(name, described, self.tasks)
+            task = task_of(name, described, self.tasks, self.folder)
             if task.version != described["version"]:
                 raise UsageError(f"{name} has version {task.version} here")
             if not has_examples:  # as many as there are
@@ -237,6 +239,7 @@ class Verification:
         replay = Replay(run, self.samples, self.seed, methods, self.may_execute)
         tasks, heads = [], 0
         faults: list[str] = []
+        not_here: dict[str, list[str]] = {}  # methods, by the reason
         for name, described in run.tasks.items():
             cells = []
             for cell in _decoded_cells(described):
@@ -249,12 +252,14 @@ class Verification:
                     if isinstance(head, Mapping):
                         self.missing_heads.add(str(head.get("path")))
                     else:
-                        self.unchecked.append(f"{cell['method']} ({error})")
+                        not_here.setdefault(str(error), []).append(shown(cell["method"]))
                     continue
                 heads += isinstance(head, Mapping)
                 faults += filter(None, [head_difference(cell, cells[-1])])
             if cells and any(example.prompt for example in examples[name].values()):
                 tasks.append(task_plan(run, name, examples[name], self._metrics(name), cells))
+        for reason, names in not_here.items():
+            self.unchecked.append(f"{', '.join(dict.fromkeys(names))} ({reason})")
         if heads:
             yield finding_of("heads are those of the run", f"{heads} cells", faults)
         if not self.samples:

@@ -3,11 +3,10 @@
 In lossless chain drafting a draft is accepted, given that the text has y there, with a probability
 that depends on y, the text before and, for a module that drafts, the start of the round alone. The
 probability that a round which starts at s accepts at least k drafts is therefore known from the
-text's scores: ``reach``. A
-round with n drafts emits k + 1 tokens with probability reach[k] - reach[k + 1] for k < n, and
-reach[n] for k = n, and the next round starts behind them. The probability that a round starts at
-each token follows in one walk along the text (``starts``), and every expected number is a sum
-over it.
+text's scores: ``reach``. A round with n drafts emits k + 1 tokens with probability
+reach[k] - reach[k + 1] for k < n, and reach[n] for k = n, and the next round starts behind them.
+The probability that a round starts at each token follows in one walk along the text (``starts``),
+and every expected number is a sum over it.
 
 All arrays have one row for each text. T is the length of the longest text and N the largest number
 of drafts; the start of a round is the index of the token that it emits first.

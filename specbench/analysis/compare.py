@@ -39,9 +39,10 @@ from specbench.analysis.sessions import TaskRun, methods_of
 from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, verdict
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
+from specbench.runs.configuration import Difference, differences_of
 from specbench.runs.frames import CELL, rows_of
 from specbench.runs.labels import method_labels
-from specbench.runs.run import ENVIRONMENT, Difference, Run, differences_of
+from specbench.runs.run import ENVIRONMENT, Run
 from specbench.runs.shown import temperature_text
 from specbench.tasks.metrics import shown_metric
 
@@ -101,9 +102,9 @@ def compare(
     (``Points.estimates_with_fastest``).
 
     Equal acceptance and equal time: ``quality_above`` the front, and ``quality_above_measured`` the
-    front at its nearest point of lower gain. Equal acceptance also places
-    each static weight above or below a coin between SD and the draft. Equal quality:
-    ``times_as_fast`` as the static front, up to the front's best quality.
+    front at its nearest point of lower gain. Equal acceptance also places each static weight above
+    or below a coin between SD and the draft. Equal quality: ``times_as_fast`` as the static front,
+    up to the front's best quality.
 
     Runs are compared separately. ``texts`` are the figures of texts to compare with those of plain
     SD; each takes a bootstrap per method. ``methods`` defaults to all methods that draft; without

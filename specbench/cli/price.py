@@ -124,8 +124,8 @@ def price(
 
     import pandas as pd
 
-    from specbench.pricing.checks import compare, comparison_table, deviation_table, deviations
-    from specbench.pricing.rounds import price_table, priced_rows
+    from specbench.pricing.checks import compare, deviations
+    from specbench.pricing.tables import comparison_table, deviation_table, price_table, priced_rows
 
     by = options.by or ""
     tables: list[Table] = []

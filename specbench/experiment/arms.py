@@ -48,7 +48,7 @@ from specbench.serving.server import (
 from specbench.tasks.example import text_of
 
 if TYPE_CHECKING:
-    from specbench.experiment.loader import EncodedPrompts
+    from specbench.experiment.prompts import EncodedPrompts
 
 WARM_UP_TOKENS = 16
 ARGUMENTS = "vllm_xargs"  # of a request to vLLM's plugins

@@ -13,6 +13,7 @@ from typing import Any
 
 from specbench.errors import UsageError
 from specbench.files import PARTIAL, stored
+from specbench.runs.configuration import Difference, differences_of
 from specbench.runs.records import EXAMPLES, RECORDS, TABLE, read_records
 from specbench.runs.run import (
     CONFIG,
@@ -20,9 +21,7 @@ from specbench.runs.run import (
     ENVIRONMENT,
     RESULTS,
     SHARDS,
-    Difference,
     Run,
-    differences_of,
     read_run,
     unfinished,
 )

@@ -40,7 +40,6 @@ from specbench.experiment.environment import (
     gpu_states,
     other_processes,
 )
-from specbench.experiment.loader import EncodedPrompts
 from specbench.experiment.measurements import (
     Answers,
     SampleResult,
@@ -54,6 +53,7 @@ from specbench.experiment.measurements import (
     times_of,
 )
 from specbench.experiment.plan import Plan, SampleIndex, Step, own_sources
+from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.rounding import Fork, Lead
 from specbench.methods.control import DraftControl, warmup_lengths
 from specbench.methods.strict import sd

@@ -123,7 +123,7 @@ class Worker:
         if any(arm.prompts == TOKENS for arm in plan.arms):
             from specbench.engine.hub import quiet_libraries
             from specbench.engine.loading import load_reader
-            from specbench.experiment.loader import EncodedPrompts
+            from specbench.experiment.prompts import EncodedPrompts
 
             quiet_libraries(self._downloads)
             prompts = EncodedPrompts(plan, load_reader(without_draft(plan.pair), plan.loading))

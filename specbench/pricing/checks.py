@@ -23,7 +23,6 @@ from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, esti
 from specbench.decoding.drafters.policies import get_policy
 from specbench.pricing.rounds import TINY, acceptance, price
 from specbench.pricing.scores import Scores, drafter_of, name_of
-from specbench.runs.table import Field, Table, number, with_interval
 
 SURE = 4.0  # standard errors; correct texts of many prompts pass this in 1 of 16,000 cases
 ROUNDING = 0.01  # share of other tokens at temperature 0 that rounding may change
@@ -128,24 +127,3 @@ def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> PriceCheck:
         float(gap[0] / max(gap[1:].std(), TINY)),
         n,
     )
-
-
-def comparison_table(comparisons: Sequence[PriceCheck], title: str) -> Table:
-    """Return a table of prices beside recorded rounds."""
-    fields: list[Field[PriceCheck]] = [
-        ("cell", lambda row: row.label),
-        ("priced", lambda row: with_interval(*row.predicted[:3], ".3f")),
-        ("recorded", lambda row: with_interval(*row.measured[:3], ".3f")),
-        ("difference", lambda row: with_interval(*row.difference[:3], "+.3f")),
-    ]
-    return Table.of(comparisons, fields, title)
-
-
-def deviation_table(deviations: Sequence[Deviation], title: str) -> Table:
-    """Return a table of what must be 0 for texts of the target."""
-    fields: list[Field[Deviation]] = [
-        ("mean over tokens", lambda row: row.name),
-        ("value", lambda row: number(row.mean, "+.4f")),
-        ("standard errors", lambda row: number(row.errors, "+.1f")),
-    ]
-    return Table.of(deviations, fields, title)

@@ -27,7 +27,8 @@ from specbench.engine.pairs import GGUF, PairSpec, pairs
 from specbench.errors import require
 from specbench.files import write_atomically
 from specbench.pricing.costs import COSTS, Costs
-from specbench.pricing.rounds import PricedRounds, ends_of
+from specbench.pricing.rounds import PricedRounds
+from specbench.pricing.tables import ends_of
 from specbench.runs.table import Table, number, with_interval
 
 DECISION = "decision.csv"

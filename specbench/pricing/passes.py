@@ -23,8 +23,8 @@ from specbench.engine.loading import Reader
 from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import plain_pass
 from specbench.errors import UsageError
-from specbench.experiment.loader import EncodedPrompts, answers_before, recorded_prompt
 from specbench.experiment.plan import Plan
+from specbench.experiment.prompts import EncodedPrompts, answers_before, recorded_prompt
 from specbench.files import clear_errors, make_folder, stored
 from specbench.methods.verdict import entropy_of, pick
 from specbench.pricing.scores import (

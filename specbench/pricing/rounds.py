@@ -14,23 +14,18 @@ of drafts; the start of a round is the index of the token that it emits first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.lib.stride_tricks import sliding_window_view
 
-from specbench.analysis.intervals import FEWEST, Interval, bootstrap, estimate, ratio
+from specbench.analysis.intervals import FEWEST, bootstrap
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import Drafting, Floats, Integers, Policy, replay
 from specbench.errors import require
 from specbench.pricing.scores import Scores
-from specbench.runs.frames import rows_of
-from specbench.runs.shown import ENDS
-from specbench.runs.table import Field, Table, number, with_interval
 
 TINY = 1e-300  # stands for a probability of 0 in logarithms
 
@@ -226,73 +221,3 @@ def price(
     return PricedRounds(
         drafter, policy.label, tuple(lengths), sums[:, 0], *np.split(sums[:, 1:], 2, axis=1)
     )
-
-
-def priced_rows(
-    scores: Scores,
-    drafters: Sequence[tuple[DrafterKind, str]],
-    policies: Sequence[Policy],
-    lengths: Sequence[int],
-    by: str = "",
-) -> pd.DataFrame:
-    """Return a row for each drafter, policy and N, of all texts or of each category.
-
-    ``drafters`` are pairs of a drafter and a rule, and ``by`` is empty or names the column
-    ``category``.
-    """
-    rows = []
-    for drafter, rule in drafters:
-        whole = drafting(scores, drafter, rule, max(lengths))
-        alike = drafter.one_hot or rule not in ("match", "block")  # the rule does not matter
-        label = f"{drafter}" if alike else f"{drafter}, {rule}"
-        for length, policy in product(lengths, policies):
-            rounds = visits(whole.within(length), policy)
-            columns = np.stack([scores.is_token, *rounds], axis=-1).sum(1)
-            setting = {"drafter": label, "policy": policy.label}
-            rows += [
-                {**part, **setting, "draft_length": length, **_statistics(sums)}
-                for part, sums in _parts(scores, columns, by)
-            ]
-    return pd.DataFrame(rows)
-
-
-def _parts(scores: Scores, columns: Floats, by: str) -> Iterator[tuple[dict[str, str], Floats]]:
-    """Yield the parts of texts with their columns ``[B, 3]`` summed by prompt."""
-    categories = [name.category or "" if by else "" for name in scores.names]
-    for category in sorted({*categories}):
-        rows = [row for row, name in enumerate(categories) if name == category]
-        yield {by: category} if by else {}, scores.of(rows).by_prompt(columns[rows])
-
-
-def _statistics(sums: Floats) -> dict[str, float]:
-    """Return the statistics of sums ``[n, 3]`` by prompt: tokens, rounds, drafts."""
-    totals, n = bootstrap(sums), len(sums)
-    return {
-        **ends_of("tokens_per_round", estimate(ratio(totals[:, :2]), n)),
-        **ends_of("drafted_per_round", estimate(ratio(totals[:, [2, 1]]), n)),
-        "n": n,
-    }
-
-
-def ends_of(name: str, interval: Interval) -> dict[str, float]:
-    """Return the columns of a statistic with its interval."""
-    return dict(zip((f"{name}{end}" for end in ENDS), interval[:3], strict=True))
-
-
-def price_table(rows: pd.DataFrame, title: str, by: str) -> Table:
-    """Return a readable table of ``priced_rows``."""
-
-    def tokens_per_round(row: Mapping[Any, Any]) -> str:
-        value, low, high = (row[f"tokens_per_round{end}"] for end in ENDS)
-        return with_interval(value, low, high, ".3f")
-
-    ends = " [95 %]" if rows[f"tokens_per_round{ENDS[1]}"].notna().any() else ""
-    fields: list[Field[Mapping[Any, Any]]] = [
-        *([(by, lambda row: row[by])] if by else []),
-        ("drafter", lambda row: row["drafter"]),
-        ("policy", lambda row: row["policy"]),
-        ("N", lambda row: str(row["draft_length"])),
-        (f"tokens/round{ends}", tokens_per_round),
-        ("drafts/round", lambda row: number(row["drafted_per_round"], ".2f")),
-    ]
-    return Table.of(rows_of(rows), fields, title, stub=3 + bool(by))

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -206,3 +207,27 @@ def read_object(path: Path, kind: type[_Section]) -> tuple[dict[str, Any], str]:
 def _deeper(value: Any, levels: int) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels == 0 or any(_deeper(element, levels - 1) for element in inner)
+
+
+class Difference(NamedTuple):
+    """A difference between two configurations."""
+
+    name: str  # path of the key, separated by dots
+    first: Any
+    second: Any
+
+
+def differences_of(
+    first: Any, second: Any, ignored: set[str], name: str = "", absent: Any = None
+) -> Iterator[Difference]:
+    """Yield the differences between two configurations, apart from the keys in ``ignored``.
+
+    ``absent`` is the value of a key that only one of them has.
+    """
+    if isinstance(first, dict) and isinstance(second, dict):
+        for key in [key for key in {**first, **second} if key not in ignored]:
+            key_path = f"{name}.{key}" if name else key
+            values = first.get(key, absent), second.get(key, absent)
+            yield from differences_of(*values, ignored, key_path, absent)
+    elif first != second:
+        yield Difference(name, first, second)

@@ -375,27 +375,3 @@ def _added(greedy: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         added = {} if before is None else {name: before[name] + cell[name] for name in _SUMS}
         sums[key] = {**cell, **added}
     return list(sums.values())
-
-
-class Difference(NamedTuple):
-    """A difference between two configurations."""
-
-    name: str  # path of the key, separated by dots
-    first: Any
-    second: Any
-
-
-def differences_of(
-    first: Any, second: Any, ignored: set[str], name: str = "", absent: Any = None
-) -> Iterator[Difference]:
-    """Yield the differences between two configurations, apart from the keys in ``ignored``.
-
-    ``absent`` is the value of a key that only one of them has.
-    """
-    if isinstance(first, dict) and isinstance(second, dict):
-        for key in [key for key in {**first, **second} if key not in ignored]:
-            key_path = f"{name}.{key}" if name else key
-            values = first.get(key, absent), second.get(key, absent)
-            yield from differences_of(*values, ignored, key_path, absent)
-    elif first != second:
-        yield Difference(name, first, second)

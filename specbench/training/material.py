@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
-from specbench.experiment.loader import encode_prompt
+from specbench.experiment.prompts import encode_prompt
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe

@@ -30,8 +30,9 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import DUMMY
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
-from specbench.experiment.loader import EncodedPrompts, Loader, largest
+from specbench.experiment.loader import Loader, largest
 from specbench.experiment.plan import Plan, TaskPlan
+from specbench.experiment.prompts import EncodedPrompts
 from specbench.runs.labels import method_label
 from specbench.runs.table import Table, percent
 from specbench.validation.draws import FALSE_ALARM

@@ -8,8 +8,8 @@ import pytest
 from specbench.decoding.heads.bind import bind
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling
-from specbench.experiment.loader import encode_prompt
 from specbench.experiment.measurements import measurements
+from specbench.experiment.prompts import encode_prompt
 from specbench.methods.registry import get_method
 from specbench.tasks.task import load_task
 

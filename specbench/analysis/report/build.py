@@ -1,30 +1,19 @@
-"""Build one page from run folders, with a row per cell and two tables per task and setting.
-
-Its figures are SVGs as drawn by ``specbench plot``, with tooltips on points. There is one block of
-them per setting, drafter and draft length; autoregressive decoding is part of every block.
-"""
+"""Build one page from run folders, with a row per cell and two tables per task and setting."""
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
 import pandas as pd
-from markupsafe import Markup
 
 from specbench.analysis.compare import VERDICTS, by_task, foremost
-from specbench.analysis.figures import pareto, style
-from specbench.analysis.figures.acceptance import draw_time
-from specbench.analysis.figures.rounds import draw_positions, draw_timeline
-from specbench.analysis.figures.style import Drawing
+from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render
 from specbench.analysis.results import ROUND_COLUMNS, Results, acceptance_by_position, rounds_of
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
@@ -32,8 +21,7 @@ from specbench.analysis.summary import further_metrics
 from specbench.analysis.trace import LEGEND
 from specbench.errors import UsageError
 from specbench.files import shown_path
-from specbench.runs.frames import CELL, Selection, rows_of
-from specbench.runs.labels import DEFAULT_DRAFTER
+from specbench.runs.frames import Selection, rows_of
 from specbench.runs.records import latest_records
 from specbench.runs.run import (
     NOTHING_TRUSTED,
@@ -55,14 +43,6 @@ _ACCEPTANCE = "draft_acceptance_rate"
 _MEASURED = (_ACCEPTANCE, "acceptance_length", "seconds_per_sample", "tokens_per_second", "speedup")
 #: Differences from plain SD in the tables; each of the others takes seconds of bootstraps.
 _COMPARED = (QUALITY, TOKENS, AT_LIMIT)
-_SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
-#: Tooltip values after the quality.
-_TOOLTIP = (
-    *("draft_acceptance_rate", "seconds_per_sample", "speedup", "acceptance_length"),
-    "round_seconds",
-)
-
-Draws = Mapping[str, Callable[[], Drawing]]
 
 
 class Report(NamedTuple):
@@ -307,93 +287,3 @@ def without_constants(table: Table) -> Table:
         columns=[table.columns[index] for index in chosen],
         rows=[[row[index] for index in chosen] for row in table.rows],
     )
-
-
-class Block(NamedTuple):
-    """The figures of all tasks in one setting, with titles."""
-
-    setting: str
-    figures: list[tuple[str, Markup]]
-
-
-def figures(
-    cells: pd.DataFrame, positions: pd.DataFrame, samples: pd.DataFrame | None = None
-) -> Iterator[Block]:
-    """Draw the figures of all cells, see ``report_cells``.
-
-    ``positions`` is acceptance by position as in ``Results.positions``, without rows if unknown.
-    Fronts need the ``samples``; None draws none.
-    """
-    for setting, of_setting in cells.groupby("setting", sort=False):
-        drafted = of_setting.loc[of_setting["draft_length"] > 0, ["drafter", "draft_length"]]
-        for drafter, n in sorted(set(drafted.itertuples(index=False, name=None))) or [
-            (DEFAULT_DRAFTER, 0)
-        ]:
-            alike = (of_setting["draft_length"] == n) & (of_setting["drafter"] == drafter)
-            drawn_cells = of_setting[alike | (of_setting["draft_length"] == 0)]
-            name = f"{setting}, N = {n}" if n else str(setting)
-            name += "" if drafter == DEFAULT_DRAFTER else f", {drafter}"
-            # Tooltips by row of the table whose points a figure shows.
-            tooltips = {index: _tooltip(cell, cells) for index, cell in drawn_cells.iterrows()}
-            drawn = list(_drawn(draws_of(drawn_cells, samples), tooltips, name))
-            if len(positions):
-                of_cells = positions.merge(drawn_cells[[*CELL, "label"]], on=list(CELL))
-                tooltips = {index: _position_tooltip(row) for index, row in of_cells.iterrows()}
-                by_position = Results.of(positions=of_cells.drop(columns="label"))
-                draws = {"Acceptance by position": partial(draw_positions, by_position)}
-                drawn += _drawn(draws, tooltips, name)
-            yield Block(name, drawn)
-
-
-def draws_of(cells: pd.DataFrame, samples: pd.DataFrame | None) -> Draws:
-    """Return the figures of cells and of their samples, if known, by title."""
-    tables = {"cells": cells} | ({} if samples is None else {"samples": samples})
-    results = Results.of(**tables)
-    return {
-        "Quality vs. cost": partial(pareto.draw, results, pareto.known_costs(cells)),
-        "Acceptance vs. time": partial(draw_time, results),
-        "Time of a round": partial(draw_timeline, results),
-    }
-
-
-def _drawn(
-    draws: Draws, tooltips: Mapping[Hashable, str], name: str
-) -> Iterator[tuple[str, Markup]]:
-    with style.page("screen"):
-        for title, draw in draws.items():
-            try:
-                drawing = draw()
-            except UsageError:  # these cells lack the data for it
-                continue
-            yield title, _embedded(drawing, tooltips, f"{name} {title}")
-
-
-def _position_tooltip(row: pd.Series) -> str:
-    """Return the tooltip of an acceptance by position."""
-    accepted = shown("acceptance").estimate(row["value"], row["ci_low"], row["ci_high"])
-    position = f"draft {row['position']}, {row['kind']}"
-    return f"{row['label']}; {position}; accepted {accepted}; {row['rounds']} rounds"
-
-
-def _tooltip(cell: pd.Series, cells: pd.DataFrame) -> str:
-    """Return the tooltip of a cell's point: method, values with intervals, run."""
-    figures = [shown("quality", cell["quality_metric"]), *map(shown, _TOOLTIP)]
-    values = [f"{figure.heading} {text}" for figure in figures if (text := figure.with_unit(cell))]
-    run = [cell["run_id"]] if cells["run_id"].nunique() > 1 else []
-    return "; ".join([cell["label"], *values, *run])
-
-
-def _embedded(drawing: Drawing, tooltips: Mapping[Hashable, str], salt: str) -> Markup:
-    """Return a figure as an SVG element with its tooltips as ``data-tooltip``."""
-    ElementTree.register_namespace("", _SVG)
-    ElementTree.register_namespace("xlink", _LINK)
-    svg = ElementTree.fromstring(style.rendered(drawing.figure, "svg", salt))
-    for metadata in svg.findall(f"{{{_SVG}}}metadata"):
-        svg.remove(metadata)
-    for group in svg.iter(f"{{{_SVG}}}g"):
-        name = group.attrib.pop("id", "")  # ids of groups are not unique on the page
-        if match := re.fullmatch(r"points-\d+-([\d-]+)", name):
-            marks = group.findall(f".//{{{_SVG}}}g/{{{_SVG}}}use")
-            for mark, row in zip(marks, match[1].split("-"), strict=False):
-                mark.set("data-tooltip", tooltips[int(row)])
-    return Markup(ElementTree.tostring(svg, encoding="unicode"))

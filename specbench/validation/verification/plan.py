@@ -238,10 +238,10 @@ def task_of(
 ) -> Task:
     """Return the user's task of this name, or a bundled one whose data is on this machine.
 
-    ``folder`` has the data of bundled tasks that are on the hub otherwise.
+    The data of a bundled task is read from ``folder``, if one is given, and else from the package.
 
     Raises:
-        UsageError: There is none; a run may name any file, so the user does.
+        UsageError: There is neither. A run may name any file, so the user names the file of a task.
     """
     if name in user_tasks:
         return user_tasks[name]

@@ -62,7 +62,7 @@ class Verification:
         metrics: The user's own.
         methods: Likewise.
         tasks: Likewise, by name.
-        folder: The data of bundled tasks, if it is not on the hub.
+        folder: A folder with the data of bundled tasks, to read instead of the hub.
         unchecked: What cannot be checked, filled by ``findings``.
         missing_heads: Paths of the heads that are not here, likewise.
     """

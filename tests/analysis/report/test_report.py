@@ -20,13 +20,12 @@ from specbench.analysis.figures import pareto
 from specbench.analysis.report import pages
 from specbench.analysis.report.build import (
     build,
-    draws_of,
-    figures,
     prompts_of,
     report_cells,
     summary_tables,
     without_constants,
 )
+from specbench.analysis.report.figures import draws_of, figures
 from specbench.analysis.report.pages import TEMPLATES
 from specbench.analysis.results import ROUND_COLUMNS, Results
 from specbench.analysis.run_tables import summary_page

@@ -97,11 +97,13 @@ def test_greedy_texts_with_copied_drafts_are_the_targets_own(family: str) -> Non
     assert any(t.rounds[0].proposed for t in found)
 
 
-def test_a_text_with_copied_drafts_does_not_depend_on_its_neighbours() -> None:
+@pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=str)
+def test_a_text_does_not_depend_on_its_neighbours(drafter: Any) -> None:
     pair = tiny_pair("llama")
-    for name in ("sd", "block"):  # a rule that sees rows alone, and one that sees whole blocks
+    # A rule that sees rows alone, one that sees whole blocks, and one with hidden states.
+    for name in ("sd", "block") if drafter is LOOKUP else ("sd", "block", "diversed"):
         rule = every_rule(pair)[name]
-        settings = {"drafter": LOOKUP, "max_new_tokens": 12}
+        settings = {"drafter": drafter, "max_new_tokens": 12}
         alone = [said(run(pair, list(r.prompt), rule, r.key, **settings)) for r in REQUESTS]
         together = run_all(pair, rule, REQUESTS, batch_size=3, **settings)
         assert [said(text) for text in together] == alone, name

@@ -7,6 +7,7 @@ this number of samples detects a fault.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
-from specbench.methods import METHODS, Rule, Verdict, laws, strict
+from specbench.methods import METHODS, Rule, Verdict, get_method, laws, strict
 from specbench.methods.laws import Next, Split, sd, static, total
 
 from ..engine.tiny import build, config, pair_of, random_prompt
@@ -28,6 +29,7 @@ from ..methods.test_laws import residual_p, unprocessed_q
 from .exact import LOWEST_P, Enumeration, Tokens, last_logits, p_value
 from .helpers import constantly, run_all
 
+RULES = Path(__file__).parents[2] / "specbench" / "docs" / "my_rules.py"
 VOCABULARY = 6
 N = 2
 LENGTH = 3  # a whole round with its bonus token
@@ -126,6 +128,21 @@ def test_samples_follow_the_closed_form(
     assert p_value(samples, law) > LOWEST_P
     if parameters:
         assert p_value(samples, models.law(laws.sd, N, LENGTH)) < CERTAIN
+
+
+def test_samples_follow_a_law_that_depends_on_the_position() -> None:
+    """A rule of the user's own, whose weight decays along the round."""
+    method = get_method(f"{RULES}:decaying")
+    assert method.law is not None and callable(method.rule)
+    samples = sample(lookup_pair(), partial(method.rule, decay=0.3))
+    models = enumeration()
+    assert p_value(samples, models.law(partial(method.law, decay=0.3), N, LENGTH)) > LOWEST_P
+
+    def forgets(at: Next) -> Split:
+        assert method.law is not None
+        return method.law(at._replace(position=torch.zeros_like(at.position)), decay=0.3)
+
+    assert p_value(samples, models.law(forgets, N, LENGTH)) < CERTAIN
 
 
 def test_samples_of_the_engine_follow_the_closed_form() -> None:

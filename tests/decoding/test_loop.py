@@ -15,13 +15,14 @@ from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
+from specbench.errors import RunError
 from specbench.methods import Rule
 from specbench.methods.ensembles import diversed, static
 from specbench.methods.exact import block
 from specbench.methods.speccascade import speccascade
 from specbench.methods.strict import lossy, sd
 
-from ..engine.tiny import FAMILIES, pair_of, random_prompt, tiny_pair
+from ..engine.tiny import FAMILIES, build, config, pair_of, random_prompt, tiny_pair
 from .exact import Array, last_logits, softmax
 from .helpers import GREEDY, constantly, own_draft, run, run_all, with_eos
 
@@ -78,6 +79,22 @@ def test_an_end_token_inside_an_accepted_block_ends_all_counts() -> None:
         assert len(record.expected) == record.proposed
 
 
+def test_rejecting_everything_and_replacing_greedily_is_autoregressive() -> None:
+    pair = tiny_pair("gemma3")
+    refused = run(pair, PROMPT, constantly(0), sampling=GREEDY)
+    assert refused.token_ids == run(pair, PROMPT, sampling=GREEDY).token_ids
+
+
+def test_accepting_everything_emits_the_draft_and_a_bonus_token() -> None:
+    pair = tiny_pair("llama")
+    output = run(pair, PROMPT, constantly(1), sampling=GREEDY, draft_length=3, max_new_tokens=4)
+    drafting = pair_of(pair.draft.model, pair.target.model)
+    drafted = run(drafting, PROMPT, sampling=GREEDY, max_new_tokens=3).token_ids
+    assert output.token_ids[:3] == drafted
+    bonus = run(pair, PROMPT + drafted, sampling=GREEDY, max_new_tokens=1).token_ids
+    assert output.token_ids[3:] == bonus
+
+
 @pytest.mark.parametrize("verify", [None, sd], ids=["autoregressive", "sd"])
 def test_a_stop_string_ends_the_output_and_is_cut_off(verify: Rule | None) -> None:
     pair = own_draft(tiny_pair("llama"))
@@ -101,6 +118,12 @@ def test_consecutive_requests_may_have_any_length(verify: Rule | None) -> None:
         alone = run(fresh, prompt, verify, max_new_tokens=limit)
         assert together.token_ids == alone.token_ids
         assert together.rounds == alone.rounds
+
+
+def test_a_request_beyond_the_context_is_refused():
+    pair = pair_of(build(config("llama", max_position_embeddings=64)), build(config("llama")))
+    with pytest.raises(RunError, match="60 tokens and 5 new ones exceed the context of 64"):
+        run(pair, [1] * 60, sd, max_new_tokens=5)
 
 
 def test_the_weight_does_not_depend_on_the_token() -> None:

@@ -7,8 +7,8 @@ decode the same prompts with the same random numbers. Each setting of a rule, by
 below, makes a claim about the static front of its drafter and one about the front with ``cooled``,
 both confined to the same part of a text as the rule (``--inside``). p-values are two-sided, from
 the distance over the standard error that its interval implies, and corrected over all arguments
-(Holm 1979), for each front alone. Below each table stand the leads of DIVERSED's recipes over the
-static front minus those of rules without training, where these ran. The figure:
+(Holm 1979), for each front alone. Below each table stand the leads of recipes with several heads
+over the static front minus those of rules without training, where these ran. The figure:
 
     specbench plot tests/benchmarks/claims.py:draw RUN... --output FOLDER
 """
@@ -98,16 +98,16 @@ def _distances(samples: pd.DataFrame, rules: Sequence[str]) -> list[dict[str, An
     return rows
 
 
-def leads_over(samples: pd.DataFrame) -> dict[str, Interval]:
+def leads_over(samples: pd.DataFrame, rules: Sequence[str] = RULES) -> dict[str, Interval]:
     """Return the leads of recipes of heads over the static front, minus those of other rules."""
     settings = settings_of(samples)
-    rules = [setting for setting in settings if setting.method in UNTRAINED]
+    untrained = [setting for setting in settings if setting.method in UNTRAINED]
     differences = {}
-    for recipe in methods_of(settings, {"diversed"}):
+    for recipe in methods_of(settings, {*rules}):
         (heads,) = recipe.lengths.values()
-        if recipe.seeds == 1:
+        if len(heads) == 1:
             continue
-        for rule in rules:
+        for rule in untrained:
             arms = [*heads, rule]
             reached = points_with_front(arms, front_of(settings)).estimates()
             gains, quality, size = reached.gains("acceptance"), reached.quality, len(arms)
@@ -205,7 +205,7 @@ def main(*arguments: str) -> None:
                 cells.append(f"{mark}{text(interval)}{mark}")
             share = f"{100 * row['acceptance']:.0f} %"
             print(f"| `{row['label']}` | {share} | {text(row['less'])} | {' | '.join(cells)} |")
-        for name, difference in leads_over(samples).items():
+        for name, difference in leads_over(samples, rules).items():
             (p,) = holm([difference])
             print(f"\n{name}: {text(difference)}, p = {p:.4f}")
     for front, name in enumerate(FRONTS):

@@ -4,8 +4,8 @@
 
 The front is the best mixture of SD and static weights, one drawn at random for each prompt, that
 accepts at least the method's share of the drafts. Prints each lead in points, the mean of the
-``features`` heads, and this mean less the leads of ``gated`` and ``typical``, with intervals over
-prompts (4,000 resamples); and the mean lead over mixtures of two neighbouring weights only.
+``features`` heads, this mean less the leads of ``gated`` and ``typical`` if they ran, and the mean
+lead over mixtures of two neighbouring weights only, with intervals over prompts (4,000 resamples).
 """
 
 import json
@@ -61,7 +61,7 @@ def leads(front, compared, weights):
     features = [lead for name, lead in result.items() if "features" in name]
     result["mean of features"] = np.mean(features)
     result["mean of features, over neighbouring weights"] = np.mean(over_neighbours)
-    for rule in ("gated", "typical"):
+    for rule in result.keys() & {"gated", "typical"}:
         result[f"mean of features, minus {rule}"] = np.mean(features) - result[rule]
     result["standard deviation of features"] = np.std(features, ddof=1)
     return result

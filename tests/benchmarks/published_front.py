@@ -50,14 +50,17 @@ def leads(front, compared, weights):
         quality, accepted, proposed = weights @ rows / weights.sum()
         spare = [point[1] - accepted / proposed * point[2] for point in front]  # accepted drafts
         best = max(point[0] for point, more in zip(front, spare, strict=True) if more >= 0)
+        nearest = front[-1][0]  # of SD, for a method that accepts less than it
         for one, other in permutations(range(len(front)), 2):
             if spare[one] > 0 > spare[other]:
                 share = spare[other] / (spare[other] - spare[one])
                 mixed = share * front[one][0] + (1 - share) * front[other][0]
                 best = max(best, mixed)
-                if other == one + 1 and "features" in name:
-                    over_neighbours.append(100 * (quality - mixed))
+                if other == one + 1:
+                    nearest = mixed
         result[name] = 100 * (quality - best)
+        if "features" in name:
+            over_neighbours.append(100 * (quality - nearest))
     features = [lead for name, lead in result.items() if "features" in name]
     result["mean of features"] = np.mean(features)
     result["mean of features, over neighbouring weights"] = np.mean(over_neighbours)

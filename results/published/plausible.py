@@ -1,4 +1,4 @@
-"""An attempt to improve on DIVERSED: its ensemble, cut to tokens that the target finds plausible."""
+"""An attempt: the ensemble of DIVERSED, cut to tokens that the target finds plausible."""
 
 import torch
 from torch import Tensor

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
@@ -49,6 +50,7 @@ from specbench.tasks.example import Example
 from specbench.validation.verification.plan import planned_examples, task_of
 
 MOST_NUMBERS = 2**24  # of distributions that are compared at once
+SAVED_EVERY = 60  # seconds, since a process that is ended from outside keeps only what is saved
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ def score_texts(
     conditions = source.conditions
     with clear_errors(folder):
         make_folder(folder)
-    scored, is_new = read_scores(folder / SCORES), False
+    scored, is_new, saved = read_scores(folder / SCORES), False, monotonic()
     by_task: dict[str, dict[TextName, Record]] = {}
     try:
         for text in texts:
@@ -180,6 +182,9 @@ def score_texts(
                 scored[key], is_new = {"key": key, **source(text)}, True
             scored[key] |= text._asdict()
             by_task.setdefault(text.name.task, {})[text.name] = scored[key]
+            if is_new and monotonic() - saved >= SAVED_EVERY:
+                write_scores(folder / SCORES, scored)
+                is_new, saved = False, monotonic()
     finally:  # an interrupted pass goes on where it stopped
         if is_new:
             write_scores(folder / SCORES, scored)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.drafters.policies import POLICIES, Drafting, Policy, get_policy
 from specbench.decoding.sampling import Sampling
 from specbench.errors import UsageError
+from specbench.pricing import passes
 from specbench.pricing.checks import SURE, compare, deviations, sure
-from specbench.pricing.passes import PairScores
+from specbench.pricing.passes import PairScores, score_texts
 from specbench.pricing.rounds import DRAFT_COST, drafting, visits
-from specbench.pricing.scores import ScoredText, Scores, TextName, joined
+from specbench.pricing.scores import SCORES, ScoredText, Scores, TextName, joined, read_scores
 
+from ..engine.tiny import tiny_pair
 from ..synthetic import record
 from ..validation.toy import END, toy
 
@@ -173,3 +176,20 @@ def test_a_replayed_policy_has_the_rounds_of_its_numbers(honest):
     replayed = visits(rounds, POLICIES["moving-average"])
     exact = visits(rounds.within(1), POLICIES["fixed"])
     assert replayed.rounds.sum() == pytest.approx(exact.rounds.sum(), rel=0.01)
+
+
+@pytest.mark.parametrize(("interval", "expected"), [(0, [0, 1, 2]), (3600, [0, 0, 0])])
+def test_scores_are_saved_while_texts_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: float, expected: list[int]
+) -> None:
+    monkeypatch.setattr(passes, "SAVED_EVERY", interval)
+    saved = []
+    texts = [ScoredText(TextName("task", f"{n}", "sd"), [0], [n, END]) for n in range(3)]
+    score_texts(
+        PairScores(tiny_pair("llama"), Sampling()),
+        texts,
+        tmp_path,
+        lambda step: saved.append(len(read_scores(tmp_path / SCORES))),
+    )
+    assert saved == expected
+    assert len(read_scores(tmp_path / SCORES)) == 3

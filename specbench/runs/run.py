@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-from specbench.config import Group
-from specbench.engine.pairs import ROLES, TRUSTED, Loading, PairSpec, custom_pair, pairs
+from specbench.config import AUTO, Group
+from specbench.engine.pairs import ROLES, TRUSTED, Dtype, Loading, PairSpec, custom_pair, pairs
 from specbench.errors import UsageError, listed, meant, shown
 from specbench.files import find_stored, open_text, require_plain, stored
 from specbench.plugins import short_name
@@ -98,8 +98,15 @@ class Run:
 
     @property
     def loading(self) -> Loading:
-        """How the models were loaded; permissions are the user's, not the run's."""
+        """How the models were loaded; permissions are the user's, not the run's.
+
+        The dtype that ``auto`` meant is that of the environment: models that the user names do not
+        know the dtype of the run's pair.
+        """
         recorded = self._options("loading", Loading)
+        used = self.environment.get("models", {}).get("dtype")
+        if recorded.dtype == AUTO and used in get_args(Dtype):
+            recorded = recorded.updated(dtype=used)
         return recorded.updated(**{name: getattr(self.trust.loading, name) for name in TRUSTED})
 
     @property

@@ -24,6 +24,7 @@ from specbench.runs.records import (
     to_line,
     write_examples,
 )
+from specbench.runs.run import Run
 from specbench.tasks.example import Example
 
 FULL = Example("1", 'a "prompt"\n\u2028ü', None, ("assert f()", "x"), "a passage", "def f():", "f")
@@ -181,3 +182,21 @@ def test_an_invalid_example_is_located(tmp_path: Path) -> None:
     path.mkdir()
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
         read_examples(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "used", "dtype"),
+    [
+        ("auto", "bfloat16", "bfloat16"),
+        ("float32", "bfloat16", "float32"),
+        ("auto", "int3", "auto"),
+        ("auto", {"a": 1}, "auto"),
+        ("auto", None, "auto"),
+    ],
+)
+def test_models_of_a_run_are_loaded_again_in_the_dtype_that_auto_meant(
+    tmp_path: Path, recorded: str, used: Any, dtype: str
+) -> None:
+    config = {"loading": {"dtype": recorded}}
+    (tmp_path / "environment.json").write_text(json.dumps({"models": {"dtype": used}}))
+    assert Run(tmp_path, config).loading.dtype == dtype

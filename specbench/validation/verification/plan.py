@@ -158,7 +158,8 @@ def _contradictions(run: Run, records: Sequence[Record]) -> Iterator[str]:
         spec = run.pair
     except UsageError:
         spec = None
-    if spec is not None and spec.name != name:
+    # Models that the user names are compared by their weights instead, once they are loaded.
+    if spec is not None and spec.name != name and run.trust.pair is None:
         yield f"the pair is {name}, but its models are those of {spec.name}"
     dtype, loaded = run.loading.dtype, run.environment.get("models", {}).get("dtype")
     if dtype != AUTO and loaded not in (None, dtype):

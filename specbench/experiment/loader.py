@@ -6,11 +6,12 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from specbench.engine.choice import choose_engine
 from specbench.engine.device import choose_device
 from specbench.engine.engines import Engine
-from specbench.engine.loading import Reader, load_pair, load_reader
+from specbench.engine.loading import Reader, choose_dtype, load_pair, load_reader
 from specbench.engine.memory import check_memory, estimate_tokens
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec
@@ -27,7 +28,7 @@ class Loader:
     load_pair: Callable[[PairSpec, Loading], LoadedPair] = load_pair
     load_reader: Callable[[PairSpec, Loading], Reader] = load_reader
     check_memory: Callable[..., None] = check_memory
-    _loaded: tuple[tuple[PairSpec, Loading], LoadedPair] | None = None
+    _loaded: tuple[tuple[PairSpec, dict[str, Any]], LoadedPair] | None = None
 
     def load(self, plan: Plan) -> LoadedPair:
         """Check a plan's pair, and load it with its engine.
@@ -35,7 +36,7 @@ class Loader:
         Raises:
             UsageError: See ``prepare``, or the pair cannot be loaded.
         """
-        if self._loaded and self._loaded[0] == (plan.pair, plan.loading):
+        if self._loaded and self._loaded[0] == _as_read(plan.pair, plan.loading):
             pair = self._loaded[1]
             EncodedPrompts(plan, pair).require_decodable()
             engine = self._engine(plan)
@@ -49,9 +50,9 @@ class Loader:
 
     def pair(self, spec: PairSpec, loading: Loading) -> LoadedPair:
         """Return a loaded pair; the one that was loaded last is not read again."""
-        if self._loaded is None or self._loaded[0] != (spec, loading):
+        if self._loaded is None or self._loaded[0] != _as_read(spec, loading):
             self._loaded = None
-            self._loaded = ((spec, loading), self.load_pair(spec, loading))
+            self._loaded = (_as_read(spec, loading), self.load_pair(spec, loading))
         return self._loaded[1]
 
     def prepare(self, plan: Plan) -> Engine:
@@ -86,3 +87,9 @@ def largest(plan: Plan) -> tuple[int, int, int, int]:
         max(task.longest_draft for task in plan.tasks),
         plan.settings.batch_size,
     )
+
+
+def _as_read(spec: PairSpec, loading: Loading) -> tuple[PairSpec, dict[str, Any]]:
+    """Return what decides the weights in memory; ``auto`` is the dtype that it stands for."""
+    dtype = choose_dtype(spec, loading, choose_device(loading.device))
+    return spec, {**loading.model_dump(), "dtype": dtype}

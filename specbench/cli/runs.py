@@ -120,6 +120,7 @@ def verify(
     from specbench.validation.findings import (
         FAILED,
         INCOMPLETE,
+        REPORT,
         conclusion,
         failures,
         findings_table,
@@ -145,6 +146,8 @@ def verify(
     answer = "" if number or few else conclusion(findings, "verified", "difference")
     if answer and not any(finding.name == AGAIN for finding in findings):
         answer += "; no sample was decoded again"
+    if answer and any(f.name == AGAIN and f.verdict == REPORT for f in findings):
+        answer += "; samples decoded again differ, which bfloat16 may do: see their row"
     after = [f"{answer}; the last row says what was not checked"] if answer else []
     print_findings(
         options.as_json, list(map(asdict, findings)), findings_table(findings), after=after

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from specbench.analysis.run_tables import write_tables
+from specbench.validation.findings import REPORT, Finding
+from specbench.validation.verification.decoding import AGAIN
+from specbench.validation.verification.verify import Verification
 
 from .conftest import Cli, Result
 from .made import configure, edit_object, lines, rows
@@ -62,6 +65,15 @@ def test_other_texts_in_bfloat16_are_reported_only(
     assert any(verdict in line for line in again)
 
 
+def test_the_answer_says_that_texts_decoded_again_differ(
+    cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported = Finding("", "mini-math", AGAIN, REPORT, "token_ids[0] is 1, not 2")
+    monkeypatch.setattr(Verification, "findings", lambda self, report: iter([reported]))
+    shown = cli("verify", "r")
+    assert (shown.code, "samples decoded again differ" in shown.out) == (0, True)
+
+
 def test_a_faithful_run_passes(cli: Cli, finished: str, tmp_path: Path) -> None:
     run = Path(shutil.copytree(finished, tmp_path / "r"))
     before = {path.name: path.read_bytes() for path in run.iterdir()}
@@ -73,6 +85,7 @@ def test_a_faithful_run_passes(cli: Cli, finished: str, tmp_path: Path) -> None:
     assert "mini-math, 14 samples of 7 cells" in shown.out
     *_, last, answer = (line for line in shown.out.splitlines() if line.strip())
     assert answer.startswith("verified: no difference found in 17 comparisons; the last row says")
+    assert "decoded again differ" not in shown.out
     assert shown.out.count("  not checked  ") == 1
     assert "not checked  times; the machine and its software" in last
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before

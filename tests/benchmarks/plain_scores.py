@@ -7,14 +7,12 @@ has another score is printed.
 """
 
 import argparse
-import json
-import lzma
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from pathlib import Path
 
+from specbench.runs.records import OK, latest_records, read_examples
 from specbench.tasks.example import Example
 from specbench.tasks.metrics.code import program_of
 
@@ -35,13 +33,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path)
     run = parser.parse_args().run
-    names = {field.name for field in fields(Example)}
-    examples = {}
-    for line in (run / "examples.jsonl").read_text(encoding="utf-8").splitlines():
-        values = {name: value for name, value in json.loads(line).items() if name in names}
-        examples[values["id"]] = Example(**values)
-    with lzma.open(run / "samples.jsonl.xz", "rt", encoding="utf-8") as file:
-        samples = [sample for sample in map(json.loads, file) if sample["status"] == "ok"]
+    (examples,) = read_examples(run).values()
+    samples = [record for record in latest_records(run) if record["status"] == OK]
     scores = {(s["sample_id"], s["text"]): s["scores"]["pass@1"] for s in samples}
 
     def scored_plainly(key: tuple[str, str]) -> bool:

@@ -147,7 +147,7 @@ def verify(
     if answer and not any(finding.name == AGAIN for finding in findings):
         answer += "; no sample was decoded again"
     if answer and any(f.name == AGAIN and f.verdict == REPORT for f in findings):
-        answer += "; samples decoded again differ, which bfloat16 may do: see their row"
+        answer += "; samples decoded again differ, as rounding in bfloat16 depends on their batch"
     after = [f"{answer}; the last row says what was not checked"] if answer else []
     print_findings(
         options.as_json, list(map(asdict, findings)), findings_table(findings), after=after

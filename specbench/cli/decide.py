@@ -281,13 +281,13 @@ def _computed(
     options: DecideOptions, measurement: Measurement, figures: Machine, source: _Source
 ) -> Costs:
     """Return the costs by a machine's figures."""
-    from specbench.pricing.costs import PassSize, pass_sizes, roofline
+    from specbench.pricing.costs import PassSize, machine_costs, pass_sizes
 
     assert source.pair is not None
     sizes = pass_sizes(source.pair, measurement.loading())
     draft = sizes.get("draft", PassSize(0, 0, 0))
     batches, lengths = sorted(options.batch_size), sorted(options.draft_length)
-    return roofline(figures, sizes["target"], draft, source.context, batches, lengths)
+    return machine_costs(figures, sizes["target"], draft, source.context, batches, lengths)
 
 
 def _timed(options: DecideOptions, measurement: Measurement, source: _Source) -> Costs:

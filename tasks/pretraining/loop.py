@@ -25,7 +25,7 @@ from specbench.training.recipe import CHECKPOINT
 
 WARMUP_STEPS = 100
 MEASURE_EVERY = 100  # steps between two rows of the learning curve
-SAVE_EVERY = 300.0  # seconds between two checkpoints
+SAVE_EVERY = 120.0  # seconds between two checkpoints
 
 
 def train(

@@ -225,8 +225,8 @@ class EngineStep:
                 return by_vllm
             x, counts, _, _, q, logits, bonus, sampling = args
             drafted = [(name, n) for name, n in zip(requests, counts, strict=True) if n]
-            known = drafted and all(name in self._h_q for name, _ in drafted)
-            h_q = torch.cat([self._h_q[name][:n] for name, n in drafted]) if known else None
+            has_h_q = drafted and all(name in self._h_q for name, _ in drafted)
+            h_q = torch.cat([self._h_q[name][:n] for name, n in drafted]) if has_h_q else None
             tokens, report = reject(
                 Flattened(x, q, logits, *self._judged, h_q, counts),
                 bonus,

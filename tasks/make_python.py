@@ -71,11 +71,11 @@ def chosen(sources: list[Source], make: Callable[..., Iterator[Row]], size: int)
     """Return distinct rows, from the packages in turn as long as they have some."""
     draw = random.Random(0)
     pools: dict[str, list[Row]] = defaultdict(list)
-    found: set[tuple[str, str]] = set()
+    distinct_texts: set[tuple[str, str]] = set()
     for source in sources:
         for row in make(source, draw):
-            if (row.prompt, row.reference) not in found:
-                found.add((row.prompt, row.reference))
+            if (row.prompt, row.reference) not in distinct_texts:
+                distinct_texts.add((row.prompt, row.reference))
                 pools[row.package].append(row)
     for pool in pools.values():
         draw.shuffle(pool)
@@ -141,13 +141,13 @@ MAKERS = {"line": line_rows, "block": block_rows, "docstring": docstring_rows}
 def statement_lines(text: str) -> list[int]:
     """Return the lines, from 0, at which a statement other than a docstring starts."""
     tree = read_python(text)[0]
-    found = {
+    starts = {
         node.lineno - 1
         for node in (ast.walk(tree) if tree else ())
         if isinstance(node, ast.stmt)
         and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
     }
-    return sorted(found)
+    return sorted(starts)
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[int, list[ast.stmt]]]:
@@ -165,13 +165,13 @@ def functions(tree: ast.Module) -> Iterator[tuple[int, list[ast.stmt]]]:
 
 def context(lines: list[str], number: int) -> str:
     """Return the whole lines before a line, as many as fit, each with its line end."""
-    kept, size = [], 0
+    whole_lines, size = [], 0
     for line in reversed(lines[:number]):
         size += len(line) + 1
         if size > CONTEXT:
             break
-        kept.append(line + "\n")
-    return "".join(reversed(kept))
+        whole_lines.append(line + "\n")
+    return "".join(reversed(whole_lines))
 
 
 def completed(row: Row) -> list[str]:

@@ -96,7 +96,10 @@ def measure(
                 text = decode(pair, sd, request, chosen)
                 if number >= WARM_UPS:
                     texts[name].append(text)
-    sums = {name: np.array([_terms(text) for text in found]) for name, found in texts.items()}
+    sums = {
+        name: np.array([_terms(text) for text in generations])
+        for name, generations in texts.items()
+    }
     first, *_, last = sums.values()
     tokens = {name: interval(terms[:, [0, 1]], ratio) for name, terms in sums.items()}
     seconds = interval(np.hstack([first[:, [2, 1]], last[:, [2, 1]]]), paired_ratio)
@@ -108,10 +111,10 @@ def measure(
         "drafters": {
             name: {
                 "tokens_per_round": tokens[name][:3],
-                "acceptance_by_position": _by_position(found),
+                "acceptance_by_position": _by_position(generations),
                 "draft_seconds_per_round": float(sums[name][:, 2].sum() / sums[name][:, 1].sum()),
             }
-            for name, found in texts.items()
+            for name, generations in texts.items()
         },
         "draft_time": seconds[:3],
         "sentence": (

@@ -128,8 +128,8 @@ def start_linearly(module: DraftModule, target: Runner, texts: Sequence[Sequence
     position itself, and only the neurons follow.
     """
     is_mtp = isinstance(module, MtpModule)
-    own: Any = module
-    layer = (own.mtp_layers if is_mtp else own.layers)[0]
+    untyped: Any = module
+    layer = (untyped.mtp_layers if is_mtp else untyped.layers)[0]
     depth, width, last = len(target.base.layers), target.hidden_size, target.base.layers[-1]
     gram, moments, strength = (torch.zeros((), device=target.device) for _ in range(3))
     for text in texts:
@@ -147,7 +147,7 @@ def start_linearly(module: DraftModule, target: Runner, texts: Sequence[Sequence
     if is_mtp:
         layer.input_proj.weight.copy_(linear)
     else:
-        own.fc.weight.zero_()[:, -width:].fill_diagonal_(1)
+        untyped.fc.weight.zero_()[:, -width:].fill_diagonal_(1)
         attention = layer.self_attn
         attention["q_proj"].weight.mul_(SHARP)
         attention["k_proj"].weight.copy_(attention["q_proj"].weight)

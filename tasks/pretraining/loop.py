@@ -92,7 +92,7 @@ def train(
 @torch.no_grad()
 def measured(model: LlamaForCausalLM, held_out: dict[str, HeldOut]) -> dict[str, float]:
     """Return the mean loss on held-out texts, in nats per token and per character."""
-    found = {}
+    losses = {}
     for name, texts in held_out.items():
         total, tokens = 0.0, 0
         for batch in texts.batches:
@@ -100,9 +100,9 @@ def measured(model: LlamaForCausalLM, held_out: dict[str, HeldOut]) -> dict[str,
             loss = _loss(model, batch.ids.to(model.device), batch.labels.to(model.device))
             total += loss.item() * count
             tokens += count
-        found[f"held_out_{name}_per_token"] = total / tokens
-        found[f"held_out_{name}_per_character"] = total / texts.characters
-    return found
+        losses[f"held_out_{name}_per_token"] = total / tokens
+        losses[f"held_out_{name}_per_character"] = total / texts.characters
+    return losses
 
 
 def _loss(model: LlamaForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:

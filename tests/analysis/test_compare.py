@@ -60,11 +60,11 @@ def frame(make):
 
 
 def rows(frame, at, **only):
-    found = compare(frame, [at]).rows
-    found = found[found["at"].eq(at) | (at == "quality")]
+    comparison = compare(frame, [at]).rows
+    comparison = comparison[comparison["at"].eq(at) | (at == "quality")]
     for name, value in only.items():
-        found = found[found[name] == value]
-    return found
+        comparison = comparison[comparison[name] == value]
+    return comparison
 
 
 def above(frame, at, **only):
@@ -72,71 +72,71 @@ def above(frame, at, **only):
 
 
 def times(frame, **only):
-    found = rows(frame, "quality", metric="times_as_fast", **only)
-    return found[found["against"] != ALONE]
+    speed_ups = rows(frame, "quality", metric="times_as_fast", **only)
+    return speed_ups[speed_ups["against"] != ALONE]
 
 
-def values(found):
-    return found[["value", "ci_low", "ci_high"]].to_numpy().T
+def values(comparison):
+    return comparison[["value", "ci_low", "ci_high"]].to_numpy().T
 
 
 def test_a_comparison_is_a_tidy_table(samples):
-    found = compare(samples)
-    assert tuple(found.rows.columns) == COMPARISON
-    assert set(found.rows["at"]) == {*ATS, OWN}
-    assert found.rows["n"].eq(40).all()
-    others = found.rows["against"].isin([ALONE, COIN])
-    placed = found.rows[~others]
+    comparison = compare(samples)
+    assert tuple(comparison.rows.columns) == COMPARISON
+    assert set(comparison.rows["at"]) == {*ATS, OWN}
+    assert comparison.rows["n"].eq(40).all()
+    others = comparison.rows["against"].isin([ALONE, COIN])
+    placed = comparison.rows[~others]
     assert set(placed["method"]) == {"lossy", "speccascade", "diversed"}
 
 
 @pytest.mark.parametrize("at", ["acceptance", "time"])
 def test_at_equal_gain_it_is_the_gap(samples, at):
     settings = settings_of(samples[samples["task"] == "mini-code"])
-    (own,) = (setting for setting in settings if setting.method == "lossy")
-    gap = gap_between([own], front_of(settings), at)
+    (lossy,) = (setting for setting in settings if setting.method == "lossy")
+    gap = gap_between([lossy], front_of(settings), at)
     for metric, figure, level in (
         ("quality_above", gap.above, gap.front),
         ("quality_above_measured", gap.above_measured, gap.front_measured),
     ):
-        found = rows(samples, at, task="mini-code", method="lossy", metric=metric).iloc[0]
-        assert tuple(found[["value", "ci_low", "ci_high", "n"]]) == tuple(figure)
-        assert (found["reference"], found["acceptance"]) == (level, gap.reached.acceptance[0, 0])
-        assert found["between"] == " to ".join(gap.between)
+        row = rows(samples, at, task="mini-code", method="lossy", metric=metric).iloc[0]
+        assert tuple(row[["value", "ci_low", "ci_high", "n"]]) == tuple(figure)
+        assert (row["reference"], row["acceptance"]) == (level, gap.reached.acceptance[0, 0])
+        assert row["between"] == " to ".join(gap.between)
 
 
 def test_at_equal_acceptance_the_front_has_the_methods_draft_length_and_at_equal_time_all(frame):
-    found = above(frame, "time").set_index("draft_length")["reference"]
+    levels = above(frame, "time").set_index("draft_length")["reference"]
     # The front runs from (0.4 s, 0.2) to (0.8 s, 0.8), both of N = 3.
-    assert found[5] == pytest.approx(0.2 + 0.6 * 0.1 / 0.4)
-    assert found[3] == pytest.approx(0.2 + 0.6 * 0.2 / 0.4)
+    assert levels[5] == pytest.approx(0.2 + 0.6 * 0.1 / 0.4)
+    assert levels[3] == pytest.approx(0.2 + 0.6 * 0.2 / 0.4)
     frame.loc[(frame["method"] == "static") & (frame["draft_length"] == 3), "quality"] = 0.5
     # diversed accepts 0.8; the fronts run from (0.4, 0.8) to (1, 0.5) and to (1, 0.2).
-    found = above(frame, "acceptance").set_index("draft_length")["reference"]
-    assert found[3] == pytest.approx(0.8 - 0.3 * 2 / 3)
-    assert found[5] == pytest.approx(0.8 - 0.6 * 2 / 3)
+    levels = above(frame, "acceptance").set_index("draft_length")["reference"]
+    assert levels[3] == pytest.approx(0.8 - 0.3 * 2 / 3)
+    assert levels[5] == pytest.approx(0.8 - 0.6 * 2 / 3)
 
 
 def test_at_equal_quality_by_hand(frame):
-    found = times(frame, draft_length=5, points=1).set_index("against")
-    assert list(found.index) == ["sd", "sd at chosen N", FRONT]
+    speed_ups = times(frame, draft_length=5, points=1).set_index("against")
+    assert list(speed_ups.index) == ["sd", "sd at chosen N", FRONT]
     # The front reaches a quality of 0.7 in 0.4 + 0.4 * 5 / 6 seconds.
     expected = pytest.approx([2.0, 1.6, 0.4 / 0.5 + 0.4 * 5 / 6 / 0.5])
-    for edge in values(found):
+    for edge in values(speed_ups):
         assert edge == expected
-    assert list(found["at"]) == [OWN, OWN, "quality"]
-    assert list(found["against_draft_length"])[:2] == [5, 3]
-    assert list(found["against_quality"]) == pytest.approx([0.8, 0.8, 0.7])
-    found = times(frame, points=2).set_index("against")  # one row, at the chosen draft length
-    assert list(found.index) == ["sd at chosen N", FRONT]
-    assert set(found["draft_length"]) == {5}
-    assert found.loc["sd at chosen N", "value"] == pytest.approx(1.6)
+    assert list(speed_ups["at"]) == [OWN, OWN, "quality"]
+    assert list(speed_ups["against_draft_length"])[:2] == [5, 3]
+    assert list(speed_ups["against_quality"]) == pytest.approx([0.8, 0.8, 0.7])
+    speed_ups = times(frame, points=2).set_index("against")  # one row, at the chosen draft length
+    assert list(speed_ups.index) == ["sd at chosen N", FRONT]
+    assert set(speed_ups["draft_length"]) == {5}
+    assert speed_ups.loc["sd at chosen N", "value"] == pytest.approx(1.6)
 
 
 def test_differences_from_sd(frame):
     frame.loc[frame["method"] == "diversed", "output_tokens"] = 30
-    found = compare(frame, ["time"]).rows.query("against == 'sd' and draft_length == 5")
-    found = found.drop_duplicates("metric").set_index("metric")["value"]
+    differences = compare(frame, ["time"]).rows.query("against == 'sd' and draft_length == 5")
+    differences = differences.drop_duplicates("metric").set_index("metric")["value"]
     expected = {
         "quality_difference": -0.1,
         "acceptance_difference": 0.8 - 0.4,
@@ -147,20 +147,20 @@ def test_differences_from_sd(frame):
         "length_limit_difference": 0.0,
         "repetition_difference": 0.0,
     }
-    assert found.to_dict() == pytest.approx(expected)
+    assert differences.to_dict() == pytest.approx(expected)
 
 
 def test_a_method_that_relaxes_nothing_has_no_distance(frame):
     """It drafts less, so it accepts a larger fraction of its drafts, at the quality of ``sd``."""
     adaptive = frame[frame["method"] == "sd"].assign(method="sd-adaptive", cost=0.1, accepted=20)
     strict = frame[frame["method"] == "sd"].assign(method="lossy", lenience=1.0)
-    found = compare(pd.concat([frame, adaptive, strict])).rows
-    exact = found[found["method"].isin(["sd-adaptive", "lossy"])]
+    comparison = compare(pd.concat([frame, adaptive, strict])).rows
+    exact = comparison[comparison["method"].isin(["sd-adaptive", "lossy"])]
     assert set(exact["at"]) == {OWN}
     assert FRONT not in set(exact["against"])
     loose = frame[frame["method"] == "sd"].assign(method="lossy", lenience=0.5)
-    found = compare(pd.concat([frame, loose])).rows
-    assert FRONT in set(found.loc[found["method"] == "lossy", "against"])
+    comparison = compare(pd.concat([frame, loose])).rows
+    assert FRONT in set(comparison.loc[comparison["method"] == "lossy", "against"])
 
 
 @pytest.mark.parametrize(
@@ -175,18 +175,18 @@ def test_a_sharpened_target_is_a_second_front(frame, parameters):
     strict = frame[frame["method"] == "sd"].assign(quality=0.9, accepted=15)
     control, typical = strict.assign(**parameters), strict.assign(method="typical")
     both = pd.concat([frame, control, typical])
-    found = above(both, "acceptance", method="typical", draft_length=5).set_index("against")
-    assert found["value"].to_dict() == pytest.approx({FRONT: 0.9 - 0.6, CONTROL: 0.0})
+    gaps = above(both, "acceptance", method="typical", draft_length=5).set_index("against")
+    assert gaps["value"].to_dict() == pytest.approx({FRONT: 0.9 - 0.6, CONTROL: 0.0})
     assert not any("no control" in note for note in compare(both).notes)
     assert any("no control" in note for note in compare(frame).notes)
 
 
 def test_share_of_the_gain_from_the_draft_length_alone(frame):
-    found = rows(frame, "quality", metric="share_of_gain").set_index("draft_length")
+    shares = rows(frame, "quality", metric="share_of_gain").set_index("draft_length")
     # At N = 5, sd saves 0.2 s by choosing N = 3, diversed 0.5 s. At N = 3, the chosen one, sd
     # saves nothing by the choice.
-    assert list(found.index) == [5]
-    assert found.loc[5, ["value", "ci_low", "ci_high"]].to_list() == pytest.approx([0.4] * 3)
+    assert list(shares.index) == [5]
+    assert shares.loc[5, ["value", "ci_low", "ci_high"]].to_list() == pytest.approx([0.4] * 3)
     # Without a significant gain there is no share.
     slow = (frame["method"] == "diversed") & (frame["draft_length"] == 5)
     noise = np.random.default_rng(0).normal(1.0, 0.05, size=10)
@@ -216,18 +216,18 @@ def test_each_drafter_has_its_own_sd_and_front(frame):
 
 def test_runs_are_not_mixed(frame):
     again = frame.assign(run_id="again", decode_seconds=2 * frame["decode_seconds"])
-    found = times(pd.concat([frame, again]), points=1, against="sd")
-    pairs = found.groupby("run_id")["value"].apply(list)
+    speed_ups = times(pd.concat([frame, again]), points=1, against="sd")
+    pairs = speed_ups.groupby("run_id")["value"].apply(list)
     assert pairs["again"][0] == pytest.approx((0.1 + 1.8) * 0.8 / ((0.1 + 1.8) * 0.6))
     assert pairs["run"] == pytest.approx(pairs["again"])
 
 
 def test_missing_comparisons_are_named_and_the_rest_remains(frame):
-    found = compare(frame[~frame["method"].isin(["static", "autoregressive"])])
-    (note,) = found.notes
+    comparison = compare(frame[~frame["method"].isin(["static", "autoregressive"])])
+    (note,) = comparison.notes
     assert "two static weights" in note
-    assert set(found.rows["at"]) == {OWN}
-    assert FRONT not in set(found.rows["against"])
+    assert set(comparison.rows["at"]) == {OWN}
+    assert FRONT not in set(comparison.rows["against"])
     for rows, at, complaint in (
         (frame[frame["method"] == "diversed"], "quality", "was not run with sd"),
         (frame[frame["method"] == "sd"], "time", "hold no method to compare"),
@@ -237,13 +237,15 @@ def test_missing_comparisons_are_named_and_the_rest_remains(frame):
 
 
 def test_every_method_and_sd_is_compared_with_no_speculation(frame):
-    found = compare(frame, ["acceptance"]).rows.query("against == @ALONE and points == 1")
-    times = found[found["metric"] == "times_as_fast"].set_index(["method", "draft_length"])
+    comparison = compare(frame, ["acceptance"]).rows.query("against == @ALONE and points == 1")
+    times = comparison[comparison["metric"] == "times_as_fast"].set_index(
+        ["method", "draft_length"]
+    )
     for (method, length), seconds in SECONDS.items():
         if method in ("sd", "diversed"):
             expected = pytest.approx([SECONDS["autoregressive", 0] / seconds] * 3)
             assert times.loc[(method, length), ["value", "ci_low", "ci_high"]].to_list() == expected
-    assert "static" not in set(found["method"])
+    assert "static" not in set(comparison["method"])
     # In another session it was not timed.
     later = frame["method"] == "diversed"
     apart = compare(frame.assign(session=later.astype(int)), ["acceptance"]).rows
@@ -252,43 +254,43 @@ def test_every_method_and_sd_is_compared_with_no_speculation(frame):
 
 def test_prompts_that_only_one_method_lacks_are_counted(frame):
     lost = (frame["method"] == "diversed") & frame["sample_id"].isin(["p01", "p02", "p03"])
-    found = compare(frame[~lost], ["acceptance"]).rows
-    assert set(found.loc[found["method"] == "diversed", "missing"]) == {3}
-    assert set(found.loc[found["method"] == "sd", "missing"]) == {0}
+    comparison = compare(frame[~lost], ["acceptance"]).rows
+    assert set(comparison.loc[comparison["method"] == "diversed", "missing"]) == {3}
+    assert set(comparison.loc[comparison["method"] == "sd", "missing"]) == {0}
     scored = frame["quality"].mask(lost)  # decoded, and not scored
-    found = compare(frame.assign(quality=scored), ["acceptance"]).rows
-    assert set(found.loc[found["method"] == "diversed", "missing"]) == {3}
+    comparison = compare(frame.assign(quality=scored), ["acceptance"]).rows
+    assert set(comparison.loc[comparison["method"] == "diversed", "missing"]) == {3}
 
 
 def test_a_method_without_quality_is_compared_in_speed(frame):
     unscored = frame["quality"].mask(frame["method"] == "diversed")
-    found = compare(frame.assign(quality=unscored), ["acceptance"]).rows
-    own = found[(found["method"] == "diversed") & (found["draft_length"] == 5)]
-    assert set(own["metric"]) >= {"times_as_fast", "acceptance_difference"}
-    assert "quality_difference" not in set(own["metric"])
-    times = own[(own["against"] == "sd") & (own["metric"] == "times_as_fast")]
+    comparison = compare(frame.assign(quality=unscored), ["acceptance"]).rows
+    diversed = comparison[(comparison["method"] == "diversed") & (comparison["draft_length"] == 5)]
+    assert set(diversed["metric"]) >= {"times_as_fast", "acceptance_difference"}
+    assert "quality_difference" not in set(diversed["metric"])
+    times = diversed[(diversed["against"] == "sd") & (diversed["metric"] == "times_as_fast")]
     assert times["value"].item() == pytest.approx(2.0)
 
 
 def test_static_weights_are_placed_beside_a_coin(frame):
     middle = frame[frame["method"] == "static"].assign(weight=0.5, accepted=15, quality=0.3)
-    found = compare(pd.concat([frame, middle]), ["acceptance"]).rows.query("against == @COIN")
-    assert list(found["label"]) == ["static w=0.5"] * 2
+    beside_coin = compare(pd.concat([frame, middle]), ["acceptance"]).rows.query("against == @COIN")
+    assert list(beside_coin["label"]) == ["static w=0.5"] * 2
     # The coin runs from (0.4, 0.8) to (1, 0.2).
-    assert found["value"].to_numpy() == pytest.approx(0.3 - 0.6)
+    assert beside_coin["value"].to_numpy() == pytest.approx(0.3 - 0.6)
     assert not any("measure more weights" in n for n in compare(pd.concat([frame, middle])).notes)
 
 
 def test_without_quality_the_rest_is_compared_with_sd(frame):
-    found = compare(frame.assign(quality=np.nan), ["acceptance", "quality"])
-    assert set(found.rows["at"]) == {OWN}
-    assert "quality_difference" not in set(found.rows["metric"])
+    blank = compare(frame.assign(quality=np.nan), ["acceptance", "quality"])
+    assert set(blank.rows["at"]) == {OWN}
+    assert "quality_difference" not in set(blank.rows["metric"])
     scored = compare(frame).rows
     for metric in ("times_as_fast", "acceptance_difference"):
-        own, other = (
-            rows[(rows["metric"] == metric) & (rows["at"] == OWN)] for rows in (found.rows, scored)
+        blank_rows, other = (
+            rows[(rows["metric"] == metric) & (rows["at"] == OWN)] for rows in (blank.rows, scored)
         )
-        assert list(own["value"]) == list(other["value"])
+        assert list(blank_rows["value"]) == list(other["value"])
 
 
 @pytest.fixture
@@ -310,8 +312,8 @@ def two(make: Make) -> pd.DataFrame:
 
 
 def figure(rows: pd.DataFrame, metric: str) -> pd.Series:
-    (found,) = (row for _, row in rows.iterrows() if row["metric"] == metric)
-    return found
+    (metric_row,) = (row for _, row in rows.iterrows() if row["metric"] == metric)
+    return metric_row
 
 
 def test_samples_are_paired_by_name(two: pd.DataFrame) -> None:

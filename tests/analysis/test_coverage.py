@@ -32,8 +32,8 @@ def exact_coverage(find, n, truths):
     likely = np.array([chances(n, truth) for truth in truths])
     held = np.zeros_like(likely)
     for k in np.flatnonzero(likely.max(axis=0) > 1e-6):
-        found = find((np.arange(n) < k).astype(float), np.arange(n))
-        held[:, k] = [found.low <= truth <= found.high for truth in truths]
+        bounds = find((np.arange(n) < k).astype(float), np.arange(n))
+        held[:, k] = [bounds.low <= truth <= bounds.high for truth in truths]
     return (likely * held).sum(axis=1)
 
 
@@ -69,8 +69,8 @@ def test_a_proportion_with_repeats_is_covered(n, alike):
     for truth in (0.5, 0.9, 0.95, 0.986):
         right = rng.binomial(5, drawn_prompts(rng, truth, alike, (600, n)))
         samples = (np.arange(5) < right[..., None]).reshape(600, -1)
-        found = [proportion_interval(each, prompts) for each in samples]
-        coverage = np.mean([low <= truth <= high for _, low, high, _ in found])
+        intervals = [proportion_interval(each, prompts) for each in samples]
+        coverage = np.mean([low <= truth <= high for _, low, high, _ in intervals])
         assert 0.92 < coverage < 0.99, truth
 
 
@@ -137,15 +137,15 @@ def test_a_paired_difference_with_repeats_is_covered(n, alike, shared):
 def test_a_paired_difference_is_tangos():
     """12 prompts won, 2 lost and 36 equal (Newcombe, 1998, table II): .0611 to .3447."""
     mine, theirs = np.arange(50) < 12, (np.arange(50) >= 12) & (np.arange(50) < 14)
-    found = paired_difference(mine, range(50), theirs, range(50))
-    assert found == pytest.approx((0.2, 0.0611, 0.3447, 50), abs=5e-5)
+    difference = paired_difference(mine, range(50), theirs, range(50))
+    assert difference == pytest.approx((0.2, 0.0611, 0.3447, 50), abs=5e-5)
     other = paired_difference(theirs, range(50), mine, range(50))
     assert other == pytest.approx((-0.2, -0.3447, -0.0611, 50), abs=5e-5)
 
 
 def test_equal_methods_still_have_an_interval():
-    found = paired_difference(np.ones(100), range(100), np.ones(100), range(100))
-    assert (found.low, found.high) == pytest.approx(
+    difference = paired_difference(np.ones(100), range(100), np.ones(100), range(100))
+    assert (difference.low, difference.high) == pytest.approx(
         (-3.8415 / 103.8415, 3.8415 / 103.8415), rel=1e-4
     )
 
@@ -157,20 +157,22 @@ def test_repeats_that_always_agree_count_once():
         (proportion_interval(values, labels), paired_difference(values, labels, ~values, labels))
         for values, labels in ((right, np.arange(40)), (np.repeat(right, 3), prompts))
     )
-    for found, expected in zip(thrice, once, strict=True):
-        assert found == pytest.approx(expected)
+    for repeated, expected in zip(thrice, once, strict=True):
+        assert repeated == pytest.approx(expected)
 
 
 def test_scores_that_are_not_0_or_1_are_resampled():
     rng = np.random.default_rng(5)
     mine, theirs = rng.random(60), rng.random(60)
-    found = paired_difference(mine, range(60), theirs, range(60))
-    assert found == pytest.approx(mean_interval(mine - theirs, range(60)))
+    difference = paired_difference(mine, range(60), theirs, range(60))
+    assert difference == pytest.approx(mean_interval(mine - theirs, range(60)))
 
 
 def test_a_paired_difference_uses_shared_prompts_with_a_value():
     mine = [*np.ones(12), 0.0, np.nan]
     theirs = [*np.zeros(12), 1.0, 1.0]
     names = [f"{i}" for i in range(12)]
-    found = paired_difference(mine, [*names, "mine", "blank"], theirs, [*names, "base", "blank"])
-    assert (found.value, found.n) == (1, 12)
+    difference = paired_difference(
+        mine, [*names, "mine", "blank"], theirs, [*names, "base", "blank"]
+    )
+    assert (difference.value, difference.n) == (1, 12)

@@ -24,8 +24,8 @@ from specbench.analysis.intervals import (
 def test_intervals_have_their_nominal_coverage():
     rng = np.random.default_rng(5)
     prompts = np.arange(60)
-    found = [mean_interval(rng.exponential(size=60), prompts) for _ in range(400)]
-    coverage = np.mean([one.low <= 1.0 <= one.high for one in found])
+    intervals = [mean_interval(rng.exponential(size=60), prompts) for _ in range(400)]
+    coverage = np.mean([one.low <= 1.0 <= one.high for one in intervals])
     assert 0.91 < coverage < 0.97  # 95 % nominal; two standard errors are 2 points
 
 
@@ -62,11 +62,11 @@ def test_pairing_cancels_differences_between_prompts():
 def test_paired_ratio_uses_only_shared_prompts():
     mine = [[10.0, 1.0], [30.0, 1.0], [99.0, 1.0]]
     base = [[10.0, 2.0], [10.0, 2.0], [1.0, 50.0]]
-    found = paired_interval(
+    interval = paired_interval(
         *(mine, ["a", "b", "only mine"], base, ["b", "a", "only base"]), paired_ratio
     )
-    assert found.value == pytest.approx((40 / 2) / (20 / 4))
-    assert found.n == 2
+    assert interval.value == pytest.approx((40 / 2) / (20 / 4))
+    assert interval.n == 2
 
 
 def test_undefined_ratios_are_silent_nan():
@@ -75,8 +75,8 @@ def test_undefined_ratios_are_silent_nan():
         assert np.isnan(ratio(np.array([1.0, 0.0])))
         values = ratio(np.array([[2.0, 2.0], [1.0, 0.0], [1.0, 2.0], [3.0, 2.0]]))
         for n in (FEWEST, LARGE):
-            found = estimate(values, n)
-            assert 0.5 <= found.low < found.high <= 1.5  # over the values that exist
+            interval = estimate(values, n)
+            assert 0.5 <= interval.low < interval.high <= 1.5  # over the values that exist
         assert np.isnan(estimate(np.array([1.0, np.nan]), LARGE)[1:3]).all()
 
 
@@ -132,18 +132,18 @@ def test_few_prompts_have_a_value_and_no_interval():
     for n in (1, FEWEST - 1, FEWEST):
         for values in ((0.0, 1.0), (0.5, 3.5)):
             samples, prompts = np.tile(values, n), np.repeat(np.arange(n), 2)
-            for found, value in (
+            for interval, value in (
                 (mean_interval(samples, prompts), np.mean(values)),
                 (proportion_interval(samples / 3.5, prompts), np.mean(values) / 3.5),
                 (paired_difference(samples, prompts, samples[::-1], prompts), 0),
             ):
-                assert (found.value, found.n) == (pytest.approx(value), n)
-                assert np.isnan([found.low, found.high]).all() == (n < FEWEST)
+                assert (interval.value, interval.n) == (pytest.approx(value), n)
+                assert np.isnan([interval.low, interval.high]).all() == (n < FEWEST)
 
 
 def test_blank_samples_and_zero_denominators_are_ignored():
-    found = ratio_interval([1.0, np.nan, 0.0], [2.0, 2.0, 0.0], ["a", "b", "c"])
-    assert (found.value, found.n) == (0.5, 1)
+    interval = ratio_interval([1.0, np.nan, 0.0], [2.0, 2.0, 0.0], ["a", "b", "c"])
+    assert (interval.value, interval.n) == (0.5, 1)
     nothing = mean_interval([np.nan, np.nan], ["a", "b"])
     assert np.isnan(nothing[:3]).all()
     assert nothing.n == 0

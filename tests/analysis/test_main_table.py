@@ -42,13 +42,13 @@ def tiny(make):
 
 def grid(tables):
     """The rows of some tables by method: a text per heading, where there is one."""
-    found = {}
+    by_method = {}
     for table in tables:
         headings = [f"{c.group} {c.heading}".replace("\n", " ").strip() for c in table.columns]
         for row in table.rows:
             cells = zip(headings[table.stub :], row[table.stub :], strict=True)
-            found.setdefault(row[0], {}).update({h: c.text for h, c in cells if c.text})
-    return found
+            by_method.setdefault(row[0], {}).update({h: c.text for h, c in cells if c.text})
+    return by_method
 
 
 def best(table, figure):
@@ -139,8 +139,7 @@ def test_methods_with_the_targets_distribution_are_best_together_or_not_at_all(m
     assert best(table_of(make(*lossless, *better)), "quality") == {"lossy better"}
     # At w = 1 the static ensemble is one of them.
     static = cell(88, method="static", weight=1.0)
-    found = best(table_of(make(*lossless, *static, *alike)), "quality")
-    assert found >= {*names, "static w=1"}
+    assert best(table_of(make(*lossless, *static, *alike)), "quality") >= {*names, "static w=1"}
     # Other prompts than the first's do not lose the group.
     short = [row for row in cell(90, method="sd") if int(row["sample_id"]) < 50]
     assert best(table_of(make(*cell(96, **METHODS[0]), *short, *alike)), "quality") >= names
@@ -189,10 +188,11 @@ def test_stars_are_those_of_the_paired_differences(make, metric):
         samples["bleu_terms"] = "6 6 " + shared + " 5 4 3 8 7 6 5"
     table = table_of(samples)
     cells = dict(list(samples[samples["quality"].notna()].groupby("method")))
-    found = table[table["figure"] == "quality"].set_index("label")
-    top = cells[found["value"].idxmax()]
+    top = cells[table[table["figure"] == "quality"].set_index("label")["value"].idxmax()]
     paired = {method: quality_difference(cell, top) for method, cell in cells.items()}
-    expected = {method for method, found in paired.items() if found.low <= 0 <= found.high}
+    expected = {
+        method for method, difference in paired.items() if difference.low <= 0 <= difference.high
+    }
     assert best(table, "quality") == expected
     assert 0 < len(expected) < 4
 
@@ -263,8 +263,8 @@ def test_speed_of_texts_decoded_together_has_no_mark_and_no_interval(tiny):
     assert alone.loc[speed, "best"].any()
     assert not together.loc[speed, "best"].any()
     assert together.loc[speed, ["ci_low", "ci_high"]].isna().all(axis=None)
-    kept = ["label", "task", "figure", "value", "ci_low", "ci_high", "best"]
-    pd.testing.assert_frame_equal(together.loc[~speed, kept], alone.loc[~speed, kept])
+    columns = ["label", "task", "figure", "value", "ci_low", "ci_high", "best"]
+    pd.testing.assert_frame_equal(together.loc[~speed, columns], alone.loc[~speed, columns])
     cells = cells_of(summarise(tiny.assign(batch_size=8)))
     assert cells["seconds_per_sample"].notna().all()
     ends = ["seconds_per_sample_low", "speedup_high", "tokens_per_second_low"]
@@ -302,7 +302,7 @@ CELL = {
 }
 
 
-def own(*cells):
+def tables_of(*cells):
     """Main tables of cells with 70 % accepted and a quality of 0.5, by figure."""
     rows = []
     for number, changes in enumerate(cells):
@@ -316,8 +316,8 @@ def own(*cells):
     summary = pd.DataFrame(rows).reindex(columns=list(SUMMARY))
     samples = typed(pd.DataFrame(columns=list(SAMPLES)), SAMPLES, "the test")
     table = beside_published(main_table(typed(summary, SUMMARY, "the test"), samples))
-    found = dict(list(table.groupby("run_id")))
-    return [found[f"{number}"].set_index("figure") for number in range(len(cells))]
+    by_run = dict(list(table.groupby("run_id")))
+    return [by_run[f"{number}"].set_index("figure") for number in range(len(cells))]
 
 
 def test_the_file_is_the_papers_tables():
@@ -335,13 +335,15 @@ def test_the_file_is_the_papers_tables():
 
 def test_the_difference_is_between_the_displayed_numbers():
     alone = {"method": "autoregressive", "head": None, "draft_length": 0}
-    found, *others = own({}, alone, alone | {"pair": "llama+gsm8k"})  # any draft and draft length
-    rate, quality = found.loc["draft_acceptance_rate"], found.loc["quality"]
+    table, *others = tables_of(
+        {}, alone, alone | {"pair": "llama+gsm8k"}
+    )  # any draft and draft length
+    rate, quality = table.loc["draft_acceptance_rate"], table.loc["quality"]
     assert (rate["published"], quality["published"]) == (72.61, 67)
     assert rate["difference"] == pytest.approx(70 - 72.61)
     assert quality["difference"] == pytest.approx(50 - 67)
-    assert pd.isna(found.loc["speedup", "published"])  # the paper's table has no such value
-    assert remarks(found.reset_index()) == []
+    assert pd.isna(table.loc["speedup", "published"])  # the paper's table has no such value
+    assert remarks(table.reset_index()) == []
     assert [other.loc["quality", "published"] for other in others] == [67, 67]
 
 
@@ -365,14 +367,16 @@ def test_measurements_are_matched_with_published_numbers():
         ({"draft_length": 7}, None),
         ({"pair": "mini"}, None),
     )
-    for table, (cell, rate) in zip(own(*(cell for cell, _ in expected)), expected, strict=True):
-        found = table.loc["draft_acceptance_rate"]
-        assert found["published"] == rate if rate else pd.isna(found["published"]), cell
-        assert pd.isna(found["source"]) == (rate is None), cell
+    for table, (cell, rate) in zip(
+        tables_of(*(cell for cell, _ in expected)), expected, strict=True
+    ):
+        row = table.loc["draft_acceptance_rate"]
+        assert row["published"] == rate if rate else pd.isna(row["published"]), cell
+        assert pd.isna(row["source"]) == (rate is None), cell
 
 
 def test_missing_comparisons_are_noted():
-    xsum, xsum_32, mini, known, other = own(
+    xsum, xsum_32, mini, gsm8k, other = tables_of(
         {"task": "xsum", "metric": "rouge2"},
         {"task": "xsum", "metric": "rouge2-32"},
         {"pair": "mini"},
@@ -386,7 +390,7 @@ def test_missing_comparisons_are_noted():
     assert xsum_32.loc["quality", "published"] == 7.23
     (said,) = remarks(mini.reset_index())
     assert "pairs are llama, qwen3, gemma3, its tasks gsm8k, cnndm, xsum, mbpp, T = 0.1, 1" in said
-    (said,) = remarks(pd.concat([known, other]).reset_index())
+    (said,) = remarks(pd.concat([gsm8k, other]).reset_index())
     assert "humaneval" in said
 
 

@@ -34,11 +34,11 @@ def only(rows: pd.DataFrame, method: str) -> pd.Series:
     return rows.loc[index]
 
 
-def judged(make: Make, base: Any, own: Any, margin: float = 2, **own_values: Any) -> pd.Series:
+def judged(make: Make, base: Any, fast: Any, margin: float = 2, **changes: Any) -> pd.Series:
     """The verdict on an arm with these scores."""
     samples = make(
         *answers(base, method="plain", **SERVER),
-        *answers(own, method="fast", **{**SERVER, **own_values}),
+        *answers(fast, method="fast", **{**SERVER, **changes}),
     )
     return only(margin_rows(samples, "plain", margin), "fast")
 
@@ -49,15 +49,15 @@ def drawn(rng: np.random.Generator, prompts: int, loss: float) -> tuple[Floats, 
     A prompt has its own share of right answers; on average 8 of 10 are right.
     """
     right = rng.beta(0.8, 0.2, prompts)
-    base, own = (1.0 * (rng.random(prompts) < right) for _ in range(2))
-    return base, np.where(rng.random(prompts) < loss / 0.8, 0.0, own)
+    base, fast = (1.0 * (rng.random(prompts) < right) for _ in range(2))
+    return base, np.where(rng.random(prompts) < loss / 0.8, 0.0, fast)
 
 
-def interval_of(base: Floats, own: Floats) -> tuple[float, float]:
+def interval_of(base: Floats, fast: Floats) -> tuple[float, float]:
     names = [f"{i:05}" for i in range(len(base))]
     frames = [
         pd.DataFrame({"sample_id": names, "quality": scores, "quality_metric": "accuracy"})
-        for scores in (own, base)
+        for scores in (fast, base)
     ]
     return paired_quality(*frames)[1:3]
 
@@ -70,11 +70,11 @@ def test_the_prompts_named_decide() -> None:
     rng, margin = np.random.default_rng(2), 0.03
     called, passed, alarms, small = [], [], [], []
     while len(called) < 100:
-        base, own = drawn(rng, 100, 0)
-        low, high = interval_of(base, own)
+        base, fast = drawn(rng, 100, 0)
+        low, high = interval_of(base, fast)
         if not low <= -margin <= 0 <= high:  # decided already
             continue
-        n = prompts_needed(own - base, margin)
+        n = prompts_needed(fast - base, margin)
         called.append(interval_of(*drawn(rng, n, margin))[1] < 0)
         low, high = interval_of(*drawn(rng, n, 0))
         passed.append(low > -margin)
@@ -112,8 +112,8 @@ def rouge_like(
 ) -> tuple[Floats, Floats]:
     """Scores around .66, and those of a server that differs a little and at times fails."""
     base = rng.normal(0.66, 0.1, prompts).clip(0, 1)
-    own = base + spread * rng.choice([-1, 1], prompts)
-    return base, np.where(rng.random(prompts) < failing, 0.0, own)
+    fast = base + spread * rng.choice([-1, 1], prompts)
+    return base, np.where(rng.random(prompts) < failing, 0.0, fast)
 
 
 @pytest.mark.parametrize("prompts", [12, 100, 500])
@@ -123,10 +123,10 @@ def test_failures_that_no_prompt_shows_are_not_within_the_margin(prompts: int) -
     within, bootstrapped, repetitions = 0, 0, 0
     for failing in (0.005, 0.01, 0.02, 0.05):
         for _ in range(100):
-            base, own = rouge_like(rng, prompts, failing)
+            base, fast = rouge_like(rng, prompts, failing)
             margin = 0.65 * failing
-            low = interval_of(base, own)[0]
-            within += min(low, limit_with_failures(own - base, float(base.mean()))) > -margin
+            low = interval_of(base, fast)[0]
+            within += min(low, limit_with_failures(fast - base, float(base.mean()))) > -margin
             bootstrapped += low > -margin
             repetitions += 1
     assert within / repetitions <= 0.03 < bootstrapped / repetitions
@@ -163,10 +163,10 @@ def test_the_prompts_named_exclude_failures(make: Make) -> None:
 def test_the_outcome_of_few_differences(
     make: Make, worse: int, better: int, prompts: int, loss: str
 ) -> None:
-    base, own = np.ones(prompts), np.ones(prompts)
-    own[:worse] = 0
+    base, fast = np.ones(prompts), np.ones(prompts)
+    fast[:worse] = 0
     base[worse : worse + better] = 0
-    row = judged(make, base, own)
+    row = judged(make, base, fast)
     assert row["loss"] == loss and row["n"] == prompts
     assert row["differ"] == pytest.approx((worse + better) / prompts)
     shown = {4: "a loss is shown", 2: "a gain is shown"}.get(worse, "accuracy")
@@ -229,33 +229,33 @@ def test_times_are_ratios_and_noise_is_that_of_the_same_server(make: Make) -> No
 def test_answers_that_an_arm_lacks_do_not_help_it(make: Make) -> None:
     """Without its 30 wrong answers it would have no loss; a plain server may lack some, too."""
     base = answers(np.ones(600), method="plain", **SERVER)
-    own = answers(np.ones(600), method="fast", **SERVER)
-    row = only(margin_rows(make(*base, *own[30:]), "plain", 2), "fast")
+    fast = answers(np.ones(600), method="fast", **SERVER)
+    row = only(margin_rows(make(*base, *fast[30:]), "plain", 2), "fast")
     assert row["n"] == 570 and row["missing"] == 30
     assert row["loss"] == UNSHOWN and "if the missing answers are wrong" in row["sentence"]
     assert "30 answers are missing" in row["sentence"]
-    row = only(margin_rows(make(*base[30:], *own), "plain", 2), "fast")
+    row = only(margin_rows(make(*base[30:], *fast), "plain", 2), "fast")
     assert row["loss"] == WITHIN and "30 answers are missing of plain" in row["sentence"]
-    row = only(margin_rows(make(*base, *own[595:]), "plain", 2), "fast")
+    row = only(margin_rows(make(*base, *fast[595:]), "plain", 2), "fast")
     assert "too few answers" in row["sentence"] and row["n"] == 5
-    unscored = [{**sample, "quality": None} for sample in own[:30]]
-    row = only(margin_rows(make(*base, *unscored, *own[30:]), "plain", 2), "fast")
+    unscored = [{**sample, "quality": None} for sample in fast[:30]]
+    row = only(margin_rows(make(*base, *unscored, *fast[30:]), "plain", 2), "fast")
     assert row["missing"] == 30
 
 
 def test_turns_and_repeats_of_a_prompt_are_one(make: Make) -> None:
     """Eight equal answers to each prompt are no eight prompts."""
     rng = np.random.default_rng(1)
-    base, own = 1.0 * (rng.random(60) < 0.9), 1.0 * (rng.random(60) < 0.85)
+    base, fast = 1.0 * (rng.random(60) < 0.9), 1.0 * (rng.random(60) < 0.85)
     samples = [
         {**row, "turn": turn, "repeat": repeat}
-        for name, scores in (("plain", base), ("fast", own))
+        for name, scores in (("plain", base), ("fast", fast))
         for row in answers(scores, method=name, **SERVER)
         for turn in (1, 2)
         for repeat in range(4)
     ]
     many = only(margin_rows(make(*samples), "plain", 2), "fast")
-    once = judged(make, base, own)
+    once = judged(make, base, fast)
     assert many["n"] == once["n"] == 60 and many["answers"] == 480
     for name in ("quality_difference", "differ", "prompts_needed"):
         assert many[name] == pytest.approx(once[name])

@@ -50,12 +50,12 @@ def test_front_is_the_best_mixture_of_counts():
         gains = Gains(rng.uniform(0.2, 1, size=5) * proposed, proposed)
         quality = rng.random(5)
         at = rng.uniform(gains.value.min(), gains.value.max())
-        found = float(front_quality(gains, quality, at))
-        assert found == pytest.approx(best_mixture(gains, quality, at), abs=2e-3)
+        level = float(front_quality(gains, quality, at))
+        assert level == pytest.approx(best_mixture(gains, quality, at), abs=2e-3)
         # Mixtures of three or more points are no better than those of the best two.
         shares = rng.dirichlet(np.full(5, 0.3), size=2000)
         enough = shares @ gains.numerator >= at * (shares @ gains.denominator)
-        assert (shares @ quality)[enough].max(initial=0) <= found + 1e-9
+        assert (shares @ quality)[enough].max(initial=0) <= level + 1e-9
 
 
 def plain(gain):
@@ -75,8 +75,8 @@ def clouds():
 
 def test_many_fronts_at_once_equal_fronts_one_by_one(clouds):
     at = np.random.default_rng(1).uniform(-0.2, 1.2, size=200)
-    found = front_quality(plain(clouds[0]), clouds[1], at)
-    for gain, quality, level, here in zip(*clouds, at, found, strict=True):
+    qualities = front_quality(plain(clouds[0]), clouds[1], at)
+    for gain, quality, level, here in zip(*clouds, at, qualities, strict=True):
         corners = hull(gain, quality)
         assert here == pytest.approx(np.interp(level, gain[corners], quality[corners]))
     gain, quality = array(0.4, 0.6, 0.8), array(0.9, 0.1, 0.3)  # gain and quality swapped
@@ -87,8 +87,8 @@ def test_many_fronts_at_once_equal_fronts_one_by_one(clouds):
 def gap_of(frame, gain="acceptance"):
     """The gap of the single setting of ``diversed`` above the static front."""
     settings = settings_of(frame)
-    (own,) = (setting for setting in settings if setting.method == "diversed")
-    return gap_between([own], front_of(settings), gain)
+    (diversed,) = (setting for setting in settings if setting.method == "diversed")
+    return gap_between([diversed], front_of(settings), gain)
 
 
 def coin(make, prompts=400):
@@ -113,14 +113,14 @@ def coin(make, prompts=400):
 def test_a_coin_between_two_weights_is_not_above_the_front(make):
     """It is a static ensemble itself; the line between the weights' points is far below it."""
     frame = coin(make)
-    found = gap_of(frame)
-    assert found.above.low < 0 < found.above.high
-    assert abs(found.above.value) < 0.03
+    gap = gap_of(frame)
+    assert gap.above.low < 0 < gap.above.high
+    assert abs(gap.above.value) < 0.03
     acceptance = np.array([0.4, 0.5, 1.0])
     points = frame.groupby("weight", dropna=False)["quality"].mean()
     sd = frame.loc[frame["method"] == "sd", "quality"].mean()
-    joined = np.interp(found.reached.acceptance[0, 0], acceptance, [sd, points[0.5], points[0.0]])
-    assert found.reached.quality[0, 0] - joined > 0.3
+    joined = np.interp(gap.reached.acceptance[0, 0], acceptance, [sd, points[0.5], points[0.0]])
+    assert gap.reached.quality[0, 0] - joined > 0.3
 
 
 def run(make, diversed_quality, diversed_accepted, prompts=10, spread=0.0, **shared):
@@ -146,14 +146,14 @@ def run(make, diversed_quality, diversed_accepted, prompts=10, spread=0.0, **sha
 
 
 def test_gap_is_quality_above_the_front_at_equal_acceptance(make):
-    for quality, accepted, gap, level in (
+    for quality, accepted, above, level in (
         (0.7, 15, 0.1, 0.6), (0.5, 15, -0.1, 0.6), (0.9, 5, 0.1, 0.8)
     ):  # fmt: skip
-        found = gap_of(run(make, quality, accepted))
-        assert found.above.value == pytest.approx(gap)
-        assert found.front == pytest.approx(level)
-        assert found.reached.acceptance[0, 0] == pytest.approx(accepted / 25)
-        assert (found.reached.quality[0, 0], found.above.n) == (pytest.approx(quality), 10)
+        gap = gap_of(run(make, quality, accepted))
+        assert gap.above.value == pytest.approx(above)
+        assert gap.front == pytest.approx(level)
+        assert gap.reached.acceptance[0, 0] == pytest.approx(accepted / 25)
+        assert (gap.reached.quality[0, 0], gap.above.n) == (pytest.approx(quality), 10)
 
 
 def test_gap_names_its_neighbours_and_needs_no_interpolation_above_the_lower(make):
@@ -165,11 +165,11 @@ def test_gap_names_its_neighbours_and_needs_no_interpolation_above_the_lower(mak
     ):
         frame = run(make, 0.7, accepted)
         middle = frame[frame["method"] == "static"].assign(weight=0.5, accepted=15, quality=0.55)
-        found = gap_of(pd.concat([frame, middle]))
-        assert found.front_measured == pytest.approx(measured)
-        assert found.above_measured[:3] == pytest.approx([0.7 - measured] * 3)
-        assert found.between == between
-        assert found.step == pytest.approx(step, nan_ok=True)
+        gap = gap_of(pd.concat([frame, middle]))
+        assert gap.front_measured == pytest.approx(measured)
+        assert gap.above_measured[:3] == pytest.approx([0.7 - measured] * 3)
+        assert gap.between == between
+        assert gap.step == pytest.approx(step, nan_ok=True)
 
 
 def test_gap_uses_only_prompts_that_every_point_has(make):
@@ -203,8 +203,7 @@ def test_plain_sd_has_one_quality_whatever_its_draft_length(make):
     frame = timed(run(make, 0.9, 15))
     slow = frame[frame["method"] == "sd"].assign(draft_length=8, quality=0.6, decode_seconds=1.5)
     frame = pd.concat([frame, slow])
-    found = gap_of(frame, "time")
-    assert found.front == pytest.approx(0.4 + (0.7 - 0.4) / 4)
+    assert gap_of(frame, "time").front == pytest.approx(0.4 + (0.7 - 0.4) / 4)
 
 
 def test_the_gaps_interval_has_its_nominal_coverage(make):
@@ -231,8 +230,8 @@ def test_band_is_the_interval_of_the_front_at_each_gain(make):
             for method in ("sd", "static")
         )
         prompts = frame.loc[frame["method"] == "sd", "sample_id"]
-        found = mean_interval((1 - share) * sd + share * static, prompts)
-        assert tuple(here[["quality", "low", "high"]]) == pytest.approx(found[:3])
+        interval = mean_interval((1 - share) * sd + share * static, prompts)
+        assert tuple(here[["quality", "low", "high"]]) == pytest.approx(interval[:3])
 
 
 # By method: lengths, shared n-grams and n-grams of texts on two prompts, as in samples.csv.
@@ -248,13 +247,13 @@ def test_gap_in_bleu_is_one_of_corpus_bleu(make):
     terms = [BLEU[row.method][int(row.sample_id[1:]) % 2] for row in frame.itertuples()]
     frame["bleu_terms"] = terms
     summary = cells_of(summarise(frame)).set_index("method")["quality"]
-    found = gap_of(frame)
-    assert found.reached.quality[0, 0] == summary["diversed"]
-    assert found.front == pytest.approx((summary["sd"] + summary["static"]) / 2)
+    gap = gap_of(frame)
+    assert gap.reached.quality[0, 0] == summary["diversed"]
+    assert gap.front == pytest.approx((summary["sd"] + summary["static"]) / 2)
     sums = [[[int(n) for n in BLEU[m][i % 2].split()] for m in BLEU] for i in range(10)]
     sd, static, diversed = corpus_bleu(resample(np.array(sums, dtype=float))).T
     gaps = diversed - np.maximum((sd + static) / 2, static)
-    assert found.above[1:3] == pytest.approx(limits(found.above.value, gaps, 10))
+    assert gap.above[1:3] == pytest.approx(limits(gap.above.value, gaps, 10))
 
 
 def test_samples_without_a_front_are_refused(make):

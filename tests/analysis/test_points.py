@@ -30,9 +30,9 @@ def test_points_equal_the_summary(samples):
             ("tokens_per_second", reached.tokens_per_second),
             ("speedup", reached.gains("speedup").value),
         ):
-            found = estimate(values[:, number], 40, log=name == "speedup")[:3]
+            interval = estimate(values[:, number], 40, log=name == "speedup")[:3]
             expected = (cell[name], cell[f"{name}_low"], cell[f"{name}_high"])
-            assert found == pytest.approx(expected, nan_ok=True), (method, name)
+            assert interval == pytest.approx(expected, nan_ok=True), (method, name)
 
 
 def test_points_are_resampled_together(samples):
@@ -80,9 +80,9 @@ def test_the_fastest_of_equals_is_covered_unlike_the_naive_minimum(make):
         seconds = length * [1, 1, 1, 1, 0.8] * (1 + 0.15 * rng.normal(size=(40, 5)))
         template.sums[:, :, -3] = seconds
         drawn = template.estimates_with_fastest(range(4))[0].seconds
-        for found, best in ((honest, drawn[:, 5]), (naive, drawn[:, :4].min(axis=1))):
+        for covered, best in ((honest, drawn[:, 5]), (naive, drawn[:, :4].min(axis=1))):
             one = estimate(best / drawn[:, 4], 40)
-            found.append(one.low <= 1.25 <= one.high)
+            covered.append(one.low <= 1.25 <= one.high)
     assert np.mean(honest) >= 0.93
     assert np.mean(naive) < 0.91
 
@@ -122,10 +122,10 @@ def verdict(samples):
 
 def test_a_planted_difference_is_shown_in_tokens_per_second(in_blocks):
     samples = in_blocks(20, times=1.5)
-    found = verdict(samples)
-    assert (found["speed"], found["speculation"]) == (FASTER, FASTER)
-    assert "times as many tokens/s as sd" in found["sentence"]
-    assert found["sentence"].startswith("typical ε=0.1 δ=0.3: faster than no speculation (")
+    row = verdict(samples)
+    assert (row["speed"], row["speculation"]) == (FASTER, FASTER)
+    assert "times as many tokens/s as sd" in row["sentence"]
+    assert row["sentence"].startswith("typical ε=0.1 δ=0.3: faster than no speculation (")
     (heading,) = by_task(verdicts_of(samples))
     assert heading.endswith("n = 100 in 20 blocks of 5 prompts")
     rows = compare(samples, ATS).rows
@@ -150,9 +150,9 @@ def test_equal_work_is_hardly_ever_told_apart(in_blocks):
 
 def test_too_few_blocks_have_no_verdict_on_time(in_blocks):
     samples = in_blocks(FEWEST - 1, times=2.0)
-    found = verdict(samples)
-    assert (found["speed"], found["speculation"]) == (MISSING, MISSING)
-    assert found["quality"] == UNSHOWN
+    row = verdict(samples)
+    assert (row["speed"], row["speculation"]) == (MISSING, MISSING)
+    assert row["quality"] == UNSHOWN
     (heading,) = by_task(verdicts_of(samples))
     assert "in 9 whole blocks of 5 prompts: no verdict on time, which needs at least" in heading
     compared = compare(samples, ATS)
@@ -167,9 +167,9 @@ def test_blocks_that_were_not_decoded_together_do_not_count(in_blocks):
     slow = samples.assign(decode_seconds=samples["decode_seconds"].mask(torn, 1e6))
     apart = slow.assign(block=slow["block"].mask(torn))  # decoded alone after an error
     whole = whole_blocks(apart)
-    own = apart["method"] == "typical"
-    assert whole[own].nunique() == FEWEST
-    assert whole[~own].nunique() == FEWEST + 1
+    typical = apart["method"] == "typical"
+    assert whole[typical].nunique() == FEWEST
+    assert whole[~typical].nunique() == FEWEST + 1
     assert by_time_unit(apart)["decode_seconds"].max() < 100
     row = compare(apart, []).rows.query("metric == @TOKENS and against == @SD")
     assert row["value"].item() == pytest.approx(1, abs=0.2)

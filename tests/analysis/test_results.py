@@ -108,8 +108,8 @@ def test_each_round_is_a_row_that_identifies_its_sample(tmp_path: Path) -> None:
 
 
 def test_rounds_of_packed_records_and_without_the_rejected_tokens(tmp_path: Path) -> None:
-    kept = {name: ROUNDS[name] for name in ROUNDS if name not in ("rejected", "agreed")}
-    run_of(tmp_path / "old", record(run_id="old", per_round=kept), packed=True)
+    per_round = {name: ROUNDS[name] for name in ROUNDS if name not in ("rejected", "agreed")}
+    run_of(tmp_path / "old", record(run_id="old", per_round=per_round), packed=True)
     run_of(tmp_path / "new", record(run_id="new"))
     rounds = specbench.load([tmp_path]).rounds
     assert list(rounds["run_id"]) == ["new"] * 3 + ["old"] * 3
@@ -126,11 +126,11 @@ def test_only_the_last_attempt_of_a_sample_counts(tmp_path: Path) -> None:
 
 
 def test_rounds_add_up_to_samples() -> None:
-    found = specbench.load(REFERENCE.with_name("reference-lengths"))
-    key = list(found.rounds)[: list(found.rounds).index("round")]
-    summed = found.rounds.groupby(key, dropna=False)[["proposed", "accepted", "emitted"]].sum()
-    both = found.samples.merge(summed, on=key, suffixes=("", "_summed"))
-    assert len(both) == len(found.samples)
+    results = specbench.load(REFERENCE.with_name("reference-lengths"))
+    key = list(results.rounds)[: list(results.rounds).index("round")]
+    summed = results.rounds.groupby(key, dropna=False)[["proposed", "accepted", "emitted"]].sum()
+    both = results.samples.merge(summed, on=key, suffixes=("", "_summed"))
+    assert len(both) == len(results.samples)
     assert (both["proposed"] == both["proposed_summed"]).all()
     drafted = both[both["proposed"] > 0]
     assert (drafted["accepted"] == drafted["accepted_summed"]).all()
@@ -188,12 +188,12 @@ def test_by_hand_without_drafts_after_the_end_of_a_text():
 
 def test_positions_pool_to_the_rates_of_the_summary():
     # sd-adaptive varies its length.
-    found = specbench.load(REFERENCE.with_name("reference-verifiers-math"))
-    table = found.positions.assign(accepted=lambda t: t["value"] * t["rounds"])
+    results = specbench.load(REFERENCE.with_name("reference-verifiers-math"))
+    table = results.positions.assign(accepted=lambda t: t["value"] * t["rounds"])
     names = ["method", "settings", "weight", "target_temperature", "kind"]
     pooled = table.groupby(names, dropna=False)[["accepted", "rounds"]].sum()
     pooled = (pooled["accepted"] / pooled["rounds"]).unstack()
-    cells = found.cells.set_index(names[:-1])
+    cells = results.cells.set_index(names[:-1])
     for kind, metric in (
         (MARGINAL, "draft_acceptance_rate"),
         (CONDITIONAL, "conditional_acceptance_rate"),
@@ -207,13 +207,13 @@ def test_positions_pool_to_the_rates_of_the_summary():
 
 def test_rounds_of_a_prompt_are_one_cluster():
     """Copies of each prompt's rounds carry no news of other prompts."""
-    own = [[i % 4, (i * 7) % 4] for i in range(40)]
+    accepted = [[i % 4, (i * 7) % 4] for i in range(40)]
     few, many = (
-        acceptance_by_position(rounds_of({"sd": [sample * k for sample in own]}).rounds)
+        acceptance_by_position(rounds_of({"sd": [sample * k for sample in accepted]}).rounds)
         for k in (1, 25)
     )
     width, same = (table["ci_high"] - table["ci_low"] for table in (few, many))
-    independent = acceptance_by_position(rounds_of({"sd": own * 25}).rounds)
+    independent = acceptance_by_position(rounds_of({"sd": accepted * 25}).rounds)
     assert (same > 0.6 * width).all()
     narrow = (independent["ci_high"] - independent["ci_low"])[width > 0.05]
     assert (narrow < 0.3 * width[width > 0.05]).all()

@@ -38,8 +38,8 @@ def test_a_sweep_becomes_the_front_and_the_distance_above_it(samples):
         strict=False,
     ):
         settings = settings_of(samples[samples["task"] == task])
-        (own,) = (setting for setting in settings if setting.method == "diversed")
-        gap = gap_between([own], front_of(settings), "acceptance")
+        (diversed,) = (setting for setting in settings if setting.method == "diversed")
+        gap = gap_between([diversed], front_of(settings), "acceptance")
         value, low, high, _ = (100 * number for number in gap.above_measured)
         shown = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]<br>{gap.between[0]}, coarse: "
         assert cell.strip().startswith(shown)
@@ -62,8 +62,8 @@ def test_another_drafter_does_not_change_the_front(samples):
 def test_every_method_has_its_paired_difference_from_sd(samples, rows):
     assert rows["diversed"].count("<br>") == 2 * samples["task"].nunique()
     mine = samples[samples["task"] == "mini-math"].groupby("method")
-    own, sd = mine.get_group("diversed"), mine.get_group("sd")
-    value, low, high, _ = (100 * number for number in quality_difference(own, sd))
+    diversed, sd = mine.get_group("diversed"), mine.get_group("sd")
+    value, low, high, _ = (100 * number for number in quality_difference(diversed, sd))
     assert f"<br>{value:+.1f} [{low:+.1f}, {high:+.1f}]<br>" in rows["diversed"].split("|")[2]
     assert rows["sd"].count("<br>") == samples["task"].nunique()
 
@@ -125,10 +125,10 @@ def test_texts_at_the_limit_and_their_repetition_are_on_the_page(samples):
     limited["stopped_by"] = np.where(longest, "length", "eos")
     (row,) = (line for line in texts(limited).splitlines() if line.startswith("| diversed"))
     assert "25.0 % repeated, +20.0 [+20.0, +20.0]" in row
-    own = limited.query("method == 'diversed' and task == 'mini-math'")
-    ended = own["stopped_by"] == "eos"
+    diversed = limited.query("method == 'diversed' and task == 'mini-math'")
+    ended = diversed["stopped_by"] == "eos"
     assert f"{100 * (1 - ended.mean()):.1f} % at the limit, " in row
-    assert f"{100 * own[ended]['quality'].mean():.1f} if completed, " in row
+    assert f"{100 * diversed[ended]['quality'].mean():.1f} if completed, " in row
 
 
 def test_draft_lengths_and_engines_have_separate_tables(make):
@@ -213,11 +213,11 @@ def summary(make):
 def test_the_table_is_tidy_and_has_every_head_on_every_task(summary):
     table = transfer_data(summary)
     assert list(table) == TRANSFER
-    found = table.set_index(["trained_on", "task", "metric"])
-    assert len(found) == 2 * len(CELLS)
+    by_cell = table.set_index(["trained_on", "task", "metric"])
+    assert len(by_cell) == 2 * len(CELLS)
     for (head, task), (quality, accepted) in CELLS.items():
-        assert found.loc[(head, task, "quality"), "value"] == pytest.approx(quality)
-        assert found.loc[(head, task, "draft_acceptance_rate"), "value"] == accepted / 25
+        assert by_cell.loc[(head, task, "quality"), "value"] == pytest.approx(quality)
+        assert by_cell.loc[(head, task, "draft_acceptance_rate"), "value"] == accepted / 25
     for change in ({"head": "bundled"}, {"run_id": ["one", "two"]}, {"draft_length": [3, 5]}):
         wrong = summary.assign(**{k: np.resize(v, len(summary)) for k, v in change.items()})
         with pytest.raises(UsageError):

@@ -26,8 +26,8 @@ AUTOREGRESSIVE = {
 
 def value(summary: pd.DataFrame, metric: str, method: str = "sd") -> float:
     rows = summary[(summary["metric"] == metric) & (summary["method"] == method)]
-    (found,) = rows["value"]
-    return found
+    (number,) = rows["value"]
+    return number
 
 
 def test_every_metric_by_hand(make):
@@ -153,8 +153,8 @@ TERMS = 4 * ["6 6 6 5 4 3 6 5 4 3", "4 6 2 1 0 0 4 3 2 1", "9 5 4 1 0 0 9 8 7 6"
 
 
 def row(summary: pd.DataFrame, metric: str) -> pd.Series:
-    (found,) = (row for _, row in summary[summary["metric"] == metric].iterrows())
-    return found
+    (metric_row,) = (row for _, row in summary[summary["metric"] == metric].iterrows())
+    return metric_row
 
 
 def test_another_metric_has_a_row_with_its_mean_and_interval(make):
@@ -235,10 +235,10 @@ def test_pass_at_k_is_the_share_of_subsets_as_far_as_repeats_go(make, column, pr
             np.mean([any(subset) for subset in combinations(results, k)])
             for results in PASSES.values()
         ]
-        found = row(summary, f"pass@{k}")
-        assert found["value"] == pytest.approx(np.mean(shares), abs=1e-12)
-        assert (found["n"], found["unit"]) == (len(PASSES), f"pass@{k}")
-        assert 0 <= found["ci_low"] < found["value"] < found["ci_high"] <= 1
+        pass_at_k = row(summary, f"pass@{k}")
+        assert pass_at_k["value"] == pytest.approx(np.mean(shares), abs=1e-12)
+        assert (pass_at_k["n"], pass_at_k["unit"]) == (len(PASSES), f"pass@{k}")
+        assert 0 <= pass_at_k["ci_low"] < pass_at_k["value"] < pass_at_k["ci_high"] <= 1
     assert "pass@10" not in set(summary["metric"])
 
 
@@ -286,8 +286,8 @@ def test_differences_of_texts_are_paired_and_zero_for_the_same_texts(make):
     rows = [worse if i % 2 else {"quality": float(i % 5 > 0)} for i in range(20)]
     named = ({"sample_id": name, **row} for name, row in zip(prompts, rows, strict=True))
     lossy = make(*named, method="lossy", lenience=0.5)
-    found = text_differences(lossy, sd)
-    values = {name: (difference.value, difference.n) for name, difference in found.items()}
+    differences = text_differences(lossy, sd)
+    values = {name: (difference.value, difference.n) for name, difference in differences.items()}
     assert values == {
         "quality": (pytest.approx(-0.4), 20),
         "completed_quality": (0.0, 10),  # of the prompts that both completed
@@ -295,7 +295,7 @@ def test_differences_of_texts_are_paired_and_zero_for_the_same_texts(make):
         "length_limit_rate": (0.5, 20),
         "repetition": (pytest.approx(0.2), 20),
     }
-    signs = {name: (found[name].low > 0, found[name].high < 0) for name in found}
+    signs = {name: (differences[name].low > 0, differences[name].high < 0) for name in differences}
     assert signs.pop("quality") == (False, True)
     assert signs.pop("completed_quality") == (False, False)
     assert set(signs.values()) == {(True, False)}

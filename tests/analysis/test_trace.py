@@ -56,7 +56,7 @@ def made(*rounds: Round, end: bool = False, weight: float | None = None, **chang
         drafted = accepted.encode()
         judged = len(drafted) + bool(rejected)
         ids += [*drafted, *emitted.encode()]
-        found = {
+        round_counts = {
             "proposed": 5 if judged else 0,
             "accepted": len(drafted),
             "emitted": len(drafted) + len(emitted.encode()),
@@ -65,7 +65,7 @@ def made(*rounds: Round, end: bool = False, weight: float | None = None, **chang
             "expected": [0.9 - 0.1 * place for place in range(judged)],
             "weights": [] if weight is None else [weight + 0.1 * n for n in range(judged)],
         }
-        for name, value in found.items():
+        for name, value in round_counts.items():
             counts.setdefault(name, []).append(value)
     if end:
         ids.pop()
@@ -100,8 +100,8 @@ FAILED = made(TEXT, status="error", error="no memory")
     ],
 )
 def test_a_sample_is_found(records: Any, asked: Any, name: str, values: dict[str, Any]) -> None:
-    record, found = find_sample(records, "a", **asked)
-    assert found == name
+    record, label = find_sample(records, "a", **asked)
+    assert label == name
     assert record.items() >= values.items()
 
 
@@ -168,8 +168,8 @@ def test_a_run_without_a_pair_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target() -> None:
-    found = tokens(made(("aB", "x", "c"), ("defgh", "", "i"), weight=0.3))
-    assert [(chr(t.id or 0), t.kind, t.round) for t in found] == [
+    marked = tokens(made(("aB", "x", "c"), ("defgh", "", "i"), weight=0.3))
+    assert [(chr(t.id or 0), t.kind, t.round) for t in marked] == [
         ("a", AGREED, 1),
         ("B", MISMATCH, 1),
         ("x", REJECTED, 1),
@@ -178,9 +178,9 @@ def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target() -> None:
         ("i", BONUS, 2),
     ]
     # A correction has the position of the rejected draft; a bonus token has no judged position.
-    assert [t.weight for t in found[:4]] == pytest.approx([0.3, 0.4, 0.5, 0.5])
-    assert [t.expected for t in found[:4]] == pytest.approx([0.9, 0.8, 0.7, 0.7])
-    assert (found[-1].expected, found[-1].weight) == (None, None)
+    assert [t.weight for t in marked[:4]] == pytest.approx([0.3, 0.4, 0.5, 0.5])
+    assert [t.expected for t in marked[:4]] == pytest.approx([0.9, 0.8, 0.7, 0.7])
+    assert (marked[-1].expected, marked[-1].weight) == (None, None)
 
 
 def test_the_end_token_has_no_id() -> None:
@@ -219,14 +219,14 @@ def test_tokens_that_share_a_character_are_one_piece() -> None:
         Token(ord("x"), REJECTED, 2),
         Token(euro[2], CORRECTION, 2, weight=0.3),
     ]
-    found = list(pieces(marked, decode))
+    text_pieces = list(pieces(marked, decode))
     # A token rejected within a character comes before it, with the character's first bytes.
-    assert [(p.text, p.kind) for p in found] == [
+    assert [(p.text, p.kind) for p in text_pieces] == [
         ("a", AGREED),
         ("\ufffdx", REJECTED),
         ("€", MISMATCH),
     ]
-    assert (found[2].round, found[2].weight) == (2, 0.3)
+    assert (text_pieces[2].round, text_pieces[2].weight) == (2, 0.3)
 
 
 def test_pieces_add_up_to_the_text() -> None:
@@ -239,9 +239,11 @@ def test_pieces_add_up_to_the_text() -> None:
                 marked.append(Token(draw.randrange(256), REJECTED, 1))
             marked.append(Token(byte, draw.choice([AGREED, MISMATCH]), 1))
         ids = [t.id for t in marked if t.kind != REJECTED and t.id is not None]
-        found = list(pieces(marked, decode))
-        assert "".join(p.text for p in found if p.kind != REJECTED) == decode(ids)
-        assert sum(p.kind == REJECTED for p in found) == sum(t.kind == REJECTED for t in marked)
+        text_pieces = list(pieces(marked, decode))
+        assert "".join(p.text for p in text_pieces if p.kind != REJECTED) == decode(ids)
+        assert sum(p.kind == REJECTED for p in text_pieces) == sum(
+            t.kind == REJECTED for t in marked
+        )
 
 
 def test_a_tokenizer_that_drops_the_first_space() -> None:
@@ -251,8 +253,8 @@ def test_a_tokenizer_that_drops_the_first_space() -> None:
         return "".join(words[i] for i in ids).removeprefix(" ")
 
     kinds = enumerate((AGREED, REJECTED, CORRECTION, AGREED))
-    found = pieces([Token(number, kind, 1) for number, kind in kinds], like_sentencepiece)
-    assert [piece.text for piece in found] == ["the", " cat", " sat", "s"]
+    text_pieces = pieces([Token(number, kind, 1) for number, kind in kinds], like_sentencepiece)
+    assert [piece.text for piece in text_pieces] == ["the", " cat", " sat", "s"]
 
 
 def test_control_characters_are_shown_as_symbols() -> None:
@@ -264,11 +266,11 @@ def test_control_characters_are_shown_as_symbols() -> None:
 ROUNDS: list[Round] = [("aB\n", "x", "c"), ("d$", "", "")]
 
 
-def seen(found: Trace, colours: str | None) -> str:
+def seen(traced: Trace, colours: str | None) -> str:
     out = io.StringIO()
     # A width larger than any line, and without NO_COLOR from the environment.
     terminal: dict[str, Any] = {"force_terminal": bool(colours), "color_system": colours}
-    show(found, Console(file=out, width=200, no_color=False, **terminal))
+    show(traced, Console(file=out, width=200, no_color=False, **terminal))
     return out.getvalue()
 
 
@@ -279,8 +281,8 @@ def styles(text: str, output: str) -> set[str]:
 
 
 def test_without_colours_marks_are_printed() -> None:
-    found = trace(made(*ROUNDS, end=True), "sd", decode)
-    head, facts, legend, _, first, second = seen(found, None).splitlines()
+    traced = trace(made(*ROUNDS, end=True), "sd", decode)
+    head, facts, legend, _, first, second = seen(traced, None).splitlines()
     assert head == "sums, a: sd, N = 5"
     assert facts == (
         "6 tokens in 2 rounds; 5 of 10 drafts accepted (50.0 %); 1 of them mismatches; "

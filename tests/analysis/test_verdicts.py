@@ -51,8 +51,8 @@ def planted(make):
 
 
 def verdict(samples):
-    found = verdicts_of(samples)
-    (row,) = found[found["method"] == "typical"].to_dict("records")
+    table = verdicts_of(samples)
+    (row,) = table[table["method"] == "typical"].to_dict("records")
     return row
 
 
@@ -75,10 +75,10 @@ def with_alone(samples, seconds, **changes):
 def test_a_sentence_begins_with_whether_speculation_pays(planted, seconds, shown, first):
     """A rule that is 1.3 times as fast as sd can be slower than no speculation."""
     samples = with_alone(planted(times=1.3), seconds)
-    found = verdict(samples)
-    assert found["speculation"] == shown
-    assert found["speed"] == FASTER
-    assert found["sentence"].startswith(first)
+    row = verdict(samples)
+    assert row["speculation"] == shown
+    assert row["speed"] == FASTER
+    assert row["sentence"].startswith(first)
     table = verdicts_of(samples).set_index("method")
     assert table.loc["sd", "sentence"].startswith("sd: ")
     assert "no speculation" in table.loc["sd", "sentence"]
@@ -96,9 +96,9 @@ def test_a_sentence_names_another_length(planted):
 def test_a_sentence_names_prompts_that_this_method_alone_lacks(planted):
     samples = planted(n=50)
     lost = (samples["method"] == "typical") & (samples["sample_id"] < "p020")
-    found = verdict(samples[~lost])
-    assert (found["n"], found["missing"]) == (30, 20)
-    assert ": n = 30 of 50: 20 prompts have no result of this method; " in found["sentence"]
+    row = verdict(samples[~lost])
+    assert (row["n"], row["missing"]) == (30, 20)
+    assert ": n = 30 of 50: 20 prompts have no result of this method; " in row["sentence"]
     assert "have no result" not in verdict(samples)["sentence"]
     everyone = samples[samples["sample_id"] >= "p020"]
     assert "have no result" not in verdict(everyone)["sentence"]
@@ -112,13 +112,13 @@ def test_a_sentence_without_quality_says_so(planted):
 
 
 def test_the_front_is_compared_at_equal_time_too(planted):
-    found = verdict(planted(front=(0.2, 0.4, 0.5), times=1.0))
-    assert found["front"] == HIGHER
+    row = verdict(planted(front=(0.2, 0.4, 0.5), times=1.0))
+    assert row["front"] == HIGHER
     # ``typical`` takes as long as sd and is as good, so at equal time it is on the front.
-    assert found["front_at_time"] == UNSHOWN
+    assert row["front_at_time"] == UNSHOWN
     assert (
         "the randomised static front at equal acceptance, not shown to differ from it at equal"
-        in (found["sentence"])
+        in (row["sentence"])
     )
 
 
@@ -127,9 +127,9 @@ def test_a_lower_temperature_that_gains_as_much_is_named(planted):
     cooled = samples[samples["method"] == "typical"].assign(
         method="cooled", settings="both_temperature=0.5 both_min_p=0 cooled_weight=1"
     )
-    found = verdict(pd.concat([samples, cooled]))
-    assert (found["front"], found["control"]) == (HIGHER, UNSHOWN)
-    size = found["sentence"].partition("; a lower temperature gains +")[2]
+    row = verdict(pd.concat([samples, cooled]))
+    assert (row["front"], row["control"]) == (HIGHER, UNSHOWN)
+    size = row["sentence"].partition("; a lower temperature gains +")[2]
     assert float(size.split()[0]) > 10
     assert "there, and the method 0.0 [0.0, 0.0] more (no difference shown)" in size
     # Agreement rewards likely texts, so it says what is missing.
@@ -161,9 +161,9 @@ def test_static_weights_below_a_coin_have_a_sentence(planted):
 def test_a_planted_difference_is_named_and_no_other(planted, run, speed, quality):
     lost = {name: run.pop(name) for name in ("quality", "quality_metric") if name in run}
     samples = planted(**run).assign(**lost)
-    found = verdict(samples)
-    assert (found["speed"], found["quality"]) == (speed, quality)
-    sentence = found["sentence"]
+    row = verdict(samples)
+    assert (row["speed"], row["quality"]) == (speed, quality)
+    sentence = row["sentence"]
     assert ("slower" in sentence) == (speed == SLOWER)
     assert ("points lower" in sentence) == (quality == LOWER)
     assert ("points higher" in sentence) == (quality == HIGHER)
@@ -251,8 +251,7 @@ def timed_again(samples, timing, seconds, **changes):
 def test_a_speed_up_within_the_noise_of_sd_is_not_called_faster(planted, times, again, speed):
     samples = planted(times=times)
     twice = pd.concat([samples, timed_again(samples, "a-a", again)])
-    found = verdict(twice)
-    assert found["speed"] == speed
+    assert verdict(twice)["speed"] == speed
     rows = compare(twice, ["quality"]).rows
     noise = rows.loc[rows["metric"] == "times_as_fast", "noise"]
     assert noise.notna().all() and (noise >= again).all()
@@ -272,13 +271,12 @@ def test_times_of_different_sessions_are_not_compared(planted):
     (note,) = [note for note in compare(run, ["time"]).notes if "different sessions" in note]
     assert note.startswith("typical")
     together = pd.concat([run, timed_again(first, "baseline", 2, session=1)])
-    found = verdict(together)
-    assert found["speed"] == FASTER
-    same, own = (
+    assert verdict(together)["speed"] == FASTER
+    same, joined = (
         rows.set_index(["at", "against", "metric"])[["value", "ci_low", "ci_high"]]
         for rows in (compare(samples, ["acceptance"]).rows for samples in (first, together))
     )
-    pd.testing.assert_frame_equal(same, own)
+    pd.testing.assert_frame_equal(same, joined)
     assert set(compare(run, ["time"]).rows["at"]) == {"own quality"}  # no front in its session
 
 
@@ -303,8 +301,8 @@ def test_a_speed_up_has_the_baseline_of_its_session(planted):
 def test_a_method_is_compared_with_sd_of_its_own_drafter(planted):
     model = planted(times=1.5)
     lookup = model[model["draft_length"] > 0].assign(drafter="prompt-lookup")
-    found = verdicts_of(pd.concat([model, lookup], ignore_index=True))
-    sentences = {row.label: row.sentence for row in found.itertuples()}
+    table = verdicts_of(pd.concat([model, lookup], ignore_index=True))
+    sentences = {row.label: row.sentence for row in table.itertuples()}
     assert "times as fast per sample as sd," in sentences["typical ε=0.1 δ=0.3"]
     assert "as sd prompt-lookup," in sentences["typical ε=0.1 δ=0.3 prompt-lookup"]
     assert "times as fast per sample as sd," in sentences["sd prompt-lookup"]

@@ -49,8 +49,8 @@ def test_acceptance_time_has_a_row_per_point() -> None:
     assert len(data) == 2 * (4 + 5)  # without autoregressive
     sd = data[(data["method"] == "sd") & (data["task"] == "mini-math")].iloc[0]
     ends = ["draft_acceptance", "draft_acceptance_low", "draft_acceptance_high"]
-    found = sd[["time", "seconds_per_sample", *ends]].tolist()
-    assert found == pytest.approx([1, 0.11, 60, 58, 62])
+    point = sd[["time", "seconds_per_sample", *ends]].tolist()
+    assert point == pytest.approx([1, 0.11, 60, 58, 62])
     single = acceptance.draw_time(made(methods=("sd",), tasks=("mini-math",))).data
     assert single["time"].tolist() == [0]
 
@@ -88,10 +88,10 @@ SD = [[0, 1], [1, 3, 3]]
 
 
 def test_positions_are_drawn_as_in_their_table_with_few_settings_of_a_method() -> None:
-    found = rounds_of({"diversed": 5 * SD, "static": 5 * SD}).rounds
-    static = found["method"] == "static"
-    found = pd.concat([found.assign(weight=np.where(static, w, np.nan)) for w in range(6)])
-    results = Results.of(rounds=found.drop_duplicates().reset_index(drop=True))
+    by_round = rounds_of({"diversed": 5 * SD, "static": 5 * SD}).rounds
+    static = by_round["method"] == "static"
+    by_round = pd.concat([by_round.assign(weight=np.where(static, w, np.nan)) for w in range(6)])
+    results = Results.of(rounds=by_round.drop_duplicates().reset_index(drop=True))
     drawing = rounds.draw_positions(results)
     table = results.positions
     table = table[table["weight"].isna() | table["weight"].isin([0, 2, 3, 5])]
@@ -99,9 +99,9 @@ def test_positions_are_drawn_as_in_their_table_with_few_settings_of_a_method() -
     conditional, marginal = drawing.figure.axes
     for axes, kind in ((conditional, "conditional"), (marginal, "marginal")):
         x, y = drawn_points(axes).T
-        own = table[table["kind"] == kind]
-        np.testing.assert_allclose(np.sort(y), np.sort(100 * own["value"]))
-        assert sorted(x.round()) == sorted(own["position"])
+        panel_rows = table[table["kind"] == kind]
+        np.testing.assert_allclose(np.sort(y), np.sort(100 * panel_rows["value"]))
+        assert sorted(x.round()) == sorted(panel_rows["position"])
     names = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
     assert names == ["static w=0", "static w=2", "static w=3", "static w=5", "diversed"]
 
@@ -124,10 +124,10 @@ def test_accepted_length_intervals_are_over_prompts_not_rounds() -> None:
 
 
 def test_accepted_length_has_a_row_per_setting_and_a_column_per_task() -> None:
-    found = rounds_of({"diversed": [[3, 3], [3, 2]], "static": SD}).rounds
-    static = found["method"] == "static"
-    weighted = found[static].assign(weight=0.5, draft_length=5, task="mini-news")
-    both = pd.concat([found.assign(weight=np.where(static, 0.0, np.nan)), weighted])
+    by_round = rounds_of({"diversed": [[3, 3], [3, 2]], "static": SD}).rounds
+    static = by_round["method"] == "static"
+    weighted = by_round[static].assign(weight=0.5, draft_length=5, task="mini-news")
+    both = pd.concat([by_round.assign(weight=np.where(static, 0.0, np.nan)), weighted])
     drawing = rounds.draw_lengths(Results.of(rounds=both.reset_index(drop=True)))
     axes = np.reshape(drawing.figure.axes, (3, 2))
     names = ["static\nw=0, N = 3", "static\nw=0.5, N = 5", "diversed\nN = 3"]

@@ -158,7 +158,7 @@ def test_an_empty_table_of_tokens_is_refused() -> None:
         draw_learned(learned_of().iloc[:0])
 
 
-OWN = """
+USER_FIGURES = """
 from specbench.analysis.figures import figure, style
 
 @figure()
@@ -178,7 +178,7 @@ def plain(results):
 
 def test_a_file_of_the_users_own_declares_figures_by_the_same_decorator(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
-    file.write_text(OWN)
+    file.write_text(USER_FIGURES)
     results = made(tasks=("mini-math",))
     files = style.save(load_figure(f"{file}:speeds")(results), tmp_path, "speeds")
     assert list(pd.read_csv(files[-1])) == ["label", "tokens_per_second"]

@@ -82,8 +82,8 @@ def ask(tmp_path: Path) -> Ask:
             text=True,
             timeout=600,  # only ends a browser that hangs
         )
-        found = re.search(r'<pre id="result">(.+?)</pre>', done.stdout, re.DOTALL)
-        assert found, done.stderr
-        return json.loads(unescape(found[1]))
+        match = re.search(r'<pre id="result">(.+?)</pre>', done.stdout, re.DOTALL)
+        assert match, done.stderr
+        return json.loads(unescape(match[1]))
 
     return asked

@@ -19,7 +19,7 @@ const press = (box, key) => box.dispatchEvent(new KeyboardEvent("keydown", { key
 def test_the_page_fits_without_errors_or_requests(
     ask: Ask, page: str, width: int, dark: bool
 ) -> None:
-    found = ask(
+    layout = ask(
         page,
         """return {
           wrong, fetched: performance.getEntriesByType("resource").length,
@@ -33,7 +33,7 @@ def test_the_page_fits_without_errors_or_requests(
         dark,
     )
     fitting = {"wrong": [], "fetched": 0, "wide": 0, "clipped": []}
-    assert found == fitting | {"dark": dark, "width": width}
+    assert layout == fitting | {"dark": dark, "width": width}
 
 
 def test_points_tables_and_traces_answer_to_pointer_and_keys(ask: Ask, page: str) -> None:

@@ -46,21 +46,21 @@ class Elements(HTMLParser):
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
+        self.tags.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
         self.text += data
 
     def count(self, tag: str) -> int:
-        return sum(name == tag for name, _ in self.found)
+        return sum(name == tag for name, _ in self.tags)
 
     def tooltips(self) -> list[str]:
-        return [attrs["data-tooltip"] or "" for _, attrs in self.found if "data-tooltip" in attrs]
+        return [attrs["data-tooltip"] or "" for _, attrs in self.tags if "data-tooltip" in attrs]
 
 
 @pytest.fixture(scope="module")
@@ -122,11 +122,11 @@ def test_injected_markup_stays_text_in_a_browser(ask: Ask, evil: str) -> None:
 
 def test_the_page_loads_nothing_external(page: str) -> None:
     elements = Elements(page)
-    links = [(name, value) for _, attrs in elements.found for name, value in attrs.items()]
+    links = [(name, value) for _, attrs in elements.tags for name, value in attrs.items()]
     linked = [value for name, value in links if name in ("src", "href", "xlink:href")]
     assert all(value and value.startswith(("#", "data:")) for value in linked)
-    assert not any(tag in ("iframe", "object", "embed", "base") for tag, _ in elements.found)
-    (policy,) = (a["content"] for _, a in elements.found if "http-equiv" in a)
+    assert not any(tag in ("iframe", "object", "embed", "base") for tag, _ in elements.tags)
+    (policy,) = (a["content"] for _, a in elements.tags if "http-equiv" in a)
     assert policy and policy.startswith("default-src 'none'")
 
 
@@ -145,9 +145,11 @@ def test_the_report_contains_what_a_reader_needs(finished: Path, page: str) -> N
 def test_points_have_tooltips_with_their_values(page: str, cells: pd.DataFrame) -> None:
     tooltips = Elements(page).tooltips()
     sd = cells[(cells["task"] == TASKS[0]) & (cells["method"] == "sd")].iloc[0]
-    own = [text for text in tooltips if text.startswith(f"sd; accuracy {100 * sd['quality']:.1f}")]
-    assert len(own) >= 5  # three costs, acceptance, time of a round
-    assert f"accepted / drafted {100 * sd['draft_acceptance_rate']:.1f} % [" in own[0]
+    sd_tooltips = [
+        text for text in tooltips if text.startswith(f"sd; accuracy {100 * sd['quality']:.1f}")
+    ]
+    assert len(sd_tooltips) >= 5  # three costs, acceptance, time of a round
+    assert f"accepted / drafted {100 * sd['draft_acceptance_rate']:.1f} % [" in sd_tooltips[0]
     by_position = [text for text in tooltips if "; draft " in text]
     drafting = int((cells["draft_length"] > 0).sum())
     assert len(set(by_position)) == len(by_position) == drafting * 2 * 5  # kinds, positions
@@ -177,10 +179,10 @@ def test_tables_omit_unknown_columns_and_name_several_runs(cells: pd.DataFrame) 
     alone = alone.assign(seconds_per_sample=0.09, seconds_per_sample_low=0.0879)
     alone = alone.assign(seconds_per_sample_high=0.1)
     (table,) = summary_tables(alone)
-    found = dict(zip((c.heading for c in table.columns), table.rows[0], strict=True))
-    assert not any("accepted" in heading for heading in found)
-    assert found["time per sample\ns"] == TableCell("0.0900", "0.0879 to 0.100")
-    assert found["accuracy"] == TableCell("50.0", "25.0 to 62.5")
+    by_heading = dict(zip((c.heading for c in table.columns), table.rows[0], strict=True))
+    assert not any("accepted" in heading for heading in by_heading)
+    assert by_heading["time per sample\ns"] == TableCell("0.0900", "0.0879 to 0.100")
+    assert by_heading["accuracy"] == TableCell("50.0", "25.0 to 62.5")
     both = pd.concat([cells.iloc[:1], cells.iloc[:1].assign(run_id="other")])
     (table,) = summary_tables(both)
     assert [row[1] for row in table.rows] == ["reported", "other"]
@@ -204,7 +206,7 @@ def test_prompts_are_counted_where_times_are_those_of_blocks() -> None:
 
 
 def test_the_page_begins_with_the_question_and_its_answer(page: str) -> None:
-    tags = [tag for tag, _ in Elements(page).found]
+    tags = [tag for tag, _ in Elements(page).tags]
     figures, tables = ([at for at, tag in enumerate(tags) if tag == of] for of in ("svg", "table"))
     assert figures[0] < tables[1]
     heading, after = page.split("<h1>")[1].split("</h1>")

@@ -92,8 +92,7 @@ def main() -> None:
                 *files[: 2 if n else 1], draft_length=n, threads=options.threads
             )
             systems[SERVER, method] = with_server(stack.enter_context(server))
-        found = measure(systems, prompts, options.rounds)
-        report(found, pair, prompts, options.threads)
+        report(measure(systems, prompts, options.rounds), pair, prompts, options.threads)
 
 
 def with_specbench(
@@ -154,18 +153,18 @@ def measure(
     """Time every system on every prompt, interleaved; a first decode of each is not counted."""
     for decoder in systems.values():
         decoder(max(prompts, key=len), 0)
-    found: dict[tuple[str, str], list[Timing]] = {name: [] for name in systems}
+    by_system: dict[tuple[str, str], list[Timing]] = {name: [] for name in systems}
     names = list(systems)
     steps = [(seed, prompt) for seed in range(rounds) for prompt in prompts]
     for turn, (seed, prompt) in enumerate(track(steps, console=Console(stderr=True))):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
-            found[name].append(systems[name](prompt, seed))
-    return found
+            by_system[name].append(systems[name](prompt, seed))
+    return by_system
 
 
 def report(
-    found: dict[tuple[str, str], list[Timing]],
+    by_system: dict[tuple[str, str], list[Timing]],
     pair: LoadedPair,
     prompts: list[list[int]],
     threads: int,
@@ -174,12 +173,12 @@ def report(
     bandwidth = copy_bandwidth(pair.target.device, pair.target.weight_bytes())
     length = sum(map(len, prompts)) / len(prompts) + NEW_TOKENS / 2
     rows = []
-    for (engine, method), timings in found.items():
+    for (engine, method), timings in by_system.items():
         totals = {
             name: sum(getattr(timing, name) for timing in timings)
             for name in Timing.__dataclass_fields__
         }
-        alone = found[engine, ALONE]
+        alone = by_system[engine, ALONE]
         step = sum(t.decode_seconds for t in alone) / sum(t.rounds for t in alone)
         verify = totals["verify_seconds"] / totals["rounds"] / step
         reads = bytes_per_round(pair, THEIRS[method], 1, length)

@@ -39,9 +39,11 @@ def kernels(pair: LoadedPair, engine: str) -> Iterator[list[str]]:
     options = DecodeOptions(Sampling(), DRAFT_LENGTH, TOKENS)
     for method, rule in (("autoregressive", None), ("sd", sd)):
         decode(pair, rule, request, options)  # captures and warms up
-        with profile(activities=[getattr(ProfilerActivity, "CUDA" if on_gpu else "CPU")]) as found:
+        with profile(
+            activities=[getattr(ProfilerActivity, "CUDA" if on_gpu else "CPU")]
+        ) as profiler:
             decode(pair, rule, request, options)
-        for event in found.key_averages():
+        for event in profiler.key_averages():
             if KERNEL.search(event.key):
                 time = event.self_device_time_total if on_gpu else event.self_cpu_time_total
                 name = event.key[:WIDTH]

@@ -208,7 +208,7 @@ def machine() -> dict[str, Any]:
 
 def hour(
     chosen: Sequence[Part],
-    known: Sequence[Part],
+    all_parts: Sequence[Part],
     folder: Path,
     environment: Mapping[str, Any],
     limit: float = LIMIT,
@@ -227,7 +227,7 @@ def hour(
             record = {**run_part(part, folder, limit), "machine": name_of(environment)}
             good = good and record["result"] in (OK, SKIPPED)
             write_atomically(folder / f"{part.name}.json", json.dumps(record))
-            write_atomically(folder / "page.md", "\n".join(page(known, folder, environment)))
+            write_atomically(folder / "page.md", "\n".join(page(all_parts, folder, environment)))
             print(f"{part.name}: {record['result']}", file=sys.stderr)
     return good
 
@@ -267,7 +267,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def page(known: Sequence[Part], folder: Path, environment: Mapping[str, Any]) -> Iterator[str]:
+def page(all_parts: Sequence[Part], folder: Path, environment: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the page: the machine, the state of every part, and their output."""
     torch = environment["torch"]
     versions = {package: environment["packages"][package] for package in ("torch", "transformers")}
@@ -277,13 +277,13 @@ def page(known: Sequence[Part], folder: Path, environment: Mapping[str, Any]) ->
     yield f"{environment['started']}: {', '.join(f'{key} {versions[key]}' for key in versions)}\n"
     yield "| part | question | result | seconds | machine |"
     yield "|---|---|---|--:|---|"
-    records = {part.name: part.done(folder) for part in known}
-    for part in known:
+    records = {part.name: part.done(folder) for part in all_parts}
+    for part in all_parts:
         row = records[part.name] or {"result": "not run", "seconds": "", "machine": ""}
         result = ": ".join(filter(None, (row["result"], row.get("note"))))
         cells = (f"`{part.name}`", part.purpose, result, str(row["seconds"]), row["machine"])
         yield f"| {' | '.join(cells)} |"
-    for part in sorted(known, key=lambda part: part.name not in FIRST):
+    for part in sorted(all_parts, key=lambda part: part.name not in FIRST):
         record = records[part.name]
         if record is None or record["result"] == SKIPPED:
             continue
@@ -317,15 +317,15 @@ def main() -> None:
     device = "cpu" if options.rehearse else BENCH["--device"]
     larger = larger_pair(options.output, device, options.sources, options.rehearse)
     every = larger if options.rehearse else parts(options.output) + larger
-    known = {part.name: part for part in every}
-    if unknown := set(options.part) - known.keys():
-        parser.error(f"no part {', '.join(sorted(unknown))}: choose from {', '.join(known)}")
+    by_name = {part.name: part for part in every}
+    if unknown := set(options.part) - by_name.keys():
+        parser.error(f"no part {', '.join(sorted(unknown))}: choose from {', '.join(by_name)}")
     environment = machine()
     if not environment["torch"].get("gpus") and not options.rehearse:
         parser.error("PyTorch finds no CUDA device")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the running part as well
-    chosen = [known[name] for name in options.part or known]
-    good = hour(chosen, list(known.values()), options.output, environment)
+    chosen = [by_name[name] for name in options.part or by_name]
+    good = hour(chosen, list(by_name.values()), options.output, environment)
     print(options.output / "page.md")
     sys.exit(not good)
 

@@ -167,14 +167,14 @@ def show(runs: dict[str, np.ndarray], options: argparse.Namespace) -> None:
         f"{torch.get_num_threads()} threads, torch {torch.__version__}; n = {options.repeats}"
     )
     rows = [
-        [name, _range(found[:, 0], ".4f"), f"{np.median(found[:, 1]) / 1e6:.0f}"]
-        for name, found in runs.items()
+        [name, _range(costs[:, 0], ".4f"), f"{np.median(costs[:, 1]) / 1e6:.0f}"]
+        for name, costs in runs.items()
     ]
     ratios = []
-    for column, what, promised in ((0, "time", FASTER), (1, "memory", SMALLER)):
+    for column, quantity, promised in ((0, "time", FASTER), (1, "memory", SMALLER)):
         ratio = runs[PLAIN][:, column] / runs[OURS][:, column]
         met = "yes" if ratio.min() >= promised else "no"
-        ratios.append([f"plain / ours, {what}", _range(ratio, ".0f"), f"{promised}", met])
+        ratios.append([f"plain / ours, {quantity}", _range(ratio, ".0f"), f"{promised}", met])
     headings = ("", "seconds (median, range)", "peak memory, MB (median)")
     promises = ("ratio", "median, range", "promised", "met")
     print_table(

@@ -233,7 +233,7 @@ def ancestors(process: int) -> Iterator[int]:
         yield process
 
 
-def compare(expected: Path, found: Path) -> None:
+def compare(expected: Path, resumed: Path) -> None:
     """Compare tables, logs of training and heads below two folders, except timings and devices."""
     tables = [
         p for name in ("samples", "summary", "training") for p in expected.rglob(f"{name}.csv")
@@ -241,12 +241,12 @@ def compare(expected: Path, found: Path) -> None:
     heads = list(expected.rglob("head.safetensors"))
     assert tables
     for path in tables:
-        other = found / path.relative_to(expected)
+        other = resumed / path.relative_to(expected)
         one, two = (untimed(pd.read_csv(file)) for file in (path, other))
         pd.testing.assert_frame_equal(one, two)
     for path in heads:
-        assert path.read_bytes() == (found / path.relative_to(expected)).read_bytes()
-    for path in found.rglob("samples.jsonl"):
+        assert path.read_bytes() == (resumed / path.relative_to(expected)).read_bytes()
+    for path in resumed.rglob("samples.jsonl"):
         samples = len(pd.read_csv(path.with_name("samples.csv")))
         records = path.read_bytes().splitlines()
         assert len(records) == len({json.loads(line)["key"] for line in records}) == samples
@@ -256,8 +256,8 @@ def untimed(table: pd.DataFrame) -> pd.DataFrame:
     """Drop the columns of timings and devices, and the name of the run."""
     if "metric" in table:
         table = table[~table["metric"].str.contains("second|speedup")].reset_index(drop=True)
-    kept = [name for name in table if "second" not in name and name not in ("device", "run_id")]
-    return table[kept]
+    columns = [name for name in table if "second" not in name and name not in ("device", "run_id")]
+    return table[columns]
 
 
 if __name__ == "__main__":

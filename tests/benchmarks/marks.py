@@ -61,11 +61,11 @@ class Results:
 
     def ratio(self, kind: str, method: str, rate: float | None = None, size: int = 1) -> float:
         """Return a ratio of a method, at one forced acceptance or averaged over all."""
-        found = self.ratios[self.ratios["ratio"] == kind]
-        found = found.query("method == @method and batch_size == @size")
+        ratios = self.ratios[self.ratios["ratio"] == kind]
+        ratios = ratios.query("method == @method and batch_size == @size")
         if rate is not None:
-            found = found.query("forced_acceptance == @rate")
-        return float(found["value"].mean())
+            ratios = ratios.query("forced_acceptance == @rate")
+        return float(ratios["value"].mean())
 
 
 def on_gpu(results: Results) -> Iterator[Target]:

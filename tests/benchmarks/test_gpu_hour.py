@@ -38,7 +38,7 @@ def records(folder: Path) -> dict[str, str]:
 
 def test_a_failing_and_a_slow_part_do_not_stop_the_others(tmp_path: Path) -> None:
     child = "import subprocess; subprocess.run(['sleep', '600'])"
-    known = [
+    all_parts = [
         part("broken", "raise SystemExit('no such thing')"),
         part("slow", f"print('begun', flush=True); {child}"),
         Part("missing", "question", ["no-such-program", "--option"]),
@@ -46,7 +46,7 @@ def test_a_failing_and_a_slow_part_do_not_stop_the_others(tmp_path: Path) -> Non
         part("targets", "print('the targets')"),
         part("later", ""),
     ]
-    assert not hour(known[:5], known, tmp_path, MACHINE, limit=3)
+    assert not hour(all_parts[:5], all_parts, tmp_path, MACHINE, limit=3)
     assert records(tmp_path) == {
         "broken": "failed (exit code 1)",
         "slow": "stopped after 0.05 minutes",
@@ -70,14 +70,14 @@ def test_a_failing_and_a_slow_part_do_not_stop_the_others(tmp_path: Path) -> Non
 def test_only_parts_that_succeeded_are_skipped(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     flaky = f"import pathlib; p = pathlib.Path({str(marker)!r}); ok = p.exists(); p.touch(); "
-    known = [
+    all_parts = [
         part("good", "import uuid; print(uuid.uuid4())"),
         part("flaky", f"{flaky} raise SystemExit(not ok)"),
     ]
     folder = tmp_path / "out"
-    assert not hour(known, known, folder, MACHINE)
+    assert not hour(all_parts, all_parts, folder, MACHINE)
     first = (folder / "good.txt").read_text()
-    assert hour(known, known, folder, MACHINE)
+    assert hour(all_parts, all_parts, folder, MACHINE)
     assert (folder / "good.txt").read_text() == first
     assert records(folder) == {"good": "ok", "flaky": "ok"}
 
@@ -110,13 +110,13 @@ hour(known, known, pathlib.Path({str(tmp_path / "out")!r}), MACHINE)
 
 
 def test_the_parts_are_commands_that_exist(tmp_path: Path) -> None:
-    known = parts(tmp_path)
-    names = [part.name for part in known]
+    all_parts = parts(tmp_path)
+    names = [part.name for part in all_parts]
     assert len(set(names)) == len(names)
     kinds = ("bench", "eager", "compile")
     assert {f"{kind}-{pair}" for kind in kinds for pair in gpu_hour.PAIRS} < set(names)
     assert names.index("bench-llama") + 1 == names.index("targets")
-    for part in known:
+    for part in all_parts:
         for word in part.command:
             if word.endswith(".py"):
                 assert (ROOT / word.removeprefix("--ignore=")).is_file(), word
@@ -124,8 +124,8 @@ def test_the_parts_are_commands_that_exist(tmp_path: Path) -> None:
 
 
 def test_the_machine_is_described_in_another_process() -> None:
-    found = gpu_hour.machine()
-    assert found.keys() > MACHINE.keys() and found["packages"].keys() > MACHINE["packages"].keys()
+    facts = gpu_hour.machine()
+    assert facts.keys() > MACHINE.keys() and facts["packages"].keys() > MACHINE["packages"].keys()
 
 
 @pytest.mark.parametrize("name", ["nothing", "kernels"])

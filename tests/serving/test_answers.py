@@ -188,7 +188,7 @@ A, B, C, ABC, SPACE = 0, 1, 2, 6, 8  # of the toy's tokens
 ABCS = "abc " * 15  # of 30 tokens
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("has_tokenizer", [True, False])
 @pytest.mark.parametrize(
     ("ids", "text", "usage", "exact", "unknown"),
     [
@@ -212,13 +212,13 @@ ABCS = "abc " * 15  # of 30 tokens
     ],
 )
 def test_tokens_that_the_text_does_not_have_are_not_counted(
-    ids: list[int], text: str, usage: int | None, exact: Any, unknown: Any, known: bool
+    ids: list[int], text: str, usage: int | None, exact: Any, unknown: Any, has_tokenizer: bool
 ) -> None:
     choice = {"text": text, "token_ids": ids, "finish_reason": "stop", "stop_reason": " "}
     value = {"choices": [choice], "usage": {"completion_tokens": usage}}
     streamed = Streamed(0.0, 1.0, [Event(0.1, value)], 0)
-    got = read_answer(streamed, tokenizer=tokenizer() if known else None, stop=[" "])
-    assert (got.output_tokens, *got.contradictions) == (exact if known else unknown)
+    got = read_answer(streamed, tokenizer=tokenizer() if has_tokenizer else None, stop=[" "])
+    assert (got.output_tokens, *got.contradictions) == (exact if has_tokenizer else unknown)
     if got.token_ids:
         assert got.token_ids == ids[: got.output_tokens]
 

@@ -32,7 +32,7 @@ ARM = "vllm-"
 #: The cells of our engine beside arms, if a run has several of a method.
 CELLS = {"static": "w=0.5", "lossy": "l=0.5", "diversed": "features/seed-0"}
 MOST_EMITTED = DRAFT_LENGTH + 1  # tokens of a round
-OWN = "own"  # vLLM's own verification, which is compared with ``sd``
+VLLM_RULE = "own"  # vLLM's own verification, which is compared with ``sd``
 ALL, EXPECTED = "all", "expected"
 SETTING = ["task", "temperature", "method", "settings"]
 
@@ -66,12 +66,12 @@ def compared(rounds: pd.DataFrame) -> pd.DataFrame:
     for (task, temperature, arm, at_once), theirs in arms:
         rule = arm.removeprefix(ARM)
         setting = (ours["task"] == task) & (ours["temperature"] == temperature)
-        cell = ours[setting & (ours["method"] == ("sd" if rule == OWN else rule))]
+        cell = ours[setting & (ours["method"] == ("sd" if rule == VLLM_RULE else rule))]
         if rule in CELLS:
             cell = cell[[CELLS[rule] in method_label(row) for row in cell.to_dict("records")]]
         if cell.empty:
             continue
-        for position in (*range(1, MOST_EMITTED), ALL, *([] if rule == OWN else [EXPECTED])):
+        for position in (*range(1, MOST_EMITTED), ALL, *([] if rule == VLLM_RULE else [EXPECTED])):
             terms, base_terms = judged(theirs, position), judged(cell, position)
             prompts, base_prompts = theirs["sample_id"], cell["sample_id"]
             difference = paired_interval(terms, prompts, base_terms, base_prompts, ratio_difference)

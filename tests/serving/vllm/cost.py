@@ -26,7 +26,7 @@ from vllm.v1.sample.metadata import SamplingMetadata
 from specbench.serving.vllm.plugin import prepare_cpu
 from specbench.serving.vllm.step import Flattened, reject
 
-OWN = "vLLM's own"
+VLLM_STEP = "vLLM's own"
 RULES = (
     *("sd", "static:weight=0.5", "lossy:lenience=0.5", "typical", "gated"),
     *("diversed:head=python/python-line", "diversed:head=mini/mini-math"),
@@ -81,7 +81,7 @@ def steps(
             x, counts, DRAFTS, cumulative, q, logits, bonus, sampling
         )
 
-    return {OWN: by_vllm, **{rule: by(rule) for rule in RULES}}
+    return {VLLM_STEP: by_vllm, **{rule: by(rule) for rule in RULES}}
 
 
 def main() -> None:

@@ -56,8 +56,10 @@ from specbench.validation.texts import Context, Ends, Setup, informative, tokens
 
 PAIR, TASK = "mini", "mini-math"
 DIVERSED = f"diversed:head={PAIR}/{TASK}"
-OWN = f"{ROOT / 'specbench/docs/my_rules.py'}:geometric:share=0.5"
-RULES = [*("sd", "static:weight=0.5", "lossy:lenience=0.5", "typical", "gated", DIVERSED, OWN)]
+USER_RULE = f"{ROOT / 'specbench/docs/my_rules.py'}:geometric:share=0.5"
+RULES = [
+    *("sd", "static:weight=0.5", "lossy:lenience=0.5", "typical", "gated", DIVERSED, USER_RULE)
+]
 # What outputs are judged by once more, and must not be.
 FAULTS = {
     "sd": "lossy:lenience=0.8",
@@ -66,12 +68,12 @@ FAULTS = {
     "typical": "typical:epsilon=0.2",
     "gated": "gated:gate=0.2",
     DIVERSED: "static:weight=0.65",
-    OWN: OWN.replace("0.5", "0.6"),
+    USER_RULE: USER_RULE.replace("0.5", "0.6"),
 }
 # At temperature 0 the others would emit the target's choice nearly always.
 GREEDY_RULES = [
     *("sd", "static:weight=0.3", "lossy:lenience=0.2", "typical", "gated:gate=0.2,weight=0.2"),
-    *(DIVERSED, OWN),
+    *(DIVERSED, USER_RULE),
 ]
 CONTEXTS, OUTPUTS, OUTPUT_TOKENS = 4, 400, 5
 GREEDY_PROMPTS, PROMPTS, NEW_TOKENS = 100, 200, 32
@@ -338,7 +340,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cuda has vLLM in .servers-gpu")
     options = parser.parse_args()
     pair = load_pair(get_pair(PAIR), Loading(device=options.device, dtype="float32"))
-    rules = SEPARATOR.join([DIVERSED, OWN])
+    rules = SEPARATOR.join([DIVERSED, USER_RULE])
     python = PYTHON if options.device == "cpu" else ROOT / ".servers-gpu/bin/python"
     server = vllm_server(PAIR, DRAWN, rule=rules, python=python)
     running = nullcontext(options.url) if options.url else server

@@ -24,7 +24,7 @@ def decode(
     temperature: float,
     counts: list[int],
     *,
-    known: bool = True,
+    with_probabilities: bool = True,
     generators: dict[int, torch.Generator] | None = None,
 ) -> torch.Tensor:
     """Return the new tokens ``[B, 3]`` of requests with up to two drafts each; 5 is the bonus."""
@@ -32,7 +32,7 @@ def decode(
     places = torch.tensor([i for count in counts for i in range(count)], dtype=torch.long)
     p_logits, q = RAW[places], (DRAFT / (temperature or 1)).softmax(-1)[places]
     x = q.argmax(-1) if temperature == 0 else q.multinomial(1)[:, 0]
-    logits, q = p_logits / (temperature or 1), q if known else None
+    logits, q = p_logits / (temperature or 1), q if with_probabilities else None
     tokens, _ = reject(
         Flattened(x.int(), q, logits, p_logits, NO_STATES[places], None, counts),
         torch.full((len(counts), 1), 5, dtype=torch.int32),
@@ -102,7 +102,7 @@ def test_one_batch_has_several_rules_and_temperatures() -> None:
 
 
 def test_drafts_without_probabilities_are_certain() -> None:
-    tokens = decode("sd", 1.0, [2] * REQUESTS, known=False)
+    tokens = decode("sd", 1.0, [2] * REQUESTS, with_probabilities=False)
     assert fit(tokens, RAW[0].softmax(-1)) > 1e-4
 
 

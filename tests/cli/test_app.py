@@ -127,8 +127,8 @@ NAME = "{http://www.w3.org/2000/svg}"
 
 
 def texts(svg: str) -> list[str]:
-    found = ElementTree.fromstring(svg).iter(f"{NAME}text")
-    return ["".join(text.itertext()).replace("\xa0", " ").strip() for text in found]
+    elements = ElementTree.fromstring(svg).iter(f"{NAME}text")
+    return ["".join(text.itertext()).replace("\xa0", " ").strip() for text in elements]
 
 
 def test_a_picture_has_every_line_and_needs_nothing_else() -> None:

@@ -51,10 +51,10 @@ def test_a_lossless_server(cli: Cli, loaded: list[str]) -> None:
         verdict,
     )
     assert results == "results: out/audit.json"
-    found = json.loads(Path("out/audit.json").read_text())
-    assert found["verdict"] == "no fault found" and found["audit"]["samples"] == 96
-    assert len(found["findings"]) == 13
-    assert all((f["facts"].get("share") or 0) < 1 for f in found["findings"][1:])
+    report = json.loads(Path("out/audit.json").read_text())
+    assert report["verdict"] == "no fault found" and report["audit"]["samples"] == 96
+    assert len(report["findings"]) == 13
+    assert all((f["facts"].get("share") or 0) < 1 for f in report["findings"][1:])
 
 
 def test_a_lossy_server_gives_exit_code_1(cli: Cli) -> None:
@@ -62,8 +62,8 @@ def test_a_lossy_server_gives_exit_code_1(cli: Cli) -> None:
         result = audit(cli, url, "--temperature", "1", "--json", "--samples", "64")
     assert result.code == 1
     assert re.search(r"error: the decoder has a fault: \d of 7 tests failed", result.err)
-    found = json.loads(result.out)
-    assert found["verdict"] == "fault found" and found["results"] == "out/audit.json"
+    report = json.loads(result.out)
+    assert report["verdict"] == "fault found" and report["results"] == "out/audit.json"
 
 
 def test_an_option_that_the_server_refuses_is_left_out_alone_and_named(cli: Cli) -> None:
@@ -114,8 +114,8 @@ def test_what_was_found_before_an_error_is_kept(cli: Cli, monkeypatch: pytest.Mo
         result = audit(cli, url, "--samples", "64")
     assert result.code == 2
     assert result.err.splitlines()[-1] == "error: the server is gone: start it again"
-    found = json.loads(Path("out/audit.json").read_text())
-    assert found["verdict"] == "unfinished" and len(found["findings"]) == 7
+    report = json.loads(Path("out/audit.json").read_text())
+    assert report["verdict"] == "unfinished" and len(report["findings"]) == 7
 
 
 def test_a_killed_audit_goes_on(cli: Cli, tmp_path: Path) -> None:

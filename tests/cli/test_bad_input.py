@@ -183,8 +183,8 @@ def folders(tmp_path: Path, finished: str) -> None:
     description = tmp_path / "custom" / "head.json"
     description.write_text(description.read_text().replace('"pair": "mini"', '"pair": "a+b"'))
     shutil.copytree(tmp_path / "custom", tmp_path / "own")
-    own = description.read_text().replace('"a+b"', '"mini"').replace('"mini-math"', '"quiz"')
-    (tmp_path / "own" / "head.json").write_text(own)
+    quiz_head = description.read_text().replace('"a+b"', '"mini"').replace('"mini-math"', '"quiz"')
+    (tmp_path / "own" / "head.json").write_text(quiz_head)
     shutil.copy(load_task("mini-math").path, tmp_path / "copy.toml")
     task = load_task("mini-math").path.read_text().replace('"mini-math"', '"NAME"', 1)
     text = task.replace('metrics = ["accuracy"]', "").replace('"NAME"', '"unscored"')

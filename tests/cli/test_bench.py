@@ -37,8 +37,8 @@ def test_tables_figures_and_ratios_of_all_systems(cli: Cli) -> None:
     table, repeats = pd.read_csv("out/bench.csv"), pd.read_csv("out/repeats.csv")
     assert len(table) == (1 + 4 + 1 + 2) + (1 + 4 + 1)
     assert len(repeats) == 2 * len(table)
-    own = repeats.query("engine == 'eager'")
-    assert (own["output_tokens"] == 12 * own["batch_size"]).all()
+    eager = repeats.query("engine == 'eager'")
+    assert (eager["output_tokens"] == 12 * eager["batch_size"]).all()
     full = table.query("forced_acceptance == 1")
     assert (full["position_acceptance"] == 1).all()
     assert table["position_acceptance"].isna().sum() == 4
@@ -56,9 +56,9 @@ def test_tables_figures_and_ratios_of_all_systems(cli: Cli) -> None:
 def test_bench_without_transformers_in_its_default_folder(cli: Cli) -> None:
     result = cli("bench", *SMALL, "-m", "sd", "--no-transformers", "--json")
     assert result.code == 0, result.err
-    found = json.loads(result.out)
-    assert [row["engine"] for row in found["systems"]] == ["eager"]
-    assert found["ratios"] == []
+    tables = json.loads(result.out)
+    assert [row["engine"] for row in tables["systems"]] == ["eager"]
+    assert tables["ratios"] == []
     (folder,) = Path("results").iterdir()
     assert folder.name.endswith("-bench-mini")
     assert set(pd.read_csv(folder / "bench.csv")["engine"]) == {"eager"}

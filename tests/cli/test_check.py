@@ -97,15 +97,15 @@ def check(cli: Cli, method: str = "sd", *more: str) -> tuple[Result, list[dict[s
         "--draft-length", "3", "--device", "cpu", "-o", "out", *more,
     )  # fmt: skip
     path = Path("out/check.json")
-    found: list[dict[str, Any]] = json.loads(path.read_text())["findings"]
+    findings: list[dict[str, Any]] = json.loads(path.read_text())["findings"]
     path.unlink()  # so that the next check can use the folder
-    return result, found
+    return result, findings
 
 
 def failures(cli: Cli, method: str = "sd") -> tuple[set[str], str]:
     """Run a small check; return the names of the failed comparisons, all printed, and stdout."""
-    result, found = check(cli, method)
-    names = {finding["name"] for finding in found if finding["verdict"] == "FAILED"}
+    result, findings = check(cli, method)
+    names = {finding["name"] for finding in findings if finding["verdict"] == "FAILED"}
     lines = [line for line in result.out.splitlines() if line.startswith("FAILED ")]
     assert all(any(f": {name}: " in line for line in lines) for name in names)
     assert result.code == (1 if names else 0), result.err
@@ -115,10 +115,10 @@ def failures(cli: Cli, method: str = "sd") -> tuple[set[str], str]:
 @pytest.mark.usefixtures("both_samplings")
 @pytest.mark.parametrize("method", ["sd", "diversed"])
 def test_a_correct_pair_passes(cli: Cli, method: str) -> None:
-    result, found = check(cli, method)
+    result, findings = check(cli, method)
     assert result.code == 0
     verdicts: dict[str, set[str]] = {}
-    for finding in found:
+    for finding in findings:
         verdicts.setdefault(finding["name"], set()).add(finding["verdict"])
     assert set.union(*verdicts.values()) <= {"ok", "weak"}, result.out
     # A row with few draws may be weak, depending on rounding, but every comparison has power.
@@ -169,8 +169,8 @@ def test_impossible_times_fail(cli: Cli, monkeypatch: Patch) -> None:
 
 def test_without_power_a_verdict_is_weak(cli: Cli, monkeypatch: Patch) -> None:
     """With the target as its own draft, p equals q, so no test has power."""
-    own = replace(pair(), draft=Runner(pair().target.model, pair().target.vocabulary))
-    load_by(monkeypatch, lambda spec, loading: own)
+    self_drafting = replace(pair(), draft=Runner(pair().target.model, pair().target.vocabulary))
+    load_by(monkeypatch, lambda spec, loading: self_drafting)
     result, findings = check(cli)
     assert result.code == 0, result.out
     weak = [f"{f['subject']}: {f['name']}" for f in findings if f["verdict"] == "weak"]
@@ -309,7 +309,7 @@ def test_a_cache_that_is_off_by_one(
     assert "check positions, cache slots" in out
 
 
-OWN = """
+USER_RULES = """
 import torch
 from specbench.methods import Parameter, Verdict, pick, rule
 from specbench.methods.laws import Split, total
@@ -341,13 +341,13 @@ def wrong(at, x, *, keep=3):
 
 def test_an_own_rule_is_compared_with_its_law(cli: Cli) -> None:
     """Without a law, acceptance is compared with what the rule said it would be."""
-    Path("mine.py").write_text(OWN)
+    Path("mine.py").write_text(USER_RULES)
     rules = ("right", "plain", "wrong", "lying")
-    result, found = check(cli, ",".join(f"mine.py:{name}" for name in rules))
+    result, findings = check(cli, ",".join(f"mine.py:{name}" for name in rules))
     assert result.code == 1, result.out
     verdicts: dict[str, dict[str, str]] = {}
     failed: dict[str, set[str]] = {}
-    for finding in found:
+    for finding in findings:
         subject, name, verdict = finding["subject"], finding["name"], finding["verdict"]
         verdicts.setdefault(subject, {})[name] = verdict
         if verdict == "FAILED":

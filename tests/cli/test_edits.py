@@ -195,13 +195,13 @@ EDITS: dict[str, tuple[Edit, str]] = {
 
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_is_noticed_or_named(cli: Cli, run: Path, name: str) -> None:
-    edit, found = EDITS[name]
+    edit, expected = EDITS[name]
     edit(run)
     shown = cli("verify", "r", "-n", "0", "--json")
     findings = json.loads(shown.out)
     texts = [f"{f['verdict']}: {f['sentence']} ({f['name']})" for f in findings]
-    assert any(found in text and not text.startswith("ok") for text in texts), texts
-    assert shown.code == (0 if found.startswith(NOT_CHECKED) else 1)
+    assert any(expected in text and not text.startswith("ok") for text in texts), texts
+    assert shown.code == (0 if expected.startswith(NOT_CHECKED) else 1)
 
 
 def test_the_samples_that_are_decoded_again_cannot_be_foreseen(
@@ -235,5 +235,5 @@ def test_the_digest_of_the_data_is_compared() -> None:
         check_examples("python-line", described, Settings(seed=1), examples, task).verdict == "ok"
     )
     facts["splits"]["python-line-test"] |= {"sha256": "0"}
-    found = check_examples("python-line", described, Settings(seed=1), examples, task)
-    assert (found.verdict, "sha256 is '0'" in found.sentence) == ("FAILED", True)
+    finding = check_examples("python-line", described, Settings(seed=1), examples, task)
+    assert (finding.verdict, "sha256 is '0'" in finding.sentence) == ("FAILED", True)

@@ -61,8 +61,8 @@ def run(small: Path, tmp_path: Path) -> Path:
 
 def steering(text: str) -> set[str]:
     """Return the characters of a text that could steer a terminal."""
-    kept = "\n\t\u200c\u200d"
-    return {c for c in text if c not in kept and unicodedata.category(c) in ("Cc", "Cf", "Zl")}
+    harmless = "\n\t\u200c\u200d"
+    return {c for c in text if c not in harmless and unicodedata.category(c) in ("Cc", "Cf", "Zl")}
 
 
 def code(run: Path) -> None:
@@ -176,8 +176,8 @@ def test_a_plan_of_any_size_is_not_enumerated(small: Path) -> None:
     run = read_run(small)
     examples = {"mini-math": {str(n): Example(str(n), "") for n in range(2)}}
     run.config["settings"]["repeats"] = 10**12
-    (found,) = check_plan(run, [], examples, whole=True)
-    assert "samples are planned, far more than there are" in found.sentence
+    (finding,) = check_plan(run, [], examples, whole=True)
+    assert "samples are planned, far more than there are" in finding.sentence
 
 
 @pytest.fixture

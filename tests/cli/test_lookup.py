@@ -85,13 +85,13 @@ def test_bundled_models_are_named_and_not_located(
     assert rows[0]["target"] == rows[0]["draft"] == "bundled"
 
 
-@pytest.mark.parametrize("what", ["metrics", "figures"])
-def test_metrics_and_figures_are_described(cli: Cli, what: str) -> None:
-    rows = json.loads(cli("list", what, "--json").out)
-    names = {"metrics": METRICS, "figures": bundled_figures()}[what]
+@pytest.mark.parametrize("kind", ["metrics", "figures"])
+def test_metrics_and_figures_are_described(cli: Cli, kind: str) -> None:
+    rows = json.loads(cli("list", kind, "--json").out)
+    names = {"metrics": METRICS, "figures": bundled_figures()}[kind]
     assert [row["name"] for row in rows] == [*names]
     assert all(row["description"].endswith(".") for row in rows)
-    assert rows[0]["description"].split()[0] in cli("list", what).out
+    assert rows[0]["description"].split()[0] in cli("list", kind).out
 
 
 def test_every_page_is_listed_with_its_question(cli: Cli) -> None:

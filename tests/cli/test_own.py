@@ -12,7 +12,7 @@ from .made import records
 
 PAGE = Path(__file__).parents[2] / "specbench" / "docs" / "python.md"
 SMALL = ["-n", "4", "--max-new-tokens", "12", "--device", "cpu", "--no-progress"]
-OWN = "my_rules.py:geometric"
+RULE = "my_rules.py:geometric"
 SHIPPED = PAGE.with_name("my_rules.py")
 
 
@@ -56,7 +56,7 @@ def test_the_page_leads_from_nothing_to_a_figure(cli: Cli) -> None:
     run = Path("results/geometric")
     assert (run / "figures" / "pareto.png").exists()
     points = (run / "figures" / "pareto.csv").read_text().splitlines()
-    assert sum(f",{OWN}," in line and line.startswith("point,acceptance") for line in points) == 4
+    assert sum(f",{RULE}," in line and line.startswith("point,acceptance") for line in points) == 4
     names = (run / "samples.csv").read_text().splitlines()[0].split(",")
     assert names[-1] == "length_ratio"
     assert ",length_ratio,0." in (run / "summary.csv").read_text()
@@ -79,26 +79,26 @@ def test_the_page_leads_from_nothing_to_a_figure(cli: Cli) -> None:
 def test_an_edited_rule_is_decoded_again(cli: Cli) -> None:
     def keys() -> dict[str, list[str]]:
         """Return the keys of the samples by method, in the order in which they were written."""
-        found: dict[str, list[str]] = {}
+        by_method: dict[str, list[str]] = {}
         for record in records(Path("run")):
-            found.setdefault(record["method"], []).append(record["key"])
-        return found
+            by_method.setdefault(record["method"], []).append(record["key"])
+        return by_method
 
-    command = ["run", "-m", f"sd,{OWN}", "-t", "mini-math", "--output", "run", *SMALL]
+    command = ["run", "-m", f"sd,{RULE}", "-t", "mini-math", "--output", "run", *SMALL]
     assert cli(*command).code == cli(*command).code == 0
     before = keys()
-    assert [len(found) for found in before.values()] == [4, 4, 4]
+    assert [len(method_keys) for method_keys in before.values()] == [4, 4, 4]
     source = Path("my_rules.py").read_text()
     Path("my_rules.py").write_text(source.replace("fallback=at.p", "fallback=at.q"))
     result = cli(*command)
     assert result.code == 0 and "my_rules.py" in result.err
     after = keys()
     assert after["sd"] == before["sd"]
-    assert after[OWN][:4] == before[OWN] and not {*after[OWN][4:]} & {*before[OWN]}
-    assert len(after[OWN]) == 8
+    assert after[RULE][:4] == before[RULE] and not {*after[RULE][4:]} & {*before[RULE]}
+    assert len(after[RULE]) == 8
     assert len(Path("run/samples.csv").read_text().splitlines()) == 1 + 12
     config = json.loads(Path("run/config.json").read_text())
-    assert list(config["sources"]) == [OWN]
+    assert list(config["sources"]) == [RULE]
 
 
 MISBEHAVING = """
@@ -128,9 +128,9 @@ def ends(text, reference):
 def test_a_file_that_misbehaves_after_its_trial_fails_its_samples(cli: Cli) -> None:
     Path("bad.py").write_text(MISBEHAVING)
     Path("prompts.jsonl").write_text('{"prompt": "Tom has 3 pens.", "reference": "3"}')
-    what = ["-m", "sd,bad.py:exits,bad.py:breaks", "--prompts", "prompts.jsonl"]
+    selection = ["-m", "sd,bad.py:exits,bad.py:breaks", "--prompts", "prompts.jsonl"]
     small = ["--max-new-tokens", "24", "--device", "cpu", "--no-progress", "--output", "run"]
-    result = cli("run", *what, "--metric", "bad.py:ends", *small)
+    result = cli("run", *selection, "--metric", "bad.py:ends", *small)
     assert result.code == 1 and "4 of 4 samples failed" in result.err
     assert "NaN" not in Path("run/samples.jsonl").read_text()
     errors = sorted(record["error"] for record in records(Path("run")))
@@ -151,7 +151,7 @@ def test_texts_do_not_depend_on_batches(cli: Cli) -> None:
     texts = []
     for output, size in (("one", "1"), ("four", "4")):
         more = ["--batch-size", size, "--output", output]
-        assert cli("run", "-m", OWN, "-t", "mini-math", *SMALL, *more).code == 0
+        assert cli("run", "-m", RULE, "-t", "mini-math", *SMALL, *more).code == 0
         of_run = records(Path(output))
         texts.append({(r["method"], r["sample_id"]): r["text"] for r in of_run})
     assert texts[0] == texts[1]
@@ -167,8 +167,8 @@ def test_prompts_are_scored_by_an_own_metric(cli: Cli) -> None:
     assert record["quality_metric"] == "length_ratio" and 0 < record["quality"] < 1
     Path("my_metrics.py").unlink()
     assert "length_ratio" in cli("table", "out").out
-    kept = cli("score", "out")
-    assert kept.code == 0 and "length_ratio of q keeps its scores" in kept.err
+    rescored = cli("score", "out")
+    assert rescored.code == 0 and "length_ratio of q keeps its scores" in rescored.err
     again = records(Path("out"))[0]
     assert (again["scores"], again["quality"]) == (record["scores"], record["quality"])
     for name in ("pass@1", "none"):
@@ -180,5 +180,5 @@ def test_prompts_are_scored_by_an_own_metric(cli: Cli) -> None:
 def test_rules_of_one_name_are_refused(cli: Cli) -> None:
     small = ["-t", "mini-math", *SMALL]
     Path("mine.py").write_text("def geometric(at, x, *, share=0.5): pass\n")
-    both = cli("run", "-m", f"{OWN},mine.py:geometric", *small)
+    both = cli("run", "-m", f"{RULE},mine.py:geometric", *small)
     assert both.code == 2 and "named geometric" in both.err

@@ -45,9 +45,9 @@ def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(
     scores = defaultdict(list)
     for row in run(cli, "r", f"--metric agreement -m {EXACT}"):
         scores[row["method"], row["weight"]].append(float(row["quality"]))
-    assert all(len(found) == 5 for found in scores.values())
+    assert all(len(qualities) == 5 for qualities in scores.values())
     draft = scores.pop(("static", "0.0"))
-    assert len(scores) == 3 and all(found == [1.0] * 5 for found in scores.values())
+    assert len(scores) == 3 and all(qualities == [1.0] * 5 for qualities in scores.values())
     assert fmean(draft) < 0.8
 
     shown = cli("table", "r", "--by", "category,turn")

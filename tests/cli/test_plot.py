@@ -105,9 +105,9 @@ def test_filters_are_part_of_the_file_name(
         (run / file).write_text("\n".join([*rows, *more]) + "\n")
     result = cli("plot", "pareto", *line.split())
     assert result.code == 0, result.err
-    found = set(pd.read_csv(run / "figures" / f"pareto{name}.csv")[column].dropna())
-    assert values <= found
-    assert column == "against" or values == found
+    drawn_values = set(pd.read_csv(run / "figures" / f"pareto{name}.csv")[column].dropna())
+    assert values <= drawn_values
+    assert column == "against" or values == drawn_values
 
 
 def test_the_newest_training_is_drawn(cli: Cli, tmp_path: Path) -> None:

@@ -78,13 +78,13 @@ def loads(*_: Any, **__: Any) -> None:
 
 def faults(text: str, cli: Cli) -> list[str]:
     """Run the commands of a page in its order; return those that fail, with their message."""
-    found, lines = [], commands(text)
+    messages, lines = [], commands(text)
     for number, printed in enumerate(lines, start=1):
         later = {word for line in lines[number:] for word in line}
         result = cli(*stand_in(printed, later))
         if result.code and not any(reason in result.err for reason in (LOADS, *ABSENT)):
-            found.append(f"specbench {' '.join(printed)}: {result.err.strip()}")
-    return found
+            messages.append(f"specbench {' '.join(printed)}: {result.err.strip()}")
+    return messages
 
 
 @pytest.fixture(scope="session")
@@ -181,8 +181,8 @@ FAULTS = (
 def test_faulty_commands_are_found_among_good_ones(reader: Cli) -> None:
     good = "specbench list tasks\n"
     lines = good.join(f"specbench {fault}  # a comment\n" for fault in FAULTS)
-    found = faults(f"```sh\n{good}{lines}{good}```\n", reader)
-    for sentence, fault in zip(found, FAULTS, strict=True):
+    messages = faults(f"```sh\n{good}{lines}{good}```\n", reader)
+    for sentence, fault in zip(messages, FAULTS, strict=True):
         assert sentence.startswith(f"specbench {fault}: ")
 
 

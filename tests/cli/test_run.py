@@ -34,12 +34,12 @@ def test_without_a_flag_everything_bundled_runs(cli: Cli, engine: Any, tmp_path:
     assert result.code == 0
     (folder,) = (tmp_path / "results").iterdir()
     assert folder.name.endswith("-run-mini")
-    found = rows(folder)
-    assert {row["task"] for row in found} == {
+    samples = rows(folder)
+    assert {row["task"] for row in samples} == {
         *("mini-math", "mini-news", "mini-headline", "mini-code")
     }
     assert {"autoregressive", "sd", "lossy", "speccascade", "static"} <= {
-        row["method"] for row in found
+        row["method"] for row in samples
     }
     assert "is for testing" not in result.err
 
@@ -61,9 +61,9 @@ def test_the_default_head_is_found_and_named_in_one_line(
 ) -> None:
     pair = ("--target", "a/big", "--draft", "a/small")
     make_head(tmp_path / "results/heads/big+small/mini-math", "mini-math", target_acceptance=0.85)
-    found = cli("run", "-m", "diversed", "-t", "mini-math", *FAST, *pair)
-    assert found.code == 0
-    first = found.err.splitlines()[0]
+    result = cli("run", "-m", "diversed", "-t", "mini-math", *FAST, *pair)
+    assert result.code == 0
+    first = result.err.splitlines()[0]
     assert "heads: results/heads/big+small (linear, target acceptance 0.85" in first
     assert heads(tmp_path / "r") == [("mini-math", "results")] * 2
     make_head(tmp_path / "h", "mini-news")
@@ -165,14 +165,14 @@ def test_prompt_files_replace_tasks(
     quality: list[str],
 ) -> None:
     lines = [{"prompt": f"{i}", "reference": each} for i, each in enumerate(references)]
-    known = [{name: value for name, value in line.items() if value} for line in lines]
-    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in known))
+    json_lines = [{name: value for name, value in line.items() if value} for line in lines]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in json_lines))
     options = ("--metric", metric) if metric == "accuracy" else ()
     result = cli("run", "--prompts", "mine.jsonl", *options, "-m", "sd", "--output", "r")
     assert result.code == 0
-    found = [row for row in rows(tmp_path / "r") if row["method"] == "sd"]
-    assert [row["quality"] for row in found] == quality
-    assert {(row["task"], row["quality_metric"]) for row in found} == {("mine", metric)}
+    samples = [row for row in rows(tmp_path / "r") if row["method"] == "sd"]
+    assert [row["quality"] for row in samples] == quality
+    assert {(row["task"], row["quality_metric"]) for row in samples} == {("mine", metric)}
     counted = "1 of 2 prompts of mine have no reference"
     assert (counted in result.err) == (len(references) == 2)
 

@@ -94,8 +94,8 @@ def test_scoring_loads_no_models(run: Path) -> None:
 
 
 def sample(run: str, method: str) -> dict[str, Any]:
-    found = (r for r in records(Path(run)) if (r["task"], r["method"]) == ("mini-math", method))
-    return next(r for r in found if r["draft_length"] in (0, 3) and r["sample_id"] == "test-0")
+    samples = (r for r in records(Path(run)) if (r["task"], r["method"]) == ("mini-math", method))
+    return next(r for r in samples if r["draft_length"] in (0, 3) and r["sample_id"] == "test-0")
 
 
 def line_of(run: str, method: str) -> tuple[str, ...]:
@@ -111,8 +111,8 @@ def test_a_trace_is_the_text_of_its_sample(cli: Cli, finished: str, method: str)
     assert prompt.startswith("prompt: Question: ")
     made = sample(finished, method)
     assert head.startswith(f"mini-math, test-0: {method}")
-    kept = re.sub(r"\[-.*?-\]", "", body).replace("↵", "")
-    assert re.sub(r"\{[~+]|[~+]\}", "", kept).replace("⟨end⟩", "") == made["text"] + "\n"
+    emitted = re.sub(r"\[-.*?-\]", "", body).replace("↵", "")
+    assert re.sub(r"\{[~+]|[~+]\}", "", emitted).replace("⟨end⟩", "") == made["text"] + "\n"
     rejected = sum(token is not None for token in made["per_round"]["rejected"])
     assert (body.count("[-"), body.count("{+")) == (rejected, rejected)
     assert f"{made['output_tokens']} tokens in {made['rounds']} rounds" in head
@@ -122,11 +122,11 @@ def test_the_sample_with_the_most_mismatches_is_traced_by_default(cli: Cli, fini
     def mismatches(record: dict[str, Any]) -> int:
         return [flag for flags in record["per_round"]["agreed"] for flag in flags].count(False)
 
-    own = [r for r in records(Path(finished)) if r["method"] == "static"]
+    static = [r for r in records(Path(finished)) if r["method"] == "static"]
     shown = cli("trace", finished, "-m", "static")
     assert shown.code == 0, shown.err
-    most = max(map(mismatches, own))
-    assert most > min(map(mismatches, own))
+    most = max(map(mismatches, static))
+    assert most > min(map(mismatches, static))
     assert f"{most} of them mismatches" in shown.out
     assert shown.out.count("{~") == most + 1  # one more in the legend
 

@@ -207,8 +207,8 @@ def test_the_figures_of_runs_are_written_to_a_file(cli: Cli, run: Path, suffix: 
 
 
 def environment(folder: Path, day: str = "2026-01-01", model: str = "x") -> None:
-    known = {"started": f"{day}T00:00:00Z", "cpu": {"model": model}, "git": {"commit": folder.name}}
-    (folder / "environment.json").write_text(json.dumps(known))
+    facts = {"started": f"{day}T00:00:00Z", "cpu": {"model": model}, "git": {"commit": folder.name}}
+    (folder / "environment.json").write_text(json.dumps(facts))
 
 
 @pytest.mark.parametrize(
@@ -260,8 +260,8 @@ def test_what_differs_includes_unset_options_and_edited_files(tmp_path: Path) ->
             ("b", None, "2", {"added": 1}),  # a fact that one run lacks is no difference
         )
     )
-    found = run_differences(first, second)
-    assert found == [("settings.top_p", 0.9, None), ("sources.r.py:f", "1", "2")]
+    differences = run_differences(first, second)
+    assert differences == [("settings.top_p", 0.9, None), ("sources.r.py:f", "1", "2")]
 
 
 @pytest.mark.parametrize("command", ["table", "compare", "verify"])
@@ -270,8 +270,8 @@ def test_json_has_numbers_and_nothing_else_is_printed(
 ) -> None:
     options = ("-n", "0") if command == "verify" else ()
     shown = cli(command, finished, "--json", *options)
-    found = strict(shown.out)
-    rows = found["rows"] if command == "compare" else found
+    document = strict(shown.out)
+    rows = document["rows"] if command == "compare" else document
     assert rows and len({tuple(row) for row in rows}) == 1
     if command != "verify":
         table = printed(cli(command, finished, "--format", "csv"))
@@ -284,11 +284,11 @@ def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli: Cli, engin
     line = "run -m sd,diversed -t mini-math -n 12 --json -o out"
     shown = cli(*line.split())
     assert shown.code == 0, shown.err
-    found = strict(shown.out)
-    assert found["results"] == "out"
-    assert [cell["method"] for cell in found["cells"]] == ["autoregressive", "sd", "diversed"]
-    assert isinstance(found["cells"][0]["tokens_per_second"], float)
-    sentences = [verdict["sentence"].partition(":")[0] for verdict in found["verdicts"]]
+    document = strict(shown.out)
+    assert document["results"] == "out"
+    assert [cell["method"] for cell in document["cells"]] == ["autoregressive", "sd", "diversed"]
+    assert isinstance(document["cells"][0]["tokens_per_second"], float)
+    sentences = [verdict["sentence"].partition(":")[0] for verdict in document["verdicts"]]
     assert sentences == ["sd", "diversed"]
     planned = strict(cli(*line.split(), "--dry-run").out)
     assert planned["samples"] == 36 and len(planned["cells"]) == 3

@@ -92,7 +92,7 @@ def test_a_faithful_run_passes(cli: Cli, finished: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "found"),
+    ("file", "change", "expected"),
     [
         ("samples.csv", lambda rows: rows[2].update(accepted="99"), "test-0: accepted is 99"),
         ("samples.csv", lambda rows: rows.pop(), "is missing from samples.csv"),
@@ -103,14 +103,14 @@ def test_a_faithful_run_passes(cli: Cli, finished: str, tmp_path: Path) -> None:
     ],
 )
 def test_an_edited_table_is_found(
-    cli: Cli, run: Path, file: str, change: Callable[[list[Record]], object], found: str
+    cli: Cli, run: Path, file: str, change: Callable[[list[Record]], object], expected: str
 ) -> None:
     edit_row(run / file, change)
     shown = cli("verify", "r", "-n", "0")
     assert shown.code == 1
     (line,) = failures(shown)
     assert line.startswith(f"{file} follows from samples.jsonl")
-    assert found in " ".join(shown.out.split())
+    assert expected in " ".join(shown.out.split())
 
 
 def longer(record: Record) -> None:
@@ -118,7 +118,7 @@ def longer(record: Record) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "check", "found"),
+    ("change", "check", "expected"),
     [
         (lambda record: record.update(accepted=99), "counts follow from rounds", "accepted is 99"),
         (lambda record: record.update(mean_weight=0.2), "counts", "mean_weight is 0.2"),
@@ -127,14 +127,14 @@ def longer(record: Record) -> None:
     ],
 )
 def test_an_edited_number_is_found(
-    cli: Cli, run: Path, change: Callable[[Record], object], check: str, found: str
+    cli: Cli, run: Path, change: Callable[[Record], object], check: str, expected: str
 ) -> None:
     edit_records(run, lambda records: change(records[0]))
     shown = cli("verify", "r", "-n", "0")
     assert shown.code == 1
     (line,) = failures(shown)
     assert line.startswith(check)
-    assert f"mini-math, diversed, N = 3, test-0: {found}" in " ".join(shown.out.split())
+    assert f"mini-math, diversed, N = 3, test-0: {expected}" in " ".join(shown.out.split())
 
 
 def swap(records: list[Record]) -> None:

@@ -74,9 +74,9 @@ class Enumeration(NamedTuple):
                     split = Split(torch.zeros_like(at.p), getattr(at, bonus))
                 else:
                     split = rule(at)
-                kept, replaced = (part[0].tolist() for part in split)
-                for y in range(len(kept)):
-                    following[(*tokens, y), accepted + 1] += mass * kept[y]
+                accepted_mass, replaced = (part[0].tolist() for part in split)
+                for y in range(len(accepted_mass)):
+                    following[(*tokens, y), accepted + 1] += mass * accepted_mass[y]
                     following[(*tokens, y), 0] += mass * replaced[y]
             states = {state: mass for state, mass in following.items() if mass > 0}
         law: Law = defaultdict(float)

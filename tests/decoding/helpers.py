@@ -39,8 +39,8 @@ def run_all(
     pair: LoadedPair, rule: Rule | None, requests: list[Request], **changes: Any
 ) -> list[Generation]:
     """Decode texts like ``run``, in the order of the requests."""
-    found = dict(decode_all(pair, rule, requests, replace(OPTIONS, **changes)))
-    return [found[number] for number in range(len(requests))]
+    generations = dict(decode_all(pair, rule, requests, replace(OPTIONS, **changes)))
+    return [generations[number] for number in range(len(requests))]
 
 
 def said(generation: Generation) -> tuple[Any, ...]:
@@ -146,10 +146,10 @@ def require_equal_up_to_ties(
     pair: LoadedPair,
     requests: Sequence[Request],
     expected: Sequence[Generation],
-    found: Sequence[Generation],
+    generations: Sequence[Generation],
 ) -> None:
     """Fail unless greedy texts are equal up to ties; print each tie (``pytest -rP``)."""
-    for request, one, other in zip(requests, expected, found, strict=True):
+    for request, one, other in zip(requests, expected, generations, strict=True):
         if (first := divergence(pair, request.prompt, one, other)) is not None:
             print(f"{request.key}: {first}")
             assert first.margin <= TIE, f"{request.key} differs, and not by a tie: {first}"

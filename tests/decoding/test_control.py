@@ -38,8 +38,8 @@ def adaptive(cost: float) -> Online:
 
 def proposals(cost: float, **changes: Any) -> list[int]:
     control = adaptive(cost)
-    found = run(tiny_pair("llama"), random_prompt(9), sd, control=control, **changes)
-    return [record.proposed for record in found.rounds[:-1]]
+    generation = run(tiny_pair("llama"), random_prompt(9), sd, control=control, **changes)
+    return [record.proposed for record in generation.rounds[:-1]]
 
 
 def test_drafting_stops_when_it_does_not_pay_off() -> None:
@@ -87,10 +87,10 @@ def test_greedy_tokens_are_those_of_the_target() -> None:
 
 def test_a_text_does_not_depend_on_its_neighbours() -> None:
     pair, control = tiny_pair("llama"), adaptive(0.15)
-    found = side_by_side(pair, sd, 3, control=control)
+    together = side_by_side(pair, sd, 3, control=control)
     alone = [run(pair, list(r.prompt), sd, sample_key=r.key, control=control) for r in REQUESTS]
-    assert [said(g) for g in found] == [said(g) for g in alone]
-    assert len({r.proposed for g in found for r in g.rounds}) > 2
+    assert [said(g) for g in together] == [said(g) for g in alone]
+    assert len({r.proposed for g in together for r in g.rounds}) > 2
 
 
 def test_the_law_is_the_targets() -> None:

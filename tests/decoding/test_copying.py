@@ -25,8 +25,8 @@ def test_batches_are_copied_like_each_text_alone(drafter, texts, drafts):
     rows = torch.tensor([(text * width)[:width] for text in texts])
     length = torch.tensor([len(text) for text in texts])
     x, proposed = drafter.copy(rows, length, drafts)
-    found = [row[:n].tolist() for row, n in zip(x, proposed.tolist(), strict=True)]
-    assert found == [drafter.propose(text, drafts) for text in texts]
+    copies = [row[:n].tolist() for row, n in zip(x, proposed.tolist(), strict=True)]
+    assert copies == [drafter.propose(text, drafts) for text in texts]
 
 
 @pytest.mark.parametrize("drafter", COPYING, ids=str)

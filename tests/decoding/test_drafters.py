@@ -92,9 +92,9 @@ def test_rules_receive_the_one_hot_q_that_the_draft_is_drawn_from(
 def test_greedy_texts_with_copied_drafts_are_the_targets_own(family: str) -> None:
     pair = tiny_pair(family)
     how = {"sampling": GREEDY, "drafter": LOOKUP}
-    alone, found = (run_all(pair, rule, REQUESTS, **how) for rule in (None, strict.sd))
-    assert [t.token_ids for t in found] == [t.token_ids for t in alone]
-    assert any(t.rounds[0].proposed for t in found)
+    alone, with_lookup = (run_all(pair, rule, REQUESTS, **how) for rule in (None, strict.sd))
+    assert [t.token_ids for t in with_lookup] == [t.token_ids for t in alone]
+    assert any(t.rounds[0].proposed for t in with_lookup)
 
 
 @pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=str)
@@ -114,8 +114,8 @@ def test_prompt_lookup_never_runs_the_draft_model() -> None:
     pair = pair_of(pair.target.model, deepcopy(pair.draft.model))
     for layer in pair.draft.model.modules():
         layer.register_forward_pre_hook(lambda *_: pytest.fail("it ran"))
-    found = run_all(pair, strict.sd, REQUESTS, drafter=LOOKUP)
-    rounds = [record for text in found for record in text.rounds]
+    generations = run_all(pair, strict.sd, REQUESTS, drafter=LOOKUP)
+    rounds = [record for text in generations for record in text.rounds]
     assert {0, 5} <= {record.proposed for record in rounds}  # a round may propose nothing
     assert all(bool(record.expected) == (record.proposed > 0) for record in rounds)
 

@@ -41,12 +41,12 @@ def pair() -> LoadedPair:
 
 def prompts(pair: LoadedPair, count: int = 5) -> list[Request]:
     """Prompts of different lengths, a long one before a short one."""
-    found = [
+    requests = [
         Request(encode(pair.tokenizer, example.prompt).ids, f"{task}/{example.id}")
         for task in default_task_names()
         for example in load_task(task).examples("test", 2)
     ]
-    return sorted(found, key=lambda request: -len(request.prompt))[:count]
+    return sorted(requests, key=lambda request: -len(request.prompt))[:count]
 
 
 def texts(pair: LoadedPair, engine: str, verify: Any, **changes: Any) -> list[Generation]:
@@ -56,12 +56,12 @@ def texts(pair: LoadedPair, engine: str, verify: Any, **changes: Any) -> list[Ge
 
 
 def require_equal_up_to_a_tie(
-    pair: LoadedPair, request: Request, expected: list[int], found: list[int]
+    pair: LoadedPair, request: Request, expected: list[int], token_ids: list[int]
 ) -> None:
     """Fail unless the target's greedy texts are equal up to a tie; their rounds may differ."""
-    if found != expected:
+    if token_ids != expected:
         context = Context(request.key, list(request.prompt))
-        first = check_greedy.divergence(pair, context, expected, found)
+        first = check_greedy.divergence(pair, context, expected, token_ids)
         print(first)
         assert first["tie"], first
 
@@ -73,8 +73,8 @@ def test_greedy_decoding_equals_generate(pair: LoadedPair, task: str, engine: st
     expected = [token for token in generate(pair, prompt, 128) if token not in pair.eos_ids]
     fast = replace(pair, engine=Engine(engine))
     for verify in (None, sd):
-        found = run(fast, prompt, verify, sampling=GREEDY, max_new_tokens=128).token_ids
-        require_equal_up_to_a_tie(pair, Request(prompt, task), expected, found)
+        token_ids = run(fast, prompt, verify, sampling=GREEDY, max_new_tokens=128).token_ids
+        require_equal_up_to_a_tie(pair, Request(prompt, task), expected, token_ids)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_greedy_decoding_equals_generate(pair: LoadedPair, task: str, engine: st
 @pytest.mark.parametrize("engine", [GRAPH, COMPILE])
 def test_engines_agree_greedily(pair: LoadedPair, engine: str, method: str) -> None:
     verify = rules(pair)[method]
-    found = [texts(pair, name, verify) for name in (EAGER, engine)]
-    require_equal_up_to_ties(pair, prompts(pair), *found)
+    by_engine = [texts(pair, name, verify) for name in (EAGER, engine)]
+    require_equal_up_to_ties(pair, prompts(pair), *by_engine)
 
 
 @pytest.mark.parametrize("name", get_pair("mini").drafters)
@@ -92,18 +92,18 @@ def test_engines_agree_greedily(pair: LoadedPair, engine: str, method: str) -> N
 def test_modules_draft_for_greedy_texts(pair: LoadedPair, engine: str, name: str) -> None:
     drafter = parse_kind(name, pair.drafters).load(pair)
     expected = texts(pair, EAGER, None)
-    found = texts(pair, engine, sd, drafter=drafter, batch_size=2)
-    for request, one, other in zip(prompts(pair), expected, found, strict=True):
+    generations = texts(pair, engine, sd, drafter=drafter, batch_size=2)
+    for request, one, other in zip(prompts(pair), expected, generations, strict=True):
         require_equal_up_to_a_tie(pair, request, one.token_ids, other.token_ids)
-    assert any(r.accepted for text in found for r in text.rounds)
+    assert any(r.accepted for text in generations for r in text.rounds)
 
 
 @pytest.mark.parametrize("n", [1, 3, 15])
 @pytest.mark.parametrize("rows", [1, 4])
 def test_a_graph_serves_any_draft_length_and_batch(pair: LoadedPair, n: int, rows: int) -> None:
     expected = texts(pair, EAGER, sd, draft_length=n)
-    found = texts(pair, GRAPH, sd, draft_length=n, batch_size=rows)
-    require_equal_up_to_ties(pair, prompts(pair), expected, found)
+    generations = texts(pair, GRAPH, sd, draft_length=n, batch_size=rows)
+    require_equal_up_to_ties(pair, prompts(pair), expected, generations)
 
 
 def test_draws_are_those_of_the_eager_engine(pair: LoadedPair) -> None:
@@ -139,7 +139,7 @@ def test_alternating_graphs_of_many_cells_equal_the_eager_engine(pair: LoadedPai
     plan = [(rules(pair)[name], n) for n in (5, 2) for name in names]
     request = prompts(pair)[0]
     for sampling in (GREEDY, Sampling(temperature=0.7, top_p=0.9)):
-        expected, *found = (
+        expected, *replayed = (
             [
                 run(replace(pair, engine=engine), list(request.prompt), verify, **settings)
                 for verify, n in plan
@@ -148,10 +148,10 @@ def test_alternating_graphs_of_many_cells_equal_the_eager_engine(pair: LoadedPai
             for engine in (Engine(EAGER), fast, fast)
         )
         if sampling.greedy:
-            for texts in found:
+            for texts in replayed:
                 require_equal_up_to_ties(pair, [request] * len(plan), expected, texts)
         else:  # cumulative sums are not deterministic on a GPU
-            same = [said(one) == said(other) for one, other in zip(*found, strict=True)]
+            same = [said(one) == said(other) for one, other in zip(*replayed, strict=True)]
             assert sum(same) >= len(plan) - 1
 
 
@@ -175,11 +175,11 @@ def test_decoding_continues_eagerly_after_a_failed_capture(pair: LoadedPair) -> 
     prompt = list(request.prompt)
     expected = run(replace(pair, engine=Engine(EAGER)), prompt, sd, sampling=GREEDY)
     fallen = Engine(GRAPH, told.append)
-    found = run(replace(pair, engine=fallen), prompt, waiting, sampling=GREEDY)
-    require_equal_up_to_ties(pair, [request], [expected], [found])
+    generation = run(replace(pair, engine=fallen), prompt, waiting, sampling=GREEDY)
+    require_equal_up_to_ties(pair, [request], [expected], [generation])
     assert fallen.name == EAGER and len(told) == 1 and "cannot be captured" in told[0]
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
     again = Engine(GRAPH)
-    found = run(replace(pair, engine=again), prompt, sd, sampling=GREEDY)
-    require_equal_up_to_ties(pair, [request], [expected], [found])
+    generation = run(replace(pair, engine=again), prompt, sd, sampling=GREEDY)
+    require_equal_up_to_ties(pair, [request], [expected], [generation])
     assert again.name == GRAPH

@@ -81,11 +81,11 @@ PROMPT = random_prompt(5)
 def test_a_tie_is_accepted_and_another_token_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     pair, best, other = twins(PROMPT)
     request = Request(PROMPT, "tied")
-    found = run(pair, PROMPT, None, sampling=GREEDY)
-    assert found.token_ids[0] in (best, other)
-    swapped = best + other - found.token_ids[0]
-    tied = replace(found, token_ids=[swapped, *found.token_ids[1:]])
-    require_equal_up_to_ties(pair, [request], [found], [tied])
+    text = run(pair, PROMPT, None, sampling=GREEDY)
+    assert text.token_ids[0] in (best, other)
+    swapped = best + other - text.token_ids[0]
+    tied = replace(text, token_ids=[swapped, *text.token_ids[1:]])
+    require_equal_up_to_ties(pair, [request], [text], [tied])
     assert "tied: Divergence(position=0, margin=" in capsys.readouterr().out
     plain = tiny_pair("llama")
     right = run(plain, PROMPT, sd, sampling=GREEDY)
@@ -102,5 +102,5 @@ def test_only_a_round_with_other_counts_or_tokens_differs() -> None:
     first, *rest = text.rounds
     other = replace(first, accepted=first.accepted + 1)
     changed = replace(text, rounds=[other, *rest])
-    found = divergence(pair, PROMPT, text, changed)
-    assert found is not None and found.position == 0
+    difference = divergence(pair, PROMPT, text, changed)
+    assert difference is not None and difference.position == 0

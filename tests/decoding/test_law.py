@@ -58,8 +58,8 @@ class Lookup:
     ) -> tuple[Tensor, Tensor]:
         """In place of hidden states, it returns the logits a second time."""
         said = []
-        for row, (known, places) in enumerate(zip(tokens.tolist(), at.tolist(), strict=True)):
-            for token, place in zip(known, places, strict=True):
+        for row, (token_ids, places) in enumerate(zip(tokens.tolist(), at.tolist(), strict=True)):
+            for token, place in zip(token_ids, places, strict=True):
                 self.tokens[row][place] = token
                 said.append(last_logits(self.model, tuple(self.tokens[row][: place + 1])))
         logits = torch.stack(said).unflatten(0, at.shape)
@@ -88,8 +88,8 @@ def sample(
     prompt = changes.pop("prompt", random_prompt(3, VOCABULARY))
     requests = [Request(prompt, f"sample {i}") for i in range(count)]
     settings = {"draft_length": N, "max_new_tokens": LENGTH, "seed": 11, "batch_size": 64}
-    found = run_all(pair, rule, requests, **(settings | changes))
-    return [tuple(generation.token_ids) for generation in found]
+    generations = run_all(pair, rule, requests, **(settings | changes))
+    return [tuple(generation.token_ids) for generation in generations]
 
 
 def enumeration(prompt: list[int] | None = None, **processing: Any) -> Enumeration:
@@ -158,8 +158,8 @@ def test_samples_of_the_engine_follow_the_closed_form() -> None:
 
 
 def replaced_by_p(at: Next) -> Split:
-    kept, gain = laws.sd(at)
-    return Split(kept, total(gain) * at.p)
+    accepted, gain = laws.sd(at)
+    return Split(accepted, total(gain) * at.p)
 
 
 def test_a_wrong_law_is_rejected() -> None:

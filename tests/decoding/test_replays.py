@@ -32,14 +32,14 @@ def poison(x: Tensor) -> Tensor:
 def states(pair: LoadedPair, count: int) -> list[State]:
     """Random texts that end at random positions."""
     generator = torch.Generator().manual_seed(0)
-    found = []
+    random_states = []
     for _ in range(count):
         last = torch.randint(pair.target.vocabulary, (ROWS, 2), generator=generator)
         length = torch.randint(2, LENGTH, (ROWS,), generator=generator)
         uniforms = torch.rand(ROWS, 2 * N + 1, generator=generator, dtype=torch.float64)
         parts = (part.to(pair.target.device) for part in (last, length, uniforms, length > 0))
-        found.append(State(*parts, None))
-    return found
+        random_states.append(State(*parts, None))
+    return random_states
 
 
 @torch.inference_mode()
@@ -56,15 +56,15 @@ def largest_difference(pair: LoadedPair, count: int, record: Record | None = Non
     graph, eager = Engine(GRAPH, record=record), Engine(EAGER)
     equal, largest = 0, 0.0
     for state in states(pair, count):
-        found = []
+        by_engine = []
         for engine in (eager, graph):
-            own = engine.place(state)
-            drafts = engine(draft)(draft_token, pair.draft, own, Sampling())
+            placed = engine.place(state)
+            drafts = engine(draft)(draft_token, pair.draft, placed, Sampling())
             drafted = [part.clone() for part in drafts[:2]]
-            p = engine(target_forward)(pair.target, own, drafts.x, Sampling()).p.clone()
-            found.append((*drafted, p))
+            p = engine(target_forward)(pair.target, placed, drafts.x, Sampling()).p.clone()
+            by_engine.append((*drafted, p))
         graph(poison)(state.uniforms)
-        (x, *probabilities), (other, *replayed) = found
+        (x, *probabilities), (other, *replayed) = by_engine
         equal += torch.equal(x, other)  # unless rounding has decided a draw
         if torch.equal(x, other):
             pairs = zip(probabilities, replayed, strict=True)

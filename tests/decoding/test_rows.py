@@ -98,10 +98,10 @@ def test_texts_that_end_at_different_times(n: int) -> None:
     plain = tiny_pair("llama")
     ends = {token for g in side_by_side(plain, sd, 3) for token in g.token_ids[4:5]}
     pair = with_eos(plain, *list(ends)[:3])
-    found = side_by_side(pair, sd, 3, draft_length=n)
+    together = side_by_side(pair, sd, 3, draft_length=n)
     alone = [run(pair, list(r.prompt), sd, sample_key=r.key, draft_length=n) for r in REQUESTS]
-    assert [said(g) for g in found] == [said(g) for g in alone]
-    assert {g.stopped_by for g in found} == {"eos", "length"}
+    assert [said(g) for g in together] == [said(g) for g in alone]
+    assert {g.stopped_by for g in together} == {"eos", "length"}
 
 
 def test_joining_texts_do_not_count_in_another_texts_latency(
@@ -118,9 +118,9 @@ def test_joining_texts_do_not_count_in_another_texts_latency(
         read(prompt, row)
 
     monkeypatch.setattr(pair.target, "prefill", prefill)
-    found = side_by_side(pair, None, 2, max_new_tokens=4)
+    generations = side_by_side(pair, None, 2, max_new_tokens=4)
     # Two texts start; a text that joins waits only for the one that joins with it.
-    assert [g.latency_seconds for g in found] == [2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0]
+    assert [g.latency_seconds for g in generations] == [2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0]
 
 
 def test_a_missing_mask_is_detected(

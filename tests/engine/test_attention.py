@@ -54,7 +54,7 @@ def layer() -> Any:
     return SimpleNamespace(num_key_value_groups=GROUPS, is_causal=True)
 
 
-def own(*arguments: Any, **options: Any) -> Tensor:
+def transformers_output(*arguments: Any, **options: Any) -> Tensor:
     """The output of Transformers."""
     return sdpa_attention.sdpa_attention_forward(layer(), *arguments, **options)[0]
 
@@ -65,38 +65,38 @@ def test_grouped_attention_equals_attention_with_repeated_keys(dtype: torch.dtyp
         query, key, value = states(rows, k, dtype)
         starts = torch.arange(rows)[:, None] * (SEEN - k) // 2
         mask = visible(starts + torch.arange(k), SEEN, window)
-        expected = own(query, key, value, mask, scaling=scale)
-        found, weights = grouped_attention(
+        expected = transformers_output(query, key, value, mask, scaling=scale)
+        output, weights = grouped_attention(
             layer(), query, key, value, grouped_mask(mask, GROUPS), scaling=scale, dropout=0.0
         )
-        assert weights is None and found.is_contiguous()
-        torch.testing.assert_close(found, expected, rtol=0, atol=ROUNDING[dtype])
+        assert weights is None and output.is_contiguous()
+        torch.testing.assert_close(output, expected, rtol=0, atol=ROUNDING[dtype])
 
 
 def test_a_wrong_order_of_heads_is_detected() -> None:
     """A negative control: heads that share a key head are adjacent, not interleaved."""
     query, key, value = states(1, 6)
     mask = visible(torch.arange(20, 26)[None], SEEN, None)
-    expected = own(query, key, value, mask)
+    expected = transformers_output(query, key, value, mask)
     apart = query.unflatten(1, (GROUPS, KEY_HEADS)).transpose(1, 2).flatten(1, 2)
     mixed = mask.repeat_interleave(GROUPS, 2)
     for heads, grouped in ((apart, grouped_mask(mask, GROUPS)), (query, mixed)):
-        found = grouped_attention(layer(), heads, key, value, grouped)[0]
-        assert (found - expected).abs().max() > 0.1
+        output = grouped_attention(layer(), heads, key, value, grouped)[0]
+        assert (output - expected).abs().max() > 0.1
 
 
 def test_other_masks_and_options_are_passed_on() -> None:
     inputs, mask = states(1, 6), visible(torch.arange(20, 26)[None], SEEN, None)
     for other in (None, mask):
-        found = grouped_attention(layer(), *inputs, other)[0]
-        assert torch.equal(found, own(*inputs, other))
+        output = grouped_attention(layer(), *inputs, other)[0]
+        assert torch.equal(output, transformers_output(*inputs, other))
     options = ({"dropout": 0.5}, {"position_bias": torch.ones(1, 6, 6, SEEN)}, {"s_aux": 1.0})
     for option in options:
         torch.manual_seed(0)
-        expected = own(*inputs, mask, **option)
+        expected = transformers_output(*inputs, mask, **option)
         torch.manual_seed(0)
-        found = grouped_attention(layer(), *inputs, grouped_mask(mask, GROUPS), **option)[0]
-        assert torch.equal(found, expected)
+        output = grouped_attention(layer(), *inputs, grouped_mask(mask, GROUPS), **option)[0]
+        assert torch.equal(output, expected)
 
 
 def test_cudnn_is_excluded_after_cuda_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,8 +137,8 @@ def test_a_failed_capture_restores_the_current_stream(device: Device) -> None:
 
 def test_graphs_share_one_pool_and_one_warm_up_stream(device: Device) -> None:
     capture = Capture()
-    kept = [capture(device.call) for _ in range(3)]
-    assert len(kept) == 3 and len(set(device.pools)) == 1
+    captures = [capture(device.call) for _ in range(3)]
+    assert len(captures) == 3 and len(set(device.pools)) == 1
     assert len({*device.warm, *device.streams}) == 1 and device.default not in device.warm
     other = Capture()
     other(device.call)
@@ -157,14 +157,14 @@ def test_a_capture_that_kills_the_device_ends_the_run(
 
 
 def test_recordings_are_dropped_after_the_device_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Graphs(lambda call: (call(), lambda: None))
+    recordings = Graphs(lambda call: (call(), lambda: None))
     seen: list[int] = []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append(len(known)))
-    known.run(torch.neg, [torch.ones(1)])
-    known.run(torch.abs, [torch.ones(1)])
-    known.clear()
-    assert seen == [2] and len(known) == 0
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append(len(recordings)))
+    recordings.run(torch.neg, [torch.ones(1)])
+    recordings.run(torch.abs, [torch.ones(1)])
+    recordings.clear()
+    assert seen == [2] and len(recordings) == 0
 
 
 def test_memory_is_shared_only_with_live_graphs_that_did_not_fail(device: Device) -> None:
@@ -172,10 +172,10 @@ def test_memory_is_shared_only_with_live_graphs_that_did_not_fail(device: Device
     capture = Capture()
     capture(device.call)
     gc.collect()
-    kept = [capture(device.call)]
+    captures = [capture(device.call)]
     with pytest.raises(CaptureError):
         capture(device.synchronising_call)
-    kept.append(capture(device.call))
+    captures.append(capture(device.call))
     first, second, failed, after = device.pools
     assert first is not second is failed is not after
 
@@ -296,14 +296,14 @@ def test_a_cache_is_freed_before_a_larger_one_is_allocated(monkeypatch: pytest.M
 
 def test_a_new_cache_is_never_mistaken_for_the_old_one() -> None:
     subject, recorded, replayed = fresh_pair().target, [], []
-    known = Graphs(lambda call: (recorded.append(1) or call(), lambda: replayed.append(1)))
+    recordings = Graphs(lambda call: (recorded.append(1) or call(), lambda: replayed.append(1)))
     for _ in range(20):  # some will reuse the address of another
         subject.cache = None
         subject.reserve(1, 64)
         for _ in range(2):
-            known.run(look, [subject])
-    assert len(recorded) == 20 and len(known) == 1
+            recordings.run(look, [subject])
+    assert len(recorded) == 20 and len(recordings) == 1
     subject.cache = None
     with pytest.raises(IndexError, match="reserve more"):
-        known.run(look, [subject])
+        recordings.run(look, [subject])
     assert len(replayed) == 40

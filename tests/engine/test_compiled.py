@@ -25,8 +25,8 @@ REQUESTS = [Request(random_prompt(length), f"sample {length}") for length in (30
 
 
 def texts(pair: LoadedPair, rule: Any, n: int, **how: Any) -> list[list[int]]:
-    found = run_all(pair, rule, REQUESTS, draft_length=n, batch_size=2, **how)
-    return [text.token_ids for text in found]
+    generations = run_all(pair, rule, REQUESTS, draft_length=n, batch_size=2, **how)
+    return [text.token_ids for text in generations]
 
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
@@ -45,8 +45,8 @@ def test_every_rule_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> N
     pair = tiny_pair("gemma3")
     traced = replace(pair, engine=Engine(COMPILE))
     for name, rule in rules(pair).items():
-        found, expected = (texts(p, rule, 2, max_new_tokens=8) for p in (traced, pair))
-        assert found == expected, name
+        token_ids, expected = (texts(p, rule, 2, max_new_tokens=8) for p in (traced, pair))
+        assert token_ids == expected, name
     for drafter in (LookupDrafter(), module_drafter(pair)):
         how = {"drafter": drafter, "max_new_tokens": 8}
         assert texts(traced, sd, 2, **how) == texts(pair, sd, 2, **how)

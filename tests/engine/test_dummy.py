@@ -97,9 +97,9 @@ def test_every_method_decodes(pair: LoadedPair, prompt: list[int]) -> None:
     assert len(prompt) + 16 > WINDOW
     # Rules are independent of the architecture, so one pair is enough for all rules.
     for name in METHODS if pair.name == "llama" else ("sd",):
-        found = bound(pair, name, METHODS[name].resolve({}))
-        settings = {"draft_length": 2, "max_new_tokens": 4, "control": found.control}
-        output = run(pair, prompt, found.rule, **settings)
+        bound_method = bound(pair, name, METHODS[name].resolve({}))
+        settings = {"draft_length": 2, "max_new_tokens": 4, "control": bound_method.control}
+        output = run(pair, prompt, bound_method.rule, **settings)
         # Random weights have no end tokens: every answer has the requested length.
         assert (output.stopped_by, output.output_tokens) == ("length", 4)
         assert len(pair.tokenizer) < max(output.token_ids) < pair.target.vocabulary
@@ -116,11 +116,11 @@ def test_the_same_weights_every_time_without_the_hub(
     pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    own = sources.load_pretrained
+    original_loader = sources.load_pretrained
 
     def load_pretrained(factory: Any, name: str, **options: Any) -> Any:
         asked.append(name)
-        return own(factory, name, **options)
+        return original_loader(factory, name, **options)
 
     monkeypatch.setattr(sources, "load_pretrained", load_pretrained)
     again = load_pair(shrunken(pair.name), DUMMY)

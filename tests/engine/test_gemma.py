@@ -48,8 +48,8 @@ def whole(tmp_path: Path) -> Gemma3ForConditionalGeneration:
 def rename(folder: Path, old: str, new: str) -> None:
     """Rename the weights in a folder."""
     file = folder / "model.safetensors"
-    found = load_bytes(file.read_bytes())
-    weights = {name.replace(old, new): value for name, value in found.items()}
+    stored_weights = load_bytes(file.read_bytes())
+    weights = {name.replace(old, new): value for name, value in stored_weights.items()}
     file.unlink()  # it may be memory-mapped
     save_file(weights, file, metadata={"format": "pt"})
 
@@ -67,9 +67,9 @@ def test_a_multimodal_checkpoint_gives_its_text_model(
         rename(tmp_path / "whole", old, prefix)
         model = load(tmp_path / "whole").target.model
         assert isinstance(model, Gemma3ForCausalLM)
-        own = sum(weights.numel() for weights in model.parameters())
-        assert own == sum(weights.numel() for weights in text)
-        assert own < sum(weights.numel() for weights in whole.parameters())
+        size = sum(weights.numel() for weights in model.parameters())
+        assert size == sum(weights.numel() for weights in text)
+        assert size < sum(weights.numel() for weights in whole.parameters())
         torch.testing.assert_close(own_logits(model, TOKENS), own_logits(whole, TOKENS))
     # Weights under unknown names are an error.
     rename(tmp_path / "whole", "model.language_model.", "speech_model.")

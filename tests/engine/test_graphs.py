@@ -60,12 +60,12 @@ def both(
     pair: LoadedPair, verify: Any, record: Record = record, **changes: Any
 ) -> tuple[list[Any], list[Any]]:
     settings: dict[str, Any] = {"draft_length": 3, "max_new_tokens": 12}
-    found = []
+    by_engine = []
     for engine in (Engine(), Engine(GRAPH, record=record)):
         pair.engine = engine
         texts = run_all(pair, verify, REQUESTS, **(settings | changes))
-        found.append([said(text) for text in texts])
-    return found[0], found[1]
+        by_engine.append([said(text) for text in texts])
+    return by_engine[0], by_engine[1]
 
 
 def test_batches_and_texts_that_end_within_a_round() -> None:
@@ -107,7 +107,7 @@ class Pair(NamedTuple):
 
 
 def test_placed_tuples_and_outputs_are_not_copied_again() -> None:
-    known = Graphs(record)
+    recordings = Graphs(record)
     read: list[int] = []
     returned: list[int] = []
 
@@ -121,12 +121,12 @@ def test_placed_tuples_and_outputs_are_not_copied_again() -> None:
         return x + pair.n
 
     for value in (1.0, 5.0):
-        pair = known.place(Pair(torch.tensor([value]), 3))
-        product = known.run(times, [pair])
+        pair = recordings.place(Pair(torch.tensor([value]), 3))
+        product = recordings.run(times, [pair])
         assert product.item() == value * 3
-        assert known.run(plus, [pair, product]).item() == value * 3 + 3
+        assert recordings.run(plus, [pair, product]).item() == value * 3 + 3
         assert set(read) == {pair.x.data_ptr()} and set(returned) == {product.data_ptr()}
-    assert len(known) == 2
+    assert len(recordings) == 2
 
 
 def test_stale_outputs_of_a_replay_are_detected() -> None:

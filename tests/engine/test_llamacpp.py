@@ -163,12 +163,12 @@ def test_a_prompt_longer_than_one_call_is_read_whole(
     exported: LoadedPair, mini: LoadedPair
 ) -> None:
     prompt = torch.randint(3, 1189, (1200,), generator=torch.Generator().manual_seed(0))
-    found = []
+    distributions = []
     for model in (exported.target, mini.target):
         model.reserve(1, 1300)
         model.prefill(prompt)
-        found.append(model.read(prompt[None, -1:], torch.tensor([[1199]]))[1].softmax(-1))
-    assert (found[0] - found[1]).abs().sum() / 2 < 1e-5
+        distributions.append(model.read(prompt[None, -1:], torch.tensor([[1199]]))[1].softmax(-1))
+    assert (distributions[0] - distributions[1]).abs().sum() / 2 < 1e-5
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
@@ -185,13 +185,13 @@ def test_texts_are_those_of_pytorch(
 
 def test_a_head_of_the_original_serves_the_export(exported: LoadedPair, mini: LoadedPair) -> None:
     folder = Path(get_pair("mini").heads or "") / "mini-math"
-    how, found = DecodeOptions(Sampling(), 5, 48), []
+    how, texts = DecodeOptions(Sampling(), 5, 48), []
     for pair in (exported, mini):
         head = load_head(folder, pair)
-        found.append(
+        texts.append(
             decoded(pair, lambda at, x, head=head: diversed(at, x, head=head.weigh), how, 4)
         )
-    assert found[0] == found[1]
+    assert texts[0] == texts[1]
 
 
 def test_smaller_types_are_smaller_and_close(
@@ -205,8 +205,8 @@ def test_smaller_types_are_smaller_and_close(
         target, draft = export_pair(get_pair("mini"), tmp_path, form)
         sizes.append(target.stat().st_size)
         pair = load_pair(PairSpec("small", str(target), str(draft)))
-        found = pair.target.plain(prompt, 20, hidden=False)[0].softmax(-1)
-        assert 1e-6 < (found - expected).abs().sum(-1).max() / 2 < largest
+        probabilities = pair.target.plain(prompt, 20, hidden=False)[0].softmax(-1)
+        assert 1e-6 < (probabilities - expected).abs().sum(-1).max() / 2 < largest
     assert sizes == sorted(sizes, reverse=True)
 
 

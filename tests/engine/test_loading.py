@@ -48,9 +48,9 @@ def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec: PairSpec) -> No
 
 
 def test_the_pairs_dtype_is_the_default(spec: PairSpec) -> None:
-    own = replace(spec, dtype="float64")
-    assert load_pair(own, CPU).target.dtype == torch.float64
-    assert load_pair(own, CPU.updated(dtype="bfloat16")).draft.dtype == torch.bfloat16
+    double = replace(spec, dtype="float64")
+    assert load_pair(double, CPU).target.dtype == torch.float64
+    assert load_pair(double, CPU.updated(dtype="bfloat16")).draft.dtype == torch.bfloat16
 
 
 HERE = str(Path(__file__).parent)  # contains no model
@@ -198,13 +198,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 def test_revision_and_trust_are_passed_on_without_a_prompt_on_the_terminal(
     asked: list[tuple[str, dict[str, Any]]],
 ) -> None:
-    for own in (None, "v1"):
-        spec = replace(HUB, target_revision=own, draft_revision="other")
+    for revision in (None, "v1"):
+        spec = replace(HUB, target_revision=revision, draft_revision="other")
         for trust in (False, True):
             with pytest.raises(UsageError, match="cannot load org/big"):
                 load_pair(spec, CPU.updated(trust_remote_code=trust))
             name, options = asked.pop()
-            assert (name, options.get("revision")) == ("org/big", own)
+            assert (name, options.get("revision")) == ("org/big", revision)
             assert options["trust_remote_code"] is trust
 
 
@@ -212,7 +212,7 @@ def test_a_pair_comes_from_the_hubs_cache_at_its_revision(
     spec: PairSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two versions of the target are in the cache; the newest has other weights."""
-    own = load_pair(spec, CPU).target.fingerprint()
+    fingerprint = load_pair(spec, CPU).target.fingerprint()
     newest = tmp_path / "newest"
     shutil.copytree(spec.target, newest)
     build(config("llama"), seed=9).save_pretrained(newest)
@@ -231,8 +231,8 @@ def test_a_pair_comes_from_the_hubs_cache_at_its_revision(
     pair = load_pair(replace(HUB, target_revision="v1"), CPU)
     assert pair.facts["target_commit"] == "a" * 40
     assert pair.facts["draft_commit"] == "c" * 40
-    assert pair.target.fingerprint() == own
-    assert load_pair(HUB, CPU).target.fingerprint() != own
+    assert pair.target.fingerprint() == fingerprint
+    assert load_pair(HUB, CPU).target.fingerprint() != fingerprint
 
 
 def failing(error: Exception, cause: Exception | None = None) -> Callable[..., None]:
@@ -318,13 +318,13 @@ def test_the_target_keeps_tokens_that_the_draft_lacks(
     size = vocabulary_size(target, 100)  # the rest are rows of padding
     assert size == len(target)
     for rows in (len(draft), 90):
-        found = draft_tokens(target, draft, size, rows)
-        lacked = [] if found is None else (~found.present[:-1]).nonzero()[:, 0].tolist()
+        tokens = draft_tokens(target, draft, size, rows)
+        lacked = [] if tokens is None else (~tokens.present[:-1]).nonzero()[:, 0].tolist()
         assert lacked == missing
-        if found is not None:
-            read = found.inputs(torch.arange(size + 3)).tolist()
+        if tokens is not None:
+            read = tokens.inputs(torch.arange(size + 3)).tolist()
             assert read == [i if i < size and i not in missing else 0 for i in range(size + 3)]
-            logits = found.outputs(torch.zeros(2, 1, rows))
+            logits = tokens.outputs(torch.zeros(2, 1, rows))
             assert logits.shape == (2, 1, size)
             assert logits[0, 0].isneginf().nonzero()[:, 0].tolist() == missing
 

@@ -31,8 +31,8 @@ def test_every_row_is_read_as_if_alone(family: str) -> None:
     for _ in range(NEW):
         for row, text in enumerate(texts):
             expected = alone(pair, text)
-            for found, wanted in zip(said, expected, strict=True):
-                torch.testing.assert_close(found[row], wanted, **TOLERANCE)
+            for outputs, wanted in zip(said, expected, strict=True):
+                torch.testing.assert_close(outputs[row], wanted, **TOLERANCE)
         fresh = torch.randint(VOCABULARY, (len(texts), 1), generator=generator)
         texts = [[*text, token] for text, token in zip(texts, fresh[:, 0].tolist(), strict=True)]
         said = batch.forward(fresh)

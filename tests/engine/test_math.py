@@ -107,19 +107,19 @@ def errors(size: str, name: str) -> list[float]:
     if device == "cuda":
         exclude_cudnn()
     model = model_of(size, name, device)
-    found = run(model)
+    passes = run(model)
     wide: Any = deepcopy(model).float()
     with sdpa_kernel(SDPBackend.MATH), pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention, "scaled_dot_product_attention", ATTENTION)
-        expected = run(wide, found.inputs)
-    pairs = zip(found.outputs, expected.outputs, strict=True)
+        expected = run(wide, passes.inputs)
+    pairs = zip(passes.outputs, expected.outputs, strict=True)
     return [float((ours.float() - exact).norm() / exact.norm()) for ours, exact in pairs]
 
 
 @pytest.mark.parametrize(("size", "name"), CASES)
 def test_layers_in_bfloat16_equal_plain_attention(size: str, name: str) -> None:
-    found = errors(size, name)
-    assert len(found) == 2 * (3 + 8) and max(found) < TOLERANCE
+    relative_errors = errors(size, name)
+    assert len(relative_errors) == 2 * (3 + 8) and max(relative_errors) < TOLERANCE
 
 
 def test_attention_that_forgets_old_keys_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,8 +101,8 @@ def test_another_draft_has_neither_heads_nor_revision_nor_architecture_of_the_pa
     assert (pair.name, pair.draft) == ("mini+mini-math", "results/drafts/mini/mini-math/")
     assert pair.target == get_pair("mini").target
     assert pair.heads is None  # heads were trained for the pair's own draft
-    own = replace(get_pair("qwen3"), target_revision="t", draft_revision="d")
-    pair = with_draft(own, "org/small")
+    revised = replace(get_pair("qwen3"), target_revision="t", draft_revision="d")
+    pair = with_draft(revised, "org/small")
     assert (pair.target_revision, pair.draft_revision) == ("t", None)
     assert list(pair.architecture) == ["target"]
 

@@ -152,10 +152,10 @@ def cut_at_random(chat: PreTrainedTokenizerBase, prompt_format: str, chance: ran
     ids, cut = encode(chat, **given, prompt_format=prompt_format, limit=limit)
     assert len(ids) <= limit
     assert cut == whole - len(ids)
-    kept = [k for k in range(len(passage) + 1) if of(passage[:k]) == ids]
-    assert kept, "the prompt is not made of the instruction and a beginning of the passage"
+    lengths = [k for k in range(len(passage) + 1) if of(passage[:k]) == ids]
+    assert lengths, "the prompt is not made of the instruction and a beginning of the passage"
     # No more characters would have fitted.
-    assert kept[-1] == len(passage) or len(of(passage[: kept[-1] + 1])) > limit
+    assert lengths[-1] == len(passage) or len(of(passage[: lengths[-1] + 1])) > limit
 
 
 def test_the_last_of_equal_passages_is_cut(plain: PreTrainedTokenizerBase) -> None:

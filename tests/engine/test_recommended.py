@@ -57,8 +57,8 @@ def test_a_gguf_file_recommends_by_its_own_names(tmp_path: Path) -> None:
         writer.add_float32(f"general.sampling.{name}", value)
     writer.add_int32("general.sampling.top_k", 20)
     finish(writer)
-    found = load_recommended(custom_pair(str(tmp_path / "m.gguf"), None), Loading())
-    assert found == {n: v for n, v in QWEN.items() if n != "do_sample"}
+    recommended = load_recommended(custom_pair(str(tmp_path / "m.gguf"), None), Loading())
+    assert recommended == {n: v for n, v in QWEN.items() if n != "do_sample"}
 
 
 @pytest.mark.parametrize(

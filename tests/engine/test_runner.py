@@ -67,8 +67,8 @@ def test_pieces_equal_one_forward_pass(settings: PreTrainedConfig) -> None:
     subject = runner(settings)
     expected = own_logits(subject.model, TOKENS)
     for pieces in ([40], [1] * 40, [13, 1, 6, 2, 6, 12]):
-        found = in_pieces(subject, TOKENS, *pieces)
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+        logits = in_pieces(subject, TOKENS, *pieces)
+        torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -101,8 +101,8 @@ def test_capacity_is_checked_and_grows_with_a_request() -> None:
     subject.reserve(1, len(long))
     subject.prefill(torch.tensor(long))
     expected = own_logits(subject.model, long)[-1:]
-    found, _ = read(subject, long[-1:], len(long) - 1)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    logits, _ = read(subject, long[-1:], len(long) - 1)
+    torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_logits_are_cut_to_the_shared_vocabulary() -> None:

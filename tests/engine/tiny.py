@@ -48,8 +48,8 @@ def config(family: str, **changes: Any) -> PreTrainedConfig:
     sizes = SIZES | changes
     if family == "gemma3":
         kinds = ["sliding_attention", "full_attention"]
-        own = {"sliding_window": WINDOW, "layer_types": kinds, "query_pre_attn_scalar": 8}
-        return Gemma3TextConfig(**(own | sizes))
+        gemma = {"sliding_window": WINDOW, "layer_types": kinds, "query_pre_attn_scalar": 8}
+        return Gemma3TextConfig(**(gemma | sizes))
     return LlamaConfig(**sizes) if family == "llama" else Qwen3Config(**sizes)
 
 

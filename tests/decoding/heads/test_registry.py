@@ -46,8 +46,8 @@ def test_bundled_heads_take_precedence_unless_one_is_given(
     monkeypatch.chdir(tmp_path)
     spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
     trained = make_head(tmp_path / "results" / "heads" / "p" / "math")
-    found = find_head(spec, "math")
-    assert (found.name, found.path.resolve()) == ("results", trained)
+    head = find_head(spec, "math")
+    assert (head.name, head.path.resolve()) == ("results", trained)
     with pytest.raises(UsageError, match="has no bundled head for math"):
         find_head(spec, "math", "bundled")
     bundled = make_head(tmp_path / "heads" / "math")

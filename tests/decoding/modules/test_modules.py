@@ -40,8 +40,8 @@ def test_greedy_texts_are_the_targets(family: str) -> None:
         drafter = module_drafter(pair, **shape)
         for n in (1, 5):
             how: dict[str, Any] = {"drafter": drafter, "draft_length": n, "batch_size": 2}
-            found = run_all(pair, sd, REQUESTS, sampling=GREEDY, **how)
-            assert [t.token_ids for t in found] == [t.token_ids for t in expected]
+            generations = run_all(pair, sd, REQUESTS, sampling=GREEDY, **how)
+            assert [t.token_ids for t in generations] == [t.token_ids for t in expected]
 
 
 @pytest.mark.parametrize("control", [None, FixedLength(2)])

@@ -36,8 +36,8 @@ class Runner:
                 os.kill(os.getpid(), signal.SIGKILL)
             if prompt == SLOW:
                 time.sleep(0.05)
-            known = self._plan.identify(step, self.engine)
-            yield step, {**known, "device": self._device, "status": "ok", "text": prompt}
+            identity = self._plan.identify(step, self.engine)
+            yield step, {**identity, "device": self._device, "status": "ok", "text": prompt}
 
     def opening_facts(self) -> dict[str, Any]:
         return {"models": self.models}

@@ -72,9 +72,9 @@ def test_a_faithful_engine_is_the_same(family: str, changes: dict[str, Any]) -> 
     pair = tiny_pair(family)
     if changes.get("drafter") == EAGLE:
         changes = {"drafter": module_drafter(pair)}
-    found = compared(pair, **changes)
-    assert (found.difference, found.rounds, found.engine) == (None, ROUNDS, GRAPH)
-    assert found.total_variation < 1e-4
+    comparison = compared(pair, **changes)
+    assert (comparison.difference, comparison.rounds, comparison.engine) == (None, ROUNDS, GRAPH)
+    assert comparison.total_variation < 1e-4
 
 
 @pytest.mark.parametrize("n", [0, 3])
@@ -119,8 +119,8 @@ def test_a_wrong_kernel_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_rounding_in_a_half_precision_is_no_difference(dtype: torch.dtype) -> None:
     target = build(config("llama", initializer_range=0.05), dtype=dtype)
-    found = compared(pair_of(target, blurred(target, noise=0.01)), batch_size=4)
-    assert (found.difference, found.dtype) == (None, str(dtype).removeprefix("torch."))
+    comparison = compared(pair_of(target, blurred(target, noise=0.01)), batch_size=4)
+    assert (comparison.difference, comparison.dtype) == (None, str(dtype).removeprefix("torch."))
 
 
 @pytest.mark.parametrize("record", [stale, half_stale])
@@ -168,5 +168,5 @@ def test_a_wrong_mask_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wrong_draw_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafting, "draw", lambda q, u: q.argmax(-1))
-    found = compared(tiny_pair("llama"))
-    assert found.difference == "drafts are not drawn from the draft's distributions"
+    comparison = compared(tiny_pair("llama"))
+    assert comparison.difference == "drafts are not drawn from the draft's distributions"

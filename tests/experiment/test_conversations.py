@@ -34,14 +34,14 @@ def prompts(calls: list[dict[str, Any]]) -> Iterator[str]:
 def test_a_turn_follows_the_answers_before_it(engine: Any, tmp_path: Path, batch_size: int) -> None:
     engine.tokenizer = ByCharacter()
     plan = plan_of(["sd"], task_of(LONE, TALK), batch_size=batch_size)
-    found = measure(plan, tmp_path / "r")
+    samples = measure(plan, tmp_path / "r")
     first = [("lone", "math", None), ("talk", None, 1)]
-    assert [(r["sample_id"], r["category"], r["turn"]) for r in found] == [
+    assert [(r["sample_id"], r["category"], r["turn"]) for r in samples] == [
         *first,
         *(("talk", None, turn) for turn in (2, 3)),
     ]
-    assert len(plan) == len(found) == 4
-    assert [r["quality"] for r in found] == [1.0, 1.0, None, 0.0]  # each turn has its reference
+    assert len(plan) == len(samples) == 4
+    assert [r["quality"] for r in samples] == [1.0, 1.0, None, 0.0]  # each turn has its reference
     texts = list(dict.fromkeys(prompts(engine.calls)))
     second = f"one\n\n{ANSWER}\n\ntwo"
     assert texts == ["alone", "one", second, f"{second}\n\n{ANSWER}\n\nsix"]
@@ -66,9 +66,9 @@ def test_a_conversation_stopped_at_any_turn_resumes_to_the_same_tables(
 def test_the_turns_after_a_failed_one_fail_and_are_retried(engine: Any, tmp_path: Path) -> None:
     plan = plan_of(["sd"], task_of(TALK))
     engine.failing = {2: ValueError("no")}  # after the warm-up and the first turn
-    found = measure(plan, tmp_path / "r")
-    assert [r["status"] for r in found] == ["ok", ERROR, ERROR]
-    assert "earlier turn" in found[2]["error"]
+    samples = measure(plan, tmp_path / "r")
+    assert [r["status"] for r in samples] == ["ok", ERROR, ERROR]
+    assert "earlier turn" in samples[2]["error"]
     engine.failing = {}
     assert [r["status"] for r in measure(plan, tmp_path / "r")] == ["ok"] * 3
 
@@ -96,10 +96,10 @@ def test_the_greedy_text_is_made_once_per_prompt_and_stored(
 ) -> None:
     task = task_of(TALK, LONE, metrics=("agreement",))
     plan = plan_of(["autoregressive", "sd"], task, batch_size=batch_size, repeats=2)
-    found = measure(plan, tmp_path / "r")
+    samples = measure(plan, tmp_path / "r")
     assert len(greedy_calls(engine)) == 4  # one per prompt or turn
     assert all(call["rule"] is None and not call["draft_length"] for call in greedy_calls(engine))
-    assert {(r["greedy"], r["quality"]) for r in found} == {(ANSWER, 1.0)}
+    assert {(r["greedy"], r["quality"]) for r in samples} == {(ANSWER, 1.0)}
     unscored = plan_of(["sd"], task_of(LONE))
     assert "greedy" not in measure(unscored, tmp_path / "s")[0]
     assert len(greedy_calls(engine)) == 4
@@ -124,12 +124,12 @@ def test_a_prompt_without_room_for_its_last_turn_loses_only_that_turn(
     engine: Any, tmp_path: Path
 ) -> None:
     engine.tokenizer, engine.context = ByCharacter(), 30
-    found = measure(plan_of(["sd"], task_of(TALK)), tmp_path / "r")
-    assert [r["status"] for r in found] == ["ok", ERROR, ERROR]
+    samples = measure(plan_of(["sd"], task_of(TALK)), tmp_path / "r")
+    assert [r["status"] for r in samples] == ["ok", ERROR, ERROR]
     # Its beginning may be cut.
     passage = "one, or a long text to sum up"
     cut = Example("c", passage, passage=passage, turns=(passage, "two"), references=(None, None))
     engine.context = 50
-    found = measure(plan_of(["sd"], task_of(cut)), tmp_path / "s")
-    assert [r["status"] for r in found] == ["ok", "ok"]
-    assert found[0]["prompt_cut"] == 1 < found[1]["prompt_cut"]
+    samples = measure(plan_of(["sd"], task_of(cut)), tmp_path / "s")
+    assert [r["status"] for r in samples] == ["ok", "ok"]
+    assert samples[0]["prompt_cut"] == 1 < samples[1]["prompt_cut"]

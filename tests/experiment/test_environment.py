@@ -23,11 +23,11 @@ def test_the_environment_is_plain_data_with_the_versions(
 ) -> None:
     import torch
 
-    found = describe_environment()
-    assert json.loads(json.dumps(found)) == found
-    assert found["packages"]["torch"] == torch.__version__
-    assert found["torch"]["threads"] == torch.get_num_threads()
-    assert found["command"][0] == "specbench"
+    environment = describe_environment()
+    assert json.loads(json.dumps(environment)) == environment
+    assert environment["packages"]["torch"] == torch.__version__
+    assert environment["torch"]["threads"] == torch.get_num_threads()
+    assert environment["command"][0] == "specbench"
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n")
     assert cpu_model(cpuinfo) == "Some CPU @ 2 GHz"
@@ -45,9 +45,9 @@ def test_the_enabled_attention_backends_are_recorded_on_a_gpu(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.backends.cuda, "cudnn_sdp_enabled", lambda: False)
-    found = describe_environment()["torch"]
-    assert found["attention_backends"] == ["flash", "mem_efficient", "math"]
-    assert found["driver"] == UNKNOWN and found["gpus"] == []
+    torch_facts = describe_environment()["torch"]
+    assert torch_facts["attention_backends"] == ["flash", "mem_efficient", "math"]
+    assert torch_facts["driver"] == UNKNOWN and torch_facts["gpus"] == []
 
 
 def test_git_state_is_that_of_the_code(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_the_driver_reports_gpus_and_other_processes(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     install("NVIDIA H200, 1980, 1980, 3201, 91.25, 700.00, 31, 0", f"{os.getpid()}, 900\n42, 512")
     (state,) = gpu_states()
-    known = ("name", "sm_clock_mhz", "power_watts", "power_limit_watts")
-    assert [state[name] for name in known] == ["NVIDIA H200", 1980, 91.25, 700]
+    fields = ("name", "sm_clock_mhz", "power_watts", "power_limit_watts")
+    assert [state[name] for name in fields] == ["NVIDIA H200", 1980, 91.25, 700]
     assert other_processes() == [{"pid": 42, "memory_mib": 512}]
     install("A, [N/A], 1, 1, [Not Supported], 1, 1, 1", "")
     assert (gpu_states()[0]["sm_clock_mhz"], gpu_states()[0]["power_watts"]) == (None, None)

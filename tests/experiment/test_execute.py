@@ -42,15 +42,15 @@ def test_every_sample_is_decoded_scored_and_recorded(
 ) -> None:
     monkeypatch.setattr(runner, "other_processes", lambda: [{"pid": 42, "memory_mib": 512}])
     records(plan_of(["autoregressive", "sd"]), tmp_path / "r")
-    found = latest_records(tmp_path / "r")
-    assert [(r["sample_id"], r["method"]) for r in found] == [
+    samples = latest_records(tmp_path / "r")
+    assert [(r["sample_id"], r["method"]) for r in samples] == [
         (row.id, method) for row in ROWS for method in ("autoregressive", "sd")
     ]
-    assert {r["run_id"] for r in found} == {"r"}
-    assert {r["status"] for r in found} == {"ok"}
+    assert {r["run_id"] for r in samples} == {"r"}
+    assert {r["status"] for r in samples} == {"ok"}
     # The text ends in "#### 7": correct, wrong, and without a reference.
-    assert [r["quality"] for r in found[::2]] == [1.0, 0.0, None]
-    assert {r["quality_metric"] for r in found} == {"accuracy"}
+    assert [r["quality"] for r in samples[::2]] == [1.0, 0.0, None]
+    assert {r["quality_metric"] for r in samples} == {"accuracy"}
     assert engine.loaded == ("p", "auto", "float32")
     # Room for the fake tokenizer's one token, answer, drafts and bonus token.
     assert engine.reserved == (1 + 16 + 5 + 1, 1)
@@ -132,8 +132,8 @@ def test_an_engine_that_differs_from_eager_is_left_only_by_auto(
 
 
 def test_the_first_decode_of_each_method_is_a_warm_up(engine: Any, tmp_path: Path) -> None:
-    found = records(plan_of(["autoregressive", "sd"], repeats=2), tmp_path / "r")
-    assert len(engine.calls) == len(found) + 2 == 2 * 2 * 3 + 2
+    samples = records(plan_of(["autoregressive", "sd"], repeats=2), tmp_path / "r")
+    assert len(engine.calls) == len(samples) + 2 == 2 * 2 * 3 + 2
     assert [call["draft_length"] for call in engine.calls][:5] == [0, 0, 5, 5, 0]
 
 
@@ -144,11 +144,11 @@ def test_all_cells_are_captured_before_the_first_sample(engine: Any, tmp_path: P
     plan = build_plan(
         plan.pair, tasks, method_variants(names, {}), [5], plan.settings, loading=plan.loading
     )
-    found = records(plan, tmp_path / "r")
+    samples = records(plan, tmp_path / "r")
     keys = [call["sample_key"] for call in engine.calls]
     assert keys[:5] == ["t/t-0/0", "t/t-0/0", "u/t-0/0", "u/t-0/0", "t/t-0/0"]
     assert [call["draft_length"] for call in engine.calls[:4]] == [0, 5, 0, 5]
-    assert len(keys) == len(found) + 4
+    assert len(keys) == len(samples) + 4
 
 
 def test_a_cell_that_cannot_be_warmed_up_fails_alone(
@@ -160,8 +160,8 @@ def test_a_cell_that_cannot_be_warmed_up_fails_alone(
         return engine.decode_all(pair, rule, requests, options)
 
     monkeypatch.setattr(runner, "decode_all", decode_all)
-    found = records(plan_of(["autoregressive", "sd"], engine="compile"), tmp_path / "r")
-    assert {(r["method"], r["status"]) for r in found} == {
+    samples = records(plan_of(["autoregressive", "sd"], engine="compile"), tmp_path / "r")
+    assert {(r["method"], r["status"]) for r in samples} == {
         ("autoregressive", "ok"),
         ("sd", "error"),
     }
@@ -174,10 +174,10 @@ def test_each_sample_is_warmed_up_if_code_runs_between_samples(engine: Any, tmp_
     assert {(r["status"], r["quality"]) for r in unrun} == {("ok", None)}
     calls = len(engine.calls)
     assert calls == len(unrun) + 2  # only the warm-up of each method
-    found = records(replace(plan, may_execute=True), tmp_path / "r")
-    assert {r["quality"] for r in found} == {0.0}  # "so #### 7" is not valid code
+    samples = records(replace(plan, may_execute=True), tmp_path / "r")
+    assert {r["quality"] for r in samples} == {0.0}  # "so #### 7" is not valid code
     limits = [call["max_new_tokens"] for call in engine.calls[calls:]]
-    assert len(limits) == 2 * len(found)
+    assert len(limits) == 2 * len(samples)
     assert limits[:4] == [16, 16, 16, 16]  # first the warm-up of each method
     assert limits[4:] == [2, 16, 12, 16, 2, 16, 12, 16]
 
@@ -191,10 +191,10 @@ def test_heads_are_loaded_once_and_before_anything_runs(engine: Any, tmp_path: P
     variants = method_variants(["sd", "diversed"], {"head": list(map(str, heads))})
     tasks = [TASK, replace(TASK, name="u")]
     plan = build_plan(PairSpec("p", "t", "d"), tasks, variants, [3, 5], Settings())
-    found = records(plan, tmp_path / "r")
+    samples = records(plan, tmp_path / "r")
     assert engine.heads == heads
     assert any("head" in call["rule"].keywords for call in engine.calls if call["rule"])
-    used = {(r["method"], r["head"]) for r in found}
+    used = {(r["method"], r["head"]) for r in samples}
     assert used == {("sd", None), ("diversed", str(heads[0])), ("diversed", str(heads[1]))}
 
 
@@ -204,8 +204,8 @@ def test_a_failed_sample_is_recorded_and_the_run_continues(
     freed: list[int] = []
     monkeypatch.setattr(runner, "free_memory", lambda: freed.append(len(engine.calls)))
     engine.failing = {1: torch.OutOfMemoryError("no room"), 3: UsageError("one sentence")}
-    found = records(plan_of(["sd"]), tmp_path / "r")
-    assert [(r["sample_id"], r["status"], r.get("error")) for r in found] == [
+    samples = records(plan_of(["sd"]), tmp_path / "r")
+    assert [(r["sample_id"], r["status"], r.get("error")) for r in samples] == [
         ("t-0", "error", "OutOfMemoryError: no room"),
         ("t-1", "ok", None),
         ("t-2", "error", "one sentence"),
@@ -217,14 +217,14 @@ def test_in_a_batch_only_the_failing_text_fails(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def decode_all(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
-        for number, found in engine.decode_all(pair, rule, requests, options):
+        for number, generation in engine.decode_all(pair, rule, requests, options):
             if requests[number].prompt == [len("three")]:
                 raise ValueError("three")
-            yield number, found
+            yield number, generation
 
     monkeypatch.setattr(runner, "decode_all", decode_all)
-    found = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
-    status = {r["sample_id"]: r["status"] for r in found}
+    samples = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
+    status = {r["sample_id"]: r["status"] for r in samples}
     assert status == {"t-0": "ok", "t-1": "error", "t-2": "ok"}
 
 
@@ -232,8 +232,8 @@ def test_texts_that_are_decoded_alone_after_an_error_are_in_no_block(
     engine: Any, tmp_path: Path
 ) -> None:
     engine.failing = {1: ValueError("no room")}  # for both texts together, not for each alone
-    found = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
-    assert {r["sample_id"]: (r["status"], r["block"]) for r in found} == {
+    samples = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
+    assert {r["sample_id"]: (r["status"], r["block"]) for r in samples} == {
         "t-0": ("ok", None),
         "t-1": ("ok", None),
         "t-2": ("ok", 1),
@@ -252,8 +252,8 @@ def test_a_text_that_cannot_be_recorded_is_a_failed_sample(
         return {"quality": value, "scores": {"accuracy": value}, "status": "ok"}
 
     monkeypatch.setattr(runner, "score_text", score_text)
-    found = records(plan_of(["sd"], batch_size=3), tmp_path / "r")
-    errors = {r["sample_id"]: r.get("error") for r in found}
+    samples = records(plan_of(["sd"], batch_size=3), tmp_path / "r")
+    errors = {r["sample_id"]: r.get("error") for r in samples}
     assert errors == {
         "t-0": None,
         "t-1": "cannot store quality, scores: a number is not finite",
@@ -308,8 +308,8 @@ def test_a_failed_sample_on_a_working_gpu_is_only_recorded(
     engine.failing = {2: torch.OutOfMemoryError("no room")}
     engine.target.device = torch.device("cuda")
     monkeypatch.setattr(device, "run_kernel", full)
-    found = records(plan_of(["sd"], engine="eager"), tmp_path / "r")
-    assert [r["status"] for r in found] == ["ok", "error", "ok"]
+    samples = records(plan_of(["sd"], engine="eager"), tmp_path / "r")
+    assert [r["status"] for r in samples] == ["ok", "error", "ok"]
 
 
 def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(
@@ -327,22 +327,22 @@ def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(
 
 
 def test_measurements_follow_their_definitions(make_generation: Any) -> None:
-    found = measurements(make_generation(), drafts=True)
-    assert found["rounds"] == 2
-    assert (found["proposed"], found["accepted"]) == (10, 6)
-    assert found["draft_acceptance_rate"] == pytest.approx(0.6)
-    assert found["acceptance_length"] == pytest.approx((6 + 2) / 2)
+    columns = measurements(make_generation(), drafts=True)
+    assert columns["rounds"] == 2
+    assert (columns["proposed"], columns["accepted"]) == (10, 6)
+    assert columns["draft_acceptance_rate"] == pytest.approx(0.6)
+    assert columns["acceptance_length"] == pytest.approx((6 + 2) / 2)
     # Means over the seven judged positions, not over rounds.
-    assert found["expected_acceptance"] == pytest.approx(4.6 / 7)
-    assert found["mean_weight"] == pytest.approx((5 * 0.5 + 2 * 0.25) / 7)
-    assert found["tokens_per_second"] == pytest.approx(8 / (0.5 + 1.5))
-    assert found["per_round"]["accepted"] == [5, 1]
-    assert found["per_round"]["expected"][1] == [0.4, 0.2]
+    assert columns["expected_acceptance"] == pytest.approx(4.6 / 7)
+    assert columns["mean_weight"] == pytest.approx((5 * 0.5 + 2 * 0.25) / 7)
+    assert columns["tokens_per_second"] == pytest.approx(8 / (0.5 + 1.5))
+    assert columns["per_round"]["accepted"] == [5, 1]
+    assert columns["per_round"]["expected"][1] == [0.4, 0.2]
     alone = measurements(make_generation(rounds=[RoundRecord(0, 0, 1)] * 8), drafts=False)
     assert (alone["rounds"], alone["proposed"]) == (8, 0)
     blank = ("accepted", "draft_acceptance_rate", "acceptance_length")
     assert all(alone[name] is None for name in (*blank, "expected_acceptance", "mean_weight"))
-    assert found["repetition"] is None  # three tokens
+    assert columns["repetition"] is None  # three tokens
 
 
 def test_repetition_is_the_share_of_repeated_4_grams() -> None:
@@ -360,10 +360,10 @@ def test_a_long_prompt_is_cut_inside_its_passage(engine: Any, tmp_path: Path) ->
     task = task_of(article, stubborn)
     for limit, cut in ((None, 10), (15, 13), (30, 10)):
         plan = plan_of(["sd"], task, max_prompt_tokens=limit)
-        found = records(plan, tmp_path / str(limit))
-        assert [r.get("prompt_cut") for r in found] == [cut, None]
+        samples = records(plan, tmp_path / str(limit))
+        assert [r.get("prompt_cut") for r in samples] == [cut, None]
         why = "exceed the context of 40" if limit is None else f"more than the limit of {limit}"
-        assert why in found[1]["error"]
+        assert why in samples[1]["error"]
     assert engine.calls[-1]["prompt_ids"] == [ord(c) for c in "Sum up: a lon End."]
     with pytest.raises(UsageError, match=r"2 of 2 examples of t .*the limit of 12"):
         records(plan_of(["sd"], task, max_prompt_tokens=12), tmp_path / "12")

@@ -42,8 +42,7 @@ def test_all_cells_decode_an_example_before_the_next() -> None:
     plan = plan_of(["autoregressive", "sd"], tasks, settings=Settings(repeats=2))
 
     def steps() -> list[tuple[str, int, str, str]]:
-        found = plan.steps()
-        return [(s.plan.task.name, s.repeat, s.example.id, s.cell.method[0]) for s in found]
+        return [(s.plan.task.name, s.repeat, s.example.id, s.cell.method[0]) for s in plan.steps()]
 
     order = steps()
     pairs = [("a", 0, "a-0"), ("a", 0, "a-1"), ("a", 1, "a-0"), ("a", 1, "a-1")]
@@ -203,8 +202,8 @@ def test_every_drafter_is_a_cell_of_its_own() -> None:
             Settings(),
             **how,
         )
-        found = [cell.columns() for cell in plan.tasks[0].cells]
-        return [(columns["method"], columns["drafter"]) for columns in found]
+        cell_columns = [cell.columns() for cell in plan.tasks[0].cells]
+        return [(columns["method"], columns["drafter"]) for columns in cell_columns]
 
     both = [MODEL, LOOKUP]
     assert cells("autoregressive", "sd", "diversed", drafters=both) == [

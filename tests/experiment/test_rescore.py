@@ -78,9 +78,9 @@ def test_added_metrics_persist(make_run: Run) -> None:
     quality = [row["quality"] for row in rows(folder / "samples.csv")]
     rescored(folder, "rougeL", "rouge1")
     rescored(folder, summarise=write_summary)
-    found = rows(folder / "samples.csv")
-    assert [row["quality"] for row in found] == quality
-    scores = [row["rougeL"] for row in found]
+    samples = rows(folder / "samples.csv")
+    assert [row["quality"] for row in samples] == quality
+    scores = [row["rougeL"] for row in samples]
     assert scores[:3] + scores[4:] == ["1.0", "0.5", "", "", ""]
     assert float(scores[3]) == pytest.approx(5 / 6)
     summary = {(r["task"], r["metric"]): r["value"] for r in rows(folder / "summary.csv")}

@@ -50,8 +50,8 @@ def test_the_first_metric_stands_for_quality_and_what_cannot_be_compared_is_blan
     }
     blank = {"quality": None, "status": "ok"}
     assert scored((), "text", EXAMPLE, may_execute=True) == {**blank, "scores": {}}
-    found = scored(("accuracy", "pass@1"), "#### 7", Example("e", "p"), may_execute=True)
-    assert found == {**blank, "scores": {"accuracy": None, "pass@1": None}}
+    fields = scored(("accuracy", "pass@1"), "#### 7", Example("e", "p"), may_execute=True)
+    assert fields == {**blank, "scores": {"accuracy": None, "pass@1": None}}
 
 
 def test_code_is_executed_only_with_permission(failing: dict[str, Exception]) -> None:
@@ -66,8 +66,8 @@ def test_code_is_executed_only_with_permission(failing: dict[str, Exception]) ->
 
 def test_a_metric_that_fails_leaves_the_others(failing: dict[str, Exception]) -> None:
     failing.update(accuracy=UsageError("no number"), rouge1=ValueError("odd"))
-    found = scored(("accuracy", "rouge1", "rouge2"), "so #### 7", EXAMPLE, may_execute=False)
-    assert found == {
+    fields = scored(("accuracy", "rouge1", "rouge2"), "so #### 7", EXAMPLE, may_execute=False)
+    assert fields == {
         "quality": None,
         "scores": {"accuracy": None, "rouge1": None, "rouge2": 1.0},
         "status": "unscored",
@@ -77,9 +77,9 @@ def test_a_metric_that_fails_leaves_the_others(failing: dict[str, Exception]) ->
 
 def test_bleu_keeps_the_terms_of_the_corpus_figure() -> None:
     example = Example("e", "prompt", "a b c d e")
-    found = scored(("rouge2", "bleu"), "a b c d", example, may_execute=False)
-    assert found["bleu_terms"] == [4, 5, 4, 3, 2, 1, 4, 3, 2, 1]
-    assert 0 < found["scores"]["bleu"] < 1
+    fields = scored(("rouge2", "bleu"), "a b c d", example, may_execute=False)
+    assert fields["bleu_terms"] == [4, 5, 4, 3, 2, 1, 4, 3, 2, 1]
+    assert 0 < fields["scores"]["bleu"] < 1
     assert "bleu_terms" not in scored(("rouge2",), "a b c d", example, may_execute=False)
 
 
@@ -101,8 +101,8 @@ def test_bleu_keeps_the_terms_of_the_corpus_figure() -> None:
 def test_a_cut_answer_must_state_its_number_and_thoughts_state_none(
     text: str, stopped_by: str, expected: float
 ) -> None:
-    found = scored(("accuracy-flexible",), text, EXAMPLE, may_execute=False, stopped_by=stopped_by)
-    assert found["quality"] == expected
+    fields = scored(("accuracy-flexible",), text, EXAMPLE, may_execute=False, stopped_by=stopped_by)
+    assert fields["quality"] == expected
 
 
 class Letters:
@@ -132,5 +132,5 @@ def test_tokens_of_thoughts_are_counted_apart(
     generation = Generation(tokens, text, len(prompt), len(tokens), "length", *[0.0] * 6)
     assert thought_tokens(Letters(), [*map(ord, prompt)], generation) == count
     example = Example("e", "prompt", answer or "x")
-    found = scored(("exact-match",), text, example, may_execute=False, thought_tokens=count)
-    assert found["quality"] == (1.0 if answer else 0.0)
+    fields = scored(("exact-match",), text, example, may_execute=False, thought_tokens=count)
+    assert fields["quality"] == (1.0 if answer else 0.0)

@@ -40,8 +40,8 @@ def run(folder: Path, plan: Plan, summarise: Summarise = brief_summary) -> int:
 
 def sessions(folder: Path) -> list[tuple[str, int, str]]:
     """Return method, session and timing of each cell."""
-    found = [*read_records(folder), *timed_records(folder)]
-    cells = ((r["method"], r["session"], r.get("timing", "")) for r in found)
+    samples = [*read_records(folder), *timed_records(folder)]
+    cells = ((r["method"], r["session"], r.get("timing", "")) for r in samples)
     return sorted(set(cells))
 
 
@@ -92,9 +92,9 @@ def test_a_sample_that_is_timed_again_has_the_same_draws_and_no_other_use(
     keys = {(step.cell.method, step.example.id): step.sample_key for step in plan.steps()}
     assert all(keys[s.cell.method, s.example.id] == s.sample_key for s in plan.steps())
     grown, whole = read_samples(folder), read_samples(alone)
-    kept = [name for name in whole if name != "session"]
+    columns = [name for name in whole if name != "session"]
     order = ["method", "sample_id"]
-    assert grown.sort_values(order)[kept].equals(whole.sort_values(order)[kept])
+    assert grown.sort_values(order)[columns].equals(whole.sort_values(order)[columns])
     every = read_samples(folder, timings=TIMED)
     again = every[every["timing"].notna()]
     assert len(again) == 6

@@ -229,29 +229,29 @@ def test_a_samples_key_covers_all_that_determines_it(monkeypatch: pytest.MonkeyP
             replace(TASK, source=other_reference),
         ],
     }
-    found = [key(**{name: value}) for name, values in settings.items() for value in values]
-    found += [key(), key(engine="graph", asked="auto")]
+    keys = [key(**{name: value}) for name, values in settings.items() for value in values]
+    keys += [key(), key(engine="graph", asked="auto")]
     plan = plan_of(["autoregressive", "sd", "lossy"], repeats=2)
     steps = list(map(sample_keys(plan, MODELS, "eager"), plan.steps()))
     step = next(plan_of(["sd"]).steps())
     looked_up = replace(step, cell=replace(step.cell, drafter=parse_drafter("prompt-lookup")))
-    found.append(sample_keys(plan_of(["sd"]), MODELS, "eager")(looked_up))
-    assert len(set(found)) == len(found)
+    keys.append(sample_keys(plan_of(["sd"]), MODELS, "eager")(looked_up))
+    assert len(set(keys)) == len(keys)
     assert len(set(steps)) == len(steps) == 18
     monkeypatch.setattr(module, "__version__", "99")
-    assert key() not in found
+    assert key() not in keys
 
 
 def test_a_head_counts_by_its_content(tmp_path: Path) -> None:
     plan = plan_of(["sd"])
     step = next(plan.steps())
-    found = []
+    keys = []
     for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "head.json").write_bytes(content)
         cell = replace(step.cell, parameters=(("head", HeadFile("h", tmp_path / name)),))
-        found.append(sample_keys(plan, MODELS, "eager")(replace(step, cell=cell)))
-    assert found[0] == found[1] != found[2]
+        keys.append(sample_keys(plan, MODELS, "eager")(replace(step, cell=cell)))
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_a_folder_that_drafts_counts_by_weights_and_configuration(
@@ -260,7 +260,7 @@ def test_a_folder_that_drafts_counts_by_weights_and_configuration(
     plan = plan_of(["sd"])
     step = next(plan.steps())
     drafting = replace(step, cell=replace(step.cell, drafter=recorded_drafter("head")))
-    found = []
+    keys = []
     for weights, layers in ((b"1", "0"), (b"2", "0"), (b"1", "1")):
         module._content.cache_clear()  # a process reads a head once
         folder = tmp_path / "head"
@@ -268,5 +268,5 @@ def test_a_folder_that_drafts_counts_by_weights_and_configuration(
         (folder / "model.safetensors").write_bytes(weights)
         (folder / "config.json").write_text(layers)
         monkeypatch.chdir(tmp_path)
-        found.append(sample_keys(plan, MODELS, "eager")(drafting))
-    assert len({*found}) == 3
+        keys.append(sample_keys(plan, MODELS, "eager")(drafting))
+    assert len({*keys}) == 3

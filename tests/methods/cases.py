@@ -178,5 +178,5 @@ def split(q: torch.Tensor, verdict: Verdict) -> Split:
 
 def emitted(q: torch.Tensor, verdict: Verdict) -> torch.Tensor:
     """pi [K, V] for x drawn from q."""
-    kept, replaced = split(q, verdict)
-    return kept + replaced
+    accepted, replaced = split(q, verdict)
+    return accepted + replaced

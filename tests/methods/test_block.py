@@ -18,31 +18,31 @@ from .cases import Array
 
 SIZE = 3  # of the vocabulary
 Text = tuple[int, ...]
-Says = dict[Text, Array]
+Distributions = dict[Text, Array]
 KINDS = ["dense", "zeros", "equal", "one-hot", "far"]
 
 
 class Models(NamedTuple):
     """Target and draft distributions after every text of up to N tokens."""
 
-    p: Says
-    q: Says
+    p: Distributions
+    q: Distributions
     n: int
 
     def drafts(self) -> list[Text]:
         """Every block of N tokens."""
         return list(product(range(SIZE), repeat=self.n))
 
-    def chance(self, says: Says, text: Text) -> float:
-        return float(np.prod([says[text[:i]][y] for i, y in enumerate(text)]))
+    def chance(self, distributions: Distributions, text: Text) -> float:
+        return float(np.prod([distributions[text[:i]][y] for i, y in enumerate(text)]))
 
     def positions(self, dtype: torch.dtype = torch.float64) -> tuple[Positions, torch.Tensor]:
         """All blocks together, as one round of a batch."""
         drafts = self.drafts()
         before = [draft[:i] for draft in drafts for i in range(self.n)]
         p, q = (
-            torch.tensor(np.stack([says[text] for text in before]), dtype=dtype)
-            for says in (self.p, self.q)
+            torch.tensor(np.stack([distributions[text] for text in before]), dtype=dtype)
+            for distributions in (self.p, self.q)
         )
         at = Positions(p, q, p, q, p, q, greedy=False, n=self.n)
         return at, torch.tensor(drafts).flatten()
@@ -52,7 +52,7 @@ def models(kind: str, n: int, seed: int = 0) -> Models:
     rng = np.random.default_rng([KINDS.index(kind), n, seed])
     texts = [text for length in range(n + 1) for text in product(range(SIZE), repeat=length)]
 
-    def says() -> Says:
+    def distributions() -> Distributions:
         rows = rng.dirichlet(np.full(SIZE, 0.2 if kind == "far" else 0.8), len(texts))
         if kind == "zeros":
             keep = (rng.random(rows.shape) < 0.6) | (rows == rows.max(-1, keepdims=True))
@@ -61,8 +61,8 @@ def models(kind: str, n: int, seed: int = 0) -> Models:
             rows = np.eye(SIZE)[rows.argmax(-1)]
         return dict(zip(texts, rows / rows.sum(-1, keepdims=True), strict=True))
 
-    p = says()
-    return Models(p, p if kind == "equal" else says(), n)
+    p = distributions()
+    return Models(p, p if kind == "equal" else distributions(), n)
 
 
 def law_of_round(
@@ -99,12 +99,12 @@ def law(models: Models, rule: Rule, dtype: torch.dtype = torch.float64) -> dict[
 
 def error(models: Models, rule: Rule, dtype: torch.dtype = torch.float64) -> float:
     """The largest difference from the target's own law."""
-    found = law(models, rule, dtype)
-    assert len(found) == SIZE ** (models.n + 1)
-    return max(abs(mass - models.chance(models.p, text)) for text, mass in found.items())
+    masses = law(models, rule, dtype)
+    assert len(masses) == SIZE ** (models.n + 1)
+    return max(abs(mass - models.chance(models.p, text)) for text, mass in masses.items())
 
 
-def kept(models: Models, rule: Rule) -> Array:
+def acceptance_chances(models: Models, rule: Rule) -> Array:
     """The probability [N] that at least that many drafts are accepted."""
     at, x = models.positions()
     accept = rule(at, x).accept.view(-1, models.n).cumprod(-1).numpy()
@@ -125,7 +125,12 @@ def test_a_block_emits_the_target_s_law(kind: str) -> None:
 def test_a_block_keeps_no_fewer_drafts_than_sd(kind: str) -> None:
     for n in (1, 2, 3):
         pairs = [models(kind, n, seed) for seed in range(4)]
-        more = np.array([(kept(pair, block) - kept(pair, sd)).sum() for pair in pairs])
+        more = np.array(
+            [
+                (acceptance_chances(pair, block) - acceptance_chances(pair, sd)).sum()
+                for pair in pairs
+            ]
+        )
         assert (more > -1e-12).all()
         if n > 1 and kind in ("dense", "zeros", "far"):
             assert (more > 1e-3).any()
@@ -144,7 +149,7 @@ def test_the_number_of_accepted_drafts_is_that_of_the_paper(kind: str) -> None:
             p, q = pair.p[draft[:i]][y], pair.q[draft[:i]][y]
             share = min(1.0, share * p / q) if q > 0 else 0.0
             expected[i] += share * pair.chance(pair.q, draft)
-    np.testing.assert_allclose(kept(pair, block), expected, atol=1e-12)
+    np.testing.assert_allclose(acceptance_chances(pair, block), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -182,7 +187,7 @@ def law_by_flags(models: Models, window: int, entropy: float, bound: int = 0) ->
     """The same by the flags of all drafts."""
     blocks: dict[Text, float] = defaultdict(float)
     for draft in models.drafts():
-        p, q = ([says[draft[:i]] for i in range(models.n)] for says in (models.p, models.q))
+        p, q = ([model[draft[:i]] for i in range(models.n)] for model in (models.p, models.q))
         chances = [min(1.0, p[i][y] / q[i][y]) if q[i][y] else 0.0 for i, y in enumerate(draft)]
         opens = []
         for row, y in zip(p, draft, strict=True):

@@ -158,21 +158,21 @@ SECOND: list[tuple[str, dict[str, Any], bool]] = [
 
 
 def compare(method: str, parameters: dict[str, Any], at: Positions, *worked: str) -> None:
-    for found in (
+    for parts in (
         law_of(method, at, **parameters),
         split(at.q, judge(rule_of(method), at, **parameters)),
     ):
-        for part, fractions in zip(found, worked, strict=True):
+        for part, fractions in zip(parts, worked, strict=True):
             torch.testing.assert_close(part, rows(fractions), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize(("method", "parameters", "p", "q", "kept", "replaced"), WORKED)
+@pytest.mark.parametrize(("method", "parameters", "p", "q", "accepted", "replaced"), WORKED)
 def test_values_worked_by_hand(
-    method: str, parameters: dict[str, Any], p: str, q: str, kept: str, replaced: str
+    method: str, parameters: dict[str, Any], p: str, q: str, accepted: str, replaced: str
 ) -> None:
     said = rows(p), rows(q)
     at = Positions(*said, *said, *said, greedy=False, top=torch.tensor([2.0]))
-    compare(method, parameters, at, kept, replaced)
+    compare(method, parameters, at, accepted, replaced)
 
 
 @pytest.mark.parametrize(("method", "parameters", "accepted"), SECOND)

@@ -87,10 +87,10 @@ def test_emitted_law_is_the_closed_form(method: str, parameters: dict[str, Any])
     for greedy in (False, True):
         at = stacked(greedy)
         verdict = judge(rule_of(method), at, **parameters)
-        law, found = law_of(method, at, **parameters), split(at.q, verdict)
-        for told, enumerated in zip(law, found, strict=True):
+        law, enumeration = law_of(method, at, **parameters), split(at.q, verdict)
+        for told, enumerated in zip(law, enumeration, strict=True):
             assert not kinds_at(~((enumerated - told).abs().amax(-1) < TOLERANCE), greedy)
-        expected = found.accepted.sum(-1, keepdim=True).expand_as(verdict.expected)
+        expected = enumeration.accepted.sum(-1, keepdim=True).expand_as(verdict.expected)
         torch.testing.assert_close(verdict.expected, expected)
         assert verdict.accept.min() >= 0 and verdict.accept.max() <= 1
         assert verdict.residual.min() >= 0
@@ -181,10 +181,10 @@ def gated_static(at: Positions, x: torch.Tensor) -> Verdict:
 
 def gated_topped_up(at: Positions, x: torch.Tensor) -> Verdict:
     """The residual is computed from a v that does not sum to 1."""
-    kept = rule_of("gated")(at, x, gate=0.3, weight=0.5)
+    verdict = rule_of("gated")(at, x, gate=0.3, weight=0.5)
     head = at.p1 >= 0.3 * at.p1.amax(-1, keepdim=True)
     v = torch.where(head, (at.p + at.q) / 2, at.p)
-    return kept._replace(residual=normalise((v - at.q).clamp_min(0), at.p))
+    return verdict._replace(residual=normalise((v - at.q).clamp_min(0), at.p))
 
 
 def mars_draw(at: Positions, x: torch.Tensor) -> Verdict:
@@ -242,8 +242,8 @@ def test_another_rule_s_law_is_not_the_closed_form(
     broken: Rule, method: str, parameters: dict[str, Any]
 ) -> None:
     at = make_case("dense")
-    kept, replaced = law_of(method, at, **parameters)
-    error = (emitted(at.q, judge(broken, at)) - kept - replaced).abs().amax(-1)
+    accepted, replaced = law_of(method, at, **parameters)
+    error = (emitted(at.q, judge(broken, at)) - accepted - replaced).abs().amax(-1)
     assert (error > 1000 * TOLERANCE).double().mean() > 0.5
 
 

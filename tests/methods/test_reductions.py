@@ -174,9 +174,9 @@ def test_no_rule_of_the_same_divergence_rejects_less_than_mentored(
     at = make_case("dense")
     other = judge(rule_of(method), at, **parameters)
     spent = divergence(at.p, emitted(at.q, other))
-    kept = []
+    acceptance = []
     for k, budget in enumerate(spent.tolist()):
         row = transform(at, lambda rows, k=k: rows[k : k + 1])
-        kept.append(judge(rule_of("mentored"), row, budget=budget).expected[0, 0])
-    more = torch.stack(kept) - other.expected[:, 0]
+        acceptance.append(judge(rule_of("mentored"), row, budget=budget).expected[0, 0])
+    more = torch.stack(acceptance) - other.expected[:, 0]
     assert (more > -1e-7).all() and (more > 1e-5).double().mean() > 0.5

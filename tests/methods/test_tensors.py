@@ -117,11 +117,11 @@ def test_mentored_keeps_its_law_when_a_token_is_almost_excluded(rare: float) -> 
     for dtype, budget in product((torch.float32, torch.float64), (0.03, 0.5, 2.0)):
         p, q = (torch.tensor([row], dtype=dtype) for row in ([rare, 0.4, 0.6], [0.63, 0.07, 0.3]))
         at = Positions(p, q, p, q, p, q, greedy=False)
-        kept, replaced = law_of("mentored", at, budget=budget)
+        accepted, replaced = law_of("mentored", at, budget=budget)
         verdict = judge(rule_of("mentored"), at, budget=budget)
-        np.testing.assert_allclose(emitted(q, verdict), kept + replaced, rtol=0, atol=1e-6)
-        assert float(verdict.expected[0, 0]) == pytest.approx(float(kept.sum()), abs=1e-6)
-        assert kept.sum() > 1 - 0.63 + 0.01  # the result of excluding the token
+        np.testing.assert_allclose(emitted(q, verdict), accepted + replaced, rtol=0, atol=1e-6)
+        assert float(verdict.expected[0, 0]) == pytest.approx(float(accepted.sum()), abs=1e-6)
+        assert accepted.sum() > 1 - 0.63 + 0.01  # the result of excluding the token
 
 
 class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]

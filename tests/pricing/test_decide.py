@@ -92,16 +92,16 @@ def test_few_repeats_of_costs_give_intervals_that_contain_the_truth() -> None:
 
 
 def test_where_it_pays_and_where_it_loses() -> None:
-    found = decision()
-    assert found.fastest(1).drafter == MODEL
-    assert found.fastest(1, MODEL).verdict == "pays"
-    assert found.fastest(8, MODEL).verdict == "loses"
-    model, _, lookup = sentences(found)
+    pair_decision = decision()
+    assert pair_decision.fastest(1).drafter == MODEL
+    assert pair_decision.fastest(1, MODEL).verdict == "pays"
+    assert pair_decision.fastest(8, MODEL).verdict == "loses"
+    model, _, lookup = sentences(pair_decision)
     assert model.startswith("model: speculation pays at batch 1 (N = ")
     assert ", batch 2 (N = " in model and "; loses at batch 8 (N = " in model
     assert "pays at batch 1" in lookup  # copies are free, so any acceptance pays
-    assert all(found.optimism(batch) >= 0 for batch in found.batches)
-    schedule = found.schedule(MODEL)
+    assert all(pair_decision.optimism(batch) >= 0 for batch in pair_decision.batches)
+    schedule = pair_decision.schedule(MODEL)
     assert schedule[0][0] == 1 and schedule[-1][1] == 8 and schedule[-1][2] == 0
     assert [row[0] for row in schedule[1:]] == [row[1] + 1 for row in schedule[:-1]]
 
@@ -112,20 +112,22 @@ def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed: int) 
     table = costs(4).table()
     table["round_seconds"] *= noise.lognormal(0, 0.25, len(table))
     table["draft_seconds"] = 0.0
-    found = decide(
+    pair_decision = decide(
         [constant(MODEL, 0.3, 0.2), constant(LOOKUP, 0.2)], costs_of(table, ""), (1, 2, 8)
     )
-    for drafter in found.drafters:
+    for drafter in pair_decision.drafters:
         drafts = {
-            b: n for first, last, n in found.schedule(drafter) for b in range(first, last + 1)
+            b: n
+            for first, last, n in pair_decision.schedule(drafter)
+            for b in range(first, last + 1)
         }
-        for batch in found.batches:
-            best = found.fastest(batch, drafter)
+        for batch in pair_decision.batches:
+            best = pair_decision.fastest(batch, drafter)
             assert drafts[batch] == (best.length if best.verdict == "pays" else 0)
         assert all(drafts[batch] == min(drafts[2], drafts[8]) for batch in range(3, 8))
-        advice = " ".join(where_not_to_draft(found, drafter))
+        advice = " ".join(where_not_to_draft(pair_decision, drafter))
         off = {int(b) for b in re.findall(r"\d+(?=,? (?:\d|only|leave))", advice)}
-        assert off == {batch for batch in found.batches if not drafts[batch]}
+        assert off == {batch for batch in pair_decision.batches if not drafts[batch]}
 
 
 def test_rates_by_position_are_conditional() -> None:
@@ -138,11 +140,11 @@ def test_rates_by_position_are_conditional() -> None:
 
 
 def test_break_even_and_equivalent_acceptance() -> None:
-    found = decide([constant(MODEL, 0.8)], costs(), (1, 8))
+    pair_decision = decide([constant(MODEL, 0.8)], costs(), (1, 8))
     # At batch 1, a draft pays from 1 + a > 1.1 on.
-    assert break_even(found, 1, MODEL) == pytest.approx(0.1, abs=0.011)
-    assert break_even(found, 8, MODEL) == 1.0
-    assert equivalent(found.fastest(1, MODEL)) == pytest.approx(0.8, abs=0.01)
+    assert break_even(pair_decision, 1, MODEL) == pytest.approx(0.1, abs=0.011)
+    assert break_even(pair_decision, 8, MODEL) == 1.0
+    assert equivalent(pair_decision.fastest(1, MODEL)) == pytest.approx(0.8, abs=0.01)
 
 
 def test_the_schedule_for_vllm() -> None:
@@ -155,9 +157,9 @@ def test_the_schedule_for_vllm() -> None:
 def test_a_schedule_of_batches_with_gaps_begins_at_batch_1() -> None:
     rows = [(b, n, b + 0.9 * n) for b in (4, 32) for n in (0, 3)]  # pays for 32 texts, not for 4
     table = pd.DataFrame(rows, columns=["batch_size", "draft_length", "round_seconds"])
-    found = decide([constant(MODEL, 0.3, 0.1)], costs_of(table, "by hand"), (4, 32))
-    assert (paying := found.first_that_pays()) is not None and paying.batch == 32
-    (first, *_) = found.schedule(MODEL)
+    pair_decision = decide([constant(MODEL, 0.3, 0.1)], costs_of(table, "by hand"), (4, 32))
+    assert (paying := pair_decision.first_that_pays()) is not None and paying.batch == 32
+    (first, *_) = pair_decision.schedule(MODEL)
     assert first[0] == 1 and first[2] == 0  # vLLM refuses a schedule that begins later
 
 

@@ -44,8 +44,8 @@ def test_every_entry_is_complete() -> None:
 def test_every_column_of_a_committed_table_is_known() -> None:
     for table, measured in (("samples", schema(columns.MEASURED)), ("summary", {})):
         with open_text(stored(REFERENCE / f"{table}.csv")) as file:
-            found = next(csv.reader(file))
-        assert set(schema(table)) <= set(found) <= {*schema(table), *measured}
+            header = next(csv.reader(file))
+        assert set(schema(table)) <= set(header) <= {*schema(table), *measured}
 
 
 BLANK = dict.fromkeys(PARAMETER_COLUMNS)
@@ -79,8 +79,8 @@ def test_heads_have_the_shortest_unambiguous_names() -> None:
 
 
 def test_an_automatic_head_is_one_row_over_all_tasks() -> None:
-    found = cells("bundled") + cells("results", task="news")
-    assert method_labels(found) == ["diversed", "diversed"]
+    both = cells("bundled") + cells("results", task="news")
+    assert method_labels(both) == ["diversed", "diversed"]
 
 
 def test_methods_name_their_parameters() -> None:

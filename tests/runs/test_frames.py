@@ -19,10 +19,10 @@ def test_samples_keep_their_types_on_disk(tmp_path, samples):
     names = ["NA", "007", "null", "1e5", 'ü, "quoted"', "two\nlines"]
     samples = samples.assign(sample_id=np.resize(names, len(samples)), alpha=-np.inf)
     measured = {"rouge1": 0.5, "accuracy-flexible": np.nan, "bleu_terms": "1 2"}
-    found = read_samples(write(tmp_path / "run", samples.assign(note="x", **measured)))
-    assert list(found) == [*SAMPLES, "accuracy-flexible", "rouge1", "bleu_terms"]
-    pd.testing.assert_frame_equal(found, samples.assign(**measured)[list(found)])
-    assert (found["weight"].dtype, found["draft_length"].dtype) == ("float64", "int64")
+    stored = read_samples(write(tmp_path / "run", samples.assign(note="x", **measured)))
+    assert list(stored) == [*SAMPLES, "accuracy-flexible", "rouge1", "bleu_terms"]
+    pd.testing.assert_frame_equal(stored, samples.assign(**measured)[list(stored)])
+    assert (stored["weight"].dtype, stored["draft_length"].dtype) == ("float64", "int64")
 
 
 def test_trailing_content_of_a_table_does_not_matter(tmp_path, make):
@@ -102,12 +102,12 @@ def test_a_selection_splits_tasks_by_category_and_turn(make):
         *("mini-math/a/turn 1", "mini-math/a/turn 2", "mini-math", "mini-code/b")
     ]
     assert split.drop(columns="task").equals(table.drop(columns="task"))
-    for tasks, kept in (
+    for tasks, count in (
         (["mini-math"], 3),
         (["mini-math/a"], 2),
         (["mini-math/a", "mini-code"], 3),
     ):
-        assert len(Selection(tasks, by=("category",)).of(table)) == kept
+        assert len(Selection(tasks, by=("category",)).of(table)) == count
     with pytest.raises(UsageError, match="no task mini-math/c"):
         Selection(["mini-math/c"], by=("category",)).of(table)
     with pytest.raises(UsageError, match="no category: omit --by category"):

@@ -173,10 +173,10 @@ def test_an_invalid_example_is_located(tmp_path: Path) -> None:
         (good | {"tests": "assert x"}, "`tests`"),
         (good | {"tests": [1]}, "`tests.0.`"),
     ]
-    lines = [(json.dumps(line), what) for line, what in wrong]
-    for line, what in [*lines, ("[" * 100_000, "Invalid JSON")]:
+    lines = [(json.dumps(line), problem) for line, problem in wrong]
+    for line, problem in [*lines, ("[" * 100_000, "Invalid JSON")]:
         path.write_text(f"{json.dumps(good)}\n{line}\n")
-        with pytest.raises(UsageError, match=rf"examples\.jsonl, line 2: .*{what}"):
+        with pytest.raises(UsageError, match=rf"examples\.jsonl, line 2: .*{problem}"):
             read_examples(tmp_path)
     path.unlink()
     path.mkdir()

@@ -114,16 +114,16 @@ def test_transformers_decodes_all_tokens_though_the_model_has_end_tokens(
 ) -> None:
     pair = tiny_pair("llama")
     models = [runner.model for runner in (pair.target, pair.draft)]
-    own = [GenerationConfig(eos_token_id=list(range(40)), pad_token_id=0) for _ in models]
-    kept = [model.generation_config for model in models]
-    for model, settings in zip(models, own, strict=True):
+    configs = [GenerationConfig(eos_token_id=list(range(40)), pad_token_id=0) for _ in models]
+    originals = [model.generation_config for model in models]
+    for model, settings in zip(models, configs, strict=True):
         model.generation_config = settings
     try:
         decode = transformers_decoder(bench_of(system).settings, system, pair)
         timing = decode([random_prompt(5)] * texts, 20, "key")
-        assert [model.generation_config for model in models] == own
+        assert [model.generation_config for model in models] == configs
     finally:
-        for model, settings in zip(models, kept, strict=True):
+        for model, settings in zip(models, originals, strict=True):
             model.generation_config = settings
     # The first round reads the prompt. Every draft is rejected, so each round emits one token.
     assert timing.output_tokens == 19 * texts
@@ -159,10 +159,10 @@ def test_transformers_is_timed_with_the_weights_themselves(
 def test_only_the_acceptance_of_a_verdict_is_forced() -> None:
     p, q = torch.rand(2, 4, 6, generator=torch.Generator().manual_seed(0)).softmax(-1)
     at, x = Positions(p, q, p, q, p, q, False), torch.arange(4)
-    own, other = sd(at, x), forced(sd, 0.25)(at, x)
+    plain, other = sd(at, x), forced(sd, 0.25)(at, x)
     assert other.accept.tolist() == [0.25] * len(x)
-    assert torch.equal(other.residual, own.residual)
-    assert torch.equal(other.expected, own.expected)
+    assert torch.equal(other.residual, plain.residual)
+    assert torch.equal(other.expected, plain.expected)
 
 
 @pytest.mark.parametrize(
@@ -199,11 +199,11 @@ def test_unforced_acceptance_is_the_models_own() -> None:
 def test_transformers_is_restored_and_a_missing_function_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own = getattr(utils, DECISION)
+    decision = getattr(utils, DECISION)
     with pytest.raises(ZeroDivisionError), forced_in_transformers(0.5, []):
-        assert getattr(utils, DECISION) is not own
+        assert getattr(utils, DECISION) is not decision
         raise ZeroDivisionError
-    assert getattr(utils, DECISION) is own
+    assert getattr(utils, DECISION) is decision
     monkeypatch.delattr(utils, DECISION)
     with pytest.raises(MissingError, match="has no"), forced_in_transformers(0.5, []):
         pass

@@ -36,8 +36,8 @@ def measured(acceptances: tuple[float | None, ...] = (None,)) -> Measured:
     rows: list[dict[str, Any]] = []
     systems: list[dict[str, Any]] = []
     for size in (1, 2):
-        for engine, known in ((EAGER, OURS), (TRANSFORMERS, THEIRS)):
-            for method, (read, seconds) in known.items():
+        for engine, costs in ((EAGER, OURS), (TRANSFORMERS, THEIRS)):
+            for method, (read, seconds) in costs.items():
                 n = 0 if method == "autoregressive" else 5
                 if size == 2 and engine == TRANSFORMERS and n:
                     continue
@@ -75,9 +75,9 @@ def _turn(engine: str, method: str, seconds: float) -> dict[str, Any]:
 
 
 def row(table: pd.DataFrame, engine: str, method: str, size: int = 1) -> pd.Series:
-    found = table.query("engine == @engine and method == @method and batch_size == @size")
-    assert len(found) == 1
-    return found.iloc[0]
+    rows = table.query("engine == @engine and method == @method and batch_size == @size")
+    assert len(rows) == 1
+    return rows.iloc[0]
 
 
 WORKED = {  # of `sd`
@@ -125,11 +125,13 @@ RATIOS: list[tuple[str, str, str, int, float]] = [
 def test_ratios_of_systems() -> None:
     ratios = ratio_table(measured())
     for kind, engine, method, size, expected in RATIOS:
-        found = row(ratios[ratios["ratio"] == kind], engine, method, size)
-        assert found[["value", "low", "high"]].tolist() == pytest.approx([expected] * 3)
-        assert found["n"] == 10
-    own = ratios["engine"] + " " + ratios["method"] + ", batch " + ratios["batch_size"].astype(str)
-    assert not (own == ratios["over"]).any()
+        ratio = row(ratios[ratios["ratio"] == kind], engine, method, size)
+        assert ratio[["value", "low", "high"]].tolist() == pytest.approx([expected] * 3)
+        assert ratio["n"] == 10
+    labels = (
+        ratios["engine"] + " " + ratios["method"] + ", batch " + ratios["batch_size"].astype(str)
+    )
+    assert not (labels == ratios["over"]).any()
     assert ratios["ratio"].value_counts().to_dict() == {
         OVER_AUTOREGRESSIVE: 5,  # two of ours at both sizes, and assisted generation
         OVER_TRANSFORMERS: 3,
@@ -162,14 +164,14 @@ def test_there_is_a_table_per_batch_size_without_empty_columns() -> None:
     assert len(ratios.rows) == 14
     forced, *_ = shown(bench_table(two), ratio_table(two))
     headings = [[column.heading for column in table.columns] for table in (first, forced)]
-    assert ["forced" in found for found in headings] == [False, True]
+    assert ["forced" in names for names in headings] == [False, True]
 
 
 def test_figures_have_a_bar_per_system_and_a_panel_per_engine() -> None:
     table = bench_table(measured((0.5, 0.8)))
     rounds = draw_rounds(table)
     labels = [[t.get_text() for t in axes.get_yticklabels()] for axes in rounds.figure.axes]
-    assert [len(found) for found in labels] == [5, 4]
+    assert [len(names) for names in labels] == [5, 4]
     assert labels[0][1] == "eager sd, N = 5"
     drafting = rounds.data.query("system == 'eager sd, N = 5'")["draft"]
     assert drafting.tolist() == pytest.approx([500, 500])

@@ -4,7 +4,7 @@ import pytest
 
 from specbench.errors import mask_tokens, printable, shown
 
-KEPT = "line\n\t é 漢 👩\u200d🔬 می\u200cخواهم \u00a0"
+HARMLESS_TEXT = "line\n\t é 漢 👩\u200d🔬 می\u200cخواهم \u00a0"
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ KEPT = "line\n\t é 漢 👩\u200d🔬 می\u200cخواهم \u00a0"
         ("a\x00b\x7fc\x9bd\r\b", "a�b�c�d��"),
         ("file\u202etxt.exe\u2066\ufeff", "file�txt.exe��"),
         ("one\u2028two\u2029\ud800", "one�two��"),
-        (KEPT, KEPT),
+        (HARMLESS_TEXT, HARMLESS_TEXT),
         ("", ""),
     ],
 )

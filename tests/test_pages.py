@@ -49,16 +49,16 @@ def test_a_broken_link_is_found():
 
 def _unknown_options(text: str) -> list[str]:
     """Return the options within a page's sentences that no command has."""
-    known = {
+    options = {
         option
         for c in map(load, COMMANDS)
         for p in c.params
         for option in (*p.opts, *p.secondary_opts)
     }
-    known |= {"--install-completion", "--debug", "--help"}
+    options |= {"--install-completion", "--debug", "--help"}
     codes = (code for code in inline_code(text) if not code.startswith(OTHER_PROGRAMS))
     words = [word for code in codes for word in code.split()]
-    return [word for word in words if re.match("--[a-z]", word) and word not in known]
+    return [word for word in words if re.match("--[a-z]", word) and word not in options]
 
 
 @PAGE
@@ -123,18 +123,18 @@ SHOWN_LABEL = re.compile(r"diversed( features, mean of \d+ seeds)?")
 def comparison(run: str) -> list[dict[str, str]]:
     """Return the rows of ``compare --at acceptance`` on a run, of all methods if all are shown."""
     line = ["compare", str(ROOT / "results" / run), "--at", "acceptance", "--format", "csv"]
-    line += [] if run in FOUND else ["--method", "diversed"]
+    line += [] if run in FINDINGS_RUNS else ["--method", "diversed"]
     return list(csv.DictReader(io.StringIO(RUN.invoke(app, line).stdout)))
 
 
 def _compared(run: str) -> dict[str, dict[str, str]]:
     """Return what ``compare`` says about DIVERSED in a run, by task, as the README writes it."""
-    found: dict[str, dict[str, str]] = {}
+    by_task: dict[str, dict[str, str]] = {}
     for row in comparison(run):
         if not SHOWN_LABEL.fullmatch(row["label"]):
             continue
         value, low, high = (float(row[name] or "nan") for name in ("value", "ci_low", "ci_high"))
-        cells = found.setdefault(
+        cells = by_task.setdefault(
             row["task"], {"accepted": f"{100 * float(row['acceptance']):.0f} %"}
         )
         if row["metric"] == "times_as_fast" and row["against"] != "autoregressive":
@@ -143,7 +143,7 @@ def _compared(run: str) -> dict[str, dict[str, str]]:
             cells[row["metric"]] = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
         if row["metric"] == "acceptance_difference":
             cells["sd"] = f"{100 * (float(row['acceptance']) - value):.0f} →"
-    return found
+    return by_task
 
 
 def _missing_results(run: str, text: str) -> list[str]:
@@ -169,7 +169,7 @@ def test_a_wrong_result_is_found():
 
 
 FINDINGS = ROOT / "results" / "findings.md"
-FOUND = [*(f"reference-python-{task}" for task in PYTHON), "reference-python-line-T1"]
+FINDINGS_RUNS = [*(f"reference-python-{task}" for task in PYTHON), "reference-python-line-T1"]
 _ABOVE = {"static front": "above the static front", "sharpened front": "above it with `cooled`"}
 
 
@@ -212,7 +212,7 @@ def findings_tables(run: str) -> tuple[str, str]:
     return "\n".join(lines), "\n".join(single)
 
 
-@pytest.mark.parametrize("run", FOUND)
+@pytest.mark.parametrize("run", FINDINGS_RUNS)
 def test_the_tables_in_the_findings_are_those_of_the_runs(run):
     text = FINDINGS.read_text(encoding="utf-8")
     assert [table for table in findings_tables(run) if table not in text] == []
@@ -220,7 +220,7 @@ def test_the_tables_in_the_findings_are_those_of_the_runs(run):
 
 def test_a_wrong_table_in_the_findings_is_found():
     text = FINDINGS.read_text(encoding="utf-8")
-    table, _ = findings_tables(FOUND[0])
+    table, _ = findings_tables(FINDINGS_RUNS[0])
     digit = re.search(r"\d(?=\])", table)
     assert digit is not None
     wrong = f"{table[: digit.start()]}{9 - int(digit[0])}{table[digit.end() :]}"

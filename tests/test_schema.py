@@ -76,8 +76,8 @@ def test_a_mistake_is_one_sentence_with_its_place(values: Any, message: str) -> 
 
 
 def test_all_mistakes_are_found() -> None:
-    found = problems(Document, {"name": "", "layer": {"size": 0}, "zzz": 1})
-    assert [problem.key for problem in found] == ["zzz", "name", "layer.size"]
+    mistakes = problems(Document, {"name": "", "layer": {"size": 0}, "zzz": 1})
+    assert [problem.key for problem in mistakes] == ["zzz", "name", "layer.size"]
     assert problems(Document, {"name": "a"}) == []
 
 

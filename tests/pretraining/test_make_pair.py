@@ -248,11 +248,11 @@ def test_tests_vendored_generated_and_large_files_are_left_out(library: Path) ->
 
 
 def test_a_digest_depends_on_paths_and_texts() -> None:
-    found = {
+    digests = {
         digest([Source("p", path, text)])
         for path, text in (("a.py", "x"), ("b.py", "x"), ("a.py", "y"))
     }
-    assert len(found) == 3
+    assert len(digests) == 3
 
 
 def test_another_environment_is_refused_by_its_first_difference() -> None:
@@ -292,8 +292,8 @@ class A:
     assert sentence == "Return twice the number."
     assert code == 'def f(self, x):\n    y = "kept"\n    return 2 * x\n"""'
     ast.parse(code.removesuffix('"""'))
-    found = list(documents([Source("p", "a.py", text)], seed=0))
-    assert sorted(map(len, found)) == sorted([len(text), len(code + sentence + '"""\n')])
+    texts = list(documents([Source("p", "a.py", text)], seed=0))
+    assert sorted(map(len, texts)) == sorted([len(text), len(code + sentence + '"""\n')])
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ def test_every_format_gives_the_same_prompts(suffix: str, tmp_path: Path) -> Non
 
 
 def test_examples_are_named_by_the_line_they_start_on(tmp_path: Path) -> None:
-    found = read(tmp_path / "mine.csv", b'prompt\n"two\nlines"\n\nlast\n')
-    assert [(e.id, e.prompt) for e in found] == [("mine-2", "two\nlines"), ("mine-5", "last")]
+    examples = read(tmp_path / "mine.csv", b'prompt\n"two\nlines"\n\nlast\n')
+    assert [(e.id, e.prompt) for e in examples] == [("mine-2", "two\nlines"), ("mine-5", "last")]
 
 
 def test_limit_and_seed(tmp_path: Path) -> None:
@@ -154,15 +154,15 @@ QUESTIONS = [
 
 
 def test_the_questions_of_spec_bench_are_read_as_they_are(tmp_path: Path) -> None:
-    found = read(tmp_path / "question.jsonl", "\n".join(map(json.dumps, QUESTIONS)).encode())
-    assert [(e.id, e.category, e.messages) for e in found] == [
+    examples = read(tmp_path / "question.jsonl", "\n".join(map(json.dumps, QUESTIONS)).encode())
+    assert [(e.id, e.category, e.messages) for e in examples] == [
         (str(row["question_id"]), row["category"], tuple(row["turns"])) for row in QUESTIONS
     ]
     references = [(None, None), ("2", "3"), ("4", None), ()]
-    assert [e.references for e in found] == references
-    assert [e.reference for e in found] == [None, "2", "4", "1972"]
-    assert [e.prompt for e in found] == ["Write.", "1 + 1?", "2 + 2?", "When?"]
-    assert not found[3].turns  # a single turn is a prompt
+    assert [e.references for e in examples] == references
+    assert [e.reference for e in examples] == [None, "2", "4", "1972"]
+    assert [e.prompt for e in examples] == ["Write.", "1 + 1?", "2 + 2?", "When?"]
+    assert not examples[3].turns  # a single turn is a prompt
 
 
 def test_own_names_and_other_columns_are_kept_and_long_prompts_can_be_cut(tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def test_own_names_and_other_columns_are_kept_and_long_prompts_can_be_cut(tmp_pa
 
 def test_a_csv_may_hold_an_article_of_any_length(tmp_path: Path) -> None:
     article = "so it is. " * 20_000
-    (found,) = read(tmp_path / "mine.csv", as_csv([{"prompt": article, "reference": "r"}]))
-    assert found.prompt == article
+    (example,) = read(tmp_path / "mine.csv", as_csv([{"prompt": article, "reference": "r"}]))
+    assert example.prompt == article
 
 
 def test_prompt_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_wrong_task_files(text: str, old: str, new: str, told: str, tmp_path: Pa
 def test_every_problem_of_a_file_is_found(tmp_path: Path) -> None:
     text = TOY.replace("version", "versions").replace("= 8", "= 0").replace("accuracy", "x")
     path = written(tmp_path, text)
-    found = [problem.key for problem in problems(Definition, load_toml(path))]
-    assert sorted(found) == ["max_new_tokens", "metrics", "version", "versions"]
+    keys = [problem.key for problem in problems(Definition, load_toml(path))]
+    assert sorted(keys) == ["max_new_tokens", "metrics", "version", "versions"]
     with pytest.raises(UsageError, match=r"did you mean `version`\? \(and 3 more problems\)$"):
         load_task(path)

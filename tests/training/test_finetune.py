@@ -79,9 +79,9 @@ def test_the_result_is_a_better_draft_in_an_ordinary_folder(tmp_path: Path) -> N
     pair = load_pair(
         with_draft(get_pair("mini"), str(folder)), Loading(device="cpu", dtype="float32")
     )
-    own = load_pair(get_pair("mini"), Loading(device="cpu", dtype="float32"))
-    assert said["base_fingerprint"] == own.draft.fingerprint()
-    assert pair.eos_ids == own.eos_ids
+    base_pair = load_pair(get_pair("mini"), Loading(device="cpu", dtype="float32"))
+    assert said["base_fingerprint"] == base_pair.draft.fingerprint()
+    assert pair.eos_ids == base_pair.eos_ids
 
 
 def test_the_seed_decides_the_result(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_the_loss_covers_only_the_answers_tokens(mini: LoadedPair) -> None:
         return answer_batch(mini.tokenizer, chosen, end, end)
 
     for size in (5, 2):
-        found = finetune._held_out_loss(model, batch, read(mini.tokenizer, examples), size)
-        assert found == pytest.approx(total / tokens, rel=1e-4)
+        held_out_loss = finetune._held_out_loss(model, batch, read(mini.tokenizer, examples), size)
+        assert held_out_loss == pytest.approx(total / tokens, rel=1e-4)
 
 
 def test_a_chat_model_learns_its_own_template(chatty: PreTrainedTokenizerFast) -> None:

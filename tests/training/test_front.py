@@ -21,18 +21,18 @@ STATIC = [made_point(weight) for weight in (1.0, 0.6, 0.0)]
 def test_a_head_on_the_line_has_no_distance_and_one_above_it_has_its_own() -> None:
     on, above = made_point(0.5), made_point(0.5, quality=0.75)
     assert front.distance(on, STATIC).value == pytest.approx(0)
-    found = front.distance(above, STATIC)
-    assert found.value == pytest.approx(0.15)
-    assert found.n == PROMPTS
+    distance = front.distance(above, STATIC)
+    assert distance.value == pytest.approx(0.15)
+    assert distance.n == PROMPTS
     # The prompts are equally difficult, so the difference has no spread.
-    assert found.low == pytest.approx(found.high)
+    assert distance.low == pytest.approx(distance.high)
 
 
 def test_a_mixture_of_weights_is_not_beaten_by_a_weight_between_them() -> None:
     """A static weight below its own hull: the front is the chord of its neighbours."""
     sagging = made_point(0.6, quality=0.5)
-    found = front.distance(made_point(0.6), [STATIC[0], sagging, STATIC[-1]])
-    assert found.value == pytest.approx(0)
+    distance = front.distance(made_point(0.6), [STATIC[0], sagging, STATIC[-1]])
+    assert distance.value == pytest.approx(0)
 
 
 def test_slope_and_weights_follow_the_measured_points() -> None:
@@ -108,11 +108,11 @@ def test_without_anything_to_protect_training_is_refused() -> None:
 
 
 def test_a_point_survives_a_checkpoint() -> None:
-    kept = Point.from_lists(STATIC[0].lists())
-    assert kept.weight == 1
-    np.testing.assert_array_equal(kept.quality, STATIC[0].quality)
-    np.testing.assert_array_equal(kept.acceptance, STATIC[0].acceptance)
-    assert not math.isnan(front.distance(kept, STATIC).value)
+    restored = Point.from_lists(STATIC[0].lists())
+    assert restored.weight == 1
+    np.testing.assert_array_equal(restored.quality, STATIC[0].quality)
+    np.testing.assert_array_equal(restored.acceptance, STATIC[0].acceptance)
+    assert not math.isnan(front.distance(restored, STATIC).value)
 
 
 def test_points_on_parts_of_the_prompts_give_the_mean_and_spread_of_all_inputs() -> None:

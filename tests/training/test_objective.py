@@ -114,7 +114,7 @@ def test_a_clipped_token_has_no_gradient() -> None:
     gain = step.advantage[rollouts.row]
     held = ((gain > 0) & (ratio > 1 + CLIP)) | ((gain < 0) & (ratio < 1 - CLIP))
     assert 0 < held.sum() < len(held)
-    found = toy.gradient(lambda: evaluate(toy.head, far).objective)
+    gradient = toy.gradient(lambda: evaluate(toy.head, far).objective)
     share = evaluate(toy.head, far).clipped
     assert share == pytest.approx(((ratio - 1).abs() > CLIP).double().mean().item())
     # By hand: only unclipped tokens, each with its ratio.
@@ -125,7 +125,7 @@ def test_a_clipped_token_has_no_gradient() -> None:
         old = torch.lerp(rollouts.q, rollouts.p, far.old_weight)
         return (v / old * free).sum() / TEXTS / step.advantage.std()
 
-    torch.testing.assert_close(found, toy.gradient(by_hand))
+    torch.testing.assert_close(gradient, toy.gradient(by_hand))
 
 
 def test_text_mean_averages_each_text() -> None:

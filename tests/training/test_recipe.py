@@ -28,7 +28,7 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "key", "what"),
+    ("values", "key", "problem"),
     [
         ({"steps": 0}, "steps", "1 or more"),
         ({"rollouts": 1}, "rollouts", "2 or more"),
@@ -44,7 +44,7 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults() -> None:
     ],
 )
 def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option(
-    values: dict[str, object], key: str, what: str
+    values: dict[str, object], key: str, problem: str
 ) -> None:
     plain = replace(TASK, training={})
     for start, pair, task, given in (
@@ -57,7 +57,7 @@ def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option(
         with pytest.raises(UsageError) as caught:
             head_recipe(pair, task, given)
         assert str(caught.value).startswith(start)
-        assert what in str(caught.value)
+        assert problem in str(caught.value)
 
 
 def test_the_learning_rate_warms_up_and_falls_to_zero() -> None:
@@ -93,11 +93,11 @@ def test_long_prompts_are_skipped_unless_they_are_the_majority(
 
     monkeypatch.setattr(material, "encode_prompt", by_length)
     tokenizer: Any = None
-    found = read_material(tokenizer, HEADLINE, EXAMPLES, "train", 5)
-    assert [example.id for example in found.examples] == ["0", "2", "4"]
-    assert (found.prompts, found.left_out) == ([[3], [1], [4]], 2)
+    training_material = read_material(tokenizer, HEADLINE, EXAMPLES, "train", 5)
+    assert [example.id for example in training_material.examples] == ["0", "2", "4"]
+    assert (training_material.prompts, training_material.left_out) == ([[3], [1], [4]], 2)
     # After the last comes the first.
-    again = found.taken(2, 5)
+    again = training_material.taken(2, 5)
     assert [example.id for example in again.examples] == ["4", "0", "2", "4", "0"]
     assert again.prompts == [[4], [3], [1], [4], [3]]
     with pytest.raises(UsageError, match=r"4 of 5 train examples of mini-headline .*has 3 tokens"):
@@ -106,15 +106,15 @@ def test_long_prompts_are_skipped_unless_they_are_the_majority(
 
 def test_every_split_of_a_training_is_read_in_the_order_of_its_task(mini: Any) -> None:
     recipe = HeadRecipe(steps=2, prompts_per_step=3, seed=7)
-    found = read_materials(mini, HEADLINE, recipe)
-    assert found.train.examples == HEADLINE.examples("train", 6, 7)
+    materials = read_materials(mini, HEADLINE, recipe)
+    assert materials.train.examples == HEADLINE.examples("train", 6, 7)
     unseen = HEADLINE.examples("held-out", 128 + 256)
-    assert found.held_out.examples == unseen[:128]
-    assert found.final.examples == unseen[128:]
-    assert found.left_out() == {"train": 0, "held-out": 0}
+    assert materials.held_out.examples == unseen[:128]
+    assert materials.final.examples == unseen[128:]
+    assert materials.left_out() == {"train": 0, "held-out": 0}
     train, other = (Material([], [], count) for count in (1, 2))
     assert Materials(train, other, other, 5).left_out() == {"train": 1, "held-out": 5}
-    other = found.held_out.every(3, 1)
+    other = materials.held_out.every(3, 1)
     assert other.examples == unseen[1:128:3]
     assert len(other.prompts) == len(other.examples)
 
@@ -130,9 +130,9 @@ def test_few_held_out_prompts_serve_both_measurements(
     mini: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(material, "FINAL", 100)
-    found = read_materials(mini, HEADLINE, HeadRecipe(steps=1, prompts_per_step=1))
-    assert found.held_out == found.final
-    assert len(found.final.examples) == 128 + 100
+    materials = read_materials(mini, HEADLINE, HeadRecipe(steps=1, prompts_per_step=1))
+    assert materials.held_out == materials.final
+    assert len(materials.final.examples) == 128 + 100
 
 
 PROMPT, STEP, ROW, TOKENS = 2.0, 0.1, 0.01, 100

@@ -121,8 +121,8 @@ def test_tokens_are_drawn_from_the_mixture(mini):
         counts = drawn.bincount(minlength=mini.target.vocabulary).double()
         often = expected * copies >= 5
         pooled = torch.cat((expected[often], expected[~often].sum()[None])) * copies
-        found = torch.cat((counts[often], counts[~often].sum()[None]))
-        return (((found - pooled) ** 2 / pooled.clamp_min(1e-9)).sum() / len(pooled)).item()
+        observed = torch.cat((counts[often], counts[~often].sum()[None]))
+        return (((observed - pooled) ** 2 / pooled.clamp_min(1e-9)).sum() / len(pooled)).item()
 
     laws = [weight * p + (1 - weight) * q for weight in weights]
     for number, law in enumerate(laws):
@@ -138,12 +138,12 @@ def test_a_stop_string_ends_a_text_with_the_token_that_completes_it(mini, prompt
     for text, written in enumerate(rollouts.texts):
         answer = rollouts.token[rollouts.row == text].tolist()
         whole, before = (mini.tokenizer.decode(part) for part in (answer, answer[:-1]))
-        found = [string for string in stop if string in whole]
+        stops_in_text = [string for string in stop if string in whole]
         assert not any(string in before for string in stop)
-        assert found or answer[-1] in mini.eos_ids or len(answer) == 64
-        if found:
+        assert stops_in_text or answer[-1] in mini.eos_ids or len(answer) == 64
+        if stops_in_text:
             stopped += 1
-            assert any(whole.startswith(written + string) for string in found)
+            assert any(whole.startswith(written + string) for string in stops_in_text)
         assert not any(string in written for string in stop)
     assert stopped
 

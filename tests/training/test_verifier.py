@@ -97,10 +97,10 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini: An
     training.follow(training.budget.workload._replace(checks=1))
     # What the target and the draft were measured to do: training follows this slope, and nothing
     # that is measured here.
-    known = ((1.0, 0.9792, 0.78905), (0.0, 0.0417, 1.0))
+    slope = ((1.0, 0.9792, 0.78905), (0.0, 0.0417, 1.0))
     target, some = training.static_head(1.0), training.materials.train.taken(0, 8)
     inputs = training.measure([target], some)[0].inputs
-    training.static = [front.Point(w, np.full(48, q), np.full(48, a), inputs) for w, q, a in known]
+    training.static = [front.Point(w, np.full(48, q), np.full(48, a), inputs) for w, q, a in slope]
     training.begin()
     for _ in range(recipe.steps):
         training.take_step()
@@ -171,16 +171,16 @@ def test_the_best_head_is_kept(
     training.begin()
     left = iter(made_point(*point, prompts=10) for point in points)
     monkeypatch.setattr(verifier.Training, "measure", lambda *_: [next(left)])
-    kept = []
+    states = []
     for _ in range(4):
         training.take_step()
-        kept.append(deepcopy(training.head.state_dict()))
+        states.append(deepcopy(training.head.state_dict()))
     training.restore_best()
-    assert len({tuple(state["summary.bias"].tolist()) for state in kept}) == 4
+    assert len({tuple(state["summary.bias"].tolist()) for state in states}) == 4
     assert training.best is not None
     assert training.best.step == chosen
-    found = training.head.state_dict()
-    assert all(torch.equal(found[name], kept[chosen - 1][name]) for name in found)
+    restored = training.head.state_dict()
+    assert all(torch.equal(restored[name], states[chosen - 1][name]) for name in restored)
 
 
 @pytest.mark.usefixtures("unmeasured")

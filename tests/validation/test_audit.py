@@ -101,8 +101,7 @@ def test_a_correct_server_is_lossless_and_the_power_is_named() -> None:
 
 
 def test_a_correct_server_is_never_fault() -> None:
-    found = [verdict(audit(Local(), 96, seed=1000 * seed)) for seed in range(20)]
-    assert FAULT not in found
+    assert FAULT not in [verdict(audit(Local(), 96, seed=1000 * seed)) for seed in range(20)]
 
 
 @pytest.mark.parametrize("as_text", [True, False])
@@ -143,9 +142,9 @@ class Distorted(Local):
 def test_another_temperature_and_a_filter_are_found(fault: dict[str, float], name: str) -> None:
     findings = audit(Distorted(**fault), 512)
     assert f"{name} T=1" in failed(findings)
-    (found,) = [f for f in findings if f.name == name and f.subject == "T=1"]
-    assert ("the texts look like T=" in found.sentence) == (name == TEMPERATURE)
-    assert ("is a filter on?" in found.sentence) == (name == FILTERS)
+    (finding,) = [f for f in findings if f.name == name and f.subject == "T=1"]
+    assert ("the texts look like T=" in finding.sentence) == (name == TEMPERATURE)
+    assert ("is a filter on?" in finding.sentence) == (name == FILTERS)
 
 
 def test_one_weak_test_does_not_make_an_audit_weak() -> None:
@@ -178,20 +177,20 @@ def test_a_stored_text_is_not_decoded_again(tmp_path: Path) -> None:
     assert 50 < stored <= 100
     with path.open("r+b") as file:  # a torn line
         file.truncate(path_size - 3)
-    kept = len(StoredTexts(path))
-    assert 0 < kept < stored
+    readable = len(StoredTexts(path))
+    assert 0 < readable < stored
     decoder.texts = 0
     findings = run(np.inf)
-    assert decoder.texts == 4 + 96 + CUT_SAMPLES * 96 - kept
+    assert decoder.texts == 4 + 96 + CUT_SAMPLES * 96 - readable
     assert findings == audit(Local(), 96, temperature=(1.0,))
 
 
 def test_a_fault_of_bonus_tokens_alone_is_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are few, and none of them is among the first tokens, or after a cut prompt."""
     monkeypatch.setattr(auditing, "CUT_SAMPLES", 0)
-    found = failed(audit(Local(BONUS_FROM_Q), 4096))
-    assert {"bonus tokens T=1", "bonus tokens T=0.7"} <= found
-    assert not {"first tokens T=1", "first tokens T=0.7"} & found
+    faults = failed(audit(Local(BONUS_FROM_Q), 4096))
+    assert {"bonus tokens T=1", "bonus tokens T=0.7"} <= faults
+    assert not {"first tokens T=1", "first tokens T=0.7"} & faults
 
 
 def test_no_seed_is_decoded_twice() -> None:

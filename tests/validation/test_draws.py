@@ -51,8 +51,8 @@ def test_draws_of_a_law_are_uniform_by_it() -> None:
 
 def test_a_draw_without_mass_comes_last() -> None:
     law = torch.tensor([[0.25, 0.75, 0.0]], dtype=torch.float64)
-    found = uniform(law, torch.full_like(law, 1 / 3), torch.tensor([2]), torch.tensor([0.5]))
-    assert float(found) == 1
+    number = uniform(law, torch.full_like(law, 1 / 3), torch.tensor([2]), torch.tensor([0.5]))
+    assert float(number) == 1
 
 
 def test_a_stream_passes_its_law_and_refuses_a_wrong_one() -> None:

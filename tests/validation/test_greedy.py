@@ -70,8 +70,8 @@ def test_a_tie_is_no_divergence_and_a_worse_token_is() -> None:
 def test_a_text_that_ends_early_diverges_at_its_end() -> None:
     pair = replace(tiny_pair("llama"), eos_ids=frozenset({3}))
     text = decode_one(tiny_pair("llama"), CONTEXTS[0], 4).token_ids
-    found = divergence(pair, CONTEXTS[0], text, [*text[:2], END])
-    assert (found["position"], found["tie"]) == (2, False)
+    difference = divergence(pair, CONTEXTS[0], text, [*text[:2], END])
+    assert (difference["position"], difference["tie"]) == (2, False)
     without = divergence(tiny_pair("llama"), CONTEXTS[0], text, text[:2])
     assert (without["position"], without["tie"]) == (2, False)
 
@@ -93,16 +93,16 @@ def test_a_fault_fails_with_its_position(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_every_drafter_is_compared() -> None:
     drafters = [MODEL, parse_drafter("prompt-lookup")]
-    found = check_greedy(tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True, drafters=drafters)
+    findings = check_greedy(tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True, drafters=drafters)
     subjects = ["T=0, float32", "T=0, float32", "T=0, float32, prompt-lookup"]
-    assert [finding.subject for finding in found] == subjects
-    rejected = [finding.facts["rejected"] for finding in found[1:]]
+    assert [finding.subject for finding in findings] == subjects
+    rejected = [finding.facts["rejected"] for finding in findings[1:]]
     assert rejected[0] != rejected[1]
 
 
 def test_lag_is_measured_from_the_first_choice() -> None:
     pair = tiny_pair("llama")
     text = decode_one(pair, CONTEXTS[1], 5).token_ids
-    found = lag(pair.target, CONTEXTS[1], [*text[:4], (text[4] + 1) % VOCABULARY], frozenset())
-    assert found.behind[:4].max() <= greedy.TIE
-    assert found.behind[4] >= found.margin[4] - 1e-6 > 0
+    target_lag = lag(pair.target, CONTEXTS[1], [*text[:4], (text[4] + 1) % VOCABULARY], frozenset())
+    assert target_lag.behind[:4].max() <= greedy.TIE
+    assert target_lag.behind[4] >= target_lag.margin[4] - 1e-6 > 0

@@ -111,9 +111,9 @@ def test_prompts_are_sent_as_tokens_or_as_text() -> None:
 
     with serving(handler=answering(note)) as url:
         for tokenizer in (None, toy().tokenizer):
-            (found,) = Server(url, tokenizer=tokenizer).complete([8, 0, 3], 1.0, 1, 5, seed=0)
+            (completion,) = Server(url, tokenizer=tokenizer).complete([8, 0, 3], 1.0, 1, 5, seed=0)
     assert prompts == [[8, 0, 3], " ad"]
-    assert found.tokens == [3] and found.ended
+    assert completion.tokens == [3] and completion.ended
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,13 @@ def test_tokens_come_from_vllm_and_from_llamacpp(
         handler.reply(200, {"choices": [CHOICE | choice], **answer})
 
     with serving(handler=answering(reply)) as url:
-        (found,) = Server(url).complete([8, 0], 1.0, 1, 5, seed=0)
-    assert found.tokens == tokens
+        (completion,) = Server(url).complete([8, 0], 1.0, 1, 5, seed=0)
+    assert completion.tokens == tokens
 
 
 def test_texts_have_the_seeds_that_follow_the_first() -> None:
     with serving() as url:
-        found = Server(url, Client(requests=3)).complete([8, 0], 1.0, 8, 5, seed=7)
+        completions = Server(url, Client(requests=3)).complete([8, 0], 1.0, 8, 5, seed=7)
     texts = [speculate([8, 0], 1.0, 5, seed) for seed in range(7, 15)]
     spelled = [toy().tokenizer.decode(text, skip_special_tokens=True) for text in texts]
-    assert [completion.text for completion in found] == spelled
+    assert [completion.text for completion in completions] == spelled

@@ -37,27 +37,27 @@ ROUNDS = [
 
 def test_the_origin_of_every_token(make_generation: Callable[..., Generation]) -> None:
     text = make_generation(token_ids=[1, 2, 3, 4, 5, 6], rounds=ROUNDS)
-    found = tokens_of([text, text], [7], Ends(6), lambda text: [DRAWN] * 3)
-    assert found.tokens.tolist() == [[1, 2, 3, 4, 5, 6]] * 2
-    assert found.kind[0].tolist() == [ACCEPTED, CORRECTED, ACCEPTED, ACCEPTED, TARGET, ACCEPTED]
-    assert found.drafted[0].tolist() == [1, 9, 3, 4, 0, 6]
-    assert found.position[0].tolist() == [0, 1, 0, 1, 2, 0]
-    assert found.round[0].tolist() == [0, 0, 1, 1, 1, 2]
+    texts = tokens_of([text, text], [7], Ends(6), lambda text: [DRAWN] * 3)
+    assert texts.tokens.tolist() == [[1, 2, 3, 4, 5, 6]] * 2
+    assert texts.kind[0].tolist() == [ACCEPTED, CORRECTED, ACCEPTED, ACCEPTED, TARGET, ACCEPTED]
+    assert texts.drafted[0].tolist() == [1, 9, 3, 4, 0, 6]
+    assert texts.position[0].tolist() == [0, 1, 0, 1, 2, 0]
+    assert texts.round[0].tolist() == [0, 0, 1, 1, 1, 2]
     # The second round was shorter than the drafter must make it, and the third was cut.
-    assert found.proposed[0].tolist() == [DRAWN] * 6
+    assert texts.proposed[0].tolist() == [DRAWN] * 6
     expected = torch.tensor([0.9, 0.8, 0.7, 0.6, nan, 0.5])
     weights = torch.tensor([0.5, 0.4, 0.3, 0.2, nan, 0.1])
-    torch.testing.assert_close(found.expected[0], expected, equal_nan=True)
-    torch.testing.assert_close(found.weight[0], weights, equal_nan=True)
+    torch.testing.assert_close(texts.expected[0], expected, equal_nan=True)
+    torch.testing.assert_close(texts.weight[0], weights, equal_nan=True)
 
 
 def test_autoregressive_tokens_are_the_targets_own(
     make_generation: Callable[..., Generation],
 ) -> None:
     text = make_generation(token_ids=[4, 5], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 2)
-    found = tokens_of([text], [7], Ends(2), lambda text: [])
-    assert found.kind.tolist() == [[TARGET, TARGET]]
-    assert found.expected.isnan().all()
+    texts = tokens_of([text], [7], Ends(2), lambda text: [])
+    assert texts.kind.tolist() == [[TARGET, TARGET]]
+    assert texts.expected.isnan().all()
 
 
 def test_the_end_token_is_part_of_a_text_and_what_follows_is_void(
@@ -67,10 +67,10 @@ def test_the_end_token_is_part_of_a_text_and_what_follows_is_void(
     longer = make_generation(
         token_ids=[4, 4, 4], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 3
     )
-    found = tokens_of([ended, longer], [7], Ends(3, token=9), lambda text: [DRAWN] * 2)
-    assert found.tokens.tolist() == [[4, 9, 0], [4, 4, 4]]
-    assert found.kind.tolist() == [[ACCEPTED, ACCEPTED, VOID], [TARGET] * 3]
-    assert found.proposed[0].tolist() == [DRAWN, DRAWN, NOTHING]
+    texts = tokens_of([ended, longer], [7], Ends(3, token=9), lambda text: [DRAWN] * 2)
+    assert texts.tokens.tolist() == [[4, 9, 0], [4, 4, 4]]
+    assert texts.kind.tolist() == [[ACCEPTED, ACCEPTED, VOID], [TARGET] * 3]
+    assert texts.proposed[0].tolist() == [DRAWN, DRAWN, NOTHING]
 
 
 def test_what_a_prompt_lookup_must_propose() -> None:

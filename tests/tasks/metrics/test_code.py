@@ -119,14 +119,14 @@ def test_memory_limit_is_what_stops_a_large_allocation() -> None:
 
 
 def test_files_processes_and_network_are_refused(tmp_path: Path) -> None:
-    kept = tmp_path / "kept.txt"
-    kept.write_text("kept")
+    file = tmp_path / "kept.txt"
+    file.write_text("kept")
     deeds = [
-        f"open({str(kept)!r}, 'w')",
-        f"open({str(kept)!r}, 'a').write('more')",
-        f"import pathlib; pathlib.Path({str(kept)!r}).write_text('other')",
-        f"import os; os.remove({str(kept)!r})",
-        f"import os; os.open({str(kept)!r}, os.O_RDWR)",
+        f"open({str(file)!r}, 'w')",
+        f"open({str(file)!r}, 'a').write('more')",
+        f"import pathlib; pathlib.Path({str(file)!r}).write_text('other')",
+        f"import os; os.remove({str(file)!r})",
+        f"import os; os.open({str(file)!r}, os.O_RDWR)",
         "import os; os.fork()",
         "import os; os.system('true')",
         "import os; os.kill(os.getppid(), 0)",
@@ -138,7 +138,7 @@ def test_files_processes_and_network_are_refused(tmp_path: Path) -> None:
     attempt = "try:\n    {}\nexcept PermissionError:\n    refused.append({!r})\n"
     program = "refused = []\n" + "".join(attempt.format(deed, deed) for deed in deeds)
     assert passes(program, (f"assert refused == {deeds!r}",))
-    assert kept.read_text() == "kept"
+    assert file.read_text() == "kept"
 
 
 def test_equal_programs_run_once(processes: "list[subprocess.Popen[bytes]]") -> None:
@@ -154,12 +154,12 @@ def test_a_process_that_does_not_start_is_an_error(
         with pytest.raises(RunError):
             passes(RIGHT, TESTS)
     monkeypatch.undo()
-    for boot, says in [
+    for boot, status in [
         ("raise SystemExit(0)", r"\(exit status 0\)"),
         ("import missing", r"\(exit status 1: ModuleNotFoundError: No module named 'missing'\)"),
     ]:
         monkeypatch.setattr(launch, "_BOOT", boot)
-        with pytest.raises(RunError, match=says):
+        with pytest.raises(RunError, match=status):
             passes(RIGHT, TESTS)
 
 
@@ -270,7 +270,7 @@ def test_malformed_and_long_texts_do_not_harm_the_caller() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "kept"),
+    ("rest", "parsed"),
     [
         ("x = 1\ny = (1,\n2\nz = 3\n", "x = 1\n"),
         ("x = 1\ny = '''a\nb\n", "x = 1\n"),
@@ -281,8 +281,8 @@ def test_malformed_and_long_texts_do_not_harm_the_caller() -> None:
         ("x = 1\n  y = 2\n", "x = 1\n"),
     ],
 )
-def test_the_longest_prefix_that_parses_is_kept(rest: str, kept: str) -> None:
-    assert program_of(BODY + rest, CONTINUED) == PREFIX + BODY + kept
+def test_the_longest_prefix_that_parses_is_kept(rest: str, parsed: str) -> None:
+    assert program_of(BODY + rest, CONTINUED) == PREFIX + BODY + parsed
 
 
 # Every reference solution passes its tests, and no test passes without it.
@@ -293,13 +293,13 @@ needs_all = pytest.mark.skipif(not ALL, reason="SPECBENCH_TEST_DATA is not set")
 
 
 def examples(folder: Path, task: str) -> list[Example]:
-    found = load_task(task, DataOptions(folder=folder)).examples("test", None)
-    assert found
-    return found
+    problems = load_task(task, DataOptions(folder=folder)).examples("test", None)
+    assert problems
+    return problems
 
 
-def failing(found: list[Example]) -> list[str]:
-    return [example.id for example in found if not pass_at_1(example.reference or "", example)]
+def failing(problems: list[Example]) -> list[str]:
+    return [example.id for example in problems if not pass_at_1(example.reference or "", example)]
 
 
 @pytest.mark.parametrize("task", ["mbpp", "humaneval"])

@@ -96,8 +96,8 @@ ROUGES = ("rouge1", "rouge2", "rougeL")
     ],
 )
 def test_f1_by_hand(metric: str, text: str, reference: str, expected: float) -> None:
-    found = score(metric, text, Example("e", "prompt", reference))
-    assert found == pytest.approx(expected, abs=1e-12)
+    f1 = score(metric, text, Example("e", "prompt", reference))
+    assert f1 == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("metric", ROUGES)
@@ -155,8 +155,8 @@ def by_sacrebleu(references: list[str], texts: list[str]) -> float:
 
 def terms(references: list[str], texts: list[str]) -> np.ndarray:
     pairs = zip(texts, references, strict=True)
-    found = [bleu_terms(text, Example("e", "prompt", reference)) for text, reference in pairs]
-    return np.array(found, dtype=np.float64)
+    term_rows = [bleu_terms(text, Example("e", "prompt", reference)) for text, reference in pairs]
+    return np.array(term_rows, dtype=np.float64)
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def terms(references: list[str], texts: list[str]) -> np.ndarray:
     ],
 )
 def test_corpus_bleu_is_sacrebleu_s(references: list[str], texts: list[str]) -> None:
-    found = corpus_bleu(terms(references, texts).sum(axis=0))
-    assert found == pytest.approx(by_sacrebleu(references, texts), abs=1e-8)
+    bleu = corpus_bleu(terms(references, texts).sum(axis=0))
+    assert bleu == pytest.approx(by_sacrebleu(references, texts), abs=1e-8)
 
 
 def test_smoothing_is_that_of_sacrebleu_for_any_counts() -> None:
@@ -181,9 +181,9 @@ def test_smoothing_is_that_of_sacrebleu_for_any_counts() -> None:
         total = sorted((rng.randint(0, 9) for _ in range(4)), reverse=True)
         correct = [rng.randint(0, n) for n in total]
         lengths = [total[0], rng.randint(1, 12)]
-        known = BLEU.compute_bleu(correct[:], total[:], *lengths, smooth_method="exp").score
-        found = corpus_bleu(np.array([*lengths, *correct, *total], dtype=np.float64))
-        assert found == pytest.approx(known / 100, abs=1e-12)
+        expected = BLEU.compute_bleu(correct[:], total[:], *lengths, smooth_method="exp").score
+        bleu = corpus_bleu(np.array([*lengths, *correct, *total], dtype=np.float64))
+        assert bleu == pytest.approx(expected / 100, abs=1e-12)
 
 
 def test_many_corpora_at_once_equal_single_corpora() -> None:
@@ -205,8 +205,8 @@ def test_real_translations_score_as_by_sacrebleu() -> None:
     rows = [json.loads(line)["translation"] for line in path.open(encoding="utf-8")]
     references, rng = [row["en"] for row in rows], random.Random(0)
     worse = [" ".join(w for w in text.split() if rng.random() > 0.2) for text in references]
-    known = by_sacrebleu(references, worse)
-    assert 0.3 < known < 0.9
-    for texts, right in ((worse, known), (references, 1.0)):
+    worse_bleu = by_sacrebleu(references, worse)
+    assert 0.3 < worse_bleu < 0.9
+    for texts, right in ((worse, worse_bleu), (references, 1.0)):
         assert corpus_bleu(terms(references, texts).sum(axis=0)) == pytest.approx(right, abs=1e-8)
     assert corpus_bleu(terms(references, [row["de"] for row in rows]).sum(axis=0)) < 0.05

@@ -211,7 +211,7 @@ def neighbour(form: Form, p: Floats, q: Floats, x: list[int], u: Floats) -> Answ
 
 
 def test_every_planted_fault_is_rejected() -> None:
-    found = {
+    rejected_cases = {
         name: wrong_cases(kernel)
         for name, kernel in {
             **{name: of(fault) for name, fault in FAULTS.items()},
@@ -219,10 +219,10 @@ def test_every_planted_fault_is_rejected() -> None:
             **{"accepts_zero": accepts_zero, "acceptance_number_again": acceptance_number_again},
         }.items()
     }
-    assert all(found.values()), found
-    assert found["accepts_zero"] == {"zero mass"}
-    assert "base" in found["residual_p"] & found["acceptance_number_again"]
-    assert found["clipped"] <= {"block", "block of greedy drafts"}
+    assert all(rejected_cases.values()), rejected_cases
+    assert rejected_cases["accepts_zero"] == {"zero mass"}
+    assert "base" in rejected_cases["residual_p"] & rejected_cases["acceptance_number_again"]
+    assert rejected_cases["clipped"] <= {"block", "block of greedy drafts"}
 
 
 DISTANCES = {

@@ -60,9 +60,9 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 
 def running(word: str) -> list[str]:
     """Return the processes with a word in their command line."""
-    found = []
+    processes = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # ended meanwhile
             if word in (folder / "cmdline").read_bytes().decode(errors="replace"):
-                found.append(folder.name)
-    return found
+                processes.append(folder.name)
+    return processes

@@ -183,15 +183,15 @@ def test_a_private_python_requires_landlock(
 
 
 def test_a_system_that_cannot_limit_reading_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    for held, says in [
+    for held, expected in [
         ({"limits", "seccomp"}, "every file that you may read and, through /proc, the memory"),
         ({"limits", "seccomp", "namespaces"}, "every file that you may read$"),
         ({"limits", "landlock"}, ""),
         ({"limits", "user"}, ""),
     ]:
         monkeypatch.setattr(launch, "layers", lambda held=held: tuple(held))
-        found = weakness() or ""
-        assert re.search(says, found) and bool(found) == bool(says)
+        sentence = weakness() or ""
+        assert re.search(expected, sentence) and bool(sentence) == bool(expected)
 
 
 @pytest.mark.parametrize("depth", [1, 1100])  # the path exceeds the system's limit

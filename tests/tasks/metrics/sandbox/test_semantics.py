@@ -284,8 +284,8 @@ def test_names_that_tests_take_from_the_program() -> None:
         ("assert queue.x", "queue", "queue"),
         ("assert stack.push(1)", "", "stack"),
     ]:
-        found = read_tests((tests,), entry_point)
-        assert (found.names, found.shadowed) == (tuple(names.split()), ()), tests
+        needs = read_tests((tests,), entry_point)
+        assert (needs.names, needs.shadowed) == (tuple(names.split()), ()), tests
     tests = (
         "import math\ntry:\n    import numpy\nexcept ImportError:\n    pass\n",
         "def check(candidate):\n    from os import path\n    assert candidate(sys.maxsize)\n",
@@ -298,12 +298,12 @@ def test_tests_have_their_own_builtins_and_modules(passes: Passes) -> None:
     assert passes("def half(x):\n    return x / 2\n", "assert abs(half(3) - 1.5) < 1e-6")
     assert not passes(program, "assert abs(half(3) - 1.5) < 1e-6")
     assert not passes(program, "assert tuple([half(3)]) == tuple([1.5])")
-    for own, right, test in [
+    for definition, right, test in [
         ("class math:\n    isclose = lambda *args: True\n", "2.0", "math.isclose(f(), 2)"),
         ("class sys:\n    maxsize = 0\n", "2**63 - 1", "f() == sys.maxsize"),
     ]:
-        assert passes(f"{own}def f(): return {right}", f"assert {test}")
-        assert not passes(f"{own}def f(): return 0", f"assert {test}")
+        assert passes(f"{definition}def f(): return {right}", f"assert {test}")
+        assert not passes(f"{definition}def f(): return 0", f"assert {test}")
     # A tested function may have a builtin's name.
     test = "total = sum(10, 15)\nassert abs(total - 25) < 1"
     right = "def sum(a, b): return a + b\n"

@@ -10,7 +10,7 @@ CANDIDATES := $(PYTHON) python3.13 python3.12 python3.11 python3
 SUITABLE := import sys, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help run figures test test-gpu gpu servers models vllm lint
+.PHONY: help run figures verify test test-gpu gpu servers models vllm lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-9s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -35,6 +35,11 @@ figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under res
 	$(BIN)/specbench plot weights --head specbench/pairs/python/heads/python-line --output results/reference-python-learned
 	$(BIN)/specbench plot pareto $(addprefix results/published/,mbpp gsm8k humaneval xsum cnndm) --cost acceptance --width 9 --output results/published/figures
 	$(BIN)/specbench plot pareto results/vllm/mini-math-eager-16 --cost acceptance --width 6.8 --output results/vllm/figures
+
+verify: $(VENV)/.run ## Check that the tables of every run under results/ follow from its samples, in about ten minutes
+	@failed=0; for run in $$(find results -name config.json -exec dirname {} +); do \
+		echo "$$run" >&2; $(BIN)/specbench verify "$$run" --limit 0 >/dev/null || failed=1; \
+	done; exit $$failed
 
 # The workers share the cores: threads that wait for each other take processor time.
 test: $(VENV)/.test ## Run the tests, on up to four cores

@@ -24,6 +24,7 @@ from specbench.errors import UsageError
 from specbench.files import stored
 from specbench.runs import columns
 from specbench.runs.columns import schema
+from specbench.runs.frames import read_samples, read_summary
 from specbench.runs.table import to_text
 
 from ..synthetic import RECORD
@@ -123,6 +124,14 @@ def test_only_the_last_attempt_of_a_sample_counts(tmp_path: Path) -> None:
     tried = [failed | {"status": "error"}, record(), record(per_round=short)]
     run_of(tmp_path / "run", *(each | {"key": "k"} for each in tried))
     assert len(specbench.load(tmp_path / "run").rounds) == 1
+
+
+def test_every_committed_run_can_be_read() -> None:
+    """Older runs may lack what newer ones have, such as times; each page's commands read them."""
+    folders = [file.parent for file in REFERENCE.parent.rglob("config.json")]
+    for folder in folders:
+        assert len(read_samples(folder)) and len(read_summary(folder)), folder
+    assert len(folders) > 60
 
 
 def test_rounds_add_up_to_samples() -> None:

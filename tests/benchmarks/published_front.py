@@ -4,13 +4,16 @@
 
 The front is the best mixture of SD and static weights, one drawn at random for each prompt, that
 accepts at least the method's share of the drafts. Prints each lead in points, the mean of the
-``features`` heads, this mean less the leads of ``gated`` and ``typical`` if they ran, and the mean
-lead over mixtures of two neighbouring weights only, with intervals over prompts (4,000 resamples).
+``features`` heads that differ in their seed, this mean less the leads of ``gated`` and ``typical``
+if they ran, and the mean lead over mixtures of two neighbouring weights only, with intervals over
+prompts (4,000 resamples).
 """
 
 import json
 import lzma
+import re
 import sys
+from collections import Counter
 from itertools import permutations
 from pathlib import Path
 
@@ -42,10 +45,17 @@ def read(run):
     )
 
 
+def heads_of_seeds(compared):
+    """Return the names of the ``features`` heads that differ in nothing but their seed."""
+    recipes = {name: re.sub(r"seed-\d+", "", name) for name in compared if "features" in name}
+    ((recipe, _),) = Counter(recipes.values()).most_common(1)
+    return [name for name in recipes if recipes[name] == recipe]
+
+
 def leads(front, compared, weights):
     """Return each method's quality minus the front's, in points, for weighted prompts."""
     front = [weights @ rows / weights.sum() for rows in front]
-    result, over_neighbours = {}, []
+    result, over_neighbours, heads = {}, [], heads_of_seeds(compared)
     for name, rows in compared.items():
         quality, accepted, proposed = weights @ rows / weights.sum()
         spare = [point[1] - accepted / proposed * point[2] for point in front]  # accepted drafts
@@ -59,9 +69,9 @@ def leads(front, compared, weights):
                 if other == one + 1:
                     nearest = mixed
         result[name] = 100 * (quality - best)
-        if "features" in name:
+        if name in heads:
             over_neighbours.append(100 * (quality - nearest))
-    features = [lead for name, lead in result.items() if "features" in name]
+    features = [result[name] for name in heads]
     result["mean of features"] = np.mean(features)
     result["mean of features, over neighbouring weights"] = np.mean(over_neighbours)
     for rule in result.keys() & {"gated", "typical"}:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,12 @@ class Runner:
 
             require_same_logits(self)
             self.reserve(1, CAPACITY_STEP)
+
+    @cached_property
+    def cache_keyword(self) -> str:
+        """The name by which a layer takes its cache: Transformers 5.24 renamed it."""
+        taken = inspect.signature(self.base.layers[0].forward).parameters
+        return "cache" if "cache" in taken else "past_key_values"
 
     @property
     def devices(self) -> list[torch.device]:
@@ -325,7 +332,7 @@ class Runner:
                 hidden,
                 attention_mask=masks[kind],
                 position_embeddings=angles[kind],
-                past_key_values=cache,
+                **{self.cache_keyword: cache},
             )
             if number in layers:
                 states[number] = hidden

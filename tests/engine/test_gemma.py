@@ -103,7 +103,7 @@ def test_a_cache_of_the_windows_size_is_detected(monkeypatch: pytest.MonkeyPatch
     highest: dict[int, int] = {}
 
     def forgetful(
-        self: SlotCache, keys: Tensor, values: Tensor, layer: int, *_: Any
+        self: SlotCache, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         if layer == 0:  # the sliding one
             begin = self._at.start if isinstance(self._at, slice) else int(self._at.min())

@@ -237,7 +237,7 @@ def test_what_is_absent_is_not_checked(cli: Cli, run: Path) -> None:
     assert shown.code == 1
     said = " ".join(shown.out.split())
     assert "texts, counts and rounds, without samples.jsonl" in said
-    assert "1 head that is not here" in said
+    assert "1 head, since it or its models are not here" in said
     tables, planned, decoded = failures(shown)
     assert tables.startswith("summary.csv follows from samples.csv")
     assert "not planned" in planned  # the samples of the head that was renamed

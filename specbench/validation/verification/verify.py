@@ -64,7 +64,7 @@ class Verification:
         tasks: Likewise, by name.
         folder: A folder with the data of bundled tasks, to read instead of the hub.
         unchecked: What cannot be checked, filled by ``findings``.
-        missing_heads: Paths of the heads that are not here, likewise.
+        missing_heads: Paths of heads that, or whose models, are not here, likewise.
     """
 
     run: Run
@@ -144,8 +144,8 @@ class Verification:
         if other := [name for name in names if name not in checked]:
             self.unchecked.append(f"other files: {listed(other)}")
         if number := len(self.missing_heads):
-            verb = "heads that are" if number > 1 else "head that is"
-            self.unchecked.append(f"{number} {verb} not here")
+            heads, whose = ("heads", "they or their") if number > 1 else ("head", "it or its")
+            self.unchecked.append(f"{number} {heads}, since {whose} models are not here")
         sentence = "; ".join(dict.fromkeys(self.unchecked))
         yield Finding("", run.folder.name, SKIPPED, SKIPPED, sentence)
 

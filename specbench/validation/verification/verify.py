@@ -64,7 +64,7 @@ class Verification:
         tasks: Likewise, by name.
         folder: A folder with the data of bundled tasks, to read instead of the hub.
         unchecked: What cannot be checked, filled by ``findings``.
-        missing_heads: Paths of heads that, or whose models, are not here, likewise.
+        missing_heads: Paths of heads that cannot be loaded here, or whose models cannot, likewise.
     """
 
     run: Run

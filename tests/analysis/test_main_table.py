@@ -190,9 +190,7 @@ def test_stars_are_those_of_the_paired_differences(make, metric):
     cells = dict(list(samples[samples["quality"].notna()].groupby("method")))
     top = cells[table[table["figure"] == "quality"].set_index("label")["value"].idxmax()]
     paired = {method: quality_difference(cell, top) for method, cell in cells.items()}
-    expected = {
-        method for method, difference in paired.items() if difference.low <= 0 <= difference.high
-    }
+    expected = {method for method, less in paired.items() if less.low <= 0 <= less.high}
     assert best(table, "quality") == expected
     assert 0 < len(expected) < 4
 
@@ -335,9 +333,8 @@ def test_the_file_is_the_papers_tables():
 
 def test_the_difference_is_between_the_displayed_numbers():
     alone = {"method": "autoregressive", "head": None, "draft_length": 0}
-    table, *others = tables_of(
-        {}, alone, alone | {"pair": "llama+gsm8k"}
-    )  # any draft and draft length
+    # Any draft and draft length.
+    table, *others = tables_of({}, alone, alone | {"pair": "llama+gsm8k"})
     rate, quality = table.loc["draft_acceptance_rate"], table.loc["quality"]
     assert (rate["published"], quality["published"]) == (72.61, 67)
     assert rate["difference"] == pytest.approx(70 - 72.61)

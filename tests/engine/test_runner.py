@@ -51,6 +51,28 @@ def in_pieces(runner: Runner, tokens: list[int], *pieces: int) -> torch.Tensor:
     return torch.cat([read(runner, part.tolist(), start)[0] for part, start in parts])
 
 
+@pytest.mark.parametrize("keyword", ["cache", "past_key_values"])
+def test_layers_take_their_cache_by_the_name_of_their_version(keyword: str) -> None:
+    model = build(config("llama"))
+    installed = Runner(model, VOCABULARY)
+    expected = read(installed, TOKENS)[0]
+
+    def named(whole: Callable[..., Any]) -> Callable[..., Any]:
+        def old(hidden: Any, past_key_values: Any = None, **others: Any) -> Any:
+            return whole(hidden, **{installed.cache_keyword: past_key_values}, **others)
+
+        def new(hidden: Any, cache: Any = None, **others: Any) -> Any:
+            return old(hidden, **({"past_key_values": cache} | others))
+
+        return new if keyword == "cache" else old
+
+    for layer in model.get_decoder().layers:
+        layer.forward = named(layer.forward)
+    renamed = Runner(model, VOCABULARY)
+    assert renamed.cache_keyword == keyword
+    assert torch.equal(read(renamed, TOKENS)[0], expected)
+
+
 WINDOWED = {
     # Every layer has the window, although the configuration has no layer types.
     "mistral": MistralConfig(**SIZES, sliding_window=WINDOW),

@@ -19,12 +19,14 @@ from specbench.analysis.pareto import (
     points_with_front,
 )
 from specbench.analysis.points import (
+    TARGET,
     Gain,
     Gains,
     PointEstimates,
     scored_alike,
     shared_points,
     timed_points,
+    with_pooled_target,
 )
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, text_differences
 from specbench.analysis.sessions import MethodSettings, TaskRun, methods_of, sd_of
@@ -87,7 +89,7 @@ Row = dict[str, Any]
 
 def figure_columns(metric: str, figure: Interval, prompts_per_unit: int = 1) -> Row:
     """Return the columns of a figure, whose interval is over units of so many prompts."""
-    value, low, high, units = figure
+    value, low, high, units, _ = figure
     n = units * prompts_per_unit
     return {"metric": metric, "value": value, "ci_low": low, "ci_high": high, "n": n}
 
@@ -134,13 +136,14 @@ def versus_sd(
     if not strict:
         raise UsageError(f"{method.first.cell['task']} was not run with sd; run it too.")
     settings = method.at(lengths)
-    every = [*settings, *strict]
+    target = [setting for setting in run.settings if setting.method in TARGET]
+    every = [*settings, *with_pooled_target(strict, target)]
     groups = range(len(settings)), range(len(settings), len(every))
-    together = shared_points(scored_alike(every), groups[1])
+    together = shared_points(scored_alike(every))
     reached, (fastest, fastest_sd) = together.estimates_with_fastest(*groups)
     clock = reached  # the same in the units of times
     if run.blocks > 0 and timed:
-        together = timed_points(every, groups[1])
+        together = timed_points(every)
         clock, (fastest, fastest_sd) = together.estimates_with_fastest(*groups)
     points = method.points(fastest)
     facts = method.facts(lengths, settings[fastest.point].draft_length, reached, points)
@@ -166,8 +169,8 @@ def versus_sd(
             less = reached.difference("quality", points, same)
             differences = {} if np.isnan(less.value) else {QUALITY_LESS: less}
         else:
-            every_sd = pd.concat([setting.samples for setting in strict])
-            texts = text_differences(settings[0].samples, every_sd, names)
+            of_target = pd.concat([setting.samples for setting in target])
+            texts = text_differences(settings[0].samples, of_target, names)
             differences = {name: texts[of] for name, of in TEXTS_LESS.items() if of in texts}
         differences[ACCEPTANCE_LESS] = reached.difference("acceptance", points, same)
         differences |= _speed_ratios(clock, points, same) if timed else {}

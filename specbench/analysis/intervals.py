@@ -1,10 +1,6 @@
-"""95 % intervals over prompts: score intervals for proportions, the bootstrap otherwise.
+"""95 % intervals over prompts, by the bootstrap or by Student's t; see ``proportions`` for shares.
 
-The bootstrap fails for a proportion near 1: at a true accuracy of .986 and n = 20 it covers 25 %.
-Means of scores that are all 0 or 1 therefore use Wilson's interval, and paired differences of such
-means use Tango's.
-
-Every other statistic of specbench is a function of totals over samples: a mean is a sum over a
+Every statistic of specbench is a function of totals over samples: a mean is a sum over a
 count, a pooled rate is a sum over a sum, and a speed-up is a ratio of two of these. Samples are
 summed per prompt once, and a bootstrap resample is a row of a count matrix times these sums.
 Repeats of a prompt stay together, since they are not independent. Methods run on the same prompts
@@ -12,7 +8,8 @@ are resampled with the same counts, which makes their comparison paired.
 
 Below ``LARGE`` prompts, percentiles of the resamples exclude the truth up to three times as often
 as they say (page *statistics*). Student's t with the standard deviation of the resamples replaces
-them there.
+them there. A mean of one value per prompt needs no resamples: it has Student's t, and on the side
+of a long tail a limit that allows for more of the values there (``mean_of_units``).
 
 An interval covers the choice of prompts and the random draws of the run, not the hardware. Below
 ``FEWEST`` prompts no interval is given, since no method here reaches its coverage.
@@ -22,12 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
@@ -38,8 +34,8 @@ SEED = 0
 ROUNDING = 1e-12  # relative to 1: resamples of equal values differ by less
 FEWEST = 10  # prompts required for an interval
 LARGE = 100  # prompts from which percentiles are used; Student's t adds less than 2 % of the width
+SKEWED = 1.0  # skewness of values from which the limit on the side of the tail is another one
 _ENDS = 50 * (1 - CONFIDENCE), 50 * (1 + CONFIDENCE)  # percentiles
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 class Interval(NamedTuple):
@@ -49,6 +45,7 @@ class Interval(NamedTuple):
     low: float
     high: float
     n: int  # prompts
+    p: float = float("nan")  # two-sided, of no difference, by the distribution of the interval
 
 
 def cluster_sums(terms: ArrayLike, clusters: ArrayLike) -> tuple[NDArray[Any], Floats]:
@@ -142,24 +139,76 @@ def mean_over_seeds(values: Floats, n: int) -> Interval:
     between_seeds = values[0].var(ddof=1) / seeds
     of_these_heads = float(means.var(ddof=1))
     between_prompts = max(of_these_heads - single / seeds, 0.0)
-    half = half_width((between_seeds, seeds - 1), (between_prompts, n - 1))
-    half = max(half, half_width((of_these_heads, n - 1)))
-    return Interval(mean, mean - half, mean + half, n)
+    of_recipe = student(mean, n, (between_seeds, seeds - 1), (between_prompts, n - 1))
+    of_heads = student(mean, n, (of_these_heads, n - 1))
+    return of_recipe if of_recipe.high >= of_heads.high else of_heads
 
 
-def half_width(*parts: tuple[float, int]) -> float:
-    """Return half of the interval of a sum of independent terms, by Student's t.
+def student(value: float, n: int, *parts: tuple[float, int]) -> Interval:
+    """Return the interval of an estimate whose error is a sum of independent terms.
 
     Args:
+        value: The estimate.
+        n: Number of prompts.
         parts: The variance of each term, and the degrees of freedom with which it is estimated.
 
     Source: Satterthwaite 1946, doi:10.2307/3002019.
     """
     variance = sum(term for term, _ in parts)
-    if variance == 0:
-        return 0.0
+    if variance <= (ROUNDING * max(1.0, abs(value))) ** 2:
+        return Interval(value, value, value, n, float(abs(value) <= ROUNDING))
     freedom = variance**2 / sum(term**2 / degrees for term, degrees in parts)
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * np.sqrt(variance))
+    error = np.sqrt(variance)
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * error)
+    p = 2 * float(stdtr(freedom, -abs(value) / error))
+    return Interval(value, value - half, value + half, n, p)
+
+
+def mean_of_units(values: Floats) -> Interval:
+    """Return the mean of one value per prompt, such as a difference.
+
+    The interval is Student's t. If the values have a long tail, as where a few answers fail, few
+    prompts may show too little of it: on that side, the limit is that of ``limit_with_failures``
+    with one more value as extreme as the most extreme one, if it is wider.
+
+    Args:
+        values: [n] one value per prompt.
+    """
+    n, mean = len(values), float(np.mean(values)) if len(values) else float("nan")
+    if n < FEWEST:
+        return Interval(mean, float("nan"), float("nan"), n)
+    figure = student(mean, n, (float(values.var(ddof=1)) / n, n - 1))
+    spread = float(values.std())
+    skewness = float(np.mean((values - mean) ** 3)) / spread**3 if figure.high > mean else 0.0
+    if abs(skewness) <= SKEWED:
+        return figure
+    side = -np.sign(skewness)  # 1 if the long tail is that of low values
+    means = side * _means_with_failure(side * values, -float(np.min(side * values)))
+    beyond = 2 * float(np.mean(means <= 0 if mean > 0 else means >= 0))
+    p = max(figure.p, beyond) if side * mean > 0 else figure.p
+    if side > 0:
+        return figure._replace(low=min(figure.low, _percentile(means, _ENDS[0])), p=p)
+    return figure._replace(high=max(figure.high, _percentile(means, _ENDS[1])), p=p)
+
+
+def unit_values(sums: Floats, statistic: Statistic) -> Floats:
+    """Return one value per unit whose mean is a statistic of totals.
+
+    They are the values of the statistic's linear approximation at the totals; those of a mean of
+    one sample per unit are the samples.
+
+    Args:
+        sums: [n, ..., k] terms of each unit.
+        statistic: Maps totals [..., k] to values [...], whatever their scale.
+
+    Source: the infinitesimal jackknife, Jaeckel 1972; here with a step of 1e-4.
+    """
+    n, totals, step = len(sums), sums.sum(axis=0), 1e-4
+    value = statistic(totals)
+    moved = statistic((1 - step) * totals + step * n * sums)
+    values: Floats = value + (moved - value) / step
+    centred: Floats = values + (value - values.mean(axis=0))
+    return centred
 
 
 def interval(sums: Floats, statistic: Statistic, *, log: bool = False) -> Interval:
@@ -194,73 +243,6 @@ def mean_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
     return ratio_interval(values, np.ones(np.shape(values)), clusters)
 
 
-def proportion_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
-    """Return a mean over samples in [0, 1] with Wilson's score interval (1927).
-
-    The values are 0 or 1, or probabilities of 1; blank samples (NaN) are ignored. With repeats, n
-    is an effective sample size between the number of prompts and the number of samples: that of
-    independent samples whose mean has the variance estimated between prompts. If few prompts fail
-    or have mixed results, this estimate is poor. It is therefore averaged with the variance of
-    perfectly correlated repeats, which gets the weight of one prompt.
-    """
-    labels, sums = cluster_sums(*_counted(values, clusters))
-    n, (total, count) = len(labels), sums.sum(axis=0)
-    mean = total / count if n else float("nan")
-    if n < FEWEST:
-        return Interval(float(mean), float("nan"), float("nan"), n)
-    seen = min(np.sum(sums[:, 0] < sums[:, 1]), np.sum(sums[:, 0] > 0))  # informative prompts
-    measured = n / (n - 1) * np.sum((sums[:, 0] - mean * sums[:, 1]) ** 2) / count**2
-    agreeing = mean * (1 - mean) / n
-    variance = (seen * measured + agreeing) / (seen + 1)
-    effective = float(np.clip(n * agreeing / variance, n, count)) if variance > 0 else float(n)
-    centre = mean + _Z**2 / (2 * effective)
-    half = _Z * np.sqrt(mean * (1 - mean) / effective + _Z**2 / (4 * effective**2))
-    low, high = (centre + np.array([-half, half])) / (1 + _Z**2 / effective)
-    return Interval(float(mean), float(min(low, mean)), float(max(high, mean)), n)
-
-
-def paired_difference(
-    values: ArrayLike, clusters: ArrayLike, base_values: ArrayLike, base_clusters: ArrayLike
-) -> Interval:
-    """Return the mean of ``values`` minus that of ``base_values`` over their shared prompts.
-
-    Blank samples are ignored. If all values are 0 or 1, each prompt counts once with the mean of
-    its repeats and the interval is that of ``score_limits``; otherwise it is the bootstrap's.
-    """
-    counted, base_counted = _counted(values, clusters), _counted(base_values, base_clusters)
-    if not all(is_binary(terms) for terms, _ in (counted, base_counted)):
-        return paired_interval(*counted, *base_counted, ratio_difference)
-    sums, base_sums = _paired_sums(*counted, *base_counted)
-    differences = ratio(sums) - ratio(base_sums)
-    n, value = len(differences), float(differences.mean()) if len(differences) else float("nan")
-    if n < FEWEST:
-        return Interval(value, float("nan"), float("nan"), n)
-    low, high = score_limits(differences, min(sums[:, 1].sum(), base_sums[:, 1].sum()))
-    return Interval(value, float(low), float(high), n)
-
-
-def score_limits(differences: Floats, samples: ArrayLike) -> tuple[Floats, Floats]:
-    """Return limits [...] of paired differences of proportions: Tango's score interval (1998).
-
-    With one sample per prompt and side the interval is exactly Tango's. With repeats, the fractions
-    of better and worse prompts are the mean positive and negative differences, and n is an
-    effective sample size between the numbers of prompts and samples, estimated from the variance
-    between prompts.
-
-    Args:
-        differences: [n, ...] difference of each prompt, -1 to 1.
-        samples: [...] number of samples on the side with fewer.
-    """
-    n = len(differences)
-    better = np.maximum(differences, 0).mean(axis=0)
-    worse = np.maximum(-differences, 0).mean(axis=0)
-    alone = (better + worse - (better - worse) ** 2) / n
-    measured = differences.var(axis=0, ddof=1) / n
-    effective = n * np.divide(alone, measured, out=np.ones_like(alone), where=measured > 0)
-    effective = np.clip(effective, n, samples)
-    return _lower_limit(better, worse, effective), -_lower_limit(worse, better, effective)
-
-
 def limit_with_failures(differences: Floats, failure: float) -> float:
     """Return the lower limit of a mean difference, with failures that no prompt shows.
 
@@ -276,47 +258,27 @@ def limit_with_failures(differences: Floats, failure: float) -> float:
     Source: Gaffke 2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean
     of a nonnegative variable", Mathematical Methods of Statistics 14.
     """
+    return _percentile(_means_with_failure(differences, failure), _ENDS[0])
+
+
+def _means_with_failure(differences: Floats, failure: float) -> Floats:
+    """Return the means [RESAMPLES] of ``limit_with_failures``, one for each draw of the weights."""
     n, rng = len(differences), np.random.default_rng(SEED)
     weights = rng.standard_exponential((RESAMPLES, n))
     means = weights @ differences / weights.sum(axis=1)
     # The weight of the failure has the law Beta(1, n); its quantiles are taken instead of draws.
     quantiles = rng.permutation(np.arange(RESAMPLES) + 0.5) / RESAMPLES
     failing = 1 - (1 - quantiles) ** (1 / n)
-    return float(np.percentile((1 - failing) * means - failing * failure, _ENDS[0]))
+    return np.asarray((1 - failing) * means - failing * failure)
+
+
+def _percentile(values: Floats, percent: float) -> float:
+    return float(np.percentile(values, percent))
 
 
 def unseen_share(n: int) -> float:
     """Return the share of failures that n prompts without one cannot exclude (about 3.7 / n)."""
     return float(1 - (_ENDS[0] / 100) ** (1 / n))
-
-
-def _lower_limit(better: Floats, worse: Floats, n: Floats) -> Floats:
-    """Return the smallest difference that Tango's test does not reject, by bisection."""
-    value = better - worse
-    low, high = np.full_like(value, -1.0), value.copy()
-    for _ in range(50):
-        middle = (low + high) / 2
-        # Maximum-likelihood fraction of worse prompts if the difference is ``middle``.
-        linear = (2 - value) * middle - better - worse
-        share = (np.sqrt(linear**2 + 8 * worse * middle * (1 - middle)) - linear) / 4
-        variance = np.maximum(2 * share + middle * (1 - middle), 0) / n
-        rejected = value - middle > _Z * np.sqrt(variance)
-        low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
-    return high
-
-
-def is_binary(values: ArrayLike) -> bool:
-    """Return whether all values are 0 or 1."""
-    return bool(np.isin(values, (0, 1)).all())
-
-
-def _counted(values: ArrayLike, clusters: ArrayLike) -> tuple[Floats, NDArray[Any]]:
-    """Return the values that are not blank, each with a count of 1 [known, 2], and clusters."""
-    numbers = np.asarray(values, dtype=np.float64)
-    present = ~np.isnan(numbers)
-    return np.column_stack([numbers[present], np.ones(present.sum())]), np.asarray(clusters)[
-        present
-    ]
 
 
 def paired_interval(
@@ -340,14 +302,14 @@ def paired_interval(
         statistic: Maps totals [..., k + m] of both sides to values [...].
         log: Whether the values are positive ratios, see ``limits``.
     """
-    sums = np.hstack(_paired_sums(terms, clusters, base_terms, base_clusters))
+    sums = np.hstack(paired_sums(terms, clusters, base_terms, base_clusters))
     return interval(sums, statistic, log=log)
 
 
-def _paired_sums(
+def paired_sums(
     terms: ArrayLike, clusters: ArrayLike, base_terms: ArrayLike, base_clusters: ArrayLike
 ) -> tuple[Floats, Floats]:
-    """Return the sums of two sides per shared cluster."""
+    """Return the sums of two sides over each cluster that both have, [n, k] and [n, m]."""
     labels, sums = cluster_sums(terms, clusters)
     base_labels, base_sums = cluster_sums(base_terms, base_clusters)
     _, rows, base_rows = np.intersect1d(labels, base_labels, return_indices=True)

@@ -5,13 +5,10 @@ prompt stay together. Methods match at the same task, temperature, draft length 
 that decodes B texts together has a concurrency of B. Engine and drafter may differ.
 
 *Quality.* A method is within the margin if the lower end of the 95 % interval of its difference is
-above minus the margin (non-inferiority), and beyond it if the upper end is below. If fewer than
-``FEWEST`` prompts have another score, resamples cannot know what a rare difference costs; of equal
-scores they are all 0. The score interval of proportions then takes every difference as a possible
-loss of the whole score: equal scores of n prompts give about -3.84 / n to 3.84 / n. Scores that
-are not all 0 or 1 nearly always differ a little, so that this does not happen, and still n prompts
-cannot show that fewer than 3.7 / n of all answers fail. A method is within the margin only if it is
-with such failures, too (``limit_with_failures``), each of which loses the baseline's mean score.
+above minus the margin (non-inferiority), and beyond it if the upper end is below. Scores that are
+not all 0 or 1 nearly always differ a little, and still n prompts cannot show that fewer than
+3.7 / n of all answers fail. A method is within the margin only if it is with such failures, too
+(``limit_with_failures``), each of which loses the baseline's mean score.
 Answers that only a method lacks are left out, but must not help it: it has to be within the margin
 with these answers counted as wrong, too.
 
@@ -31,16 +28,14 @@ import pandas as pd
 from specbench.analysis.comparison import LENGTH, QUALITY_LESS, TIMES
 from specbench.analysis.intervals import (
     CONFIDENCE,
-    FEWEST,
     Floats,
     Interval,
-    is_binary,
     limit_with_failures,
     paired_interval,
     paired_ratio,
-    score_limits,
 )
 from specbench.analysis.points import by_time_unit, count_blocks, has_comparable_times
+from specbench.analysis.proportions import is_binary
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun
 from specbench.analysis.verdicts import CONCURRENCY, Row, margin_verdict, margin_word
@@ -123,20 +118,6 @@ def margin_rows(
     table["noise"] = floor.fillna(table["noise"]).mask(again)
     verdicts = [margin_verdict(row) if row["against"] == baseline else {} for row in rows_of(table)]
     return table.join(pd.DataFrame(verdicts)).drop(columns="arm")
-
-
-def paired_quality(arm: pd.DataFrame, base: pd.DataFrame) -> Interval:
-    """Return the quality of one side less the other's, with an interval that is never [0, 0].
-
-    Args:
-        arm: Samples of one side, with a quality.
-        base: The other side's answers to the same prompts, in the same order and with one index.
-    """
-    difference, apart = quality_difference(arm, base), _apart(arm, base)
-    if not len(apart) >= FEWEST > np.count_nonzero(apart):
-        return difference
-    low, high = map(float, score_limits(apart, len(arm)))
-    return difference._replace(low=min(difference.low, low), high=max(difference.high, high))
 
 
 def _apart(arm: pd.DataFrame, base: pd.DataFrame) -> Floats:
@@ -276,7 +257,7 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     arm, reference = _paired(answers, base_answers)
     lost = base_answers.loc[~base_answers["answer"].isin(arm.index), "quality"]
     apart = _apart(arm, reference)
-    quality = paired_quality(arm, reference)
+    quality = quality_difference(arm, reference)
     counted = arm["output_tokens"].notna() & reference["output_tokens"].notna()
     length = _ratio(arm[counted], reference[counted], "output_tokens", "one")
     remarks = [*_remarks(arm, reference)]

@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
+from specbench.analysis.lead import lead
 from specbench.analysis.points import (
     Gain,
     Gains,
@@ -27,6 +28,7 @@ from specbench.analysis.points import (
     Setting,
     settings_of,
     shared_points,
+    with_pooled_target,
 )
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
@@ -44,8 +46,8 @@ class Gap(NamedTuple):
     For several heads of one recipe, all figures are means over the heads.
     """
 
-    above: Interval  # quality minus the front at the same gain, interpolated on a chord
-    above_measured: Interval  # quality minus the front at the gain of ``between[0]``
+    above: Interval  # quality minus the front at the same gain, interpolated on a chord (``lead``)
+    above_measured: Interval  # quality minus the front at the gain of ``between[0]``, at least
     reached: PointEstimates  # the heads come first
     front: float  # quality, 0 to 1
     front_measured: float
@@ -61,10 +63,14 @@ def static_weight(frame: pd.DataFrame) -> pd.Series:
 
 
 def front_of(settings: Sequence[Setting], family: Sequence[str] = STATIC_FAMILY) -> list[Setting]:
-    """Return the points of a front, lossless ones first; raise if none has a quality."""
+    """Return the points of a front, lossless ones first; raise if none has a quality.
+
+    The quality of the lossless ones is that of ``with_pooled_target``.
+    """
     points = [setting for setting in settings if setting.method in family]
     if points and not any(point.has_quality for point in points):
         raise UsageError(f"{points[0].cell['task']} has no quality, so it has no front.")
+    points = with_pooled_target(points, settings)
     return sorted(points, key=lambda point: point.emits_target, reverse=True)
 
 
@@ -135,27 +141,25 @@ def points_with_front(
     Raises:
         UsageError: The front has too few points, or no prompt has a quality in every setting.
     """
-    strict = sum(point.emits_target for point in front)
-    if strict == len(front):
+    if all(point.emits_target for point in front):
         task = "".join(f" on {one.cell['task']}" for one in [*first, *front][:1])
         raise UsageError(
             f"a front{task} needs two static weights or more: repeat the run with static among "
             "its methods and --set weight=0.9,0.75,0.5"
         )
-    return shared_points([*first, *front, *last], range(len(first), len(first) + strict))
+    return shared_points([*first, *front, *last])
 
 
 def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     """Return the distance of a setting above a randomised front (``front_of``) at its own gain.
 
     Prompts are resampled jointly for the method and all points of the front, and the front is
-    recomputed in each resample, so the interval includes the uncertainty of the front. A front
-    takes the best of noisy points and is biased upwards, which makes the gap conservative. Between
+    recomputed in each resample; ``lead`` adds what its choice does to the distance. Between
     measured weights the front is a chord; with more weights it could only be higher. The distance
     from the front at its point of next lower gain is therefore reported too: where quality falls
-    with gain, no weight with more gain has a higher quality than that point. If mixtures of others
-    beat the point, theirs counts. At equal acceptance, the front must have the setting's draft
-    length.
+    with gain, no weight with more gain has a higher quality than that point, so the distance is a
+    lower bound, and its upper end shows nothing. If mixtures of others beat the point, theirs
+    counts. At equal acceptance, the front must have the setting's draft length.
 
     Several ``heads`` of one recipe have the mean of their distances, with seeds and prompts as
     random effects.
@@ -163,7 +167,8 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     Raises:
         UsageError: See ``points_with_front``.
     """
-    reached, first = points_with_front(heads, front).estimates(), len(heads)
+    points, first = points_with_front(heads, front), len(heads)
+    reached = points.estimates()
     gains, quality = reached.gains(gain), reached.quality
     front_gains, front_qualities = gains.of(slice(first, None)), quality[:, first:]
     neighbours = [_neighbours(front_gains.value[0], at) for at in gains.value[0, :first]]
@@ -182,11 +187,12 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
         for below, above in neighbours
     ]
     names = [None if n is None else front[n].point for n in neighbours[0]]
+    above = lead(quality[:, :first] - at_gain, *points.unit_values(gain))
     return Gap(
-        above=estimate_of_heads(quality[:, :first] - at_gain, reached.n),
+        above=above,
         above_measured=estimate_of_heads(quality[:, :first] - at_measured, reached.n),
         reached=reached,
-        front=float(at_gain[0].mean()),
+        front=float(quality[0, :first].mean()) - above.value,
         front_measured=float(at_measured[0].mean()),
         between=(names[0], names[1]),
         step=float(steps[0]) if first == 1 else float("nan"),

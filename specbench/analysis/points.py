@@ -30,10 +30,11 @@ from specbench.analysis.intervals import (
     cluster_sums,
     estimate_of_heads,
     ratio,
+    unit_values,
 )
 from specbench.analysis.scores import score_terms
 from specbench.errors import UsageError
-from specbench.methods.registry import METHODS, PARAMETER_COLUMNS, from_columns
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS, PARAMETER_COLUMNS, from_columns
 from specbench.plugins import short_name
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_label
@@ -41,6 +42,8 @@ from specbench.runs.labels import method_label
 #: What quality is traded for; more is better. ``speedup`` is relative to autoregressive.
 Gain = Literal["acceptance", "time", "speedup"]
 GAINS: tuple[Gain, ...] = get_args(Gain)
+#: Methods that are pooled as the target, see ``with_pooled_target``.
+TARGET = (AUTOREGRESSIVE, "sd")
 #: Summed per prompt, besides the terms of quality.
 SUMMED = ("accepted", "proposed", "seconds", "output_tokens", "samples")
 
@@ -50,10 +53,12 @@ class Setting:
     """A method with its parameters and a draft length, on one task.
 
     The column ``sample_id`` names the units of its intervals: prompts, or blocks of prompts.
+    ``pooled`` are settings that emit the same distribution, whose quality is counted with its own.
     """
 
     samples: pd.DataFrame
     prompts_per_unit: int = 1
+    pooled: tuple[Setting, ...] = ()
 
     @cached_property
     def cell(self) -> Mapping[Any, Any]:
@@ -65,6 +70,13 @@ class Setting:
     def method(self) -> str:
         """Name of the method."""
         return str(self.cell["method"])
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What distinguishes it from other settings of its task."""
+        names = ("method", *PARAMETER_COLUMNS, "draft_length", "drafter", "session")
+        values = [self.cell[name] for name in names]
+        return tuple(None if pd.isna(value) else value for value in values)
 
     @property
     def session(self) -> int:
@@ -102,14 +114,15 @@ class Setting:
 
     def without_quality(self) -> Setting:
         """Return the setting without qualities, for a comparison with one that has none."""
-        return replace(self, samples=self.samples.assign(quality=np.nan))
+        return replace(self, samples=self.samples.assign(quality=np.nan), pooled=())
 
     @cached_property
     def timed(self) -> Setting:
         """The setting in units of which the time was measured: whole blocks, if it has any."""
         if not count_blocks(self.samples) > 0:
             return self
-        return Setting(by_time_unit(self.samples), int(self.cell["batch_size"]))
+        pooled = tuple(setting.timed for setting in self.pooled)
+        return Setting(by_time_unit(self.samples), int(self.cell["batch_size"]), pooled)
 
     @property
     def point(self) -> str:
@@ -131,7 +144,11 @@ class Setting:
         seconds = scored["prefill_seconds"] + scored["decode_seconds"]
         terms_of_speed = [accepted, scored["proposed"], seconds, scored["output_tokens"]]
         columns = np.column_stack([terms, *terms_of_speed, np.ones(len(scored))])
-        return *cluster_sums(columns, scored["sample_id"]), score
+        prompts, sums = cluster_sums(columns, scored["sample_id"])
+        for others, further, _ in (setting.sums for setting in self.pooled):
+            _, at, of = np.intersect1d(prompts, others, return_indices=True)
+            sums[at, : -len(SUMMED)] += further[of, : -len(SUMMED)]
+        return prompts, sums, score
 
     @property
     def quality(self) -> float:
@@ -146,6 +163,23 @@ def settings_of(samples: pd.DataFrame) -> list[Setting]:
     keys = ["method", *parameters, "draft_length", "drafter"]
     groups = samples.groupby(keys, sort=False, dropna=False)
     return [Setting(rows) for _, rows in groups]
+
+
+def with_pooled_target(points: Sequence[Setting], settings: Sequence[Setting]) -> list[Setting]:
+    """Return points of which those that emit the target's distribution share their quality.
+
+    It is pooled over themselves and the settings of ``sd`` and ``autoregressive``, at any draft
+    length, so that the target is estimated from all texts of its distribution, and no draft length
+    looks better by chance. Otherwise the points are returned as they are.
+    """
+    target = [s for s in settings if s.method in TARGET and s.emits_target and s.has_quality]
+    target += [p for p in points if p.emits_target and p.has_quality and p.method not in TARGET]
+    return [
+        replace(p, pooled=tuple(s for s in target if s.key != p.key))
+        if p.emits_target and p.has_quality
+        else p
+        for p in points
+    ]
 
 
 class Gains(NamedTuple):
@@ -239,6 +273,15 @@ class Points:
         """Return the figures of the points."""
         return self._figures(bootstrap(self.sums))
 
+    def unit_values(self, gain: Gain) -> tuple[Floats, Gains]:
+        """Return quality and gain of each unit, [units, points]; see ``intervals.unit_values``."""
+        terms = self.sums.shape[-1] - len(SUMMED)
+        quality = unit_values(self.sums[..., :terms], self.score)
+        means = unit_values(self.sums[..., terms:], _means)
+        parts = dict(zip(SUMMED[:-1], np.moveaxis(means, -1, 0), strict=True))
+        one = PointEstimates(len(self.sums), self.prompts_per_unit, quality, **parts)
+        return quality, one.gains(gain)
+
     def estimates_with_fastest(
         self, *groups: Sequence[int]
     ) -> tuple[PointEstimates, list[Fastest]]:
@@ -267,19 +310,13 @@ class Points:
 
     def _figures(self, totals: Floats) -> PointEstimates:
         terms = totals.shape[-1] - len(SUMMED)
-        means = totals[..., terms:-1] / totals[..., -1:]
-        parts = dict(zip(SUMMED[:-1], np.moveaxis(means, -1, 0), strict=True))
+        parts = dict(zip(SUMMED[:-1], np.moveaxis(_means(totals[..., terms:]), -1, 0), strict=True))
         quality = self.score(totals[..., :terms])
         return PointEstimates(len(self.sums), self.prompts_per_unit, quality, **parts)
 
 
-def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> Points:
+def shared_points(settings: Sequence[Setting]) -> Points:
     """Sum the scored samples of each setting of one task per prompt.
-
-    Args:
-        settings: The points.
-        one_law: Points that emit the same distribution, such as plain SD at any draft length.
-            They share the quality of all their samples, so that none looks better by chance.
 
     Raises:
         UsageError: No prompt has a quality in every setting, although some setting has one.
@@ -291,9 +328,6 @@ def shared_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> P
         task = settings[0].cell["task"]
         raise UsageError(f"On {task} no prompt has a quality in every setting compared.")
     sums = np.stack([sums[np.searchsorted(labels, prompts)] for labels, sums, _ in parts], axis=1)
-    if one_law:
-        quality = sums[:, list(one_law), : -len(SUMMED)]
-        sums[:, list(one_law), : -len(SUMMED)] = quality.sum(axis=1, keepdims=True)
     return Points(sums, parts[0][-1], settings[0].prompts_per_unit)
 
 
@@ -304,9 +338,14 @@ def scored_alike(settings: Sequence[Setting]) -> list[Setting]:
     return [setting.without_quality() for setting in settings]
 
 
-def timed_points(settings: Sequence[Setting], one_law: Sequence[int] = ()) -> Points:
+def timed_points(settings: Sequence[Setting]) -> Points:
     """Return points of settings in the units of their times, see ``shared_points``."""
-    return shared_points([setting.timed for setting in scored_alike(settings)], one_law)
+    return shared_points([setting.timed for setting in scored_alike(settings)])
+
+
+def _means(totals: Floats) -> Floats:
+    """Return the means per sample [..., terms - 1] of totals of ``SUMMED``, which ends in them."""
+    return totals[..., :-1] / totals[..., -1:]
 
 
 def _seconds(totals: Floats) -> Floats:

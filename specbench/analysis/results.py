@@ -22,7 +22,7 @@ import pandas as pd
 
 from specbench.analysis.compare import verdicts_of
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
-from specbench.analysis.intervals import proportion_interval
+from specbench.analysis.proportions import proportion_interval
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.scores import OF_TEXTS
 from specbench.analysis.summary import cells_of, summarise, with_differences
@@ -352,7 +352,7 @@ def _rows(
                 counted &= accepted >= position - 1
             if counted.any():
                 estimate = proportion_interval(accepted[counted] >= position, prompts[counted])
-                yield kind, position, counted.sum(), *estimate
+                yield kind, position, counted.sum(), *estimate[:4]
 
 
 def position_tables(table: pd.DataFrame, intervals: bool = False) -> Iterator[Table]:

@@ -271,7 +271,7 @@ def _above_difference(
 def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:
     """Return the gap of a head to the static front at its acceptance, if the run has a front."""
     of_task = settings_of(samples[samples["task"] == cell["task"]])
-    settings = [setting for setting in of_task if setting.drafter == cell["drafter"]]
+    settings = [setting for setting in of_task if setting.drafter in (cell["drafter"], None)]
     heads = [s for s in settings if s.method == LEARNED and s.cell["head"] == cell["head"]]
     try:
         return gap_between(heads[:1], front_of(settings), "acceptance")

@@ -17,12 +17,15 @@ from specbench.analysis.intervals import (
     Statistic,
     cluster_sums,
     interval,
-    is_binary,
-    paired_difference,
     paired_interval,
-    proportion_interval,
     ratio,
     ratio_difference,
+)
+from specbench.analysis.proportions import (
+    is_binary,
+    paired_difference,
+    proportion_interval,
+    with_rare_differences,
 )
 from specbench.errors import UsageError
 from specbench.runs.columns import BLEU_TERMS
@@ -99,10 +102,13 @@ def quality_difference(samples: pd.DataFrame, base: pd.DataFrame) -> Interval:
     ids, base_ids = samples["sample_id"], base["sample_id"]
     if (samples["quality_metric"] == BLEU).any():
         sides = _bleu_terms(samples), ids, _bleu_terms(base), base_ids
-        return paired_interval(
+        figure = paired_interval(
             *sides,
             lambda totals: corpus_bleu(totals[..., :TERMS]) - corpus_bleu(totals[..., TERMS:]),
         )
+        means = samples["quality"].groupby(ids).mean() - base["quality"].groupby(base_ids).mean()
+        differences = means.dropna().to_numpy()
+        return with_rare_differences(figure, differences, len(differences))
     return paired_difference(samples["quality"], ids, base["quality"], base_ids)
 
 

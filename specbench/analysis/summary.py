@@ -23,11 +23,11 @@ from specbench.analysis.intervals import (
     mean_interval,
     paired_interval,
     paired_ratio,
-    proportion_interval,
     ratio,
     ratio_interval,
 )
-from specbench.analysis.points import by_time_unit
+from specbench.analysis.points import TARGET, by_time_unit
+from specbench.analysis.proportions import proportion_interval
 from specbench.analysis.scores import (
     AT_LIMIT,
     COMPLETED,
@@ -176,7 +176,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
             for (name, figure), unit in zip(FIGURES.items(), units, strict=True)
         ]
         rows += [
-            (*cell, name, *figure, unit)
+            (*cell, name, *figure[:4], unit)
             for name, figure, unit in (
                 *figures,
                 *_further_scores(group, user_metrics),
@@ -299,14 +299,16 @@ def further_metrics(cells: pd.DataFrame) -> list[str]:
 def less_than_sd(samples: pd.DataFrame, names: Sequence[str] = OF_TEXTS) -> pd.DataFrame:
     """Return the ``text_differences`` between each cell that drafts and plain SD.
 
-    SD's samples of all draft lengths and drafters are pooled: they have the same distribution. The
-    columns are ``CELL`` and ``<metric>_less``, ``<metric>_less_low`` and ``<metric>_less_high``.
+    The samples of ``TARGET`` at all draft lengths and drafters are pooled: they have the same
+    distribution. The columns are ``CELL`` and ``<metric>_less``, ``<metric>_less_low`` and
+    ``<metric>_less_high``.
     """
     run = BASELINE[:-1]  # texts, unlike times, are compared across sessions
     samples = samples.filter(dict.fromkeys((*CELL, *TEXT_COLUMNS)))
     samples = samples.assign(sample_id=pd.factorize(samples["sample_id"], sort=True)[0])
-    strict = dict(list(samples[samples["method"] == "sd"].groupby(run)))
-    relaxed = samples[~samples["method"].isin([AUTOREGRESSIVE, "sd"])]
+    groups = samples[samples["method"].isin(TARGET)].groupby(run)
+    strict = {key: rows for key, rows in groups if (rows["method"] == "sd").any()}
+    relaxed = samples[~samples["method"].isin(TARGET)]
     rows = []
     for cell, samples_of_cell in relaxed.groupby(list(CELL), sort=False, dropna=False):
         base = strict.get(tuple(samples_of_cell[run].iloc[0]))

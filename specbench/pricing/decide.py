@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate, half_width
+from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate, student
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.engine.pairs import GGUF, PairSpec, pairs
 from specbench.errors import require
@@ -202,7 +202,7 @@ def _speedup(tokens_per_round: Floats, plain: Floats, seconds: Floats, n: int) -
     of_prompts = float(np.log(tokens_per_round[1:]).var() * n / (n - 1))
     noise = plain / plain.mean() - seconds / seconds.mean()  # of the logarithm, to first order
     of_costs = float(noise.var(ddof=1) / repeats)
-    half = half_width((of_costs, repeats - 1), (of_prompts, n - 1))
+    half = student(0.0, n, (of_costs, repeats - 1), (of_prompts, n - 1)).high
     value = float(ratio * tokens_per_round[0])
     return Interval(value, value * exp(-half), value * exp(half), n)
 

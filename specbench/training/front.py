@@ -22,12 +22,12 @@ from specbench.analysis.intervals import (
     Floats,
     Interval,
     bootstrap,
-    estimate,
     mean_interval,
-    paired_difference,
 )
+from specbench.analysis.lead import lead
 from specbench.analysis.pareto import front_quality
 from specbench.analysis.points import Gains
+from specbench.analysis.proportions import paired_difference
 from specbench.errors import UsageError
 from specbench.runs.table import with_interval
 from specbench.tasks.metrics import Metric
@@ -187,13 +187,14 @@ class Worth(NamedTuple):
 
 def distance(head: Point, static: Sequence[Point]) -> Interval:
     """Return a head's quality minus that of the randomised static front at its acceptance."""
-    points, n = [*static, head], len(head.quality)
-    sums = np.stack([[point.quality, point.acceptance] for point in points])  # [points, 2, n]
-    totals = bootstrap(sums.transpose(2, 1, 0))  # [1 + RESAMPLES, 2, points]
-    quality, accepted = totals[:, 0] / n, totals[:, 1]
-    gains = Gains(accepted[:, :-1], np.full_like(accepted[:, :-1], n))
-    front = front_quality(gains, quality[:, :-1], accepted[:, -1] / n)
-    return estimate((quality[:, -1] - front).round(ROUNDED), n)
+    points, n = [head, *static], len(head.quality)
+    units = np.stack([[point.quality, point.acceptance] for point in points])  # [points, 2, n]
+    totals = bootstrap(units.transpose(2, 1, 0)) / n  # [1 + RESAMPLES, 2, points]
+    quality, accepted = totals[:, 0], totals[:, 1]
+    gains = Gains(accepted[:, 1:], np.ones_like(accepted[:, 1:]))
+    leads = quality[:, 0] - front_quality(gains, quality[:, 1:], accepted[:, 0])
+    of_units = Gains(units[:, 1].T, np.ones_like(units[:, 1].T))
+    return lead(leads[:, None].round(ROUNDED), units[:, 0].T.round(ROUNDED), of_units)
 
 
 def mean_tokens(points: Sequence[Point]) -> float:

@@ -100,7 +100,7 @@ def test_at_equal_gain_it_is_the_gap(samples, at):
         ("quality_above_measured", gap.above_measured, gap.front_measured),
     ):
         row = rows(samples, at, task="mini-code", method="lossy", metric=metric).iloc[0]
-        assert tuple(row[["value", "ci_low", "ci_high", "n"]]) == tuple(figure)
+        assert tuple(row[["value", "ci_low", "ci_high", "n"]]) == figure[:4]
         assert (row["reference"], row["acceptance"]) == (level, gap.reached.acceptance[0, 0])
         assert row["between"] == " to ".join(gap.between)
 
@@ -196,6 +196,7 @@ def test_share_of_the_gain_from_the_draft_length_alone(frame):
 
 
 def test_each_drafter_has_its_own_sd_and_front(frame):
+    frame = frame[frame["method"] != "autoregressive"]  # is pooled with both
     other = frame[frame["draft_length"] > 0].assign(drafter="prompt-lookup")
     other["quality"] = other["quality"] - 0.1
     other["decode_seconds"] = 2 * other["decode_seconds"]

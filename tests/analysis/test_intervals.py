@@ -11,14 +11,13 @@ from specbench.analysis.intervals import (
     estimate,
     limits,
     mean_interval,
-    paired_difference,
     paired_interval,
     paired_ratio,
-    proportion_interval,
     ratio,
     ratio_interval,
     resample,
 )
+from specbench.analysis.proportions import paired_difference, proportion_interval
 
 
 def test_intervals_have_their_nominal_coverage():
@@ -35,7 +34,7 @@ def test_repeats_of_a_prompt_count_as_one_prompt():
     once = mean_interval(values, np.arange(30))
     clustered = mean_interval(repeated, prompts)
     careless = mean_interval(repeated, np.arange(150))
-    assert clustered == pytest.approx(once)
+    assert clustered[:4] == pytest.approx(once[:4])
     assert clustered.n == 30
     narrowing = (careless.high - careless.low) / (clustered.high - clustered.low)
     assert narrowing == pytest.approx(1 / np.sqrt(5), rel=0.15)

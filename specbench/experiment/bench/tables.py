@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from specbench.analysis.figures import style
-from specbench.analysis.intervals import paired_interval, paired_ratio, ratio_interval
+from specbench.analysis.intervals import Interval, paired_interval, paired_ratio, ratio_interval
 from specbench.experiment.bench.measure import Measured
 from specbench.experiment.bench.plan import TRANSFORMERS, name_of
 from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, PARAMETER_COLUMNS
@@ -57,9 +57,10 @@ def ratio_table(measured: Measured) -> pd.DataFrame:
         terms = ["decode_seconds", "rounds"] if kind == ROUND_OVER_SD else SPEED
         sides = upper[terms], upper["repeat"], lower[terms], lower["repeat"]
         interval = paired_interval(*sides, paired_ratio, log=True)
+        ends = dict(zip(Interval._fields, interval[:4], strict=False))
         over = f"{base['engine']} {name_of(base)}, batch {base['batch_size']}"
         system = {name: row[name] for name in SYSTEM}
-        ratios.append({"ratio": kind, **system, "over": over, **interval._asdict()})
+        ratios.append({"ratio": kind, **system, "over": over, **ends})
     return pd.DataFrame(ratios)
 
 

@@ -1,0 +1,67 @@
+"""Leads over a front: levels where the truth is known, and the mixtures by hand."""
+
+import numpy as np
+import pytest
+
+from specbench.analysis.lead import crossfitted_leads, lead
+from specbench.analysis.points import Gains
+from tasks.measure.levels import Setting, judged, words
+
+
+@pytest.mark.parametrize(
+    ("setting", "before"),
+    [
+        (Setting("flat", 30, 5), "below"),
+        (Setting("line", 100, 9), "below"),
+        (Setting("flat", 50, 5, heads=3, skewed=True), None),
+    ],
+    ids=["flat", "line", "heads"],
+)
+def test_methods_on_the_front_are_seldom_called_below_or_above_it(setting, before):
+    """Of 300 draws, 12 may be called so: 4 %. A front chosen and measured at once fails."""
+    now, at_once = words(setting, 300)
+    assert now["below"] <= 4 and now["above"] <= 4
+    assert abs(now["lead"]) < 1.2  # points, two standard errors at most
+    if before:
+        assert at_once[before] > 8 and at_once["lead"] < -2
+
+
+def test_leads_are_still_seen_on_both_sides():
+    above, _ = words(Setting("line", 100, 5, lead=0.2), 60)
+    below, _ = words(Setting("line", 100, 5, lead=-0.2), 60)
+    assert (above["above"], below["below"]) >= (80, 90)
+    assert above["lead"] == pytest.approx(20, abs=2.5)
+
+
+def test_the_mixture_at_a_methods_gain_is_measured_on_the_other_half():
+    """Without noise, a coin of the two points at .4 and .8 has quality .6 at a gain of .6."""
+    quality = np.tile([0.7, 0.8, 0.4, 0.1], (20, 1))
+    accepted = np.tile([15.0, 10.0, 20.0, 12.0], (20, 1))
+    gains = Gains(accepted, np.full_like(accepted, 25.0))
+    assert crossfitted_leads(quality, gains, 1) == pytest.approx(0.1)
+    reached = np.full((2001, 1), 0.1)
+    figure = lead(reached, quality, gains)
+    assert figure[:4] == pytest.approx((0.1, 0.1, 0.1, 20)) and figure.p == 0
+
+
+def test_beyond_every_point_of_the_front_a_method_is_not_below_it():
+    """It accepts more than any static weight that was measured, so its front is not known."""
+    rng = np.random.default_rng(0)
+    quality = (rng.random((100, 3)) < [0.2, 0.9, 0.8]).astype(float)
+    accepted = np.tile([90.0, 50.0, 60.0], (100, 1))
+    beyond, _ = judged(quality, Gains(accepted, np.full_like(accepted, 100.0)), 1)
+    accepted[:, 2] = 95.0
+    within, _ = judged(quality, Gains(accepted, np.full_like(accepted, 100.0)), 1)
+    assert within.high < 0 < beyond.high
+    assert beyond.value == pytest.approx(within.value, abs=0.1)
+
+
+def test_p_belongs_to_the_interval():
+    """An end of the interval touches 0 where p is 5 %."""
+    rng = np.random.default_rng(1)
+    setting = Setting("line", 40, 5)
+    quality, gains = setting.draw(rng)
+    figure, _ = judged(quality, gains, 1)
+    for shift in (figure.low, figure.high):
+        moved = quality - [shift, *[0] * 5]
+        assert judged(moved, gains, 1)[0].p == pytest.approx(0.05, abs=0.005)

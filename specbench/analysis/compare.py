@@ -33,7 +33,7 @@ import pandas as pd
 from specbench.analysis import comparison as c
 from specbench.analysis.intervals import FEWEST, Interval
 from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import GAINS, Setting, describe_blocks, shared_points
+from specbench.analysis.points import GAINS, TARGET, Setting, describe_blocks, shared_points
 from specbench.analysis.scores import QUALITY, quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun, methods_of
 from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, verdict
@@ -46,6 +46,10 @@ from specbench.runs.run import ENVIRONMENT, Run
 from specbench.runs.shown import temperature_text
 from specbench.tasks.metrics import shown_metric
 
+POOLED = (
+    "the target's quality is pooled over sd and autoregressive, which emit the same distribution; "
+    "--against compares with one of them alone"
+)
 BATCHED = (
     "texts that are decoded together share their time, and this run has too few blocks of prompts "
     f"to compare it: decode {FEWEST} blocks or more (--limit; without --refill), or use "
@@ -121,6 +125,8 @@ def compare(
         shared["blocks"] = task_run.blocks
         if not task_run.sessions:
             notes[BATCHED] = None
+        if {*TARGET} <= {one.method for one in task_run.settings if one.has_quality}:
+            notes[POOLED] = None
         for kind, part in _parts_by_drafter(task_run, ats, methods, texts):
             try:
                 rows += [{**shared, "at": kind, **row} for row in part()]

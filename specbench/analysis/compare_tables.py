@@ -30,36 +30,34 @@ BY_N = (
 LESS = "Differences from sd are paired by prompt, at the same N."
 FRONT = (
     "static front (randomised): the best mixture of static weights, one drawn at random for each "
-    "prompt. measured: this front at the nearest static point of lower acceptance or longer time."
+    "prompt, chosen by other prompts than those it is measured on. Its interval excludes 0 from "
+    "above only if the best mixture on all prompts does. measured: the front at the nearest static "
+    "point of lower acceptance or longer time, on all prompts; such a distance is a lower bound."
 )
 CONTROL = "sharpened front: also includes `sharpened` and `cooled`, controls for sharpening."
 AT_ACCEPTANCE = (
-    "front's quality: the best mixture of static weights at the method's acceptance (the "
-    "randomised static front)."
+    "front's quality: the best mixture of static weights at the method's acceptance, chosen by "
+    "other prompts than those it is measured on (the randomised static front)."
 )
 WORDS = (
-    "verdict, relative to sd, as far as intervals show it: faster or slower at equal quality; "
-    "better or worse in quality; trades one for the other; open: no difference; few: too few "
-    "prompts. --sentences has the intervals."
+    "verdict: what the intervals show relative to sd. faster, slower: per sample, beyond 1 and the "
+    "noise of times. points better, worse: in quality, at that ratio of speed. quality open: no "
+    "difference is shown, nor that there is none, which --against sd --margin POINTS asks. speed "
+    "only: quality was not measured. open: nothing is shown. --sentences has the intervals."
 )
 SPEEDS = (
     "tokens/s: method / what it is against; s/sample: the reverse; both include prefill, and above "
     "1 is faster."
 )
-FEW = (
-    "Below 100 prompts the ratio at equal quality is biased downwards if sample scores are 0 or 1, "
-    "and its interval may miss the truth more often than 1 time in 20."
+BIASED = (
+    "The front's time at equal quality is that of the best of noisy mixtures, so the ratio is too "
+    "low: above 1 it shows a faster method, below 1 it shows nothing."
 )
 EQUAL_NOTE = "equal samples: share with the same tokens, rounds, accepted drafts and quality."
 TIMES_NOTE = (
     "s/sample: above 1, B is faster; the interval covers the prompts, not what changed on the "
     "machine between the runs."
 )
-#: With fewer prompts, ``times_as_fast`` at equal quality is biased downwards if sample scores are 0
-#: or 1: an interval of percentiles covered the truth in 76 % of simulated runs of 20 prompts.
-ENOUGH = 100
-
-
 #: One setting of a method: the columns its rows share and, for each metric, ``<metric>``,
 #: ``<metric>_low``, ``<metric>_high`` and ``<metric>_reference``.
 _Row = dict[str, Any]
@@ -91,7 +89,7 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
 
 
 def overview(rows: pd.DataFrame) -> Table:
-    """Return a table of sd's values and each method's own, with one word of verdict."""
+    """Return a table of sd's values and each method's own, with a verdict."""
     listed = rows[(rows["points"] == 1) & rows["against"].isin([c.SD, c.FRONT])]
     listed = listed[listed["at"].isin([c.OWN, "acceptance"])]
     several = [name for name in _KEYS if listed[name].nunique() > 1]
@@ -205,8 +203,7 @@ class _Tables:
             _NOISE,
             *self.less_than_sd(),
         ]
-        cautions = {CHOSEN: (group["points"] > 1).any(), FEW: group["n"].min() < ENOUGH}
-        notes = [FRONT, *(note for note, applies in cautions.items() if applies), LESS]
+        notes = [FRONT, *([CHOSEN] if (group["points"] > 1).any() else []), BIASED, LESS]
         title = f"At equal quality: {where}"
         return drop_empty(Table.of(merge_metrics(group), fields, title, notes, stub=2))
 

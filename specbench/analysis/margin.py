@@ -52,8 +52,10 @@ POWER = 0.8  # of ``prompts_needed``
 UNEQUAL_COUNTS = 1.1  # ratio of tokens per byte from which two servers do not count alike
 DIFFER = "differ: prompts with another score."
 WORDS = (
-    "verdict: lossy beyond the margin; open: not shown to be within it; within it, also faster or "
-    "slower, as far as intervals show it; few: too few prompts. --sentences has the reasons."
+    "verdict: within: a loss of more than the margin is excluded; faster, slower: this, and the "
+    "difference in speed is shown; lossy: a loss of more than the margin is shown; quality open: "
+    "neither is; speed only: quality was not measured; open: nothing is shown. --sentences has the "
+    "reasons."
 )
 LATENCIES = "p50, p99: ms, over all answers; p99 of fewer than 100 is nearly their maximum."
 SEVERAL = (

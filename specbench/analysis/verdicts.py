@@ -50,7 +50,7 @@ class Clause(NamedTuple):
 
 
 def word(row: Row) -> str:
-    """Return one word for what a method changes relative to ``sd`` at the same N.
+    """Return in a few words what a method changes relative to ``sd`` at the same N.
 
     Args:
         row: A setting with the ends of its figures, such as ``times_as_fast_low``.
@@ -58,14 +58,23 @@ def word(row: Row) -> str:
     if row["against"] != c.SD:
         return ""
     if row["n"] < FEWEST:
-        return "few"
-    speed = sign_of_speed(_ends(row, c.TOKENS if row["batch_size"] > 1 else c.TIMES))
-    quality = _sign(_ends(row, c.QUALITY_LESS), 0, 0, LOWER, HIGHER)
-    if {speed, quality} in ({FASTER, LOWER}, {SLOWER, HIGHER}):
-        return "trades"
-    if quality in (LOWER, HIGHER):
-        return "worse" if quality == LOWER else "better"
-    return speed if speed in (FASTER, SLOWER) else "open"
+        return FEW
+    ratio = c.TOKENS if row["batch_size"] > 1 else c.TIMES
+    speed, difference = sign_of_speed(_ends(row, ratio)), _ends(row, c.QUALITY_LESS)
+    outcome = _sign(difference, 0, 0, LOWER, HIGHER)
+    if outcome in (LOWER, HIGHER):
+        points = abs(shown_metric(row["quality_metric"])[1] * row[c.QUALITY_LESS])
+        pace = f" at {row[ratio]:.2f} times" if speed in (FASTER, SLOWER) else "; speed open"
+        return f"{points:.1f} points {'worse' if outcome == LOWER else 'better'}{pace}"
+    return _pace(speed, MISSING if math.isnan(difference["ci_low"]) else UNSHOWN)
+
+
+def _pace(speed: str, quality: str) -> str:
+    """Return what is shown of the speed alone, and why nothing is of quality."""
+    pace = speed if speed in (FASTER, SLOWER) else "open"
+    if quality == MISSING:
+        return f"{pace}; speed only"
+    return pace if pace == "open" else f"{pace}; quality open"
 
 
 def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
@@ -255,15 +264,15 @@ def _size(row: Row) -> str:
 
 
 def margin_word(row: Row) -> str:
-    """Return one word for the outcomes of a ``margin_verdict``; the baseline has none."""
+    """Return in a few words the outcomes of a ``margin_verdict``; the baseline has none."""
     if not isinstance(row["against"], str):
         return ""
     if row["n"] < FEWEST:
-        return "few"
+        return FEW
     if row["loss"] == BEYOND:
         return "lossy"
-    if row["loss"] not in (WITHIN, MISSING):
-        return "open"
+    if row["loss"] != WITHIN:
+        return _pace(row["speed"], row["loss"])
     return row["speed"] if row["speed"] in (FASTER, SLOWER) else "within"
 
 

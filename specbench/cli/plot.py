@@ -158,9 +158,16 @@ def plot(
         drawing = draw()
     if figure == WITH_COSTS:
         fronts = drawing.data["mark"].eq("front").groupby(drawing.data["task"]).sum()
-        if bare := [str(task) for task, points in fronts.items() if points <= len(COSTS)]:
+        bare = [str(task) for task, points in fronts.items() if points <= len(COSTS)]
+        swept = set(drawing.data.loc[drawing.data["method"] == "static", "task"])
+        if points := [task for task in bare if task in swept]:
             note(
-                f"no static front on {', '.join(bare)}: repeat the run with static among its "
+                f"the static front is one point on {', '.join(points)}: one setting has the "
+                "highest quality and the largest gain, so nothing is traded"
+            )
+        if without := [task for task in bare if task not in swept]:
+            note(
+                f"no static front on {', '.join(without)}: repeat the run with static among its "
                 "methods and --set weight=0.9,0.75,0.5"
             )
     for path in save(drawing, folder, name):

@@ -8,10 +8,13 @@ import pytest
 
 from specbench.analysis import comparison as c
 from specbench.analysis.compare import BATCHED, VERDICTS, by_task, compare, verdicts, verdicts_of
+from specbench.analysis.compare_tables import overview
 from specbench.analysis.comparison import ATS
 from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import FASTER, FEW, HIGHER, LOWER, MISSING, NOISE, SLOWER, UNSHOWN
 from specbench.tasks.metrics import AGREEMENT
+
+UNSCORED = {"quality": None, "quality_metric": None}
 
 
 @pytest.fixture
@@ -149,20 +152,37 @@ def test_static_weights_below_a_coin_have_a_sentence(planted):
 
 
 @pytest.mark.parametrize(
-    ("run", "speed", "quality"),
+    ("run", "speed", "quality", "words"),
     [
-        ({"times": 1.3, "better": -0.3}, FASTER, LOWER),
-        ({"times": 0.8, "better": 0.15}, SLOWER, HIGHER),
-        ({}, UNSHOWN, UNSHOWN),
-        ({"times": 1.3, "n": 9}, FEW, FEW),
-        ({"times": 1.3, "quality": None, "quality_metric": None}, FASTER, MISSING),
+        (
+            {"times": 1.3, "better": -0.3},
+            FASTER,
+            LOWER,
+            r"[23]\d\.\d points worse at 1\.[23]\d times",
+        ),
+        ({"better": -0.3}, UNSHOWN, LOWER, r"[23]\d\.\d points worse; speed open"),
+        (
+            {"times": 0.8, "better": 0.15},
+            SLOWER,
+            HIGHER,
+            r"[12]\d\.\d points better at 0\.\d+ times",
+        ),
+        ({"times": 1.3}, FASTER, UNSHOWN, "faster; quality open"),
+        ({"times": 0.8}, SLOWER, UNSHOWN, "slower; quality open"),
+        ({}, UNSHOWN, UNSHOWN, "open"),
+        ({"times": 1.3, "n": 9}, FEW, FEW, "too few prompts"),
+        ({"times": 1.3, **UNSCORED}, FASTER, MISSING, "faster; speed only"),
+        (UNSCORED, UNSHOWN, MISSING, "open; speed only"),
     ],
 )
-def test_a_planted_difference_is_named_and_no_other(planted, run, speed, quality):
+def test_a_planted_difference_is_named_and_no_other(planted, run, speed, quality, words):
+    run = dict(run)
     lost = {name: run.pop(name) for name in ("quality", "quality_metric") if name in run}
     samples = planted(**run).assign(**lost)
     row = verdict(samples)
     assert (row["speed"], row["quality"]) == (speed, quality)
+    (line,) = (row for row in overview(compare(samples).rows).rows if "typical" in str(row[0]))
+    assert re.fullmatch(words, str(line[1]))
     sentence = row["sentence"]
     assert ("slower" in sentence) == (speed == SLOWER)
     assert ("points lower" in sentence) == (quality == LOWER)

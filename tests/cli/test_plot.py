@@ -87,6 +87,14 @@ def test_figures_go_into_the_run_folder_with_their_data(cli: Cli, run: Path) -> 
     assert data.loc[data["mark"] == "front", "quality_low"].notna().all()  # a band, from samples
 
 
+def test_a_front_of_one_point_is_called_so(cli: Cli, tmp_path: Path) -> None:
+    points = [("static", 0.0, 3, 0.0, 25, 0.4), ("static", 0.5, 3, 0.0, 15, 0.6)]
+    write_run(tmp_path / "zero", [("sd", None, 3, 0.0, 10, 0.8), *points])
+    result = cli("plot", "pareto", "zero")
+    assert "the static front is one point on mini-math" in result.err
+    assert "no static front" not in result.err
+
+
 @pytest.mark.parametrize(
     ("line", "name", "column", "values"),
     [

@@ -40,7 +40,7 @@ from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, verdict
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
 from specbench.runs.configuration import Difference, differences_of
-from specbench.runs.frames import CELL, rows_of
+from specbench.runs.frames import CELL, example_ids, rows_of
 from specbench.runs.labels import method_labels
 from specbench.runs.run import ENVIRONMENT, Run
 from specbench.runs.shown import temperature_text
@@ -68,7 +68,7 @@ VERDICTS = (
 )
 _OF_RUN = {"run_id", "pair", "engine", "batch_size", "session"}
 _CELL = [name for name in CELL if name not in _OF_RUN]
-_SAMPLE = ["sample_id", "turn", "repeat"]
+_SAMPLE = ["example", "turn", "repeat"]
 _COUNTS = ["output_tokens", "rounds", "proposed", "accepted"]
 
 # Keys that say nothing about what was measured, and keys that differ between any two runs.
@@ -337,7 +337,9 @@ def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
     """
     runs = samples["run_id"].unique()
     rows: list[Row] = []
-    samples = samples.assign(seconds=samples["prefill_seconds"] + samples["decode_seconds"])
+    samples = samples.assign(
+        seconds=samples["prefill_seconds"] + samples["decode_seconds"], example=example_ids(samples)
+    )
     for _, cell in samples.groupby(_CELL, sort=False, dropna=False):
         earlier, later = cell[cell["run_id"] == runs[0]], cell[cell["run_id"] == runs[-1]]
         shared = earlier[_SAMPLE].merge(later[_SAMPLE])

@@ -42,7 +42,7 @@ from specbench.analysis.verdicts import CONCURRENCY, Row, margin_verdict, margin
 from specbench.errors import UsageError, listed, unknown
 from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name
-from specbench.runs.frames import first_decodes, rows_of, without_repeats
+from specbench.runs.frames import example_ids, first_decodes, rows_of, without_repeats
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import ENDS, shown, temperature_text
 from specbench.runs.table import Column, Field, Table, drop_empty, number, percent
@@ -213,7 +213,7 @@ def _with_arms(samples: pd.DataFrame) -> pd.DataFrame:
         load=concurrency.fillna(samples["batch_size"]),
         seconds=samples["prefill_seconds"] + samples["decode_seconds"],
         one=1.0,
-        answer=samples.groupby(["sample_id", "turn", "repeat"], dropna=False).ngroup(),
+        answer=samples.groupby([example_ids(samples), "turn", "repeat"], dropna=False).ngroup(),
         **{CONCURRENCY: concurrency},
     )
 

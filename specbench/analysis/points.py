@@ -36,7 +36,7 @@ from specbench.analysis.scores import score_terms
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, PARAMETER_COLUMNS, from_columns
 from specbench.plugins import short_name
-from specbench.runs.frames import CELL
+from specbench.runs.frames import CELL, example_ids
 from specbench.runs.labels import method_label
 
 #: What quality is traded for; more is better. ``speedup`` is relative to autoregressive.
@@ -372,8 +372,8 @@ def whole_blocks(samples: pd.DataFrame) -> pd.Series:
     if "block" not in samples:
         return pd.Series(float("nan"), samples.index)
     decode = [name for name in (*CELL, "repeat", "timing", "block") if name in samples]
-    prompts = samples.groupby(decode, dropna=False)["sample_id"].transform("nunique")
-    return samples["block"].where(prompts == samples["batch_size"])
+    examples = samples.assign(example=example_ids(samples)).groupby(decode, dropna=False)["example"]
+    return samples["block"].where(examples.transform("nunique") == samples["batch_size"])
 
 
 def time_units(samples: pd.DataFrame) -> pd.Series:

@@ -6,6 +6,7 @@ figures do not mean what they seem to, so the page ``summary.md`` has them too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ from specbench.analysis.scores import AT_LIMIT, QUALITY
 from specbench.analysis.summary import SPEEDUP, baseline_of
 from specbench.errors import shown
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.records import prompts_of
 from specbench.runs.run import COMPLETE, Run
 from specbench.runs.table import number, percent
 
@@ -24,6 +26,18 @@ SEVERAL = 5  # prompts from which scores of 0 are no accident
 GIB = 2**30
 
 Remark = Callable[[pd.DataFrame, Run], Iterable[str]]
+
+
+def same_prompts(cells: pd.DataFrame, run: Run) -> Iterator[str]:
+    """Say how many examples have the prompt of an earlier one."""
+    repeated = Counter(task for task, _ in prompts_of(run.folder))
+    for task in cells["task"].unique():
+        if count := repeated[task]:
+            plural = "s repeat" if count > 1 else " repeats"
+            yield (
+                f"{task}: {count} example{plural} the prompt of another one; they count as one "
+                "prompt in every interval"
+            )
 
 
 def cut_answers(cells: pd.DataFrame, run: Run) -> Iterator[str]:
@@ -140,7 +154,7 @@ def _equality(cell: dict[str, Any]) -> str:
 
 
 DOUBTS: tuple[Remark, ...] = (cut_answers, zero_scores, failed_prompts, plain_prompts, greedy_texts)
-REMARKS: tuple[Remark, ...] = (*DOUBTS, some_cut_answers, slower_rounds)
+REMARKS: tuple[Remark, ...] = (*DOUBTS, same_prompts, some_cut_answers, slower_rounds)
 
 
 def remarks(

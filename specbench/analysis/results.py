@@ -40,7 +40,7 @@ from specbench.runs.frames import (
     without_repeats,
 )
 from specbench.runs.labels import method_labels
-from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records
+from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records, prompts_of
 from specbench.runs.run import (
     CONFIG,
     Run,
@@ -289,6 +289,11 @@ def rounds_of(records: Iterable[Mapping[str, Any]], folder: Path) -> pd.DataFram
     decoded = [record for record in records if "per_round" in record]
     names = [[record[name] for name in _SAMPLE] for record in decoded]
     samples = pd.DataFrame(names, columns=_SAMPLE)
+    prompts = prompts_of(folder)
+    samples["sample_id"] = [
+        prompts.get((record["task"], record["sample_id"]), record["sample_id"])
+        for record in decoded
+    ]
     columns = [_columns(record["per_round"]) for record in decoded]
     table = samples.loc[np.repeat(samples.index, [len(c["round"]) for c in columns])]
     table = table.reset_index(drop=True).assign(

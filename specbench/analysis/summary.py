@@ -45,7 +45,16 @@ from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs import columns
 from specbench.runs.columns import dictionary
-from specbench.runs.frames import CELL, MEASURED, SAMPLES, SUMMARY, first_decodes, rows_of, typed
+from specbench.runs.frames import (
+    CELL,
+    MEASURED,
+    SAMPLES,
+    SUMMARY,
+    example_ids,
+    first_decodes,
+    rows_of,
+    typed,
+)
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import shown
 from specbench.tasks.metrics import METRICS
@@ -230,7 +239,7 @@ def _further_scores(
             yield name, score_interval(cell, name, name), shown(name).heading
     passed = cell["quality"] if cell["quality_metric"].iloc[0] == PASS else cell.get(PASS)
     if passed is not None:
-        yield from _pass_at_more(passed, cell["sample_id"])
+        yield from _pass_at_more(passed, example_ids(cell))
 
 
 def _means_of_columns(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:

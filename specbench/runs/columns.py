@@ -28,6 +28,7 @@ TIMED = TIMED_BASELINE, TIMED_AGAIN = "baseline", "a-a"
 
 #: A sample's terms of corpus BLEU: ten integers separated by spaces.
 BLEU_TERMS = "bleu_terms"
+SAME_PROMPT = "same_prompt_as"  # column of samples whose prompt an earlier example has
 THOUGHT_TOKENS = "thought_tokens"  # column of samples; also in their records
 
 

@@ -27,7 +27,7 @@ from specbench.files import PACKINGS, open_binary, open_text, stored
 from specbench.methods.registry import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.runs import columns
-from specbench.runs.columns import TIMED_AGAIN, may_be_blank, schema
+from specbench.runs.columns import SAME_PROMPT, TIMED_AGAIN, may_be_blank, schema
 from specbench.runs.records import TIMINGS
 from specbench.runs.run import is_sharded, require_in_runs, run_folders
 
@@ -55,7 +55,8 @@ def read_samples(*paths: Path | str, timings: Collection[str] = ()) -> pd.DataFr
     ``paths`` are folders of runs, or folders that contain them. The columns are ``SAMPLES``, then
     those of ``MEASURED`` that any table has, then the scores of the user's own metrics. ``timings``
     adds the samples of ``timings.csv`` whose column ``timing`` has one of these values, with the
-    quality of the first decode of the same text.
+    quality of the first decode of the same text. Examples with the same prompt have one
+    ``sample_id``, so that they count as one; their own id is in ``example``.
 
     Raises:
         UsageError: A folder or its table is missing, empty, incomplete or not readable, or two
@@ -65,14 +66,30 @@ def read_samples(*paths: Path | str, timings: Collection[str] = ()) -> pd.DataFr
     timed = [folder for folder in folders if timings and stored(folder / TIMINGS).exists()]
     samples = _read_runs(folders, "samples.csv", SAMPLES, MEASURED, others=True)
     if not timed:
-        return samples
+        return _by_prompt(samples)
     repeated = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
     repeated = repeated[repeated["timing"].isin(timings)].drop(columns="quality")
     sample = [name for name in (*CELL, "seed", "repeat", "sample_id", "turn") if name != "session"]
     texts = ["quality", *(n for n in samples if n not in SAMPLES and n not in repeated)]
     repeated = repeated.merge(samples[[*sample, *texts]], on=sample)
     repeated = repeated.reindex(columns=[*samples.columns, "timing"])
-    return pd.concat([samples, repeated], ignore_index=True)
+    return _by_prompt(pd.concat([samples, repeated], ignore_index=True))
+
+
+def _by_prompt(samples: pd.DataFrame) -> pd.DataFrame:
+    """Give examples that have the same prompt one ``sample_id``, and keep theirs as ``example``."""
+    if SAME_PROMPT not in samples:
+        return samples
+    rows = samples.loc[samples[SAME_PROMPT].notna(), ["task", "sample_id", SAME_PROMPT]]
+    first = {(task, name): prompt for task, name, prompt in rows.itertuples(index=False)}
+    names = samples[["task", "sample_id"]].itertuples(index=False, name=None)
+    prompts = [first.get(name, name[1]) for name in names]
+    return samples.assign(example=samples["sample_id"], sample_id=prompts)
+
+
+def example_ids(samples: pd.DataFrame) -> pd.Series:
+    """Return the id of each sample's example, where ``sample_id`` may be that of its prompt."""
+    return samples["example"] if "example" in samples else samples["sample_id"]
 
 
 def first_decodes(samples: pd.DataFrame) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from pydantic import ValidationError, create_model
@@ -23,9 +24,9 @@ from specbench.errors import RunError, UsageError
 from specbench.files import copies, open_binary, packing, replacing, stored, sync, write_atomically
 from specbench.methods.registry import METHOD_COLUMNS
 from specbench.runs import columns
-from specbench.runs.columns import BLEU_TERMS, schema
+from specbench.runs.columns import BLEU_TERMS, SAME_PROMPT, schema
 from specbench.schema import StrictModel, refusal
-from specbench.tasks.example import Example
+from specbench.tasks.example import Example, repeated_prompts
 
 log = logging.getLogger(__name__)
 
@@ -318,18 +319,35 @@ def write_samples(folder: Path, into: Path | None = None) -> bool:
         folder: The run.
         into: Where to write them; None writes them into the run.
     """
-    into = into or folder
-    if not write_table(into / TABLE, latest_records(folder)):
+    into, same_prompts = into or folder, prompts_of(folder)
+    if not write_table(into / TABLE, latest_records(folder), same_prompts):
         return False
-    write_table(into / TIMINGS, timed_records(folder))
+    write_table(into / TIMINGS, timed_records(folder), same_prompts)
     return True
 
 
-def write_table(path: Path, records: Iterable[Mapping[str, Any]]) -> bool:
+def prompts_of(folder: Path) -> dict[tuple[str, str], str]:
+    """Return the first example with the same prompt, by task and id of those that repeat one."""
+    try:
+        tasks = read_examples(folder)
+    except UsageError:  # an older run has none, and `verify` names a damaged file
+        return {}
+    repeated = {task: repeated_prompts(by_id.values()) for task, by_id in tasks.items()}
+    return {(task, name): first for task, ids in repeated.items() for name, first in ids.items()}
+
+
+def write_table(
+    path: Path,
+    records: Iterable[Mapping[str, Any]],
+    same_prompts: Mapping[tuple[str, str], str] = MappingProxyType({}),
+) -> bool:
     """Write a table of the samples that were decoded; return whether there are any."""
     rows = [_row(record) for record in records if record["status"] != ERROR]
     if not rows:
         return False
+    for row in rows:
+        if first := same_prompts.get((row["task"], row["sample_id"])):
+            row[SAME_PROMPT] = first
     measured = [name for name in schema(columns.MEASURED) if any(name in row for row in rows)]
     # Metrics without a declared column, as the user's own; ``quality`` has the quality metric.
     names = [*schema(columns.SAMPLES), *measured]

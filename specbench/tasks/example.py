@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -62,6 +62,11 @@ class Example:
         """The texts of all messages that are known before any answer."""
         return tuple(map(text_of, self.conversation)) or self.messages
 
+    @property
+    def question(self) -> tuple[object, ...]:
+        """All that a model is given; examples with the same question are one prompt."""
+        return self.prompt, self.turns, repr(self.conversation)
+
     def chat(self, answers: Sequence[str] = ()) -> list[Message]:
         """Return the messages up to the prompt, or to the user's message after ``answers``."""
         if self.conversation:
@@ -90,6 +95,14 @@ class Example:
         left_out |= set() if self.turns else {"turns", "references"}
         left_out |= set() if self.conversation else {"conversation"}
         return {name: value for name, value in asdict(self).items() if name not in left_out}
+
+
+def repeated_prompts(examples: Collection[Example]) -> dict[str, str]:
+    """Return the ids of examples whose prompt an earlier one has, with the first one's id."""
+    first: dict[tuple[object, ...], str] = {}
+    for example in examples:
+        first.setdefault(example.question, example.id)
+    return {e.id: first[e.question] for e in examples if first[e.question] != e.id}
 
 
 def text_of(message: Message) -> str:

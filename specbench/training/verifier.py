@@ -15,14 +15,16 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from specbench.analysis.intervals import cluster_sums
 from specbench.decoding.drafters.registry import MODEL, recorded_drafter
 from specbench.decoding.heads.head import Head
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.tasks.example import Example
+from specbench.tasks.example import Example, repeated_prompts
 from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front
@@ -315,12 +317,16 @@ class Training:
     @torch.no_grad()
     def _point(self, head: Head, rollouts: Rollouts, examples: list[Example]) -> Point:
         weight = head(rollouts.inputs)
-        return Point(
-            weight.mean().item(),
-            reward(rollouts, examples, self.metric).double().numpy(),
-            text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy(),
-            InputSums.of(rollouts.inputs),
-        )
+        rewards = reward(rollouts, examples, self.metric).double().numpy()
+        accepted = text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy()
+        # Examples with the same prompt count as one.
+        first = repeated_prompts(examples)
+        prompts = [first.get(example.id, example.id) for example in examples]
+        numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
+        terms = np.column_stack([rewards, accepted, np.ones(len(rewards))])
+        _, sums = cluster_sums(terms, [numbers[prompt] for prompt in prompts])
+        quality, acceptance = (sums[:, :2] / sums[:, 2:]).T
+        return Point(weight.mean().item(), quality, acceptance, InputSums.of(rollouts.inputs))
 
     def _checked(self, progress: TrainingStep) -> TrainingStep:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""

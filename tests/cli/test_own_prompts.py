@@ -79,3 +79,18 @@ def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(
     run(cli, "s", "-m sd,typical --metric agreement --draft-length 3")
     drawn = cli("plot", "pareto", "s")
     assert drawn.code == 0 and "no static front on question" in drawn.err
+
+
+def test_prompts_with_the_same_text_count_once(cli: Cli, tmp_path: Path) -> None:
+    texts = [{"id": n, "prompt": f"Add {n % 10} and 4.", "reference": "5"} for n in range(12)]
+    (tmp_path / "twice.json").write_text(json.dumps(texts))
+    line = "run --prompts twice.json -m sd,typical --max-new-tokens 2 --device cpu --output r"
+    done = cli(*line.split(), "--no-progress")
+    assert done.code == 0, done.err
+    same = {row["sample_id"]: row["same_prompt_as"] for row in rows(Path("r"))}
+    assert {name: first for name, first in same.items() if first} == {"10": "0", "11": "1"}
+    shown = cli("compare", "r", "--json")
+    for result in (done, shown):
+        assert "twice: 2 examples repeat the prompt of another one" in result.err
+    assert {row["n"] for row in json.loads(shown.out)["verdicts"]} == {10}
+    assert cli("verify", "r", "-n", "0").code == 0

@@ -154,7 +154,7 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
     table, _, sentences = short.out.partition("mini-math on mini, T = 1, n = 30\n")
     assert cli("compare").out == table.removesuffix("\n")
     line = next(line for line in table.splitlines() if line.startswith("diversed"))
-    shown = r"diversed +((faster|slower); quality open|open|[\d.]+ points (worse|better))"
+    shown = r"diversed +\d +((faster|slower); quality open|open|[\d.]+ points (worse|better))"
     assert re.match(shown, line)
     lines = sentences.splitlines()
     named = cli("compare", "-m", "autoregressive,sd,diversed", "--sentences").out

@@ -1,0 +1,101 @@
+"""Examples with the same prompt count as one prompt in every interval."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench.analysis.compare import compare
+from specbench.analysis.margin import margin_rows
+from specbench.analysis.run_tables import write_summary
+from specbench.analysis.summary import summarise
+from specbench.runs.frames import read_samples
+from specbench.tasks.example import Example, repeated_prompts
+
+from ..synthetic import samples
+
+PROMPTS = 12
+
+
+def frame(times: int, seed: int = 0) -> pd.DataFrame:
+    """A run of ``sd`` and ``typical`` on examples that share a prompt ``times`` times."""
+    rng = np.random.default_rng(seed)
+    hard = rng.random(PROMPTS)
+    return samples(
+        *(
+            {
+                "method": method,
+                "epsilon": 0.1 if method == "typical" else None,
+                "delta": 0.3 if method == "typical" else None,
+                "sample_id": f"p{prompt}-{number}",
+                "quality": float(rng.random() * 0.4 + 0.6 * hard[prompt]),
+                "decode_seconds": float(rng.uniform(0.5, 1)),
+            }
+            for method in ("sd", "typical")
+            for prompt in range(PROMPTS)
+            for number in range(times)
+        ),
+        quality_metric="rouge2",
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder whose examples share prompts in fives; its table is written from records."""
+    folder, table = tmp_path / "run", frame(5)
+    folder.mkdir()
+    examples = [
+        Example(name, prompt=name.partition("-")[0], reference=name)
+        for name in dict.fromkeys(table["sample_id"])
+    ]
+    lines = (json.dumps({"task": "mini-math", **asdict(example)}) for example in examples)
+    (folder / "examples.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    first = repeated_prompts(examples)
+    table["same_prompt_as"] = table["sample_id"].map(first)
+    table.to_csv(folder / "samples.csv", index=False)
+    write_summary(folder)
+    return folder
+
+
+def test_examples_with_one_prompt_are_read_as_one(run: Path) -> None:
+    table = read_samples(run)
+    assert set(table["sample_id"]) == {f"p{n}-0" for n in range(PROMPTS)}
+    assert table["example"].nunique() == 5 * PROMPTS
+    alone = table.assign(sample_id=table["example"]).drop(columns=["example", "same_prompt_as"])
+    for read in (summarise, lambda rows: compare(rows).rows):
+        once, many = read(table), read(alone)
+        assert (set(once["n"]) - {0}, set(many["n"]) - {0}) == ({PROMPTS}, {5 * PROMPTS})
+        width = once["ci_high"] - once["ci_low"]
+        assert (width > (many["ci_high"] - many["ci_low"]))[once["metric"] == "quality"].all()
+    against = margin_rows(table, "sd", 5).dropna(subset="against")
+    assert against["n"].tolist() == [PROMPTS]
+    means = table.groupby("method")["quality"].mean()
+    assert against["quality_difference"].tolist() == pytest.approx([means["typical"] - means["sd"]])
+
+
+def test_intervals_cover_where_prompts_are_given_five_times(monkeypatch) -> None:
+    """Ten to twelve prompts, each five times: counted alone, the interval misses in a third."""
+    misses = {"once": 0, "many": 0}
+    for seed in range(150):
+        table = frame(5, seed)
+        prompts = table["sample_id"].str.partition("-")[0]
+        for name, rows in (("once", table.assign(sample_id=prompts)), ("many", table)):
+            cell = rows[rows["method"] == "sd"]
+            summary = summarise(cell).set_index("metric").loc["quality"]
+            misses[name] += not summary["ci_low"] <= 0.5 <= summary["ci_high"]
+    assert misses["once"] <= 15 and misses["many"] >= 30
+
+
+def test_a_conversation_or_another_turn_is_another_prompt() -> None:
+    system = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2"})
+    examples = [
+        Example("a", "2 + 2"),
+        Example("b", "2 + 2", reference="4"),
+        Example("c", "2 + 2", conversation=system),
+        Example("d", "2 + 2", turns=("2 + 2", "and 3?")),
+        Example("e", "2 + 2", conversation=system),
+    ]
+    assert repeated_prompts(examples) == {"b": "a", "e": "c"}

@@ -263,7 +263,7 @@ def latest_records(path: Path, needed: Collection[str] = ()) -> list[dict[str, A
 
 def timed_records(folder: Path) -> list[dict[str, Any]]:
     """Return the records of samples that were decoded again for their times only, if any."""
-    path = folder / TIMED_RECORDS
+    path = stored(folder / TIMED_RECORDS)
     return latest_records(path) if path.exists() else []
 
 

@@ -34,7 +34,7 @@ from specbench.analysis.intervals import (
     paired_interval,
     paired_ratio,
 )
-from specbench.analysis.points import by_time_unit, count_blocks, has_comparable_times
+from specbench.analysis.points import TARGET, by_time_unit, count_blocks, has_comparable_times
 from specbench.analysis.proportions import is_binary
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun
@@ -56,6 +56,10 @@ WORDS = (
     "difference in speed is shown; lossy: a loss of more than the margin is shown; quality open: "
     "neither is; speed only: quality was not measured; open: nothing is shown. --sentences has the "
     "reasons."
+)
+ALONE = (
+    "Differences are from this method's texts alone; without --against they are from those of sd "
+    "and autoregressive together, which emit the same distribution, so the intervals differ."
 )
 LATENCIES = "p50, p99: ms, over all answers; p99 of fewer than 100 is nearly their maximum."
 SEVERAL = (
@@ -189,6 +193,7 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
         title += f", {run}" if several else ""
         notes = [f"{remarks}." for remarks in group["remarks"].dropna() if remarks]
         notes += [WORDS, DIFFER]
+        notes += [ALONE] if {*TARGET} <= {*group["method"]} and baseline in TARGET else []
         notes += [*([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
         yield drop_empty(Table.of(rows_of(group), fields, title, notes))
 

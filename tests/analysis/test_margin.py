@@ -360,3 +360,13 @@ def test_a_baseline_must_be_one_method(make: Make) -> None:
     assert set(rows["label"]) == {"sd", "static w=0.2", "static w=0.5"}
     with pytest.raises(UsageError, match="no method to compare with sd"):
         margin_rows(samples[samples["method"] == "sd"], "sd", 2)
+
+
+def test_a_baseline_that_others_pool_is_said_to_be_alone(make: Make) -> None:
+    """Without --against, differences are from ``sd`` and ``autoregressive`` together."""
+    sd, typical, alone = (
+        answers([1.0] * 20, method=name) for name in ("sd", "typical", "autoregressive")
+    )
+    for rows, said in (([*sd, *typical], False), ([*sd, *typical, *alone], True)):
+        (table,) = margin_tables(margin_rows(make(*rows), "sd", 2))
+        assert ("of sd and autoregressive together" in " ".join(table.notes)) == said

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, start_workers
@@ -21,7 +22,6 @@ from specbench.cli.price import MEASURED as PRICE_OPTIONS
 from specbench.config import AUTO, Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
-from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.cells import Variant, method_variants
 from specbench.methods.registry import METHODS
@@ -29,18 +29,17 @@ from specbench.runs.configuration import Settings
 from specbench.tasks.task import task_names
 
 if TYPE_CHECKING:
-    from specbench.experiment.loader import Loader
-    from specbench.pricing.costs import Costs, Machine
+    from specbench.pricing.costs import Costs
     from specbench.pricing.decide import Decision
-    from specbench.pricing.rounds import PricedRounds
+    from specbench.pricing.source import Source
 
 MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "drafting")]
 STRICT = "sd"
 CONTROL = "cooled"  # sharpens the target without a draft
 FOLDER = "decision"
 NOTICED = 0.0005  # of a speed-up
-PROMPT_TOKENS = 512  # where rates of acceptance take the place of texts
 MARGIN = 2.0  # points of quality that a lossy method may lose
+SHAPED = ("eagle3", "eagle", "mtp", "block")  # drafters that are priced by shape
 
 
 class DecideOptions(JsonOutput):
@@ -48,10 +47,10 @@ class DecideOptions(JsonOutput):
 
     drafter: list[str] = option(
         DEFAULT_DRAFTERS,
-        f"What proposes drafts: {', '.join(DRAFTERS)}.",
+        f"What proposes drafts: {', '.join(DRAFTERS)}; with rates also {', '.join(SHAPED)}.",
         metavar="NAME[,NAME...]",
         shown=",".join(DEFAULT_DRAFTERS),
-        complete=lambda: DRAFTERS,
+        complete=lambda: [*DRAFTERS, *SHAPED],
     )
     draft_length: list[Count] = option(
         list(range(1, 9)), "Draft lengths to choose from.", metavar="N[,N...]", shown="1 to 8"
@@ -61,23 +60,104 @@ class DecideOptions(JsonOutput):
     )
     acceptance: str | None = option(
         None,
-        "Acceptance in place of texts: rates by position, each given that the drafts before it are "
-        "accepted. Then nothing is decoded or scored.",
-        metavar="A,A...",
+        "Acceptance in place of texts: a rate for each position, given that the drafts before it "
+        "are accepted, or one for all. Then nothing is decoded or scored.",
+        metavar="A[,A...]",
         shown="of the target's texts",
     )
-    costs: Path | None = option(
+    accepted_length: float | None = option(
         None,
-        "Seconds of rounds: a folder of `specbench bench`, or a CSV file (page price).",
+        "Tokens per round that a server reports with N = --draft-length, in place of rates.",
+        metavar="L",
+    )
+    costs: list[Path] | None = option(
+        None,
+        "Seconds of rounds: a folder of `specbench bench`, a CSV file, or what llama-bench -o json "
+        "or vllm bench wrote, of target and draft (page price).",
         metavar="FILE",
         shown="measured here",
     )
     machine: str | None = option(
         None,
-        "Compute the seconds from a machine's figures instead: h100, h200, a100, rtx4090, "
-        "or FILE.toml.",
+        "Compute the seconds from a machine's figures instead: h100, a100, rtx5090, m3-ultra and "
+        "about fifty others, or FILE.toml.",
         metavar="NAME",
     )
+    gpus: Annotated[int, Field(ge=1)] = option(1, "How many of these machines share the layers.")
+    serving: str | None = option(
+        None,
+        "Whose overheads to add to --machine: vllm, llama.cpp or specbench.",
+        metavar="ENGINE",
+        shown="by the machine and the weights",
+    )
+    weights: list[str] = option(
+        [],
+        "Format of the target's and the draft's weights for --machine: bf16, fp8, awq, q4_k_m ...",
+        metavar="NAME[,NAME]",
+        shown="as published",
+        repeats=True,
+    )
+    cache: str | None = option(
+        None, "Format of caches for --machine: bf16, fp8, q8_0 ...", metavar="NAME", shown="bf16"
+    )
+    context_length: Count = option(512, "Tokens of a prompt, where rates replace the texts.")
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether acceptance is given, so that no texts are needed."""
+        return self.acceptance is not None or self.accepted_length is not None
+
+    @property
+    def lengths(self) -> list[int]:
+        """The draft lengths to choose from; with a mean length all that it says something of."""
+        if self.accepted_length is None:
+            return sorted(self.draft_length)
+        return list(range(1, max(self.draft_length) + 1))
+
+    def batches(self, costs: Costs) -> list[int]:
+        """Return the batch sizes to decide for; by default those that the costs cover."""
+        first, last = costs.batches[[0, -1]]
+        is_typed = "batch_size" in self.model_fields_set or last < self.batch_size[0]
+        return sorted(b for b in self.batch_size if is_typed or first <= b <= last)
+
+    def drafters(self) -> list[DrafterKind]:
+        """Return the drafters; those that are priced by shape need rates."""
+        from specbench.pricing.heads import ShapedDrafter, kind_called
+
+        kinds: list[DrafterKind] = []
+        for name in self.drafter:
+            kind = "" if name in DRAFTERS else kind_called(name)
+            if kind in SHAPED and not Path(name).is_dir():
+                require(
+                    self.has_rates,
+                    f"--drafter {name} is priced by its shape, and its drafts are unknown: give "
+                    "its rates by --acceptance or --accepted-length",
+                )
+                kinds.append(ShapedDrafter(kind))
+            else:
+                kinds.append(parse_kind(name, None))
+        return kinds
+
+    def rates(self) -> list[float]:
+        """Return the rate of acceptance at each position.
+
+        Raises:
+            UsageError: It is given twice, is no rate, or fits no draft length.
+        """
+        from specbench.pricing.rounds import rate_of_length, rates_of
+
+        require(
+            self.acceptance is None or self.accepted_length is None,
+            "--acceptance and --accepted-length say the same: give only one of them",
+        )
+        if self.accepted_length is None:
+            return rates_of(str(self.acceptance), max(self.draft_length))
+        require(
+            "draft_length" in self.model_fields_set and len(self.draft_length) == 1,
+            "--accepted-length is a mean of rounds with N drafts: give that N by --draft-length",
+        )
+        drafts = self.draft_length[0]
+        return [rate_of_length(self.accepted_length, drafts)] * drafts
 
 
 class LossyMethods(Methods):
@@ -102,41 +182,51 @@ def decide(
 ) -> None:
     """Decide whether to speculate: with which drafter, how many drafts, up to which batch.
 
-    Nothing is drafted: tokens per round come from the target's texts (`specbench price`) or from
-    --acceptance, seconds per round from short times taken here, a file, or a machine's figures.
-    Prints where speculation pays, and the flags of vLLM, SGLang, TensorRT-LLM, llama.cpp and
-    specbench for it; writes tables and a figure.
+    Nothing is drafted: tokens per round come from the target's texts (`specbench price`), or from
+    --acceptance or --accepted-length; seconds per round from short times taken here, a file, or a
+    machine's figures. Prints where speculation pays, and the flags of vLLM, SGLang, TensorRT-LLM,
+    llama.cpp and specbench for it; writes tables and a figure.
     """
-    require(not (options.costs and options.machine), "--costs and --machine exclude each other")
-    drafters = [parse_kind(name, None) for name in options.drafter]
-    variants = lossy.variants() if lossy.method else []
-    costs_of_source = _costs(options, measurement)  # its faults are told before models are loaded
-    if options.acceptance is None:
-        source = _of_texts(options, drafters, measurement, run)
-    else:
-        require(run is None, "--acceptance replaces the texts of RUN: give only one of them")
-        require(not variants, "--method decodes, and --acceptance does not: give only one of them")
-        source = _of_rates(options, drafters, measurement)
+    from specbench.pricing.source import repository_of
 
-    from specbench.analysis.figures import style
+    require(not (options.costs and options.machine), "--costs and --machine exclude each other")
+    drafters = options.drafters()
+    named = {role: repository_of(getattr(measurement, role)) for role in ("target", "draft")}
+    measurement = measurement.updated(**named) if options.machine else measurement
+    variants = lossy.variants() if lossy.method else []
+    costs_of_source = _costs(options, measurement, drafters)  # its faults come before models
+    if options.has_rates:
+        flag = "--acceptance" if options.acceptance else "--accepted-length"
+        require(run is None, f"{flag} replaces the texts of RUN: give only one of them")
+        require(not variants, f"--method decodes, and {flag} does not: give only one of them")
+        source = _of_rates(options, drafters, measurement)
+    else:
+        source = _of_texts(options, drafters, measurement, run)
+
+    from specbench.pricing.decide import answer, decision_table, largest_possible, write_tables
     from specbench.pricing.decide import decide as decided
-    from specbench.pricing.decide import decision_table, sentences, write_tables
-    from specbench.pricing.figures import draw_crossover
 
     costs = costs_of_source(source)
-    decision = decided(source.priced, costs, sorted(options.batch_size), options.draft_length)
+    decision = decided(source.priced, costs, options.batches(costs), options.lengths)
     folder = source.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     write_tables(folder, decision)
-    style.save(draw_crossover(decision), folder, "crossover")
+    if not (source.is_exact and costs.machine):  # an answer from figures alone takes a second
+        from specbench.analysis.figures import style
+        from specbench.pricing.figures import draw_crossover
+
+        style.save(draw_crossover(decision), folder, "crossover")
     if options.as_json:
-        print_json({"results": str(folder), "settings": decision.table()})
+        table = decision.table()
+        print_json({"answer": answer(decision), "results": str(folder), "settings": table})
     else:
+        print(answer(decision))
         print(f"{source.title}; costs: {costs.source}")
-        print(*sentences(decision), sep="\n")
         print_table(decision_table(decision))
         print(*_flags(decision, source, measurement), sep="\n")
         print(f"results: {folder}")
+    for line in largest_possible(decision):
+        note(line)
     for rounds in source.priced:
         if rounds.drafter.copies and not source.is_exact:
             drafts = rounds.drafted[:, -1].sum() / rounds.rounds[:, -1].sum()
@@ -146,8 +236,11 @@ def decide(
                 "engines that verify only these gain more"
             )
     if (most := max(decision.optimism(batch) for batch in decision.batches)) >= NOTICED:
-        note(f"expect about {most:.3f} less: picking the best of many settings flatters it")
-    if source.is_exact:
+        note(
+            f"expect a speed-up about {most:.3f} smaller: picking the best of many settings "
+            "flatters it"
+        )
+    if source.is_exact and not costs.machine:
         note("the rates are taken as exact: intervals cover the noise of repeated costs alone")
     if options.costs and len(costs.rounds) == 1:
         note("the costs were measured once: neither the intervals nor this cover their noise")
@@ -155,26 +248,9 @@ def decide(
         _measure(variants, measurement, decision)
 
 
-@dataclass(frozen=True)
-class _Source:
-    """What is accepted, by which models, and how long their texts are."""
-
-    priced: list[PricedRounds]
-    title: str
-    pair: PairSpec | None  # None if nothing names one beside rates
-    prompt_tokens: int
-    context: float  # tokens in the cache of a text
-    loading: Loading
-    settings: Settings
-    loader: Loader
-    folder: Path  # in which the decision is written
-    task: str = ""  # of the texts
-    is_exact: bool = False  # whether the rates are given, and so have no intervals
-
-
 def _of_texts(
     options: DecideOptions, drafters: list[DrafterKind], measurement: Measurement, run: Path | None
-) -> _Source:
+) -> Source:
     """Price drafters by texts of the target: of a run, or new ones."""
     from specbench.pricing.decide import require_prompts
 
@@ -190,9 +266,11 @@ def _of_texts(
     from specbench.decoding.drafters.policies import get_policy
     from specbench.experiment.loader import Loader
     from specbench.pricing.checks import deviations
+    from specbench.pricing.formulas import Workload
     from specbench.pricing.passes import texts_of
     from specbench.pricing.rounds import price
     from specbench.pricing.scores import target_texts
+    from specbench.pricing.source import Source
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
@@ -205,28 +283,24 @@ def _of_texts(
     ((task, texts),) = scored(read, of_run, drafters, measurement, loader).items()
     if any(deviation.is_sure for deviation in deviations(texts)):
         raise RunError(f"the texts of {task} are not drawn from the target: see `specbench price`")
-    fixed, lengths = get_policy("fixed"), sorted(options.draft_length)
-    prompt_tokens = round(mean(map(len, texts.prompts)))
-    return _Source(
+    fixed, lengths = get_policy("fixed"), options.lengths
+    return Source(
         [price(texts, drafter, fixed, lengths) for drafter in drafters],
         f"{task} on {read.pair.name}, T = {texts.temperature:g}",
         read.pair,
-        prompt_tokens,
-        prompt_tokens + texts.length.mean() / 2,
-        read.loading,
+        Workload(mean(map(len, texts.prompts)), float(texts.length.mean())),
         read.settings,
-        loader,
         measurement.output or read.folder,
+        read.loading,
+        loader,
         task,
     )
 
 
 def _of_rates(
     options: DecideOptions, drafters: list[DrafterKind], measurement: Measurement
-) -> _Source:
+) -> Source:
     """Return the rounds that follow from rates of acceptance; no models are needed for it."""
-    from specbench.pricing.rounds import rounds_of_rates
-
     if not options.costs and not measurement.names_models:
         raise UsageError(
             "seconds per round depend on the models: name them by --pair, or by --target and "
@@ -237,91 +311,82 @@ def _of_rates(
         "drafter" not in options.model_fields_set or len(drafters) == 1,
         "--acceptance has the rates of one drafter: name it alone with --drafter",
     )
-    acceptance, drafter = str(options.acceptance), drafters[0]
+    rates, drafter = options.rates(), drafters[0]
     if pair is not None:
         require_draft(pair.draft, [drafter])
 
     from specbench.experiment.folders import new_folder
-    from specbench.experiment.loader import Loader
+    from specbench.pricing.formulas import Workload
+    from specbench.pricing.rounds import rounds_of_rates
+    from specbench.pricing.source import ANSWER, Source
 
-    title = f"acceptance {acceptance}" + (f" on {pair.name}" if pair else "")
-    return _Source(
-        [rounds_of_rates(acceptance, drafter)],
+    what = options.acceptance or f"{rates[0]:.2f} by {options.accepted_length:g} tokens per round"
+    title = f"acceptance {what}" + (f" on {pair.name}" if pair else "")
+    return Source(
+        [rounds_of_rates(rates, drafter)],
         title,
         pair,
-        PROMPT_TOKENS,
-        PROMPT_TOKENS,
-        measurement.loading(),
+        Workload(options.context_length, measurement.max_new_tokens or ANSWER),
         measurement.part(Settings),
-        Loader(),
         measurement.output or new_folder(f"decide-{pair.name if pair else 'rates'}"),
-        is_exact=True,
+        measurement.loading(),
     )
 
 
-def _costs(options: DecideOptions, measurement: Measurement) -> Callable[[_Source], Costs]:
+def _costs(
+    options: DecideOptions, measurement: Measurement, drafters: list[DrafterKind]
+) -> Callable[[Source], Costs]:
     """Return what gives the costs for a source: a file, a machine, or times taken here.
 
     Raises:
         UsageError: The file or the machine is faulty, or the file lacks what is asked.
     """
-    from specbench.pricing.costs import machine, read_costs
+    from specbench.pricing.costs import read_costs
+    from specbench.pricing.machines import find_machine
+    from specbench.pricing.reports import REPORTS, read_reports
+    from specbench.pricing.source import Place, costs_of_machine, timed_costs
 
+    batches, lengths = sorted(options.batch_size), options.lengths
     if options.costs:
-        engine = None if measurement.engine == AUTO else measurement.engine
-        table = read_costs(options.costs, engine)
-        table.require_measured(options.batch_size, options.draft_length)
+        first, is_typed = options.costs[0], "batch_size" in options.model_fields_set
+        if first.suffix in REPORTS:
+            table = read_reports(options.costs, options.batch_size if is_typed else ())
+        else:
+            require(len(options.costs) == 1, f"--costs {first} has all costs: give it alone")
+            engine = None if measurement.engine == AUTO else measurement.engine
+            table = read_costs(first, engine)
+        table.require_measured(options.batches(table), lengths)
         return lambda source: table
     if options.machine:
-        return partial(_computed, options, measurement, machine(options.machine))
-    return partial(_timed, options, measurement)
+        find_machine(options.machine)
+        place = Place(
+            *(options.machine, options.gpus, options.serving, options.weights, options.cache)
+        )
+        drafter = next((one for one in drafters if not one.copies), drafters[0])
 
+        def computed(source: Source) -> Costs:
+            pair = source.pair
+            assert pair is not None
+            forms = [measurement.quantization, measurement.dtype, pair.dtype]
+            form = next((str(one) for one in forms if one not in (None, AUTO)), None)
+            return costs_of_machine(place, pair, drafter, form, source.workload, batches, lengths)
 
-def _computed(
-    options: DecideOptions, measurement: Measurement, figures: Machine, source: _Source
-) -> Costs:
-    """Return the costs by a machine's figures."""
-    from specbench.pricing.costs import PassSize, machine_costs, pass_sizes
-
-    assert source.pair is not None
-    sizes = pass_sizes(source.pair, measurement.loading())
-    draft = sizes.get("draft", PassSize(0, 0, 0))
-    batches, lengths = sorted(options.batch_size), sorted(options.draft_length)
-    return machine_costs(figures, sizes["target"], draft, source.context, batches, lengths)
-
-
-def _timed(options: DecideOptions, measurement: Measurement, source: _Source) -> Costs:
-    """Return the costs as measured here."""
-    from specbench.experiment.bench.measure import time_rounds
-    from specbench.experiment.bench.plan import BenchSettings
-    from specbench.pricing.costs import BENCH_REPEATS, costs_of, from_bench
-
-    assert source.pair is not None
-    lengths = sorted(options.draft_length)
-    settings = BenchSettings(
-        engine=[measurement.engine],
-        draft_length=sorted({lengths[0], lengths[len(lengths) // 2], lengths[-1]}),
-        batch_size=sorted(options.batch_size),
-        temperature=measurement.temperature,
-        prompt_tokens=source.prompt_tokens,
+        return computed
+    return lambda source: timed_costs(
+        *(source, measurement.engine, batches, lengths),
+        *(measurement.temperature, not measurement.no_progress),
     )
-    load, show_progress = source.loader.pair, not measurement.no_progress
-    table = time_rounds(source.pair, source.loading, settings, load, show_progress)
-    engine = table["engine"].iloc[0]
-    return costs_of(from_bench(table, Path(BENCH_REPEATS)), f"{engine}, measured here")
 
 
-def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Iterator[str]:
-    """Yield the flags that carry out the decision, a line for each engine."""
+def _flags(decision: Decision, source: Source, measurement: Measurement) -> Iterator[str]:
+    """Yield the flags that carry out the decision, a block for each engine."""
     from specbench.pricing.decide import engine_flags, where_not_to_draft
 
     best = decision.first_that_pays()
     if best is None:
-        yield "leave speculation off"
         return
     yield from where_not_to_draft(decision, best.drafter)
-    first, schedule = best.batch, decision.schedule(best.drafter)
-    yield from engine_flags(best.drafter, schedule, first, best.length, source.pair)
+    yield from engine_flags(best.drafter, decision.schedule(best.drafter), source.pair)
     prompts = measurement.part(Prompts).retyped()
     if source.pair is None or not (source.task or prompts):
         return
@@ -333,9 +398,10 @@ def _flags(decision: Decision, source: _Source, measurement: Measurement) -> Ite
         *("--draft-length", str(best.length)),
         *(measurement.part(Models).retyped() or ["--pair", source.pair.name]),
         *prompts,
-        *source.settings.updated(batch_size=first).retyped(),
+        *source.settings.updated(batch_size=best.batch).retyped(),
     ]
-    yield f"specbench, batch {first}: {shlex.join(run)}"
+    yield f"measure it at batch {best.batch} with:"
+    yield f"  {shlex.join(run)}"
 
 
 def _measure(variants: list[Variant], measurement: Measurement, decision: Decision) -> None:

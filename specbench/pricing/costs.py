@@ -12,44 +12,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from specbench.analysis.intervals import Floats
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.model import ModelDrafter
-from specbench.engine.pairs import DUMMY, Loading, PairSpec, shards, stored_bytes
-from specbench.errors import UsageError, listed, require, shown
+from specbench.errors import UsageError, listed, require
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.schema import StrictModel, Text, read_toml
 
 COLUMNS = ("batch_size", "draft_length", "repeat", "round_seconds", "draft_seconds")
 COSTS = "costs.csv"
 BENCH_REPEATS = "repeats.csv"  # of a folder of ``bench``
 LARGEST = 2**31  # of a batch, a draft length or seconds
-MACHINES_FILE = Path(__file__).with_name("machines.toml")
 STRICT = "sd"
-
-
-class Machine(StrictModel):
-    """The figures of a machine."""
-
-    description: Text
-    bandwidth: float = Field(gt=0)  # bytes per second
-    flops: float = Field(gt=0)  # operations per second
-    overhead: float = Field(ge=0)  # seconds of a pass
-    share: float = Field(1.0, gt=0, le=1)  # of bandwidth and flops that is reached
-
-
-class PassSize(NamedTuple):
-    """What a pass of a model reads and computes."""
-
-    weights: float  # bytes that every pass reads
-    cached: float  # bytes read for each token in the cache of a text
-    operations: float  # floating-point operations for each token of the pass
 
 
 @dataclass(frozen=True)
@@ -61,6 +38,8 @@ class Costs:
     lengths: Floats  # [L] of which the first is 0, a pass without drafts
     rounds: Floats  # [R, B, L]
     drafts: Floats  # [R, B, L] the part of a round that the draft model takes
+    prompts: Floats | None = None  # [B] seconds per token in which prompts of others are read
+    machine: str = ""  # kind of the machine, if its figures gave the seconds
 
     def seconds(self, batch: int, length: int, drafter: DrafterKind) -> Floats:
         """Return the seconds of a round in every repeat ``[R]``.
@@ -81,6 +60,10 @@ class Costs:
         by_batch = np.tensordot(seconds, _weights(self.batches, batch), (1, 0))
         by_length: Floats = by_batch @ _weights(self.lengths, length)
         return by_length
+
+    def prompt_seconds(self, batch: int) -> float:
+        """Return the seconds per token in which prompts of other texts are read."""
+        return 0.0 if self.prompts is None else float(np.interp(batch, self.batches, self.prompts))
 
     def require_measured(self, batches: Sequence[int], lengths: Sequence[int]) -> None:
         """Check that all batch sizes, and some of the draft lengths, can be interpolated.
@@ -205,100 +188,3 @@ def costs_of(table: pd.DataFrame, source: str) -> Costs:
         for name in ("round_seconds", "draft_seconds")
     )
     return Costs(source, batches, lengths, rounds, drafts)
-
-
-def machine(name: str) -> Machine:
-    """Return a machine of ``machines.toml``, or the only one of a file of the user's own.
-
-    Raises:
-        UsageError: There is no such machine or file, or a figure is missing.
-    """
-    file = Path(name) if name.endswith(".toml") else MACHINES_FILE
-    machines = read_toml(file, dict[str, Machine], "file of machines")
-    if file != MACHINES_FILE:
-        require(len(machines) == 1, f"{file} has {len(machines)} machines: leave one in it")
-        return next(iter(machines.values()))
-    if name not in machines:
-        raise UsageError(
-            f"no figures of a machine `{shown(name)}`: choose one of {listed(machines)}, or give a "
-            "FILE.toml with its bandwidth, flops and overhead"
-        )
-    return machines[name]
-
-
-def machine_costs(
-    machine: Machine,
-    target: PassSize,
-    draft: PassSize,
-    context: float,
-    batches: Sequence[int],
-    lengths: Sequence[int],
-) -> Costs:
-    """Return the costs of a machine by the time of its reading plus that of its arithmetic.
-
-    A pass takes the time to read weights and caches, the time to compute, and its overhead. The
-    longer of the first two would be right if they overlapped completely, as in the roofline model;
-    on an H200 they hardly do where both matter: a round of 32 texts took 3.0 times as long as a
-    pass without drafts, and the sum predicts 2.6, the longer one 2.1 (``results/gpu``). Drafting N
-    tokens takes N passes of the draft, one after the other.
-
-    Args:
-        machine: Its figures.
-        target: What a pass of the target reads and computes.
-        draft: The same of the draft.
-        context: Tokens in the cache of a text.
-        batches: Batch sizes.
-        lengths: Draft lengths, without 0.
-
-    Source: the two terms of Williams et al. 2009, doi:10.1145/1498765.1498785, without overlap.
-    """
-
-    def seconds(size: PassSize, batch: Floats, tokens: Floats) -> Floats:
-        read = (size.weights + batch * context * size.cached) / machine.bandwidth
-        computed = batch * tokens * size.operations / machine.flops
-        return (read + computed) / machine.share + machine.overhead
-
-    batch, length = np.array(batches, dtype=float)[:, None], np.array([0.0, *lengths])
-    drafts = length * seconds(draft, batch, np.ones(1))
-    rounds = seconds(target, batch, length + 1) + drafts
-    return Costs(machine.description, batch[:, 0], length, rounds[None], drafts[None])
-
-
-def pass_sizes(spec: PairSpec, loading: Loading) -> dict[str, PassSize]:
-    """Return the size of a pass by role; nothing is loaded but configurations.
-
-    A configuration that the pair describes needs no hub. Weights have 16 bits, as on a GPU, unless
-    the user or the pair names a type. Of an input embedding a pass reads only the rows of its
-    tokens, so it counts only where it is the output embedding as well. A multiplication with a
-    weight is two operations.
-
-    Raises:
-        UsageError: A configuration is not available.
-    """
-    import torch
-
-    from specbench.engine.cache import cache_bytes
-    from specbench.engine.gguf import read_gguf
-    from specbench.engine.hub import gguf_path
-    from specbench.engine.loading import choose_dtype
-    from specbench.engine.sources import build_model, is_gguf, load_config
-
-    dtype = choose_dtype(spec, loading, torch.device("cuda"))
-    described: dict[str, Any] = {"load_format": DUMMY, "device_map": None, "quantization": None}
-    here = loading.updated(**described)
-    sizes = {}
-    for role in spec.models:
-        config = load_config(spec, role, here if role in spec.architecture else loading)
-        cached = cache_bytes(config, dtype, 1)
-        if is_gguf(spec, role):
-            path = gguf_path(spec, role, loading)
-            operations = 2 * sum(read_gguf(file).parameters for file in shards(path))
-            sizes[role] = PassSize(stored_bytes(path), cached, operations)
-            continue
-        with torch.device("meta"):
-            model: Any = build_model(config, dtype)
-        weights = sum(weight.numel() for weight in model.parameters())
-        if model.get_output_embeddings().weight is not model.get_input_embeddings().weight:
-            weights -= model.get_input_embeddings().weight.numel()
-        sizes[role] = PassSize(weights * dtype.itemsize, cached, 2 * weights)
-    return sizes

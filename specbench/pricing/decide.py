@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, product
-from math import exp
+from math import exp, isnan, nan
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +27,10 @@ from specbench.engine.pairs import GGUF, PairSpec, pairs
 from specbench.errors import require
 from specbench.files import write_atomically
 from specbench.pricing.costs import COSTS, Costs
+from specbench.pricing.heads import kind_called
 from specbench.pricing.rounds import PricedRounds
 from specbench.pricing.tables import ends_of
+from specbench.pricing.tried import error_of, how_sure
 from specbench.runs.table import Table, number, with_interval
 
 DECISION = "decision.csv"
@@ -47,15 +49,25 @@ class PricedSetting:
     length: int
     tokens_per_round: Interval
     seconds_per_token: float  # of one text in the batch
-    speedup: Interval  # over no speculation at the same batch size
+    speedup: Interval  # over no speculation at the same batch size; no ends if it is computed
     resampled: Floats  # speed-up of the data and of its resamples [1 + RESAMPLES]
+    error: float | None = None  # relative, of a computed speed-up in nine of ten
 
     @property
     def verdict(self) -> str:
-        """Whether speculation pays, by the interval of the speed-up."""
-        if self.speedup.low > 1:
+        """Whether speculation pays, by the interval of the speed-up, or by its error."""
+        low, high = self.speedup[1:3]
+        if self.error is not None:
+            low, high = (self.speedup.value / (1 + e) for e in (self.error, -self.error))
+        if low > 1:
             return PAYS
-        return LOSES if self.speedup.high < 1 else OPEN
+        return LOSES if high < 1 else OPEN
+
+    @property
+    def times(self) -> str:
+        """The speed-up in words, with its interval if it has one."""
+        text = with_interval(*self.speedup[:3], ".2f")
+        return f"{self.drafter}, N = {self.length}, {text} times as fast at batch {self.batch}"
 
 
 @dataclass(frozen=True)
@@ -168,16 +180,31 @@ def decide(
                 continue
             plain = costs.seconds(batch, 0, rounds.drafter)
             seconds = costs.seconds(batch, length, rounds.drafter)
-            tokens_per_round = resampled[:, column]
+            tokens_per_round, prompts = resampled[:, column], costs.prompt_seconds(batch)
+            error: float | None = None
+            if costs.machine:
+                speedups = (plain + prompts) / (seconds / tokens_per_round + prompts)
+                error = error_of(costs.machine, kind_called(str(rounds.drafter)), batch)
+            else:
+                speedups = tokens_per_round * _resampled_ratio(plain, seconds)
+                if rounds.is_exact and len(plain) == 1:  # nothing has noise that is known
+                    error = 0.0
+            speedup = (
+                _speedup(tokens_per_round, plain, seconds, n)
+                if error is None
+                else Interval(float(speedups[0]), nan, nan, n)
+            )
+            tokens = estimate(tokens_per_round, n)
             settings.append(
                 PricedSetting(
                     batch,
                     rounds.drafter,
                     length,
-                    estimate(tokens_per_round, n),
-                    float(seconds.mean() / tokens_per_round[0]),
-                    _speedup(tokens_per_round, plain, seconds, n),
-                    tokens_per_round * _resampled_ratio(plain, seconds),
+                    tokens._replace(low=nan, high=nan) if rounds.is_exact else tokens,
+                    float(seconds.mean() / tokens_per_round[0] + prompts),
+                    speedup,
+                    speedups,
+                    error,
                 )
             )
     require(len(settings) > 0, "no --draft-length has both an acceptance and a cost: name others")
@@ -217,48 +244,81 @@ def _resampled_ratio(plain: Floats, seconds: Floats) -> Floats:
     return np.concatenate([ratios[:1], ratios[:0:-1]])
 
 
-def sentences(decision: Decision) -> Iterator[str]:
-    """Say for each drafter at which batch sizes it pays, is undecided, and loses."""
+def answer(decision: Decision) -> str:
+    """Say in one sentence whether to speculate, with what, and how sure that is."""
+    bests = [decision.fastest(batch) for batch in decision.batches]
+    best = decision.first_that_pays()
+    if best is not None:
+        paying = [setting.batch for setting in bests if setting.verdict == PAYS]
+        sizes = "every batch size" if len(paying) == len(bests) else f"batch {_listed(paying)}"
+        text = f"Speculate at {sizes}: {best.times}"
+    else:
+        best = max(bests, key=lambda setting: setting.speedup.value)
+        is_open = any(setting.verdict == OPEN for setting in bests)
+        why = (
+            "Not decided: leave it off until a quiet measurement shows a gain"
+            if is_open
+            else "Leave it off: speculation loses at every batch size"
+        )
+        text = f"{why} (best: {best.times})"
+    if machine := decision.costs.machine:
+        text += f" ({how_sure(machine, kind_called(str(best.drafter)), best.batch)})"
+    return f"{text}."
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def largest_possible(decision: Decision) -> Iterator[str]:
+    """Say where the best N is the largest that was priced."""
     for drafter in decision.drafters:
+        longest = max(s.length for s in decision.settings if s.drafter == drafter)
         best = [decision.fastest(batch, drafter) for batch in decision.batches]
-        parts = [
-            f"{'is ' * (verdict == OPEN)}{verdict} at {', '.join(map(_amount, group))}"
-            for verdict, group in groupby(best, lambda setting: setting.verdict)
-        ]
-        yield f"{drafter}: speculation {'; '.join(parts)}."
-
-
-def _amount(setting: PricedSetting) -> str:
-    times = with_interval(*setting.speedup[:3], ".2f", "x")
-    return f"batch {setting.batch} (N = {setting.length}, {times})"
+        if longest > 1 and (at := [s.batch for s in best if s.length == longest]):
+            yield (
+                f"{drafter}: N = {longest} is the largest that was priced, and the best at batch "
+                f"{_listed(at)}, so a larger one may be faster"
+            )
 
 
 def where_not_to_draft(decision: Decision, drafter: DrafterKind) -> Iterator[str]:
     """Say at which batch sizes a drafter does not pay, and which one does there."""
-    batches: dict[str, list[str]] = {}
+    batches: dict[str, list[int]] = {}
     for batch in decision.batches:
         best = decision.fastest(batch)
         if best.verdict != PAYS:
-            batches.setdefault("leave speculation off", []).append(str(batch))
+            batches.setdefault("leave speculation off", []).append(batch)
         elif decision.fastest(batch, drafter).verdict != PAYS:
             only = f"only {best.drafter} pays, with N = {best.length}"
-            batches.setdefault(only, []).append(str(batch))
+            batches.setdefault(only, []).append(batch)
     for advice, sizes in batches.items():
-        yield f"at batch {', '.join(sizes)} {advice}"
+        yield f"at batch {_listed(sizes)} {advice}"
 
 
 def decision_table(decision: Decision) -> Table:
     """Return the fastest setting of each drafter at each batch size."""
     best = [decision.fastest(b, d) for b in decision.batches for d in decision.drafters]
+    ends = {
+        name: " [95 %]" if any(not isnan(getattr(s, name).low) for s in best) else ""
+        for name in ("tokens_per_round", "speedup")
+    }
+    computed = ",\ncomputed" if decision.costs.machine else ""
     return Table.of(
         best,
         [
             ("batch", lambda s: str(s.batch)),
             ("drafter", lambda s: str(s.drafter)),
             ("N", lambda s: str(s.length)),
-            ("tokens/\nround [95 %]", lambda s: with_interval(*s.tokens_per_round[:3], ".2f")),
+            (
+                f"tokens/\nround{ends['tokens_per_round']}",
+                lambda s: with_interval(*s.tokens_per_round[:3], ".2f"),
+            ),
             ("ms/\ntoken", lambda s: number(1e3 * s.seconds_per_token, "3s")),
-            ("speed-up [95 %]", lambda s: with_interval(*s.speedup[:3], ".2f")),
+            (
+                f"speed-up{ends['speedup']}{computed}",
+                lambda s: with_interval(*s.speedup[:3], ".2f"),
+            ),
             ("speculation", lambda s: s.verdict),
         ],
         stub=2,
@@ -276,27 +336,42 @@ def write_tables(folder: Path, decision: Decision) -> None:
         write_atomically(folder / name, table.to_csv(index=False, float_format="%.6g"))
 
 
-def engine_flags(
-    drafter: DrafterKind, schedule: Schedule, batch: int, drafts: int, pair: PairSpec | None
-) -> Iterator[str]:
-    """Yield the flags of each engine.
+def engine_flags(drafter: DrafterKind, schedule: Schedule, pair: PairSpec | None) -> Iterator[str]:
+    """Yield a block of flags for each engine.
 
-    vLLM and TensorRT-LLM get the schedule, the others so many drafts for one batch size. Without a
-    pair, ``UNNAMED`` stands for its draft model.
+    vLLM and TensorRT-LLM get the schedule, the others a line for each range of batch sizes. Without
+    a pair, ``UNNAMED`` stands for its draft model.
     """
-    draft = str(pair.draft) if pair else UNNAMED
-    file, command = gguf_draft(pair) if pair else (draft, "")
-    engines = {
-        "vllm": shlex.join(vllm_flags(drafter, schedule, draft) or ()),
-        "tensorrt-llm, in --config FILE.yaml": tensorrt_llm_settings(drafter, schedule, draft),
-        f"sglang, batch {batch}": shlex.join(drafter.sglang(drafts, draft) or ()),
-        f"llama.cpp, batch {batch}": shlex.join(drafter.llamacpp(drafts, file) or ()),
+    draft = str(pair.draft) if pair and pair.draft else UNNAMED
+    file, command = gguf_draft(pair) if pair and pair.draft else (draft, "")
+    ranges = [(f"{a}" if a == b else f"{a} to {b}", n) for a, b, n in schedule if n]
+    flags: dict[str, list[str]] = {
+        "start vLLM with": [shlex.join(vllm_flags(drafter, schedule, draft) or ())],
+        "give TensorRT-LLM a --config FILE.yaml with": [
+            tensorrt_llm_settings(drafter, schedule, draft) or ""
+        ],
     }
-    for engine, flags in engines.items():
-        yield f"{engine}: {flags or f'no drafter like {drafter}'}"
+    for engine, of_drafter, name in (
+        ("SGLang", drafter.sglang, draft),
+        ("llama.cpp", drafter.llamacpp, file),
+    ):
+        lines = [(sizes, shlex.join(of_drafter(n, name) or ())) for sizes, n in ranges]
+        label = f"start {engine} with"
+        if len(lines) == 1 and len(schedule) > 1:
+            label = f"start {engine} for batch {lines[0][0]} with"
+        several = len(lines) > 1
+        flags[label] = [
+            f"{line}  # batch {sizes}" if several and line else line for sizes, line in lines
+        ]
+    for label, block in flags.items():
+        if any(block):
+            yield f"{label}:"
+            yield from (f"  {line}" for line in block if line)
+        else:
+            yield f"{label.split()[1]} has no drafter like {drafter}"
     if drafter.needs_draft and command:
         yield f"to make {file}: {command}"
-    if drafter.needs_draft and pair is None:
+    if draft == UNNAMED and any(UNNAMED in line for block in flags.values() for line in block):
         yield f"{UNNAMED} stands for your draft model"
 
 

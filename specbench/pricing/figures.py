@@ -74,7 +74,7 @@ def _draw_speedups(axes: Axes, decision: Decision) -> None:
             axes.vlines(beside, low, high, color=look["color"], lw=scaled(1))
         axes.plot(beside, value, lw=scaled(1), **look)
     axes.set_ylabel("Speed-up over no drafts")
-    axes.set_title("Fastest N, 95 % band")
+    axes.set_title("Fastest N, " + ("computed" if decision.costs.machine else "95 % band"))
 
 
 def _draw_lengths(axes: Axes, decision: Decision, drafter: DrafterKind) -> None:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from scipy.optimize import brentq
 
 from specbench.analysis.intervals import FEWEST, bootstrap
 from specbench.decoding.drafters.kind import DrafterKind
@@ -40,6 +41,7 @@ class PricedRounds:
     tokens: Floats  # [n] emitted in rounds
     rounds: Floats  # [n, L]
     drafted: Floats  # [n, L] drafts verified
+    is_exact: bool = False  # whether rates were given, so that there is no interval
 
     @property
     def resampled(self) -> Floats:
@@ -48,14 +50,12 @@ class PricedRounds:
         return totals[:, :1] / totals[:, 1:]
 
 
-def rounds_of_rates(text: str, drafter: DrafterKind) -> PricedRounds:
-    """Return rounds in which position k is accepted at a rate, given that those before it are.
-
-    The rates are taken as exact: all prompts are alike, so that intervals are those of costs.
+def rates_of(text: str, longest: int) -> list[float]:
+    """Return the rate of each position, given that the drafts before it are accepted.
 
     Args:
-        text: The rates, separated by commas.
-        drafter: What they are of.
+        text: The rates, separated by commas; a single one holds for every position.
+        longest: The most drafts of a round.
 
     Raises:
         UsageError: They are not numbers from 0 to 1.
@@ -66,13 +66,41 @@ def rounds_of_rates(text: str, drafter: DrafterKind) -> PricedRounds:
         rates = []
     require(
         len(rates) > 0 and all(0 <= rate <= 1 for rate in rates),
-        f"--acceptance {text}: give a rate from 0 to 1 for each position, as .8,.72,.65",
+        f"--acceptance {text}: give a rate from 0 to 1 for each position, as .8,.72,.65, or one "
+        "for all",
     )
+    return rates if len(rates) > 1 else rates * longest
+
+
+def rate_of_length(accepted: float, drafts: int) -> float:
+    """Return the rate that gives a mean accepted length, if it is the same at every position.
+
+    Args:
+        accepted: Tokens per round, the one after the drafts included.
+        drafts: N.
+
+    Raises:
+        UsageError: No rate gives it.
+    """
+    require(
+        1 <= accepted <= drafts + 1,
+        f"--accepted-length {accepted:g} is no mean of rounds with {drafts} drafts, which emit "
+        f"1 to {drafts + 1} tokens: give the N of its server by --draft-length",
+    )
+    return float(brentq(lambda rate: sum(rate**k for k in range(drafts + 1)) - accepted, 0, 1))
+
+
+def rounds_of_rates(rates: Sequence[float], drafter: DrafterKind) -> PricedRounds:
+    """Return rounds in which position k is accepted at a rate, given that those before it are.
+
+    The rates are taken as exact: all prompts are alike, so that intervals are those of costs.
+    """
     tokens_per_round = 1 + np.cumprod(rates).cumsum()
     lengths = np.arange(1, len(rates) + 1)
     rounds = np.tile(1 / tokens_per_round, (FEWEST, 1))
     numbers = tuple(lengths.tolist())
-    return PricedRounds(drafter, "fixed", numbers, np.ones(FEWEST), rounds, rounds * lengths)
+    drafted = rounds * lengths
+    return PricedRounds(drafter, "fixed", numbers, np.ones(FEWEST), rounds, drafted, True)
 
 
 def windows(columns: Floats, size: int) -> Floats:
@@ -218,6 +246,6 @@ def price(
     rounds = [walk.rounds.sum(-1) for walk in walks]
     drafted = [walk.drafted.sum(-1) for walk in walks]
     sums = scores.by_prompt(np.column_stack([scores.length, *rounds, *drafted]))
-    return PricedRounds(
-        drafter, policy.label, tuple(lengths), sums[:, 0], *np.split(sums[:, 1:], 2, axis=1)
-    )
+    expected, verified = np.split(sums[:, 1:], 2, axis=1)
+    numbers = tuple(lengths)
+    return PricedRounds(drafter, policy.label, numbers, sums[:, 0], expected, verified)

@@ -31,8 +31,8 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
     line += " --top-k 50"
     result = cli(*line.split())
     assert result.code == 0, result.err
-    assert "model: speculation pays at batch 1 (N = " in result.out
-    assert "loses at batch 8 (N = 1, " in result.out
+    assert result.out.startswith("Speculate at batch 1: ")
+    assert re.search(r"^8 +model +1 .*loses$", result.out, re.MULTILINE)
     assert "at batch 8 leave speculation off" in result.out
     assert "--model-draft results/gguf/mini/draft-f32.gguf" in result.out
     assert "mini/draft-f32.gguf: python tasks/export_pair.py mini" in result.out
@@ -60,7 +60,8 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
 def test_no_drafts_and_no_schedule_where_nothing_pays(cli: Cli, costs: Path) -> None:
     result = cli(*f"decide --acceptance .3,.2 --costs {costs} --batch-size 8 --output o".split())
     assert result.code == 0, result.err
-    assert "\nleave speculation off\n" in result.out and "--speculative" not in result.out
+    assert result.out.startswith("Leave it off: speculation loses at every batch size (best: ")
+    assert "--speculative" not in result.out
 
 
 def test_acceptance_by_position_needs_no_models(
@@ -70,7 +71,9 @@ def test_acceptance_by_position_needs_no_models(
     line = f"decide --acceptance .9,.9,.8 --costs {costs} --batch-size 1,8 --drafter greedy"
     result = cli(*line.split(), "--output", "o")
     assert result.code == 0, result.err
-    assert "greedy: speculation pays at batch 1 (N = 3, " in result.out
+    answer = "Speculate at batch 1: greedy, N = 3, 2.58 times as fast at batch 1.\n"
+    assert result.out.startswith(answer)
+    assert "N = 3 is the largest that was priced, and the best at batch 1," in result.err
     assert "DRAFT stands for your draft model" in result.out
     result = cli(
         *["decide", "--acceptance", ".9,.9,.8", "--machine", "h100", "--pair", "llama", "-o", "o"]
@@ -119,7 +122,7 @@ def test_models_are_read_once_and_timed_as_often_as_time_allows(
         ("--acceptance .9", "seconds per round depend on the models"),
         ("--acceptance .9 --machine h100 --pair mini --drafter model,greedy", "of one drafter"),
         (
-            "--acceptance .9 --machine h100 --pair mini --draft-length 2",
+            "--acceptance .9,.8 --machine h100 --pair mini --draft-length 3",
             "no --draft-length has both",
         ),
         ("--limit 2", "2 prompts are too few for an interval"),

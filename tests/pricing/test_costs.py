@@ -1,4 +1,4 @@
-"""Costs of rounds: read, refused, interpolated, and computed from a machine's figures."""
+"""Costs of rounds: read, refused and interpolated."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pytest
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import ModelDrafter
 from specbench.errors import UsageError
-from specbench.pricing.costs import Machine, PassSize, costs_of, machine, machine_costs, read_costs
+from specbench.pricing.costs import costs_of, read_costs
 
 MODEL, LOOKUP = ModelDrafter(), LookupDrafter()
-ROOT = Path(__file__).parents[2]
 
 
 def affine(batches: tuple[int, ...] = (1, 4), lengths: tuple[int, ...] = (0, 1, 5)) -> pd.DataFrame:
@@ -108,43 +107,3 @@ def test_times_of_bench_become_costs(tmp_path: Path) -> None:
         read_costs(tmp_path, "compile")
     with pytest.raises(UsageError, match=r"cannot read the costs .*repeats\.csv"):
         read_costs(tmp_path / "nowhere" / "repeats.csv")
-
-
-def test_costs_of_a_machine_by_hand() -> None:
-    figures = Machine(description="m", bandwidth=10, flops=100, overhead=0.5, share=0.5)
-    target, draft = PassSize(20, 1, 30), PassSize(2, 1, 5)
-    costs = machine_costs(figures, target, draft, 10, (1, 8), (1, 3))
-    # Batch 1: reading takes (20 + 10) / 10 and computing 30 (N + 1) / 100 seconds.
-    assert costs.rounds[0, :, 0] == pytest.approx([3.3 / 0.5 + 0.5, 12.4 / 0.5 + 0.5])
-    drafting = 3 * ((1.2 + 0.05) / 0.5 + 0.5)
-    assert costs.seconds(1, 3, MODEL) == pytest.approx([4.2 / 0.5 + 0.5 + drafting])
-    assert costs.seconds(1, 3, LOOKUP) == pytest.approx([4.2 / 0.5 + 0.5])
-    # Batch 8 with 4 tokens each computes for 9.6 seconds and reads for 10.
-    assert costs.seconds(8, 3, LOOKUP) == pytest.approx([19.6 / 0.5 + 0.5])
-
-
-def test_a_round_on_an_h200_costs_what_was_measured_there() -> None:
-    """Within an eighth, in passes without drafts; the longer of both terms alone is 29 % off."""
-    target = PassSize(15_009_849_344, 131_072, 15_009_849_344)  # Llama 8B in 16 bits
-    draft = PassSize(2_471_628_800, 32_768, 2_471_628_800)
-    context = 512 + 128 / 2
-    computed = machine_costs(machine("h200"), target, draft, context, (1, 4, 32), (5,))
-    measured = read_costs(ROOT / "results/gpu/fused-llama")
-    for batch in (1, 4, 32):
-        predicted, expected = (
-            costs.seconds(batch, 5, MODEL).mean() / costs.seconds(batch, 0, MODEL).mean()
-            for costs in (computed, measured)
-        )
-        assert predicted == pytest.approx(expected, rel=0.125), batch
-
-
-def test_machines_are_named_or_read(tmp_path: Path) -> None:
-    assert machine("h100").bandwidth == pytest.approx(3.35e12)
-    with pytest.raises(UsageError, match="machine"):
-        machine("h1000")
-    mine = tmp_path / "mine.toml"
-    mine.write_text("[mine]\ndescription = 'm'\nbandwidth = 1e9\nflops = 1e12\noverhead = 0\n")
-    assert machine(str(mine)).share == 1
-    mine.write_text("[mine]\ndescription = 'm'\nbandwidth = -1\nflops = 1e12\noverhead = 0\n")
-    with pytest.raises(UsageError, match="bandwidth"):
-        machine(str(mine))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -15,20 +16,24 @@ from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
 from specbench.decoding.drafters.suffix import SuffixDrafter
-from specbench.engine.pairs import Loading, custom_pair, get_pair
+from specbench.engine.pairs import custom_pair, get_pair
 from specbench.errors import UsageError
-from specbench.pricing.costs import Costs, costs_of, pass_sizes
+from specbench.pricing.costs import Costs, costs_of
 from specbench.pricing.decide import (
     Decision,
+    answer,
     decide,
+    decision_table,
+    engine_flags,
     gguf_draft,
-    sentences,
+    largest_possible,
     tensorrt_llm_settings,
     vllm_flags,
     where_not_to_draft,
 )
 from specbench.pricing.figures import break_even, draw_crossover, equivalent, tokens_of
-from specbench.pricing.rounds import PricedRounds, rounds_of_rates
+from specbench.pricing.rounds import PricedRounds, rate_of_length, rates_of, rounds_of_rates
+from specbench.runs.table import to_text
 
 MODEL, GREEDY, LOOKUP = ModelDrafter(), GreedyDrafter(), LookupDrafter()
 LENGTHS = (1, 2, 3, 4)
@@ -96,10 +101,8 @@ def test_where_it_pays_and_where_it_loses() -> None:
     assert pair_decision.fastest(1).drafter == MODEL
     assert pair_decision.fastest(1, MODEL).verdict == "pays"
     assert pair_decision.fastest(8, MODEL).verdict == "loses"
-    model, _, lookup = sentences(pair_decision)
-    assert model.startswith("model: speculation pays at batch 1 (N = ")
-    assert ", batch 2 (N = " in model and "; loses at batch 8 (N = " in model
-    assert "pays at batch 1" in lookup  # copies are free, so any acceptance pays
+    assert answer(pair_decision).startswith("Speculate at batch 1, 2: model, N = ")
+    assert pair_decision.fastest(1, LOOKUP).verdict == "pays"  # copies are free
     assert all(pair_decision.optimism(batch) >= 0 for batch in pair_decision.batches)
     schedule = pair_decision.schedule(MODEL)
     assert schedule[0][0] == 1 and schedule[-1][1] == 8 and schedule[-1][2] == 0
@@ -131,12 +134,68 @@ def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed: int) 
 
 
 def test_rates_by_position_are_conditional() -> None:
-    rounds = rounds_of_rates(".8,.5,.5", MODEL)
-    means = rounds.resampled[0]
-    assert means == pytest.approx([1.8, 2.2, 2.4])
+    rounds = rounds_of_rates(rates_of(".8,.5,.5", 8), MODEL)
+    assert rounds.resampled[0] == pytest.approx([1.8, 2.2, 2.4])
     for text in (".8,1.2", "nothing", "", ".8,,.7", "nan"):
         with pytest.raises(UsageError, match="a rate from 0 to 1"):
-            rounds_of_rates(text, MODEL)
+            rates_of(text, 8)
+
+
+@pytest.mark.parametrize("longest", [1, 4, 8])
+def test_one_rate_means_the_same_at_every_position(longest: int) -> None:
+    assert rates_of(".8", longest) == rates_of(",".join([".8"] * longest), longest)
+
+
+@pytest.mark.parametrize(("accepted", "drafts"), [(3.4, 4), (1.0, 3), (5.0, 4), (2.02, 2)])
+def test_a_mean_accepted_length_is_a_rate(accepted: float, drafts: int) -> None:
+    rate = rate_of_length(accepted, drafts)
+    assert rounds_of_rates([rate] * drafts, MODEL).resampled[0][-1] == pytest.approx(accepted)
+    with pytest.raises(UsageError, match=f"with {drafts} drafts, which emit 1 to {drafts + 1}"):
+        rate_of_length(drafts + 1.5, drafts)
+
+
+def computed(rate: float, kind: str = "data centre", batches: tuple[int, ...] = (1, 8)) -> Decision:
+    """Return a decision by costs of a kind of machine."""
+    table = dataclasses.replace(costs(), machine=kind)
+    return decide([rounds_of_rates([rate] * 4, MODEL)], table, batches)
+
+
+def test_what_is_computed_has_no_interval_and_says_how_sure_it_is() -> None:
+    decision = computed(0.9)
+    assert re.search(r"\(computed; on \d+ measurements .* nine of ten\)\.$", answer(decision))
+    outside = answer(computed(0.9, "unified"))
+    assert "never compared with measurements of such a machine" in outside
+    table = decision.table()
+    ends = ["speedup_low", "speedup_high", "tokens_per_round_low", "tokens_per_round_high"]
+    assert table[ends].isna().all().all()
+    text = to_text(decision_table(decision), width=100)
+    assert "computed" in text and "[" not in text
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(0.9, "pays"), (0.2, "undecided"), (0.0, "loses")])
+def test_the_error_of_a_prediction_decides_as_an_interval_does(rate: float, verdict: str) -> None:
+    fastest = computed(rate, batches=(8,) if verdict == "loses" else (1,)).settings
+    assert {"undecided", verdict} >= {setting.verdict for setting in fastest if setting.length == 1}
+    assert verdict in {setting.verdict for setting in fastest}
+
+
+def test_where_the_best_n_is_the_largest_possible_that_is_said() -> None:
+    few = decide([rounds_of_rates([0.9] * 4, MODEL)], costs(), (1,), (1, 2, 3))
+    (said,) = largest_possible(few)
+    assert said.startswith("model: N = 3 is the largest that was priced, and the best at batch 1,")
+    assert not list(largest_possible(computed(0.9, batches=(1,))))
+
+
+def test_flags_stand_in_one_block_for_each_engine_with_the_ranges_that_differ() -> None:
+    lines = list(engine_flags(MODEL, [(1, 4, 5), (5, 8, 2), (9, 32, 0)], custom_pair("o/t", "o/d")))
+    at = lines.index("start SGLang with:")
+    assert [line.rpartition("  # ")[2] for line in lines[at + 1 : at + 3]] == [
+        "batch 1 to 4",
+        "batch 5 to 8",
+    ]
+    assert "SGLang has no drafter like suffix" in [
+        *engine_flags(SuffixDrafter(), [(1, 4, 5)], None)
+    ]
 
 
 def test_break_even_and_equivalent_acceptance() -> None:
@@ -199,12 +258,6 @@ def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(
     assert "'folder of mine' --outfile" in command and "--remote" not in command
     (tmp_path / "spare").mkdir()
     assert "convert_hf" in gguf_draft(custom_pair(get_pair("mini").target, "spare"))[1]
-
-
-def test_sizes_by_a_description_need_no_hub_and_have_16_bits() -> None:
-    sizes = pass_sizes(get_pair("llama"), Loading(device="cpu"))
-    assert sizes["target"].weights == pytest.approx(15.0e9, rel=0.01)
-    assert sizes["target"].weights == sizes["target"].operations  # two bytes, two operations
 
 
 def test_the_map_is_drawn() -> None:

@@ -1,0 +1,220 @@
+"""Seconds of passes and rounds from a machine's figures, an engine's overheads and shapes.
+
+A pass over t tokens reads weights and caches, multiplies t rows with the weights, and starts its
+layers; several devices also add up each layer's results, twice. A round is a pass of the target
+over N + 1 tokens of each text, after N passes of what drafts (one, if it drafts a block). Page
+*predictions* has the formulas, and compares them with measurements.
+
+Source: reading and computing as in Williams et al. 2009, doi:10.1145/1498765.1498785, joined by a
+p-norm in place of the longer of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from specbench.errors import UsageError, require
+from specbench.pricing.costs import Costs
+from specbench.pricing.heads import Drafting
+from specbench.pricing.machines import GIB, Server
+from specbench.pricing.shapes import Model
+
+TILE = 64  # rows that a tile of large products has
+
+
+class Workload(NamedTuple):
+    """The length of requests in tokens."""
+
+    prompt: float
+    answer: float
+
+    @property
+    def context(self) -> float:
+        """Tokens in the cache of a text, in the mean."""
+        return self.prompt + self.answer / 2
+
+
+def pass_seconds(
+    server: Server, model: Model, batch: float, tokens: float, context: float
+) -> float:
+    """Return the seconds of a pass over so many tokens of each text, without fixed overhead.
+
+    Args:
+        server: The engine and its machines.
+        model: What passes.
+        batch: Texts.
+        tokens: New tokens of each text.
+        context: Tokens in the cache of a text.
+    """
+    machine, engine, together = server.machine, server.engine, server.together
+    rows, share = batch * tokens, machine.share or engine.share
+    read = model.bytes_read(rows) + batch * model.bytes_cached(context)
+    reading = read / (share * machine.bandwidth * together)
+    computing = rows * _row_seconds(server, model)
+    if (lanes := engine.few_rows.get(machine.backend)) and model.precision.layers < 16:
+        # Kernels for few rows read a weight once, and unpack it again for each further row.
+        shape = model.shape
+        again = rows * shape.multiplied - shape.weights_read(rows) - shape.of_head
+        by_lanes = 2 * again / (lanes * (machine.vector or machine.flops))
+        computing = min(by_lanes, max(rows, TILE) * _row_seconds(server, model))
+    joined = float(np.linalg.norm([reading, computing], engine.overlap))
+    layers = model.shape.layers * engine.layer if machine.overhead is None else 0.0
+    if together > 1:
+        sums = 2 * model.shape.layers
+        layers += sums * (machine.hop + rows * model.shape.width * 2 / machine.link)
+    return joined + layers
+
+
+def _row_seconds(server: Server, model: Model) -> float:
+    """Return the seconds of multiplying one token with all weights, in large products."""
+    machine, engine, bits = server.machine, server.engine, model.precision.layers
+    flops = machine.flops8 if 8 <= bits < 16 and machine.flops8 else machine.flops
+    share = machine.share or engine.compute
+    share *= engine.quantised if bits < 8 else 1
+    return 2 * model.shape.multiplied / (share * flops * server.together)
+
+
+def round_seconds(
+    server: Server,
+    target: Model,
+    drafting: Drafting | None,
+    drafts: int,
+    batch: float,
+    context: float,
+) -> tuple[float, float]:
+    """Return the seconds of a round with N drafts, and those of them that drafting takes.
+
+    Without drafting it is a pass over one token of each text.
+    """
+    machine, engine = server.machine, server.engine
+    fixed = engine.fixed if machine.overhead is None else machine.overhead
+    target_pass = pass_seconds(server, target, batch, drafts + 1, context) + fixed
+    if drafting is None or drafts == 0:
+        return target_pass, 0.0
+    if target.precision.cache <= 8.5 and machine.flops8 is None:
+        target_pass *= engine.cache8
+    drafted = 0.0
+    if (model := drafting.model) is not None:
+        passes, tokens = (1, drafts + 1) if drafting.in_blocks else (drafts, 1)
+        step = engine.step if machine.overhead is None else machine.overhead
+        drafted = passes * (pass_seconds(server, model, batch, tokens, context) + step)
+        share = machine.share or engine.share
+        once = drafting.once * model.precision.layers / 8
+        drafted += once / (share * machine.bandwidth * server.together)
+    added = engine.round if machine.overhead is None else 0.0
+    return target_pass + drafted + added, drafted
+
+
+def prompt_seconds(server: Server, target: Model, batch: float, workload: Workload) -> float:
+    """Return the seconds per token of a text in which prompts of other requests are read.
+
+    Where a request ends another one begins, so each token of a text comes with its share of the
+    prompts of all others.
+    """
+    rows = server.engine.prefill * workload.prompt * (batch - 1) / workload.answer
+    sums = 0.0
+    if server.together > 1:
+        sums = 2 * target.shape.layers * target.shape.width * 2 / server.machine.link
+    return rows * (_row_seconds(server, target) + sums)
+
+
+def most_texts(
+    server: Server, target: Model, drafting: Drafting | None, workload: Workload
+) -> float:
+    """Return how many texts fit into the memory at once; at most 0 if the weights do not."""
+    models = [target, *([drafting.model] if drafting and drafting.model else [])]
+    room = server.memory - sum(model.bytes_stored for model in models)
+    return room / sum(model.bytes_cached(workload.context) for model in models)
+
+
+def seconds_per_token(
+    server: Server,
+    target: Model,
+    drafting: Drafting | None,
+    drafts: int,
+    accepted: float,
+    batch: int,
+    workload: Workload,
+) -> float:
+    """Return the seconds per token of one text while requests are served.
+
+    Requests that do not fit the memory wait outside of the batch.
+
+    Args:
+        server: The engine and its machines.
+        target: The target.
+        drafting: What drafts; None without speculation.
+        drafts: N.
+        accepted: Tokens per round, 1 without speculation.
+        batch: Requests at once.
+        workload: Their lengths.
+    """
+    running = max(1.0, min(batch, most_texts(server, target, drafting, workload)))
+    seconds, _ = round_seconds(server, target, drafting, drafts, running, workload.context)
+    return seconds / accepted + prompt_seconds(server, target, running, workload)
+
+
+def require_fits_machine(
+    server: Server, target: Model, drafting: Drafting, workload: Workload, batch: int
+) -> None:
+    """Refuse a batch or a target that the machines cannot hold.
+
+    Raises:
+        UsageError: Its weights or its caches do not fit, or the devices cannot share the layers.
+    """
+    heads = target.shape.kv_heads
+    require(
+        server.together == 1 or heads % server.gpus == 0,
+        f"--gpus {server.gpus} does not divide the {heads} key-value heads of the target: choose "
+        f"{' or '.join(str(n) for n in range(2, heads + 1) if heads % n == 0) or 1}",
+    )
+    most = most_texts(server, target, drafting, workload)
+    needed = target.bytes_stored + (drafting.model.bytes_stored if drafting.model else 0)
+    if most < 1:
+        raise UsageError(
+            f"the weights ({needed / GIB:.0f} GiB) and a text do not fit the memory of "
+            f"{server.place}: give more --gpus, a larger --machine, or --weights of fewer bits"
+        )
+    require(
+        batch <= most,
+        f"--batch-size {batch} does not fit the memory of {server.place} beside "
+        f"{needed / GIB:.0f} GiB of weights: at most {int(most)} texts do, with prompts of "
+        f"{workload.prompt:.0f} tokens and answers of {workload.answer:.0f}",
+    )
+
+
+def computed_costs(
+    server: Server,
+    target: Model,
+    drafting: Drafting,
+    workload: Workload,
+    batches: Sequence[int],
+    lengths: Sequence[int],
+) -> Costs:
+    """Return the costs by formulas.
+
+    Args:
+        server: The engine and its machines.
+        target: The target.
+        drafting: What drafts.
+        workload: The lengths of requests.
+        batches: Batch sizes.
+        lengths: Draft lengths, without 0.
+    """
+    context, grid = workload.context, [0, *lengths]
+    seconds = np.array(
+        [[round_seconds(server, target, drafting, n, b, context) for n in grid] for b in batches]
+    )
+    prompts = np.array([prompt_seconds(server, target, b, workload) for b in batches])
+    return Costs(
+        f"{server.place}, {server.engine.description}",
+        np.array(batches, dtype=float),
+        np.array(grid, dtype=float),
+        seconds[None, ..., 0],
+        seconds[None, ..., 1],
+        prompts,
+        server.machine.kind,
+    )

@@ -1,0 +1,135 @@
+"""Machines and engines by name: the published figures of one, what the other reaches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from specbench.errors import UsageError, listed, require, shown
+from specbench.pricing.shapes import nearest
+from specbench.schema import StrictModel, Text, read_toml
+
+MACHINES_FILE = Path(__file__).with_name("machines.toml")
+ENGINES_FILE = Path(__file__).with_name("engines.toml")
+GIB = 2**30
+
+Backend = Literal["cuda", "rocm", "metal"]
+Kind = Literal["data centre", "consumer", "unified"]
+
+
+class Machine(StrictModel):
+    """The figures of a device."""
+
+    description: Text
+    bandwidth: float = Field(gt=0)  # bytes per second
+    flops: float = Field(gt=0)  # operations per second with 16-bit weights
+    flops8: float | None = Field(None, gt=0)  # with 8-bit weights, if it multiplies them
+    vector: float | None = Field(None, gt=0)  # of its 32-bit lanes
+    memory: float = Field(float("inf"), gt=0)  # bytes
+    link: float = Field(2e10, gt=0)  # bytes per second between two devices
+    hop: float = Field(5e-5, ge=0)  # seconds of a small sum over devices
+    kind: Kind = "data centre"
+    backend: Backend = "cuda"
+    names: list[Text] = Field(default_factory=list)
+    overhead: float | None = Field(None, ge=0)  # seconds of a pass, in place of the engine's
+    share: float | None = Field(None, gt=0, le=1)  # of both peaks, in place of the engine's
+
+
+class Engine(StrictModel):
+    """What a program that serves models reaches, and what it adds."""
+
+    description: Text
+    share: float = Field(gt=0)  # of the bandwidth
+    compute: float = Field(gt=0)  # of the operations per second
+    overlap: float = Field(1.0, ge=1)  # 1: reading and computing add; more: the longer one counts
+    quantised: float = Field(1.0, gt=0)  # of ``compute``, with weights of fewer than 8 bits
+    cache8: float = Field(1.0, gt=0)  # times a round takes with 8-bit caches, without 8-bit units
+    fixed: float = Field(0.0, ge=0)  # seconds of a pass of the target
+    layer: float = Field(0.0, ge=0)  # seconds of a layer
+    step: float = Field(0.0, ge=0)  # seconds of a pass of the drafter
+    round: float = Field(0.0, ge=0)  # seconds of a round
+    prefill: float = Field(0.0, ge=0)  # of the prompts, what is read between the rounds of others
+    memory: float = Field(1.0, gt=0, le=1)  # of the device's, for weights and caches
+    splits_layers: bool = False  # devices take turns, instead of sharing each layer
+    few_rows: Mapping[Backend, float] = Field(default_factory=dict)  # of a machine's lanes
+
+
+class Server(NamedTuple):
+    """An engine on one or several machines of a kind."""
+
+    machine: Machine
+    engine: Engine
+    gpus: int = 1
+
+    @property
+    def place(self) -> str:
+        """The machines in words."""
+        return f"{self.gpus} x " * (self.gpus > 1) + self.machine.description
+
+    @property
+    def together(self) -> int:
+        """How many devices compute at the same time."""
+        return 1 if self.engine.splits_layers else self.gpus
+
+    @property
+    def memory(self) -> float:
+        """Bytes for weights and caches."""
+        return self.gpus * self.machine.memory * self.engine.memory
+
+
+@cache
+def machines() -> dict[str, Machine]:
+    """Return the known machines by name."""
+    table: dict[str, Machine] = read_toml(MACHINES_FILE, dict[str, Machine], "file of machines")
+    return table
+
+
+@cache
+def engines() -> dict[str, Engine]:
+    """Return the known engines by name."""
+    table: dict[str, Engine] = read_toml(ENGINES_FILE, dict[str, Engine], "file of engines")
+    return table
+
+
+def known_machine(name: str) -> Machine | None:
+    """Return the machine that a name means, such as "NVIDIA A100-SXM4-80GB"; None if unknown."""
+    names = [(alias, key) for key, one in machines().items() for alias in (key, *one.names)]
+    return nearest(name, machines(), names)
+
+
+def find_machine(name: str) -> Machine:
+    """Return a machine of ``machines.toml``, or the only one of a file of the user's own.
+
+    Raises:
+        UsageError: There is no such machine or file, or a figure is missing.
+    """
+    if name.endswith(".toml"):
+        own: dict[str, Machine] = read_toml(Path(name), dict[str, Machine], "file of machines")
+        require(len(own) == 1, f"{name} has {len(own)} machines: leave one in it")
+        return next(iter(own.values()))
+    machine = known_machine(name)
+    if machine is None:
+        raise UsageError(
+            f"no figures of a machine `{shown(name)}`: choose one of {listed(machines())}, or give "
+            "a FILE.toml with its bandwidth and flops"
+        )
+    return machine
+
+
+def known_engine(name: str) -> Engine | None:
+    """Return the engine that a text begins with, such as "vLLM 0.24"; None if unknown.
+
+    SGLang and TensorRT-LLM are taken to be like vLLM, and what builds on llama.cpp like it.
+    """
+    text = name.lower()
+    like = {
+        "sglang": "vllm",
+        **dict.fromkeys(("tensorrt", "trt", "tgi", "lmdeploy"), "vllm"),
+        **dict.fromkeys(("ollama", "lm studio", "ik_llama", "koboldcpp", "mlx"), "llama.cpp"),
+    }
+    names = {**{key: key for key in engines()}, **like}
+    return next((engines()[key] for begin, key in names.items() if begin in text), None)

@@ -1,0 +1,154 @@
+"""Seconds of rounds from what llama-bench and ``vllm bench`` write.
+
+They time passes over some rows: llama-bench a prompt of n tokens (``-p``) or one token after the
+other (``-n``), ``vllm bench`` steps of B requests. A round with N drafts of B texts is a pass of
+the target over B (N + 1) rows after N passes of the draft over B rows; between measured numbers of
+rows seconds are interpolated. ``vllm bench serve`` on a server that speculates has measured the
+round itself: the time per token, times the tokens per round.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from specbench.errors import UsageError, first_line, require
+from specbench.pricing.costs import COLUMNS, Costs, costs_of
+
+REPORTS = (".json", ".jsonl")
+LATENCY_ADVICE = (
+    "says neither batch size nor length: run it with SAVE_TO_PYTORCH_BENCHMARK_FORMAT=1 and give "
+    "the file FILE.pytorch.json beside it, or use `vllm bench serve --save-result`"
+)
+
+
+class Timed(NamedTuple):
+    """A pass or a round, in every repeat."""
+
+    model: str
+    size: float  # of the model in bytes; 0 if the file does not say it
+    rows: int  # of a pass; of a round its texts
+    drafts: int  # of a round; 0 for a pass
+    seconds: list[float]
+
+
+def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
+    """Return the costs in reports of llama-bench or ``vllm bench``.
+
+    Args:
+        paths: One or more files. Of two models, the larger one is the target, or the first one
+            where files do not say their sizes; without a second one drafts cost nothing.
+        batches: Batch sizes, by default 1, or those of rounds that a server has measured.
+
+    Raises:
+        UsageError: A file is none of these, or too few numbers of rows are measured.
+    """
+    timed = [entry for path in paths for entry in _entries(path)]
+    names = [*dict.fromkeys(entry.model for entry in timed)]
+    sizes = {entry.model: entry.size for entry in timed}
+    names.sort(key=lambda name: -sizes[name])
+    source = ", ".join(map(str, paths))
+    require(
+        1 <= len(names) <= 2,
+        f"{source} has times of {len(names)} models: give those of a target and of one draft",
+    )
+    if any(entry.drafts for entry in timed):
+        rows = [
+            (e.rows, e.drafts, repeat, seconds, 0.0)
+            for e in timed
+            for repeat, seconds in enumerate(e.seconds[:1])
+        ]
+        return costs_of(pd.DataFrame(rows, columns=list(COLUMNS)), source)
+    by_rows: list[dict[int, list[float]]] = [defaultdict(list), defaultdict(list)]
+    for entry in timed:
+        by_rows[names.index(entry.model)][entry.rows] += entry.seconds
+    of_target, of_draft = by_rows
+    batches = sorted(batches) or [1]
+    longest = max(of_target) // max(batches) - 1
+    require(
+        longest >= 1 and min(of_target) <= min(batches),
+        f"{source} has passes of the target over {', '.join(map(str, sorted(of_target)))} tokens: "
+        f"measure {min(batches)} to {2 * max(batches)} or more, as llama-bench -p 1,2,3,4,5,6,8 "
+        "-n 32",
+    )
+    table = []
+    for batch in batches:
+        drafting = _at(of_draft, batch) if of_draft else np.zeros(1)
+        for length in range(longest + 1):
+            target = _at(of_target, batch * (length + 1))
+            for repeat in range(min(len(target), len(drafting)) if of_draft else len(target)):
+                drafts = length * drafting[repeat if of_draft else 0]
+                table.append((batch, length, repeat, target[repeat] + drafts, drafts))
+    return costs_of(pd.DataFrame(table, columns=list(COLUMNS)), source)
+
+
+def _at(seconds: Mapping[int, list[float]], rows: int) -> Any:
+    """Return the seconds of a pass over so many rows in every repeat, interpolated."""
+    grid = sorted(seconds)
+    repeats = min(map(len, seconds.values()))
+    values = np.array([seconds[number][:repeats] for number in grid])
+    return np.array([np.interp(rows, grid, values[:, repeat]) for repeat in range(repeats)])
+
+
+def _entries(path: Path) -> Iterator[Timed]:
+    """Yield what a file has timed."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines() if path.suffix == ".jsonl" else [text]
+        content = [json.loads(line) for line in lines if line.strip()]
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot read {path} ({first_line(error)}): give what llama-bench -o json or vllm "
+            "bench wrote"
+        ) from error
+    items = [item for part in content for item in (part if isinstance(part, list) else [part])]
+    try:
+        timed = [entry for item in items for entry in _entry(item, path)]
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise UsageError(
+            f"{path} is no result of llama-bench or vllm bench ({type(error).__name__} {error}): "
+            "give the file as it was written"
+        ) from error
+    require(len(timed) > 0, f"{path} has no times: give what llama-bench or vllm bench wrote")
+    yield from timed
+
+
+def _entry(item: Mapping[str, Any], path: Path) -> Iterator[Timed]:
+    if "n_prompt" in item:  # llama-bench
+        name, size = str(item["model_filename"]), float(item.get("model_size", 0))
+        times = [time / 1e9 for time in item.get("samples_ns") or [item["avg_ns"]]]
+        if item["n_prompt"] and not item["n_gen"]:
+            if int(item["n_prompt"]) > 1:  # a single token is timed better by the next kind
+                yield Timed(name, size, int(item["n_prompt"]), 0, times)
+        elif item["n_gen"] and not item["n_prompt"]:
+            yield Timed(name, size, 1, 0, [time / int(item["n_gen"]) for time in times])
+    elif "mean_tpot_ms" in item:  # vllm bench serve
+        texts = item.get("max_concurrency")
+        require(
+            texts is not None, f"{path} has no max_concurrency: repeat it with --max-concurrency B"
+        )
+        rounds = item.get("spec_decode_num_drafts") or 0
+        drafts = round(item["spec_decode_draft_tokens"] / rounds) if rounds else 0
+        emitted = float(item["spec_decode_acceptance_length"]) if rounds else 1.0
+        seconds = [float(item["mean_tpot_ms"]) / 1e3 * emitted]
+        yield Timed(str(item["model_id"]), 0.0, int(str(texts)), drafts, seconds)
+    elif "benchmark" in item:  # vllm bench latency, with its options
+        if item["metric"]["name"] == "latency":
+            args = item["benchmark"]["extra_info"]["args"]
+            require(
+                not args.get("speculative_config"),
+                f"{path} has a latency with speculation, which does not say how many tokens a "
+                "round emits: use `vllm bench serve --save-result`",
+            )
+            times = [t / int(args["output_len"]) for t in item["metric"]["benchmark_values"]]
+            yield Timed(str(item["model"]["name"]), 0.0, int(args["batch_size"]), 0, times)
+    elif "latencies" in item:
+        raise UsageError(f"{path} {LATENCY_ADVICE}")
+    else:
+        raise KeyError("n_prompt")

@@ -1,0 +1,334 @@
+"""Shapes of models: how much a pass reads and multiplies, from published sizes alone.
+
+A shape comes from the table of well-known models (``models.toml``), from a ``config.json``, or from
+the header of a GGUF file. Nothing is loaded, and PyTorch is not imported.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import Field
+
+from specbench.config import Count
+from specbench.engine.pairs import GGUF, HUB_ID, hub_file, shards, short_name, stored_bytes
+from specbench.errors import UsageError, first_line, shown
+from specbench.schema import StrictModel, Text, read_toml
+
+MODELS_FILE = Path(__file__).with_name("models.toml")
+GIGA = 1e9
+T = TypeVar("T")
+
+
+class Shape(StrictModel):
+    """The sizes of a decoder with gated layers."""
+
+    layers: Count
+    width: Count
+    feed_forward: int = Field(0, ge=0)  # 0 if all layers have experts
+    heads: Count
+    kv_heads: Count
+    head_size: Count
+    vocabulary: Count
+    tied: bool = False  # whether the output head is the input embedding
+    experts: int = Field(0, ge=0)
+    experts_per_token: int = Field(0, ge=0)
+    expert_width: int = Field(0, ge=0)
+    shared_width: int = Field(0, ge=0)  # of an expert that reads every token
+    dense_layers: int = Field(0, ge=0)  # without experts, in a mixture of experts
+    cached_layers: int | None = None  # that keep keys and values, if not all do
+    windowed_layers: int = 0  # of these, the ones that look back at most ``window`` tokens
+    window: int = 0
+    cache_values: int | None = None  # of a token in a layer, if not two for each key-value head
+    attention: int | None = None  # weights of a layer's attention, if not those of its heads
+    bits: float = 16  # of a weight, as published
+    repository: Text | None = None  # on the hub
+    names: list[Text] = Field(default_factory=list)  # other names
+
+    @property
+    def of_attention(self) -> int:
+        """Weights of a layer's attention."""
+        if self.attention is not None:
+            return self.attention
+        return self.width * self.head_size * 2 * (self.heads + self.kv_heads)
+
+    @property
+    def of_head(self) -> int:
+        """Weights of the output head."""
+        return self.vocabulary * self.width
+
+    @property
+    def _layers_with_experts(self) -> int:
+        return self.layers - self.dense_layers if self.experts else 0
+
+    def weights(self, experts: float) -> float:
+        """Return the weights of all layers, of which each mixture uses so many experts."""
+        mixtures = self._layers_with_experts
+        of_mixture = experts * self.expert_width + self.shared_width + self.experts / 3
+        of_feed_forward = (self.layers - mixtures) * self.feed_forward + mixtures * of_mixture
+        return self.layers * self.of_attention + 3 * self.width * of_feed_forward
+
+    def weights_read(self, tokens: float) -> float:
+        """Return the weights of the layers that a pass over so many tokens reads.
+
+        If each token takes k of E experts by itself, a share 1 - (1 - k / E)^tokens is read.
+        """
+        if not self.experts:
+            return self.weights(0)
+        missed = (1 - self.experts_per_token / self.experts) ** tokens
+        return self.weights(self.experts * (1 - missed))
+
+    @property
+    def multiplied(self) -> float:
+        """Weights that each token is multiplied with, those of the output head included."""
+        return self.weights(self.experts_per_token) + self.of_head
+
+    @property
+    def stored(self) -> float:
+        """All weights."""
+        return self.weights(self.experts) + self.of_head * (1 if self.tied else 2)
+
+    def values_cached(self, tokens: float) -> float:
+        """Return the numbers that the cache of a text with so many tokens has."""
+        per_layer = self.cache_values or 2 * self.kv_heads * self.head_size
+        cached = self.layers if self.cached_layers is None else self.cached_layers
+        near = self.windowed_layers * min(tokens, self.window)
+        return per_layer * (near + (cached - self.windowed_layers) * tokens)
+
+
+class Precision(NamedTuple):
+    """Bits of a number."""
+
+    layers: float = 16
+    head: float = 16  # of output head and embedding, which 4-bit formats of servers leave at 16
+    cache: float = 16
+
+
+class Model(NamedTuple):
+    """A model as it is served."""
+
+    name: str
+    shape: Shape
+    precision: Precision = Precision()
+
+    def bytes_read(self, tokens: float) -> float:
+        """Return the bytes of weights that a pass over so many tokens reads."""
+        layers = self.shape.weights_read(tokens) * self.precision.layers
+        return (layers + self.shape.of_head * self.precision.head) / 8
+
+    def bytes_cached(self, tokens: float) -> float:
+        """Return the bytes of the cache of a text with so many tokens."""
+        return self.shape.values_cached(tokens) * self.precision.cache / 8
+
+    @property
+    def bytes_stored(self) -> float:
+        """Bytes of all weights."""
+        layers = self.shape.weights(self.shape.experts)
+        rest = self.shape.stored - layers
+        return (layers * self.precision.layers + rest * self.precision.head) / 8
+
+
+# Bits of a weight by the names of formats, from the longest name on; those of llama.cpp are means
+# over a model's tensors (the table in tools/quantize/README.md there).
+_FORMATS = {
+    **{"q2k": 3.2, "q3ks": 3.6, "q3km": 4.0, "q3kl": 4.3, "q3k": 4.0, "q4ks": 4.7, "q4km": 4.9},
+    **{"q4kxl": 5.0, "q4k": 4.9, "q40": 4.6, "q41": 5.1, "q5ks": 5.6, "q5km": 5.7, "q5kxl": 5.8},
+    **{"q5k": 5.7, "q50": 5.6, "q6k": 6.6, "q80": 8.5, "q8": 8.5, "iq2": 2.7, "iq3": 3.5},
+    **{"iq4": 4.4, "mxfp4": 4.25, "nvfp4": 4.5, "w4a16": 4.25, "w4a4": 4.5, "awq": 4.25},
+    **{"gptq": 4.25, "int4": 4.25, "4bit": 4.5, "q4": 4.6, "w8a8": 8, "w8a16": 8, "fp8": 8},
+    **{"int8": 8, "8bit": 8.5, "bf16": 16, "fp16": 16, "f16": 16, "16bit": 16, "float16": 16},
+    **{"bfloat16": 16, "half": 16, "float32": 32, "fp32": 32, "f32": 32, "e4m3": 8, "e5m2": 8},
+    **{"fp4": 4.5, "8": 8, "16": 16, "4": 4.5},
+}
+_OF_FILES = re.compile(r"(iq|q)\d")  # formats of llama.cpp, which quantise the output head too
+
+
+def bits_of(text: str) -> float | None:
+    """Return the bits of a number by the name of a format in a text; None if it has none."""
+    words = re.sub(r"[^a-z0-9]", "", text.lower())
+    if words in _FORMATS:
+        return _FORMATS[words]
+    names = sorted((name for name in _FORMATS if len(name) > 2), key=len, reverse=True)
+    return next((_FORMATS[name] for name in names if name in words), None)
+
+
+def precision_of(weights: str, cache: str = "") -> Precision | None:
+    """Return the precision that the names of formats mean; None for a name that is none."""
+    bits, cached = bits_of(weights), bits_of(cache) if cache and cache != "auto" else 16.0
+    if bits is None or cached is None:
+        return None
+    is_file = _OF_FILES.match(re.sub(r"^ud[-_]", "", weights.lower()))
+    return Precision(bits, bits if is_file or bits >= 16 else 16, min(cached, 16))
+
+
+def words_of(name: str) -> frozenset[str]:
+    """Return the words, sizes and numbers of a model's or a machine's name.
+
+    >>> sorted(words_of("Qwen3-32B-INT4"))
+    ['3', '32b', '4', 'int', 'qwen']
+    """
+    size, number = r"\d+(?:\.\d+)?[bm](?![a-z0-9])", r"\d+(?:\.\d+)?"
+    return frozenset(re.findall(rf"{size}|[a-z]+|{number}", name.lower()))
+
+
+def nearest(name: str, table: Mapping[str, T], names: Iterable[tuple[str, str]]) -> T | None:
+    """Return the entry with the most words of which all are in a name; None if there is none.
+
+    Args:
+        name: For example "Qwen3-32B-AWQ", or "NVIDIA GeForce RTX 5090 Laptop GPU".
+        table: The entries.
+        names: Names of entries, each with its key.
+    """
+    words = words_of(name)
+    matching = [(len(words_of(alias)), key) for alias, key in names if words_of(alias) <= words]
+    return table[max(matching)[1]] if matching else None
+
+
+@cache
+def known_shapes() -> dict[str, Shape]:
+    """Return the well-known models by name."""
+    table: dict[str, Shape] = read_toml(MODELS_FILE, dict[str, Shape], "table of models")
+    return table
+
+
+def known_shape(name: str) -> Shape | None:
+    """Return the shape of a well-known model that a name means, whatever its owner and suffixes.
+
+    >>> known_shape("RedHatAI/Meta-Llama-3.1-8B-Instruct-AWQ-INT4").width
+    4096
+    """
+    shapes = known_shapes()
+    names = [(alias, key) for key, shape in shapes.items() for alias in (key, *shape.names)]
+    return nearest(name.rstrip("/").rpartition("/")[2], shapes, names)
+
+
+def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
+    """Return the shape of a configuration of Transformers.
+
+    Raises:
+        UsageError: It lacks a size.
+    """
+    config = {**values, **(values.get("text_config") or {})}
+
+    def value(*names: str, default: Any = 0) -> Any:
+        return next((config[n] for n in names if config.get(n) is not None), default)
+
+    try:
+        layers, width, heads = (
+            int(config[n]) for n in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+        )
+        kinds = value("layer_types", default=[])
+        pattern = value("sliding_window_pattern")
+        windowed = kinds.count("sliding_attention") or (pattern and layers - layers // pattern)
+        experts = value("num_experts", "n_routed_experts", "num_local_experts")
+        expert_width = value("moe_intermediate_size") or config.get("intermediate_size", 0)
+        shared = value("shared_expert_intermediate_size") or (
+            value("n_shared_experts") * expert_width if experts else 0
+        )
+        rank = value("kv_lora_rank")
+        return Shape(
+            layers=layers,
+            width=width,
+            feed_forward=config["intermediate_size"] if not experts else value("intermediate_size"),
+            heads=heads,
+            kv_heads=value("num_key_value_heads", default=heads),
+            head_size=value("head_dim", default=width // heads),
+            vocabulary=config["vocab_size"],
+            tied=value("tie_word_embeddings", default="gemma" in str(value("model_type"))),
+            experts=experts,
+            experts_per_token=value("num_experts_per_tok", "top_k_experts") if experts else 0,
+            expert_width=expert_width if experts else 0,
+            shared_width=shared,
+            dense_layers=value("first_k_dense_replace"),
+            cached_layers=layers - kinds.count("linear_attention"),
+            windowed_layers=windowed if value("sliding_window") else 0,
+            window=value("sliding_window"),
+            cache_values=rank + value("qk_rope_head_dim") if rank else None,
+            attention=_latent_attention(config) if rank else None,
+        )
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else "sizes that do not fit together"
+        raise UsageError(
+            f"the configuration of {shown(name)} has {reason}: give the one of a language model"
+        ) from error
+
+
+def _latent_attention(config: Mapping[str, Any]) -> int:
+    """Return the weights of a layer's attention with compressed keys and values (DeepSeek)."""
+    width, heads = config["hidden_size"], config["num_attention_heads"]
+    queries, values = config.get("q_lora_rank"), config["v_head_dim"]
+    plain, rotated = config["qk_nope_head_dim"], config["qk_rope_head_dim"]
+    of_queries = heads * (plain + rotated)
+    of_queries = queries * (width + of_queries) if queries else width * of_queries
+    rank = config["kv_lora_rank"]
+    compressed = width * (rank + rotated) + rank * heads * (plain + values)
+    return int(of_queries + compressed + heads * values * width)
+
+
+def _of_gguf(path: Path) -> Model:
+    """Return the model of a GGUF file, with the mean bits of its weights."""
+    from specbench.engine.gguf import gguf_config, read_gguf
+
+    config, file = gguf_config(path), read_gguf(path)
+    experts = file.value("expert_count", 0)
+    of_experts = {
+        "num_experts": experts,
+        "num_experts_per_tok": file.value("expert_used_count", 0),
+        "moe_intermediate_size": file.value("expert_feed_forward_length", 0),
+        "shared_expert_intermediate_size": file.value("expert_shared_feed_forward_length", 0),
+    }
+    parameters = sum(read_gguf(shard).parameters for shard in shards(path))
+    values = {**config.to_dict(), **(of_experts if experts else {})}
+    shape = shape_of_config(values, str(path))
+    # Only a file without an output head has fewer weights than a tied model by half a head.
+    tied = parameters < shape.stored - shape.of_head / 2
+    bits = 8 * stored_bytes(path) / parameters
+    return Model(str(path), shape.model_copy(update={"tied": tied}), Precision(bits, bits))
+
+
+def find_model(name: str, architecture: Mapping[str, Any] | None = None) -> Model:
+    """Return a model by a folder, a GGUF file, the table of well-known models, or the hub.
+
+    Args:
+        name: What the user typed.
+        architecture: Its configuration, if a pair describes it.
+
+    Raises:
+        UsageError: It has no shape anywhere.
+    """
+    if architecture:
+        return Model(name, shape_of_config(architecture, name))
+    path = Path(name)
+    if name.endswith(GGUF) and path.is_file():
+        return _of_gguf(path)
+    if (file := path / "config.json" if path.is_dir() else path).suffix == ".json":
+        try:
+            return Model(name, shape_of_config(json.loads(file.read_text("utf-8")), name))
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"cannot read {file} ({first_line(error)}): give a folder with the config.json "
+                "of a model"
+            ) from error
+    repository = (hub_file(name) or (name,))[0]
+    bits = bits_of(short_name(name))
+    shape = known_shape(name)
+    if shape is None and HUB_ID.fullmatch(repository):
+        from huggingface_hub import hf_hub_download
+
+        with suppress(Exception):  # the network, the hub, a licence: the message below says enough
+            text = Path(hf_hub_download(repository, "config.json")).read_text("utf-8")
+            shape = shape_of_config(json.loads(text), name)
+    if shape is None:
+        raise UsageError(
+            f"no shape of `{shown(name)}`: name a folder with its config.json, a GGUF file, a "
+            f"model on the hub, or one of {', '.join(known_shapes())}"
+        )
+    if bits is not None and (precision := precision_of(short_name(name))):
+        return Model(name, shape, precision)
+    return Model(name, shape, Precision(shape.bits))

@@ -1,0 +1,1 @@
+"""Scripts that measure what pages say."""

@@ -1,0 +1,126 @@
+"""The comparison with published measurements: rows, the last line, and what is not predicted."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from measure import public_measurements
+from measure.public_measurements import Setting, line, setting_of
+
+from specbench.pricing import tried
+
+# Published by tomasruizt/vllm-scripts, manojarulmurugan/SpecDecoding-Study-vLLM-SGLang and
+# sudoingX/qwen38-mtp.
+ROWS = """\
+source,engine,gpu,gpus,target,weights,weights_gb,kv,drafter,draft,draft_length,workload,\
+prompt_tokens,new_tokens,temperature,batch,accepted_length,ms_per_token_without,\
+ms_per_token_with,speedup
+t,vLLM (Jan 2026),H100 94 GB,1,Qwen3-32B,bf16,,bf16,eagle3,x,3,c,170,147,0,1,2.18,33.97,17.18,1.98
+t,vLLM (Jan 2026),H100 94 GB,1,Qwen3-32B,bf16,,bf16,draft_model,Qwen/Qwen3-1.7B,4,c,170,147,0,16,\
+2.85,35.46,19.69,1.80
+m,vLLM 0.24.0,A100-SXM4-80GB,1,Llama-3.1-8B-Instruct,fp16,,fp16,eagle3,x,5,g,1200,256,0,8,2.88,\
+11.91,6.62,1.80
+s,llama.cpp (Aug 2026),RTX 5090,1,Qwen3.8-27B,UD-Q4_K_XL,17.9,,mtp,mtp,4,p,60,400,0,1,3.588,13.37,\
+6.17,2.17
+s,llama.cpp (Aug 2026),RTX 9999,1,Qwen3.8-27B,Q4_K_M,17.1,,mtp,mtp,4,p,60,400,0,1,3,13.37,6.17,2.1
+s,vLLM,H100,1,Nobody-7B,bf16,,,eagle3,x,4,p,60,400,0,1,3,13.37,6.17,2.1
+s,vLLM,H100,1,Nobody-7B,bf16,,,eagle3,x,4,p,60,400,0,2,3,13.37,6.17,2.1
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.csv"
+    path.write_text(ROWS)
+    return path
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["public_measurements.py", *arguments])
+    public_measurements.main()
+
+
+def test_rows_are_predicted_and_the_others_named(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(monkeypatch, str(file), "--worst", "2", "--figure", str(file.with_suffix(".png")))
+    *_, before, last = capsys.readouterr().out.splitlines()
+    assert before == "not predicted: 3 rows: model Nobody-7B (2); machine RTX 9999 (1)"
+    match = re.fullmatch(r"n 4, median (\S+) %, ninth decile (\S+) %, sign (\S+) %", last)
+    assert match and float(match[1]) < 6 and float(match[2]) < 15 and float(match[3]) == 100
+    assert file.with_suffix(".png").stat().st_size
+
+
+@pytest.mark.parametrize("left", ["source", "gpu"])
+def test_what_is_left_out_is_predicted_by_the_others(
+    file: Path,
+    left: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(public_measurements, "TRIED_FILE", tmp_path / "tried.csv")
+    run(monkeypatch, str(file), "--leave-out", left, "--write")
+    assert re.search(r"\nn 4, median \S+ %", capsys.readouterr().out)
+    monkeypatch.setattr(tried, "TRIED_FILE", tmp_path / "tried.csv")
+    tried.tried.cache_clear()
+    try:
+        assert tried.tried()["all", "all", "all"].rows == 4
+        assert tried.error_of("data centre", "eagle3", 1) == tried.OUTSIDE  # one row is too few
+    finally:
+        tried.tried.cache_clear()
+
+
+def test_the_last_line_by_hand() -> None:
+    measured = np.array([2.0, 0.5, 1.04, 1.5])
+    predicted = np.array([2.2, 0.45, 0.9, 0.9])
+    assert line(measured, predicted) == "n 4, median 11.7 %, ninth decile 32.0 %, sign 66.7 %"
+
+
+@pytest.mark.parametrize(
+    ("change", "bits", "gpus"),
+    [
+        ({}, 16, 1),
+        ({"weights": "w4a16", "target": "Qwen3-32B-AWQ"}, 4.25, 1),
+        ({"weights": None, "target": "Qwen3-32B-FP8"}, 8, 1),
+        ({"weights_gb": 17.5}, 8 * 17.5e9 / 32.76e9, 1),
+        ({"gpu": "2x H100 80GB"}, 16, 2),
+        ({"gpus": 4, "kv": "fp8"}, 16, 4),
+    ],
+)
+def test_rows_say_what_they_were_measured_with(
+    file: Path, change: dict[str, object], bits: float, gpus: int
+) -> None:
+    row = pd.read_csv(file).astype(object).iloc[0].copy()
+    for name, value in change.items():
+        row[name] = value
+    setting = setting_of(row)
+    assert isinstance(setting, Setting)
+    assert setting.target.precision.layers == pytest.approx(bits, rel=1e-3)
+    assert setting.target.precision.cache == (8 if "kv" in change else 16)
+    assert setting.server.gpus == gpus
+
+
+@pytest.mark.parametrize("column", ["engine", "drafter", "gpu", "target"])
+def test_what_is_unknown_is_named(file: Path, column: str) -> None:
+    row = pd.read_csv(file).astype(object).iloc[0].copy()
+    row[column] = "unheard"
+    assert "unheard" in str(setting_of(row))
+
+
+def test_a_draft_model_has_its_own_precision(file: Path) -> None:
+    row = pd.read_csv(file).astype(object).iloc[1].copy()
+    row["weights"] = "awq"
+    drafts = {"Qwen/Qwen3-1.7B": 16, "Qwen3-0.6B-FP8": 8, "Qwen3-0.6B-Q4_0.gguf": 4.6}
+    for name, bits in drafts.items():
+        row["draft"] = name
+        setting = setting_of(row)
+        assert isinstance(setting, Setting) and setting.drafting.model
+        assert setting.drafting.model.precision.layers == bits
+    row["draft"] = "Nobody-1B"
+    assert setting_of(row) == "draft model Nobody-1B"

@@ -1,0 +1,217 @@
+"""Shapes by name, configuration and GGUF header, and what passes read of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench.engine.pairs import PAIRS_FILE, get_pair
+from specbench.errors import UsageError
+from specbench.pricing.heads import drafting_of, kind_called, require_fits, require_vocabulary
+from specbench.pricing.machines import known_engine, known_machine, machines
+from specbench.pricing.shapes import (
+    Model,
+    find_model,
+    known_shape,
+    known_shapes,
+    precision_of,
+    shape_of_config,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("Qwen/Qwen3-32B", "qwen3-32b"),
+        ("qwen3-32b-int4", "qwen3-32b"),  # and not qwen3-4b
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "llama-3.1-8b"),
+        ("Meta-Llama-3-8B-Instruct", "llama-3-8b"),
+        ("llama3.3:70b", "llama-3.3-70b"),
+        ("DeepSeek-R1-Distill-Llama-8B", "llama-3.1-8b"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"),
+        ("Qwen3-Coder-30B-A3B-Instruct-FP8", "qwen3-30b-a3b"),
+        ("unsloth/Qwen3.8-27B-GGUF:Qwen3.8-27B-UD-Q4_K_XL.gguf", "qwen3.8-27b"),
+        ("openai/gpt-oss-120b", "gpt-oss-120b"),
+        ("Qwen3-33B", None),
+        ("GPT-2", None),
+    ],
+)
+def test_models_are_known_by_any_name(name: str, key: str | None) -> None:
+    shape = known_shape(name)
+    assert shape == (known_shapes()[key] if key else None)
+
+
+def test_known_shapes_have_as_many_weights_as_their_names_say() -> None:
+    for name, shape in known_shapes().items():
+        sizes = re.findall(r"(?<![\dx])(\d+(?:\.\d+)?)b", name)
+        if sizes and not name.startswith("mixtral"):
+            rel = 0.3 if float(sizes[0]) < 5 else 0.16
+            assert shape.stored == pytest.approx(1e9 * float(sizes[0]), rel=rel), name
+        if len(sizes) == 2:  # of which a token uses some
+            assert shape.multiplied == pytest.approx(1e9 * float(sizes[1]), rel=0.25), name
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("A100-SXM4-40GB", "a100-40gb"),
+        ("H100 94 GB", "h100-94gb"),
+        ("2x RTX 3090", "rtx3090"),
+        ("GeForce RTX 5090 Laptop GPU", "rtx5090-laptop"),
+        ("RTX 3090 Ti", "rtx3090ti"),
+        ("Apple M3 Ultra (512 GB)", "m3-ultra"),
+        ("GB200", "b200"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("Ryzen AI Max+ 395", "strix-halo"),
+        ("H1000", None),
+        ("TPU v5e", None),
+    ],
+)
+def test_machines_are_known_by_any_name(name: str, key: str | None) -> None:
+    assert known_machine(name) == (machines()[key] if key else None)
+
+
+def test_engines_begin_a_name() -> None:
+    assert known_engine("vLLM 0.24.0") == known_engine("SGLang (Aug 2026)")
+    assert known_engine("Ollama") == known_engine("llama.cpp b1") != known_engine("vLLM")
+    assert known_engine("my own loop") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "layers", "head"),
+    [
+        ("bf16", 16, 16),
+        ("fp8", 8, 16),
+        ("AWQ-INT4", 4.25, 16),
+        ("w4a16", 4.25, 16),
+        ("UD-Q4_K_XL", 5.0, 5.0),
+        ("q8_0", 8.5, 8.5),
+        ("IQ4_XS", 4.4, 4.4),
+    ],
+)
+def test_formats_have_bits(text: str, layers: float, head: float) -> None:
+    precision = precision_of(text, "fp8")
+    assert precision is not None and precision == (layers, head, 8)
+    assert precision_of("seven") is None
+
+
+def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path: Path) -> None:
+    pair = get_pair("llama")
+    described = find_model("x", pair.architecture["target"])
+    assert described.shape.stored == known_shapes()["llama-3.1-8b"].stored
+    config = {**pair.architecture["target"], "architectures": ["LlamaForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert find_model(str(tmp_path)).shape == described.shape
+    nested = {"model_type": "gemma3", "text_config": get_pair("gemma3").architecture["target"]}
+    gemma, known = shape_of_config(nested, "g"), known_shapes()["gemma-3-12b"]
+    assert gemma.tied and (gemma.windowed_layers, gemma.window) == (40, 1024)
+    assert gemma.values_cached(10_000) == known.values_cached(10_000)
+    bundled = find_model(str(PAIRS_FILE.parent / "mini" / "target"))
+    assert bundled.shape.layers == 8
+
+
+def test_a_deepseek_configuration_compresses_keys() -> None:
+    config = {
+        **{"num_hidden_layers": 61, "hidden_size": 7168, "intermediate_size": 18432},
+        **{"num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129280},
+        **{"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8},
+        **{"moe_intermediate_size": 2048, "first_k_dense_replace": 3, "kv_lora_rank": 512},
+        **{"q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
+        **{"v_head_dim": 128, "head_dim": 128},
+    }
+    shape, known = shape_of_config(config, "d"), known_shapes()["deepseek-v3"]
+    assert shape.stored == pytest.approx(known.stored, rel=1e-3)
+    assert shape.values_cached(1) == known.values_cached(1) == 61 * 576
+
+
+def test_a_gguf_file_has_the_bits_of_its_size(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    import numpy as np
+
+    from specbench.engine.gguf import finish
+
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_block_count(2)
+    writer.add_embedding_length(64)
+    writer.add_feed_forward_length(128)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_key_length(16)
+    writer.add_token_list([f"t{n}" for n in range(100)])
+    shape = known_shapes()["llama-3-8b"].model_copy(
+        update={
+            **{"layers": 2, "width": 64, "feed_forward": 128, "heads": 4, "kv_heads": 2},
+            **{"head_size": 16, "vocabulary": 100, "tied": True},
+        }
+    )
+    writer.add_tensor("all", np.zeros(int(shape.stored), dtype=np.float16))
+    finish(writer)
+    model = find_model(str(tmp_path / "m.gguf"))
+    assert (model.shape.layers, model.shape.heads, model.shape.tied) == (2, 4, True)
+    assert 16 <= model.precision.layers <= 17  # and the header
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [("{}", "no 'num_hidden_layers'"), ("{", "cannot read"), ('{"hidden_size": "x"}', "no '")],
+)
+def test_a_configuration_without_sizes_is_refused(
+    tmp_path: Path, content: str, complaint: str
+) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(UsageError, match=complaint):
+        find_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["nobody", "llama-9-9b", "no such model"])
+def test_a_model_without_a_shape_is_refused_in_one_sentence(name: str) -> None:
+    with pytest.raises(UsageError, match=f"no shape of `{name}`: name a folder"):
+        find_model(name)
+
+
+def test_a_batch_reads_the_experts_that_its_tokens_take() -> None:
+    shape = known_shapes()["qwen3-30b-a3b"]
+    one, all_experts = shape.weights(8), shape.weights(128)
+    assert shape.weights_read(1) == pytest.approx(one)
+    assert one < shape.weights_read(8) < 0.5 * all_experts
+    assert shape.weights_read(1000) == pytest.approx(all_experts)
+    dense = known_shapes()["qwen3-32b"]
+    assert dense.weights_read(1) == dense.weights_read(64)
+
+
+def model(name: str, **change: Any) -> Model:
+    return Model(name, known_shapes()[name].model_copy(update=change))
+
+
+def test_heads_have_the_sizes_of_published_ones() -> None:
+    target = model("llama-3.1-8b")
+    eagle3 = drafting_of("eagle3", target, None)
+    assert eagle3.model is not None and eagle3.once == 3 * 4096**2
+    # yuhuili/EAGLE3-LLaMA3.1-Instruct-8B: 425 M weights, the embedding apart.
+    ours = eagle3.model.shape.multiplied + eagle3.once
+    assert ours == pytest.approx(425e6, rel=0.01)
+    for kind, layers in (("eagle", 1), ("mtp", 1), ("block", 5)):
+        drafting = drafting_of(kind, target, None)
+        assert drafting.model is not None and drafting.model.shape.layers == layers
+        assert drafting.model.shape.vocabulary == target.shape.vocabulary
+        assert drafting.in_blocks == (kind == "block")
+    assert drafting_of("mtp", model("deepseek-v3"), None).model.shape.experts == 256  # type: ignore[union-attr]
+    names = {"EAGLE-3": "eagle3", "nextn": "mtp", "DFlash": "block", "ngram": "copies", "x": ""}
+    assert {name: kind_called(name) for name in names} == names
+
+
+def test_a_head_or_a_draft_of_another_model_is_refused() -> None:
+    target = model("qwen3-32b")
+    require_fits(target, "RedHatAI/Qwen3-32B-speculator.eagle3")
+    require_fits(target, "someone/a-head")
+    for other in ("yuhuili/EAGLE3-LLaMA3.3-Instruct-70B", "AngelSlim/Qwen3-8B_eagle3"):
+        with pytest.raises(UsageError, match="is a head of another model"):
+            require_fits(target, other)
+    require_vocabulary(target, model("qwen3-0.6b"))
+    with pytest.raises(UsageError, match="name a draft with the target's vocabulary"):
+        require_vocabulary(target, model("llama-3.2-1b"))

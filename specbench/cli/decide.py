@@ -25,6 +25,7 @@ from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_d
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.cells import Variant, method_variants
 from specbench.methods.registry import METHODS
+from specbench.pricing.heads import HEADS, ShapedDrafter, kind_called
 from specbench.runs.configuration import Settings
 from specbench.tasks.task import task_names
 
@@ -39,7 +40,6 @@ CONTROL = "cooled"  # sharpens the target without a draft
 FOLDER = "decision"
 NOTICED = 0.0005  # of a speed-up
 MARGIN = 2.0  # points of quality that a lossy method may lose
-SHAPED = ("eagle3", "eagle", "mtp", "block")  # drafters that are priced by shape
 
 
 class DecideOptions(JsonOutput):
@@ -47,10 +47,10 @@ class DecideOptions(JsonOutput):
 
     drafter: list[str] = option(
         DEFAULT_DRAFTERS,
-        f"What proposes drafts: {', '.join(DRAFTERS)}; with rates also {', '.join(SHAPED)}.",
+        f"What proposes drafts: {', '.join(DRAFTERS)}; with rates also {', '.join(HEADS)}.",
         metavar="NAME[,NAME...]",
         shown=",".join(DEFAULT_DRAFTERS),
-        complete=lambda: [*DRAFTERS, *SHAPED],
+        complete=lambda: [*DRAFTERS, *HEADS],
     )
     draft_length: list[Count] = option(
         list(range(1, 9)), "Draft lengths to choose from.", metavar="N[,N...]", shown="1 to 8"
@@ -86,7 +86,7 @@ class DecideOptions(JsonOutput):
     gpus: Annotated[int, Field(ge=1)] = option(1, "How many of these machines share the layers.")
     serving: str | None = option(
         None,
-        "Whose overheads to add to --machine: vllm, llama.cpp or specbench.",
+        "Whose overheads to add to --machine: vllm, sglang, tensorrt-llm, llama.cpp or specbench.",
         metavar="ENGINE",
         shown="by the machine and the weights",
     )
@@ -122,12 +122,10 @@ class DecideOptions(JsonOutput):
 
     def drafters(self) -> list[DrafterKind]:
         """Return the drafters; those that are priced by shape need rates."""
-        from specbench.pricing.heads import ShapedDrafter, kind_called
-
         kinds: list[DrafterKind] = []
         for name in self.drafter:
             kind = "" if name in DRAFTERS else kind_called(name)
-            if kind in SHAPED and not Path(name).is_dir():
+            if kind in HEADS and not Path(name).is_dir():
                 require(
                     self.has_rates,
                     f"--drafter {name} is priced by its shape, and its drafts are unknown: give "
@@ -218,7 +216,8 @@ def decide(
         style.save(draw_crossover(decision), folder, "crossover")
     if options.as_json:
         table = decision.table()
-        print_json({"answer": answer(decision), "results": str(folder), "settings": table})
+        sentences = answer(decision).splitlines()
+        print_json({"answer": " ".join(sentences), "results": str(folder), "settings": table})
     else:
         print(answer(decision))
         print(f"{source.title}; costs: {costs.source}")

@@ -262,7 +262,7 @@ def answer(decision: Decision) -> str:
         )
         text = f"{why} (best: {best.times})"
     if machine := decision.costs.machine:
-        text += f" ({how_sure(machine, kind_called(str(best.drafter)), best.batch)})"
+        text += f".\n{how_sure(machine, kind_called(str(best.drafter)), best.batch)}"
     return f"{text}."
 
 

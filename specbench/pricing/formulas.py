@@ -22,7 +22,8 @@ from specbench.pricing.heads import Drafting
 from specbench.pricing.machines import GIB, Server
 from specbench.pricing.shapes import Model
 
-TILE = 64  # rows that a tile of large products has
+FEW = 8  # rows that kernels without tiles multiply, in llama.cpp
+TILE = 32  # rows that a tile of other kernels has there
 
 
 class Workload(NamedTuple):
@@ -55,11 +56,12 @@ def pass_seconds(
     reading = read / (share * machine.bandwidth * together)
     computing = rows * _row_seconds(server, model)
     if (lanes := engine.few_rows.get(machine.backend)) and model.precision.layers < 16:
-        # Kernels for few rows read a weight once, and unpack it again for each further row.
-        shape = model.shape
-        again = rows * shape.multiplied - shape.weights_read(rows) - shape.of_head
-        by_lanes = 2 * again / (lanes * (machine.vector or machine.flops))
-        computing = min(by_lanes, max(rows, TILE) * _row_seconds(server, model))
+        if rows <= FEW:  # such a kernel reads a weight once, and unpacks it for each further row
+            shape = model.shape
+            again = rows * shape.multiplied - shape.weights_read(rows) - shape.of_head
+            computing = 2 * again / (lanes * (machine.vector or machine.flops))
+        else:
+            computing *= max(rows, TILE) / rows
     joined = float(np.linalg.norm([reading, computing], engine.overlap))
     layers = model.shape.layers * engine.layer if machine.overhead is None else 0.0
     if together > 1:
@@ -216,5 +218,5 @@ def computed_costs(
         seconds[None, ..., 0],
         seconds[None, ..., 1],
         prompts,
-        server.machine.kind,
+        server.kind,
     )

@@ -71,6 +71,11 @@ class Server(NamedTuple):
         return f"{self.gpus} x " * (self.gpus > 1) + self.machine.description
 
     @property
+    def kind(self) -> str:
+        """What measurements are of such servers."""
+        return f"{self.machine.kind}, {self.engine.description}"
+
+    @property
     def together(self) -> int:
         """How many devices compute at the same time."""
         return 1 if self.engine.splits_layers else self.gpus

@@ -19,7 +19,7 @@ from specbench.pricing.heads import (
     require_fits,
     require_vocabulary,
 )
-from specbench.pricing.machines import Engine, Server, engines, find_machine
+from specbench.pricing.machines import Engine, Server, engines, find_machine, known_engine
 from specbench.pricing.rounds import PricedRounds
 from specbench.pricing.shapes import Model, find_model, known_shape, precision_of
 
@@ -75,8 +75,10 @@ class Place:
         """Return the engine; without a name, llama.cpp for its own formats and on Apple's chips."""
         in_file = target.precision.head < 16
         name = self.serving or ("llama.cpp" if in_file or backend == "metal" else "vllm")
-        require(name in engines(), unknown("engine", name, engines()))
-        return engines()[name]
+        engine = known_engine(name)
+        require(engine is not None, f"--serving: {unknown('engine', name, engines())}")
+        assert engine is not None
+        return engine
 
     def model(self, name: str, number: int, architecture: Any, form: str | None) -> Model:
         """Return a model with the precision of its weights and caches.
@@ -105,9 +107,14 @@ class Place:
 
 
 def repository_of(name: str | None) -> str | None:
-    """Return where a well-known model lies on the hub; other names stay as they are."""
+    """Return where a well-known model lies on the hub; files and ids stay as they are.
+
+    Raises:
+        UsageError: The name is none of these.
+    """
     if name is None or Path(name).exists() or HUB_ID.match(name):
         return name
+    find_model(name)
     shape = known_shape(name)
     return name if shape is None else shape.repository or name
 

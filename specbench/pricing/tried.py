@@ -67,12 +67,12 @@ def how_sure(machine: str, drafter: str, batch: float) -> str:
     """Say how far such computed speed-ups were off."""
     if errors := like(machine, drafter, batch):
         return (
-            f"computed; on {errors.rows} measurements with such a drafter and batch on such "
+            f"Computed; on {errors.rows} measurements with such a drafter and batch on such "
             f"machines ({errors.machines}) within {100 * errors.ninth_decile:.0f} % in nine of ten"
         )
     every = tried()[EVERYTHING]
     return (
-        "computed; never compared with measurements of such a machine with such a drafter and "
+        "Computed; never compared with measurements of such a machine with such a drafter and "
         f"batch, so {100 * OUTSIDE:.0f} % off is possible (all {every.rows} measurements: within "
         f"{100 * every.ninth_decile:.0f} % in nine of ten)"
     )

@@ -208,7 +208,7 @@ def main() -> None:
         predicted=predicted,
         error=predicted / measured - 1,
         size=np.abs(predicted / measured - 1),
-        kind=[s.server.machine.kind for s in settings],
+        kind=[s.server.kind for s in settings],
         drafts_by=[s.kind for s in settings],
         batches=[batches_like(s.batch) for s in settings],
         pair=rows["target"] + " + " + rows["draft"].astype(str) + ", " + rows["gpu"],

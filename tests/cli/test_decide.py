@@ -1,7 +1,10 @@
 """``specbench decide``: from texts and costs to sentences, flags and files."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -80,6 +83,124 @@ def test_acceptance_by_position_needs_no_models(
     )
     assert result.code == 0, result.err
     assert '"model": "meta-llama/Llama-3.2-1B-Instruct"' in result.out
+
+
+PUBLISHED = "--target llama-3.3-70b --draft llama-3.2-1b --machine h100 --gpus 2"
+
+
+def test_models_and_machines_that_are_not_here_are_answered_without_torch(tmp_path: Path) -> None:
+    """The whole command, offline: no weights, no configuration, no figure."""
+    code = """
+import sys, time
+start = time.monotonic()
+sys.argv = ["specbench", "decide", *sys.argv[1:]]
+from specbench.cli.app import main
+try:
+    main()
+finally:
+    print("torch" in sys.modules or "matplotlib" in sys.modules, time.monotonic() - start)
+"""
+    line = f"{PUBLISHED} --accepted-length 3.4 --draft-length 4 -o {tmp_path}/o"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *line.split()],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    said, sure, *_, last = done.stdout.splitlines()
+    assert re.fullmatch(
+        r"Speculate at every batch size: model, N = 4, 2\.\d\d times as fast at batch 1\.", said
+    )
+    assert re.fullmatch(r"Computed; on \d+ measurements .* within \d+ % in nine of ten\.", sure)
+    assert "meta-llama/Llama-3.2-1B-Instruct" in done.stdout
+    assert last.startswith("False ")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--target qwen3-32b --drafter eagle3 --machine h200 --acceptance .75", "eagle3, N = "),
+        ("--target qwen3-32b --drafter eagle --machine b200 --acceptance .7", "eagle, N = "),
+        (
+            "--target qwen3.8-27b --drafter mtp --weights q4_k_m --machine rtx5090 "
+            "--acceptance .9,.8,.8",
+            "RTX 5090, llama.cpp",
+        ),
+        ("--target qwen3-8b --drafter dflash --machine b200 --acceptance .85", "block, N = "),
+        (
+            "--target deepseek-r1 --drafter mtp --machine h200 --gpus 8 --cache fp8 "
+            "--acceptance .8,.7",
+            "8 x NVIDIA H200 SXM, vLLM",
+        ),
+        (
+            "--target gpt-oss-120b --drafter eagle3 --machine h100 --context-length 8000 "
+            "--acceptance .6",
+            "gpt-oss-120b",
+        ),
+        ("--pair gemma3 --machine a100 --weights bf16,fp8 --acceptance .8", "gemma3"),
+        ("--pair llama --machine h200 --serving specbench --acceptance .8", "CUDA graphs"),
+    ],
+)
+def test_what_people_run_is_answered_by_its_shape(cli: Cli, options: str, said: str) -> None:
+    result = cli("decide", *options.split(), "--json", "--output", "o")
+    assert result.code == 0, result.err
+    content = json.loads(result.out)
+    assert "Computed; " in content["answer"]
+    assert all(row["speedup_low"] is None for row in content["settings"])
+    text = cli("decide", *options.split(), "--output", "o").out
+    assert said in text and "[" not in text.partition("start ")[0]
+
+
+def test_one_rate_is_as_good_as_the_same_rate_at_every_position(cli: Cli) -> None:
+    outs = []
+    for rates in (".8", ",".join([".8"] * 8)):
+        result = cli("decide", *PUBLISHED.split(), "--acceptance", rates, "--json", "-o", "o")
+        assert result.code == 0, result.err
+        outs.append(json.loads(result.out)["settings"])
+    assert outs[0] == outs[1] and {row["draft_length"] for row in outs[0]} == {*range(1, 9)}
+
+
+def test_costs_may_be_what_llama_bench_wrote(cli: Cli) -> None:
+    def test(name: str, size: int, prompt: int, seconds: float) -> dict[str, object]:
+        rows = {"n_prompt": prompt, "n_gen": 0 if prompt else 32}
+        return {"model_filename": name, "model_size": size, **rows, "avg_ns": 1e9 * seconds}
+
+    target = [test("t", 9, n, 0.1 + 0.01 * n) for n in range(2, 9)] + [test("t", 9, 0, 32 * 0.11)]
+    Path("t.json").write_text(json.dumps(target))
+    Path("d.json").write_text(json.dumps([test("d", 1, 0, 32 * 0.01)]))
+    line = "decide --acceptance .8 --costs t.json --costs d.json --drafter model -o o"
+    result = cli(*line.split())
+    assert result.code == 0, result.err
+    assert result.out.startswith("Speculate at every batch size: model, N = 4, ")
+    (row,) = [r for r in rows(Path("o/decision/decision.csv")) if r["draft_length"] == "2"]
+    assert float(row["speedup"]) == pytest.approx((1 + 0.8 + 0.64) * 0.11 / (0.13 + 0.02), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ("--target nobody --draft llama-3.2-1b --machine h100 --acceptance .8", "no shape of `nob"),
+        (f"{PUBLISHED} --drafter eagle3 --acceptance .8", "is a head of another model"),
+        (f"{PUBLISHED} --acceptance .8 --gpus 3", "does not divide the 8 key-value heads"),
+        (f"{PUBLISHED} --acceptance .8 --batch-size 512", "at most 18 texts do"),
+        (f"{PUBLISHED} --acceptance .8 --gpus 1", "the weights (134 GiB) and a text do not fit"),
+        (f"{PUBLISHED} --acceptance .8 --weights seven", "--weights seven: name a format"),
+        (f"{PUBLISHED} --acceptance .8 --cache seven", "--cache seven: name a format"),
+        (f"{PUBLISHED} --acceptance .8 --serving nothing", "choose one of `vllm`"),
+        (f"{PUBLISHED} --accepted-length 6 --draft-length 4", "which emit 1 to 5 tokens"),
+        (f"{PUBLISHED} --accepted-length 3", "give that N by --draft-length"),
+        (f"{PUBLISHED} --accepted-length 3 --draft-length 3 --acceptance .8", "say the same"),
+        ("--drafter mtp --pair llama --machine h100", "its drafts are unknown: give its rates"),
+        ("--target qwen3-32b --draft llama-3.2-1b --machine h100 --acceptance .8", "151936"),
+        ("--target qwen3-32b --machine h100 --acceptance .8", "needs a draft model"),
+    ],
+)
+def test_what_cannot_be_computed_is_one_sentence(cli: Cli, options: str, complaint: str) -> None:
+    result = cli("decide", *options.split())
+    assert result.code == 2
+    assert complaint in result.err and len(result.err.strip().splitlines()) == 1
+    assert not Path("results").exists()
 
 
 @pytest.mark.parametrize(("seconds", "repeats"), [(0.0, 3), (1e9, 8)])

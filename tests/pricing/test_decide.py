@@ -154,7 +154,9 @@ def test_a_mean_accepted_length_is_a_rate(accepted: float, drafts: int) -> None:
         rate_of_length(drafts + 1.5, drafts)
 
 
-def computed(rate: float, kind: str = "data centre", batches: tuple[int, ...] = (1, 8)) -> Decision:
+def computed(
+    rate: float, kind: str = "data centre, vLLM", batches: tuple[int, ...] = (1, 8)
+) -> Decision:
     """Return a decision by costs of a kind of machine."""
     table = dataclasses.replace(costs(), machine=kind)
     return decide([rounds_of_rates([rate] * 4, MODEL)], table, batches)
@@ -162,8 +164,8 @@ def computed(rate: float, kind: str = "data centre", batches: tuple[int, ...] = 
 
 def test_what_is_computed_has_no_interval_and_says_how_sure_it_is() -> None:
     decision = computed(0.9)
-    assert re.search(r"\(computed; on \d+ measurements .* nine of ten\)\.$", answer(decision))
-    outside = answer(computed(0.9, "unified"))
+    assert re.search(r"\nComputed; on \d+ measurements .* in nine of ten\.$", answer(decision))
+    outside = answer(computed(0.9, "unified, llama.cpp"))
     assert "never compared with measurements of such a machine" in outside
     table = decision.table()
     ends = ["speedup_low", "speedup_high", "tokens_per_round_low", "tokens_per_round_high"]

@@ -32,7 +32,7 @@ from specbench.pricing.shapes import (
         ("Meta-Llama-3-8B-Instruct", "llama-3-8b"),
         ("llama3.3:70b", "llama-3.3-70b"),
         ("DeepSeek-R1-Distill-Llama-8B", "llama-3.1-8b"),
-        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-r1"),
         ("Qwen3-Coder-30B-A3B-Instruct-FP8", "qwen3-30b-a3b"),
         ("unsloth/Qwen3.8-27B-GGUF:Qwen3.8-27B-UD-Q4_K_XL.gguf", "qwen3.8-27b"),
         ("openai/gpt-oss-120b", "gpt-oss-120b"),

@@ -21,7 +21,7 @@ _CALLED = {
     r"eagle-?3": "eagle3",
     r"eagle": "eagle",
     r"mtp|nextn": "mtp",
-    r"dflash|block|diffusion": "block",
+    r"dflash|dspark|block|diffusion": "block",
     r"n-?gram|lookup|suffix": COPIES,
     r"draft|model|greedy|standalone|assist": DRAFT_MODEL,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ MACHINES_FILE = Path(__file__).with_name("machines.toml")
 ENGINES_FILE = Path(__file__).with_name("engines.toml")
 GIB = 2**30
 
+_COUNT = re.compile(r"\b(\d{1,2})\s*[x×]\s*(?=[a-z])|\b[x×]\s*(\d{1,2})\b")  # "2x", "x8"
 Backend = Literal["cuda", "rocm", "metal"]
 Kind = Literal["data centre", "consumer", "unified"]
 
@@ -43,6 +45,7 @@ class Engine(StrictModel):
     """What a program that serves models reaches, and what it adds."""
 
     description: Text
+    names: list[Text] = Field(default_factory=list)
     share: float = Field(gt=0)  # of the bandwidth
     compute: float = Field(gt=0)  # of the operations per second
     overlap: float = Field(1.0, ge=1)  # 1: reading and computing add; more: the longer one counts
@@ -72,8 +75,8 @@ class Server(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What measurements are of such servers."""
-        return f"{self.machine.kind}, {self.engine.description}"
+        """The kind of machine and the engine, whatever its version."""
+        return f"{self.machine.kind}, {self.engine.description.partition(' of ')[0]}"
 
     @property
     def together(self) -> int:
@@ -103,7 +106,13 @@ def engines() -> dict[str, Engine]:
 def known_machine(name: str) -> Machine | None:
     """Return the machine that a name means, such as "NVIDIA A100-SXM4-80GB"; None if unknown."""
     names = [(alias, key) for key, one in machines().items() for alias in (key, *one.names)]
-    return nearest(name, machines(), names)
+    return nearest(_COUNT.sub(" ", name.lower()), machines(), names)
+
+
+def devices_in(name: str) -> int:
+    """Return how many devices a text names, as "2x RTX 3090" does; 1 if it names no number."""
+    match = _COUNT.search(name.lower())
+    return int(match[1] or match[2]) if match else 1
 
 
 def find_machine(name: str) -> Machine:
@@ -126,15 +135,9 @@ def find_machine(name: str) -> Machine:
 
 
 def known_engine(name: str) -> Engine | None:
-    """Return the engine that a text begins with, such as "vLLM 0.24"; None if unknown.
+    """Return the engine that a text names, such as "vLLM 0.24"; None if unknown.
 
     SGLang and TensorRT-LLM are taken to be like vLLM, and what builds on llama.cpp like it.
     """
-    text = name.lower()
-    like = {
-        "sglang": "vllm",
-        **dict.fromkeys(("tensorrt", "trt", "tgi", "lmdeploy"), "vllm"),
-        **dict.fromkeys(("ollama", "lm studio", "ik_llama", "koboldcpp", "mlx"), "llama.cpp"),
-    }
-    names = {**{key: key for key in engines()}, **like}
-    return next((engines()[key] for begin, key in names.items() if begin in text), None)
+    names = [(alias, key) for key, one in engines().items() for alias in (key, *one.names)]
+    return nearest(name, engines(), names)

@@ -13,7 +13,6 @@ ms_per_token_without. Rows of machines, engines or models without figures are na
 from __future__ import annotations
 
 import argparse
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -26,20 +25,30 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 from scipy.optimize import least_squares
 
+from specbench.analysis.figures import style
 from specbench.analysis.intervals import Floats
 from specbench.files import write_atomically
 from specbench.pricing.formulas import Workload, seconds_per_token
 from specbench.pricing.heads import DRAFT_MODEL, Drafting, drafting_of, kind_called
-from specbench.pricing.machines import Engine, Server, engines, known_engine, known_machine
-from specbench.pricing.shapes import Model, Precision, known_shape, precision_of
+from specbench.pricing.machines import (
+    Engine,
+    Server,
+    devices_in,
+    engines,
+    known_engine,
+    known_machine,
+)
+from specbench.pricing.shapes import Model, Precision, bits_of, known_shape, precision_of
+from specbench.pricing.source import ANSWER, SHORT
 from specbench.pricing.tried import TRIED_FILE, batches_like
 
 DIFFERS = 0.05  # a speed-up that differs from 1 by more has a sign
 STARTS: dict[str, dict[str, float]] = {
     "vllm": {
         **{"share": 0.8, "compute": 0.6, "quantised": 0.6, "prefill": 0.5},
-        **{"fixed": 5e-4, "layer": 5e-5, "step": 2e-4, "round": 1e-3},
+        **{"fixed": 5e-4, "layer": 5e-5, "step": 2e-4, "round": 5e-4},
     },
+    "vllm-2026-01": {"round": 1e-3},  # the rest is that of vLLM
     "llama.cpp": {"share": 0.7, "few_rows": 0.3},
 }
 """Numbers of ``engines.toml`` that are fitted, and where a fit begins."""
@@ -73,16 +82,19 @@ def text(value: object) -> str:
     return "" if value is None or value != value else str(value)
 
 
+def number(value: object, default: float) -> float:
+    """Return a cell as a number, or the default if it is blank."""
+    return float(text(value) or default)
+
+
 def served(name: str, weights: str, cache: str, size: object) -> Model | None:
     """Return a model with the precision of a row; None if its shape or a format is unknown."""
     shape = known_shape(name)
     if shape is None:
         return None
-    precision = Precision(shape.bits)
-    for form in (weights, name):
-        if form and (named := precision_of(form, cache)):
-            precision = named
-            break
+    cache = cache if bits_of(cache) else ""
+    forms = (precision_of(form, cache) for form in (weights, name) if form)
+    precision = next(filter(None, forms), Precision(shape.bits, cache=bits_of(cache) or 16))
     if text(size):
         bits = 8e9 * float(str(size)) / shape.stored
         precision = Precision(bits, bits, precision.cache)
@@ -94,6 +106,7 @@ def setting_of(row: Any) -> Setting | str:
     engine, machine = known_engine(text(row.engine)), known_machine(text(row.gpu))
     kind = kind_called(text(row.drafter))
     target = served(text(row.target), text(row.weights), text(row.kv), row.weights_gb)
+    drafts, accepted = (number(n, 0.0) for n in (row.draft_length, row.accepted_length))
     draft = None
     if kind == DRAFT_MODEL:
         in_file = target.precision if target and target.precision.head < 16 else Precision()
@@ -106,22 +119,23 @@ def setting_of(row: Any) -> Setting | str:
         f"model {row.target}": target,
         f"drafter {row.drafter}": kind,
         f"draft model {row.draft}": draft or kind != DRAFT_MODEL,
+        f"draft length {row.draft_length}": drafts > 0,
+        f"accepted length {row.accepted_length}": accepted >= 1,
     }
     for name, value in unknown.items():
         if not value:
             return name
     assert engine and machine and target
-    several = re.match(r"\s*(\d+)\s*x\s", text(row.gpu).lower())
-    gpus = max(int(row.gpus), int(several[1]) if several else 1)
+    gpus = max(round(number(row.gpus, 1)), devices_in(text(row.gpu)))
     return Setting(
         Server(machine, engine, gpus),
         target,
         drafting_of(kind, target, draft),
         kind,
-        int(row.draft_length),
-        float(row.accepted_length),
-        int(row.batch),
-        Workload(float(row.prompt_tokens), float(row.new_tokens)),
+        round(drafts),
+        accepted,
+        round(number(row.batch, 1)),
+        Workload(number(row.prompt_tokens, SHORT), number(row.new_tokens, ANSWER)),
     )
 
 
@@ -159,6 +173,7 @@ def fitted(settings: Sequence[Setting], rows: pd.DataFrame) -> dict[str, Engine]
         for (engine, name), value in zip(keys, np.exp(logs).tolist(), strict=True):
             lanes = {**engines()[engine].few_rows, "cuda": value}
             more[engine][name] = lanes if name == "few_rows" else value
+        more["vllm-2026-01"] = more["vllm"] | more["vllm-2026-01"]
         new = [old.model_copy(update=more[name]) for name, old in engines().items()]
         return {engine.description: engine for engine in new}
 
@@ -260,16 +275,17 @@ def tried_table(table: pd.DataFrame) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame, path: Path) -> None:
     """Draw predicted against measured speed-ups by source, with the line of equality."""
-    figure = Figure(figsize=(5.2, 4.4), layout="constrained")
+    figure = Figure(figsize=(5.2, 4.9), layout="constrained")
     axes = figure.subplots()
     ends = table[["speedup", "predicted"]].to_numpy().min(), table["speedup"].max() * 1.05
     axes.plot(ends, ends, color="black", lw=0.9)
-    axes.annotate("equal", (ends[1], ends[1]), ha="right", va="top", xytext=(-14, -2), **OFFSET)
+    axes.annotate("equal", (ends[1], ends[1]), ha="right", xytext=(-8, 0), **OFFSET)
     for (source, rows), (colour, marker) in zip(
         table.groupby("source", sort=False), cycle(LOOKS), strict=False
     ):
         name = f"{source} ({len(rows)})"
-        axes.plot(rows["speedup"], rows["predicted"], marker, color=colour, alpha=0.6, label=name)
+        look: dict[str, Any] = {"color": colour, "alpha": 0.6, "markersize": 4, "label": name}
+        axes.plot(rows["speedup"], rows["predicted"], marker, **look)
     axes.set(xscale="log", yscale="log", xlabel="Measured speed-up", ylabel="Computed speed-up")
     ticks = [0.7, 1, 1.4, 2, 3, 4]
     for axis in (axes.xaxis, axes.yaxis):
@@ -277,8 +293,8 @@ def draw(table: pd.DataFrame, path: Path) -> None:
         axis.set_major_formatter("{x:g}")
         axis.set_minor_locator(NullLocator())
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left", fontsize="small")
-    figure.savefig(path, dpi=110)
+    figure.legend(loc="outside lower center", fontsize="small", frameon=False)
+    write_atomically(path, style.rendered(figure, "png"))
 
 
 if __name__ == "__main__":

@@ -115,6 +115,17 @@ def test_what_is_unknown_is_named(file: Path, column: str) -> None:
     assert "unheard" in str(setting_of(row))
 
 
+def test_blank_cells_are_filled_or_named(file: Path) -> None:
+    row = pd.read_csv(file).astype(object).iloc[0].copy()
+    for column in ("gpus", "batch", "prompt_tokens", "new_tokens", "weights", "kv"):
+        row[column] = float("nan")
+    assert isinstance(setting_of(row), Setting)
+    row["kv"] = "turbo3"
+    assert isinstance(setting_of(row), Setting)
+    row["accepted_length"] = float("nan")
+    assert setting_of(row) == "accepted length nan"
+
+
 def test_a_draft_model_has_its_own_precision(file: Path) -> None:
     row = pd.read_csv(file).astype(object).iloc[1].copy()
     row["weights"] = "awq"

@@ -379,7 +379,8 @@ def _costs(
 
 def _flags(decision: Decision, source: Source, measurement: Measurement) -> Iterator[str]:
     """Yield the flags that carry out the decision, a block for each engine."""
-    from specbench.pricing.decide import engine_flags, where_not_to_draft
+    from specbench.pricing.decide import where_not_to_draft
+    from specbench.pricing.flags import engine_flags
 
     best = decision.first_that_pays()
     if best is None:

@@ -9,8 +9,6 @@ drafter are methods of its class in ``decoding.drafters``.
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,10 +21,10 @@ import pandas as pd
 
 from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate, student
 from specbench.decoding.drafters.kind import DrafterKind
-from specbench.engine.pairs import GGUF, PairSpec, pairs
 from specbench.errors import require
 from specbench.files import write_atomically
 from specbench.pricing.costs import COSTS, Costs
+from specbench.pricing.flags import Schedule
 from specbench.pricing.heads import kind_called
 from specbench.pricing.rounds import PricedRounds
 from specbench.pricing.tables import ends_of
@@ -35,9 +33,6 @@ from specbench.runs.table import Table, number, with_interval
 
 DECISION = "decision.csv"
 PAYS, LOSES, OPEN = "pays", "loses", "undecided"
-Schedule = Sequence[tuple[int, int, int]]
-"""(first batch size, last batch size, number of drafts); 0 drafts nothing."""
-UNNAMED = "DRAFT"  # stands for a draft model that is not named
 
 
 @dataclass(frozen=True)
@@ -334,95 +329,3 @@ def write_tables(folder: Path, decision: Decision) -> None:
     tables = {DECISION: decision.table(), COSTS: decision.costs.table()}
     for name, table in tables.items():
         write_atomically(folder / name, table.to_csv(index=False, float_format="%.6g"))
-
-
-def engine_flags(drafter: DrafterKind, schedule: Schedule, pair: PairSpec | None) -> Iterator[str]:
-    """Yield a block of flags for each engine.
-
-    vLLM and TensorRT-LLM get the schedule, the others a line for each range of batch sizes. Without
-    a pair, ``UNNAMED`` stands for its draft model.
-    """
-    draft = str(pair.draft) if pair and pair.draft else UNNAMED
-    file, command = gguf_draft(pair) if pair and pair.draft else (draft, "")
-    ranges = [(f"{a}" if a == b else f"{a} to {b}", n) for a, b, n in schedule if n]
-    flags: dict[str, list[str]] = {
-        "start vLLM with": [shlex.join(vllm_flags(drafter, schedule, draft) or ())],
-        "give TensorRT-LLM a --config FILE.yaml with": [
-            tensorrt_llm_settings(drafter, schedule, draft) or ""
-        ],
-    }
-    for engine, of_drafter, name in (
-        ("SGLang", drafter.sglang, draft),
-        ("llama.cpp", drafter.llamacpp, file),
-    ):
-        lines = [(sizes, shlex.join(of_drafter(n, name) or ())) for sizes, n in ranges]
-        label = f"start {engine} with"
-        if len(lines) == 1 and len(schedule) > 1:
-            label = f"start {engine} for batch {lines[0][0]} with"
-        several = len(lines) > 1
-        flags[label] = [
-            f"{line}  # batch {sizes}" if several and line else line for sizes, line in lines
-        ]
-    for label, block in flags.items():
-        if any(block):
-            yield f"{label}:"
-            yield from (f"  {line}" for line in block if line)
-        else:
-            yield f"{label.split()[1]} has no drafter like {drafter}"
-    if drafter.needs_draft and command:
-        yield f"to make {file}: {command}"
-    if draft == UNNAMED and any(UNNAMED in line for block in flags.values() for line in block):
-        yield f"{UNNAMED} stands for your draft model"
-
-
-def vllm_flags(drafter: DrafterKind, schedule: Schedule, draft: str) -> list[str] | None:
-    """Return vLLM's flags for a number of drafts that depends on the batch size.
-
-    They are None if vLLM lacks this drafter.
-    """
-    settings = drafter.vllm(max(length for *_, length in schedule), draft)
-    if settings is None:
-        return None
-    if len(schedule) > 1:
-        settings["num_speculative_tokens_per_batch_size"] = [list(row) for row in schedule]
-    return ["--speculative-config", json.dumps(settings)]
-
-
-def tensorrt_llm_settings(drafter: DrafterKind, schedule: Schedule, draft: str) -> str | None:
-    """Return TensorRT-LLM's ``speculative_config`` in YAML, or None if it lacks this drafter.
-
-    If the number of drafts depends on the batch size, there is a schedule. Its keys are the last
-    batch sizes with so many drafts; beyond them it drafts nothing. A schedule whose first number
-    is not the largest is refused by TensorRT-LLM, and left out here.
-
-    Source: TensorRT-LLM 1.3, ``DecodingBaseConfig.draft_len_schedule``; versions before it read
-    the keys as first batch sizes.
-    """
-    longest = max(length for *_, length in schedule)
-    settings = drafter.tensorrt_llm(longest, draft)
-    if settings is None:
-        return None
-    values = f"speculative_config: {json.dumps(settings)}"
-    if len(schedule) == 1:
-        return values
-    if schedule[0][2] < longest:
-        return f"{values}  # at all batch sizes: it cannot draft more for larger ones"
-    lengths = ", ".join(f"{last}: {length}" for _, last, length in schedule)
-    return f'{values.removesuffix("}")}, "draft_len_schedule": {{{lengths}}}}}'
-
-
-def gguf_draft(pair: PairSpec) -> tuple[str, str]:
-    """Return the GGUF file of a pair's draft, and the command that makes it.
-
-    The command is empty if the file is there.
-    """
-    draft = str(pair.draft).rstrip("/")
-    if draft.endswith(GGUF):
-        return draft, ""
-    if pair.bundled and pairs().get(pair.name) == pair:
-        file = f"results/gguf/{pair.name}/draft-f32{GGUF}"
-        return file, "" if Path(file).is_file() else f"python tasks/export_pair.py {pair.name}"
-    file = f"{draft.rpartition('/')[2]}{GGUF}"
-    remote = [] if Path(draft).exists() else ["--remote"]
-    convert = ["python", "convert_hf_to_gguf.py", *remote, draft, "--outfile", file]
-    return file, "" if Path(file).is_file() else shlex.join(convert)

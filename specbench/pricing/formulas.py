@@ -3,7 +3,7 @@
 A pass over t tokens reads weights and caches, multiplies t rows with the weights, and starts its
 layers; several devices also add up each layer's results, twice. A round is a pass of the target
 over N + 1 tokens of each text, after N passes of what drafts (one, if it drafts a block). Page
-*predictions* has the formulas, and compares them with measurements.
+*price* has the formulas, and compares them with measurements.
 
 Source: reading and computing as in Williams et al. 2009, doi:10.1145/1498765.1498785, joined by a
 p-norm in place of the longer of both.

@@ -24,14 +24,16 @@ from specbench.pricing.decide import (
     answer,
     decide,
     decision_table,
-    engine_flags,
-    gguf_draft,
     largest_possible,
-    tensorrt_llm_settings,
-    vllm_flags,
     where_not_to_draft,
 )
 from specbench.pricing.figures import break_even, draw_crossover, equivalent, tokens_of
+from specbench.pricing.flags import (
+    engine_flags,
+    gguf_draft,
+    tensorrt_llm_settings,
+    vllm_flags,
+)
 from specbench.pricing.rounds import PricedRounds, rate_of_length, rates_of, rounds_of_rates
 from specbench.runs.table import to_text
 

@@ -43,12 +43,7 @@ def pass_seconds(
 ) -> float:
     """Return the seconds of a pass over so many tokens of each text, without fixed overhead.
 
-    Args:
-        server: The engine and its machines.
-        model: What passes.
-        batch: Texts.
-        tokens: New tokens of each text.
-        context: Tokens in the cache of a text.
+    Each of ``batch`` texts has ``context`` tokens in its cache.
     """
     machine, engine, together = server.machine, server.engine, server.together
     rows, share = batch * tokens, machine.share or engine.share
@@ -143,16 +138,8 @@ def seconds_per_token(
 ) -> float:
     """Return the seconds per token of one text while requests are served.
 
-    Requests that do not fit the memory wait outside of the batch.
-
-    Args:
-        server: The engine and its machines.
-        target: The target.
-        drafting: What drafts; None without speculation.
-        drafts: N.
-        accepted: Tokens per round, 1 without speculation.
-        batch: Requests at once.
-        workload: Their lengths.
+    Requests that do not fit the memory wait outside of the batch. A round emits ``accepted``
+    tokens; without speculation, ``drafting`` is None, it emits one.
     """
     running = max(1.0, min(batch, most_texts(server, target, drafting, workload)))
     seconds, _ = round_seconds(server, target, drafting, drafts, running, workload.context)
@@ -196,16 +183,7 @@ def computed_costs(
     batches: Sequence[int],
     lengths: Sequence[int],
 ) -> Costs:
-    """Return the costs by formulas.
-
-    Args:
-        server: The engine and its machines.
-        target: The target.
-        drafting: What drafts.
-        workload: The lengths of requests.
-        batches: Batch sizes.
-        lengths: Draft lengths, without 0.
-    """
+    """Return the costs by formulas; ``lengths`` are those of drafts, without 0."""
     context, grid = workload.context, [0, *lengths]
     seconds = np.array(
         [[round_seconds(server, target, drafting, n, b, context) for n in grid] for b in batches]

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.errors import require, shown
-from specbench.pricing.shapes import Model, Precision, known_shape
+from specbench.pricing.shapes import CONFIG, Model, Precision, known_shape, read_config
 
 EAGLE3_ROWS = 32_000  # of the output head of a published EAGLE-3 head
 BLOCK_LAYERS = 5  # of a published block drafter
@@ -77,33 +78,32 @@ def drafting_of(kind: str, target: Model, draft: Model | None) -> Drafting:
     return Drafting(head, 3.0 * width**2 if kind == "eagle3" else 0.0, in_blocks=kind == "block")
 
 
-def require_fits(target: Model, name: str) -> None:
-    """Refuse a head whose name says that it is another model's.
+def require_fits(target: Model, name: str, draft: Model | None = None) -> None:
+    """Refuse a head of another model, by its configuration or its name, and a draft's other tokens.
 
     Raises:
-        UsageError: The name contains that of a well-known model of another width or vocabulary.
+        UsageError: Its width differs, or the draft's vocabulary by more than padding.
     """
-    other = known_shape(name)
-    if other is not None:
-        ours = target.shape.width, target.shape.vocabulary
+    shape, ours = target.shape, shown(target.name)
+    if draft is not None:
+        sizes = draft.shape.vocabulary, shape.vocabulary
         require(
-            ours == (other.width, other.vocabulary),
-            f"{shown(name)} is a head of another model (width {other.width}, not {ours[0]}): name "
-            f"one of {shown(target.name)}",
+            max(sizes) <= 1.01 * min(sizes),
+            f"{shown(name)} has {sizes[0]} tokens and {ours} {sizes[1]}: name a draft with the "
+            "target's vocabulary",
         )
-
-
-def require_vocabulary(target: Model, draft: Model) -> None:
-    """Refuse a draft model that has other tokens.
-
-    Raises:
-        UsageError: The vocabularies differ by more than padding.
-    """
-    sizes = target.shape.vocabulary, draft.shape.vocabulary
+        return
+    if (file := Path(name) / CONFIG).is_file():
+        config = read_config(file)
+        layer = config.get("transformer_layer_config", config)
+        width = config.get("target_hidden_size") or layer.get("hidden_size", shape.width)
+    else:
+        other = known_shape(name)
+        width = shape.width if other is None else other.width
     require(
-        max(sizes) <= 1.01 * min(sizes),
-        f"{shown(draft.name)} has {sizes[1]} tokens and {shown(target.name)} {sizes[0]}: name a "
-        "draft with the target's vocabulary",
+        width == shape.width,
+        f"{shown(name)} is a head of another model (width {width}, not {shape.width}): name one "
+        f"of {ours}",
     )
 
 

@@ -22,7 +22,7 @@ from specbench.errors import UsageError, first_line, shown
 from specbench.schema import StrictModel, Text, read_toml
 
 MODELS_FILE = Path(__file__).with_name("models.toml")
-GIGA = 1e9
+CONFIG = "config.json"
 T = TypeVar("T")
 
 
@@ -63,13 +63,9 @@ class Shape(StrictModel):
         """Weights of the output head."""
         return self.vocabulary * self.width
 
-    @property
-    def _layers_with_experts(self) -> int:
-        return self.layers - self.dense_layers if self.experts else 0
-
     def weights(self, experts: float) -> float:
         """Return the weights of all layers, of which each mixture uses so many experts."""
-        mixtures = self._layers_with_experts
+        mixtures = self.layers - self.dense_layers if self.experts else 0
         of_mixture = experts * self.expert_width + self.shared_width + self.experts / 3
         of_feed_forward = (self.layers - mixtures) * self.feed_forward + mixtures * of_mixture
         return self.layers * self.of_attention + 3 * self.width * of_feed_forward
@@ -96,10 +92,10 @@ class Shape(StrictModel):
 
     def values_cached(self, tokens: float) -> float:
         """Return the numbers that the cache of a text with so many tokens has."""
-        per_layer = self.cache_values or 2 * self.kv_heads * self.head_size
         cached = self.layers if self.cached_layers is None else self.cached_layers
-        near = self.windowed_layers * min(tokens, self.window)
-        return per_layer * (near + (cached - self.windowed_layers) * tokens)
+        near, far = self.windowed_layers, cached - self.windowed_layers
+        per_layer = self.cache_values or 2 * self.kv_heads * self.head_size
+        return per_layer * (near * min(tokens, self.window) + far * tokens)
 
 
 class Precision(NamedTuple):
@@ -134,28 +130,25 @@ class Model(NamedTuple):
         return (layers * self.precision.layers + rest * self.precision.head) / 8
 
 
-# Bits of a weight by the names of formats, from the longest name on; those of llama.cpp are means
-# over a model's tensors (the table in tools/quantize/README.md there).
+_OF_FILES = re.compile(r"(?<![a-z0-9])i?q([2-8])")  # llama.cpp's, also of the output head
+# Beside the bits in their names: scales, and tensors with more (tools/quantize/README.md there).
+_MORE_BITS = {2: 1.2, 3: 0.9, 4: 0.9, 5: 0.7, 6: 0.6, 7: 0.5, 8: 0.5}
 _FORMATS = {
-    **{"q2k": 3.2, "q3ks": 3.6, "q3km": 4.0, "q3kl": 4.3, "q3k": 4.0, "q4ks": 4.7, "q4km": 4.9},
-    **{"q4kxl": 5.0, "q4k": 4.9, "q40": 4.6, "q41": 5.1, "q5ks": 5.6, "q5km": 5.7, "q5kxl": 5.8},
-    **{"q5k": 5.7, "q50": 5.6, "q6k": 6.6, "q80": 8.5, "q8": 8.5, "iq2": 2.7, "iq3": 3.5},
-    **{"iq4": 4.4, "mxfp4": 4.25, "nvfp4": 4.5, "w4a16": 4.25, "w4a4": 4.5, "awq": 4.25},
-    **{"gptq": 4.25, "int4": 4.25, "4bit": 4.5, "q4": 4.6, "w8a8": 8, "w8a16": 8, "fp8": 8},
-    **{"int8": 8, "8bit": 8.5, "bf16": 16, "fp16": 16, "f16": 16, "16bit": 16, "float16": 16},
-    **{"bfloat16": 16, "half": 16, "float32": 32, "fp32": 32, "f32": 32, "e4m3": 8, "e5m2": 8},
-    **{"fp4": 4.5, "8": 8, "16": 16, "4": 4.5},
+    r"nvfp4|(?<!mx)fp4": 4.5,
+    r"awq|gptq|mxfp4|w4a|int-?4|4-?bit|^4$": 4.25,
+    r"fp8|int-?8|w8a|8-?bit|e4m3|e5m2|^8$": 8,
+    r"(bf|fp|float|f)16|16-?bit|half|^16$": 16,
+    r"(fp|float|f)32": 32,
+    r"float64": 64,
 }
-_OF_FILES = re.compile(r"(iq|q)\d")  # formats of llama.cpp, which quantise the output head too
 
 
 def bits_of(text: str) -> float | None:
     """Return the bits of a number by the name of a format in a text; None if it has none."""
-    words = re.sub(r"[^a-z0-9]", "", text.lower())
-    if words in _FORMATS:
-        return _FORMATS[words]
-    names = sorted((name for name in _FORMATS if len(name) > 2), key=len, reverse=True)
-    return next((_FORMATS[name] for name in names if name in words), None)
+    name = text.lower()
+    if match := _OF_FILES.search(name):
+        return int(match[1]) + _MORE_BITS[int(match[1])]
+    return next((bits for form, bits in _FORMATS.items() if re.search(form, name)), None)
 
 
 def precision_of(weights: str, cache: str = "") -> Precision | None:
@@ -163,7 +156,7 @@ def precision_of(weights: str, cache: str = "") -> Precision | None:
     bits, cached = bits_of(weights), bits_of(cache) if cache and cache != "auto" else 16.0
     if bits is None or cached is None:
         return None
-    is_file = _OF_FILES.match(re.sub(r"^ud[-_]", "", weights.lower()))
+    is_file = _OF_FILES.search(weights.lower())
     return Precision(bits, bits if is_file or bits >= 16 else 16, min(cached, 16))
 
 
@@ -208,6 +201,20 @@ def known_shape(name: str) -> Shape | None:
     return nearest(name.rstrip("/").rpartition("/")[2], shapes, names)
 
 
+def read_config(file: Path) -> dict[str, Any]:
+    """Return the content of a ``config.json``.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(
+            f"cannot read {file} ({first_line(error)}): give a folder with the {CONFIG} of a model"
+        ) from error
+
+
 def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
     """Return the shape of a configuration of Transformers.
 
@@ -231,7 +238,7 @@ def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
         shared = value("shared_expert_intermediate_size") or (
             value("n_shared_experts") * expert_width if experts else 0
         )
-        rank = value("kv_lora_rank")
+        rank, quantised = value("kv_lora_rank"), value("quantization_config", default={})
         return Shape(
             layers=layers,
             width=width,
@@ -251,8 +258,9 @@ def shape_of_config(values: Mapping[str, Any], name: str) -> Shape:
             window=value("sliding_window"),
             cache_values=rank + value("qk_rope_head_dim") if rank else None,
             attention=_latent_attention(config) if rank else None,
+            bits=quantised.get("bits") or bits_of(str(quantised.get("quant_method"))) or 16,
         )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else "sizes that do not fit together"
         raise UsageError(
             f"the configuration of {shown(name)} has {reason}: give the one of a language model"
@@ -307,28 +315,19 @@ def find_model(name: str, architecture: Mapping[str, Any] | None = None) -> Mode
     path = Path(name)
     if name.endswith(GGUF) and path.is_file():
         return _of_gguf(path)
-    if (file := path / "config.json" if path.is_dir() else path).suffix == ".json":
-        try:
-            return Model(name, shape_of_config(json.loads(file.read_text("utf-8")), name))
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"cannot read {file} ({first_line(error)}): give a folder with the config.json "
-                "of a model"
-            ) from error
+    if (file := path / CONFIG if path.is_dir() else path).suffix == ".json":
+        described = shape_of_config(read_config(file), name)
+        return Model(name, described, Precision(described.bits))
     repository = (hub_file(name) or (name,))[0]
-    bits = bits_of(short_name(name))
     shape = known_shape(name)
     if shape is None and HUB_ID.fullmatch(repository):
         from huggingface_hub import hf_hub_download
 
         with suppress(Exception):  # the network, the hub, a licence: the message below says enough
-            text = Path(hf_hub_download(repository, "config.json")).read_text("utf-8")
-            shape = shape_of_config(json.loads(text), name)
+            shape = shape_of_config(read_config(Path(hf_hub_download(repository, CONFIG))), name)
     if shape is None:
         raise UsageError(
             f"no shape of `{shown(name)}`: name a folder with its config.json, a GGUF file, a "
             f"model on the hub, or one of {', '.join(known_shapes())}"
         )
-    if bits is not None and (precision := precision_of(short_name(name))):
-        return Model(name, shape, precision)
-    return Model(name, shape, Precision(shape.bits))
+    return Model(name, shape, precision_of(short_name(name)) or Precision(shape.bits))

@@ -17,7 +17,6 @@ from specbench.pricing.heads import (
     ShapedDrafter,
     drafting_of,
     require_fits,
-    require_vocabulary,
 )
 from specbench.pricing.machines import Engine, Server, engines, find_machine, known_engine
 from specbench.pricing.rounds import PricedRounds
@@ -152,7 +151,7 @@ def costs_of_machine(
         drafting = Drafting(None)
     else:
         draft = place.model(pair.draft, 1, pair.architecture.get("draft"), form)
-        require_vocabulary(target, draft)
+        require_fits(target, pair.draft, draft)
         drafting = Drafting(draft)
     require_fits_machine(server, target, drafting, workload, max(batches))
     return computed_costs(server, target, drafting, workload, batches, lengths)

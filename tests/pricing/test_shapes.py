@@ -11,7 +11,7 @@ import pytest
 
 from specbench.engine.pairs import PAIRS_FILE, get_pair
 from specbench.errors import UsageError
-from specbench.pricing.heads import drafting_of, kind_called, require_fits, require_vocabulary
+from specbench.pricing.heads import drafting_of, kind_called, require_fits
 from specbench.pricing.machines import devices_in, known_engine, known_machine, machines
 from specbench.pricing.shapes import (
     Model,
@@ -99,9 +99,11 @@ def test_engines_begin_a_name() -> None:
         ("fp8", 8, 16),
         ("AWQ-INT4", 4.25, 16),
         ("w4a16", 4.25, 16),
-        ("UD-Q4_K_XL", 5.0, 5.0),
+        ("UD-Q4_K_XL", 4.9, 4.9),
         ("q8_0", 8.5, 8.5),
-        ("IQ4_XS", 4.4, 4.4),
+        ("IQ3_XS", 3.9, 3.9),
+        ("NVFP4", 4.5, 16),
+        ("model-q6_k.gguf", 6.6, 6.6),
     ],
 )
 def test_formats_have_bits(text: str, layers: float, head: float) -> None:
@@ -121,6 +123,10 @@ def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path
     gemma, known = shape_of_config(nested, "g"), known_shapes()["gemma-3-12b"]
     assert gemma.tied and (gemma.windowed_layers, gemma.window) == (40, 1024)
     assert gemma.values_cached(10_000) == known.values_cached(10_000)
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"quantization_config": {"quant_method": "awq", "bits": 4}})
+    )
+    assert find_model(str(tmp_path)).precision == (4, 16, 16)
     bundled = find_model(str(PAIRS_FILE.parent / "mini" / "target"))
     assert bundled.shape.layers == 8
 
@@ -222,6 +228,10 @@ def test_a_head_or_a_draft_of_another_model_is_refused() -> None:
     for other in ("yuhuili/EAGLE3-LLaMA3.3-Instruct-70B", "AngelSlim/Qwen3-8B_eagle3"):
         with pytest.raises(UsageError, match="is a head of another model"):
             require_fits(target, other)
-    require_vocabulary(target, model("qwen3-0.6b"))
+    with pytest.raises(
+        UsageError, match=r"mini/eagle3 is a head of another model \(width \d+, not"
+    ):
+        require_fits(target, str(PAIRS_FILE.parent / "mini" / "eagle3"))
+    require_fits(target, "d", model("qwen3-0.6b"))
     with pytest.raises(UsageError, match="name a draft with the target's vocabulary"):
-        require_vocabulary(target, model("llama-3.2-1b"))
+        require_fits(target, "d", model("llama-3.2-1b"))

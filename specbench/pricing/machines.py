@@ -19,6 +19,7 @@ ENGINES_FILE = Path(__file__).with_name("engines.toml")
 GIB = 2**30
 
 _COUNT = re.compile(r"\b(\d{1,2})\s*[x×]\s*(?=[a-z])|\b[x×]\s*(\d{1,2})\b")  # "2x", "x8"
+_NO_CHIP = re.compile(r"mac ?book (pro|air)|mac (pro|mini|studio)")
 Backend = Literal["cuda", "rocm", "metal"]
 Kind = Literal["data centre", "consumer", "unified"]
 
@@ -106,7 +107,7 @@ def engines() -> dict[str, Engine]:
 def known_machine(name: str) -> Machine | None:
     """Return the machine that a name means, such as "NVIDIA A100-SXM4-80GB"; None if unknown."""
     names = [(alias, key) for key, one in machines().items() for alias in (key, *one.names)]
-    return nearest(_COUNT.sub(" ", name.lower()), machines(), names)
+    return nearest(_NO_CHIP.sub(" ", _COUNT.sub(" ", name.lower())), machines(), names)
 
 
 def devices_in(name: str) -> int:

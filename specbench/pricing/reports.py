@@ -10,7 +10,6 @@ round itself: the time per token, times the tokens per round.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,9 +64,9 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
             for repeat, seconds in enumerate(e.seconds[:1])
         ]
         return costs_of(pd.DataFrame(rows, columns=list(COLUMNS)), source)
-    by_rows: list[dict[int, list[float]]] = [defaultdict(list), defaultdict(list)]
-    for entry in timed:
-        by_rows[names.index(entry.model)][entry.rows] += entry.seconds
+    by_rows: list[dict[int, list[float]]] = [{}, {}]
+    for entry in timed:  # of llama-bench -p 1 and -n 32 the latter, which comes later
+        by_rows[names.index(entry.model)][entry.rows] = entry.seconds
     of_target, of_draft = by_rows
     batches = sorted(batches) or [1]
     longest = max(of_target) // max(batches) - 1
@@ -124,8 +123,7 @@ def _entry(item: Mapping[str, Any], path: Path) -> Iterator[Timed]:
         name, size = str(item["model_filename"]), float(item.get("model_size", 0))
         times = [time / 1e9 for time in item.get("samples_ns") or [item["avg_ns"]]]
         if item["n_prompt"] and not item["n_gen"]:
-            if int(item["n_prompt"]) > 1:  # a single token is timed better by the next kind
-                yield Timed(name, size, int(item["n_prompt"]), 0, times)
+            yield Timed(name, size, int(item["n_prompt"]), 0, times)
         elif item["n_gen"] and not item["n_prompt"]:
             yield Timed(name, size, 1, 0, [time / int(item["n_gen"]) for time in times])
     elif "mean_tpot_ms" in item:  # vllm bench serve

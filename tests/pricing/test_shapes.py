@@ -70,6 +70,8 @@ def test_known_shapes_have_as_many_weights_as_their_names_say() -> None:
         ("GeForce RTX 5090 Laptop GPU", "rtx5090-laptop"),
         ("RTX 3090 Ti", "rtx3090ti"),
         ("Apple M3 Ultra (512 GB)", "m3-ultra"),
+        ("MacBook Pro M4 Max 128GB", "m4-max"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation", "rtx-pro-6000"),
         ("GB200", "b200"),
         ("NVIDIA GH200 480GB", "gh200"),
         ("Ryzen AI Max+ 395", "strix-halo"),

@@ -160,6 +160,13 @@ def reader(
     (tmp_path / "costs.csv").write_text(
         "\n".join(["batch_size,draft_length,round_seconds", *costs])
     )
+    for name, size, lengths in (("target", 9, (2, 4, 8, 0)), ("draft", 1, (0,))):
+        tests = [
+            {"model_filename": name, "model_size": size, "n_prompt": n, "n_gen": 0 if n else 32}
+            | {"avg_ns": 1e9}
+            for n in lengths
+        ]
+        (tmp_path / f"{name}.json").write_text(json.dumps(tests))
     (tmp_path / "my_metrics.py").write_text("def length_ratio(text, reference):\n    return 1.0\n")
     (tmp_path / "my-pairs.toml").write_text('[mine]\ntarget = "BIG"\ndraft = "SMALL"\n')
     return lambda *words: cli(*(SERVERS.sub(server, word) for word in words))

@@ -28,7 +28,7 @@ from specbench.pricing.flags import Schedule
 from specbench.pricing.heads import kind_called
 from specbench.pricing.rounds import PricedRounds
 from specbench.pricing.tables import ends_of
-from specbench.pricing.tried import error_of, how_sure
+from specbench.pricing.tried import how_sure
 from specbench.runs.table import Table, number, with_interval
 
 DECISION = "decision.csv"
@@ -179,7 +179,7 @@ def decide(
             error: float | None = None
             if costs.machine:
                 speedups = (plain + prompts) / (seconds / tokens_per_round + prompts)
-                error = error_of(costs.machine, kind_called(str(rounds.drafter)), batch)
+                error = how_sure(costs.machine, kind_called(str(rounds.drafter)), batch).error
             else:
                 speedups = tokens_per_round * _resampled_ratio(plain, seconds)
                 if rounds.is_exact and len(plain) == 1:  # nothing has noise that is known
@@ -257,7 +257,7 @@ def answer(decision: Decision) -> str:
         )
         text = f"{why} (best: {best.times})"
     if machine := decision.costs.machine:
-        text += f".\n{how_sure(machine, kind_called(str(best.drafter)), best.batch)}"
+        text += f".\n{how_sure(machine, kind_called(str(best.drafter)), best.batch).words}"
     return f"{text}."
 
 

@@ -40,10 +40,9 @@ class Timed(NamedTuple):
 def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
     """Return the costs in reports of llama-bench or ``vllm bench``.
 
-    Args:
-        paths: One or more files. Of two models, the larger one is the target, or the first one
-            where files do not say their sizes; without a second one drafts cost nothing.
-        batches: Batch sizes, by default 1, or those of rounds that a server has measured.
+    Of two models the larger one is the target, or the first one where files do not say their sizes;
+    without a second one drafts cost nothing. ``batches`` are 1 by default, or those of rounds that
+    a server has measured.
 
     Raises:
         UsageError: A file is none of these, or too few numbers of rows are measured.

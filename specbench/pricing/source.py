@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.engine.pairs import HUB_ID, PairSpec
-from specbench.errors import UsageError, require, shown, unknown
+from specbench.errors import require, shown, unknown
 from specbench.pricing.costs import BENCH_REPEATS, Costs, costs_of, from_bench
 from specbench.pricing.formulas import Workload, computed_costs, require_fits_machine
-from specbench.pricing.heads import (
-    Drafting,
-    ShapedDrafter,
-    drafting_of,
-    require_fits,
-)
+from specbench.pricing.heads import Drafting, ShapedDrafter, drafting_of, require_fits
 from specbench.pricing.machines import Engine, Server, engines, find_machine, known_engine
 from specbench.pricing.rounds import PricedRounds
-from specbench.pricing.shapes import Model, find_model, known_shape, precision_of
+from specbench.pricing.shapes import Model, bits_of, find_model, known_shape, precision_of
 
 if TYPE_CHECKING:
     from specbench.engine.pairs import Loading
@@ -62,47 +57,38 @@ class Place:
     cache: str | None = None
 
     def server(self, target: Model) -> Server:
-        """Return the machines and the engine.
+        """Return the machines and the engine; llama.cpp for its own formats and Apple's chips.
 
         Raises:
             UsageError: One of them is unknown.
         """
-        machine = find_machine(self.machine)
-        return Server(machine, self._engine(target, machine.backend), self.gpus)
-
-    def _engine(self, target: Model, backend: str) -> Engine:
-        """Return the engine; without a name, llama.cpp for its own formats and on Apple's chips."""
+        machine, engine = find_machine(self.machine), None
+        if self.serving is not None:
+            engine = known_engine(self.serving)
+            advice = unknown("engine", self.serving, engines())
+            require(engine is not None, f"--serving: {advice}")
         in_file = target.precision.head < 16
-        name = self.serving or ("llama.cpp" if in_file or backend == "metal" else "vllm")
-        engine = known_engine(name)
-        require(engine is not None, f"--serving: {unknown('engine', name, engines())}")
-        assert engine is not None
-        return engine
+        by_itself = "llama.cpp" if in_file or machine.backend == "metal" else "vllm"
+        chosen: Engine = engine or engines()[by_itself]
+        return Server(machine, chosen, self.gpus)
 
-    def model(self, name: str, number: int, architecture: Any, form: str | None) -> Model:
-        """Return a model with the precision of its weights and caches.
+    def model(self, role: str, pair: PairSpec, form: str | None) -> Model:
+        """Return a model of a pair with the precision of its weights and caches.
 
-        Args:
-            name: What the user typed.
-            number: 0 for the target, 1 for the draft.
-            architecture: Its configuration, if the pair describes it.
-            form: The format of its weights, if ``weights`` has none.
+        ``form`` is the format of its weights, if ``weights`` has none.
 
         Raises:
             UsageError: It has no shape, or a format is unknown.
         """
-        model = find_model(name, architecture)
+        model = find_model(pair.models[role], pair.architecture.get(role))
+        number = list(pair.models).index(role)
         form = self.weights[number] if number < len(self.weights) else form
-        for option, text in (("--weights", form or "16"), ("--cache", self.cache or "16")):
-            if precision_of(text) is None:
-                raise UsageError(
-                    f"{option} {shown(text)}: name a format, as bf16, fp8, awq, q4_k_m"
-                )
-        precision = precision_of(form, self.cache or "") if form else model.precision
-        assert precision is not None
-        cache = precision_of("16", self.cache or "")
-        assert cache is not None
-        return model._replace(precision=precision._replace(cache=cache.cache))
+        for option, text in (("--weights", form), ("--cache", self.cache)):
+            known = text is None or bits_of(text) is not None
+            require(known, f"{option} {shown(str(text))}: name a format, as bf16, fp8, awq, q4_k_m")
+        precision = (form and precision_of(form)) or model.precision
+        cache = min(bits_of(self.cache or "16") or 16, 16)
+        return model._replace(precision=precision._replace(cache=cache))
 
 
 def repository_of(name: str | None) -> str | None:
@@ -129,30 +115,20 @@ def costs_of_machine(
 ) -> Costs:
     """Return the costs by a machine's figures; nothing is loaded but shapes.
 
-    Args:
-        place: Where the models are served.
-        pair: The models. A head may be named as the draft.
-        drafter: What drafts.
-        form: The format of weights that the pair or the user names beside ``Place.weights``.
-        workload: The lengths of requests.
-        batches: Batch sizes.
-        lengths: Draft lengths.
+    ``form`` is the format of weights that the pair or the user names beside ``Place.weights``.
 
     Raises:
         UsageError: A model has no shape, or the models, the batch and the machine do not fit.
     """
-    target = place.model(pair.target, 0, pair.architecture.get("target"), form)
+    target, drafting = place.model("target", pair, form), Drafting(None)
     server = place.server(target)
     if isinstance(drafter, ShapedDrafter):
         if pair.draft is not None:
             require_fits(target, pair.draft)
         drafting = drafting_of(drafter.kind, target, None)
-    elif pair.draft is None or drafter.copies:
-        drafting = Drafting(None)
-    else:
-        draft = place.model(pair.draft, 1, pair.architecture.get("draft"), form)
-        require_fits(target, pair.draft, draft)
-        drafting = Drafting(draft)
+    elif pair.draft is not None and not drafter.copies:
+        drafting = Drafting(place.model("draft", pair, form))
+        require_fits(target, pair.draft, drafting.model)
     require_fits_machine(server, target, drafting, workload, max(batches))
     return computed_costs(server, target, drafting, workload, batches, lengths)
 

@@ -46,9 +46,9 @@ def pass_seconds(
     Each of ``batch`` texts has ``context`` tokens in its cache.
     """
     machine, engine, together = server.machine, server.engine, server.together
-    rows, share = batch * tokens, machine.share or engine.share
+    rows = batch * tokens
     read = model.bytes_read(rows) + batch * model.bytes_cached(context)
-    reading = read / (share * machine.bandwidth * together)
+    reading = read / (engine.share * machine.bandwidth * together)
     computing = rows * _row_seconds(server, model)
     if (lanes := engine.few_rows.get(machine.backend)) and model.precision.layers < 16:
         if rows <= FEW:  # such a kernel reads a weight once, and unpacks it for each further row
@@ -58,7 +58,7 @@ def pass_seconds(
         else:
             computing *= max(rows, TILE) / rows
     joined = float(np.linalg.norm([reading, computing], engine.overlap))
-    layers = model.shape.layers * engine.layer if machine.overhead is None else 0.0
+    layers = model.shape.layers * engine.layer
     if together > 1:
         sums = 2 * model.shape.layers
         layers += sums * (machine.hop + rows * model.shape.width * 2 / machine.link)
@@ -69,8 +69,7 @@ def _row_seconds(server: Server, model: Model) -> float:
     """Return the seconds of multiplying one token with all weights, in large products."""
     machine, engine, bits = server.machine, server.engine, model.precision.layers
     flops = machine.flops8 if 8 <= bits < 16 and machine.flops8 else machine.flops
-    share = machine.share or engine.compute
-    share *= engine.quantised if bits < 8 else 1
+    share = engine.compute * (engine.quantised if bits < 8 else 1)
     return 2 * model.shape.multiplied / (share * flops * server.together)
 
 
@@ -87,8 +86,7 @@ def round_seconds(
     Without drafting it is a pass over one token of each text.
     """
     machine, engine = server.machine, server.engine
-    fixed = engine.fixed if machine.overhead is None else machine.overhead
-    target_pass = pass_seconds(server, target, batch, drafts + 1, context) + fixed
+    target_pass = pass_seconds(server, target, batch, drafts + 1, context) + engine.fixed
     if drafting is None or drafts == 0:
         return target_pass, 0.0
     if target.precision.cache <= 8.5 and machine.flops8 is None:
@@ -96,13 +94,10 @@ def round_seconds(
     drafted = 0.0
     if (model := drafting.model) is not None:
         passes, tokens = (1, drafts + 1) if drafting.in_blocks else (drafts, 1)
-        step = engine.step if machine.overhead is None else machine.overhead
-        drafted = passes * (pass_seconds(server, model, batch, tokens, context) + step)
-        share = machine.share or engine.share
+        drafted = passes * (pass_seconds(server, model, batch, tokens, context) + engine.step)
         once = drafting.once * model.precision.layers / 8
-        drafted += once / (share * machine.bandwidth * server.together)
-    added = engine.round if machine.overhead is None else 0.0
-    return target_pass + drafted + added, drafted
+        drafted += once / (engine.share * machine.bandwidth * server.together)
+    return target_pass + drafted + engine.round, drafted
 
 
 def prompt_seconds(server: Server, target: Model, batch: float, workload: Workload) -> float:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -68,6 +68,16 @@ class Server(NamedTuple):
     machine: Machine
     engine: Engine
     gpus: int = 1
+
+    @classmethod
+    def of(cls, machine: Machine, engine: Engine, gpus: int = 1) -> Self:
+        """Return an engine with the share and the overhead of a machine, if its file has them."""
+        own: dict[str, float] = {}
+        if machine.share is not None:
+            own |= {"share": machine.share, "compute": machine.share}
+        if machine.overhead is not None:
+            own |= {"fixed": machine.overhead, "step": machine.overhead, "layer": 0, "round": 0}
+        return cls(machine, engine.model_copy(update=own), gpus)
 
     @property
     def place(self) -> str:

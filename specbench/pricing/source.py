@@ -70,7 +70,7 @@ class Place:
         in_file = target.precision.head < 16
         by_itself = "llama.cpp" if in_file or machine.backend == "metal" else "vllm"
         chosen: Engine = engine or engines()[by_itself]
-        return Server(machine, chosen, self.gpus)
+        return Server.of(machine, chosen, self.gpus)
 
     def model(self, role: str, pair: PairSpec, form: str | None) -> Model:
         """Return a model of a pair with the precision of its weights and caches.

@@ -61,7 +61,7 @@ def test_a_pass_and_a_round_by_hand() -> None:
 
 def test_figures_of_a_machine_take_the_place_of_an_engines() -> None:
     machine = Machine(description="m", bandwidth=10, flops=100, overhead=0.5, share=1.0)
-    server = Server(machine, engines()["vllm"].model_copy(update={"overlap": 1.0}))
+    server = Server.of(machine, engines()["vllm"].model_copy(update={"overlap": 1.0}))
     seconds = round_seconds(server, tiny(1), Drafting(tiny(1)), 1, 1, 5)
     pass_of = lambda tokens: 5.6 + tokens * 0.36 + 0.5  # noqa: E731
     assert seconds[0] == pytest.approx(pass_of(2) + pass_of(1))

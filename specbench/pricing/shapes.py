@@ -295,9 +295,9 @@ def _of_gguf(path: Path) -> Model:
     values = {**config.to_dict(), **(of_experts if experts else {})}
     shape = shape_of_config(values, str(path))
     # Only a file without an output head has fewer weights than a tied model by half a head.
-    tied = parameters < shape.stored - shape.of_head / 2
-    bits = 8 * stored_bytes(path) / parameters
-    return Model(str(path), shape.model_copy(update={"tied": tied}), Precision(bits, bits))
+    shape = shape.model_copy(update={"tied": parameters < shape.stored - shape.of_head / 2})
+    bits = 8 * stored_bytes(path) / shape.stored  # so that layers of other forms count too
+    return Model(str(path), shape, Precision(bits, bits))
 
 
 def find_model(name: str, architecture: Mapping[str, Any] | None = None) -> Model:

@@ -192,6 +192,25 @@ def test_a_model_without_a_shape_is_refused_in_one_sentence(name: str) -> None:
         find_model(name)
 
 
+def test_a_model_of_the_hub_is_described_by_its_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = get_pair("qwen3").architecture["target"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr(
+        "huggingface_hub.hf_hub_download", lambda repository, name: str(tmp_path / name)
+    )
+    model = find_model("someone/unheard-of-FP8")
+    assert model.shape.width == 4096 and model.precision == (8, 16, 16)
+
+    def absent(*_: object) -> str:
+        raise OSError("no network")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", absent)
+    with pytest.raises(UsageError, match="no shape of `someone/unheard-of`"):
+        find_model("someone/unheard-of")
+
+
 def test_a_batch_reads_the_experts_that_its_tokens_take() -> None:
     shape = known_shapes()["qwen3-30b-a3b"]
     one, all_experts = shape.weights(8), shape.weights(128)

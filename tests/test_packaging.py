@@ -41,7 +41,12 @@ def test_the_wheel_carries_the_tasks_and_the_command() -> None:
     assert wheel["sources"] == {"tasks": "specbench/tasks/definitions"}
     assert list((ROOT / "tasks").glob("*.toml"))
     # What made the bundled data and weights is not in it.
-    assert wheel["exclude"] == ["tasks/*.py", "tasks/drafters", "tasks/pretraining"]
+    assert wheel["exclude"] == [
+        "tasks/*.py",
+        "tasks/drafters",
+        "tasks/measure",
+        "tasks/pretraining",
+    ]
     commands = entry_points(group="console_scripts", name="specbench")
     assert {command.load() for command in commands} == {main}
 

@@ -60,6 +60,7 @@ def drafting_of(kind: str, target: Model, draft: Model | None) -> Drafting:
     shape, width = target.shape, target.shape.width
     dense: dict[str, Any] = {
         **dict.fromkeys(("experts", "experts_per_token", "expert_width", "shared_width"), 0),
+        "experts_only": False,
         "feed_forward": shape.feed_forward or shape.expert_width * shape.experts_per_token,
     }
     states = width * shape.head_size * (shape.heads + 2 * shape.kv_heads)
@@ -71,9 +72,9 @@ def drafting_of(kind: str, target: Model, draft: Model | None) -> Drafting:
         "block": {**dense, "layers": BLOCK_LAYERS},
     }[kind]
     one = {"layers": 1, "dense_layers": 0, "cached_layers": None, "windowed_layers": 0}
-    # A file of llama.cpp holds both; servers keep a head in 16 bits.
-    in_file = target.precision.head < 16
-    precision = target.precision if in_file else Precision(cache=target.precision.cache)
+    # An MTP layer and all in a file of llama.cpp have the target's format; other heads have 16 bits.
+    alike = kind == "mtp" or target.precision.head < 16
+    precision = target.precision if alike else Precision(cache=target.precision.cache)
     head = Model(kind, shape.model_copy(update={**one, **change}), precision)
     return Drafting(head, 3.0 * width**2 if kind == "eagle3" else 0.0, in_blocks=kind == "block")
 

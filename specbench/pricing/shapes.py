@@ -48,6 +48,7 @@ class Shape(StrictModel):
     cache_values: int | None = None  # of a token in a layer, if not two for each key-value head
     attention: int | None = None  # weights of a layer's attention, if not those of its heads
     bits: float = 16  # of a weight, as published
+    experts_only: bool = False  # whether servers leave attention in 16 bits
     repository: Text | None = None  # on the hub
     names: list[Text] = Field(default_factory=list)  # other names
 
@@ -116,7 +117,7 @@ class Model(NamedTuple):
     def bytes_read(self, tokens: float) -> float:
         """Return the bytes of weights that a pass over so many tokens reads."""
         layers = self.shape.weights_read(tokens) * self.precision.layers
-        return (layers + self.shape.of_head * self.precision.head) / 8
+        return (layers + self.shape.of_head * self.precision.head) / 8 + self._attention
 
     def bytes_cached(self, tokens: float) -> float:
         """Return the bytes of the cache of a text with so many tokens."""
@@ -127,7 +128,15 @@ class Model(NamedTuple):
         """Bytes of all weights."""
         layers = self.shape.weights(self.shape.experts)
         rest = self.shape.stored - layers
-        return (layers * self.precision.layers + rest * self.precision.head) / 8
+        return (layers * self.precision.layers + rest * self.precision.head) / 8 + self._attention
+
+    @property
+    def _attention(self) -> float:
+        """Bytes of attention in 16 bits beyond those in the bits of the layers."""
+        if not self.shape.experts_only or self.precision.head < 16:  # a file of llama.cpp
+            return 0.0
+        weights = self.shape.layers * self.shape.of_attention
+        return weights * (16 - self.precision.layers) / 8
 
 
 _OF_FILES = re.compile(r"(?<![a-z0-9])i?q([2-8])")  # llama.cpp's, also of the output head

@@ -13,7 +13,14 @@ from specbench.errors import require, shown, unknown
 from specbench.pricing.costs import BENCH_REPEATS, Costs, costs_of, from_bench
 from specbench.pricing.formulas import Workload, computed_costs, require_fits_machine
 from specbench.pricing.heads import Drafting, ShapedDrafter, drafting_of, require_fits
-from specbench.pricing.machines import Engine, Server, engines, find_machine, known_engine
+from specbench.pricing.machines import (
+    Engine,
+    Server,
+    devices_in,
+    engines,
+    find_machine,
+    known_engine,
+)
 from specbench.pricing.rounds import PricedRounds
 from specbench.pricing.shapes import Model, bits_of, find_model, known_shape, precision_of
 
@@ -70,7 +77,7 @@ class Place:
         in_file = target.precision.head < 16
         by_itself = "llama.cpp" if in_file or machine.backend == "metal" else "vllm"
         chosen: Engine = engine or engines()[by_itself]
-        return Server.of(machine, chosen, self.gpus)
+        return Server.of(machine, chosen, max(self.gpus, devices_in(self.machine)))
 
     def model(self, role: str, pair: PairSpec, form: str | None) -> Model:
         """Return a model of a pair with the precision of its weights and caches.

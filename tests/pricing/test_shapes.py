@@ -15,6 +15,7 @@ from specbench.pricing.heads import drafting_of, kind_called, require_fits
 from specbench.pricing.machines import devices_in, known_engine, known_machine, machines
 from specbench.pricing.shapes import (
     Model,
+    Precision,
     find_model,
     known_shape,
     known_shapes,
@@ -221,6 +222,17 @@ def test_a_batch_reads_the_experts_that_its_tokens_take() -> None:
     assert dense.weights_read(1) == dense.weights_read(64)
 
 
+def test_attention_of_gpt_oss_stays_in_16_bits() -> None:
+    shape = known_shapes()["gpt-oss-120b"]
+    served = Model("m", shape, Precision(4.25))
+    in_file = Model("m", shape, Precision(4.25, 4.25))
+    weights = shape.layers * shape.of_attention
+    plain = (shape.weights_read(1) * 4.25 + shape.of_head * 16) / 8
+    assert served.bytes_read(1) == pytest.approx(plain + weights * 11.75 / 8)
+    assert served.bytes_stored == pytest.approx(65.3e9, rel=0.02)  # the published files
+    assert in_file.bytes_stored == pytest.approx(shape.stored * 4.25 / 8)
+
+
 def model(name: str, **change: Any) -> Model:
     return Model(name, known_shapes()[name].model_copy(update=change))
 
@@ -238,6 +250,9 @@ def test_heads_have_the_sizes_of_published_ones() -> None:
         assert drafting.model.shape.vocabulary == target.shape.vocabulary
         assert drafting.in_blocks == (kind == "block")
     assert drafting_of("mtp", model("deepseek-v3"), None).model.shape.experts == 256  # type: ignore[union-attr]
+    fp8 = Model("m", known_shapes()["deepseek-v3"], Precision(8))
+    bits = {kind: drafting_of(kind, fp8, None).model.precision.layers for kind in ("mtp", "eagle3")}  # type: ignore[union-attr]
+    assert bits == {"mtp": 8, "eagle3": 16}
     names = {"EAGLE-3": "eagle3", "nextn": "mtp", "DFlash": "block", "ngram": "copies", "x": ""}
     assert {name: kind_called(name) for name in names} == names
 

@@ -72,7 +72,7 @@ def drafting_of(kind: str, target: Model, draft: Model | None) -> Drafting:
         "block": {**dense, "layers": BLOCK_LAYERS},
     }[kind]
     one = {"layers": 1, "dense_layers": 0, "cached_layers": None, "windowed_layers": 0}
-    # An MTP layer and all in a file of llama.cpp have the target's format; other heads have 16 bits.
+    # An MTP layer has the target's format, as all in a file of llama.cpp; other heads have 16 bits.
     alike = kind == "mtp" or target.precision.head < 16
     precision = target.precision if alike else Precision(cache=target.precision.cache)
     head = Model(kind, shape.model_copy(update={**one, **change}), precision)

@@ -49,8 +49,10 @@ def how_sure(machine: str, drafter: str, batch: float) -> Sure:
             f"batch, so {100 * OUTSIDE:.0f} % off is possible (all {every.rows} measurements: "
             f"{in_general})",
         )
+    error = max(here.ninth_decile, every.ninth_decile)
     return Sure(
-        max(here.ninth_decile, every.ninth_decile),
-        f"Computed; on {here.rows} measurements with such a drafter and batch on such machines "
-        f"({here.machines}) within {100 * here.ninth_decile:.0f} % in nine of ten",
+        error,
+        f"Computed; within {100 * error:.0f} % in nine of ten: {here.rows} measurements with such "
+        f"a drafter and batch on such machines ({here.machines}) were within "
+        f"{100 * here.ninth_decile:.0f} %, and all {every.rows} {in_general}",
     )

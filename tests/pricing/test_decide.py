@@ -166,7 +166,9 @@ def computed(
 
 def test_what_is_computed_has_no_interval_and_says_how_sure_it_is() -> None:
     decision = computed(0.9)
-    assert re.search(r"\nComputed; on \d+ measurements .* in nine of ten\.$", answer(decision))
+    assert re.search(
+        r"\nComputed; within \d+ % in nine of ten: .* in nine of ten\.$", answer(decision)
+    )
     outside = answer(computed(0.9, "unified, llama.cpp"))
     assert "never compared with measurements of such a machine" in outside
     table = decision.table()

@@ -222,6 +222,8 @@ def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     has times without speculation, and the static ensemble one if all of its weights lie below a
     coin between ``sd`` and the draft.
     """
+    if rows.empty:
+        return pd.DataFrame(columns=list(VERDICTS))
     verdicts_of_runs = []
     single_seeds = rows["seeds"] == 1
     judged = rows[rows["at"].isin([c.OWN, "acceptance", "time"]) & ~single_seeds]
@@ -246,13 +248,13 @@ def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     return table.assign(sentence=names + ": " + table["sentence"])
 
 
-def verdicts_of(samples: pd.DataFrame, methods: Collection[str] | None = None) -> pd.DataFrame:
-    """Return the verdicts on all or some methods of runs; empty without ``sd`` to compare with."""
+def verdict_rows(samples: pd.DataFrame, methods: Collection[str] | None = None) -> pd.DataFrame:
+    """Return the rows that verdicts on all or some methods need; none without ``sd``."""
     names = None if methods is None else {*methods} - {"sd"}
     try:
-        return verdicts(compare(samples, ["acceptance", "time"], names, [QUALITY]).rows)
+        return compare(samples, ["acceptance", "time"], names, [QUALITY]).rows
     except UsageError:
-        return pd.DataFrame(columns=list(VERDICTS))
+        return pd.DataFrame(columns=list(c.COMPARISON))
 
 
 def by_task(table: pd.DataFrame) -> dict[str, list[str]]:

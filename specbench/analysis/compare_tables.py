@@ -12,11 +12,17 @@ import pandas as pd
 
 from specbench.analysis import comparison as c
 from specbench.analysis.compare import EQUAL
-from specbench.analysis.intervals import FEWEST
-from specbench.analysis.verdicts import noise_range, word
+from specbench.analysis.verdicts import (
+    HIGHER,
+    LOWER,
+    UNSHOWN,
+    front_outcome,
+    noise_range,
+    word,
+)
 from specbench.runs.frames import rows_of
-from specbench.runs.shown import PHASES, ShownFigure, shown, temperature_text
-from specbench.runs.table import Column, Field, Table, drop_empty, number
+from specbench.runs.shown import ENDS, PHASES, ShownFigure, shown, temperature_text
+from specbench.runs.table import Column, Field, Table, drop_empty, number, percent
 
 CHOSEN = (
     "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "
@@ -88,38 +94,119 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
     return tables_of_runs
 
 
-def overview(rows: pd.DataFrame) -> Table:
-    """Return a table of sd's values and each method's own, with a verdict."""
-    listed = rows[(rows["points"] == 1) & rows["against"].isin([c.SD, c.FRONT])]
-    listed = listed[listed["at"].isin([c.OWN, "acceptance"])]
-    several = [name for name in _KEYS if listed[name].nunique() > 1]
-    length = [*listed["draft_length"].unique()]
-    title = f"Each method beside sd, N = {length[0]:.0f}" if len(length) == 1 else "Beside sd"
-    names: _Fields = [
-        *((name, lambda row, name=name: str(row[name])) for name in several),
-        *(_NAMES if len(length) > 1 else _NAMES[:1]),
+def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
+    """Yield a table per task of each run: what is shown of every method, and how precisely.
+
+    ``rows`` has the columns ``comparison.COMPARISON``, with comparisons at equal acceptance.
+    """
+    several = [name for name in _KEYS if rows[name].nunique() > 1 and name != "task"]
+    for _, group in rows.groupby(_KEYS, sort=False, dropna=False):
+        listed = group[group["at"].isin([c.OWN, "acceptance"]) & (group["points"] == 1)]
+        beside_sd = listed[(listed["against"] == c.SD) & (listed["method"] != "sd")]
+        if beside_sd.empty:
+            continue
+        fronts = listed[listed["against"] == c.FRONT]
+        of_front = {_setting(row): row for row in merge_metrics(fronts)}
+        settings = [
+            row | {name: of_front.get(_setting(row), row).get(name) for name in _OF_FRONT}
+            for row in merge_metrics(beside_sd)
+        ]
+        first = settings[0]
+        quality = shown(c.QUALITY_LESS, first["quality_metric"])
+        names = _NAMES if len({row["draft_length"] for row in settings}) > 1 else _NAMES[:1]
+        fields: _Fields = [
+            *names,
+            ("verdict", word),
+            (f"{shown('quality', first['quality_metric']).heading}\n- sd [95 %]", quality.interval),
+            ("speed / sd\n[95 %]", _speed),
+            ("accepted", lambda row: percent(row["acceptance"])),
+            *_PHASES,
+            ("above any mixture of\nstatic weights?", _placed),
+        ]
+        setting = [f"{first['task']} on {first['pair']}", temperature_text(first["temperature"])]
+        setting += [
+            f"batch {first[name]}" if name == "batch_size" else str(first[name])
+            for name in several
+            if name != "temperature"
+        ]
+        title = f"{', '.join(setting)}: {_resolution(settings)}"
+        notes = [_of_sd(group, first), *(filter(None, [_noise_note(first)])), WORDS]
+        notes += [AT_ACCEPTANCE] if len(fronts) else []
+        yield drop_empty(Table.of(settings, fields, title, notes, stub=len(names)))
+
+
+_OF_FRONT = (
+    *(metric + end for metric in (c.ABOVE, c.ABOVE_MEASURED) for end in ENDS),
+    *("coarse", "between"),
+)
+
+
+def _setting(row: _Row) -> tuple[Any, ...]:
+    return row["label"], row["draft_length"]
+
+
+def _resolution(settings: Sequence[_Row]) -> str:
+    """Say how precisely these prompts tell quality and speed, by the widest intervals."""
+    n, scale = settings[0]["n"], shown(c.QUALITY_LESS, settings[0]["quality_metric"]).scale
+    widths = [
+        row.get(f"{c.QUALITY_LESS}_high", math.nan) - row.get(f"{c.QUALITY_LESS}_low", math.nan)
+        for row in settings
     ]
-    fields: _Fields = [
-        *names,
-        ("verdict", word),
-        ("quality\nsd → own", partial(_change, "quality")),
-        ("accepted\nsd → own", partial(_change, "acceptance")),
-        *_PHASES,
-        ("s/sample\nsd → own", partial(_change, "seconds")),
-        _NOISE,
-        (
-            "front's\nquality",
-            lambda row: (
-                shown("quality", row["quality_metric"])
-                ._replace(name=f"{c.ABOVE}_reference")
-                .text(row)
-            ),
-        ),
+    points = max((scale * width / 2 for width in widths if width == width), default=math.nan)
+    factors = [row[f"{m}_high"] / row[f"{m}_low"] for row in settings if (m := _ratio(row)) in row]
+    spread = max((math.sqrt(f) - 1 for f in factors if f == f), default=math.nan)
+    told = [f"quality to ±{points:.1f} points"] if points == points else []
+    told += [f"speed to ±{100 * spread:.0f} %"] if spread == spread else []
+    if not told:
+        return f"{n} prompts, too few for an interval"
+    return f"{n} prompts tell {' and '.join(told)}"
+
+
+def _ratio(row: _Row) -> str:
+    """Return the ratio that is the speed of a row: of texts in batches, that of tokens/s."""
+    return c.TOKENS if row["batch_size"] > 1 else c.TIMES
+
+
+def _speed(row: _Row) -> str:
+    return shown(_ratio(row)).interval(row)
+
+
+def _placed(row: _Row) -> str:
+    """Say whether a method is above the static front, and by how much."""
+    words = {HIGHER: "yes", LOWER: "no, below", UNSHOWN: "not shown"}
+    distance = shown(c.ABOVE, row["quality_metric"])
+    if row[c.ABOVE] is None:
+        return ""
+    text = distance.interval(row)
+    if text and str(row["between"]).endswith("to none"):  # no measured weight accepts as much
+        text = f"at least {distance.number({c.ABOVE: row[f'{c.ABOVE}_low']})}"
+    outcome = front_outcome(row)
+    coarse = outcome == UNSHOWN and row[f"{c.ABOVE}_low"] > 0  # not above the nearest weight
+    return f"{'front too coarse' if coarse else words[outcome]} {text}" if text else ""
+
+
+def _of_sd(rows: pd.DataFrame, row: _Row) -> str:
+    """Return a note with the figures of ``sd`` itself."""
+    accepted = row["acceptance"] - row[c.ACCEPTANCE_LESS]
+    quality = shown("quality", row["quality_metric"])
+    told = [f"{quality.heading} {quality.number({'quality': row['against_quality']})}"]
+    told = told if row["against_quality"] == row["against_quality"] else []
+    told.append(f"{percent(accepted)} accepted")
+    metric = _ratio(row)
+    alone = rows[
+        (rows["against"] == c.ALONE) & (rows["method"] == "sd") & (rows["metric"] == metric)
     ]
-    settings = merge_metrics(listed, *_KEYS)
-    notes = [AT_ACCEPTANCE] if (listed["against"] == c.FRONT).any() else []
-    notes.append(WORDS)
-    return drop_empty(Table.of(settings, fields, title, notes, len(names)))
+    alone = alone[(alone["draft_length"] == row["draft_length"]) & (alone["points"] == 1)]
+    for speed in rows_of(alone):
+        times = shown(metric).estimate(speed["value"], speed["ci_low"], speed["ci_high"])
+        told.append(f"{times} times as fast as no speculation")
+    return f"sd: {', '.join(told)}."
+
+
+def _noise_note(row: _Row) -> str:
+    """Return a note on the noise of times, if ``sd`` was timed twice."""
+    noise = noise_range(row["noise"])
+    return f"Noise of times: ratios of {noise} may be noise." if noise else ""
 
 
 class _Tables:
@@ -255,22 +342,6 @@ def _against(row: _Row) -> str:
         return "no speculation"
     length = f"{row['against_draft_length']:.0f}"
     return f"sd, N = {length}" if row["against"] == c.SD else f"sd, chosen ({length})"
-
-
-def _change(name: str, row: _Row) -> str:
-    """Return sd's value of a column, at the same N, and the method's own."""
-    if name == "seconds" and row["batch_size"] > 1 and not row["blocks"] >= FEWEST:
-        return ""  # texts share their time
-    figure = shown(name, row["quality_metric"])
-    if name == "acceptance":
-        figure = figure._replace(form=".0f")
-    of_sd = {
-        "quality": row["against_quality"],
-        "acceptance": row["acceptance"] - row.get(c.ACCEPTANCE_LESS, math.nan),
-        "seconds": row["reference"],
-    }
-    value, value_of_sd = figure.text(row), figure.number({name: of_sd[name]})
-    return f"{value_of_sd} → {value}" if row["against"] == c.SD and value_of_sd else value
 
 
 _PHASES: _Fields = [shown(name).column for name in PHASES]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.compare import verdicts_of
+from specbench.analysis.compare import verdict_rows, verdicts
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
 from specbench.analysis.proportions import proportion_interval
 from specbench.analysis.remarks import measured_on, remarks
@@ -175,10 +175,15 @@ class Results:
         return with_differences(self.cells, first_decodes(self.samples_of_all_methods), names)
 
     @cached_property
+    def comparison(self) -> pd.DataFrame:
+        """The methods beside ``sd`` and the front, one row per figure; none without ``sd``."""
+        every = replace(self.selection, methods=None)  # sd and static are needed too
+        return verdict_rows(every.of(self._decodes), self.selection.methods)
+
+    @cached_property
     def verdicts(self) -> pd.DataFrame:
         """One row per task and method: a sentence that compares it with ``sd`` and the front."""
-        every = replace(self.selection, methods=None)  # sd and static are needed too
-        return verdicts_of(every.of(self._decodes), self.selection.methods)
+        return verdicts(self.comparison)
 
     @cached_property
     def _runs(self) -> dict[str, list[Run]]:

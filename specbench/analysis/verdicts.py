@@ -218,6 +218,18 @@ def _length(row: Row | None) -> str:
     return f"its texts are {times} times as long as those of {_baseline(row)}"
 
 
+def front_outcome(row: Row) -> str:
+    """Return whether a method lies above or below the static front; above a coarse one clearly.
+
+    Args:
+        row: A setting with the ends of its distances, such as ``quality_above_low``.
+    """
+    outcome = _sign(_ends(row, c.ABOVE), 0, 0, LOWER, HIGHER)
+    if outcome == HIGHER and row["coarse"] and not _ends(row, c.ABOVE_MEASURED)["ci_low"] > 0:
+        return UNSHOWN
+    return outcome
+
+
 def _front(rows: dict[tuple[str, str, str], Row], at: str) -> Clause:
     """Compare with the static front; with a coarse one also at its nearest point."""
     if (row := rows.get((c.FRONT, at, c.ABOVE))) is None:

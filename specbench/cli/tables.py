@@ -243,7 +243,7 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     import pandas as pd
 
     from specbench.analysis.compare import Compared, compare, verdicts
-    from specbench.analysis.compare_tables import comparison_tables, overview
+    from specbench.analysis.compare_tables import comparison_tables, verdict_tables
     from specbench.analysis.comparison import ATS, OWN
     from specbench.analysis.results import Results
     from specbench.runs.columns import TIMED
@@ -289,7 +289,7 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
             print_as(options.form, between, lambda: tables)
             print()
         if len(rows_shown):
-            printed = [overview(rows_shown)]
+            printed = list(verdict_tables(rows_shown))
             if options.at:
                 printed = comparison_tables(rows_shown)
             settings = results.measured_on if options.form == TEXT else []

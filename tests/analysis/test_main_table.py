@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.compare import compare
-from specbench.analysis.compare_tables import overview
+from specbench.analysis.compare_tables import verdict_tables
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.published import beside_published, published, published_table, remarks
 from specbench.analysis.scores import quality_difference
@@ -63,7 +63,7 @@ def test_tokens_between_marks_are_counted_apart_here_and_in_a_comparison(tiny):
     marked = of_task.join(told)
     for tables in (
         lambda rows: typeset(table_of(rows)),
-        lambda rows: [overview(compare(rows).rows)],
+        lambda rows: [*verdict_tables(compare(rows).rows)],
     ):
         of_method = {
             row[0]: [

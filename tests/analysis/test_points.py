@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import BATCHED, by_task, compare, verdicts_of
+from specbench.analysis.compare import BATCHED, by_task, compare, verdict_rows, verdicts
 from specbench.analysis.comparison import ATS, QUALITY_LESS, SD, TIMES, TOKENS
 from specbench.analysis.intervals import FEWEST, RESAMPLES, estimate, paired_interval, paired_ratio
 from specbench.analysis.main_table import main_table, typeset
@@ -117,7 +117,7 @@ def in_blocks(make):
 
 
 def verdict(samples):
-    return verdicts_of(samples).set_index("method").loc["typical"]
+    return verdicts(verdict_rows(samples)).set_index("method").loc["typical"]
 
 
 def test_a_planted_difference_is_shown_in_tokens_per_second(in_blocks):
@@ -126,7 +126,7 @@ def test_a_planted_difference_is_shown_in_tokens_per_second(in_blocks):
     assert (row["speed"], row["speculation"]) == (FASTER, FASTER)
     assert "times as many tokens/s as sd" in row["sentence"]
     assert row["sentence"].startswith("typical ε=0.1 δ=0.3: faster than no speculation (")
-    (heading,) = by_task(verdicts_of(samples))
+    (heading,) = by_task(verdicts(verdict_rows(samples)))
     assert heading.endswith("n = 100 in 20 blocks of 5 prompts")
     rows = compare(samples, ATS).rows
     assert (rows["n"] == 100).all()  # prompts, whatever the unit of the interval
@@ -153,7 +153,7 @@ def test_too_few_blocks_have_no_verdict_on_time(in_blocks):
     row = verdict(samples)
     assert (row["speed"], row["speculation"]) == (MISSING, MISSING)
     assert row["quality"] == UNSHOWN
-    (heading,) = by_task(verdicts_of(samples))
+    (heading,) = by_task(verdicts(verdict_rows(samples)))
     assert "in 9 whole blocks of 5 prompts: no verdict on time, which needs at least" in heading
     compared = compare(samples, ATS)
     assert BATCHED in compared.notes

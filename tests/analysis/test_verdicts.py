@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from specbench.analysis import comparison as c
-from specbench.analysis.compare import BATCHED, VERDICTS, by_task, compare, verdicts, verdicts_of
-from specbench.analysis.compare_tables import overview
+from specbench.analysis.compare import BATCHED, VERDICTS, by_task, compare, verdict_rows, verdicts
+from specbench.analysis.compare_tables import verdict_tables
 from specbench.analysis.comparison import ATS
 from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import FASTER, FEW, HIGHER, LOWER, MISSING, NOISE, SLOWER, UNSHOWN
@@ -54,7 +54,7 @@ def planted(make):
 
 
 def verdict(samples):
-    table = verdicts_of(samples)
+    table = verdicts(verdict_rows(samples))
     (row,) = table[table["method"] == "typical"].to_dict("records")
     return row
 
@@ -82,7 +82,7 @@ def test_a_sentence_begins_with_whether_speculation_pays(planted, seconds, shown
     assert row["speculation"] == shown
     assert row["speed"] == FASTER
     assert row["sentence"].startswith(first)
-    table = verdicts_of(samples).set_index("method")
+    table = verdicts(verdict_rows(samples)).set_index("method")
     assert table.loc["sd", "sentence"].startswith("sd: ")
     assert "no speculation" in table.loc["sd", "sentence"]
     assert verdict(planted(times=1.3))["speculation"] == MISSING
@@ -144,10 +144,10 @@ def test_a_lower_temperature_that_gains_as_much_is_named(planted):
 
 
 def test_static_weights_below_a_coin_have_a_sentence(planted):
-    table = verdicts_of(planted(front=(0.2, 0.3, 0.35)))
+    table = verdicts(verdict_rows(planted(front=(0.2, 0.3, 0.35))))
     (sentence,) = table.loc[table["label"] == "static", "sentence"]
     assert "answering some prompts with sd and the rest with the draft" in sentence
-    fine = verdicts_of(planted(front=(0.2, 0.7, 0.8)))
+    fine = verdicts(verdict_rows(planted(front=(0.2, 0.7, 0.8))))
     assert not (fine["label"] == "static").any()
 
 
@@ -181,7 +181,8 @@ def test_a_planted_difference_is_named_and_no_other(planted, run, speed, quality
     samples = planted(**run).assign(**lost)
     row = verdict(samples)
     assert (row["speed"], row["quality"]) == (speed, quality)
-    (line,) = (row for row in overview(compare(samples).rows).rows if "typical" in str(row[0]))
+    (table,) = verdict_tables(compare(samples).rows)
+    (line,) = (row for row in table.rows if "typical" in str(row[0]))
     assert re.fullmatch(words, str(line[1]))
     sentence = row["sentence"]
     assert ("slower" in sentence) == (speed == SLOWER)
@@ -192,7 +193,7 @@ def test_a_planted_difference_is_named_and_no_other(planted, run, speed, quality
 def test_equal_methods_are_rarely_told_apart(planted):
     """A negative control: at 95 %, one verdict in 20 is wrong by chance."""
     runs = pd.concat(planted(n=40, seed=n, task=f"task {n}") for n in range(40))
-    table = verdicts_of(runs[runs["method"] != "static"])
+    table = verdicts(verdict_rows(runs[runs["method"] != "static"]))
     speed, quality = (
         table.loc[table["method"] == "typical", name] for name in ("speed", "quality")
     )
@@ -229,11 +230,11 @@ def test_the_verdict_is_that_of_the_comparison(planted):
 def test_draft_lengths_have_a_verdict_each_or_one_at_the_fastest(planted):
     run = planted(times=1.3)
     longer = run.assign(draft_length=8, decode_seconds=0.9 * run["decode_seconds"])
-    both = verdicts_of(pd.concat([run, longer]))
+    both = verdicts(verdict_rows(pd.concat([run, longer])))
     both = both[both["method"] == "typical"]
     assert len(both) == 1
     assert "each at its fastest N" in both["sentence"].iloc[0]
-    one = verdicts_of(pd.concat([run, longer[longer["method"] != "sd"]]))
+    one = verdicts(verdict_rows(pd.concat([run, longer[longer["method"] != "sd"]])))
     one = one[one["method"] == "typical"]
     assert list(one["draft_length"]) == [5]  # sd was not run at N = 8
 
@@ -243,8 +244,8 @@ def test_verdicts_are_grouped_by_task_and_blank_without_sd(planted):
     both = verdicts(compare(pd.concat([run, run.assign(task="mini-code")])).rows)
     assert tuple(both.columns) == VERDICTS
     assert [heading.split()[0] for heading in by_task(both)] == ["mini-math", "mini-code"]
-    assert verdicts_of(run[run["method"] != "sd"]).empty
-    static = verdicts_of(run[run["method"] != "typical"])  # without others, the static weights
+    assert verdicts(verdict_rows(run[run["method"] != "sd"])).empty
+    static = verdicts(verdict_rows(run[run["method"] != "typical"]))
     weights = static[static["label"] != "static"]
     assert list(weights["label"]) == ["static w=0", "static w=0.5", "static w=0.9"]
     assert set(weights["front"]) == {MISSING}
@@ -321,7 +322,7 @@ def test_a_speed_up_has_the_baseline_of_its_session(planted):
 def test_a_method_is_compared_with_sd_of_its_own_drafter(planted):
     model = planted(times=1.5)
     lookup = model[model["draft_length"] > 0].assign(drafter="prompt-lookup")
-    table = verdicts_of(pd.concat([model, lookup], ignore_index=True))
+    table = verdicts(verdict_rows(pd.concat([model, lookup], ignore_index=True)))
     sentences = {row.label: row.sentence for row in table.itertuples()}
     assert "times as fast per sample as sd," in sentences["typical ε=0.1 δ=0.3"]
     assert "as sd prompt-lookup," in sentences["typical ε=0.1 δ=0.3 prompt-lookup"]
@@ -333,7 +334,8 @@ def test_times_of_texts_decoded_together_have_no_verdict(planted):
     samples = with_alone(planted(times=1.3, better=-0.3), 1.5)
     batched = samples.assign(batch_size=50)
     alone, together = (
-        verdicts_of(each).set_index("method").loc["typical"] for each in (samples, batched)
+        verdicts(verdict_rows(each)).set_index("method").loc["typical"]
+        for each in (samples, batched)
     )
     assert (alone["speculation"], alone["speed"]) == (FASTER, FASTER)
     assert {together[name] for name in ("speculation", "speed", "front_at_time")} == {MISSING}
@@ -345,5 +347,5 @@ def test_times_of_texts_decoded_together_have_no_verdict(planted):
     assert not compared.rows["at"].isin(["time", "quality"]).any()
     assert [BATCHED in one.notes for one in (compared, compare(samples))] == [True, False]
     assert {"quality_difference", "acceptance_difference"} <= set(compared.rows["metric"])
-    (heading,) = by_task(verdicts_of(batched))
+    (heading,) = by_task(verdicts(verdict_rows(batched)))
     assert "in no recorded blocks of 50 prompts: no verdict on time" in heading

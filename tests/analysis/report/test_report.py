@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import compare, verdicts_of
-from specbench.analysis.compare_tables import overview
+from specbench.analysis.compare import compare, verdict_rows, verdicts
+from specbench.analysis.compare_tables import verdict_tables
 from specbench.analysis.comparison import ABOVE, FRONT
 from specbench.analysis.figures import pareto
 from specbench.analysis.report import pages
@@ -321,8 +321,9 @@ def test_report_figure_table_and_sentence_have_one_front(altered: pd.DataFrame) 
         assert np.interp(50, line["x"], line["quality"]) == pytest.approx(of_all, abs=0.2)
     page = summary_page(altered, summarise(altered))
     assert f"at the acceptance of diversed | {front:.1f}<br>50 % |" in page
-    assert f" {front:.1f}\n" in to_text(overview(rows), width=100)
-    (sentence,) = verdicts_of(altered)["sentence"]
+    (table,) = verdict_tables(rows)
+    assert f"front too coarse {lead:+.1f} [" in to_text(table, width=130)
+    (sentence,) = verdicts(verdict_rows(altered))["sentence"]
     assert f" {80 - front:.1f} [" in sentence and "above the randomised static front" in sentence
 
 

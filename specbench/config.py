@@ -43,6 +43,7 @@ def option(
     complete: Callable[[], Iterable[str]] | None = None,
     panel: str | None = None,
     repeats: bool = False,
+    whole: bool = False,
     **bounds: Any,
 ) -> Any:
     """Return a field that is a command-line option.
@@ -57,12 +58,13 @@ def option(
         complete: Returns names for shell completion; by default the choices.
         panel: Help panel; by default the group's panel.
         repeats: Whether a name that is given twice counts twice.
+        whole: Whether commas are part of a value, which is then given once per option.
         **bounds: Bounds for pydantic's ``Field``.
     """
     if choices:
         help = f"{help} One of {', '.join(choices)}.".strip()
     cli: Any = {"flags": flags, "metavar": metavar, "shown": shown, "panel": panel}
-    cli |= {"choices": tuple(choices), "complete": complete, "repeats": repeats}
+    cli |= {"choices": tuple(choices), "complete": complete, "repeats": repeats, "whole": whole}
     return Field(default, description=help, json_schema_extra=cli, **bounds)
 
 

@@ -91,10 +91,10 @@ def printable(text: str) -> str:
     return text.translate(dict.fromkeys(steering, REPLACEMENT)) if steering else text
 
 
-def shown(text: str) -> str:
-    """Return a text on one printable line, truncated if it is long."""
-    line = printable(" ".join(text[: 2 * LONGEST].split()))
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+def shown(text: str, longest: int = LONGEST) -> str:
+    """Return a text on one printable line, truncated if it has more characters than ``longest``."""
+    line = printable(" ".join(text[: 2 * longest].split()))
+    return line if len(line) <= longest else f"{line[:longest]}..."
 
 
 def listed(words: Iterable[str]) -> str:

@@ -112,7 +112,7 @@ def audit(
     spec = models.spec()
     models.require_here(spec)
     if server is not None:
-        server.reach()
+        server = server.located()
     plan = build_plan(
         spec,
         data.tasks(),

@@ -129,7 +129,7 @@ def _made(group: _Group, typed: Mapping[str, Any]) -> Any:
 def _read(model: type[Options], name: str, value: Any) -> Any:
     """Parse a field's typed value; comma-separated lists become lists."""
     item = _item(_plain(model.model_fields[name].annotation))
-    if item is None or item is Path:
+    if item is None or item is Path or model.about(name).get("whole"):
         return value
     option = model.flags(name)[0]
     if item is not str:

@@ -25,7 +25,16 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require
 from specbench.methods.method import HEAD
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
-from specbench.serving.arm import CHAT, SENT, SEPARATOR, TOKENS, VARIABLE, VLLM, Arm
+from specbench.serving.arm import (
+    CHAT,
+    SENT,
+    SEPARATOR,
+    TOKENS,
+    VARIABLE,
+    VLLM,
+    Arm,
+    body_of,
+)
 
 if TYPE_CHECKING:
     from specbench.serving.client import Client
@@ -76,6 +85,19 @@ class Servers(ServerAccess):
         "mixed=static:weight=0.5; see `specbench docs servers`.",
         metavar="NAME=RULE",
     )
+    alias: list[str] | None = option(
+        None,
+        "Another name of its model under which a server answers, such as fast=base-model; dated "
+        "names need none.",
+        metavar="NAME=MODEL",
+    )
+    set_body: list[str] | None = option(
+        None,
+        "What every request has beside what the run sends, or those of one server: "
+        "fast:chat_template_kwargs.enable_thinking=false.",
+        metavar="[NAME:]KEY[.KEY]=VALUE",
+        whole=True,
+    )
 
     @property
     def client(self) -> Client:
@@ -91,14 +113,23 @@ class Servers(ServerAccess):
             UsageError: A name or an address is wrong, or a server does not answer.
         """
         texts = self.server or []
-        for name in ("concurrency", "send", "rule") if not texts else ():
+        for name in ("concurrency", "send", "rule", "alias", "set_body") if not texts else ():
             require(
                 name not in self.model_fields_set, f"{self.flags(name)[0]} needs --server: add one"
             )
         arms = [_arm(text, self.send or (TOKENS if pair else CHAT)) for text in texts]
-        _require_names([arm.name for arm in arms])
-        rules = dict(_rule(text, {arm.name for arm in arms}) for text in self.rule or ())
-        arms = [arm._replace(rule=rules.get(arm.name, "")) for arm in arms]
+        names = [arm.name for arm in arms]
+        _require_names(names)
+        rules = dict(_named("--rule", text, names, "static:weight=0.5") for text in self.rule or ())
+        others = dict(_named("--alias", text, names, "base-model") for text in self.alias or ())
+        arms = [
+            arm._replace(
+                rule=rules.get(arm.name, ""),
+                alias=others.get(arm.name, ""),
+                body=body_of(arm, self.set_body or (), names),
+            )
+            for arm in arms
+        ]
         require(
             pair or not any(arm.prompts == TOKENS for arm in arms),
             f"--send {TOKENS} needs the server's tokenizer: name it with --pair or --target",
@@ -109,9 +140,9 @@ class Servers(ServerAccess):
 
         client, reached = self.client, []
         for arm in arms:
-            server = Server(arm.url, client, arm.model or None)
-            server.reach()
-            reached.append(arm._replace(model=str(server.describe()["model"])))
+            server = Server(arm.url, client, arm.model or None).located()
+            model = str(server.describe(arm.alias)["model"])
+            reached.append(arm._replace(url=server.url, model=model))
         return reached
 
 
@@ -125,13 +156,12 @@ def _arm(text: str, prompts: str) -> Arm:
     return Arm(name, url, model, prompts)
 
 
-def _rule(text: str, names: Collection[str]) -> tuple[str, str]:
-    name, _, rule = text.partition("=")
-    require(
-        bool(rule), f"--rule cannot be '{text}': give NAME=RULE, such as fast=static:weight=0.5"
-    )
-    require(name in names, f"--rule {text}: there is no --server {name}=URL")
-    return name, rule
+def _named(option: str, text: str, names: Collection[str], example: str) -> tuple[str, str]:
+    """Return the server that a text NAME=VALUE is about, and the value."""
+    name, _, value = text.partition("=")
+    require(bool(value), f"{option} cannot be '{text}': give NAME=VALUE, such as fast={example}")
+    require(name in names, f"{option} {text}: there is no --server {name}=URL")
+    return name, value
 
 
 def _require_names(names: Sequence[str]) -> None:

@@ -14,7 +14,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import pairwise
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from specbench.experiment.measurements import (
     columns_of_rounds,
     describe_error,
     earlier_answers,
+    pieces_of,
     repetition,
     score_text,
 )
@@ -36,15 +36,19 @@ from specbench.runs.records import ERROR, to_line
 from specbench.serving.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
 from specbench.serving.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
 from specbench.serving.client import Client, Streamed
-from specbench.serving.delivered import read_rounds
+from specbench.serving.delivered import Span, read_rounds, shares_of
 from specbench.serving.server import (
+    LIMIT,
+    LONGEST_NAME,
     MEASURED,
     NEUTRAL_START,
     OPTIONS,
     Dialect,
     Server,
+    is_alias,
     learn_dialect,
 )
+from specbench.serving.values import quoted
 from specbench.tasks.example import text_of
 
 if TYPE_CHECKING:
@@ -61,8 +65,6 @@ _COUNTER = re.compile(
 _EMPTY = ("device", "draft_seconds", "verify_seconds", "accept_seconds")
 
 log = logging.getLogger(__name__)
-
-Span = tuple[float, float, float]  # when a request was sent, when its first token and its end came
 
 
 class ArmRunner:
@@ -87,9 +89,9 @@ class ArmRunner:
         self._arms = {arm.name: arm for arm in plan.arms}
         self._dialects = {name: Dialect() for name in self._arms}
         self.engine = ""
-        self._contradictions: dict[str, set[str]] = defaultdict(set)  # that were named, by arm
+        self._remarks: dict[str, set[str]] = defaultdict(set)  # that were made, by arm
         self._failed: Counter[str] = Counter()  # requests in a row, by arm
-        self.models = {name: server.describe() for name, server in self._servers.items()}
+        self.models = {arm.name: self._servers[arm.name].describe(arm.alias) for arm in plan.arms}
         # Servers whose answers do not tell all rounds; vLLM's tell none after a stop string.
         self._counting: set[str] = set()
         stops = any(step.plan.task.stop for step in plan.steps())
@@ -132,7 +134,7 @@ class ArmRunner:
         """
         body = self._body(self._first_step(arm), [], WARM_UP_TOKENS)
         self._dialects[arm.name], streamed = learn_dialect(
-            body, lambda tried: self._stream(arm, [tried], 1)[0], self._filters
+            body, lambda tried: self._stream(arm, [tried], 1)[0], {*self._filters, *arm.body}
         )
         if refused := self._dialects[arm.name].refused:
             unset = self._unset(arm)
@@ -182,11 +184,12 @@ class ArmRunner:
         decoded: list[tuple[Step, Streamed, Answer]] = []
         for step, body, streamed in zip(ready, bodies, streams, strict=True):
             try:
-                limit, stop = body["max_tokens"], body.get("stop", ())
+                limit, stop = step.plan.max_new_tokens, body.get("stop", ())
                 answer = self._with_rounds(arm, body, self._answer(arm, streamed, limit, stop))
-                for contradiction in {*answer.contradictions} - self._contradictions[arm.name]:
-                    self._contradictions[arm.name].add(contradiction)
-                    log.warning(f"{arm.name}: {contradiction}, see the page servers")
+                for contradiction in answer.contradictions:
+                    self._remark(arm, f"{contradiction}, see the page servers")
+                if streamed.waited:
+                    self._remark(arm, "it lets requests wait (Retry-After), which is not timed")
                 decoded.append((step, streamed, answer))
                 self._failed[arm.name] = 0
             except UsageError as error:
@@ -218,13 +221,13 @@ class ArmRunner:
             **OPTIONS | MEASURED | self._filters,
             "model": self.models[arm.name]["model"],
             "temperature": settings.temperature,
-            "max_tokens": min(task.max_new_tokens, most or task.max_new_tokens),
+            LIMIT: min(task.max_new_tokens, most or task.max_new_tokens),
             "seed": int.from_bytes(blake2b(key, digest_size=4).digest()) >> 1,
             "stream": True,
         }
         body |= {"stop": list(task.task.stop)} if task.task.stop else {}
         body |= _asking(arm.rule) if arm.rule else {}
-        body = self._dialects[arm.name].of(body)
+        body = self._dialects[arm.name].of(body | dict(arm.body))
         if arm.prompts == TOKENS:
             assert self._prompts is not None
             return body | {"prompt": self._prompts.of(task, step.example, answers).ids}
@@ -253,10 +256,23 @@ class ArmRunner:
         tokenizer = None if self._prompts is None else self._prompts.tokenizer
         chat = arm.prompts == CHAT
         answer = read_answer(streamed, chat, limit=limit, tokenizer=tokenizer, stop=stop)
-        model = self.models[arm.name]["model"]
-        if None not in (model, answer.model) and model != answer.model:
-            raise UsageError(f"{arm.name} answers as the model {answer.model}, not as {model}")
+        facts = self.models[arm.name]
+        named, model = quoted(answer.model or "", LONGEST_NAME), facts["model"]
+        if named in ("", model, arm.alias, *facts.get("aliases", ())):
+            return answer
+        if not is_alias(model, named):
+            raise UsageError(
+                f"{arm.name} answers as the model {named}, not as {model}: if these are two names "
+                f"of one model, add --alias {arm.name}={named}, and else name it behind the address"
+            )
+        self._remark(arm, f"it answers as {named}, a form of the name {model}")
         return answer
+
+    def _remark(self, arm: Arm, text: str) -> None:
+        """Print a remark on an arm once."""
+        if text not in self._remarks[arm.name]:
+            self._remarks[arm.name].add(text)
+            log.warning(f"{arm.name}: {text}")
 
     def _with_rounds(self, arm: Arm, body: Mapping[str, Any], answer: Answer) -> Answer:
         """Return an answer with the rounds that specbench's plugin tells, if the server has it.
@@ -300,9 +316,10 @@ class ArmRunner:
             **dict.fromkeys(_EMPTY),
             **_acceptance_columns(answer.acceptance),
             "prompt_tokens": answer.prompt_tokens,
+            "cached_tokens": answer.cached_tokens,
             "output_tokens": tokens,
             "tokens_per_second": tokens / seconds if tokens and seconds else None,
-            "repetition": repetition(answer.token_ids) if answer.token_ids else None,
+            "repetition": repetition(answer.token_ids or pieces_of(text)),
             "prefill_seconds": share[0],
             "decode_seconds": share[1],
             "latency_seconds": streamed.seconds,
@@ -314,6 +331,7 @@ class ArmRunner:
             "contradictions": "; ".join(answer.contradictions) or None,
             "options_refused": ", ".join(self._unset(arm)) or None,
             "stopped_by": answer.stopped_by,
+            "finish_reason": answer.finish_reason,
             "text": text,
             "token_ids": answer.token_ids or [],
             "chunk_seconds": [round(seconds, 6) for seconds, _ in streamed.events],
@@ -326,27 +344,6 @@ class ArmRunner:
     def _record_failure(self, step: Step, error: Exception) -> dict[str, Any]:
         identity = self._plan.identify(step, self.engine)
         return {**identity, "status": ERROR, "error": describe_error(error)}
-
-
-def shares_of(spans: Sequence[Span]) -> list[tuple[float, float]]:
-    """Return each request's share of the time before and after its first token, in seconds.
-
-    The time in which several requests are in flight is split evenly among them.
-    """
-    changes: Counter[float] = Counter()  # of the number in flight
-    for sent, _, ended in spans:
-        changes[sent] += 1
-        changes[ended] -= 1
-    times = sorted({time for span in spans for time in span})
-    in_flight, share = 0, 0.0  # the share of a request that is in flight all the time
-    shares: dict[float, float] = {}
-    for start, end in pairwise([*times, *times[-1:]]):
-        shares[start] = share
-        in_flight += changes[start]
-        share += (end - start) / max(in_flight, 1)
-    return [
-        (shares[first] - shares[sent], shares[end] - shares[first]) for sent, first, end in spans
-    ]
 
 
 def _asking(rule: str) -> dict[str, Any]:

@@ -37,6 +37,8 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
         "settings": plan.settings.model_dump(exclude=_ABOUT_THE_RUN | unused),
     }
 
+    bodies = {arm.name: dict(arm.body) for arm in plan.arms}
+
     def key(step: Step) -> str:
         task = step.plan.task
         facts = {
@@ -54,6 +56,8 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
         if files := step.cell.drafter.kind.files(plan.pair.drafters):
             facts["drafter"] = [str(step.cell.drafter), *map(_content, files)]
         facts |= {"turn": step.turn} if step.turn else {}
+        if body := bodies.get(step.cell.method):
+            facts["body"] = body
         if step.cell.timing:
             facts["timing"] = [step.cell.timing, step.cell.session]
         if sources := plan.sources_of(step):

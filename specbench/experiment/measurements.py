@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ _TAKEN = (
 _UNTIMED = ("token_ids", "per_round")
 PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 THINK, THOUGHT = "<think>", "</think>"  # around the thoughts before an answer
+_PIECE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|\w{1,8}|[^\w\s]")
 _LAST_TOKENS = 8  # of a prompt, enough to spell its last word
 SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record
 # The texts of a conversation's turns so far, None if a turn failed, by the index of its step.
@@ -152,7 +154,15 @@ def thought_tokens(tokenizer: Any, prompt: Sequence[int], generation: Generation
     return generation.output_tokens if begun or text.lstrip().startswith(THINK) else None
 
 
-def repetition(token_ids: Sequence[int]) -> float | None:
+def pieces_of(text: str) -> list[str]:
+    """Return parts of a text that stand for its tokens: words of up to 8 letters, and signs.
+
+    A letter of a script without spaces between words is a part of its own.
+    """
+    return _PIECE.findall(text)
+
+
+def repetition(token_ids: Sequence[int] | Sequence[str]) -> float | None:
     """Return the share of 4-grams that repeat an earlier one, None below 4 tokens.
 
     Source: seq-rep-4 of Welleck et al. 2020, arXiv:1908.04319.

@@ -65,9 +65,10 @@ _TYPES: dict[str, Any] = {
         for name, kind in schema(columns.SAMPLES).items()
     },
     **{"key": str, "status": str, "error": str, "text": str, "greedy": str, "timing": str},
-    **{"options_refused": str, "contradictions": str},
+    **{"options_refused": str, "contradictions": str, "finish_reason": str},
     **{"place": list, "token_ids": list, "per_round": dict, "scores": dict, "sources": dict},
     **{"block": int, "retries": int, "refused": int, "delivered_bytes": int},
+    **{"cached_tokens": int},
     **{"first_token_seconds": (int, float), "inter_token_seconds": (int, float)},
 }
 _LONGEST = 2**16  # draft, in tokens

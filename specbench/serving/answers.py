@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.decoding.records import RoundRecord
 from specbench.errors import UsageError, require
-from specbench.serving.client import API, Streamed, described
+from specbench.serving.client import API, Streamed
 from specbench.serving.delivered import AT_ONCE, HIDDEN, OVER_LIMIT, UNSTOPPED, at_once, delivered
+from specbench.serving.values import FILTERED, described, end_of, failure_of, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -24,8 +25,6 @@ Values = Mapping[str, Any]
 
 VERBOSE = "__verbose"  # a part of llama.cpp's answers
 MOST_ROUNDS = 2**16  # of a text
-MOST_SHOWN = 40  # characters of a reason
-FILTERED = "content_filter"  # OpenAI's reason for an answer that is withheld
 #: Refusals begin like this; a selection from Zou et al. 2023, arXiv:2307.15043.
 REFUSALS = (
     *("i'm sorry, but", "i am sorry, but", "sorry, but i", "i apologize, but", "as an ai"),
@@ -62,6 +61,8 @@ class Answer(NamedTuple):
     first_tokens: int | None  # number of tokens that came first, 1 if the server does not tell
     model: str | None
     acceptance: Acceptance | None
+    finish_reason: str | None  # in the server's own word
+    cached_tokens: int | None  # of the prompt, which were not read again; None if it does not tell
     delivered_bytes: int  # with thoughts and calls of tools
     contradictions: tuple[str, ...]  # see ``delivered``
 
@@ -203,14 +204,14 @@ def read_answer(
         # Messages are made only if needed: describing each of many chunks would take seconds.
         if not isinstance(text, str):
             raise UsageError(f"{server} answers {described(value)} {lacks}: {API}")
-        if error := value.get("error"):
-            raise UsageError(f"{server} fails in its answer: {described(error)}")
+        if failure := failure_of(value):
+            raise UsageError(f"{server} {failure.words}")
         new = _tokens(choice, value)
         if not isinstance(new, list) or not all(type(t) is int and t >= 0 for t in new):
             raise UsageError(
                 f"{server} answers the token_ids {described(new)}, which are none: {API}"
             )
-        merged |= {name: part for name, part in value.items() if part is not None}
+        merged |= {name: part for name, part in value.items() if part not in (None, "")}
         last |= {name: part for name, part in choice.items() if part is not None}
         texts.append(text)
         others.append(_beside_text(choice))
@@ -229,11 +230,11 @@ def read_answer(
     details = _part(usage, "completion_tokens_details")
     hidden = 0 if any(others) else _count(details, "reasoning_tokens", None) or 0
     stopped_by = _stopped_by(last, _part(merged, VERBOSE).get("stop_type"))
-    text, unstopped = "".join(texts), ""
+    text, unstopped = whole(texts), ""
     for string in stop:  # which some servers ignore
         text, cut, behind = text.partition(string)
         stopped_by, unstopped = ("stop", unstopped + behind) if cut else (stopped_by, unstopped)
-    size = sum(len(part.encode(errors="replace")) for part in (text, *others))
+    size = len(f"{text}{whole(others)}".encode())
     delivered_count = max(counted - hidden, 0) if counted else None
     token_ids, output_tokens, contradiction = delivered(
         text, ids, delivered_count, stopped_by == "eos", size, tokenizer, stop
@@ -270,6 +271,8 @@ def read_answer(
         times[0][1] or 1 if times else None,
         merged["model"] if isinstance(merged.get("model"), str) else None,
         acceptance,
+        last["finish_reason"],
+        _cached(merged, usage),
         size,
         tuple(filter(None, contradictions)),
     )
@@ -332,14 +335,23 @@ def _tokens(choice: Values, value: Values) -> Any:
     return [] if ids is None else ids
 
 
-def _stopped_by(choice: Values, stop_type: Any) -> str:
-    """Return why a text ended; ``stop_type`` is llama.cpp's more exact reason."""
+def _stopped_by(choice: Values, stop_type: Any) -> str | None:
+    """Return how a text ended; ``stop_type`` is llama.cpp's more exact reason."""
     reason = choice["finish_reason"]
     require(isinstance(reason, str), f"the server's finish_reason is {described(reason)}: {API}")
-    if reason != "stop":
-        return str(reason)[:MOST_SHOWN]
     by_text = isinstance(choice.get("stop_reason"), str) or stop_type == "word"
-    return "stop" if by_text else "eos"
+    return "stop" if by_text and reason == "stop" else end_of(reason)
+
+
+def _cached(answer: Values, usage: Values) -> int | None:
+    """Return the tokens of the prompt that came from a cache, by OpenAI, llama.cpp or DeepSeek."""
+    counts = (
+        (_part(usage, "prompt_tokens_details"), "cached_tokens"),
+        (_part(answer, "timings"), "cache_n"),
+        (usage, "prompt_cache_hit_tokens"),
+    )
+    known = (_count(part, name, None) for part, name in counts if part.get(name) is not None)
+    return next(known, None)
 
 
 def _part(values: Values, name: str) -> Values:

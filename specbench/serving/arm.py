@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from specbench.errors import UsageError, require
+from specbench.serving.values import parsed
 
 #: How prompts are sent: as token ids, as text without a template, or as messages.
 TOKENS, TEXT, CHAT = SENT = ("tokens", "text", "chat")
@@ -14,6 +19,22 @@ VLLM = "vllm"  # vLLM's own verification
 #: What names the key by which a request's rounds are read, and the route that tells them.
 ROUNDS, MOST_KEY = "specbench_rounds", 64
 
+#: What a run decides itself, so that ``--set-body`` may not: in the words of OpenAI and llama.cpp.
+DECIDED = {
+    **dict.fromkeys(("prompt", "messages"), "--prompts or --task"),
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "n_predict"), "--max-new-tokens"),
+    **{"model": "--server NAME=URL#MODEL", "n": "--repeats", "vllm_xargs": "--rule"},
+    **{name: f"--{name.replace('_', '-')}" for name in ("temperature", "top_k", "top_p", "min_p")},
+    **{"seed": "--seed", "stop": "the task's `stop`"},
+    **dict.fromkeys(("stream", "stream_options", "extra_body"), ""),
+}
+#: What only changes how messages become a prompt.
+OF_TEMPLATES = ("chat_template", "chat_template_kwargs", "add_generation_prompt")
+# The beginning of a value that was meant as JSON.
+_LIKE_JSON = re.compile(
+    r"$|[{\[\"]|[-+]?[\d.]+(e[-+]?\d+)?$|[-+]?(true|false|null|none|nan|inf\w*)$"
+)
+
 
 class Arm(NamedTuple):
     """A server that a run measures."""
@@ -23,9 +44,69 @@ class Arm(NamedTuple):
     model: str  # the server's name of its model
     prompts: str  # how they are sent: ``TOKENS``, ``TEXT`` or ``CHAT``
     rule: str = ""  # by which vLLM with specbench's plugin verifies; empty for the server's own
+    alias: str = ""  # another name of the model, under which the server answers
+    body: Mapping[str, Any] = {}  # what its requests have beside what the run sends
 
     @property
-    def described(self) -> dict[str, str]:
+    def described(self) -> dict[str, Any]:
         """The arm in plain values, without its address, which does not change a text."""
-        rule = {"rule": self.rule} if self.rule else {}
-        return {"name": self.name, "model": self.model, "prompts": self.prompts, **rule}
+        further = {"rule": self.rule, "body": dict(self.body)}
+        further = {name: value for name, value in further.items() if value}
+        return {"name": self.name, "model": self.model, "prompts": self.prompts, **further}
+
+
+def body_of(arm: Arm, texts: Iterable[str], arms: Collection[str]) -> dict[str, Any]:
+    """Return what the requests of an arm have beside what the run sends.
+
+    Args:
+        arm: The arm.
+        texts: Assignments ``[ARM:]NAME[.NAME...]=VALUE``; those that name the arm take precedence.
+        arms: The names of all arms.
+
+    Raises:
+        UsageError: An assignment is none, or of something that the run decides itself.
+    """
+    values: dict[str, dict[str, Any]] = {"": {}, arm.name: {}}
+    for text in texts:
+        left, equals, value = text.partition("=")
+        name, _, path = left.rpartition(":")
+        keys = path.strip().split(".")
+        require(
+            bool(equals) and all(keys),
+            f"--set-body cannot be '{text}': give NAME=VALUE, such as "
+            "chat_template_kwargs.enable_thinking=false, for one server ARM:NAME=VALUE",
+        )
+        require(not name or name in arms, f"--set-body {text}: there is no --server {name}=URL")
+        if (option := DECIDED.get(keys[0])) is not None:
+            advice = f"use {option}" if option else "leave it out"
+            raise UsageError(f"--set-body {text}: the run decides {keys[0]} itself: {advice}")
+        if name in values:
+            require(path not in values[name], f"--set-body gives {left} twice: omit one")
+            values[name][path] = _value(text, value.strip())
+    body: dict[str, Any] = {}
+    for path, value in (values[""] | values[arm.name]).items():
+        *parents, last = path.strip().split(".")
+        place = body
+        for parent in parents:
+            place = place.setdefault(parent, {})
+            require(isinstance(place, dict), f"--set-body: {parent} cannot have value and parts")
+        place[last] = value
+    for name in OF_TEMPLATES:
+        require(
+            name not in body or arm.prompts == CHAT,
+            f"--set-body: {name} is about messages, and {arm.name} gets {arm.prompts}: add "
+            f"--send {CHAT}",
+        )
+    return body
+
+
+def _value(text: str, value: str) -> Any:
+    """Return a value of JSON, or a text that does not look like one."""
+    try:
+        return parsed(value.encode())
+    except (ValueError, RecursionError):
+        require(
+            not _LIKE_JSON.match(value.lower()),
+            f"--set-body {text}: the value is no JSON, such as false, 0.5, [1, 2] or a text",
+        )
+        return value

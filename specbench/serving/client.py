@@ -1,18 +1,15 @@
 """JSON over HTTP with servers that are not trusted.
 
 A request has one deadline, an answer a maximum size, and both end at once on Ctrl-C. Redirects are
-not followed, since the other host would get the key. Everything that a message quotes of an answer
-is short, printable and free of the key. An answer is one JSON value, or a stream of them as
-server-sent events, each with the time at which it arrived. Connections stay open between requests.
+not followed, since the other host would get the key. An answer is one JSON value, or a stream of
+them as server-sent events, each with the time at which it arrived. Connections stay open between
+requests. Proxies are those of the environment, but none stands before an address of this machine.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 import os
-import reprlib
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -24,22 +21,26 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from specbench.errors import UsageError, hide, mask_tokens, require, shown
+from specbench.errors import UsageError, hide, require
+from specbench.serving.network import (
+    UNREACHABLE,
+    by_proxy,
+    is_here,
+    may_pass,
+    seconds_to_wait,
+    unreachable,
+)
+from specbench.serving.values import error_words, failure_of, parsed, quoted
 
 KEY_VARIABLE = "SPECBENCH_API_KEY"
 MAX_BODY = 2**22  # bytes of an answer
 MAX_STREAM = 2**26  # bytes of a stream
-MAX_SHOWN = 2**12  # bytes of an answer that a message may quote
 KEY_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 ADVICE: dict[int, str] = {
     **dict.fromkeys(KEY_REFUSED, f"put the server's key into {KEY_VARIABLE}"),
     HTTPStatus.NOT_FOUND: "correct the address, or name one of the server's models",
+    HTTPStatus.TOO_MANY_REQUESTS: "send fewer requests at once, or run the same command later",
 }
-# An address may be malformed in many ways; a port out of range raises a group of errors.
-UNREACHABLE = (
-    *(httpx2.HTTPError, httpx2.InvalidURL, ExceptionGroup),
-    *(OSError, ValueError, ImportError),
-)
 API = "give the address of a server with OpenAI's completions API, such as http://localhost:8080/v1"
 TRIES = 3  # of a request that the server could not take
 PAUSE = 0.5  # seconds before the second try, doubled before the third
@@ -65,14 +66,19 @@ class Streamed(NamedTuple):
     retries: int  # tries before this one, which failed
     error: str = ""  # why there is no answer; empty if there is one
     status: int = 0  # of an answer that is an error; 0 if there is none
+    waited: float = 0.0  # seconds between tries, because the server asked for them
 
 
-class _StatusError(UsageError):
-    """A server answers with the status of an error."""
+class _FailedError(UsageError):
+    """A server answers with an error, at once or in the middle of a text."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(
+        self, message: str, status: int, *, passes: bool = False, wait: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.passes = passes or may_pass(status)  # whether another try may have an answer
+        self.wait = wait  # seconds after which the server wants to be asked again
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,9 @@ class Client:
         """
 
         async def read(url: str, body: Any) -> Any:
-            return self._value(url, *await self._exchange(url, body))
+            answer = await self._streamed(url, body)
+            require(not answer.error, answer.error)
+            return answer.events[0].value if answer.events else None
 
         return self._all(url, bodies, read)
 
@@ -149,8 +157,10 @@ class Client:
     ) -> list[Streamed]:
         """Return what a server streams for each body, with ``requests`` of them in flight.
 
-        A server that cannot be reached, has an error of its own or too many requests is asked again
-        after a pause, ``TRIES`` times in all. A request that fails does not affect the others.
+        A server that cannot be reached, has an error of its own or too many requests, or breaks off
+        a text, is asked again after a pause, ``TRIES`` times in all. If it names the seconds after
+        which it wants to be asked (``Retry-After``), a request waits as long, up to ``timeout`` in
+        all. A request that fails does not affect the others.
         """
         return self._all(url, bodies, self._streamed, requests)
 
@@ -159,14 +169,27 @@ class Client:
         return asyncio.Runner()
 
     @cached_property
-    def _http(self) -> httpx2.AsyncClient:
+    def _clients(self) -> dict[bool, httpx2.AsyncClient]:
+        return {}
+
+    def _http(self, url: str) -> httpx2.AsyncClient:
+        """Return the client for an address; one of this machine is reached without a proxy."""
+        if (here := is_here(url)) not in self._clients:
+            self._clients[here] = self._new_client(trust_env=not here)
+        return self._clients[here]
+
+    def _new_client(self, trust_env: bool) -> httpx2.AsyncClient:
         # Compressed answers could be larger than what arrives.
         headers = {"Accept-Encoding": "identity"}
         if self.api_key is not None:
             headers["Authorization"] = f"Bearer {self.api_key}"
         limits = httpx2.Limits(keepalive_expiry=IDLE)
         return httpx2.AsyncClient(
-            headers=headers, timeout=None, verify=_ssl_context(), limits=limits
+            headers=headers,
+            timeout=None,
+            verify=_ssl_context(),
+            limits=limits,
+            trust_env=trust_env,
         )
 
     def _all(
@@ -190,7 +213,7 @@ class Client:
         try:
             return self._runner.run(every())
         except UNREACHABLE as error:
-            raise UsageError(_unreachable(url, error)) from error
+            raise UsageError(unreachable(url, error)) from error
 
     async def _exchange(
         self, url: str, body: Any, again: bool = False
@@ -203,7 +226,7 @@ class Client:
         try:
             async with (
                 asyncio.timeout(self.timeout),
-                self._http.stream(method, url, json=body) as response,
+                self._http(url).stream(method, url, json=body) as response,
             ):
                 return response, await _content(url, response)
         except TimeoutError as error:
@@ -214,32 +237,34 @@ class Client:
         return await self._exchange(url, body, again=True)
 
     async def _streamed(self, url: str, body: Any) -> Streamed:
-        """Send a request, again if the server could not take it, and read the stream."""
-        for retries in range(TRIES):
+        """Send a request, again if the server could not answer it, and read the stream."""
+        tries, retries, waited = 0, 0, 0.0
+        while True:
             began = time.perf_counter()
             try:
                 async with (
                     asyncio.timeout(self.timeout),
-                    self._http.stream("POST", url, json=body) as response,
+                    self._http(url).stream("POST", url, json=body) as response,
                 ):
                     events = await self._events(url, response, began)
-                return Streamed(began, time.perf_counter() - began, events, retries)
+                seconds = time.perf_counter() - began
+                return Streamed(began, seconds, events, retries, waited=waited)
             except TimeoutError:
                 return Streamed(began, self.timeout, [], retries, self._late(url))
-            except _StatusError as failure:
-                error, status = str(failure), failure.status
-                if (
-                    status < HTTPStatus.INTERNAL_SERVER_ERROR
-                    and status != HTTPStatus.TOO_MANY_REQUESTS
-                ):
-                    break
-            except UsageError as failure:
-                return Streamed(began, time.perf_counter() - began, [], retries, str(failure))
-            except UNREACHABLE as failure:
-                error, status = _unreachable(url, failure), 0
-            if retries + 1 < TRIES:
-                await asyncio.sleep(PAUSE * 2**retries)
-        return Streamed(began, time.perf_counter() - began, [], retries, error, status)
+            except _FailedError as failed:
+                error = failed
+            except UsageError as wrong:
+                return Streamed(began, time.perf_counter() - began, [], retries, str(wrong))
+            except UNREACHABLE as reason:
+                error = _FailedError(unreachable(url, reason), 0, passes=True)
+            seconds = time.perf_counter() - began
+            tries += error.wait is None
+            pause = PAUSE * 2.0 ** (tries - 1) if error.wait is None else max(error.wait, PAUSE)
+            waited += 0 if error.wait is None else pause
+            if not error.passes or tries == TRIES or waited > self.timeout:
+                return Streamed(began, seconds, [], retries, str(error), error.status)
+            retries += 1
+            await asyncio.sleep(pause)
 
     async def _events(self, url: str, response: httpx2.Response, began: float) -> list[Event]:
         """Return the values of a stream; a server that does not stream answers with one.
@@ -252,6 +277,7 @@ class Client:
         ).startswith("text/event-stream"):
             content = await _content(url, response)
             value = self._value(url, response, content)
+            _require_no_failure(url, value)
             return [Event(time.perf_counter() - began, value)]
         events: list[Event] = []
         async for line in _lines(url, response):
@@ -259,11 +285,13 @@ class Client:
             if name != b"data" or data.strip() == DONE:
                 continue  # a comment, another field, or the end
             try:
-                events.append(Event(time.perf_counter() - began, parsed(data)))
+                value = parsed(data)
             except (ValueError, RecursionError) as error:
                 raise UsageError(
                     f"{url} streams no JSON but '{quoted(data)}' ({quoted(str(error))}): {API}"
                 ) from error
+            _require_no_failure(url, value, within=bool(events))
+            events.append(Event(time.perf_counter() - began, value))
         return events
 
     def _late(self, url: str) -> str:
@@ -280,7 +308,13 @@ class Client:
             )
         if (code := response.status_code) != HTTPStatus.OK:
             advice = {**ADVICE, **self.advice}.get(code, "look into the server's log")
-            raise _StatusError(f"{url} answers {code} ({quoted(content)}): {advice}", code)
+            wait = seconds_to_wait(response.headers) if may_pass(code) else None
+            words = error_words(content)
+            if wait is not None and wait > self.timeout:
+                words += f"; it asks to wait for {wait:.0f} seconds"
+            raise _FailedError(
+                f"{url}{by_proxy(url)} answers {code} ({words}): {advice}", code, wait=wait
+            )
         try:
             return parsed(content)
         except (ValueError, RecursionError) as error:
@@ -295,9 +329,18 @@ def _ssl_context() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _unreachable(url: str, error: BaseException) -> str:
-    reason = quoted(str(error)) or type(error).__name__
-    return f"no server answers at {url} ({reason}): start it, or correct the address"
+def _require_no_failure(url: str, value: Any, *, within: bool = False) -> None:
+    """Refuse a failure in a stream, which may pass if it is ``within`` a text or its status does.
+
+    Raises:
+        _FailedError: The value is one.
+    """
+    if failure := failure_of(value):
+        advice = "look into the server's log"
+        passes = within or not failure.status
+        status = 0 if passes else failure.status
+        message = f"{url} {failure.words}: {advice}"
+        raise _FailedError(message, status, passes=passes or may_pass(failure.status))
 
 
 async def _content(url: str, response: httpx2.Response) -> bytes:
@@ -333,44 +376,3 @@ async def _parts(url: str, response: httpx2.Response, most: int) -> AsyncIterato
         size += len(part)
         require(size <= most, f"{url} answers more than {most >> 20} MiB: {API}")
         yield part
-
-
-def parsed(content: bytes) -> Any:
-    """Return the value of JSON in UTF-8 with finite numbers and distinct keys.
-
-    Raises:
-        ValueError: It is something else.
-        RecursionError: It is nested too deeply.
-    """
-    value = json.loads(
-        content.decode(), object_pairs_hook=_distinct, parse_float=_finite, parse_constant=_finite
-    )
-    if b"\\ud" in content.lower():  # half of a character, which no file can hold
-        json.dumps(value, ensure_ascii=False).encode()
-    return value
-
-
-def quoted(text: str | bytes) -> str:
-    """Return the beginning of what a server says, printable and without secrets."""
-    printable = text if isinstance(text, str) else text[:MAX_SHOWN].decode(errors="replace")
-    return shown(mask_tokens(printable))
-
-
-def described(value: object) -> str:
-    """Return the beginning of a value that a server answers, like ``quoted``."""
-    brief = reprlib.Repr()
-    brief.maxstring = MAX_SHOWN  # a key is masked before it is cut
-    return quoted(brief.repr(value))
-
-
-def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return values
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{shown(text)} is not a finite number")
-    return number

@@ -1,4 +1,4 @@
-"""What a server delivered of an answer, by its text, its token ids and ``usage``; told rounds.
+"""What a server delivered by text, token ids and ``usage``; shares of time; told rounds.
 
 The text decides: ids that it does not contain are no tokens of the answer, and ``usage`` counts
 only if it fits them. What contradicts the text is named. Rounds are those of vLLM with the plugin;
@@ -8,12 +8,14 @@ they may be anything, so they are checked.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.decoding.records import RoundRecord, RoundReport, read_report
 from specbench.errors import require
-from specbench.serving.client import described
+from specbench.serving.values import described
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -36,6 +38,8 @@ MOST_IN_ONE = 16  # tokens in the only chunk of a stream
 PARTIAL = "\N{REPLACEMENT CHARACTER}"  # of a character whose other bytes were not written
 MOST_ROUNDS, MOST_NUMBERS = 2**16, 2**10  # of a text; of a round
 LARGEST = 2**31  # number
+
+Span = tuple[float, float, float]  # when a request was sent, when its first token and its end came
 
 
 class Delivered(NamedTuple):
@@ -122,6 +126,27 @@ def at_once(times: Sequence[float], output_tokens: int | None) -> bool:
     if len(times) < FEW and times[0] < EARLY:
         return False
     return times[-1] - times[0] < min(FASTEST * (len(times) - 1), SHARE * times[0])
+
+
+def shares_of(spans: Sequence[Span]) -> list[tuple[float, float]]:
+    """Return each request's share of the time before and after its first token, in seconds.
+
+    The time in which several requests are in flight is split evenly among them.
+    """
+    changes: Counter[float] = Counter()  # of the number in flight
+    for sent, _, ended in spans:
+        changes[sent] += 1
+        changes[ended] -= 1
+    times = sorted({time for span in spans for time in span})
+    in_flight, share = 0, 0.0  # the share of a request that is in flight all the time
+    shares: dict[float, float] = {}
+    for start, end in pairwise([*times, *times[-1:]]):
+        shares[start] = share
+        in_flight += changes[start]
+        share += (end - start) / max(in_flight, 1)
+    return [
+        (shares[first] - shares[sent], shares[end] - shares[first]) for sent, first, end in spans
+    ]
 
 
 def read_rounds(

@@ -7,15 +7,18 @@ of its own at the server: from the model's ``generation_config``, its command li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from specbench.errors import require
+from specbench.errors import UsageError, require
 from specbench.serving.answers import read_answer
-from specbench.serving.client import KEY_VARIABLE, Client, Event, Streamed, quoted
+from specbench.serving.client import KEY_VARIABLE, Client, Event, Streamed
+from specbench.serving.values import quoted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -40,6 +43,7 @@ MEASURED = {
     "stream_options": {"include_usage": True},
 }
 OTHER_FORMS = {"top_k": (-1,)}  # SGLang's
+LIMIT, OTHER_LIMIT = "max_tokens", "max_completion_tokens"  # OpenAI's newer models want the second
 NEUTRAL_START = (
     "start it without values of its own (vLLM: --generation-config vllm, SGLang: "
     "--sampling-defaults openai)"
@@ -52,7 +56,12 @@ TELLING = (
     ("/props", "llama.cpp", "build_info"),
     ("/get_server_info", "sglang", "version"),
 )
-MOST_MODELS = 20  # of a server's list
+MOST_MODELS, LONGEST_NAME = 20, 1000  # of a server's list that are named; characters of a name
+_VERSION = re.compile(r"v\d+\w*")  # a part of the address of an API, such as v1 or v1beta
+_ENDPOINTS = ("/chat/completions", "/completions", "/models")
+# What a dated name adds: :latest, -0613, -2407, @20260806, -2026-08-06.
+_MONTH, _DAY = "(0[1-9]|1[0-2])", "(0[1-9]|[12][0-9]|3[01])"
+_DATE = re.compile(rf"[-:@](latest|{_MONTH}{_DAY}|(20)?\d\d-?{_MONTH}(-?{_DAY})?)$")
 _PROMPT = "add --text-prompts if the server takes no token ids, or name its model, as in URL#MODEL"
 ADVICE: dict[int, str] = {HTTPStatus.BAD_REQUEST: _PROMPT, HTTPStatus.UNPROCESSABLE_ENTITY: _PROMPT}
 
@@ -62,11 +71,13 @@ class Dialect(NamedTuple):
 
     forms: Mapping[str, Any] = {}  # values that are sent in another form
     refused: tuple[str, ...] = ()  # names of the options that are left out
+    limit: str = LIMIT  # what the limit of tokens is called
 
     def of(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return a request in this dialect."""
         left = {name: value for name, value in body.items() if name not in self.refused}
-        return left | {name: value for name, value in self.forms.items() if name in left}
+        left |= {name: value for name, value in self.forms.items() if name in left}
+        return {self.limit if name == LIMIT else name: value for name, value in left.items()}
 
     def unset(self, software: str | None) -> list[str]:
         """Return penalties and filters that the server refuses, so it may use its own values."""
@@ -76,7 +87,8 @@ class Dialect(NamedTuple):
     @property
     def described(self) -> dict[str, Any]:
         """The dialect in plain values; empty if the server takes all options as they are."""
-        values = {"options_refused": [*self.refused], "options_changed": {**self.forms}}
+        renamed = {} if self.limit == LIMIT else {LIMIT: self.limit}
+        values = {"options_refused": [*self.refused], "options_changed": {**self.forms, **renamed}}
         return {name: value for name, value in values.items() if value}
 
 
@@ -99,14 +111,24 @@ def learn_dialect(
     if not _refused(answer):
         return Dialect(), answer
     optional = [name for name in body if name in _OPTIONAL and name not in asked_for]
-    dialect = Dialect(refused=tuple(optional))
-    answer = ask(dialect.of(body))
-    if answer.error or _refused(answer):
-        return Dialect(), answer  # it is not the options that it refuses
-    for name in optional:
+    for dialect in (
+        Dialect(refused=tuple(optional)),
+        Dialect(limit=OTHER_LIMIT),
+        Dialect(refused=tuple(optional), limit=OTHER_LIMIT),
+    ):
+        taken = ask(dialect.of(body))
+        if not taken.error and not dialect.refused:
+            return dialect, taken
+        if not taken.error:
+            break
+        if not _refused(taken):
+            return Dialect(), taken
+    else:  # it is not the options that it refuses
+        return Dialect(), answer
+    for name in dialect.refused:
         refused = tuple(other for other in dialect.refused if other != name)
         for form in ({}, *({name: form} for form in OTHER_FORMS.get(name, ()))):
-            tried = Dialect({**dialect.forms, **form}, refused)
+            tried = dialect._replace(forms={**dialect.forms, **form}, refused=refused)
             if not _refused(ask(tried.of(body))):
                 dialect = tried
                 break
@@ -115,9 +137,17 @@ def learn_dialect(
 
 def _refused(answer: Streamed) -> bool:
     """Return whether a server refuses a request, by its status or within a stream."""
-    values = [event.value for event in answer.events]
-    within = any(isinstance(value, dict) and value.get("error") for value in values)
-    return within or (answer.status > 0 and answer.status not in _UNRELATED)
+    return answer.status > 0 and answer.status not in _UNRELATED
+
+
+def is_alias(asked: str, answered: str) -> bool:
+    """Return whether one name of a model is the other, without a date or the folders before it.
+
+    >>> is_alias("m", "m-2026-08-06"), is_alias("org/M:latest", "m"), is_alias("m", "m-mini")
+    (True, True, False)
+    """
+    short, long = sorted((asked.lower(), answered.lower()), key=len)
+    return any(f"/{name}".endswith(f"/{short}") for name in (long, _DATE.sub("", long)))
 
 
 class Completion(NamedTuple):
@@ -162,11 +192,24 @@ class Server:
             f"put a key into {KEY_VARIABLE}",
         )
 
-    @property
+    @cached_property
     def base(self) -> str:
-        """The address of the API."""
-        base = self.url.rstrip("/")
-        return base if base.endswith("/v1") else f"{base}/v1"
+        """The address of the API: without an endpoint, and with a version."""
+        return self._bases[0]
+
+    @property
+    def _bases(self) -> list[str]:
+        """The addresses that may be meant, the likeliest first."""
+        address = self.url.rstrip("/")
+        for endpoint in _ENDPOINTS:
+            if address.endswith(endpoint):
+                return [address.removesuffix(endpoint)]
+        parts = urlsplit(address).path.split("/")
+        if _VERSION.fullmatch(parts[-1]):
+            return [address]
+        versioned = f"{address}/v1"
+        has_version = any(map(_VERSION.fullmatch, parts))
+        return [address, versioned] if has_version else [versioned, address]
 
     @property
     def endpoint(self) -> str:
@@ -178,26 +221,62 @@ class Server:
         """The address of chat completions."""
         return f"{self.base}/chat/completions"
 
-    def reach(self) -> None:
-        """Refuse a server that does not run or wants another key, before anything is loaded."""
-        self.client.reach(f"{self.base}/models")
+    def located(self) -> Server:
+        """Return the server at the address under which it lists its models, if it does.
 
-    def describe(self) -> dict[str, Any]:
+        Raises:
+            UsageError: It does not run, or wants another key.
+        """
+        bases = self._bases
+        try:
+            self.client.reach(f"{self.base}/models")
+        except UsageError:
+            if len(bases) == 1:
+                raise
+        for base in bases:
+            if _models(self.client.get(f"{base}/models")):
+                # An endpoint behind it says that the address is complete.
+                url = base if Server(base).base == base else f"{base}{_ENDPOINTS[0]}"
+                return replace(self, url=url)
+        self.client.reach(f"{self.base}/models")
+        return self
+
+    def describe(self, answers_as: str = "") -> dict[str, Any]:
         """Return what the server tells of itself: software, version, models, length of context.
+
+        Args:
+            answers_as: The name under which the server answers, if it may have another name of its
+                model than that of its list.
 
         Raises:
             UsageError: It has no model, or none of the name that the user gave.
         """
         models = _models(self.client.get(f"{self.base}/models"))
-        facts: dict[str, Any] = {"models": [*models], **self.software()}
         model = self.model or next(iter(models), None)
         require(
-            model is not None and (model in models or not models),
-            f"{self.base}/models has no model {quoted(model or '')} but "
-            f"{', '.join(models) or 'none'}: name one of them behind the address, as in "
-            f"{quoted(self.url)}#MODEL",
+            model is not None,
+            f"{self.base}/models lists no model: name the server's behind the address, as in "
+            f"{quoted(self.url)}#MODEL, or correct the address",
         )
-        return {**facts, "model": model, "context": models.get(model or "")}
+        same = [name for name in models if is_alias(str(model), name)]
+        require(
+            bool(not models or same or answers_as),
+            f"{self.base}/models has no model {quoted(model or '')} but "
+            f"{', '.join(map(quoted, [*models][:MOST_MODELS]))}: name one of them behind the "
+            f"address, as in {quoted(self.url)}#MODEL, or give the name in this list by --alias",
+        )
+        row = next((models[name] for name in (model, *same, answers_as) if name in models), {})
+        roots = [
+            name for name in models if row.get("root") and models[name].get("root") == row["root"]
+        ]
+        context = row.get("max_model_len")
+        return {
+            "models": [*dict.fromkeys([*[*models][:MOST_MODELS], *same])],
+            **self.software(),
+            "model": model,
+            "context": context if type(context) is int else None,
+            **({"aliases": roots} if len(roots) > 1 else {}),
+        }
 
     def software(self) -> dict[str, str]:
         """Return the engine and its version; empty if the server does not tell them."""
@@ -249,12 +328,11 @@ def _text(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[int]) -> str:
     return str(tokenizer.decode(tokens))
 
 
-def _models(answer: Any) -> dict[str, int | None]:
-    """Return the length of context, if known, by the names of a server's models."""
+def _models(answer: Any) -> dict[str, Mapping[str, Any]]:
+    """Return the rows of a server's list of models, by name."""
     rows = answer.get("data") if isinstance(answer, dict) else None
-    models: dict[str, int | None] = {}
-    for row in rows[:MOST_MODELS] if isinstance(rows, list) else ():
-        if isinstance(row, dict) and isinstance(row.get("id"), str):
-            context = row.get("max_model_len")
-            models[quoted(row["id"])] = context if type(context) is int else None
-    return models
+    return {
+        quoted(row["id"], LONGEST_NAME): row
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, dict) and isinstance(row.get("id"), str)
+    }

@@ -6,7 +6,6 @@ import pytest
 
 from specbench.decoding.records import NO_WEIGHT, RoundRecord
 from specbench.errors import UsageError
-from specbench.experiment.arms import shares_of
 from specbench.serving.answers import Acceptance, Answer, read_answer
 from specbench.serving.client import Event, Streamed
 from specbench.serving.delivered import (
@@ -18,6 +17,7 @@ from specbench.serving.delivered import (
     UNLIKE,
     UNSTOPPED,
     read_rounds,
+    shares_of,
 )
 
 from ..validation.toy import END, tokenizer

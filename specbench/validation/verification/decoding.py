@@ -127,7 +127,8 @@ class Replay:
             coarse = result.verdict == FAILED and within == COARSE
             yield replace(result, verdict=REPORT) if coarse else result
             servers = run.environment.get("servers", {}).items() if plan.arms else ()
-            facts = {n: {k: fact for k, fact in of.items() if k != "url"} for n, of in servers}
+            left_out = {"url", "options_refused", "options_changed"}  # which no key contains
+            facts = {n: {k: of[k] for k in of.keys() - left_out} for n, of in servers}
             of_servers = {"servers": facts} if plan.arms else {}
             yield from _check_keys(plan, of_servers | runner.models, runner.engine, keys)
 

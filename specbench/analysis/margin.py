@@ -34,6 +34,7 @@ from specbench.analysis.intervals import (
     paired_interval,
     paired_ratio,
 )
+from specbench.analysis.margin_remarks import ends_normally, ends_of, remarks_on
 from specbench.analysis.points import TARGET, by_time_unit, count_blocks, has_comparable_times
 from specbench.analysis.proportions import is_binary
 from specbench.analysis.scores import quality_difference, score_interval
@@ -187,6 +188,8 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
             *(_field(name, name) for name in ("answers", "missing", "empty", "retries")),
             ("refused", lambda row: percent(row["refused"], ".1f")),
         ]
+        if not all(map(ends_normally, group["ends"])):
+            fields.append(("ends", lambda row: row["ends"]))
         title = (
             f"{task}, {temperature_text(temperature)}: against {baseline}, margin {margin:g} points"
         )
@@ -246,6 +249,7 @@ def _facts(cell: pd.DataFrame) -> Row:
     empty = int((only_end | (texts["output_tokens"] == 0)).sum())
     facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts), "empty": empty or math.nan}
     facts["retries"] = (texts["retries"].sum() if "retries" in texts else 0) or math.nan
+    facts["ends"] = ends_of(texts)
     facts["refused"] = (texts["refused"].mean() if "refused" in texts else 0) or math.nan
     for figure in ("first", "inter"):
         seconds = texts.get(f"{figure}_token_seconds", pd.Series(math.nan, texts.index))
@@ -267,7 +271,7 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     quality = quality_difference(arm, reference)
     counted = arm["output_tokens"].notna() & reference["output_tokens"].notna()
     length = _ratio(arm[counted], reference[counted], "output_tokens", "one")
-    remarks = [*_remarks(arm, reference)]
+    remarks = [*remarks_on(arm, reference)]
     if unequal := _unequal_counts(arm[counted], reference[counted]):
         length = length._replace(value=math.nan, low=math.nan, high=math.nan)
         remarks.append(unequal)
@@ -288,22 +292,6 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     }
 
 
-def _remarks(arm: pd.DataFrame, base: pd.DataFrame) -> Iterator[str]:
-    """Yield what servers did otherwise than asked, and where they contradict their own texts."""
-    if arm.empty or "options_refused" not in arm:
-        return
-    sides = {side["arm"].iloc[0]: side for side in (arm, base)}
-    refused = {name: _values_in(side["options_refused"], ", ") for name, side in sides.items()}
-    for name, options in refused.items():
-        if options:
-            yield f"{name} refused {', '.join(options)}, so its own values may apply"
-    if len({*map(tuple, refused.values())}) > 1:
-        yield "both may be sampled differently, so the difference in quality may come from that"
-    for name, side in sides.items():
-        for text, count in _values_in(side["contradictions"], "; ").items():
-            yield f"{name}: {text} in {count} of {len(side)} answers"
-
-
 def _unequal_counts(arm: pd.DataFrame, base: pd.DataFrame) -> str:
     """Say whether two servers count other numbers of tokens in texts of the same length."""
     if "delivered_bytes" not in arm:
@@ -316,12 +304,6 @@ def _unequal_counts(arm: pd.DataFrame, base: pd.DataFrame) -> str:
         f"{arm['arm'].iloc[0]} counts {ratio.value:.2f} times as many tokens in a text of the same "
         "length, so tokens are not comparable"
     )
-
-
-def _values_in(texts: pd.Series, separator: str) -> dict[str, int]:
-    """Return how often each part of separated texts occurs, by part."""
-    parts = texts.dropna().str.split(separator).explode()
-    return dict(parts[parts != ""].value_counts(sort=False))
 
 
 def _speed(cell: pd.DataFrame, base: pd.DataFrame) -> Interval:

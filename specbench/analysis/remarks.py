@@ -6,8 +6,10 @@ figures do not mean what they seem to, so the page ``summary.md`` has them too.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from statistics import median
 from typing import Any
 
@@ -15,15 +17,16 @@ import pandas as pd
 
 from specbench.analysis.scores import AT_LIMIT, QUALITY
 from specbench.analysis.summary import SPEEDUP, baseline_of
-from specbench.errors import shown
+from specbench.errors import UsageError, shown
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.runs.records import prompts_of
+from specbench.runs.records import ERROR, prompts_of
 from specbench.runs.run import COMPLETE, Run
 from specbench.runs.table import number, percent
 
 NEARLY_ALL, SOME = 0.95, 0.02  # of answers
 SEVERAL = 5  # prompts from which scores of 0 are no accident
 GIB = 2**30
+_ADDRESS = re.compile(r"^https?://\S+ ")  # at which a request failed
 
 Remark = Callable[[pd.DataFrame, Run], Iterable[str]]
 
@@ -90,8 +93,25 @@ def failed_prompts(cells: pd.DataFrame, run: Run) -> Iterator[str]:
             )
             yield (
                 f"{task}: {lost} of {planned} prompts of {_named(of_task.loc[missing.index])} "
-                "failed, and no figure contains them: see their status in samples.jsonl"
+                f"failed, and no figure contains them{_reasons(run, str(task))}: see their status "
+                "in samples.jsonl"
             )
+
+
+def _reasons(run: Run, task: str) -> str:
+    """Return the most frequent reason of failures of each method in parentheses, if recorded."""
+    reasons: dict[str, Counter[str]] = {}
+    with suppress(UsageError):  # a run without its records
+        for record in run.records():
+            if record["status"] == ERROR and record["task"] == task:
+                reason = _ADDRESS.sub("", record.get("error") or "").partition(": ")[0]
+                reasons.setdefault(record["method"], Counter())[shown(reason)] += 1
+    told = [
+        f"{method} {number} times: {reason}"
+        for method, counts in reasons.items()
+        for reason, number in counts.most_common(1)
+    ]
+    return f" ({'; '.join(told)})" if told else ""
 
 
 def plain_prompts(_: pd.DataFrame, run: Run) -> Iterator[str]:

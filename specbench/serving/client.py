@@ -36,9 +36,11 @@ KEY_VARIABLE = "SPECBENCH_API_KEY"
 MAX_BODY = 2**22  # bytes of an answer
 MAX_STREAM = 2**26  # bytes of a stream
 KEY_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+NOT_NOW = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 ADVICE: dict[int, str] = {
     **dict.fromkeys(KEY_REFUSED, f"put the server's key into {KEY_VARIABLE}"),
     HTTPStatus.NOT_FOUND: "correct the address, or name one of the server's models",
+    HTTPStatus.SERVICE_UNAVAILABLE: "wait until it is ready, or look into the server's log",
     HTTPStatus.TOO_MANY_REQUESTS: "send fewer requests at once, or run the same command later",
 }
 API = "give the address of a server with OpenAI's completions API, such as http://localhost:8080/v1"
@@ -107,7 +109,7 @@ class Client:
             hide(self.api_key)
 
     def reach(self, url: str) -> None:
-        """Refuse an address that nothing answers, that redirects, or that wants another key.
+        """Refuse an address that nothing answers, that redirects, is busy or wants another key.
 
         Raises:
             UsageError: It does; the message says what to do.
@@ -115,7 +117,7 @@ class Client:
 
         async def read(url: str, body: Any) -> None:
             response, content = await self._exchange(url, body)
-            if response.has_redirect_location or response.status_code in KEY_REFUSED:
+            if response.has_redirect_location or response.status_code in (*KEY_REFUSED, *NOT_NOW):
                 self._value(url, response, content)
 
         self._all(url, [None], read)

@@ -33,6 +33,7 @@ from specbench.runs.frames import (
     CELL,
     Selection,
     first_decodes,
+    folder_names,
     read_samples,
     read_summary,
     rows_of,
@@ -40,7 +41,14 @@ from specbench.runs.frames import (
     without_repeats,
 )
 from specbench.runs.labels import method_labels
-from specbench.runs.records import RECORDS, TABLE, TRACED, latest_records, prompts_of
+from specbench.runs.records import (
+    RECORDS,
+    SUMMARY,
+    TABLE,
+    TRACED,
+    latest_records,
+    prompts_of,
+)
 from specbench.runs.run import (
     CONFIG,
     Run,
@@ -113,17 +121,26 @@ class Results:
     def runs(self) -> pd.DataFrame:
         """One row per folder, also of each shard: settings, environment and final state."""
         runs = pd.DataFrame([_run(folder) for folder in run_folders(self._paths, CONFIG)])
-        return typed(runs, RUNS, CONFIG, may_be_blank(dictionary.RUNS))
+        return self._named(typed(runs, RUNS, CONFIG, may_be_blank(dictionary.RUNS)))
 
     @cached_property
-    def _decodes(self) -> pd.DataFrame:
+    def decodes(self) -> pd.DataFrame:
         """The samples of all decodes, also of those for their times only."""
-        return read_samples(*self._paths, timings=dictionary.TIMED)
+        return self._named(read_samples(*self._paths, timings=dictionary.TIMED))
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """The new names of runs whose folders were renamed."""
+        return folder_names(run_folders(self._paths, TABLE, SUMMARY, RECORDS, CONFIG))
+
+    def _named(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table with the new names of runs."""
+        return table.assign(run_id=table["run_id"].replace(self._names)) if self._names else table
 
     @cached_property
     def samples(self) -> pd.DataFrame:
         """One row per sample."""
-        samples = first_decodes(self._decodes)
+        samples = first_decodes(self.decodes)
         return self.selection.of(samples.drop(columns="timing", errors="ignore"))
 
     @cached_property
@@ -131,7 +148,7 @@ class Results:
         """One row per round of every sample, dozens per sample."""
         folders = run_folders(self._paths, RECORDS)
         runs = [rounds_of(latest_records(folder, ROUND_COLUMNS), folder) for folder in folders]
-        rounds = pd.concat(runs, ignore_index=True)
+        rounds = self._named(pd.concat(runs, ignore_index=True))
         return self.selection.of(rounds)
 
     @cached_property
@@ -146,7 +163,7 @@ class Results:
             return self.selection.of(self._summary)
         # Methods that are not selected may be the baseline of a speedup.
         every = replace(self.selection, methods=None, draft_lengths=None, drafters=None)
-        parts = summarise(without_repeats(every.of(self._decodes)))
+        parts = summarise(without_repeats(every.of(self.decodes)))
         return replace(self.selection, tasks=None, by=()).of(parts)
 
     @cached_property
@@ -158,7 +175,7 @@ class Results:
         if parts:
             decodes = read_samples(*parts, timings=dictionary.TIMED)
             summaries.append(summarise(without_repeats(decodes)))
-        return pd.concat(summaries, ignore_index=True)
+        return self._named(pd.concat(summaries, ignore_index=True))
 
     @cached_property
     def cells(self) -> pd.DataFrame:
@@ -168,7 +185,7 @@ class Results:
     @property
     def samples_of_all_methods(self) -> pd.DataFrame:
         """The samples and those of baselines in later sessions, also if not selected."""
-        return Selection(by=self.selection.by).of(without_repeats(self._decodes))
+        return Selection(by=self.selection.by).of(without_repeats(self.decodes))
 
     def cells_beside_sd(self, names: Sequence[str] = OF_TEXTS) -> pd.DataFrame:
         """Return the cells with their differences from plain SD in figures of texts."""
@@ -178,7 +195,7 @@ class Results:
     def comparison(self) -> pd.DataFrame:
         """The methods beside ``sd`` and the front, one row per figure; none without ``sd``."""
         every = replace(self.selection, methods=None)  # sd and static are needed too
-        return verdict_rows(every.of(self._decodes), self.selection.methods)
+        return verdict_rows(every.of(self.decodes), self.selection.methods)
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
@@ -189,7 +206,7 @@ class Results:
     def _runs(self) -> dict[str, list[Run]]:
         """The folders of the runs by name, which shards share."""
         return {
-            name: [read_run(folder, required=False) for folder in folders]
+            self._names.get(name, name): [read_run(folder, required=False) for folder in folders]
             for name, folders in by_name(run_folders(self._paths, TABLE)).items()
         }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +26,22 @@ Runs = Annotated[
     ),
 ]
 FinishedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+
+
+def given_or_newest(runs: Sequence[Path] | None) -> list[Path]:
+    """Return the runs that the user gave, or the newest one, which a note names.
+
+    Raises:
+        UsageError: There is no run.
+    """
+    if runs:
+        return [*runs]
+    from specbench.cli.output import note
+    from specbench.runs.run import newest_run
+
+    folder = newest_run()
+    note(f"no run was given, so this is the newest, {folder}")
+    return [folder]
 
 
 class RecordedModels(Models):

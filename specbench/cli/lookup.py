@@ -19,6 +19,7 @@ from specbench.cli.options import JsonOutput
 from specbench.cli.output import print_json, print_table
 from specbench.config import option
 from specbench.decoding.drafters.registry import DRAFTERS
+from specbench.decoding.heads.registry import listed_heads
 from specbench.engine.pairs import pairs
 from specbench.errors import UsageError, unknown
 from specbench.files import shown_path
@@ -58,7 +59,7 @@ def list_(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="methods, drafters, pairs, tasks, metrics, figures or columns.",
+            help="methods, heads, drafters, pairs, tasks, metrics, figures or columns.",
             autocompletion=completer(lambda: LISTS),
         ),
     ],
@@ -72,7 +73,7 @@ def list_(
         ),
     ] = None,
 ) -> None:
-    """List methods, drafters, pairs, tasks, metrics, figures or columns of tables."""
+    """List methods, heads, drafters, pairs, tasks, metrics, figures or columns of tables."""
     if listing not in LISTS:
         raise UsageError(unknown("list", listing, LISTS))
     if options.mistakes and listing != "tasks":
@@ -168,6 +169,7 @@ def _summary(function: Callable[..., Any]) -> Row:
 
 LISTS: dict[str, Callable[[], list[Row]]] = {
     "methods": _methods,
+    "heads": listed_heads,
     "drafters": lambda: _picked(DRAFTERS.values(), "name", "summary", "source"),
     "pairs": _pairs,
     "tasks": _tasks,
@@ -190,7 +192,7 @@ def _table(rows: list[Row], title: str) -> Table:
 
 
 def pages() -> dict[str, Path]:
-    """Return the pages by name; some are only in a clone."""
+    """Return the pages by name; in a clone some are in other folders."""
     root = Path(specbench.__file__).parent
     elsewhere = {
         "tasks": definitions_folder() / "README.md",

@@ -31,13 +31,12 @@ from specbench.decoding.drafters.registry import (
 )
 from specbench.engine.pairs import PairSpec, get_pair, pairs, without_draft
 from specbench.errors import RunError, SpecbenchError, UsageError, require
-from specbench.experiment.cells import Variant, with_baselines, with_control
+from specbench.experiment.cells import Variant, with_baselines
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.configuration import Settings
 from specbench.serving.arm import Arm
-from specbench.tasks.metrics import AGREEMENT
 
 
 class RunFolder(DryRun, Progress):
@@ -118,9 +117,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
     ) -> Plan:
         """Plan a run; ``optional`` methods are skipped on tasks without a head.
 
-        ``a_a`` times sd twice. No speculation is measured too and, where quality is agreement with
-        the target's greedy text, a control for a lower temperature. Servers (``arms``) need no
-        pair.
+        ``a_a`` times sd twice. No speculation is measured too. Servers (``arms``) need no pair.
         """
         if self.sampling:
             return self._as_recommended().plan(variants, optional, arms, concurrency, a_a)
@@ -138,8 +135,6 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             if all(drafter.kind.copies for drafter in drafters):
                 spec = without_draft(spec)
         tasks, measured = self.tasks(), with_baselines(chosen) if chosen else []
-        if measured and self.temperature > 0 and any(task.metric == AGREEMENT for task in tasks):
-            measured = with_control(measured)
         return build_plan(
             spec,
             tasks,

@@ -51,8 +51,8 @@ class Methods(Options):
     )
     head: list[str] | None = option(
         None,
-        "Heads of diversed: files, folders of heads, names of training tasks, bundled, results, "
-        "or untrained (w = 0.5 everywhere).",
+        "Heads of diversed, see `specbench list heads`: PAIR/TASK of a bundled one, files, folders "
+        "of heads, names of training tasks, bundled, results, or untrained (w = 0.5 everywhere).",
         metavar="HEAD[,...]",
         panel=PANEL,
         shown="bundled, else results",

@@ -20,7 +20,7 @@ from specbench.analysis.figures import (
     load_figure,
     source_of,
 )
-from specbench.cli.finished import NEWEST, Rows
+from specbench.cli.finished import NEWEST, Rows, given_or_newest
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import DEFAULT_PAIR, Models, Tasks, output_option
 from specbench.cli.output import note
@@ -29,6 +29,7 @@ from specbench.config import Options, option
 from specbench.decoding.heads.registry import (
     RELEASED,
     TRAINED,
+    bundled_heads,
     find_head,
     is_head,
     read_description,
@@ -136,9 +137,9 @@ def plot(
     else:
         from specbench.analysis.results import Results
         from specbench.runs.records import RECORDS, SUMMARY, TABLE
-        from specbench.runs.run import newest_run, run_folders
+        from specbench.runs.run import run_folders
 
-        folders, costs = runs or [newest_run()], options.cost or []
+        folders, costs = given_or_newest(runs), options.cost or []
         part = rows.selection()
         if "speedup" in costs and part.methods is not None:  # the speedup needs its baseline
             part = replace(part, methods=list(dict.fromkeys([*part.methods, AUTOREGRESSIVE])))
@@ -250,7 +251,12 @@ def _description(head: str) -> dict[str, Any]:
     if head in (BUNDLED, RESULTS):
         return {}
     if not path.exists():
-        raise UsageError(f"there is no head at {head}: give --head a head's folder or file")
+        path = bundled_heads().get(head, path)
+    if not path.exists():
+        raise UsageError(
+            f"there is no head at {head}: give --head a head's folder or file, or one of "
+            "`specbench list heads`"
+        )
     folder = path.parent if path.is_file() else path
     if path.suffix == RELEASED or not is_head(folder):
         return {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from secrets import randbelow
 from typing import TYPE_CHECKING, Annotated
 
-from specbench.cli.finished import FinishedRun, Recorded, Rows, Runs
+from specbench.cli.finished import FinishedRun, Recorded, Rows, Runs, given_or_newest
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFiles, output_option
@@ -262,9 +262,9 @@ def report(options: ReportOptions, rows: Rows, models: Recorded, runs: Runs = No
 
     The file is self-contained and loads nothing from the network.
     """
-    from specbench.runs.run import newest_run, summarised_folders
+    from specbench.runs.run import summarised_folders
 
-    folders = runs or [newest_run()]
+    folders = given_or_newest(runs)
     rows.require_in(summarised_folders(folders))
     path = options.output or folders[-1] / PAGE
     check_parent(path)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.cli.finished import SPLITS, Rows, Runs
+from specbench.cli.finished import SPLITS, Rows, Runs, given_or_newest
 from specbench.cli.generate import grouped
 from specbench.cli.options import TableFormat
 from specbench.cli.output import CSV, JSON, TEXT, note, print_as, print_json, print_verdicts
@@ -38,9 +38,9 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
         UsageError: There is no run, or no run has such rows.
     """
     from specbench.runs.records import SUMMARY
-    from specbench.runs.run import newest_run, run_folders, summarised_folders
+    from specbench.runs.run import run_folders, summarised_folders
 
-    paths = given or [newest_run()]
+    paths = given_or_newest(given)
     folders = summarised_folders(paths) if files == (SUMMARY,) else run_folders(paths, *files)
     rows.require_in(folders)
     note_unfinished(folders)
@@ -246,11 +246,10 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     from specbench.analysis.compare_tables import comparison_tables, verdict_tables
     from specbench.analysis.comparison import ATS, OWN
     from specbench.analysis.results import Results
-    from specbench.runs.columns import TIMED
-    from specbench.runs.frames import first_decodes, read_samples
+    from specbench.runs.frames import first_decodes
 
-    every = read_samples(*folders, timings=TIMED)
     results = Results(folders, rows.selection())
+    every = results.decodes
     note(*results.remarks)
     if options.against is not None:
         _compare_against(folders, every, rows, options, results.measured_on)
@@ -269,9 +268,11 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
         compared = compare(samples, [kind for kind in ATS if kind in needed], methods)
     except UsageError as error:
         if between is None:
-            raise
+            raise UsageError(_remedy(folders, samples) or str(error)) from error
         note(f"no comparison within a run: {error}")
         compared = Compared(between[:0], [])
+    else:
+        note(*filter(None, [_remedy(folders, samples)]))
     rows_shown = compared.rows[compared.rows["at"].isin([OWN, *chosen])]
     judged = verdicts(compared.rows)
     note(*compared.notes)
@@ -295,6 +296,18 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
             settings = results.measured_on if options.form == TEXT else []
             print_as(options.form, rows_shown, lambda: with_notes(printed, settings))
             _print_sentences(judged, options)
+
+
+def _remedy(folders: Iterable[Path], samples: pd.DataFrame) -> str:
+    """Say how servers are compared, if the runs have one beside another method; else nothing."""
+    from specbench.runs.run import read_run
+
+    servers = [name for folder in folders for name in read_run(folder, required=False).servers]
+    present = [*samples["method"].unique()]
+    names = [name for name in ("sd", *servers, *present) if name in present]
+    if not {*servers} & {*present} or len({*names}) < 2:
+        return ""
+    return f"servers are compared with one method of a run: add --against {names[0]} --margin 2"
 
 
 def _compare_against(

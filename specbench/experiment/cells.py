@@ -14,7 +14,7 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require, unknown
 from specbench.files import shown_path
 from specbench.methods.method import INSIDE, Method
-from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, METHODS, get_method, to_columns
+from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method, to_columns
 from specbench.plugins import require_distinct
 
 CONCURRENCY = "concurrency"  # the parameter of a server: requests in flight
@@ -164,22 +164,6 @@ def with_baselines(variants: Sequence[Variant]) -> list[Variant]:
     methods = {method for method, _ in variants}
     alone = [] if AUTOREGRESSIVE in methods else method_variants([AUTOREGRESSIVE], {})
     return [*alone, *variants]
-
-
-def with_control(variants: Sequence[Variant]) -> list[Variant]:
-    """Return methods with a control for a lower temperature if any of them relaxes the target.
-
-    The control is SD at half of the temperature. A metric that rewards likely texts also rewards
-    rules that prefer likely tokens, and a lower temperature does the same without a rule.
-    """
-    relaxed = {
-        method
-        for method, values in variants
-        if not (method == STATIC or get_method(method).emits_target(values))
-    }
-    if not relaxed or relaxed.intersection(CONTROLS):
-        return list(variants)
-    return [*variants, *method_variants(["cooled"], {"both_temperature": 0.5})]
 
 
 def _variants(method: Method, parameters: Mapping[str, Any]) -> list[Variant]:

@@ -8,6 +8,7 @@ samples may have columns of ``MEASURED`` after those of ``SAMPLES``.
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,7 +30,7 @@ from specbench.plugins import short_name
 from specbench.runs import columns
 from specbench.runs.columns import SAME_PROMPT, TIMED_AGAIN, may_be_blank, schema
 from specbench.runs.records import TIMINGS
-from specbench.runs.run import is_sharded, require_in_runs, run_folders
+from specbench.runs.run import by_name, is_sharded, require_in_runs, run_folders
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = (
@@ -105,6 +106,21 @@ def without_repeats(samples: pd.DataFrame) -> pd.DataFrame:
 def read_summary(*paths: Path | str) -> pd.DataFrame:
     """Read ``summary.csv`` of runs: a row per cell and metric; raises as ``read_samples`` does."""
     return _read_runs(paths, "summary.csv", SUMMARY)
+
+
+def folder_names(folders: Iterable[Path]) -> dict[str, str]:
+    """Return the names of folders by those in their tables, for runs that were renamed since.
+
+    Shards keep the name that they share, and so do runs whose folders have one name.
+    """
+    recorded = by_name(folders)
+    names = {name: parts[0].name for name, parts in recorded.items() if not is_sharded(name)}
+    often = Counter(names.values())
+    return {
+        name: folder
+        for name, folder in names.items()
+        if often[folder] == 1 and folder not in recorded
+    }
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

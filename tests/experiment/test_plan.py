@@ -10,7 +10,7 @@ import pytest
 from specbench.decoding.drafters.registry import MODEL, parse_drafter
 from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.errors import UsageError
-from specbench.experiment.cells import Cell, method_variants, with_baselines, with_control
+from specbench.experiment.cells import Cell, method_variants, with_baselines
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
 from specbench.files import shown_path
@@ -250,24 +250,3 @@ def test_drafts_are_compared_with_no_speculation(names: list[str]) -> None:
     methods = [method for method, _ in with_baselines(chosen)]
     assert sorted(methods) == sorted({"autoregressive", *names})
     assert with_baselines(with_baselines(chosen)) == with_baselines(chosen)
-
-
-@pytest.mark.parametrize(
-    ("names", "controlled"),
-    [
-        (["sd", "typical"], True),
-        (["sd", "static", "gated"], True),
-        (["sd", "static", "block"], False),  # nothing relaxes the target
-        (["sd", "typical", "cooled"], False),  # it has one
-        (["sd", "typical", "sharpened"], False),
-    ],
-)
-def test_a_rule_that_relaxes_has_a_control_for_a_lower_temperature(
-    names: list[str], controlled: bool
-) -> None:
-    chosen = method_variants(names, {})
-    added = with_control(chosen)[len(chosen) :]
-    assert [method for method, _ in added] == ["cooled"] * controlled
-    if controlled:
-        values = added[0][1]
-        assert (values["both_temperature"], values["cooled_weight"]) == (0.5, 1.0)

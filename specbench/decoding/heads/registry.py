@@ -66,9 +66,10 @@ def find_head(
 ) -> HeadFile:
     """Return the head of a pair for a task: the named one, else bundled, else in ``results``.
 
-    ``head`` is a head's folder or one of its files, the authors' file, a folder with one head
-    folder per task, ``bundled`` or ``results`` to search only there, the name of a task that has a
-    head in one of them, or ``untrained``. ``trainable`` is False for a file of prompts.
+    ``head`` is ``PAIR/TASK`` of a bundled head, a head's folder or one of its files, the authors'
+    file, a folder with one head folder per task, ``bundled`` or ``results`` to search only there,
+    the name of a task that has a head in one of them, or ``untrained``. ``trainable`` is False for
+    a file of prompts.
 
     Raises:
         UsageError: There is no such head.
@@ -78,8 +79,9 @@ def find_head(
     bundled = {} if spec.heads is None else {BUNDLED: spec.heads}
     folders = bundled | {RESULTS: trained_heads(spec.name)}  # searched in this order
     if head not in (None, BUNDLED, RESULTS):
-        other = None if Path(head).exists() else _heads_in(folders).get(head)
-        return HeadFile(head, other.path if other else _given_head(Path(head), task))
+        named = bundled_heads() | {n: other.path for n, other in _heads_in(folders).items()}
+        path = None if Path(head).exists() else named.get(head)
+        return HeadFile(head, path or _given_head(Path(head), task))
     for name, folder in folders.items():
         if head in (None, name) and is_head(folder / task):
             return HeadFile(name, folder / task)
@@ -96,6 +98,28 @@ def find_head(
         f"pair {spec.name} has no {'head' if head is None else head + ' head'} for {task}: train "
         f"one with {command}, name one with --head, or leave out diversed"
     )
+
+
+def bundled_heads() -> dict[str, Path]:
+    """Return the folders of the bundled heads by name, ``PAIR/TASK``."""
+    return {
+        f"{pair}/{folder.name}": folder
+        for pair, spec in pairs().items()
+        for folder in (sorted(spec.heads.iterdir()) if spec.heads else ())
+        if is_head(folder)
+    }
+
+
+def listed_heads() -> list[dict[str, str]]:
+    """Return what ``--head`` may name: the bundled heads, and those under ``TRAINED``."""
+    trained = sorted(path.parent for path in TRAINED.rglob(WEIGHTS) if is_head(path.parent))
+    heads = [HeadFile(name, path) for name, path in bundled_heads().items()]
+    heads += [HeadFile(str(folder), folder) for folder in trained]
+    tasks = [facts(head).get("task", "") for head in heads]
+    return [
+        {"head": head.name, "task": task, "description": _brief(head, task)}
+        for head, task in zip(heads, tasks, strict=True)
+    ]
 
 
 def expand_family(name: str) -> list[str]:
@@ -217,7 +241,10 @@ def _brief(head: HeadFile, task: str) -> str:
 
 def _given_head(head: Path, task: str) -> Path:
     if not head.exists():
-        raise UsageError(f"there is no head at {head}: --head names a head's folder or file")
+        raise UsageError(
+            f"there is no head at {head}: give --head a head's folder or file, or one of "
+            "`specbench list heads`"
+        )
     if head.is_file() and head.suffix == RELEASED:
         return head
     candidates = (head.parent,) if head.name in (WEIGHTS, DESCRIPTION) else (head / task, head)

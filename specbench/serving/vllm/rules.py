@@ -10,8 +10,7 @@ from typing import Any
 
 from specbench.decoding.heads.bind import bind
 from specbench.decoding.heads.kinds import KINDS
-from specbench.decoding.heads.registry import HeadFile, read_description
-from specbench.engine.pairs import PAIRS_FILE, pairs
+from specbench.decoding.heads.registry import HeadFile, bundled_heads, read_description
 from specbench.errors import require
 from specbench.methods import Rule
 from specbench.methods.method import BOTH_MODELS, HEAD, INSIDE
@@ -41,7 +40,7 @@ def checked_rule(extra_args: Mapping[str, Any] | None, allowed: Sequence[str]) -
     )
     if rule not in (VLLM, *allowed):
         name, values = _parsed(rule)
-        head = _bundled(values.get("head", BUNDLED))
+        head = bundled_heads().get(values.get("head", BUNDLED))
         require(
             not in_file(name) and head is not None and not reads_hidden_states(head),
             "a request cannot name a file of the server's machine, or a head on hidden states, "
@@ -89,7 +88,7 @@ def method_of(text: str) -> tuple[str, dict[str, Any]]:
     if HEAD in method.parameters:
         advice = f"name a bundled one, as in {name}:head={BUNDLED}, or a folder"
         require("head" in values, f"{name} needs a head: {advice}")
-        folder = _bundled(values["head"]) or Path(values["head"])
+        folder = bundled_heads().get(values["head"]) or Path(values["head"])
         parameters["head"] = HeadFile(folder.name, folder)
     return name, parameters
 
@@ -110,11 +109,3 @@ def _parsed(text: str) -> tuple[str, dict[str, str]]:
         require(bool(key and equals and value), f"'{part}' in {text} is not NAME=VALUE")
         values[key] = value
     return name, values
-
-
-def _bundled(head: str) -> Path | None:
-    """Return the folder of a bundled head; None for others."""
-    pair, slash, task = head.partition("/")
-    heads = PAIRS_FILE.parent / pair / "heads"
-    names = [folder.name for folder in heads.iterdir()] if pair in pairs() and slash else []
-    return heads / task if task in names else None

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from specbench.decoding.heads.registry import RELEASED, TRAINED, facts
+from specbench.decoding.heads.registry import RELEASED, TRAINED, bundled_heads, facts
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import ROLES
 from specbench.errors import UsageError
@@ -161,6 +161,8 @@ class Replay:
 
 def _require_local(head: str) -> None:
     """Refuse the path of a head that is not below ``results``; a name without a folder is fine."""
+    if head in bundled_heads():
+        return
     path, results = Path(head), TRAINED.parent
     inside = len(path.parts) == 1 or path.is_relative_to(results)
     if path.is_absolute() or ".." in path.parts or not inside:

@@ -39,6 +39,7 @@ from specbench.analysis.points import TARGET, by_time_unit, count_blocks, has_co
 from specbench.analysis.proportions import is_binary
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun
+from specbench.analysis.slower import why_slower
 from specbench.analysis.verdicts import CONCURRENCY, Row, margin_verdict, margin_word
 from specbench.errors import UsageError, listed, unknown
 from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
@@ -275,6 +276,8 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     if unequal := _unequal_counts(arm[counted], reference[counted]):
         length = length._replace(value=math.nan, low=math.nan, high=math.nan)
         remarks.append(unequal)
+    if base[CONCURRENCY].notna().all() and (reason := why_slower(cell, base)):
+        remarks.append(f"{cell['arm'].iloc[0]} is slower: {reason}")
     figures = {QUALITY_LESS: quality, TIMES: _speed(cell, base), LENGTH: length}
     score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
     binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))

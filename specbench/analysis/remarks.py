@@ -16,9 +16,7 @@ from typing import Any
 import pandas as pd
 
 from specbench.analysis.scores import AT_LIMIT, QUALITY
-from specbench.analysis.summary import SPEEDUP, baseline_of
 from specbench.errors import UsageError, shown
-from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.records import ERROR, prompts_of
 from specbench.runs.run import COMPLETE, Run
 from specbench.runs.table import number, percent
@@ -122,28 +120,6 @@ def plain_prompts(_: pd.DataFrame, run: Run) -> Iterator[str]:
             yield f"{shown(task)}: prompts are plain text, since the target has no chat template"
 
 
-def slower_rounds(cells: pd.DataFrame, _: Run) -> Iterator[str]:
-    """Say why drafting is slower than no speculation, in units of a step without drafts."""
-    alone = cells[cells["method"] == AUTOREGRESSIVE]
-    steps = {baseline_of(cell): cell["round_seconds"] for _, cell in alone.iterrows()}
-    slower = cells[(cells[f"{SPEEDUP}_high"] < 1) & (cells["draft_length"] > 0)]
-    for (task, length), group in slower.groupby(["task", "draft_length"], sort=False):
-        cell = group.iloc[0]
-        step, tokens = steps.get(baseline_of(cell)), cell["acceptance_length"]
-        if step is None:  # only some methods are shown
-            continue
-        total, drafts, verifying = (
-            cell[f"{name}_seconds"] / step for name in ("round", "draft", "verify")
-        )
-        if total > tokens:
-            parts = f"{drafts:.1f} for its drafts, {verifying:.1f} to verify {length + 1} tokens"
-            yield (
-                f"{task}: {_named(group)} with N = {length} {'are' if len(group) > 1 else 'is'} "
-                f"slower than no speculation, because a round of {cell['label']} takes as long "
-                f"as {total:.1f} plain steps ({parts}) and gives {tokens:.1f} tokens"
-            )
-
-
 def greedy_texts(_: pd.DataFrame, run: Run) -> Iterator[str]:
     """Say how many greedy texts equal those without speculation, and why others do not."""
     methods: dict[tuple[str, str], list[str]] = {}
@@ -174,7 +150,7 @@ def _equality(cell: dict[str, Any]) -> str:
 
 
 DOUBTS: tuple[Remark, ...] = (cut_answers, zero_scores, failed_prompts, plain_prompts, greedy_texts)
-REMARKS: tuple[Remark, ...] = (*DOUBTS, same_prompts, some_cut_answers, slower_rounds)
+REMARKS: tuple[Remark, ...] = (*DOUBTS, same_prompts, some_cut_answers)
 
 
 def remarks(

@@ -25,6 +25,7 @@ from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
 from specbench.analysis.proportions import proportion_interval
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.scores import OF_TEXTS
+from specbench.analysis.slower import slower_methods
 from specbench.analysis.summary import cells_of, summarise, with_differences
 from specbench.errors import UsageError, unknown
 from specbench.runs import columns as dictionary
@@ -216,7 +217,11 @@ class Results:
         of_tasks = Selection(tasks=self.selection.tasks)
         try:
             runs = {name: whole_run(runs) for name, runs in self._runs.items()}
-            return remarks(cells_of(of_tasks.of(self._summary)), runs)
+            slower = slower_methods(of_tasks.of(self.decodes))
+            return [
+                *remarks(cells_of(of_tasks.of(self._summary)), runs),
+                *(f"{run}: {text}" if len(runs) > 1 else text for run, text in slower),
+            ]
         except UsageError:  # the tables can be read without a summary
             return []
 

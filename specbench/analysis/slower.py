@@ -1,0 +1,146 @@
+"""Why drafts make a method slower: where its seconds go, and those of no speculation.
+
+The parts of a side add up to its time. Texts of a batch share the time of each round, so a share
+grows when other texts have ended: *ends of a batch* are the seconds beyond those that the rounds
+would have taken at the share of the text that ended first, whose rounds all had a full batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pandas as pd
+
+from specbench.analysis.intervals import paired_interval, paired_ratio
+from specbench.analysis.points import by_time_unit
+from specbench.analysis.summary import baseline_of
+from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.frames import CELL, first_decodes, rows_of
+from specbench.runs.labels import method_labels
+from specbench.runs.table import number, percent
+
+FEWEST = 3  # prompts of a remark
+NOTICED = 0.98  # ratio of tokens/s from which a difference without an interval is named
+TOKENS = 1000  # whose seconds are told
+_TEXT = ["sample_id", "turn", "repeat"]
+_BATCH = ["block", "turn", "repeat"]
+
+
+def slower_methods(samples: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield a run's name and a sentence for each setting of drafts that is slower than none.
+
+    Args:
+        samples: Samples of runs, with those of ``timings.csv``.
+    """
+    cells = [group for _, group in samples.groupby(list(CELL), sort=False, dropna=False)]
+    alone = {
+        baseline_of(cell.iloc[0]): cell
+        for cell in cells
+        if cell["method"].iloc[0] == AUTOREGRESSIVE
+    }
+    drafting = [first_decodes(cell) for cell in cells if cell["draft_length"].iloc[0] > 0]
+    drafting = [cell for cell in drafting if len(cell)]
+    labels = method_labels(rows_of(pd.DataFrame([cell.iloc[0] for cell in drafting])))
+    slower: dict[tuple[object, ...], list[tuple[str, str]]] = {}
+    for cell, label in zip(drafting, labels, strict=True):
+        plain = alone.get(baseline_of(cell.iloc[0]))
+        if plain is not None and (reason := why_slower(cell, plain)):
+            key = tuple(cell.iloc[0][["run_id", "task", "batch_size", "draft_length"]])
+            slower.setdefault(key, []).append((label, reason))
+    for (run, task, batch_size, length), reasons in slower.items():
+        first, *others = [label for label, _ in reasons]
+        names = first if not others else f"{first} and {len(others)} more" if others[1:] else ""
+        are = "are" if others else "is"
+        batch = f" in batches of {batch_size}" if batch_size != 1 else ""
+        whose = f" of {first}" if others else ""
+        yield (
+            str(run),
+            f"{task}: {names or f'{first} and {others[0]}'} with N = {length} {are} slower than no "
+            f"speculation{batch}, because{whose} {reasons[0][1]}",
+        )
+
+
+def why_slower(arm: pd.DataFrame, plain: pd.DataFrame) -> str:
+    """Say where the seconds of one side go, if it writes fewer tokens/s than a side without drafts.
+
+    Args:
+        arm: Samples of one side.
+        plain: Samples of a side without drafts.
+
+    Returns:
+        A sentence without its subject; empty if the side is not slower, or it is unknown.
+    """
+    sides = [by_time_unit(side.assign(seconds=_seconds(side))) for side in (arm, plain)]
+    prompts = {*arm["sample_id"]} & {*plain["sample_id"]}
+    if len(prompts) < FEWEST or any(_seconds(side).isna().any() for side in (arm, plain)):
+        return ""
+    if not {*sides[0]["sample_id"]} & {*sides[1]["sample_id"]}:  # no whole block
+        sides = [side.assign(seconds=_seconds(side)) for side in (arm, plain)]
+    terms = [side[["output_tokens", "seconds"]] for side in sides]
+    ids = [side["sample_id"] for side in sides]
+    ratio = paired_interval(terms[0], ids[0], terms[1], ids[1], paired_ratio, log=True)
+    limit = ratio.value / NOTICED if math.isnan(ratio.high) else ratio.high
+    if not limit < 1:
+        return ""
+    arm, plain = (side[side["sample_id"].isin(prompts)] for side in (arm, plain))
+    return (
+        f"{TOKENS:,} tokens take {_told(arm, drafts=True)}, and {_told(plain, drafts=False)} "
+        f"without drafts{_rounds(arm, plain)}"
+    )
+
+
+def _seconds(side: pd.DataFrame) -> pd.Series:
+    return side["prefill_seconds"] + side["decode_seconds"]
+
+
+def _told(side: pd.DataFrame, *, drafts: bool) -> str:
+    """Return the seconds of so many tokens, and the parts that add up to them."""
+    decode, ends = side["decode_seconds"].sum(), _ends(side)
+    share = 1 - ends / decode if decode else 1.0  # of the rounds' parts, which have their ends
+    first_tokens = side.get("first_token_seconds", pd.Series(dtype=float)).notna().any()
+    parts = {"until the first token" if first_tokens else "prefill": side["prefill_seconds"].sum()}
+    named = {
+        "drafts": "draft_seconds",
+        "verification" if drafts else "passes": "verify_seconds",
+        "acceptance tests" if drafts else "token draws": "accept_seconds",
+    }
+    recorded = side[[*named.values()]].notna().all(axis=None)
+    parts |= {name: share * side[column].sum() for name, column in named.items() if recorded}
+    parts |= {"ends of a batch": ends}
+    rest = decode + side["prefill_seconds"].sum() - sum(parts.values())
+    scale = TOKENS / side["output_tokens"].sum()
+    total = scale * (rest + sum(parts.values()))
+    digits = max(0, 2 - math.floor(math.log10(total)))
+    rounded = {name: round(scale * seconds, digits) for name, seconds in parts.items()}
+    last = "others" if recorded else "rounds" if drafts else "later tokens"
+    rounded[last] = round(round(total, digits) - sum(rounded.values()), digits)
+    listed = [f"{value:.{digits}f} {name}" for name, value in rounded.items() if value]
+    return f"{total:.{digits}f} s ({' + '.join(listed)})"
+
+
+def _ends(side: pd.DataFrame) -> float:
+    """Return the seconds by which texts of a batch waited in rounds that others had left."""
+    if "block" not in side or side["block"].isna().all() or side["rounds"].isna().any():
+        return 0.0
+    seconds = 0.0
+    for _, batch in side[side["rounds"] > 0].groupby(_BATCH, dropna=False):
+        first = batch[batch["rounds"] == batch["rounds"].min()]
+        share = first["decode_seconds"].sum() / first["rounds"].sum()
+        seconds += max(0.0, batch["decode_seconds"].sum() - share * batch["rounds"].sum())
+    return seconds
+
+
+def _rounds(arm: pd.DataFrame, plain: pd.DataFrame) -> str:
+    """Say what a round takes and gives, if the rounds are known."""
+    if arm["rounds"].isna().any() or not arm["rounds"].sum():
+        return ""
+    steps = (plain["output_tokens"] - 1).sum()
+    step = plain["decode_seconds"].sum() / steps if steps else math.nan
+    takes = arm["decode_seconds"].sum() / arm["rounds"].sum() / step
+    gives = (arm["acceptance_length"] * arm["rounds"]).sum() / arm["rounds"].sum()
+    accepted = percent(arm["accepted"].sum() / arm["proposed"].sum(), ".0f")
+    return (
+        f"; a round takes as long as {number(takes, '.1f')} plain steps and gives "
+        f"{number(gives, '.1f')} tokens, since {accepted} of the drafts are accepted"
+    )

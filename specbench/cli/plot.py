@@ -151,7 +151,8 @@ def plot(
         name = re.sub("[:/]", "-", "-".join([short_name(figure), *costs, *filters]))
         folder = options.output or folders[-1] / "figures"
         note_unfinished(run_folders(folders, TABLE, SUMMARY, RECORDS))
-        draw = partial(draw, Results(folders, part), **({"against": costs} if costs else {}))
+        results = Results(folders, part, by_folder=True)
+        draw = partial(draw, results, **({"against": costs} if costs else {}))
 
     from specbench.analysis.figures.style import page, save
 

@@ -115,7 +115,7 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     for folder in folders:
         if options.paper and read_run(folder, required=False).loading.dummy:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
-    results = Results(folders, rows.selection())
+    results = Results(folders, rows.selection(), by_folder=True)
     table = main_table(results.summary, results.samples_of_all_methods)
     if table["value"].isna().all():
         raise UsageError(
@@ -157,7 +157,7 @@ def _write_frame(path: Path, rows: Rows, runs: Sequence[Path] | None) -> None:
     from specbench.analysis.results import Results
     from specbench.runs.table import to_csv
 
-    frame = Results(folders, rows.selection()).summary
+    frame = Results(folders, rows.selection(), by_folder=True).summary
     is_csv = path.suffix == ".csv"
     write_atomically(path, to_csv(frame, digits) if is_csv else frame.to_parquet(index=False))
     print(path)
@@ -175,9 +175,10 @@ def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None)
         raise UsageError("--paper and --frame have no numbers by position: omit them or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
-    from specbench.analysis.results import Results, position_tables
+    from specbench.analysis.positions import position_tables
+    from specbench.analysis.results import Results
 
-    positions = Results(folders, rows.selection()).positions
+    positions = Results(folders, rows.selection(), by_folder=True).positions
     print_as(options.form, positions, lambda: position_tables(positions, options.intervals))
 
 
@@ -248,7 +249,7 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     from specbench.analysis.results import Results
     from specbench.runs.frames import first_decodes
 
-    results = Results(folders, rows.selection())
+    results = Results(folders, rows.selection(), by_folder=True)
     every = results.decodes
     note(*results.remarks)
     if options.against is not None:

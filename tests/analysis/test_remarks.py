@@ -63,15 +63,6 @@ def test_the_share_of_cut_answers_is_said() -> None:
     assert said({"quality": 0.0}, PLAIN) == []  # a difference shows
 
 
-def test_why_drafting_is_slower() -> None:
-    slow = {"decode_seconds": 10.0, "draft_seconds": 2.0, "verify_seconds": 7.0}
-    (remark,) = said(slow, {**PLAIN, "decode_seconds": 6.0})
-    assert remark == (
-        "mini-math: sd with N = 5 is slower than no speculation, because a round of sd takes as "
-        "long as 6.7 plain steps (1.3 for its drafts, 4.7 to verify 6 tokens) and gives 4.0 tokens"
-    )
-
-
 @pytest.mark.parametrize(("n", "failed", "lost"), [(37, 3, "3 of 40"), (39, 1, "1 of 40")])
 def test_failed_prompts_are_told_where_no_method_has_them(n: int, failed: int, lost: str) -> None:
     (remark,) = said({}, n=n, of=run(failed=failed))

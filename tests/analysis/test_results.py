@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 
 import specbench
-from specbench.analysis.results import (
+from specbench.analysis.positions import (
     CONDITIONAL,
     MARGINAL,
-    Results,
     acceptance_by_position,
     position_tables,
 )
+from specbench.analysis.results import Results
 from specbench.errors import UsageError
 from specbench.files import stored
 from specbench.runs import columns
@@ -27,7 +27,7 @@ from specbench.runs.columns import schema
 from specbench.runs.frames import read_samples, read_summary
 from specbench.runs.table import to_text
 
-from ..synthetic import RECORD
+from ..synthetic import RECORD, samples, write_samples
 from .figures.made import rounds_of
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -157,6 +157,23 @@ def test_a_run_keeps_its_name_in_a_renamed_folder(tmp_path: Path) -> None:
     assert run["run_id"] == "reference"
     assert Path(run["folder"]) == moved
     assert pd.isna(run["device"])
+
+
+def test_tables_print_the_new_name_of_a_renamed_folder(tmp_path: Path) -> None:
+    """Not of two whose new names are equal, or equal to the old name of another."""
+    folders = [tmp_path / place for place in ("a/one", "a/two", "b/two", "b/three")]
+    recorded = ("first", "second", "third", "one")
+    for folder, name in zip(folders, recorded, strict=True):
+        write_samples(folder, samples({}, run_id=name))
+
+    def printed(*paths: Path) -> list[str]:
+        results = Results(paths, by_folder=True)
+        assert {*results.summary["run_id"]} == {*results.decodes["run_id"]}
+        return list(results.cells["run_id"])
+
+    assert printed(folders[0]) == ["one"] and Results(folders[:1]).cells["run_id"][0] == "first"
+    assert printed(*folders[:2]) == ["one", "two"]
+    assert printed(*folders) == ["first", "second", "third", "three"]
 
 
 def test_missing_data_is_one_line(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_notes_on_runs(cli: Cli, run: Path) -> None:
         "loading": {"load_format": "dummy"},
     }
     (run / "config.json").write_text(json.dumps(config))
-    assert cli("table").err.count("note: ") == 1
+    assert cli("table", str(run)).err.count("note: ") == 1
     said = cli("table", "--paper").err
     assert "is incomplete: interrupted, 3 of 9 samples" in said
     assert "has random weights (--load-format dummy): not comparable to the paper" in said
@@ -121,7 +121,7 @@ def test_notes_on_runs(cli: Cli, run: Path) -> None:
 def test_published_numbers_are_shown_or_their_absence_explained(
     cli: Cli, run: Path, format: str
 ) -> None:
-    shown = cli("table", "--paper", "--format", format)
+    shown = cli("table", str(run), "--paper", "--format", format)
     said = shown.err if format == "csv" else shown.out
     line = "The paper has no numbers for this setting: its pairs are llama, qwen3, gemma3"
     assert said.count(line) == 1
@@ -164,7 +164,8 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
     assert lines[0].startswith("sd: faster than no speculation")
     assert lines[1].startswith("diversed: faster than no speculation (")
     assert len(short.out.splitlines()) < 24
-    result = cli("compare", "--at", "all", "--sentences")
+    assert "note: no run was given, so this is the newest, results/one\n" in short.err
+    result = cli("compare", str(run), "--at", "all", "--sentences")
     assert (short.code, result.code) == (0, 0)
     notes = result.err.splitlines()
     texts = ("far apart", "no control", "pooled over sd and autoregressive")

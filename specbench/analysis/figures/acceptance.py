@@ -21,7 +21,8 @@ from specbench.analysis.figures import figure, style
 from specbench.analysis.figures.cells import data, only, task_panels, timed_together
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.pareto import static_weight
-from specbench.analysis.results import NOTHING_DRAFTED, Results
+from specbench.analysis.positions import NOTHING_DRAFTED
+from specbench.analysis.results import Results
 from specbench.errors import UsageError
 from specbench.runs.shown import shown
 

@@ -28,7 +28,8 @@ from specbench.analysis.figures.cells import (
 )
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.intervals import bootstrap, estimate, ratio
-from specbench.analysis.results import CONDITIONAL, MARGINAL, NOTHING_DRAFTED, Results
+from specbench.analysis.positions import CONDITIONAL, MARGINAL, NOTHING_DRAFTED
+from specbench.analysis.results import Results
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
 from specbench.runs.shown import shown

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from specbench.analysis.compare import VERDICTS, by_task, foremost
+from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render
-from specbench.analysis.results import ROUND_COLUMNS, Results, acceptance_by_position, rounds_of
+from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
 from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.analysis.summary import further_metrics
 from specbench.analysis.trace import LEGEND
@@ -77,7 +78,7 @@ def build(
         UsageError: A run has no readable summary, or nothing in it is selected.
     """
     folders = summarised_folders(paths)
-    results = Results(folders, selection)
+    results = Results(folders, selection, by_folder=True)
     cells = report_cells(results)
     runs = [read_run(folder, trust, required=False) for folder in folders]
     recorded = _recorded(runs, selection, cells)

@@ -112,6 +112,57 @@ def test_refusals_are_noticed_by_how_they_begin() -> None:
     assert not refuses("I can help") and not refuses("The rule says: I cannot") and not refuses("")
 
 
+@pytest.mark.parametrize(
+    ("reason", "ended"),
+    [
+        *((reason, "eos") for reason in ("stop", "eos", "eos_token", "end_turn")),
+        *((reason, "stop") for reason in ("stop_sequence", "stop-string")),
+        *((reason, "length") for reason in ("length", "MAX_TOKENS", "model_length")),
+        *((reason, "content_filter") for reason in ("content_filter", "SAFETY", "refusal")),
+        *((reason, "tool_calls") for reason in ("tool_calls", "tool_use", "function_call")),
+        ("repetition", "repetition"),
+    ],
+)
+def test_reasons_of_engines_are_brought_to_one_word(reason: str, ended: str) -> None:
+    got = answer({"choices": [{"text": "a", "finish_reason": reason}]})
+    assert (got.finish_reason, got.stopped_by) == (reason, ended)
+
+
+@pytest.mark.parametrize(
+    ("told", "cached"),
+    [
+        ({"usage": {"prompt_tokens_details": {"cached_tokens": 7}}}, 7),
+        ({"usage": {"prompt_tokens_details": {"cached_tokens": 0}}}, 0),
+        ({"usage": {"prompt_tokens_details": None}}, None),
+        ({"usage": {"prompt_tokens_details": {}}}, None),
+        ({"usage": {"prompt_cache_hit_tokens": 5}}, 5),  # DeepSeek
+        ({"timings": {"cache_n": 3, "prompt_n": 9}}, 3),  # llama.cpp
+        ({}, None),
+    ],
+)
+def test_tokens_from_a_cache_are_read(told: dict[str, Any], cached: int | None) -> None:
+    choice = {"choices": [{"text": "a", "finish_reason": "stop"}]}
+    assert answer({**choice, **told}).cached_tokens == cached
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_halves_of_a_character_in_two_chunks_are_one(chat: bool) -> None:
+    parts = ("so \ud83d", "\ude00 and \ud83d", "x")
+    choices = [{"delta": {"content": part}} if chat else {"text": part} for part in parts]
+    last = {"finish_reason": "stop", **({} if chat else {"text": ""})}
+    got = answer(*({"choices": [choice]} for choice in (*choices, last)), chat=chat)
+    assert got.text == "so \U0001f600 and \ufffdx"
+    assert got.delivered_bytes == len(got.text.encode())
+
+
+def test_an_empty_name_of_the_model_is_none() -> None:
+    first, last = {"text": "a"}, {"text": "", "finish_reason": "stop"}
+    values = [
+        {"model": name, "choices": [c]} for name, c in (("", first), ("m", first), ("", last))
+    ]
+    assert answer(*values).model == "m" and answer(values[2]).model is None
+
+
 @pytest.mark.parametrize("wrong", [([9], [5]), ([-1], [5]), ([1.5], [5]), ([1, 2], [5])])
 def test_impossible_reports_are_refused(wrong: tuple[list[Any], list[Any]]) -> None:
     with pytest.raises(UsageError, match="no counts of drafts"):

@@ -8,9 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from threading import Thread
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,52 +18,10 @@ from specbench.serving.client import KEY_VARIABLE, MAX_BODY, Client, Streamed
 from specbench.serving.server import NEUTRAL, OPTIONS, learn_dialect
 
 from .fake import Fake, Handler, serving
+from .sockets import Reply, answering, http, received, saying
 
 KEY = "sk-visible-nowhere-5150"
 STATUS = b"HTTP/1.1 200 OK\r\n"
-Reply = Callable[[socket.socket, bytes], None]
-
-
-@contextmanager
-def answering(reply: Reply) -> Iterator[str]:
-    """Answer every connection by a function of the socket and the request."""
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            Thread(target=answer, args=[connection], daemon=True).start()
-
-    def answer(connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            reply(connection, received(connection))
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1/completions"
-        listening.shutdown(socket.SHUT_RDWR)
-
-
-def received(connection: socket.socket) -> bytes:
-    """Return a request with its body."""
-    request = b""
-    while part := connection.recv(1 << 16):
-        request += part
-        head, _, body = request.partition(b"\r\n\r\n")
-        if f"content-length: {len(body)}".encode() in head.lower():
-            break
-    return request
-
-
-def http(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
-    return "\r\n".join(lines).encode() + body
-
-
-def saying(body: bytes, status: str = "200 OK", *headers: str) -> Reply:
-    return lambda connection, _: connection.sendall(http(body, status, *headers))
 
 
 def refused(reply: Reply, client: Client | None = None) -> str:
@@ -267,6 +223,20 @@ def test_an_option_that_is_refused_is_changed_or_left_out_alone(
     assert not answer.error and not refuses(dialect.of(BODY))
     for name in dialect.refused:  # and nothing else is left out
         assert refuses(dialect.of(BODY) | {name: BODY[name]})
+
+
+@pytest.mark.parametrize("further", [[], ["top_k"], ["top_k", "min_p", "seed"]])
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_server_may_want_another_name_of_the_limit(further: list[str], status: int) -> None:
+    def ask(body: Any) -> Streamed:
+        failed = not {"max_tokens", *further}.isdisjoint(body)
+        return Streamed(0.0, 0.0, [], 0, "failed" * failed, status * failed)
+
+    dialect, answer = learn_dialect(BODY, ask)
+    sent = dialect.of(BODY)
+    assert not answer.error and sent["max_completion_tokens"] == 4
+    assert {*BODY} - {*sent} == {"max_tokens", *further} == {"max_tokens", *dialect.refused}
+    assert dialect.described["options_changed"] == {"max_tokens": "max_completion_tokens"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,173 @@
+"""Where the API of a server is, which of its models are one, and what stands before it."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from specbench.errors import UsageError
+from specbench.serving.client import Client
+from specbench.serving.network import by_proxy, is_here
+from specbench.serving.server import Server, is_alias
+
+from .fake import Fake, Handler, Quiet, serving, threaded
+
+
+@contextmanager
+def listing(base: str, *rows: dict[str, Any], others: int = 404) -> Iterator[str]:
+    """A server that lists models under one address, and answers others with a status."""
+
+    class Listing(Quiet):
+        def do_GET(self) -> None:
+            if self.path == f"{base}/models":
+                self.reply(200, {"data": rows})
+            else:
+                self.reply(others, {"detail": "Not Found"})
+
+    with threaded(Listing) as url:
+        yield url
+
+
+@pytest.mark.parametrize("others", [404, 401, 500])
+@pytest.mark.parametrize(
+    ("base", "given"),
+    [
+        ("/v1", ""),
+        ("/v1", "/"),
+        ("/v1", "/v1"),
+        ("/v1", "/v1/chat/completions"),
+        ("/v1", "/v1/completions/"),
+        ("/v1beta/openai", "/v1beta/openai"),
+        ("/api/paas/v4", "/api/paas/v4/"),
+        ("/api/paas/v4", "/api/paas/v4/chat/completions"),
+        ("/openai", "/openai"),
+        ("", ""),
+        ("", "/chat/completions"),
+        ("/proxy/8000/v1", "/proxy/8000"),
+    ],
+)
+def test_an_address_with_and_without_version_prefix_and_endpoint(
+    base: str, given: str, others: int
+) -> None:
+    with listing(base, {"id": "m"}, others=others) as url:
+        server = Server(f"{url}{given}").located()
+        assert server.base == f"{url}{base}"
+        assert server.chat_endpoint == f"{url}{base}/chat/completions"
+        assert Server(server.url).base == server.base  # without asking again
+        assert server.describe()["model"] == "m"
+
+
+def test_a_server_without_a_list_has_the_likeliest_address() -> None:
+    with listing("/none") as url:
+        for given, base in (("", "/v1"), ("/x", "/x/v1"), ("/v2/x", "/v2/x"), ("/x/v3", "/x/v3")):
+            server = Server(f"{url}{given}").located()
+            assert server.base == f"{url}{base}"
+            with pytest.raises(UsageError, match=r"lists no model: name .* as in .*#MODEL"):
+                server.describe()
+            assert Server(server.url, model="any").describe()["model"] == "any"
+
+
+def test_a_server_that_still_loads_says_so() -> None:
+    with (
+        listing("/none", others=503) as url,
+        pytest.raises(UsageError, match=r"answers 503 \(Not Found\): wait until it is ready"),
+    ):
+        Server(url).located()
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "same"),
+    [
+        ("m", "m", True),
+        ("m", "m-2026-08-06", True),
+        ("m-2026-08-06", "m", True),
+        ("gpt-4", "gpt-4-0613", True),
+        ("large", "large-2407", True),
+        ("m", "m@20260806", True),
+        ("m:latest", "M", True),
+        ("org/Model", "model", True),
+        ("model", "/data/models/model", True),
+        ("m", "m-mini", False),
+        ("m-2026-08-06", "m-2025-01-02", False),
+        ("a/m", "b/m", False),
+        ("m-8b", "m-70b", False),
+        ("m", "m-2048", False),
+        ("m", "other-m", False),
+        ("m", "m:8b", False),
+    ],
+)
+def test_a_name_with_a_date_or_folders_is_an_alias(asked: str, answered: str, same: bool) -> None:
+    assert is_alias(asked, answered) == is_alias(answered, asked) == same
+
+
+def test_a_list_may_be_long_have_long_names_and_several_names_of_one_model() -> None:
+    long = f"/models/{'x' * 200}/snapshots/0"
+    rows = [{"id": f"m{i}"} for i in range(60)]
+    rows += [{"id": name, "root": "/data/m", "max_model_len": 9} for name in ("base", "second")]
+    rows += [{"id": "adapter", "root": "/data/adapter"}, {"id": long}, {"id": "d-2026-01-02"}]
+    with listing("/v1", *rows) as url:
+        facts = Server(url, model="second").describe()
+        assert facts["aliases"] == ["base", "second"] and facts["context"] == 9
+        assert "second" in facts["models"] and len(facts["models"]) == 21
+        assert "aliases" not in Server(url, model="adapter").describe()
+        assert Server(url, model=long).describe()["model"] == long
+        assert Server(url, model="d").describe()["model"] == "d"
+        with pytest.raises(UsageError, match=r"has no model none but m0, .* or give .* by --alias"):
+            Server(url, model="none").describe()
+        assert Server(url, model="none").describe("base")["model"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://localhost:1/v1", True),
+        ("http://127.0.0.1:1", True),
+        ("http://127.3.2.1", True),
+        ("http://[::1]:8000", True),
+        ("http://0.0.0.0:8000", True),
+        ("http://a.localhost", True),
+        ("http://10.0.0.1", False),
+        ("http://localhost.example", False),
+        ("http://[", False),
+    ],
+)
+def test_no_proxy_stands_before_this_machine(
+    monkeypatch: pytest.MonkeyPatch, url: str, here: bool
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://me:secret@127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert is_here(url) == here
+    named = "" if here or url == "http://[" else " by the proxy 127.0.0.1:9"
+    assert by_proxy(url) == named
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9"])
+def test_a_proxy_is_left_out_here_and_named_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, proxy)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with serving(Fake()) as url:
+        assert Server(url).located().describe()["model"] == "tiny"
+    with pytest.raises(UsageError) as error:
+        Client().reach("http://192.0.2.1/v1/models")
+    message = str(error.value)
+    assert "by the proxy 127.0.0.1:9 (" in message and "variable NO_PROXY" in message
+
+
+def test_the_answer_of_a_proxy_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(Handler):
+        fake = Fake()
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.reply(407, json.dumps({"error": "who?"}).encode())
+
+    with threaded(Refusing) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        with pytest.raises(UsageError, match=r"by the proxy 127.0.0.1:\d+ answers 407 \(who\?\)"):
+            Client().post("http://192.0.2.1/v1/completions", [{}])

@@ -1,0 +1,218 @@
+"""What is asked of one server and not of another, and what a run keeps of their answers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ..serving.fake import Fake, Handler, serving, solved
+from .conftest import Cli
+from .made import records
+
+RUN = ("run", "-t", "mini-math", "--no-progress", "-o", "run", "-n", "12")
+AGAINST = ("compare", "run", "--against", "plain", "--margin", "2")
+TEMPLATE = "chat_template_kwargs.enable_thinking"
+
+
+def told(cli: Cli, *words: str) -> str:
+    """Return what a command prints, on one line."""
+    done = cli(*(words or AGAINST))
+    return " ".join(f"{done.out} {done.err}".split())
+
+
+def both(cli: Cli, plain: Fake, fast: Fake, *options: str) -> Any:
+    with serving(plain) as first, serving(fast) as second:
+        servers = ("--server", f"plain={first}", "--server", f"fast={second}")
+        return cli(*RUN, *servers, *options)
+
+
+def test_a_body_is_sent_to_all_or_one_and_belongs_to_the_run(cli: Cli) -> None:
+    plain, fast = Fake(solved), Fake(solved)
+    bodies = ("--set-body", f"{TEMPLATE}=true", "--set-body", f"fast:{TEMPLATE}=false")
+    bodies += ("--set-body", 'chat_template_kwargs.level="a, b=c"', "--set-body", "fast:user=me")
+    bodies += ("--set-body", 'response_format={"type": "text"}', "--set-body", "top_k_draft=[1, 1]")
+    assert both(cli, plain, fast, *bodies).code == 0
+    shared = {"response_format": {"type": "text"}, "top_k_draft": [1, 1]}
+    for fake, thinks, further in ((plain, True, {}), (fast, False, {"user": "me"})):
+        body = {"chat_template_kwargs": {"enable_thinking": thinks, "level": "a, b=c"}}
+        body |= shared | further
+        assert all({name: b.get(name) for name in body} == body for b in fake.bodies)
+        assert "user" in further or "user" not in fake.bodies[-1]
+        config = json.loads(Path("run/config.json").read_text(encoding="utf-8"))
+        (arm,) = [a for a in config["servers"] if a["name"] == ("fast" if further else "plain")]
+        assert arm["body"] == body
+    assert both(cli, plain, fast, *bodies).code == 0  # the same run
+    other = both(cli, plain, fast, *bodies[2:])
+    assert other.code == 2 and "run contains another run (servers is" in other.err
+    Path("run/config.json").unlink()
+    lost = both(cli, plain, fast, *bodies[2:])
+    assert lost.code == 2 and "does not make the recorded sample" in lost.err
+
+
+REFUSED = [
+    ("max_tokens=5", "the run decides max_tokens itself: use --max-new-tokens"),
+    ("fast:temperature=0", "the run decides temperature itself: use --temperature"),
+    ("messages=[]", "the run decides messages itself"),
+    ("stream=false", "the run decides stream itself: leave it out"),
+    ("model=x", "the run decides model itself"),
+    ("seed=1", "the run decides seed itself: use --seed"),
+    ("n=2", "the run decides n itself: use --repeats"),
+    ("extra_body.top_k=2", "the run decides extra_body itself"),
+    ("slow:a=1", "there is no --server slow=URL"),
+    ("a", "give NAME=VALUE, such as"),
+    ("a..b=1", "give NAME=VALUE, such as"),
+    ("=1", "give NAME=VALUE, such as"),
+    ("a=False", "the value is no JSON"),
+    ("a=None", "the value is no JSON"),
+    ("a=.5", "the value is no JSON"),
+    ("a=1e999", "the value is no JSON"),
+    ("a=NaN", "the value is no JSON"),
+    ('a={"b": 1', "the value is no JSON"),
+    ("a=", "the value is no JSON"),
+]
+
+
+@pytest.mark.parametrize(("body", "why"), REFUSED)
+def test_a_body_may_not_change_what_a_run_decides(cli: Cli, body: str, why: str) -> None:
+    done = cli(*RUN, "--server", "fast=http://127.0.0.1:9", "--set-body", body)
+    assert done.code == 2 and why in done.err and done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["a=1", "a=2"], "gives a twice"),
+        (["a=1", "a.b=2"], "a cannot have value and parts"),
+        ([f"{TEMPLATE}=true", "--send", "text"], "is about messages, and fast gets text"),
+    ],
+)
+def test_bodies_that_contradict_are_refused(cli: Cli, options: list[str], why: str) -> None:
+    given = [w for o in options for w in ([o] if o in ("--send", "text") else ["--set-body", o])]
+    done = cli(*RUN, "--server", "fast=http://127.0.0.1:9", *given)
+    assert done.code == 2 and why in done.err
+    assert cli(*RUN, *given).code == 2  # without a server
+
+
+def ending(reason: str, every: int = 3) -> Any:
+    """End every third answer by a reason after one word."""
+
+    def fault(handler: Handler, body: dict[str, Any]) -> bool:
+        if body["max_tokens"] <= 16 or sum(map(ord, str(body["messages"]))) % every:
+            return False
+        handler.begin()
+        choice = {"delta": {"content": "so"}, "finish_reason": reason}
+        handler.event({"model": "tiny", "choices": [choice]})
+        handler.close_connection = True
+        return True
+
+    return fault
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
+def test_answers_without_an_end_are_failed_requests(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
+    done = both(cli, Fake(solved), Fake(solved, fault=ending(reason)), "--seed", "3", "-n", "20")
+    failed = [record for record in records(Path("run")) if record["status"] == "error"]
+    assert done.code == 1 and 2 <= len(failed) < 20
+    assert {record["method"] for record in failed} == {"fast"}
+    words = f"ends an answer by the finish_reason {reason}"
+    assert all(words in record["error"] for record in failed)
+    said = told(cli)
+    assert f"(fast {len(failed)} times: {words[:57]}" in said
+    assert "lossy" not in said.partition("verdict: ")[0].partition("fast")[2]
+    rows = pd.read_csv("run/samples.csv")
+    assert {*rows["finish_reason"]} == {"stop"} and {*rows["stopped_by"]} == {"eos"}
+
+
+def test_known_ends_are_counted_by_arm(cli: Cli) -> None:
+    assert both(cli, Fake(solved), Fake(solved, fault=ending("length", 1))).code == 0
+    said = told(cli)
+    assert "ends" in said and "eos 12" in said and "length 12" in said
+    assert "12 of 12 answers of fast end at the limit, and none of plain" in said
+
+
+def loops(prompt: str) -> list[str]:
+    return ["la"] * 40
+
+
+def test_a_text_that_repeats_itself_is_named_without_token_ids(cli: Cli) -> None:
+    assert both(cli, Fake(solved), Fake(loops)).code == 0
+    rows = pd.read_csv("run/samples.csv").groupby("method")["repetition"].max()
+    assert rows["plain"] == 0 and rows["fast"] > 0.5
+    assert "12 of 12 answers of fast repeat themselves, as loops do, and none of plain" in told(cli)
+
+
+def test_prompts_and_caches_that_differ_are_named(cli: Cli) -> None:
+    def used(prompt: int, cached: int) -> Any:
+        details = {"prompt_tokens_details": {"cached_tokens": cached}}
+        counts = {"prompt_tokens": prompt, "completion_tokens": 5, **details}
+        return lambda words: {"usage": counts}
+
+    assert both(cli, Fake(solved, report=used(40, 0)), Fake(solved, report=used(39, 30))).code == 0
+    said = told(cli)
+    assert (
+        "fast counts 39.0 and plain 40.0 tokens in a prompt, and other numbers in 12 of 12" in said
+    )
+    assert "fast took 77 % and plain 0 % of the tokens of prompts from a cache" in said
+    assert {*pd.read_csv("run/samples.csv")["cached_tokens"]} == {0, 30}
+
+
+@pytest.mark.parametrize(
+    ("answered", "options", "code"),
+    [
+        ("tiny-2026-08-06", [], 0),
+        ("org/tiny", [], 0),
+        ("", [], 0),
+        ("other", [], 2),
+        ("other", ["--alias", "fast=other"], 0),
+        ("other", ["--alias", "plain=other"], 2),
+    ],
+)
+def test_a_server_may_answer_by_another_name_of_its_model(
+    cli: Cli, answered: str, options: list[str], code: int
+) -> None:
+    def names(handler: Handler, body: dict[str, Any]) -> bool:
+        choice = {"message": {"content": "#### 4"}, "finish_reason": "stop"}
+        handler.reply(200, {"model": answered, "choices": [choice]})
+        return True
+
+    done = both(cli, Fake(solved), Fake(fault=names), *options)
+    assert done.code == code, done.err
+    if code:
+        assert "fast answers as the model other, not as tiny" in done.err
+        assert "add --alias fast=other" in done.err
+    form = f"fast: it answers as {answered}, a form of the name tiny"
+    assert (form in done.err) == ("tiny" in answered)
+
+
+def test_waiting_for_a_limit_of_requests_is_not_timed(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.3)
+
+    def limits(handler: Handler, body: dict[str, Any]) -> bool:
+        if len(handler.fake.bodies) % 2:
+            return False
+        handler.send_response(429)
+        handler.send_header("Retry-After", "0")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        return True
+
+    done = both(cli, Fake(solved), Fake(solved, fault=limits), "-n", "4")
+    assert done.code == 0 and "fast: it lets requests wait (Retry-After)" in done.err
+    rows = pd.read_csv("run/samples.csv")
+    waited = rows[rows["method"] == "fast"]
+    assert {*waited["retries"]} == {1} and waited["latency_seconds"].max() < 0.3
+    assert (waited["prefill_seconds"] + waited["decode_seconds"]).max() < 0.3
+
+
+def test_comparing_servers_without_a_baseline_names_the_remedy(cli: Cli) -> None:
+    assert both(cli, Fake(solved), Fake(solved)).code == 0
+    done = cli("compare", "run")
+    assert done.code == 2 and done.err.endswith("add --against plain --margin 2\n")
+    assert cli("compare", "run", "--against", "plain", "--margin", "2").code == 0

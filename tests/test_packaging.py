@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from specbench.cli.app import main
+from specbench.cli.lookup import pages
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DOCS = ROOT / "specbench" / "docs"
 PINS = (ROOT / "constraints.txt").read_text().split()
 
 
@@ -38,7 +40,12 @@ def test_every_dependency_has_a_range_and_a_pin() -> None:
 
 def test_the_wheel_carries_the_tasks_and_the_command() -> None:
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["sources"] == {"tasks": "specbench/tasks/definitions"}
+    folders = {name: f"specbench/docs/{name}" for name in ("results", "tests")}
+    assert wheel["sources"] == {"tasks": "specbench/tasks/definitions", **folders}
+    # Pages that stand elsewhere in a clone; that of the tasks is in their folder.
+    elsewhere = [p for n, p in pages().items() if not p.is_relative_to(DOCS) and n != "tasks"]
+    included = {str(path.relative_to(ROOT)) for path in elsewhere}
+    assert {*wheel["only-include"]} == {"specbench", "tasks", *included} and len(included) == 3
     assert list((ROOT / "tasks").glob("*.toml"))
     # What made the bundled data and weights is not in it.
     assert wheel["exclude"] == [

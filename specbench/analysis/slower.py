@@ -61,12 +61,13 @@ def slower_methods(samples: pd.DataFrame) -> Iterator[tuple[str, str]]:
         )
 
 
-def why_slower(arm: pd.DataFrame, plain: pd.DataFrame) -> str:
-    """Say where the seconds of one side go, if it writes fewer tokens/s than a side without drafts.
+def why_slower(arm: pd.DataFrame, plain: pd.DataFrame, of: str = "without drafts") -> str:
+    """Say where the seconds of one side go, if it writes fewer tokens/s than another.
 
     Args:
         arm: Samples of one side.
-        plain: Samples of a side without drafts.
+        plain: Samples of the other, which should have no drafts.
+        of: Names the other.
 
     Returns:
         A sentence without its subject; empty if the side is not slower, or it is unknown.
@@ -86,7 +87,7 @@ def why_slower(arm: pd.DataFrame, plain: pd.DataFrame) -> str:
     arm, plain = (side[side["sample_id"].isin(prompts)] for side in (arm, plain))
     return (
         f"{TOKENS:,} tokens take {_told(arm, drafts=True)}, and {_told(plain, drafts=False)} "
-        f"without drafts{_rounds(arm, plain)}"
+        f"{of}{_rounds(arm, plain, of)}"
     )
 
 
@@ -96,8 +97,6 @@ def _seconds(side: pd.DataFrame) -> pd.Series:
 
 def _told(side: pd.DataFrame, *, drafts: bool) -> str:
     """Return the seconds of so many tokens, and the parts that add up to them."""
-    decode, ends = side["decode_seconds"].sum(), _ends(side)
-    share = 1 - ends / decode if decode else 1.0  # of the rounds' parts, which have their ends
     first_tokens = side.get("first_token_seconds", pd.Series(dtype=float)).notna().any()
     parts = {"until the first token" if first_tokens else "prefill": side["prefill_seconds"].sum()}
     named = {
@@ -106,6 +105,8 @@ def _told(side: pd.DataFrame, *, drafts: bool) -> str:
         "acceptance tests" if drafts else "token draws": "accept_seconds",
     }
     recorded = side[[*named.values()]].notna().all(axis=None)
+    decode, ends = side["decode_seconds"].sum(), _ends(side) if recorded else 0.0
+    share = 1 - ends / decode if decode else 1.0  # of the rounds' parts, which have their ends
     parts |= {name: share * side[column].sum() for name, column in named.items() if recorded}
     parts |= {"ends of a batch": ends}
     rest = decode + side["prefill_seconds"].sum() - sum(parts.values())
@@ -113,7 +114,8 @@ def _told(side: pd.DataFrame, *, drafts: bool) -> str:
     total = scale * (rest + sum(parts.values()))
     digits = max(0, 2 - math.floor(math.log10(total)))
     rounded = {name: round(scale * seconds, digits) for name, seconds in parts.items()}
-    last = "others" if recorded else "rounds" if drafts else "later tokens"
+    in_rounds = drafts and side["rounds"].notna().all()
+    last = "others" if recorded else "rounds" if in_rounds else "later tokens"
     rounded[last] = round(round(total, digits) - sum(rounded.values()), digits)
     listed = [f"{value:.{digits}f} {name}" for name, value in rounded.items() if value]
     return f"{total:.{digits}f} s ({' + '.join(listed)})"
@@ -131,7 +133,7 @@ def _ends(side: pd.DataFrame) -> float:
     return seconds
 
 
-def _rounds(arm: pd.DataFrame, plain: pd.DataFrame) -> str:
+def _rounds(arm: pd.DataFrame, plain: pd.DataFrame, of: str) -> str:
     """Say what a round takes and gives, if the rounds are known."""
     if arm["rounds"].isna().any() or not arm["rounds"].sum():
         return ""
@@ -141,6 +143,6 @@ def _rounds(arm: pd.DataFrame, plain: pd.DataFrame) -> str:
     gives = (arm["acceptance_length"] * arm["rounds"]).sum() / arm["rounds"].sum()
     accepted = percent(arm["accepted"].sum() / arm["proposed"].sum(), ".0f")
     return (
-        f"; a round takes as long as {number(takes, '.1f')} plain steps and gives "
+        f"; a round takes as long as {number(takes, '.1f')} steps {of} and gives "
         f"{number(gives, '.1f')} tokens, since {accepted} of the drafts are accepted"
     )

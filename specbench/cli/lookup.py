@@ -192,15 +192,16 @@ def _table(rows: list[Row], title: str) -> Table:
 
 
 def pages() -> dict[str, Path]:
-    """Return the pages by name; in a clone some are in other folders."""
-    root = Path(specbench.__file__).parent
+    """Return the pages by name; those beside the package in a clone are in it in a wheel."""
+    docs = Path(specbench.__file__).parent / "docs"
+    root = docs if (docs / "results").is_dir() else docs.parents[1]
     elsewhere = {
         "tasks": definitions_folder() / "README.md",
-        "results": root.parent / "results" / "README.md",
-        "findings": root.parent / "results" / "findings.md",
-        "tests": root.parent / "tests" / "README.md",
+        "results": root / "results" / "README.md",
+        "findings": root / "results" / "findings.md",
+        "tests": root / "tests" / "README.md",
     }
-    pages_by_name = {path.stem: path for path in (root / "docs").glob("*.md")}
+    pages_by_name = {path.stem: path for path in docs.glob("*.md")}
     return {
         name: path for name, path in sorted((pages_by_name | elsewhere).items()) if path.exists()
     }

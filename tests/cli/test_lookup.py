@@ -7,6 +7,7 @@ import pytest
 
 from specbench.analysis.figures import bundled_figures
 from specbench.cli.lookup import pages
+from specbench.decoding.heads.registry import bundled_heads
 from specbench.runs.columns import dictionary
 from specbench.tasks.metrics import METRICS
 from specbench.tasks.task import definitions_folder, task_names
@@ -85,6 +86,34 @@ def test_bundled_models_are_named_and_not_located(
     assert rows[0]["target"] == rows[0]["draft"] == "bundled"
 
 
+def test_heads_are_listed_by_the_names_that_every_command_takes(cli: Cli) -> None:
+    rows = json.loads(cli("list", "heads", "--json").out)
+    assert [row["head"] for row in rows] == [*bundled_heads()]
+    printed = cli("list", "heads").out
+    assert all(f"{row['head']} " in printed and row["description"] for row in rows)
+    planned = cli(
+        "run",
+        "--dry-run",
+        "-m",
+        "diversed",
+        "--pair",
+        "python",
+        "-t",
+        "python-block",
+        "--head",
+        "python/python-line,python-line",
+        "-n",
+        "3",
+    )
+    assert planned.code == 0 and "python/python-line (" in planned.err
+    served = cli(
+        "serve", "--dry-run", "--pair", "python", "-m", "diversed", "--head", "python/python-line"
+    )
+    assert "diversed:head=python/python-line" in served.out
+    wrong = cli("plot", "weights", "--head", "python/python-lime")
+    assert wrong.code == 2 and "one of `specbench list heads`" in wrong.err
+
+
 @pytest.mark.parametrize("kind", ["metrics", "figures"])
 def test_metrics_and_figures_are_described(cli: Cli, kind: str) -> None:
     rows = json.loads(cli("list", kind, "--json").out)
@@ -101,7 +130,7 @@ def test_every_page_is_listed_with_its_question(cli: Cli) -> None:
         question = path.read_text(encoding="utf-8").splitlines()[0].partition(": ")[2]
         (line,) = (line for line in result.out.splitlines() if line.startswith(f"{name} "))
         assert line.endswith(question)
-    assert {"methods", "tasks", "training", "statistics", "results", "findings"} <= set(pages())
+    assert {"methods", "tasks", "training", "results", "findings", "tests"} <= set(pages())
 
 
 def test_a_page_is_printed_as_it_is_written(cli: Cli) -> None:
@@ -119,3 +148,7 @@ def test_pages_of_an_installed_package_need_no_clone(monkeypatch, tmp_path: Path
     (package / "docs" / "heads.md").write_text("# Heads: what?\n")
     monkeypatch.setattr(specbench, "__file__", str(package / "__init__.py"))
     assert set(pages()) == {"heads", "tasks"}
+    for name in ("results/README.md", "results/findings.md", "tests/README.md"):  # as in a wheel
+        (package / "docs" / name).parent.mkdir(exist_ok=True)
+        (package / "docs" / name).write_text("# Page: which?\n")
+    assert set(pages()) == {"heads", "tasks", "results", "findings", "tests"}

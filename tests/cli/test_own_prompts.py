@@ -76,7 +76,8 @@ def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(
     assert cli("report", "r", "--by", "category").code == 0
     assert cli("plot", "acceptance-time", "r").code == 0
     assert cli("plot", "pareto", "r").code == 2  # it needs a quality
-    run(cli, "s", "-m sd,typical --metric agreement --draft-length 3")
+    asked = run(cli, "s", "-m sd,typical --metric agreement --draft-length 3")
+    assert {row["method"] for row in asked} == {"autoregressive", "sd", "typical"}
     drawn = cli("plot", "pareto", "s")
     assert drawn.code == 0 and "no static front on question" in drawn.err
 

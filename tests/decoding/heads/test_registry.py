@@ -8,10 +8,12 @@ import pytest
 from specbench.decoding.heads.head import fingerprints, load_head
 from specbench.decoding.heads.registry import (
     HeadFile,
+    bundled_heads,
     describe_heads,
     expand_family,
     facts,
     find_head,
+    listed_heads,
     read_description,
 )
 from specbench.engine.loading import load_pair
@@ -79,6 +81,28 @@ def test_prompt_files_take_a_head_by_its_task_and_cannot_train_one(tmp_path: Pat
             find_head(spec, "q", given, trainable=False)
         assert "name one with --head (code, math)" in str(refused.value)
         assert "train" not in str(refused.value)
+
+
+def test_a_bundled_head_has_one_name_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, folder in bundled_heads().items():
+        assert find_head(PairSpec("p", "t", "d"), "q", name) == HeadFile(name, folder)
+    assert {"python/python-line", "mini/mini-math"} <= {*bundled_heads()}
+    own = make_head(tmp_path / "python" / "python-line")  # a folder of the user's has precedence
+    assert find_head(get_pair("python"), "q", "python/python-line").path == own.relative_to(
+        tmp_path
+    )
+    for wrong in ("python/none", "mini/../python", "none/python-line"):
+        with pytest.raises(UsageError, match="one of `specbench list heads`"):
+            find_head(get_pair("python"), "q", wrong)
+    trained = make_head(tmp_path / "results/heads/p/acceptance-0.9/math", task="math")
+    listed = {row["head"]: row["task"] for row in listed_heads()}
+    assert listed == {
+        **{name: name.partition("/")[2] for name in bundled_heads()},
+        str(trained.relative_to(tmp_path)): "math",
+    }
 
 
 def test_a_family_lists_its_members_in_order(tmp_path: Path) -> None:

@@ -1,0 +1,128 @@
+"""``analysis.slower``: the seconds of drafts add up, and are those that were planted."""
+
+import re
+from typing import Any
+
+import pytest
+
+from specbench.analysis.margin import margin_rows
+from specbench.analysis.slower import slower_methods
+
+from .conftest import Make
+
+PLAIN = {"method": "autoregressive", "draft_length": 0, "drafter": None}
+PLAIN |= {"rounds": 19, "proposed": 0, "accepted": None, "acceptance_length": None}
+PLAIN |= {"prefill_seconds": 0.2, "decode_seconds": 1.9, "draft_seconds": 0.0}
+PLAIN |= {"verify_seconds": 1.8, "accept_seconds": 0.05}
+SLOW = {"rounds": 5, "prefill_seconds": 0.4, "decode_seconds": 3.0, "draft_seconds": 1.2}
+SLOW |= {"verify_seconds": 1.5, "accept_seconds": 0.1}
+
+
+def said(make: Make, *cells: dict[str, Any], n: int = 4, blocks: Any = None) -> list[str]:
+    rows = [{"sample_id": f"p{i}", **cell} for cell in cells for i in range(n)]
+    samples = make(*rows)
+    if blocks is not None:
+        samples = samples.assign(block=blocks, batch_size=4)
+    return [f"{run}: {sentence}" for run, sentence in slower_methods(samples)]
+
+
+def parts(text: str) -> list[tuple[float, list[float]]]:
+    """Return the totals of a sentence, each with its parts."""
+    found = re.findall(r"([\d.]+) s \(([^)]*)\)", text)
+    return [(float(total), [float(p.split()[0]) for p in of.split(" + ")]) for total, of in found]
+
+
+def test_the_seconds_of_both_sides_add_up(make: Make) -> None:
+    (sentence,) = said(make, SLOW, PLAIN)
+    assert sentence == (
+        "run: mini-math: sd with N = 5 is slower than no speculation, because 1,000 tokens take "
+        "170 s (20 prefill + 60 drafts + 75 verification + 5 acceptance tests + 10 others), and "
+        "105 s (10 prefill + 90 passes + 2 token draws + 3 others) without drafts; a round takes "
+        "as long as 6.0 steps without drafts and gives 4.0 tokens, since 60 % of the drafts are "
+        "accepted"
+    )
+    for scale in (1.0, 0.0137, 7.77, 123.4):
+        timed = [
+            {k: v * scale if "seconds" in k else v for k, v in cell.items()}
+            for cell in (SLOW, PLAIN)
+        ]
+        (sentence,) = said(make, *timed)
+        for total, pieces in parts(sentence):
+            assert sum(pieces) == pytest.approx(total, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n", "seconds", "named"), [(3, 3.0, 1), (2, 3.0, 0), (3, 1.71, 0), (3, 1.5, 0), (20, 3.0, 1)]
+)
+def test_a_slower_method_is_named_from_three_prompts_on(
+    make: Make, n: int, seconds: float, named: int
+) -> None:
+    assert len(said(make, {**SLOW, "decode_seconds": seconds}, PLAIN, n=n)) == named
+
+
+def test_a_difference_that_no_interval_shows_is_not_named(make: Make) -> None:
+    rows = [
+        {"sample_id": f"p{i}", **cell, "decode_seconds": seconds * (1.6 if i % 2 else 0.4)}
+        for cell, seconds in ((SLOW, 2.05), (PLAIN, 1.9))
+        for i in range(20)
+    ]
+    uneven = make(*rows)
+    uneven.loc[uneven["method"] == "sd", "decode_seconds"] = [2.05] * 20
+    assert not [*slower_methods(uneven)]
+
+
+def test_ends_of_a_batch_are_the_seconds_of_rounds_that_others_had_left(make: Make) -> None:
+    """Of four texts that share rounds of one second, two end after 4 rounds and two after 8."""
+    sd = [
+        {"sample_id": f"p{i}", **SLOW, "rounds": rounds, "decode_seconds": seconds}
+        for i, (rounds, seconds) in enumerate([(4, 1.0), (4, 1.0), (8, 3.0), (8, 3.0)])
+    ]
+    # 24 rounds of texts at a quarter of a second take 6 of 8 seconds; the others are ends.
+    alone = [{"sample_id": f"p{i}", **PLAIN} for i in range(4)]
+    samples = make(*sd, *alone).assign(block=0, batch_size=4)
+    ((_, sentence),) = slower_methods(samples)
+    assert "in batches of 4, because" in sentence
+    pieces = re.findall(r"([\d.]+) ([a-z ]+?)(?= \+|\))", sentence.partition(", and ")[0])
+    told = {name: float(value) for value, name in pieces}
+    assert told["ends of a batch"] == pytest.approx(1000 * 2 / 80)
+    assert told["drafts"] == pytest.approx(1000 * 1.2 / 20 * 6 / 8)
+    for total, pieces in parts(sentence):
+        assert sum(pieces) == pytest.approx(total, abs=1e-9)
+
+
+def test_several_slower_methods_are_one_line_and_faster_ones_none(make: Make) -> None:
+    lossy = {**SLOW, "method": "lossy", "lenience": 0.5}
+    (sentence,) = said(make, SLOW, lossy, {**SLOW, "method": "block"}, PLAIN)
+    assert "sd and 2 more with N = 5 are slower than no speculation, because of sd 1" in sentence
+    (sentence,) = said(make, {**SLOW, "decode_seconds": 1.0}, lossy, PLAIN)
+    assert "mini-math: lossy l=0.5 with" in sentence
+    assert not said(make, SLOW)
+
+
+SERVER = {"draft_length": 0, "drafter": None, "settings": "concurrency=1"}
+SERVER |= dict.fromkeys(("draft_seconds", "verify_seconds", "accept_seconds"))
+
+
+def test_a_slower_server_says_why_by_its_rounds_or_its_tokens(make: Make) -> None:
+    unknown = dict.fromkeys(("rounds", "proposed", "accepted", "acceptance_length"))
+
+    def verdict(**fast: Any) -> str:
+        plain = {**SERVER, **unknown, "method": "plain", "decode_seconds": 1.9}
+        rows = [
+            {"sample_id": f"p{i}", "prefill_seconds": 0.1, **arm}
+            for arm in (plain, {**SERVER, "method": "fast", "decode_seconds": 2.4, **fast})
+            for i in range(4)
+        ]
+        judged = margin_rows(make(*rows).assign(first_token_seconds=0.1), "plain", 2)
+        return str(judged.loc[judged["method"] == "fast", "remarks"].iloc[0])
+
+    assert verdict() == (
+        "fast is slower: 1,000 tokens take 125 s (5 until the first token + 120 rounds), and 100 s "
+        "(5 until the first token + 95 later tokens) of plain; a round takes as long as 4.8 "
+        "steps of plain and gives 4.0 tokens, since 60 % of the drafts are accepted"
+    )
+    assert verdict(**unknown).endswith(
+        "125 s (5 until the first token + 120 later tokens), and 100 s (5 until the first token + "
+        "95 later tokens) of plain"
+    )
+    assert verdict(decode_seconds=1.0) == ""

@@ -36,7 +36,6 @@ KEY_VARIABLE = "SPECBENCH_API_KEY"
 MAX_BODY = 2**22  # bytes of an answer
 MAX_STREAM = 2**26  # bytes of a stream
 KEY_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-NOT_NOW = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 ADVICE: dict[int, str] = {
     **dict.fromkeys(KEY_REFUSED, f"put the server's key into {KEY_VARIABLE}"),
     HTTPStatus.NOT_FOUND: "correct the address, or name one of the server's models",
@@ -116,8 +115,9 @@ class Client:
         """
 
         async def read(url: str, body: Any) -> None:
-            response, content = await self._exchange(url, body)
-            if response.has_redirect_location or response.status_code in (*KEY_REFUSED, *NOT_NOW):
+            response, content = await self._exchange(url)
+            refused = (*KEY_REFUSED, HTTPStatus.SERVICE_UNAVAILABLE)
+            if response.has_redirect_location or response.status_code in refused:
                 self._value(url, response, content)
 
         self._all(url, [None], read)
@@ -133,7 +133,7 @@ class Client:
 
         async def read(url: str, body: Any) -> bytes:
             with suppress(UsageError, *UNREACHABLE):
-                response, content = await self._exchange(url, body)
+                response, content = await self._exchange(url)
                 return content if response.status_code == HTTPStatus.OK else b""
             return b""
 
@@ -217,26 +217,32 @@ class Client:
         except UNREACHABLE as error:
             raise UsageError(unreachable(url, error)) from error
 
-    async def _exchange(
-        self, url: str, body: Any, again: bool = False
-    ) -> tuple[httpx2.Response, bytes]:
-        """Return an answer and its body.
+    async def _exchange(self, url: str) -> tuple[httpx2.Response, bytes]:
+        """Return the answer to a GET, and its body.
 
-        A GET whose connection breaks is sent once more, since a healthy server may close one.
+        It is sent once more if its connection breaks, since a healthy server may close one, and
+        when a server that is busy wants to be asked again.
         """
-        method = "GET" if body is None else "POST"
-        try:
-            async with (
-                asyncio.timeout(self.timeout),
-                self._http(url).stream(method, url, json=body) as response,
-            ):
-                return response, await _content(url, response)
-        except TimeoutError as error:
-            raise UsageError(self._late(url)) from error
-        except httpx2.TransportError:
-            if again or body is not None:
-                raise
-        return await self._exchange(url, body, again=True)
+        broken, waited = False, 0.0
+        while True:
+            try:
+                async with (
+                    asyncio.timeout(self.timeout),
+                    self._http(url).stream("GET", url) as response,
+                ):
+                    content = await _content(url, response)
+            except TimeoutError as error:
+                raise UsageError(self._late(url)) from error
+            except httpx2.TransportError:
+                if broken:
+                    raise
+                broken = True
+                continue
+            wait = seconds_to_wait(response.headers) if may_pass(response.status_code) else None
+            waited += max(wait or 0.0, PAUSE)
+            if wait is None or waited > self.timeout:
+                return response, content
+            await asyncio.sleep(max(wait, PAUSE))
 
     async def _streamed(self, url: str, body: Any) -> Streamed:
         """Send a request, again if the server could not answer it, and read the stream."""

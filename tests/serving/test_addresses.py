@@ -77,6 +77,29 @@ def test_a_server_that_still_loads_says_so() -> None:
         Server(url).located()
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_list_of_models_is_asked_for_when_the_server_wants_it(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
+
+    class Busy(Handler):
+        fake, asked = Fake(), 0
+
+        def do_GET(self) -> None:
+            Busy.asked += 1
+            if Busy.asked % 3:
+                self.send_response(status)
+                self.send_header("Retry-After", "0")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+            else:
+                super().do_GET()
+
+    with threaded(Busy) as url:
+        assert Server(url).located().describe()["model"] == "tiny"
+
+
 @pytest.mark.parametrize(
     ("asked", "answered", "same"),
     [

@@ -23,7 +23,6 @@ from specbench.runs.table import number, percent
 FEWEST = 3  # prompts of a remark
 NOTICED = 0.98  # ratio of tokens/s from which a difference without an interval is named
 TOKENS = 1000  # whose seconds are told
-_TEXT = ["sample_id", "turn", "repeat"]
 _BATCH = ["block", "turn", "repeat"]
 
 

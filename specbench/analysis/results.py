@@ -115,12 +115,12 @@ class Results:
     def runs(self) -> pd.DataFrame:
         """One row per folder, also of each shard: settings, environment and final state."""
         runs = pd.DataFrame([_run(folder) for folder in run_folders(self._paths, CONFIG)])
-        return self._named(typed(runs, RUNS, CONFIG, may_be_blank(dictionary.RUNS)))
+        return self.named(typed(runs, RUNS, CONFIG, may_be_blank(dictionary.RUNS)))
 
     @cached_property
     def decodes(self) -> pd.DataFrame:
         """The samples of all decodes, also of those for their times only."""
-        return self._named(read_samples(*self._paths, timings=dictionary.TIMED))
+        return self.named(read_samples(*self._paths, timings=dictionary.TIMED))
 
     @cached_property
     def _names(self) -> dict[str, str]:
@@ -129,8 +129,8 @@ class Results:
             return {}
         return folder_names(run_folders(self._paths, TABLE, SUMMARY, RECORDS, CONFIG))
 
-    def _named(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return a table with the new names of runs."""
+    def named(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table of runs with their names in these results."""
         return table.assign(run_id=table["run_id"].replace(self._names)) if self._names else table
 
     @cached_property
@@ -144,7 +144,7 @@ class Results:
         """One row per round of every sample, dozens per sample."""
         folders = run_folders(self._paths, RECORDS)
         runs = [rounds_of(latest_records(folder, ROUND_COLUMNS), folder) for folder in folders]
-        rounds = self._named(pd.concat(runs, ignore_index=True))
+        rounds = self.named(pd.concat(runs, ignore_index=True))
         return self.selection.of(rounds)
 
     @cached_property
@@ -171,7 +171,7 @@ class Results:
         if parts:
             decodes = read_samples(*parts, timings=dictionary.TIMED)
             summaries.append(summarise(without_repeats(decodes)))
-        return self._named(pd.concat(summaries, ignore_index=True))
+        return self.named(pd.concat(summaries, ignore_index=True))
 
     @cached_property
     def cells(self) -> pd.DataFrame:

@@ -59,7 +59,7 @@ def list_(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="methods, heads, drafters, pairs, tasks, metrics, figures or columns.",
+            help="methods, drafters, pairs, heads, tasks, metrics, figures or columns.",
             autocompletion=completer(lambda: LISTS),
         ),
     ],
@@ -73,7 +73,7 @@ def list_(
         ),
     ] = None,
 ) -> None:
-    """List methods, heads, drafters, pairs, tasks, metrics, figures or columns of tables."""
+    """List methods, drafters, pairs, heads, tasks, metrics, figures or columns of tables."""
     if listing not in LISTS:
         raise UsageError(unknown("list", listing, LISTS))
     if options.mistakes and listing != "tasks":
@@ -169,9 +169,9 @@ def _summary(function: Callable[..., Any]) -> Row:
 
 LISTS: dict[str, Callable[[], list[Row]]] = {
     "methods": _methods,
-    "heads": listed_heads,
     "drafters": lambda: _picked(DRAFTERS.values(), "name", "summary", "source"),
     "pairs": _pairs,
+    "heads": listed_heads,
     "tasks": _tasks,
     "metrics": _metrics,
     "figures": _figures,

@@ -87,6 +87,7 @@ def build(
     notes = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
     notes += missing_shards(folders)
     notes += recorded.notes
+    positions = pd.concat([pd.DataFrame(), *map(results.named, recorded.positions)])
     samples: pd.DataFrame | None = None
     verdicts = pd.DataFrame(columns=list(VERDICTS))
     with suppress(UsageError):  # a run may lack its samples
@@ -104,7 +105,7 @@ def build(
         first=by_task(foremost(verdicts)),
         verdicts=by_task(verdicts),
         tables=[*summary_tables(cells), *text_tables(cells)],
-        figures=list(figures(cells, pd.concat([pd.DataFrame(), *recorded.positions]), samples)),
+        figures=list(figures(cells, positions, samples)),
         traces=traces,
         legend=LEGEND,
         environment=_environment(runs),

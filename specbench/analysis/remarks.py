@@ -102,7 +102,8 @@ def _reasons(run: Run, task: str) -> str:
     with suppress(UsageError):  # a run without its records
         for record in run.records():
             if record["status"] == ERROR and record["task"] == task:
-                reason = _ADDRESS.sub("", record.get("error") or "").partition(": ")[0]
+                error = _ADDRESS.sub("", record.get("error") or "")
+                reason = error.rpartition(": ")[0] or error  # without what to do
                 reasons.setdefault(record["method"], Counter())[shown(reason)] += 1
     told = [
         f"{method} {number} times: {reason}"

@@ -199,14 +199,15 @@ def read_object(path: Path, kind: type[_Section]) -> tuple[dict[str, Any], str]:
         return {}, f"has a wrong `{'.'.join(map(str, first['loc']))}` ({first['msg']})"
     except (OSError, ValueError, RecursionError):
         return {}, "is not the configuration of a run" if path.is_file() else "does not exist"
-    if _deeper(values, DEEPEST):
+    if deeper(values, DEEPEST):
         return {}, f"has more than {DEEPEST} nested levels"
     return values, ""
 
 
-def _deeper(value: Any, levels: int) -> bool:
+def deeper(value: Any, levels: int) -> bool:
+    """Return whether a value has more than so many nested objects and lists."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels == 0 or any(_deeper(element, levels - 1) for element in inner)
+    return levels == 0 or any(deeper(element, levels - 1) for element in inner)
 
 
 class Difference(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from specbench.errors import UsageError, require
+from specbench.runs.configuration import DEEPEST, deeper
 from specbench.serving.values import parsed
 
 #: How prompts are sent: as token ids, as text without a template, or as messages.
@@ -28,6 +29,7 @@ DECIDED = {
     **{"seed": "--seed", "stop": "the task's `stop`"},
     **dict.fromkeys(("stream", "stream_options", "extra_body"), ""),
 }
+MOST_LEVELS = DEEPEST - 4  # of what is sent, which `config.json` has below others
 #: What only changes how messages become a prompt.
 OF_TEMPLATES = ("chat_template", "chat_template_kwargs", "add_generation_prompt")
 # The beginning of a value that was meant as JSON.
@@ -91,6 +93,7 @@ def body_of(arm: Arm, texts: Iterable[str], arms: Collection[str]) -> dict[str, 
             place = place.setdefault(parent, {})
             require(isinstance(place, dict), f"--set-body: {parent} cannot have value and parts")
         place[last] = value
+    require(not deeper(body, MOST_LEVELS), f"--set-body: more than {MOST_LEVELS} nested levels")
     for name in OF_TEMPLATES:
         require(
             name not in body or arm.prompts == CHAT,

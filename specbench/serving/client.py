@@ -30,16 +30,17 @@ from specbench.serving.network import (
     seconds_to_wait,
     unreachable,
 )
-from specbench.serving.values import error_words, failure_of, parsed, quoted
+from specbench.serving.values import breaks_off, error_words, failure_of, parsed, quoted
 
 KEY_VARIABLE = "SPECBENCH_API_KEY"
 MAX_BODY = 2**22  # bytes of an answer
 MAX_STREAM = 2**26  # bytes of a stream
 KEY_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+LOG = "look into the server's log"
 ADVICE: dict[int, str] = {
     **dict.fromkeys(KEY_REFUSED, f"put the server's key into {KEY_VARIABLE}"),
     HTTPStatus.NOT_FOUND: "correct the address, or name one of the server's models",
-    HTTPStatus.SERVICE_UNAVAILABLE: "wait until it is ready, or look into the server's log",
+    HTTPStatus.SERVICE_UNAVAILABLE: f"wait until it is ready, or {LOG}",
     HTTPStatus.TOO_MANY_REQUESTS: "send fewer requests at once, or run the same command later",
 }
 API = "give the address of a server with OpenAI's completions API, such as http://localhost:8080/v1"
@@ -300,6 +301,9 @@ class Client:
                 ) from error
             _require_no_failure(url, value, within=bool(events))
             events.append(Event(time.perf_counter() - began, value))
+        if breaks_off(value for _, value in events):
+            problem = f"{url} breaks off its answer, which has no finish_reason"
+            raise _FailedError(f"{problem}: {LOG}", 0, passes=True)
         return events
 
     def _late(self, url: str) -> str:
@@ -315,7 +319,7 @@ class Client:
                 f"{url} redirects to {location}, which is not followed: give the final address"
             )
         if (code := response.status_code) != HTTPStatus.OK:
-            advice = {**ADVICE, **self.advice}.get(code, "look into the server's log")
+            advice = {**ADVICE, **self.advice}.get(code, LOG)
             wait = seconds_to_wait(response.headers) if may_pass(code) else None
             words = error_words(content)
             if wait is not None and wait > self.timeout:
@@ -344,10 +348,9 @@ def _require_no_failure(url: str, value: Any, *, within: bool = False) -> None:
         _FailedError: The value is one.
     """
     if failure := failure_of(value):
-        advice = "look into the server's log"
         passes = within or not failure.status
         status = 0 if passes else failure.status
-        message = f"{url} {failure.words}: {advice}"
+        message = f"{url} {failure.words}: {LOG}"
         raise _FailedError(message, status, passes=passes or may_pass(failure.status))
 
 

@@ -92,11 +92,9 @@ def failure_of(value: Any) -> Failure | None:
     if isinstance(value, list) and len(value) == 1:  # Gemini's form of an error
         value = value[0]
     fields = value if isinstance(value, dict) else {}
-    choices = fields.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    choice = first if isinstance(first, dict) else {}
+    choice = _choice(fields)
     error, reason = fields.get("error") or choice.get("error"), choice.get("finish_reason")
-    words = _words(error) or (_words(fields) if choices is None else "")
+    words = _words(error) or (_words(fields) if fields.get("choices") is None else "")
     said = quoted(words, LONGEST_REASON) if words else described(error) if error else ""
     if isinstance(reason, str) and end_of(reason) is None:
         said = said or quoted(_words({**fields, "choices": None}), LONGEST_REASON)
@@ -104,6 +102,19 @@ def failure_of(value: Any) -> Failure | None:
         return Failure(f"{by} ({said})" if said else by, 0)
     status = _code(fields) or HTTPStatus.OK
     return Failure(f"fails in its answer: {said}", status) if said else None
+
+
+def breaks_off(values: Iterable[Any]) -> bool:
+    """Return whether a stream has parts of a text, and no reason why it ended."""
+    choices = [*filter(None, map(_choice, values))]
+    return bool(choices) and all(choice.get("finish_reason") is None for choice in choices)
+
+
+def _choice(value: Any) -> Mapping[str, Any]:
+    """Return the choice in a value; empty if it has none."""
+    choices = value.get("choices") if isinstance(value, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return first if isinstance(first, dict) else {}
 
 
 def end_of(reason: str) -> str | None:

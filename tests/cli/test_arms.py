@@ -84,6 +84,7 @@ def test_a_body_may_not_change_what_a_run_decides(cli: Cli, body: str, why: str)
     ("options", "why"),
     [
         (["a=1", "a=2"], "gives a twice"),
+        ([f"a={'[' * 16}{']' * 16}"], "more than 16 nested levels"),
         (["a=1", "a.b=2"], "a cannot have value and parts"),
         ([f"{TEMPLATE}=true", "--send", "text"], "is about messages, and fast gets text"),
     ],

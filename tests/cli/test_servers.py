@@ -172,7 +172,7 @@ FAULTS: list[tuple[Fault, str]] = [
     (replies(200, b"<html>"), "answers no JSON but '<html>'"),
     (replies(200, {"ok": True}), "without choices, text and finish_reason"),
     (streams(b'{"choices": ['), "streams no JSON"),
-    (streams(b'{"choices": [{"text": "a"}]}'), "without choices, text and finish_reason"),
+    (streams(b'{"choices": [{"text": "a"}]}'), "breaks off its answer, which has no finish_reason"),
     (streams(b'{"error": {"message": "out of memory"}}'), "out of memory"),
     (streams(CHOICE % (99999, b"")), "returns token 99999"),
     (streams(CHOICE % (1, b', "model": "other"')), "answers as the model other, not as tiny"),

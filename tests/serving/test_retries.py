@@ -88,6 +88,7 @@ ABORTED = {"choices": [{"text": "", "finish_reason": "abort"}]}
     [
         ([TEXT, ABORTED], True),
         (ABORTED, True),
+        ([TEXT, TEXT, {"choices": [], "usage": {"completion_tokens": 2}}], True),  # no reason
         ([TEXT, {"error": {"message": "engine died"}}], True),
         ({"error": {"message": "overloaded", "code": 529}}, True),
         ({"error": {"message": "bad request"}}, False),

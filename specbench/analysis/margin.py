@@ -276,10 +276,10 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     if unequal := _unequal_counts(arm[counted], reference[counted]):
         length = length._replace(value=math.nan, low=math.nan, high=math.nan)
         remarks.append(unequal)
-    names = [side["arm"].iloc[0] for side in (cell, base)] if len(base) else []
-    if base[CONCURRENCY].notna().all() and names:
-        reason = why_slower(cell, base, f"of {names[1]}")
-        remarks += [f"{names[0]} is slower: {reason}"] if reason else []
+    if len(base) and base[CONCURRENCY].notna().all():
+        name, other = cell["arm"].iloc[0], base["arm"].iloc[0]
+        if reason := why_slower(cell, base, f"of {other}"):
+            remarks.append(f"{name} is slower: {reason}")
     figures = {QUALITY_LESS: quality, TIMES: _speed(cell, base), LENGTH: length}
     score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
     binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))

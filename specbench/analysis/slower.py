@@ -80,7 +80,7 @@ def why_slower(arm: pd.DataFrame, plain: pd.DataFrame, of: str = "without drafts
     terms = [side[["output_tokens", "seconds"]] for side in sides]
     ids = [side["sample_id"] for side in sides]
     ratio = paired_interval(terms[0], ids[0], terms[1], ids[1], paired_ratio, log=True)
-    if not ratio.value < NOTICED or ratio.high >= 1:
+    if not 0 < ratio.value < NOTICED or ratio.high >= 1:
         return ""
     arm, plain = (side[side["sample_id"].isin(prompts)] for side in (arm, plain))
     return (
@@ -133,10 +133,10 @@ def _ends(side: pd.DataFrame) -> float:
 
 def _rounds(arm: pd.DataFrame, plain: pd.DataFrame, of: str) -> str:
     """Say what a round takes and gives, if the rounds are known."""
-    if arm["rounds"].isna().any() or not arm["rounds"].sum():
-        return ""
     steps = (plain["output_tokens"] - 1).sum()
-    step = plain["decode_seconds"].sum() / steps if steps else math.nan
+    if arm["rounds"].isna().any() or not (arm["proposed"].sum() and steps):
+        return ""
+    step = plain["decode_seconds"].sum() / steps
     takes = arm["decode_seconds"].sum() / arm["rounds"].sum() / step
     gives = (arm["acceptance_length"] * arm["rounds"]).sum() / arm["rounds"].sum()
     accepted = percent(arm["accepted"].sum() / arm["proposed"].sum(), ".0f")

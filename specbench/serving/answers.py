@@ -344,14 +344,13 @@ def _stopped_by(choice: Values, stop_type: Any) -> str | None:
 
 
 def _cached(answer: Values, usage: Values) -> int | None:
-    """Return the tokens of the prompt that came from a cache, by OpenAI, llama.cpp or DeepSeek."""
-    counts = (
-        (_part(usage, "prompt_tokens_details"), "cached_tokens"),
-        (_part(answer, "timings"), "cache_n"),
-        (usage, "prompt_cache_hit_tokens"),
+    """Return the tokens of the prompt that came from a cache, under any of their names."""
+    told = (
+        _part(usage, "prompt_tokens_details").get("cached_tokens"),  # OpenAI, vLLM, SGLang
+        _part(answer, "timings").get("cache_n"),  # llama.cpp
+        *map(usage.get, ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")),
     )
-    known = (_count(part, name, None) for part, name in counts if part.get(name) is not None)
-    return next(known, None)
+    return next((count for count in told if type(count) is int and count >= 0), None)
 
 
 def _part(values: Values, name: str) -> Values:

@@ -137,6 +137,8 @@ def test_reasons_of_engines_are_brought_to_one_word(reason: str, ended: str) -> 
         ({"usage": {"prompt_tokens_details": {}}}, None),
         ({"usage": {"prompt_cache_hit_tokens": 5}}, 5),  # DeepSeek
         ({"timings": {"cache_n": 3, "prompt_n": 9}}, 3),  # llama.cpp
+        ({"usage": {"cache_read_input_tokens": 4}}, 4),
+        ({"usage": {"cached_tokens": -1}}, None),
         ({}, None),
     ],
 )

@@ -23,18 +23,19 @@ ROUNDS, MOST_KEY = "specbench_rounds", 64
 #: What a run decides itself, so that ``--set-body`` may not: in the words of OpenAI and llama.cpp.
 DECIDED = {
     **dict.fromkeys(("prompt", "messages"), "--prompts or --task"),
-    **dict.fromkeys(("max_tokens", "max_completion_tokens", "n_predict"), "--max-new-tokens"),
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_new_tokens"), "--max-new-tokens"),
+    **dict.fromkeys(("n_predict", "num_predict"), "--max-new-tokens"),
     **{"model": "--server NAME=URL#MODEL", "n": "--repeats", "vllm_xargs": "--rule"},
     **{name: f"--{name.replace('_', '-')}" for name in ("temperature", "top_k", "top_p", "min_p")},
     **{"seed": "--seed", "stop": "the task's `stop`"},
-    **dict.fromkeys(("stream", "stream_options", "extra_body"), ""),
+    **dict.fromkeys(("stream", "stream_options", "extra_body", "best_of", "echo"), ""),
 }
 MOST_LEVELS = DEEPEST - 4  # of what is sent, which `config.json` has below others
 #: What only changes how messages become a prompt.
 OF_TEMPLATES = ("chat_template", "chat_template_kwargs", "add_generation_prompt")
 # The beginning of a value that was meant as JSON.
 _LIKE_JSON = re.compile(
-    r"$|[{\[\"]|[-+]?[\d.]+(e[-+]?\d+)?$|[-+]?(true|false|null|none|nan|inf\w*)$"
+    r"$|[{\[\"]|[-+]?[\d.]+(e[-+]?\d+)?$|[-+]?(true|false|null|none|nan|inf(inity)?)$"
 )
 
 
@@ -92,6 +93,8 @@ def body_of(arm: Arm, texts: Iterable[str], arms: Collection[str]) -> dict[str, 
         for parent in parents:
             place = place.setdefault(parent, {})
             require(isinstance(place, dict), f"--set-body: {parent} cannot have value and parts")
+        has_parts = isinstance(place.get(last), dict)
+        require(not has_parts, f"--set-body: {last} cannot have value and parts")
         place[last] = value
     require(not deeper(body, MOST_LEVELS), f"--set-body: more than {MOST_LEVELS} nested levels")
     for name in OF_TEMPLATES:

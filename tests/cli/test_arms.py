@@ -31,17 +31,21 @@ def both(cli: Cli, plain: Fake, fast: Fake, *options: str) -> Any:
 def test_a_body_is_sent_to_all_or_one_and_belongs_to_the_run(cli: Cli) -> None:
     plain, fast = Fake(solved), Fake(solved)
     bodies = ("--set-body", f"{TEMPLATE}=true", "--set-body", f"fast:{TEMPLATE}=false")
-    bodies += ("--set-body", 'chat_template_kwargs.level="a, b=c"', "--set-body", "fast:user=me")
+    bodies += ("--set-body", 'chat_template_kwargs.level="a, b=c"', "--set-body", "fast:user=info")
+    bodies += ("--set-body", 'a={"b": 1, "c": 2}', "--set-body", "fast:a.b=3")
     bodies += ("--set-body", 'response_format={"type": "text"}', "--set-body", "top_k_draft=[1, 1]")
     assert both(cli, plain, fast, *bodies).code == 0
     shared = {"response_format": {"type": "text"}, "top_k_draft": [1, 1]}
-    for fake, thinks, further in ((plain, True, {}), (fast, False, {"user": "me"})):
+    of_fast = {"user": "info", "a": {"b": 3, "c": 2}}
+    for fake, thinks, further in ((plain, True, {"a": {"b": 1, "c": 2}}), (fast, False, of_fast)):
         body = {"chat_template_kwargs": {"enable_thinking": thinks, "level": "a, b=c"}}
         body |= shared | further
         assert all({name: b.get(name) for name in body} == body for b in fake.bodies)
-        assert "user" in further or "user" not in fake.bodies[-1]
+        assert ("user" in fake.bodies[-1]) == (fake is fast)
         config = json.loads(Path("run/config.json").read_text(encoding="utf-8"))
-        (arm,) = [a for a in config["servers"] if a["name"] == ("fast" if further else "plain")]
+        (arm,) = [
+            a for a in config["servers"] if a["name"] == ("fast" if fake is fast else "plain")
+        ]
         assert arm["body"] == body
     assert both(cli, plain, fast, *bodies).code == 0  # the same run
     other = both(cli, plain, fast, *bodies[2:])
@@ -86,6 +90,7 @@ def test_a_body_may_not_change_what_a_run_decides(cli: Cli, body: str, why: str)
         (["a=1", "a=2"], "gives a twice"),
         ([f"a={'[' * 16}{']' * 16}"], "more than 16 nested levels"),
         (["a=1", "a.b=2"], "a cannot have value and parts"),
+        (["a.b=2", "fast:a=1"], "a cannot have value and parts"),
         ([f"{TEMPLATE}=true", "--send", "text"], "is about messages, and fast gets text"),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -32,31 +33,31 @@ def slower_methods(samples: pd.DataFrame) -> Iterator[tuple[str, str]]:
     Args:
         samples: Samples of runs, with those of ``timings.csv``.
     """
-    cells = [group for _, group in samples.groupby(list(CELL), sort=False, dropna=False)]
+    cells = [cell for _, cell in samples.groupby(list(CELL), sort=False, dropna=False)]
+    first = pd.DataFrame([cell.iloc[0] for cell in cells])
+    slower: dict[tuple[Any, ...], dict[str, str]] = {}
     alone = {
-        baseline_of(cell.iloc[0]): cell
-        for cell in cells
-        if cell["method"].iloc[0] == AUTOREGRESSIVE
+        baseline_of(row): cell
+        for row, cell in zip(rows_of(first), cells, strict=True)
+        if row["method"] == AUTOREGRESSIVE
     }
-    drafting = [first_decodes(cell) for cell in cells if cell["draft_length"].iloc[0] > 0]
-    drafting = [cell for cell in drafting if len(cell)]
-    labels = method_labels(rows_of(pd.DataFrame([cell.iloc[0] for cell in drafting])))
-    slower: dict[tuple[object, ...], list[tuple[str, str]]] = {}
-    for cell, label in zip(drafting, labels, strict=True):
-        plain = alone.get(baseline_of(cell.iloc[0]))
-        if plain is not None and (reason := why_slower(cell, plain)):
-            key = tuple(cell.iloc[0][["run_id", "task", "batch_size", "draft_length"]])
-            slower.setdefault(key, []).append((label, reason))
-    for (run, task, batch_size, length), reasons in slower.items():
-        first, *others = [label for label, _ in reasons]
-        names = first if not others else f"{first} and {len(others)} more" if others[1:] else ""
-        are = "are" if others else "is"
-        batch = f" in batches of {batch_size}" if batch_size != 1 else ""
-        whose = f" of {first}" if others else ""
+    for row, label, cell in zip(rows_of(first), method_labels(rows_of(first)), cells, strict=True):
+        plain, drafted = alone.get(baseline_of(row)), first_decodes(cell)
+        if plain is None or not row["draft_length"] or drafted.empty:
+            continue
+        if reason := why_slower(drafted, plain):
+            key = tuple(row[name] for name in ("run_id", "task", "draft_length", "batch_size"))
+            slower.setdefault(key, {})[label] = reason
+    for (run, task, length, batch_size), reasons in slower.items():
+        label, *others = reasons
+        names = " and ".join(
+            [label, *others] if len(others) < 2 else [label, f"{len(others)} more"]
+        )
         yield (
-            str(run),
-            f"{task}: {names or f'{first} and {others[0]}'} with N = {length} {are} slower than no "
-            f"speculation{batch}, because{whose} {reasons[0][1]}",
+            run,
+            f"{task}: {names} with N = {length} {'are' if others else 'is'} slower than no "
+            f"speculation{f' in batches of {batch_size}' if batch_size > 1 else ''}, because"
+            f"{f' of {label}' if others else ''} {reasons[label]}",
         )
 
 

@@ -28,6 +28,7 @@ from specbench.analysis.intervals import (
 )
 from specbench.analysis.points import Gains
 
+DECIMALS = 12  # of a lead; further ones are noise of the sums
 SPLITS = 20  # into halves; more change an estimate by less than a tenth of its standard error
 
 
@@ -64,7 +65,8 @@ def lead(leads: Floats, quality: Floats, gains: Gains) -> Interval:
     if (_mean(at) > furthest).any():
         high = max(high, float(quality[:, :heads].mean()))
     p = 2 * min(_above(best), 1 - _above(other), 0.5)
-    return Interval(other.value, low, high, n, p)
+    value, low, high = (round(end, DECIMALS) + 0.0 for end in (other.value, low, high))
+    return Interval(value, low, high, n, p)
 
 
 def crossfitted_leads(quality: Floats, gains: Gains, heads: int) -> Floats:

@@ -145,8 +145,9 @@ def score_run(
                 report(scored)
         failed = [str(r.get("error")) for r in latest.values() if r["status"] != OK]
         withheld = sum(_is_withheld(r, run) for r in latest.values())
-        if (timings := stored(run.folder / TIMINGS)).exists():
-            shutil.copy(timings, staging)
+        for name in (TIMINGS, EXAMPLES):  # of times and of equal prompts, for the tables
+            if (source := stored(run.folder / name)).exists():
+                shutil.copy(source, staging)
         timed = timed_records(run.folder)
         failed += [str(r.get("error")) for r in timed if r["status"] != OK]
         samples = len(latest) + len(timed)

@@ -37,7 +37,6 @@ WEIGHTS = (1.0, 0.95, 0.85, 0.6, 0.3, 0.0)
 POWER = 0.8  # of the smallest effect that a measurement would show
 NEARBY = 0.01  # distance in acceptance of the static weights that a head is compared with
 ROWS_AT_ONCE = 4096  # inputs that are summed in float64 together
-ROUNDED = 12  # decimals of a distance; further ones are noise of the sums
 # A head has collapsed to a model if it is this close to it, as a share of the range of acceptance.
 EXTREME = 0.02
 
@@ -194,7 +193,7 @@ def distance(head: Point, static: Sequence[Point]) -> Interval:
     gains = Gains(accepted[:, 1:], np.ones_like(accepted[:, 1:]))
     leads = quality[:, 0] - front_quality(gains, quality[:, 1:], accepted[:, 0])
     of_units = Gains(units[:, 1].T, np.ones_like(units[:, 1].T))
-    return lead(leads[:, None].round(ROUNDED), units[:, 0].T.round(ROUNDED), of_units)
+    return lead(leads[:, None], units[:, 0].T, of_units)
 
 
 def mean_tokens(points: Sequence[Point]) -> float:

@@ -53,7 +53,7 @@ def test_the_same_metrics_give_the_same_folder(make_run: Run) -> None:
         assert after[name] == before[name]
     assert reported == records(folder) == recorded
     header = after["samples.csv"].decode().splitlines()[0]
-    assert header.endswith(",stopped_by,accuracy-flexible,rouge1,bleu_terms")
+    assert header.partition(",stopped_by,")[2].startswith("accuracy-flexible,rouge1,bleu_terms")
 
 
 def test_wrong_scores_are_corrected(make_run: Run) -> None:

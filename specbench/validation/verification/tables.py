@@ -30,6 +30,7 @@ from specbench.runs.records import (
     TIMED_RECORDS,
     TIMINGS,
     lacks,
+    prompts_of,
     timed_records,
     write_table,
 )
@@ -129,7 +130,7 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
             if (file := stored(folder / name)).is_file():
                 shutil.copy(file, rebuilt)
         if source == TABLE:
-            write_table(rebuilt / TIMINGS, timed_records(folder))
+            write_table(rebuilt / TIMINGS, timed_records(folder), prompts_of(folder))
             write_summary(rebuilt, folder)
         else:
             write_tables(folder, rebuilt)

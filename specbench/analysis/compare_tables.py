@@ -42,14 +42,14 @@ FRONT = (
 )
 CONTROL = "sharpened front: also includes `sharpened` and `cooled`, controls for sharpening."
 AT_ACCEPTANCE = (
-    "front's quality: the best mixture of static weights at the method's acceptance, chosen by "
-    "other prompts than those it is measured on (the randomised static front)."
+    "static weights: their best mixture at the method's acceptance, chosen by other prompts than "
+    "those it is measured on (the randomised static front)."
 )
 WORDS = (
     "verdict: what the intervals show relative to sd. faster, slower: per sample, beyond 1 and the "
     "noise of times. points better, worse: in quality, at that ratio of speed. quality open: no "
-    "difference is shown, nor that there is none, which --against sd --margin POINTS asks. speed "
-    "only: quality was not measured. open: nothing is shown. --sentences has the intervals."
+    "difference is shown, nor that there is none, which compare --against sd --margin POINTS asks. "
+    "speed only: quality was not measured. open: nothing is shown. compare --sentences explains."
 )
 SPEEDS = (
     "tokens/s: method / what it is against; s/sample: the reverse; both include prefill, and above "

@@ -91,10 +91,10 @@ def summary_page(samples: pd.DataFrame, summary: pd.DataFrame) -> str:
 
 
 def run_tables(cells: pd.DataFrame) -> list[Table]:
-    """Return two tables per task, with a row per cell, from the frame of cells beside SD.
+    """Return two tables per task, with a row per cell, from the frame of cells.
 
     The second has further quality metrics and what a lossy rule may change about texts. Both show
-    differences from plain SD.
+    differences from plain SD if the cells have them.
     """
     names: list[Field[_Row]] = [
         ("method", lambda cell: cell["label"]),
@@ -128,7 +128,8 @@ def run_tables(cells: pd.DataFrame) -> list[Table]:
         records = rows_of(cells_of_task)
         strict = cells_of_task.loc[cells_of_task["method"] == STRICT, ["draft_length", "drafter"]]
         pooled = [POOLED] if len(strict.drop_duplicates()) > 1 else []
-        less = [LESS, *pooled] if cells_of_task[f"{QUALITY}_less"].any() else []
+        compared = f"{QUALITY}_less" in cells and cells_of_task[f"{QUALITY}_less"].any()
+        less = [LESS, *pooled] if compared else []
         tables.append(drop_empty(Table.of(records, figures, title, [*notes, *less], stub=2)))
         title = f"{task}: further metrics"
         tables.append(drop_empty(Table.of(records, texts, title, less, stub=2)))

@@ -20,7 +20,6 @@ from specbench.cli.output import (
     note_loading,
     print_json,
     print_table,
-    print_verdicts,
 )
 from specbench.engine.pairs import Loading
 from specbench.errors import RunError, UsageError
@@ -227,8 +226,9 @@ def _show(store: Store, as_json: bool) -> None:
         )
 
 
-def show_run(folder: Path, as_json: bool = False) -> None:
-    """Print a run's verdicts and tables, and its folder."""
+def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None:
+    """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics."""
+    from specbench.analysis.compare_tables import verdict_tables
     from specbench.analysis.results import Results
     from specbench.analysis.run_tables import run_tables
     from specbench.runs.records import TABLE
@@ -240,8 +240,10 @@ def show_run(folder: Path, as_json: bool = False) -> None:
             printed |= {"verdicts": results.verdicts, "cells": results.cells}
             printed["remarks"] = results.remarks
         else:
-            print_verdicts(results.verdicts)
-            tables = run_tables(results.cells_beside_sd())
+            verdicts = list(verdict_tables(results.comparison))
+            # Differences from sd stand in the verdicts; `table` has the further metrics.
+            cells = run_tables(results.cells if verdicts else results.cells_beside_sd())
+            tables = [*verdicts, *(cells if further or not verdicts else cells[::2])]
             print_table(*with_notes(tables, results.measured_on))
             note(*results.remarks)
     if as_json:

@@ -57,7 +57,7 @@ def score(run: FinishedRun, options: ScoreOptions, code: CodeExecution, shown: P
             f"the code of {outcome.withheld} samples was not executed, so they have no score: "
             "add --allow-code-execution to execute it"
         )
-    show_run(run)
+    show_run(run, further=True)
     if outcome.failed:
         raise RunError(
             f"{outcome.failed} of {outcome.samples} samples failed, the first with: "

@@ -208,6 +208,7 @@ def _first_interrupt(store: Store) -> Iterator[Callable[[], bool]]:
 
 
 def _show(store: Store, as_json: bool) -> None:
+    from specbench.experiment.measurements import doubtful_thoughts
     from specbench.runs.records import OK, latest_records, timed_records
 
     records = [*latest_records(store.folder), *timed_records(store.folder)]
@@ -216,6 +217,7 @@ def _show(store: Store, as_json: bool) -> None:
             f"{len(cut)} prompts were too long, so their articles or ends were cut: see "
             "--max-prompt-tokens"
         )
+    note(*doubtful_thoughts(records))
     show_run(store.folder, as_json)
     if store.failed:
         first = next(record["error"] for record in records if record["status"] != OK)

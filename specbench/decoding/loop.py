@@ -321,7 +321,7 @@ class Batch:
 
     def _generation(self, text: ActiveText, reason: StopReason, finished: float) -> Generation:
         ids = text.output[:-1] if reason == "eos" else text.output
-        decoded = str(self._pair.tokenizer.decode(ids, skip_special_tokens=True))
+        decoded = self._pair.text_of(ids)
         for string in self._options.stop:
             decoded = decoded.split(string, 1)[0]
         draft, verify, accept = 0.0, 0.0, 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -127,6 +128,22 @@ class LoadedPair:
             f"{self.name} has GGUF files, and this needs PyTorch models: give the folders that the "
             "files were made from"
         )
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Return the text of tokens, without special ones but for the marks of thoughts."""
+        if self._specials[True].isdisjoint(token_ids):
+            return str(self.tokenizer.decode([*token_ids], skip_special_tokens=True))
+        visible = [token for token in token_ids if token not in self._specials[False]]
+        return str(self.tokenizer.decode(visible))
+
+    @cached_property
+    def _specials(self) -> dict[bool, set[int]]:
+        """The special tokens that are marks of thoughts, such as Mistral's, and the others."""
+        from specbench.tasks.thoughts import is_mark
+
+        tokens = self.tokenizer.added_tokens_decoder
+        special = {token: is_mark(str(added)) for token, added in tokens.items() if added.special}
+        return {kind: {t for t, mark in special.items() if mark == kind} for kind in (True, False)}
 
     @property
     def context(self) -> int | None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import zip_longest
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from specbench.decoding.records import RoundRecord
-from specbench.errors import RunError, SpecbenchError, mask_tokens
+from specbench.errors import RunError, SpecbenchError, mask_tokens, shown
 from specbench.experiment.plan import SampleIndex, Step
 from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS, THOUGHT_TOKENS
 from specbench.runs.records import OK, UNSCORED
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import BLEU, get_metric, score
+from specbench.tasks.thoughts import answer_in, begins_thoughts, doubtful_mark, end_of, is_begun
 
 if TYPE_CHECKING:
     from specbench.decoding.records import Generation
@@ -29,7 +30,6 @@ _TAKEN = (
 )
 _UNTIMED = ("token_ids", "per_round")
 PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
-THINK, THOUGHT = "<think>", "</think>"  # around the thoughts before an answer
 _PIECE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|\w{1,8}|[^\w\s]")
 _LAST_TOKENS = 8  # of a prompt, enough to spell its last word
 SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record
@@ -134,11 +134,7 @@ def score_text(
 
 def answer_of(record: Mapping[str, Any]) -> str:
     """Return what follows the thoughts in a sample's text; empty if it ends within them."""
-    text, thoughts = str(record["text"]), record.get(THOUGHT_TOKENS)
-    _, end, answer = text.rpartition(THOUGHT)
-    if end:
-        return answer.lstrip()
-    return "" if thoughts is not None or text.lstrip().startswith(THINK) else text
+    return answer_in(str(record["text"]), begun=record.get(THOUGHT_TOKENS) is not None)
 
 
 def thought_tokens(tokenizer: Any, prompt: Sequence[int], generation: Generation) -> int | None:
@@ -146,12 +142,29 @@ def thought_tokens(tokenizer: Any, prompt: Sequence[int], generation: Generation
 
     The prompt may have begun the thoughts, as the templates of some models do.
     """
-    tokens, text = generation.token_ids, generation.text
-    if ends := text.count(THOUGHT):
+    tokens, text = generation.token_ids, tokenizer.decode(generation.token_ids)
+    if (end := end_of(text)) is not None:
         sizes = range(len(tokens) + 1)
-        return bisect_left(sizes, ends, key=lambda k: tokenizer.decode(tokens[:k]).count(THOUGHT))
-    begun = tokenizer.decode(list(prompt[-_LAST_TOKENS:])).rstrip().endswith(THINK)
-    return generation.output_tokens if begun or text.lstrip().startswith(THINK) else None
+        return bisect_left(sizes, end, key=lambda k: len(tokenizer.decode(tokens[:k])))
+    begun = is_begun(text) or begins_thoughts(tokenizer.decode(list(prompt[-_LAST_TOKENS:])))
+    return generation.output_tokens if begun else None
+
+
+def doubtful_thoughts(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Say how many texts of each method begin with marks of thoughts that do not end or are new."""
+    marked = [(str(r["method"]), doubtful_mark(r.get("text") or "")) for r in records]
+    return [
+        f"{count} of {sum(other == method for other, _ in marked)} texts of {method} begin with "
+        f"{shown(mark)}, "
+        + (
+            "thoughts that do not end, which score as empty answers: raise --max-new-tokens"
+            if is_begun(mark)
+            else "which is no mark of thoughts that specbench knows, so all of a text is scored: "
+            "remove it, for example with the server's reasoning parser"
+        )
+        for (method, mark), count in Counter(marked).items()
+        if mark
+    ]
 
 
 def pieces_of(text: str) -> list[str]:

@@ -30,6 +30,7 @@ class Example:
         category: Group of examples, such as a domain; empty if there is none.
         turns: All messages of the user in a conversation of several turns, the prompt first.
         references: Correct answers of the turns.
+        alternatives: Further correct answers of each turn, or of the prompt: the best one counts.
         conversation: A conversation that one answer continues, with its system message and earlier
             answers; the last message has the prompt.
         greedy: The target's own greedy text, known only while a sample is scored.
@@ -47,6 +48,7 @@ class Example:
     category: str = ""
     turns: tuple[str, ...] = ()
     references: tuple[str | None, ...] = ()
+    alternatives: tuple[tuple[str, ...], ...] = ()
     conversation: tuple[Message, ...] = ()
     greedy: str | None = None
     cut: bool = False
@@ -87,13 +89,19 @@ class Example:
         if not (turn := record.get("turn")):
             return replace(self, **outcome)
         prompt, reference = self.turns[turn - 1], self.references[turn - 1]
+        outcome["alternatives"] = self.alternatives[turn - 1 : turn]
         return replace(self, prompt=prompt, reference=reference, **outcome)
+
+    def with_each_reference(self) -> list[Example]:
+        """Return an example with each correct answer to its prompt, this one first."""
+        others = self.alternatives[0] if self.alternatives else ()
+        return [self, *(replace(self, reference=other) for other in others)]
 
     def identity(self) -> dict[str, Any]:
         """Return the values that determine a sample; parts of conversations only in these."""
         left_out = {"category", "greedy", "cut", "columns"}
         left_out |= set() if self.turns else {"turns", "references"}
-        left_out |= set() if self.conversation else {"conversation"}
+        left_out |= {name for name in ("conversation", "alternatives") if not getattr(self, name)}
         return {name: value for name, value in asdict(self).items() if name not in left_out}
 
 

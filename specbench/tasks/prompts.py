@@ -143,10 +143,10 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
 
     ``.jsonl``, ``.json`` (a list) and ``.csv`` have a ``prompt`` column, or ``turns``, a list of
     the user's messages that are answered one after the other, or a column of ``conversations``.
-    ``reference`` is optional: a text, or a list with one per turn, of which others are ignored. So
-    are ``id`` or ``question_id``, ``category``, and ``passage``, the part of the prompt that may be
-    cut. In ``.txt`` every line is a prompt. Each may be packed. Empty lines are skipped.
-    Spec-Bench's and MT-Bench's ``question.jsonl`` have this form.
+    ``reference`` is optional: a text, a list of alternatives or, with several turns, a list with
+    one or several per turn, of which further ones are ignored. So are ``id`` or ``question_id``,
+    ``category``, and ``passage``, the part of the prompt that may be cut. In ``.txt`` every line is
+    a prompt. Each may be packed. Empty lines are skipped. Spec-Bench's and MT-Bench's ``question.jsonl`` have this form.
 
     Args:
         path: The file.
@@ -206,12 +206,16 @@ def _example(row: Row, name: str) -> Example:
     turns = [text_of(messages[-1])] if messages else _texts(row, "turns") or [_text(row, "prompt")]
     if not all(turn.strip() for turn in turns):
         raise UsageError(f"{row.location}: the prompt is empty; fill it in or remove the line")
-    references = [text or None for text in _texts(row, "reference")] or [answer]
-    references += [None] * (len(turns) - len(references))
+    several = len(turns) > 1
+    correct = _references(row, several)
+    if not any(correct):
+        correct = [[answer] if answer else []]
+    correct += [[] for _ in range(len(turns) - len(correct))]
+    references = [next(iter(texts), None) for texts in correct[: len(turns)]]
+    alternatives = tuple(tuple(texts[1:]) for texts in correct[: len(turns)])
     passage = _text(row, "passage")
     if passage not in turns[0]:
         raise UsageError(f"{row.location}: `passage` must be a part of the prompt, word for word")
-    several = len(turns) > 1
     return Example(
         id=_text(row, "id", *SCALARS) or _text(row, "question_id", *SCALARS) or name,
         prompt=turns[0],
@@ -219,10 +223,24 @@ def _example(row: Row, name: str) -> Example:
         passage=passage,
         category=_text(row, "category", *SCALARS),
         turns=tuple(turns) if several else (),
-        references=tuple(references[: len(turns)]) if several else (),
+        references=tuple(references) if several else (),
+        alternatives=alternatives if any(alternatives) else (),
         conversation=messages,
         columns={n: v for n, v in row.columns.items() if n not in COLUMNS} or None,
     )
+
+
+def _references(row: Row, several: bool) -> list[list[str]]:
+    """Return the correct answers to each turn; one list of texts belongs to a single turn."""
+    value = row.columns.get("reference")
+    entries = list_in(value) if "turns" in row.columns else value
+    if not isinstance(entries, list):
+        entries = [] if value is None else [value]
+    by_turn = entries if several or any(isinstance(e, list) for e in entries) else [entries]
+    lists = [entry if isinstance(entry, list) else [entry] for entry in by_turn]
+    return [
+        [_checked(e, "reference", row) for e in texts if e not in (None, "")] for texts in lists
+    ]
 
 
 def _texts(row: Row, name: str) -> list[str]:
@@ -244,6 +262,7 @@ def _text(row: Row, name: str, *others: type) -> str:
 
 def _checked(value: object, name: str, row: Row) -> str:
     if not isinstance(value, str):
-        kind = type(value).__name__
-        raise UsageError(f"{row.location}: `{name}` must be a string, not {kind}")
+        kinds: dict[type, str] = {list: "a list", dict: "an object"}
+        advice = kinds.get(type(value)) or f"{json.dumps(value)}: write it in double quotes"
+        raise UsageError(f"{row.location}: `{name}` must be a string, not {advice}")
     return require_utf8(value, name, row.location)

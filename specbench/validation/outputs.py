@@ -192,7 +192,7 @@ def ends_rightly(pair: LoadedPair, ends: Ends, generation: Generation) -> bool:
     """Return whether an output ends where it must, for this reason and with this text."""
     ids, reason = generation.token_ids, generation.stopped_by
     output = ends.output(generation)
-    text = str(pair.tokenizer.decode(ids, skip_special_tokens=True))
+    text = pair.text_of(ids)
     expected = text.split(ends.stop, 1)[0] if ends.stop else text
     reasons = [stop_reason(pair, ends, output[: i + 1]) for i in range(len(output))]
     counts = len(output) == generation.output_tokens == sum(r.emitted for r in generation.rounds)

@@ -102,21 +102,25 @@ def test_an_empty_or_missing_reference_is_none(name: str, content: bytes, tmp_pa
         ("a.jsonl", b'{"prompt": "p"}\n\n["p"]', "a.jsonl:3: expected a JSON object"),
         ("a.jsonl", b"[" * 100_000, "a.jsonl:1: not valid JSON: nested too deeply"),
         ("a.jsonl", b'{"q": "q", "a": "a"}', "a.jsonl:1: no `prompt` column; columns found: `q`"),
-        ("a.jsonl", b'{"prompt": ["p"]}', "a.jsonl:1: `prompt` must be a string, not list"),
+        ("a.jsonl", b'{"prompt": ["p"]}', "a.jsonl:1: `prompt` must be a string, not a list"),
         ("a.jsonl", b'{"prompt": " "}', "a.jsonl:1: the prompt is empty"),
         ("a.jsonl", b'{"prompt": "\\ud800"}', "a.jsonl:1: `prompt` has half a surrogate pair"),
-        ("a.jsonl", b'{"prompt": "p", "reference": 5}', "a.jsonl:1: `reference` must be a str"),
+        (
+            "a.jsonl",
+            b'{"prompt": "p", "reference": 4.0}',
+            "`reference` must be a string, not 4.0: write it in double quotes",
+        ),
         ("a.jsonl", b"\n\n", "a.jsonl:1: no rows in this prompt file"),
         ("a.jsonl", b'{"turns": []}', "a.jsonl:1: the prompt is empty"),
         ("a.jsonl", b'{"turns": ["a", " "]}', "a.jsonl:1: the prompt is empty"),
-        ("a.jsonl", b'{"turns": ["a", 5]}', "a.jsonl:1: `turns` must be a string, not int"),
+        ("a.jsonl", b'{"turns": ["a", 5]}', "a.jsonl:1: `turns` must be a string, not 5: write"),
         ("a.jsonl", b'{"turns": ["a"]}\n{"text": "b"}', "a.jsonl:2: no `prompt` column"),
         (
             "a.jsonl",
             b'{"prompt": "a", "id": 1}\n{"prompt": "b", "id": "1"}',
             "a.jsonl:2: a second row with the id `1`",
         ),
-        ("a.jsonl", b'{"prompt": "a", "id": [1]}', "a.jsonl:1: `id` must be a string, not list"),
+        ("a.jsonl", b'{"prompt": "a", "id": [1]}', "a.jsonl:1: `id` must be a string, not a list"),
         (
             "a.jsonl",
             b'{"prompt": "a", "passage": "b"}',
@@ -161,6 +165,7 @@ def test_the_questions_of_spec_bench_are_read_as_they_are(tmp_path: Path) -> Non
     references = [(None, None), ("2", "3"), ("4", None), ()]
     assert [e.references for e in examples] == references
     assert [e.reference for e in examples] == [None, "2", "4", "1972"]
+    assert [e.alternatives for e in examples] == [(), (), (), (("in 1972",),)]
     assert [e.prompt for e in examples] == ["Write.", "1 + 1?", "2 + 2?", "When?"]
     assert not examples[3].turns  # a single turn is a prompt
 

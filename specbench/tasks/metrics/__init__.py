@@ -104,7 +104,8 @@ def score(metric: str, text: str, example: Example) -> float:
     Args:
         metric: A name that ``get_metric`` knows.
         text: The text without its end-of-sequence token.
-        example: The example that it answers, with the field that the metric needs.
+        example: The example that it answers, with the field that the metric needs. If it has
+            several references, the best score counts.
 
     Raises:
         UsageError: Unknown metric, or an example without the field that the metric needs.
@@ -114,4 +115,5 @@ def score(metric: str, text: str, example: Example) -> float:
     if not chosen.suits(example):
         need = f"the metric `{metric}` needs `{chosen.needs}`"
         raise UsageError(f"{need}, which example `{example.id}` lacks; add it")
-    return chosen.function(text, example)
+    examples = example.with_each_reference() if chosen.needs == "reference" else [example]
+    return max(chosen.function(text, each) for each in examples)

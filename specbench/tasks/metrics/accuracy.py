@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from specbench.errors import UsageError
 from specbench.tasks.metrics.metric import metric
+from specbench.tasks.metrics.numbers import plain_numbers
 
 if TYPE_CHECKING:
     from specbench.tasks.example import Example
@@ -24,6 +25,7 @@ MARK = "####"
 _MARKED = re.compile(
     rf"{MARK}\s*+(?:([-+]?)\s*+\$?\s*+|\$\s*+([-+]))"
     r"((?:[0-9][0-9,]*)?\.[0-9]+|[0-9][0-9,]*)"
+    r"(?:/(?P<divisor>0*[1-9][0-9]{0,5})(?![0-9/]|\.[0-9]))?"
 )
 # An operator and the number to its right.
 _OPERATION = re.compile(r"(?:[-+*/×·÷^]|\\(?:times|cdot|div)\b|(?<![A-Za-z])x)\s*+[$£€(]*+\.?[0-9]")
@@ -32,13 +34,14 @@ _ANNOTATION = re.compile(r"<<[^<>]*>>")  # GSM8K's calculator annotations
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 # "Answer:" only if a number follows, since many texts continue with the calculation.
 _STATED = re.compile(
-    r"\banswer(?:\s+is\b[\s:*_=]*|[*_]*\s*:[\s*_]*+(?=[-+$£€\\\s]*+\.?[0-9]))([^\n]*)",
+    r"(?:\banswer|答案)(?:\s+is\b[\s:*_=]*|[是为為]\s*|[*_]*\s*:[\s*_]*+(?=[-+$£€\\\s]*+\.?[0-9]))"
+    r"([^\n]*)",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
-_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}")
-_LATEX_COMMA = re.compile(r"(?<=[0-9])(?:\{,\}|,?\\[,!])(?=[0-9])")
-_MINUS = "\u2212"
+_SENTENCE_END = re.compile(r"[.!?](?:\s|$)|。")
+_TAGGED = re.compile(
+    r"(?:<|\[)((?:final[ _-]?)?(?:answer|result))(?:>|\])(.{0,1000}?)(?:</|\[/)\1", re.DOTALL | re.I
+)
 # A minus is a sign unless it follows something to subtract from. Digits after a letter belong to a
 # name (x2, H2O). Commas are accepted as thousands separators.
 _LOOSE = re.compile(
@@ -49,14 +52,14 @@ _LOOSE = re.compile(
 )
 
 
-def final_number(text: str) -> Decimal | None:
-    """Return the number after the first ``####`` that has one, or None.
+def final_number(text: str, *, divided: bool = False) -> Decimal | None:
+    """Return the number after the first ``####`` that has one, or None; ``divided`` reads 1/2.
 
     GSM8K's own evaluation and lm-evaluation-harness's strict match also take the first: models
     often continue with another question.
     """
     match = _MARKED.search(text)
-    return None if match is None else _marked_value(match)
+    return None if match is None else _marked_value(match, divided)
 
 
 def flexible_number(text: str, *, cut: bool = False) -> Decimal | None:
@@ -65,13 +68,15 @@ def flexible_number(text: str, *, cut: bool = False) -> Decimal | None:
     These are tried in order: the strict ``#### number``, or if a calculation follows, as in
     ``#### 9 * 2 = 18``, its result; the last ``\boxed{...}``; the last "the answer is ...", or
     "Answer:" followed by a number, up to the end of its sentence and after the ``=`` if there is
-    one; the last number of the text, unless the text is ``cut``. Currencies, percent signs, units
-    and GSM8K's annotations ``<<3+4=7>>`` are skipped.
+    one, or the last ``<answer>``; the last number of the text, unless the text is ``cut``.
+    Currencies, percent signs, units and GSM8K's annotations ``<<3+4=7>>`` are skipped. Digits may
+    be of any script, thousands may be apart by spaces, apostrophes or commas, and ``2 1/2`` is 2.5.
     """
-    if marked := _MARKED.search(text):
-        return _result(text, marked)
     plain = _plain(text)
-    for matches in (_BOXED.findall(plain), _STATED.findall(plain)):
+    if marked := _MARKED.search(plain):
+        return _result(plain, marked)
+    tagged = [answer for _, answer in _TAGGED.findall(plain)]
+    for matches in (_BOXED.findall(plain), tagged, _STATED.findall(plain)):
         if matches:
             sentence = _SENTENCE_END.split(matches[-1], maxsplit=1)[0]
             match = _LOOSE.search(sentence.rpartition("=")[2])
@@ -90,8 +95,8 @@ def accuracy(text: str, example: Example) -> float:
     Raises:
         UsageError: The reference has no number.
     """
-    expected = _expected(example)
-    return float(final_number(text) == expected)
+    expected, is_fraction = _expected(example)
+    return float(final_number(text, divided=is_fraction) == expected)
 
 
 @metric("flexible accuracy")
@@ -100,42 +105,42 @@ def accuracy_flexible(text: str, example: Example) -> float:
 
     The reference is parsed strictly; see ``accuracy``.
     """
-    expected = _expected(example)
+    expected, _ = _expected(example)
     return float(flexible_number(text, cut=example.cut) == expected)
 
 
-def _expected(example: Example) -> Decimal:
-    reference = example.reference or ""
-    expected = final_number(reference if MARK in reference else MARK + reference)
-    if expected is None:
+def _expected(example: Example) -> tuple[Decimal, bool]:
+    """Return the number of the reference, and whether it is written as a fraction."""
+    reference = _plain(example.reference or "")
+    match = _MARKED.search(reference if MARK in reference else MARK + reference)
+    if match is None:
         raise UsageError(
             f"the reference of example `{example.id}` has no number; end it with `{MARK} number`"
         )
-    return expected
+    return _marked_value(match, True), match["divisor"] is not None
 
 
 def _plain(text: str) -> str:
-    """Return a text without annotations, and with plain minus signs, commas and fractions."""
-    text = _ANNOTATION.sub("", text).replace(_MINUS, "-")
-    return _FRACTION.sub(r"\1/\2", _LATEX_COMMA.sub(",", text))
+    return plain_numbers(_ANNOTATION.sub("", text))
 
 
 def _result(text: str, marked: re.Match[str]) -> Decimal:
-    """Return the marked number, or the result of the calculation in its line.
+    """Return the marked number of a plain text, or the result of the calculation in its line.
 
     The result is the last side of an ``=`` that is a number rather than a calculation.
     """
     line = text[marked.end() :].partition("\n")[0]
-    if _OPERATION.search(_plain(line).partition("=")[0]):
-        for side in reversed(_plain(marked[0].removeprefix(MARK) + line).split("=")):
+    if _OPERATION.search(line.partition("=")[0]):
+        for side in reversed((marked[0].removeprefix(MARK) + line).split("=")):
             match = _LOOSE.search(side)
             if match and not _OPERATION.search(side, match.end()):
                 return _value(match)
-    return _marked_value(marked)
+    return _marked_value(marked, True)
 
 
-def _marked_value(match: re.Match[str]) -> Decimal:
-    return Decimal((match[1] or match[2] or "") + match[3].replace(",", ""))
+def _marked_value(match: re.Match[str], divided: bool) -> Decimal:
+    value = Decimal((match[1] or match[2] or "") + match[3].replace(",", ""))
+    return value / int(match["divisor"]) if divided and match["divisor"] else value
 
 
 def _value(match: re.Match[str]) -> Decimal:

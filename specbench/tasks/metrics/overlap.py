@@ -2,7 +2,9 @@
 
 ROUGE (Lin, 2004) is the F1 of `rouge-score`, with lower-cased words and Porter stemming
 (``use_stemmer=True``). ROUGE-L treats the whole text as one sequence of words. Words consist of the
-letters a to z and digits only, so texts in other scripts score 0.
+letters a to z and digits only, as in `rouge-score`, unless the reference has other letters: then
+they consist of the letters, marks and digits of any script, and every character of a script that
+is written without spaces, such as Chinese, is a word. Words with other letters are not stemmed.
 
 BLEU is that of sacrebleu with its defaults: tokenizer 13a, mixed case, exponential smoothing. A
 sample has a sentence BLEU. Corpus BLEU is not the mean over samples but a function of summed
@@ -12,7 +14,9 @@ counts, so each sample also stores its counts.
 from __future__ import annotations
 
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 from specbench.tasks.metrics.metric import metric
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from specbench.tasks.example import Example
 
 SHORT_SUMMARY = 32  # words of an XSum summary scored by the paper
+UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"  # scripts
 ORDERS = 4  # n-grams of 1 to 4 words
 TERMS = 2 + 2 * ORDERS
 
@@ -69,14 +74,36 @@ def _start(text: str) -> str:
 
 
 def _f1(kind: str, text: str, example: Example) -> float:
-    return float(_scorer(kind).score(example.reference or "", text)[kind].fmeasure)
+    reference = example.reference or ""
+    any_script = any(c.isalpha() and not c.isascii() for c in normalize("NFC", reference))
+    return float(_scorer(kind, any_script).score(reference, text)[kind].fmeasure)
 
 
 @cache
-def _scorer(kind: str) -> RougeScorer:
+def _scorer(kind: str, any_script: bool) -> RougeScorer:
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer([kind], use_stemmer=True)
+    return RougeScorer([kind], use_stemmer=True, tokenizer=_Words() if any_script else None)
+
+
+class _Words:
+    """Splits a text of any script into words, as ``RougeScorer`` asks of a tokenizer."""
+
+    def __init__(self) -> None:
+        import regex
+        from rouge_score.tokenizers import DefaultTokenizer
+
+        self._english = DefaultTokenizer(use_stemmer=True)
+        self._word = regex.compile(
+            rf"(?V1){UNSPACED}\p{{M}}*"
+            rf"|[[\p{{L}}\p{{N}}]--{UNSPACED}][[\p{{L}}\p{{M}}\p{{N}}]--{UNSPACED}]*"
+        )
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return the words of a text in lower case, English ones stemmed."""
+        words = self._word.findall(normalize("NFKC", text).lower())
+        split = (self._english.tokenize(word) if word.isascii() else [word] for word in words)
+        return [*chain.from_iterable(split)]
 
 
 @metric("BLEU", name="bleu")
@@ -94,13 +121,14 @@ def sentence_bleu(text: str, example: Example) -> float:
 
 
 def bleu_terms(text: str, example: Example) -> list[int]:
-    """Return the counts of one text for corpus BLEU.
+    """Return the counts of one text for corpus BLEU, with its best reference.
 
     Returns:
         [10] tokens of the text and of the reference, n-grams of order 1 to 4 shared with the
         reference, n-grams of order 1 to 4 of the text.
     """
-    counts = _sentence(text, example)
+    sentences = [_sentence(text, each) for each in example.with_each_reference()]
+    counts = max(sentences, key=lambda sentence: float(sentence.score))
     return [counts.sys_len, counts.ref_len, *counts.counts, *counts.totals]
 
 

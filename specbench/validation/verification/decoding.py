@@ -187,7 +187,7 @@ def _check_texts(
 
     def compare(record: Record) -> str:
         try:
-            text = str(pair.tokenizer.decode(record["token_ids"], skip_special_tokens=True))
+            text = pair.text_of(record["token_ids"])
         except (OverflowError, TypeError, ValueError):
             return "its tokens are not those of the models"
         for stop in stops[record["task"]]:

@@ -40,8 +40,10 @@ class ScoreOptions(Options):
 @grouped
 def score(run: FinishedRun, options: ScoreOptions, code: CodeExecution, shown: Progress) -> None:
     """Score the texts of a finished run again, without models or data."""
+    from specbench.experiment.measurements import doubtful_thoughts
     from specbench.experiment.progress import progress_bar
     from specbench.experiment.rescore import open_run, score_run
+    from specbench.runs.records import read_records
 
     finished_run = open_run(run, options.metric or [])
     note(*finished_run.notes)
@@ -57,6 +59,7 @@ def score(run: FinishedRun, options: ScoreOptions, code: CodeExecution, shown: P
             f"the code of {outcome.withheld} samples was not executed, so they have no score: "
             "add --allow-code-execution to execute it"
         )
+    note(*doubtful_thoughts(read_records(run)))
     show_run(run, further=True)
     if outcome.failed:
         raise RunError(

@@ -153,12 +153,12 @@ def thought_tokens(tokenizer: Any, prompt: Sequence[int], generation: Generation
 def doubtful_thoughts(records: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say how many texts of each method begin with marks of thoughts that do not end or are new."""
     marked = [(str(r["method"]), doubtful_mark(r.get("text") or "")) for r in records]
+    texts = Counter(method for method, _ in marked)
     return [
-        f"{count} of {sum(other == method for other, _ in marked)} texts of {method} begin with "
-        f"{shown(mark)}, "
+        f"{count} of {texts[method]} texts of {method} begin with {shown(mark[0])}, "
         + (
             "thoughts that do not end, which score as empty answers: raise --max-new-tokens"
-            if is_begun(mark)
+            if mark[1]
             else "which is no mark of thoughts that specbench knows, so all of a text is scored: "
             "remove it, for example with the server's reasoning parser"
         )

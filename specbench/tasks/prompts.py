@@ -146,7 +146,8 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
     ``reference`` is optional: a text, a list of alternatives or, with several turns, a list with
     one or several per turn, of which further ones are ignored. So are ``id`` or ``question_id``,
     ``category``, and ``passage``, the part of the prompt that may be cut. In ``.txt`` every line is
-    a prompt. Each may be packed. Empty lines are skipped. Spec-Bench's and MT-Bench's ``question.jsonl`` have this form.
+    a prompt. Each may be packed. Empty lines are skipped. The ``question.jsonl`` of Spec-Bench and
+    MT-Bench has this form.
 
     Args:
         path: The file.

@@ -109,13 +109,11 @@ def begins_thoughts(prompt: str) -> bool:
     return _PROMPTS.search(prompt) is not None
 
 
-def doubtful_mark(text: str) -> str | None:
-    """Return the mark at the start of a text that is not closed, or is not one of ``FAMILIES``."""
-    if (begun := _begun(text)) is None:
-        unknown = _UNKNOWN.match(text)
-        return unknown[1] if unknown and end_of(text) is None else None
-    match = _BEGINS[begun].match(text)
-    return None if match is None or _ENDS[begun].search(text) else match[1]
+def doubtful_mark(text: str) -> tuple[str, bool] | None:
+    """Return the mark at the start of a text without its end, and whether it is of ``FAMILIES``."""
+    begun = _begun(text)
+    match = _UNKNOWN.match(text) if begun is None else _BEGINS[begun].match(text)
+    return (match[1], begun is not None) if match and end_of(text) is None else None
 
 
 def is_mark(token: str) -> bool:

@@ -1,6 +1,7 @@
 """The columns of a record that come from scoring."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,13 +9,37 @@ from typing import Any
 import pytest
 
 from specbench.decoding.records import Generation
+from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
-from specbench.experiment.measurements import score_text, thought_tokens
+from specbench.experiment.measurements import doubtful_thoughts, score_text, thought_tokens
 from specbench.tasks import metrics
 from specbench.tasks.example import Example
 
+from ..engine.tiny import tokenizer
+
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
 PROGRAM = "def f():\n    return 7"
+
+
+HARMONY = "<|channel|>analysis<|message|>#### 3<|end|><|start|>assistant<|channel|>"
+THOUGHTS = [
+    HARMONY + "final<|message|>7<|return|>",
+    HARMONY + "final <|constrain|>json<|message|>7",
+    "<|channel|>final<|message|>7",
+    "analysisMaybe #### 3.assistantfinal7",
+    "analysis#### 3.assistantfinal\n7",
+    "[THINK]#### 3[/THINK]7",
+    "so #### 3[/THINK]7",
+    "<seed:think>#### 3</seed:think>7",
+    "<mm:think>#### 3</mm:think>7",
+    "<thought>#### 3</thought>7",
+    "<thinking>#### 3</thinking><answer>7</answer>",
+    "<|channel>thought\n#### 3\n<channel|>7",
+    "<|START_THINKING|>#### 3<|END_THINKING|><|START_RESPONSE|>7<|END_RESPONSE|>",
+    "\u25c1think\u25b7#### 3\u25c1/think\u25b77",
+    "Here is my thought process: #### 3 Here is my response: 7",
+    "<think>#### 3</think><response>7</response>",
+]
 
 
 def scored(
@@ -96,6 +121,10 @@ def test_bleu_keeps_the_terms_of_the_corpus_figure() -> None:
         ("maybe #### 3</think>so 7", "eos", 1.0),
         ("<think>#### 7", "length", 0.0),
         ("<think>a</think>b #### 3</think>7", "eos", 1.0),
+        *((text, "eos", 1.0) for text in THOUGHTS),
+        ("<|channel|>analysis<|message|>so #### 7", "length", 0.0),
+        ("analysisWe say #### 7", "length", 0.0),
+        ("Analysis of all: 7", "eos", 1.0),
     ],
 )
 def test_a_cut_answer_must_state_its_number_and_thoughts_state_none(
@@ -123,6 +152,8 @@ class Letters:
         ("Why <think>? ", "7", None, "7"),
         ("Why?", "<think>3", 8, ""),
         ("Why?", "a</think>b</think>7", 18, "7"),
+        ("Why? [THINK]", "3[/THINK]7", 9, "7"),
+        ("Why?", "<|channel|>analysis<|message|>3", 31, ""),
     ],
 )
 def test_tokens_of_thoughts_are_counted_apart(
@@ -134,3 +165,31 @@ def test_tokens_of_thoughts_are_counted_apart(
     example = Example("e", "prompt", answer or "x")
     fields = scored(("exact-match",), text, example, may_execute=False, thought_tokens=count)
     assert fields["quality"] == (1.0 if answer else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("<think>3, so", "2 of 3 texts of sd begin with <think>, thoughts that do not end"),
+        ("analysisWe", "2 of 3 texts of sd begin with analysis, thoughts that do not end"),
+        ("<ponder>3</ponder>7", "2 of 3 texts of sd begin with <ponder>, which is no mark"),
+        ("[REASONING] 3 [/REASONING] 7", "2 of 3 texts of sd begin with [REASONING], which is no"),
+        ("<think>3</think>7", ""),
+        ("<b>thought</b>", ""),
+        ("[1] I think", ""),
+    ],
+)
+def test_marks_that_are_open_or_new_are_noted(text: str, note: str) -> None:
+    records = [{"method": "sd", "text": text} for text in (text, text, "7")]
+    notes = doubtful_thoughts([*records, {"method": "static", "text": "7"}])
+    assert [line[: len(note)] for line in notes] == [note] * bool(note)
+
+
+def test_marks_that_are_special_tokens_stay_in_a_text() -> None:
+    letters = deepcopy(tokenizer())
+    pair = LoadedPair("t", None, None, letters, frozenset())  # type: ignore[arg-type]
+    plain = letters("ab")["input_ids"]
+    letters.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]", "<pad>"]})
+    marks = letters.convert_tokens_to_ids(["[THINK]", "[/THINK]", "<pad>"])
+    assert pair.text_of([marks[0], *plain, marks[1], marks[2], *plain]) == "[THINK]ab[/THINK]ab"
+    assert pair.text_of([*plain, marks[2]]) == "ab"

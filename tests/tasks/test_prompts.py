@@ -170,6 +170,32 @@ def test_the_questions_of_spec_bench_are_read_as_they_are(tmp_path: Path) -> Non
     assert not examples[3].turns  # a single turn is a prompt
 
 
+@pytest.mark.parametrize(
+    ("row", "references", "alternatives"),
+    [
+        ({"prompt": "p", "reference": ["a", "b", ""]}, ("a",), (("b",),)),
+        ({"prompt": "p", "reference": ["a"]}, ("a",), ()),
+        ({"prompt": "p", "reference": []}, (None,), ()),
+        ({"prompt": "p", "reference": [["a", "b"]]}, ("a",), (("b",),)),
+        (
+            {"messages": [{"role": "user", "content": "p"}], "reference": ["a", "b"]},
+            ("a",),
+            (("b",),),
+        ),
+        ({"turns": ["p", "q"], "reference": [None, ["a", "b"]]}, (None, "a"), ((), ("b",))),
+        ({"turns": ["p", "q"], "reference": "a"}, ("a", None), ()),
+    ],
+)
+def test_a_list_of_references_has_alternatives_or_turns(
+    row: dict[str, object], references: tuple[str], alternatives: tuple[object], tmp_path: Path
+) -> None:
+    (example,) = read(tmp_path / "mine.jsonl", json.dumps(row).encode())
+    assert example.reference == references[0]
+    assert example.references == (references if len(references) > 1 else ())
+    assert example.alternatives == alternatives
+    assert ("alternatives" in example.identity()) == bool(alternatives)
+
+
 def test_own_names_and_other_columns_are_kept_and_long_prompts_can_be_cut(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     rows = [

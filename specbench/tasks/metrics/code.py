@@ -7,23 +7,40 @@ A text may be a chat model's answer with fenced code, or the continuation of a s
 from __future__ import annotations
 
 import ast
-import re
+from collections.abc import Iterator
 from functools import lru_cache
 from io import StringIO
+from itertools import combinations
 from math import comb
+from operator import itemgetter
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from specbench.tasks.metrics.blocks import readings
 from specbench.tasks.metrics.metric import metric
 from specbench.tasks.metrics.sandbox.launch import Limits, judge
-from specbench.tasks.metrics.sandbox.statements import read_python
+from specbench.tasks.metrics.sandbox.statements import (
+    bound_names,
+    free_names,
+    read_python,
+    read_tests,
+)
 
 if TYPE_CHECKING:
     from specbench.tasks.example import Example
 
-# A line that opens or closes a Markdown code block, with its language.
-_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:([\w+-]+)[ \t]*)?\r?$", re.MULTILINE)
 _MOST_CUTS = 50  # each parses the remaining text
+_MOST_JOINED = 6  # blocks of a program that is spread over several
+_BINDING = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.Import,
+    ast.ImportFrom,
+    ast.Assign,
+)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+Rank = tuple[int, bool, bool]
 # Values of k to show, up to the number of repeats, which is also shown.
 BUDGETS = (2, 5, 10, 20, 50, 100)
 
@@ -66,28 +83,79 @@ def program_of(text: str, example: Example) -> str:
 
 
 def fenced(text: str, example: Example) -> str:
-    """Return the code block in a chat model's answer, or the text if it has none.
+    """Return the code in a chat model's answer, or the text if it has no blocks; see ``readings``.
 
-    Among several blocks, it is the first that defines the entry point, else the first that defines
-    anything, else the first that parses, else the longest. The last block may be unclosed, as at
-    the token limit; the first may have been opened by the prompt.
+    Among several blocks, it is the first that defines the entry point or what the tests call, else
+    the first that defines anything, else the first that parses, else the longest. If it lacks a
+    name that another block defines or imports, this definition precedes it.
     """
-    fences = list(_FENCE.finditer(text))
-    # An odd number of fences, the first without a language: the prompt may have opened a block.
-    blocks = [text[: fences[0].start()]] if len(fences) % 2 and not fences[0][1] else []
-    for opening, closing in zip(fences[::2], [*fences[1::2], None], strict=False):
-        blocks.append(text[opening.end() + 1 : closing.start() if closing else len(text)])
-    if not blocks:
-        return text
+    wanted = _wanted(example)
+    first: list[str] = []
+    ranked: list[tuple[Rank, str, list[str]]] = []
+    for blocks in _choices(text):
+        first = first or blocks
+        for block in blocks:
+            code = _dedented(block, example)
+            ranked.append((_rank(code, example, wanted), code, blocks))
+        best = max(ranked, key=itemgetter(0), default=None)  # the first of equal ones
+        if best and (best[0][0] == len(wanted) if wanted else best[0][1]):
+            break
+    if not best or not any(best[0]):
+        return max(first, key=len, default=text)
+    _, code, blocks = best
+    return _completed(code, blocks, example, wanted)
 
-    def rank(block: str) -> tuple[bool, bool, bool]:
-        tree = _parsed(block) or _parsed(example.code_prefix + block)
-        defined = _defined(tree)
-        return example.entry_point in defined, bool(defined), bool(tree and tree.body)
 
-    ranks = [rank(block) for block in blocks]
-    best = max(ranks)
-    return blocks[ranks.index(best)] if any(best) else max(blocks, key=len)
+def _choices(text: str) -> Iterator[list[str]]:
+    """Yield the readings of an answer: its blocks, neighbours joined, or the text itself."""
+    every = []
+    for blocks in readings(text):
+        every.append(blocks or [text])
+        yield every[-1]
+    for blocks in every:
+        spans = combinations(range(len(blocks[:_MOST_JOINED]) + 1), 2)
+        yield ["\n".join(blocks[i:j]) for i, j in spans if j - i > 1]
+    if every[0] != [text]:
+        yield [_cut("", text)[0]]  # the program may stand before the blocks
+
+
+def _wanted(example: Example) -> set[str]:
+    """Return the names that a program must define."""
+    if example.entry_point or not example.tests:
+        return {example.entry_point} - {""}
+    tests = read_tests(example.tests)
+    return {*(tests.names or tests.shadowed)}
+
+
+def _rank(block: str, example: Example, wanted: set[str]) -> Rank:
+    """Return how many wanted names a block defines, and whether it defines or does anything."""
+    tree = _parsed(block) or _parsed(example.code_prefix + block)
+    defined = _defined(tree)
+    return len(wanted & defined), bool(defined), bool(tree and tree.body)
+
+
+def _dedented(block: str, example: Example) -> str:
+    """Return a block without common indentation, such as of a list, if it parses only so."""
+    if _parsed(block) or _parsed(example.code_prefix + block):
+        return block
+    return plain if _parsed(plain := dedent(block)) else block
+
+
+def _completed(block: str, blocks: list[str], example: Example, wanted: set[str]) -> str:
+    """Return a block behind the definitions and imports of other blocks that it needs."""
+    tree = _parsed(block)
+    if tree is None or len(blocks) == 1:
+        return block
+    others = [other for code in blocks if code != block and (other := _parsed(dedent(code)))]
+    statements = [node for other in others for node in other.body if isinstance(node, _BINDING)]
+    needed: list[ast.stmt] = []
+    while True:
+        program = "\n".join([*map(ast.unparse, needed), block])
+        missing = (free_names(program) | wanted) - _defined(_parsed(program))
+        new = [n for n in statements if n not in needed and not missing.isdisjoint(bound_names(n))]
+        if not new:
+            return program
+        needed = [n for n in statements if n in needed or n in new[:1]]
 
 
 def helpers_of(example: Example) -> tuple[str, ...]:

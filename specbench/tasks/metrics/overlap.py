@@ -2,9 +2,10 @@
 
 ROUGE (Lin, 2004) is the F1 of `rouge-score`, with lower-cased words and Porter stemming
 (``use_stemmer=True``). ROUGE-L treats the whole text as one sequence of words. Words consist of the
-letters a to z and digits only, as in `rouge-score`, unless the reference has other letters: then
-they consist of the letters, marks and digits of any script, and every character of a script that
-is written without spaces, such as Chinese, is a word. Words with other letters are not stemmed.
+letters a to z and digits only, as in `rouge-score`, unless more than one in 200 letters of the
+reference is another (a single one in an English article is a name or damage). Then words consist of
+the letters, marks and digits of any script, and every character of a script that is written without
+spaces, such as Chinese, is a word. Words with other letters than a to z are not stemmed.
 
 BLEU is that of sacrebleu with its defaults: tokenizer 13a, mixed case, exponential smoothing. A
 sample has a sentence BLEU. Corpus BLEU is not the mean over samples but a function of summed
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 SHORT_SUMMARY = 32  # words of an XSum summary scored by the paper
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"  # scripts
+STRAY = 1 / 200  # share of letters beyond a to z in English references
 ORDERS = 4  # n-grams of 1 to 4 words
 TERMS = 2 + 2 * ORDERS
 
@@ -75,7 +77,8 @@ def _start(text: str) -> str:
 
 def _f1(kind: str, text: str, example: Example) -> float:
     reference = example.reference or ""
-    any_script = any(c.isalpha() and not c.isascii() for c in normalize("NFC", reference))
+    letters = [c for c in normalize("NFC", reference) if c.isalpha()]
+    any_script = sum(not c.isascii() for c in letters) > STRAY * len(letters)
     return float(_scorer(kind, any_script).score(reference, text)[kind].fmeasure)
 
 

@@ -139,10 +139,59 @@ def test_numbers_are_compared_by_value(text: str, reference: str, expected: floa
         ("", None),
         ("x2", None),
         ("<<3+4=7>>", None),
+        ("The answer is \u20135 degrees", "-5"),
+        ("It fell to \u20117", "-7"),
+        ("pages 3\u20135", "5"),
+        ("The answer is minus 5.", "-5"),
+        ("10 minus 5", "5"),
+        ("The answer is 1 234 567 dollars for 3 days.", "1234567"),
+        ("#### 1 234", "1234"),
+        ("1\u2009234 or 1\u202f234", "1234"),
+        ("1\u00a0234,50 \u20ac", "1234.5"),
+        ("1\u2019234\u2019567.25", "1234567.25"),
+        ("1_234", "1234"),
+        ("1.234.567", "1234567"),
+        ("1.234,50", "1234.5"),
+        ("1,00,000", "100000"),
+        ("10 20 300", "300"),
+        ("2024-10 100", "100"),
+        ("So she needs 2 1/2 cups.", "2.5"),
+        ("-2 and 1/2", "-2.5"),
+        ("3 4/2", "2"),
+        ("2\u00bd", "2.5"),
+        ("\u2212\u00bd", "-0.5"),
+        (r"\boxed{2\frac{1}{2}}", "2.5"),
+        (r"\boxed{-\frac12}", "-0.5"),
+        (r"\dfrac{-3}{4}", "-0.75"),
+        ("\u7b54\u6848\u662f\uff11\uff18\u3002", "18"),
+        ("\u7b54\u6848\uff1a8 \u4e2a\uff0c3 \u6b65", "8"),
+        ("\uff11\uff0c\uff12\uff13\uff14\uff0e\uff15", "1234.5"),
+        ("\uff0d\uff15", "-5"),
+        ("\u0661\u066c\u0662\u0663\u0664\u066b\u0665", "1234.5"),
+        ("\u0967\u096e", "18"),
+        ("10\u00b2", "10"),  # a power is no digit
+        ("<answer>8</answer> in 3 steps", "8"),
+        ("[Final Answer] $8 [/Final Answer] of 3", "8"),
     ],
 )
 def test_flexible_number(text: str, number: str | None) -> None:
     assert flexible_number(text) == (None if number is None else Decimal(number))
+
+
+@pytest.mark.parametrize(
+    ("reference", "right", "wrong"),
+    [
+        ("1 234", "#### 1,234", "#### 1"),
+        ("\u20135", "#### -5", "#### 5"),
+        ("\uff11\uff18", "#### 18", "#### 1"),
+        ("2 1/2", "#### 5/2", "#### 2"),
+        ("1/2", "#### 2/4", "#### 1/3"),
+    ],
+)
+def test_references_are_numbers_in_any_form(reference: str, right: str, wrong: str) -> None:
+    example = Example("e", "prompt", reference)
+    for metric in (accuracy, accuracy_flexible):
+        assert (metric(right, example), metric(wrong, example)) == (1, 0)
 
 
 def test_flexible_accuracy_has_the_strict_reference() -> None:
@@ -186,6 +235,16 @@ def test_reference_without_a_number_is_the_users_error(metric: Callable[..., flo
 def test_parsing_takes_linear_time() -> None:
     """Twenty thousand blanks after "answer:" once took 7.8 s; they take a millisecond."""
     for before in ("####", "answer:", "answer", r"\boxed", r"\frac{", "", "<<"):
-        for filler in (" ", "*", "#### ", "1,111", "answer: ", "\\boxed{", "9 * "):
+        for filler in (
+            " ",
+            "*",
+            "#### ",
+            "1,111",
+            "answer: ",
+            "\\boxed{",
+            "9 * ",
+            "<answer>",
+            "1 111 ",
+        ):
             text = before + filler * (20_000 // len(filler)) + "x"
             assert takes_less(partial(flexible_number, text), 0.5), (before, filler)

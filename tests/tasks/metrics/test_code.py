@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import combinations, pairwise
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -44,6 +45,35 @@ PLAIN = Example("e", "prompt", tests=("assert total([1, 2]) == 6",))
 BODY = "    return sum(twice(x) for x in xs)\n"
 ANEW = "def total(xs: List[int]) -> int:\n" + BODY
 WHOLE = "def total(xs):\n    return 2 * sum(xs)\n"
+
+
+HELPER = "def doubled(xs):\n    return [twice(x) for x in xs]\n"
+FENCED = (
+    f"Sure! ```python\n{ANEW}```",
+    f"Sure! ```python\n{ANEW.rstrip()}``` It adds them up.",
+    f"```python\n{ANEW}``` It adds them up.",
+    "```python def total(xs): return sum(twice(x) for x in xs) ```",
+    f"```def total(xs):\n{BODY}```",
+    f"~~~python\n{ANEW}~~~\n",
+    f"````python\n{ANEW}````\n",
+    f"````python\n{ANEW}# ```\n`````\n",
+    f"```python {{.line-numbers #total}}\n{ANEW}```",
+    f"```{{.python}}\n{ANEW}```",
+    f"```python:src/total.py\n{ANEW}```",
+    f'```python title="total.py" linenums="1"\n{ANEW}```',
+    f"1. So:\n\n   ```python\n{indent(ANEW, '   ')}   ```\n\n2. Done.",
+    f"- ```python\n{indent(ANEW, '  ')}  ```\n",
+    f"1. So: ```python\n{indent(ANEW, '   ')}   ```\n2. Done.",
+    f"So:\n\n        ```python\n{indent(ANEW, ' ' * 8)}        ```\n",
+    f"> ```python\n{indent(ANEW, '> ')}> ```\n> Done.",
+    f"> - ~~~\n{indent(ANEW, '>   ')}>   ~~~\n",
+    f"<answer>\n```python\n{ANEW}```\n</answer>",
+    f"```python\nfrom math import prod\n```\n```python\n{ANEW}assert prod([1]) == 1\n```",
+    f"So:\n```\n{HELPER}```\nthen\n```\ndef total(xs):\n    return sum(doubled(xs))\n```",
+    f"So:\n```\ndef total(xs):\n    return sum(doubled(xs))\n```\nwith\n```\n{HELPER}```",
+    f"```python\ndef total(xs):\n```\nand\n```python\n{BODY}```",
+    f"```python\n{PREFIX}    '''So:\n\n    ```\n    total([1])\n    ```\n    '''\n{BODY}```",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -211,6 +241,7 @@ def test_continuations_and_answers_are_right() -> None:
         f"{ANEW}```\nThis is the function.",
         f"{BODY}```\nThis is the function.\n```python\ntotal([1])\n```\n",
         f"Here you are.\n```python\n{ANEW}```\nUse it so:\n```python\nprint(total([1]))\n```",
+        *FENCED,
     ):
         ast.parse(program_of(text, CONTINUED))
         assert pass_at_1(text, CONTINUED) == 1.0, text
@@ -238,6 +269,10 @@ def test_standalone_programs_need_no_entry_point() -> None:
         ("```\nno good\n```\n```\nnot better either\n```", "not better either\n"),
         ("```\n\n```\n```\nx = 2\n```", "x = 2\n"),
         ("x = '```'", "x = '```'"),
+        ("```\ndef f(): pass\n```\n```\ndef total(): pass\n```", "def total(): pass\n"),
+        (f"{WHOLE}\nUse it so:\n```\ntotal([1])\n```", WHOLE + "\n"),
+        ("```\nx = 1\n", "x = 1\n"),
+        ("```\n'''\n~~~\n'''\n````\nz", "'''\n~~~\n'''\n"),
     ],
 )
 def test_the_right_code_block_is_chosen(text: str, block: str) -> None:
@@ -259,6 +294,10 @@ def test_malformed_and_long_texts_do_not_harm_the_caller() -> None:
         assert program_of(text, CONTINUED) in (PREFIX + text, PREFIX)
     for text in (
         "```" + " " * 200_000 + "x y\n```" * 3,
+        "```\n" * 20_000,
+        "a ```b\nc``` " * 10_000,
+        "> " * 20_000 + "```",
+        "- " * 20_000 + "```",
         "x = 1\n" * 2000 + "def f(:\n" * 2000,
         "def total(xs):\n  return {\n" + "    'a': 1,\n" * 4000,
         "This is prose, not code\n" * 4000,

@@ -3,11 +3,13 @@
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sacrebleu
+from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics.bleu import BLEU
 
 from specbench.tasks.example import Example
@@ -93,11 +95,46 @@ ROUGES = ("rouge1", "rouge2", "rougeL")
         # The cat sat on.
         ("rougeL", "the cat sat on the mat", "the mat the cat sat on", 2 * 4 / (6 + 6)),
         ("rougeL", "the cat\nsat on\nthe mat", "the cat sat on the mat", 1.0),
+        # In other scripts: of characters where there are no spaces, else of words.
+        ("rouge2", "上海的春天很美丽", "上海的春天很美丽", 1.0),
+        ("rouge1", "北京 2024 年 AI 论坛", "上海 2024 年 AI 大会", 2 * 3 / (7 + 7)),
+        ("rougeL", "東京スカイツリー", "東京タワー", 2 * 3 / (8 + 5)),
+        ("rouge1", "สวัสดีค่ะ", "สวัสดีครับ", 2 * 4 / (6 + 7)),
+        ("rouge1", "Москва зимой", "Москва весной", 0.5),
+        ("rouge1", "Züge frich", "Zürich", 0.0),
+        ("rouge2", "ZÜRICHS Straßen", "Zu\u0308richs Straßen", 1.0),
+        ("rouge1", "हिन्दी कविता", "हिन्दी भाषा", 0.5),
+        ("rouge1", "서울의 봄", "서울의 가을", 0.5),
+        ("rouge2", "running with Élan", "runs with élan", 1.0),  # English words are stemmed
     ],
 )
 def test_f1_by_hand(metric: str, text: str, reference: str, expected: float) -> None:
     f1 = score(metric, text, Example("e", "prompt", reference))
     assert f1 == pytest.approx(expected, abs=1e-12)
+
+
+def test_english_rouge_is_that_of_rouge_score() -> None:
+    english = (
+        "Andros Townsend silenced his critics – “it’s £5” – at Man United’s café, " + "so " * 90
+    )
+    scorer = RougeScorer(ROUGES, use_stemmer=True)
+    for reference in (*REFERENCES, english):
+        for text in (*REFERENCES, english, "Zürich 上海 cafe", ""):
+            f1 = scorer.score(reference, text)
+            example = Example("e", "prompt", reference)
+            assert [score(m, text, example) for m in ROUGES] == [f1[m].fmeasure for m in ROUGES]
+
+
+@pytest.mark.parametrize("metric", ["rouge1", "bleu", "exact-match", "edit-similarity", "accuracy"])
+def test_of_several_references_the_best_counts(metric: str) -> None:
+    example = Example("e", "prompt", "#### 5", alternatives=(("#### 7", "#### 8"),))
+    turns = replace(example, turns=("a", "b"), references=("#### 5", "#### 6"))
+    turns = replace(turns, alternatives=((), ("#### 7",)))
+    assert [score(metric, f"#### {n}", example) == 1 for n in (5, 7, 8, 6)] == [*[True] * 3, False]
+    second = turns.scored({"turn": 2})
+    assert [score(metric, f"#### {n}", second) == 1 for n in (6, 7, 5)] == [True, True, False]
+    assert [score(metric, f"#### {n}", turns.scored({"turn": 1})) == 1 for n in (5, 7)] == [1, 0]
+    assert bleu_terms("#### 8", example) == bleu_terms("#### 8", Example("e", "", "#### 8"))
 
 
 @pytest.mark.parametrize("metric", ROUGES)

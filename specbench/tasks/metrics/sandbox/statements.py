@@ -88,6 +88,30 @@ def names_of(tests: Tests, program: str) -> tuple[str, ...]:
     return tuple(shadowed) if len(shadowed) == 1 else ()
 
 
+def free_names(program: str) -> set[str]:
+    """Return the global names that a program uses without binding them; builtins are excluded."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tables = list(_tables(symtable(program, "<program>", "exec")))
+    except _NO_PYTHON:
+        return set()
+    return {name for name in _taken(tables) if not hasattr(builtins, name)}
+
+
+def bound_names(statement: ast.stmt) -> set[str]:
+    """Return the names that a definition, an import or an assignment binds."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
+    if isinstance(statement, ast.Assign):
+        return {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    return (
+        {statement.name}
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        else set()
+    )
+
+
 def _tables(table: SymbolTable) -> Iterator[SymbolTable]:
     yield table
     for child in table.get_children():

@@ -19,13 +19,13 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import GGUF, Loading, PairSpec
 from specbench.engine.runner import MOST_PROMPT_BYTES, Runner, context_length
 from specbench.engine.sources import (
-    check_weights,
     load_config,
     load_ends,
     load_model,
     load_tokenizer,
 )
 from specbench.engine.vocabulary import DraftTokens, draft_tokens, vocabulary_size
+from specbench.engine.weights import check_weights, require_quantiser
 from specbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     if not loading.dummy:
         for role, config in zip(spec.models, configs, strict=True):
             check_weights(spec, role, config)
+            require_quantiser(spec.models[role], config, torch_device, dtype)
     try:
         models = [
             load_model(spec, role, loading, config, torch_device, dtype)

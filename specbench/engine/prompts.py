@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -77,6 +78,7 @@ def encode(
                 ) from error
         else:
             ids = tokenizer("\n\n".join(m["content"] for m in templated))["input_ids"]
+            ids = ids[:-1] if appends_end(tokenizer) else ids  # behind it, a model begins anew
         started: list[int] = list(ids)
         # A text may begin with its own start token, before the tokenizer adds another.
         while bos is not None and started[:2] == [bos, bos]:
@@ -109,6 +111,12 @@ def encode(
     if not ids:
         raise UsageError(_too_long(len(whole), limit, "and nothing of it is left"))
     return Encoded(ids, len(whole) - len(ids))
+
+
+@lru_cache(maxsize=8)
+def appends_end(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a tokenizer puts its end token behind every text."""
+    return bool(tokenizer("a")["input_ids"][-1:] == [tokenizer.eos_token_id])
 
 
 def _templated(message: Message) -> dict[str, Any]:

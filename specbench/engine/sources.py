@@ -6,7 +6,6 @@ tokens.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -27,14 +26,15 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
-from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, logging
+from transformers.utils import GENERATION_CONFIG_NAME, logging
 
 from specbench.engine.gguf import gguf_config, read_gguf, stored_sampling
 from specbench.engine.hub import failure, gguf_path, source
 from specbench.engine.pairs import GGUF, ROLES, Loading, PairSpec, get_pair, require_model, shards
 from specbench.engine.recommended import that_change
 from specbench.engine.runner import OTHER_MODEL
-from specbench.errors import UsageError, cause, first_line, mask_tokens, require
+from specbench.engine.weights import require_no_adapter, require_place
+from specbench.errors import UsageError, cause, first_line, mask_tokens, shown
 
 # Errors that Transformers raises for an inconsistent configuration.
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)
@@ -46,7 +46,6 @@ TEXT_WEIGHTS = {
     r"^model\.language_model\.": "model.",
     r"^language_model\.lm_head\.": "lm_head.",
 }
-EMBEDDING = "embed_tokens.weight"  # the end of the table's name
 # Layers of other types keep a state of all tokens, from which no token can be taken back.
 ATTENDING = ("full_attention", "sliding_attention", "chunked_attention")
 TOKENIZER_OF_DUMMIES = "mini"  # a bundled pair
@@ -64,6 +63,7 @@ def load_config(spec: PairSpec, role: str, loading: Loading) -> PretrainedConfig
 
 def decoder_config(name: str, **options: Any) -> PretrainedConfig:
     """Return a model's configuration; for a multimodal model, that of its text part."""
+    require_no_adapter(name)
     config: PretrainedConfig = load_pretrained(AutoConfig, name, **options)
     text: PretrainedConfig = config.get_text_config()
     if text is config or type(text) not in MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -174,8 +174,7 @@ def load_model(
         )
         quantised = True
     if loading.device_map or quantised:
-        reason = "--device-map" if loading.device_map else "a quantised model"
-        require_package("accelerate", reason)
+        require_package("accelerate", "--device-map" if loading.device_map else "a quantised model")
         options["device_map"] = loading.device_map or {"": device}
     model: Any = load_weights(name, config=config, dtype=dtype, **options)
     if any(weights.is_meta for weights in model.parameters()):
@@ -191,7 +190,8 @@ def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrai
     """Return a model with its weights, in evaluation mode.
 
     Raises:
-        UsageError: The model is not available, or some of its weights are missing.
+        UsageError: The model is not available, some of its weights are missing, or it has none for
+            some in the file.
     """
     if config.get_text_config() is config:
         options["key_mapping"] = TEXT_WEIGHTS
@@ -206,46 +206,15 @@ def load_weights(name: str, config: PretrainedConfig, **options: Any) -> PreTrai
         )
     # Transformers would initialise them at random.
     if missing := sorted(report["missing_keys"]):
+        other = next(iter(sorted(report["unexpected_keys"])), "")
         raise UsageError(
-            f"cannot load {name} ({len(missing)} of its weights are missing, {missing[0]} first): "
-            "give a complete model of a supported architecture"
+            f"cannot load {name} ({len(missing)} of its weights are missing, {missing[0]} first"
+            f"{other and f', and it has {shown(other)}'}): give a complete model of a supported "
+            "architecture"
         )
+    require_place(name, model, report["unexpected_keys"])
     loaded: PreTrainedModel = model.eval()
     return loaded
-
-
-def check_weights(spec: PairSpec, role: str, config: PretrainedConfig) -> None:
-    """Refuse a folder with incomplete weights, or those of another model, by their headers.
-
-    Raises:
-        UsageError: A file is missing, cut, or does not fit the configuration.
-    """
-    folder = Path(spec.models[role])
-    if not folder.is_dir():
-        return
-    files, index = sorted(folder.glob("*.safetensors")), folder / SAFE_WEIGHTS_INDEX_NAME
-    file, shapes = index, {}
-    try:
-        if index.is_file():
-            parts = json.loads(index.read_bytes())["weight_map"].values()
-            files = [folder / part for part in sorted({*parts})]
-        for file in files:
-            with safe_open(file, "pt") as weights:
-                for name in weights.keys():  # noqa: SIM118 (no mapping)
-                    if name.endswith(EMBEDDING):
-                        shapes[file] = weights.get_slice(name).get_shape()
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"cannot read {file} ({cause(error)}): download the model again"
-        ) from error
-    require(bool(files) or any(folder.glob("*.bin")), f"{folder} has no weights: download them")
-    expected = [config.vocab_size, config.hidden_size]
-    for file, shape in shapes.items():
-        require(
-            shape == expected or getattr(config, "quantization_config", None) is not None,
-            f"{file} holds another model than its config.json (embeddings of {shape}, not of "
-            f"{expected}): download the model again",
-        )
 
 
 def build_model(config: PretrainedConfig, dtype: torch.dtype) -> PreTrainedModel:

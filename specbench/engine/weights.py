@@ -127,12 +127,16 @@ def require_place(name: str, model: PreTrainedModel, unexpected: Collection[str]
         (beside if owner in ("", model.base_model_prefix) else inside).append(key)
     if inside:
         raise UsageError(
-            f"{name} has {len(inside)} weights that the {config.model_type} model of its "
+            f"{name} has {_count(inside)} that the {config.model_type} model of its "
             f"config.json has no place for ({_examples(inside)}), so it would be another model: "
             "correct config.json, or give a model that is not quantised and has its adapters merged"
         )
     if beside:
-        log.warning(f"{name} has {len(beside)} weights that are not used ({_examples(beside)})")
+        log.warning(f"{name} has {_count(beside)} without use ({_examples(beside)})")
+
+
+def _count(keys: list[str]) -> str:
+    return "1 weight" if len(keys) == 1 else f"{len(keys)} weights"
 
 
 def _examples(keys: list[str]) -> str:

@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from tokenizers import Tokenizer, models
 from transformers import AddedToken, AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from specbench.engine import loading, sources
+from specbench.engine import loading, sources, weights
 from specbench.engine.loading import load_pair, load_reader
 from specbench.engine.pairs import Loading, PairSpec, custom_pair
 from specbench.engine.vocabulary import draft_tokens, vocabulary_size
@@ -134,6 +134,32 @@ def of_another_family(folder: Path) -> None:
     file.write_text(json.dumps(stored))
 
 
+def with_file(name: str, content: object, **copies: str) -> Callable[[Path], object]:
+    """Write a JSON file beside the others, after copies of them."""
+
+    def add(folder: Path) -> None:
+        for copy, file in copies.items():
+            shutil.copy(folder / file, folder / f"{copy}.safetensors")
+        (folder / name).write_text(json.dumps(content))
+
+    return add
+
+
+def adapter_alone(folder: Path) -> None:
+    for file in folder.glob("*"):
+        file.unlink()
+    (folder / "adapter_config.json").write_text("{}")
+
+
+def quantised(settings: dict[str, Any]) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        file = folder / "config.json"
+        stored = json.loads(file.read_text()) | {"quantization_config": settings}
+        file.write_text(json.dumps(stored))
+
+    return change
+
+
 DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     (cut(WEIGHTS, 0.01), "cannot read .*draft/model.safetensors .*: download the model again"),
     (cut(WEIGHTS, 0.99), "cannot read .*draft/model.safetensors .*: download the model again"),
@@ -146,6 +172,26 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
     (as_qwen_without_tokenizer, "draft has no tokenizer: add tokenizer.json"),
     (cut("tokenizer.json", 0.5), "cannot load .*draft"),
     (of_another_family, "the models do not share a vocabulary: token"),
+    (
+        with_file(INDEX, {"weight_map": {"a": "part.safetensors"}}, part=WEIGHTS),
+        f"has {WEIGHTS} beside",
+    ),
+    (with_file("adapter_config.json", {"peft_type": "LORA"}), "an adapter .* beside its model"),
+    (adapter_alone, r"draft holds an adapter \(adapter_config.json\), not a model: merge it"),
+    *(
+        (quantised({"quant_method": method}), f"with {name}, which needs {needs}, not installed")
+        for method, name, needs in (
+            ("gptq", "GPTQ", "`accelerate`, `gptqmodel`, `optimum`"),
+            ("awq", "AWQ", "`accelerate`, `gptqmodel`"),
+            ("fp8", "FP8", "`accelerate`"),
+            ("compressed-tensors", "compressed-tensors", "`accelerate`, `compressed_tensors`"),
+            ("bitsandbytes", "bitsandbytes", "`accelerate`, `bitsandbytes`"),
+            ("mxfp4", "MXFP4", "`accelerate`"),
+            ("torchao", "torchao", "`accelerate`"),
+        )
+    ),
+    (quantised({"load_in_4bit": True}), "with bitsandbytes, which needs `accelerate`, `bitsandb"),
+    (quantised({"quant_method": "modelopt"}), "with modelopt, which Transformers does not load:"),
 ]
 
 
@@ -157,22 +203,80 @@ def test_damaged_models_are_refused_before_any_weights_are_loaded(
         pytest.fail("weights are loaded")
 
     monkeypatch.setattr(loading, "load_model", load_model)
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
     damage(Path(str(spec.draft)))
     with pytest.raises(UsageError, match=told) as caught:
         load_pair(spec, CPU)
     assert "\n" not in str(caught.value)
 
 
+INNER = "model.layers.0.self_attn."
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ([f"{INNER}q_proj.bias"], rf"has 1 weight that .*\(`{INNER}q_proj.bias`\)"),
+        (
+            [f"{INNER}k_proj.weight_scale", "lm_head.weight_scale_inv"],
+            "`lm_head.weight_scale_inv`, ",
+        ),
+        ([f"{INNER}o_proj.lora_A.default.weight"], "lora_A.* adapters merged"),
+        ([f"{INNER}q_norm.weight"], "q_norm"),
+        (
+            [f"model.layers.2.{n}.weight" for n in "abc"],
+            "has 3 weights .*`model.layers.2.a.weight`",
+        ),
+        (["model.norm.bias"], "`model.norm.bias`"),
+        (["model.embed_positions.weight", "score.weight"], ""),
+        (
+            ["model.vision_tower.x.weight", "visual.blocks.0.weight", "model.mm_projector.0.bias"],
+            None,
+        ),
+        (["mtp.layers.0.q_proj.weight", "model.audio_tower.weight", "model.mtp.norm.weight"], None),
+        ([f"{INNER}rotary_emb.inv_freq", f"{INNER}masked_bias", f"{INNER}k_proj.k_scale"], None),
+    ],
+)
+def test_weights_without_a_place_are_refused_unless_they_are_of_other_parts(
+    names: list[str], told: str | None, spec: PairSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = Path(spec.target) / WEIGHTS
+    tensors = load(file.read_bytes()) | {name: torch.zeros(4) for name in names}
+    file.write_bytes(save(tensors, metadata={"format": "pt"}))
+    if told:
+        with pytest.raises(UsageError, match=told):
+            load_pair(spec, CPU)
+    else:
+        load_pair(spec, CPU)
+        assert ("has 2 weights without use" in caplog.text) == (told == "")
+
+
+def test_layers_that_predict_several_tokens_are_no_layers_of_the_decoder(spec: PairSpec) -> None:
+    file, settings = Path(spec.target) / WEIGHTS, Path(spec.target) / "config.json"
+    tensors = load(file.read_bytes()) | {"model.layers.2.enorm.weight": torch.zeros(4)}
+    file.write_bytes(save(tensors, metadata={"format": "pt"}))
+    settings.write_text(
+        json.dumps(json.loads(settings.read_text()) | {"num_nextn_predict_layers": 1})
+    )
+    load_pair(spec, CPU)
+
+
 def test_missing_weights_and_foreign_code_are_refused(spec: PairSpec) -> None:
-    weights = Path(spec.target) / WEIGHTS
-    whole = weights.read_bytes()
+    file = Path(spec.target) / WEIGHTS
+    whole = file.read_bytes()
     # Transformers would initialise missing weights.
     tensors = load(whole)
+    renamed = {f"_orig_mod.{name}": tensor for name, tensor in tensors.items()}
+    file.write_bytes(save(renamed, metadata={"format": "pt"}))
+    with pytest.raises(
+        UsageError, match=r"weights are missing, lm_head\.weight first, and it has _or"
+    ):
+        load_pair(spec, CPU)
     del tensors["model.layers.1.mlp.up_proj.weight"]
-    weights.write_bytes(save(tensors, metadata={"format": "pt"}))
+    file.write_bytes(save(tensors, metadata={"format": "pt"}))
     with pytest.raises(UsageError, match=r"1 of its weights are missing, model\.layers\.1\.mlp"):
         load_pair(spec, CPU)
-    file = Path(spec.target) / "config.json"
+    file = file.parent / "config.json"
     foreign = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
     file.write_text(json.dumps(json.loads(file.read_text()) | foreign))
     with pytest.raises(UsageError, match=r"its own code: read it, then give --trust-remote"):

@@ -5,6 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerBase
 
 from specbench.engine.pair import LoadedPair
@@ -55,6 +56,23 @@ def test_a_prompt_is_the_text_or_one_user_message(
     bare = deepcopy(chat)
     bare.chat_template = TEMPLATE.removeprefix("{{ bos_token }}")
     assert encode(bare, text).ids == encode(chat, text).ids[1:]
+
+
+@pytest.mark.parametrize(("written", "behind"), [("", []), ("</s>", ["</s>"])])
+def test_one_end_token_that_a_tokenizer_appends_is_dropped(
+    plain: PreTrainedTokenizerBase, written: str, behind: list[str]
+) -> None:
+    ending = deepcopy(plain)
+    end, ids = str(ending.eos_token), text_ids(plain, "How many?")
+    text = "How many?" + written.replace("</s>", end)
+    stated = [plain.eos_token_id] * len(behind)
+    assert encode(plain, text, prompt_format=PLAIN).ids == [plain.bos_token_id, *ids, *stated]
+    ending.backend_tokenizer.post_processor = TemplateProcessing(
+        f"{ending.bos_token} $A {end}",
+        None,
+        [(str(ending.bos_token), plain.bos_token_id), (end, plain.eos_token_id)],
+    )
+    assert encode(ending, text, prompt_format=PLAIN).ids == [plain.bos_token_id, *ids, *stated]
 
 
 CALL = {"id": "a", "function": {"name": "add", "arguments": '{"x": 1}'}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=tuple[Any, ...])
 # Each combination of method, draft length, batch size and cache size is compiled separately.
 MOST_SHAPES = 256
+COMPILER = ("_dynamo", "_functorch", "_inductor", "fx")  # folders of PyTorch
 
 
 class Engine:
@@ -114,10 +116,20 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any) -> Any:
         try:
             return compiled(*args)
-        except TorchDynamoException as error:
-            raise CaptureError(f"a round cannot be compiled ({_reason(error)})") from error
+        except Exception as error:
+            if isinstance(error, TorchDynamoException) or _fails_to_compile(error):
+                raise CaptureError(f"a round cannot be compiled ({_reason(error)})") from error
+            raise
 
     return run
+
+
+def _fails_to_compile(error: Exception) -> bool:
+    """Return whether an error of any kind comes from PyTorch's compiler, not from the function."""
+    files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    folders = [Path(torch.__file__).parent / name for name in COMPILER]
+    compiles = any(file.match("torch/_dynamo/convert_frame.py") for file in files)
+    return compiles or any(files[-1].is_relative_to(folder) for folder in folders)
 
 
 def _require_compiler() -> None:

@@ -1,6 +1,7 @@
 """Compiled rounds give the same results as eager ones."""
 
 import shutil
+import sys
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from torch._inductor import config as inductor
 from specbench.config import COMPILE, EAGER
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.loop import Request
+from specbench.engine import engines
 from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair
 from specbench.errors import EngineError
@@ -66,3 +68,18 @@ def test_code_that_cannot_be_compiled_is_named_or_runs_eagerly() -> None:
     engine = Engine(COMPILE, said.append)
     assert engine(branching)(torch.ones(2)).tolist() == [-1, -1]
     assert engine.name == EAGER and len(said) == 1
+
+
+@pytest.mark.parametrize(("module", "is_named"), [("torch._inductor.utils", True), ("own", False)])
+def test_any_error_of_the_compiler_is_one_sentence(
+    module: str, is_named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch 2.11 raised an IndexError for copied drafts."""
+    file = getattr(sys.modules.get(module), "__file__", f"{module}.py")
+    code = compile("def fail(*_):\n    return [][0]", file, "exec")
+    exec(code, functions := {})
+    monkeypatch.setattr(torch, "compile", lambda function, **_: functions["fail"])
+    monkeypatch.setattr(engines, "_require_compiler", lambda: None)
+    kind = EngineError if is_named else IndexError
+    with pytest.raises(kind, match=r"list index out of range\)?: choose|list index out of range$"):
+        Engine(COMPILE)(branching)(torch.ones(2))

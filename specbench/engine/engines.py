@@ -115,11 +115,15 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*args: Any) -> Any:
         try:
-            return compiled(*args)
+            result = compiled(*args)
         except Exception as error:
             if isinstance(error, TorchDynamoException) or _fails_to_compile(error):
                 raise CaptureError(f"a round cannot be compiled ({_reason(error)})") from error
             raise
+        fields = getattr(result, "_fields", None)
+        if fields is not None and len(fields) != len(result):  # 2.11 does so with copied drafts
+            raise CaptureError(f"PyTorch {torch.__version__} loses results of a compiled round")
+        return result
 
     return run
 

@@ -12,6 +12,7 @@ from torch._inductor import config as inductor
 
 from specbench.config import COMPILE, EAGER
 from specbench.decoding.drafters.lookup import LookupDrafter
+from specbench.decoding.drafting import Drafts
 from specbench.decoding.loop import Request
 from specbench.engine import engines
 from specbench.engine.engines import Engine
@@ -74,7 +75,6 @@ def test_code_that_cannot_be_compiled_is_named_or_runs_eagerly() -> None:
 def test_any_error_of_the_compiler_is_one_sentence(
     module: str, is_named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyTorch 2.11 raised an IndexError for copied drafts."""
     file = getattr(sys.modules.get(module), "__file__", f"{module}.py")
     code = compile("def fail(*_):\n    return [][0]", file, "exec")
     exec(code, functions := {})
@@ -82,4 +82,18 @@ def test_any_error_of_the_compiler_is_one_sentence(
     monkeypatch.setattr(engines, "_require_compiler", lambda: None)
     kind = EngineError if is_named else IndexError
     with pytest.raises(kind, match=r"list index out of range\)?: choose|list index out of range$"):
+        Engine(COMPILE)(branching)(torch.ones(2))
+
+
+def test_a_compiled_round_that_loses_results_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyTorch 2.11 returns an empty named tuple for copied drafts."""
+
+    def compiled(*_: Any) -> Drafts:
+        return tuple.__new__(Drafts, ())
+
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compiled)
+    monkeypatch.setattr(engines, "_require_compiler", lambda: None)
+    with pytest.raises(EngineError, match=r"PyTorch .* loses results .*: choose --engine eager"):
         Engine(COMPILE)(branching)(torch.ones(2))

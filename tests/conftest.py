@@ -50,7 +50,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Restore process-wide settings of a command after each test, on an idle machine."""
-    monkeypatch.setattr("specbench.experiment.environment.STAT", Path("unknown"))
+    monkeypatch.setattr("specbench.engine.limits.STAT", Path("unknown"))
     torch.set_num_threads(1)
     torch.manual_seed(0)
     environment, hook = dict(os.environ), sys.excepthook
@@ -150,6 +150,7 @@ class FakeTokenizer:
 
     chat_template: str | None = None
     bos_token_id: int | None = None
+    eos_token_id: int | None = None
 
     def __call__(self, prompt: str) -> dict[str, list[int]]:
         return {"input_ids": [len(prompt)]}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
+from specbench.engine import limits
 from specbench.engine.device import now
 
-CGROUP = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
 MOST_COPIED = 2 * 2**30  # bytes of a buffer; larger buffers reach no higher bandwidth
 FREE_SHARE = 8  # a buffer takes at most 1/8 of the free memory
@@ -45,7 +45,8 @@ def available_memory(device: torch.device, spread: bool = False) -> int | None:
     ``spread`` counts all GPUs, since a device map may use them all.
     """
     if device.type != "cuda":
-        return min([*_system_memory(), *_container_memory()], default=None)
+        free = (*_system_memory(), limits.free_memory())
+        return min((size for size in free if size is not None), default=None)
     if spread:
         return sum(map(_gpu_memory, range(torch.cuda.device_count())))
     return _gpu_memory(device)
@@ -69,15 +70,4 @@ def _system_memory() -> Iterator[int]:
         lines = MEMINFO.read_text().splitlines()
         yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, ValueError, IndexError, StopIteration):
-        return
-
-
-def _container_memory() -> Iterator[int]:
-    """The limit of the control group, less the memory that cannot be reclaimed."""
-    try:
-        limit = int((CGROUP / "memory.max").read_text())
-        used = int((CGROUP / "memory.current").read_text())
-        counts = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
-        yield limit - used + int(counts["inactive_file"])
-    except (OSError, ValueError, KeyError):  # no such group, or its limit is "max"
         return

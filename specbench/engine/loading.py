@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from specbench.config import AUTO
 from specbench.engine.device import choose_device, keep_freed_memory
 from specbench.engine.hardware import available_memory
 from specbench.engine.hub import gguf_path, origin
+from specbench.engine.limits import busy_share, usable_cores
 from specbench.engine.packing import pack
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import GGUF, Loading, PairSpec
@@ -37,6 +39,9 @@ ONE_THREAD_WIDTH = 512
 PROMPTS_SHARE = 8  # the free memory by what the states of a model's prompts may take of it
 # PyTorch's implementations of attention; it chooses one of the enabled ones per call.
 BACKENDS = ("flash", "mem_efficient", "math", "cudnn")
+
+
+log = logging.getLogger(__name__)
 
 
 class Reader(NamedTuple):
@@ -170,11 +175,23 @@ def _load_gguf(
 
 
 def set_threads(loading: Loading, width: int) -> None:
-    """Use as many threads as the user chose, else one for a target of a small hidden size."""
+    """Use as many threads as the user chose, one for a small hidden size, or one per free core.
+
+    Threads of llama.cpp and PyTorch wait for each other, so one that has no core stops all.
+    """
     if loading.threads is not None:
         torch.set_num_threads(loading.threads)
-    elif width < ONE_THREAD_WIDTH and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
+    elif "OMP_NUM_THREADS" not in os.environ:
+        cores, busy = (1, 0.0) if width < ONE_THREAD_WIDTH else (usable_cores(), busy_share())
+        idle = round((os.cpu_count() or 1) * (1 - busy))
+        most = min(torch.get_num_threads(), cores)
+        threads = max(1, min(most, idle))
+        if threads < most:
+            log.warning(
+                f"other processes use {100 * busy:.0f} % of the processor, so "
+                f"{threads} of {most} threads are used: stop them, or choose with --threads"
+            )
+        torch.set_num_threads(threads)
 
 
 def choose_dtype(spec: PairSpec, loading: Loading, device: torch.device) -> torch.dtype:

@@ -10,7 +10,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -22,7 +21,6 @@ from specbench import __version__
 from specbench.errors import mask_tokens
 
 UNKNOWN = "unknown"
-STAT = Path("/proc/stat")  # of Linux, with the ticks of all cores in its first line
 PACKAGES = (
     *("torch", "transformers", "tokenizers", "datasets", "numpy", "pandas"),
     *("rouge-score", "sacrebleu", "xllamacpp"),
@@ -96,23 +94,6 @@ def gpu_states() -> list[dict[str, Any]]:
 def other_processes() -> list[dict[str, Any]]:
     """Return the other processes that use a GPU."""
     return [row for row in _query("--query-compute-apps", _PROCESS) if row["pid"] != os.getpid()]
-
-
-def busy_share(seconds: float = 0.25) -> float:
-    """Return the share of all cores that other processes use while this one waits; 0 if unknown."""
-
-    def ticks() -> tuple[int, int]:
-        """Return the ticks of all cores since the start of the machine, and the idle ones."""
-        user, nice, system, idle, waiting, *others = map(int, STAT.read_text().split()[1:9])
-        return sum((user, nice, system, idle, waiting, *others)), idle + waiting
-
-    try:
-        total, idle = ticks()
-        time.sleep(seconds)
-        later_total, later_idle = ticks()
-    except (OSError, ValueError):  # not Linux
-        return 0.0
-    return round(1 - (later_idle - idle) / max(1, later_total - total), 2)
 
 
 def _torch_state() -> Mapping[str, Any]:

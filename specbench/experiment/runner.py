@@ -25,6 +25,7 @@ from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.device import require_working
 from specbench.engine.hardware import free_memory
+from specbench.engine.limits import busy_share
 from specbench.engine.packing import packed_layers
 from specbench.engine.pair import LoadedPair, Model
 from specbench.engine.prompts import Encoded
@@ -35,7 +36,6 @@ from specbench.errors import EngineError, UsageError, require
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager, rounding_of
 from specbench.experiment.environment import (
-    busy_share,
     describe_environment,
     gpu_states,
     other_processes,
@@ -52,6 +52,7 @@ from specbench.experiment.measurements import (
     thought_tokens,
     times_of,
 )
+from specbench.experiment.pace import Pace
 from specbench.experiment.plan import Plan, SampleIndex, Step, own_sources
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.rounding import Fork, Lead
@@ -82,6 +83,7 @@ class SampleRunner:
         self._plan, self._pair = plan, pair
         self._device = device or str(pair.target.device)  # device name in the records
         self._prompts = EncodedPrompts(plan, pair)
+        self._pace = Pace(pair, plan.settings.batch_size)
         self._warm_ups: dict[tuple[str, Cell], float] = {}  # seconds, not part of any sample's time
         self._warm: list[Model] = []  # models that have read a prompt
         # The target's own greedy texts of an example, one per turn.
@@ -379,6 +381,8 @@ class SampleRunner:
         record = {**self._identity(step), **measured}
         example = step.example.scored(record)
         record |= score_text(task.metrics, record, example, may_execute=may_execute)
+        if sentence := self._pace.doubt(step.cell, generation):
+            log.warning(sentence)
         to_line(record)  # a number that cannot be stored fails the sample, and not the run
         return record
 

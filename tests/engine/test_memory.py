@@ -10,7 +10,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from specbench.decoding.heads.head import Head
-from specbench.engine import hardware, loading, memory
+from specbench.engine import hardware, limits, loading, memory
 from specbench.engine.loading import load_pair
 from specbench.engine.memory import (
     GIB,
@@ -165,7 +165,7 @@ def test_prompt_tokens_are_overestimated(mini: LoadedPair) -> None:
 
 def test_unknown_free_memory_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "MEMINFO", Path("/nothing"))
-    monkeypatch.setattr(hardware, "CGROUP", Path("/nothing"))
+    monkeypatch.setattr(limits, "ROOT", Path("/nothing"))
     assert hardware.available_memory(torch.device("cpu")) is None
     check_memory(get_pair("gemma3"), Loading(device="cpu", load_format="dummy"), *SIZE)
 
@@ -175,7 +175,7 @@ def test_a_container_has_at_most_its_limit(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "memory.current").write_text("1000000\n")
     (tmp_path / "memory.stat").write_text("anon 800000\ninactive_file 200000\n")
     monkeypatch.setattr(hardware, "MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(hardware, "CGROUP", tmp_path)
+    monkeypatch.setattr(limits, "ROOT", tmp_path)
     for limit, free in (
         ("max", 5000 * 1024),  # the machine's
         ("3000000", 3_000_000 - 1_000_000 + 200_000),  # the container's

@@ -121,6 +121,7 @@ class ByCharacter:
 
     chat_template = None
     bos_token_id = None
+    eos_token_id = None
 
     def __call__(self, text: str) -> dict[str, list[int]]:
         return {"input_ids": [ord(c) for c in text]}

@@ -16,10 +16,10 @@ from specbench.decoding.drafters.model import ModelDrafter
 from specbench.decoding.loop import DecodeOptions
 from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
-from specbench.engine import device
+from specbench.engine import device, limits
 from specbench.engine.pairs import PairSpec
 from specbench.errors import EngineError, RunError, UsageError
-from specbench.experiment import environment, loader, runner
+from specbench.experiment import loader, runner
 from specbench.experiment.cells import method_variants
 from specbench.experiment.measurements import measurements, repetition
 from specbench.experiment.plan import Plan
@@ -83,13 +83,13 @@ def test_the_share_of_other_processes_is_that_of_ticks_that_are_not_idle(
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 0 20 300 5 0 0 0 0 0\ncpu0 50 0 10 150 2 0 0 0 0 0\n")
     later = "cpu  125 5 25 360 10 0 0 0 0 0\n"  # 65 of 100 ticks are idle or wait for a disk
-    monkeypatch.setattr(environment, "STAT", stat)
-    monkeypatch.setattr(environment.time, "sleep", lambda seconds: stat.write_text(later))
-    assert environment.busy_share() == 0.35
+    monkeypatch.setattr(limits, "STAT", stat)
+    monkeypatch.setattr(limits.time, "sleep", lambda seconds: stat.write_text(later))
+    assert limits.busy_share() == 0.35
     stat.write_text("another system")
-    assert environment.busy_share() == 0
-    monkeypatch.setattr(environment, "STAT", tmp_path / "none")
-    assert environment.busy_share() == 0
+    assert limits.busy_share() == 0
+    monkeypatch.setattr(limits, "STAT", tmp_path / "none")
+    assert limits.busy_share() == 0
 
 
 def test_the_loop_receives_the_settings_of_the_plan(engine: Any, tmp_path: Path) -> None:

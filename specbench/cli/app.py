@@ -14,7 +14,7 @@ import typer
 
 from specbench import __version__
 from specbench.cli.commands import HELP, Commands
-from specbench.cli.output import INTERRUPTED, message, show_warnings
+from specbench.cli.output import INTERRUPTED, message, prepare_streams, show_warnings
 from specbench.errors import SpecbenchError
 
 DEBUG = "--debug"
@@ -70,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; print an error as one line."""
+    prepare_streams()
     show_warnings()
     try:
         code: int = app(arguments, prog_name="specbench", standalone_mode=False) or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import logging
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 from rich.console import Console, RenderableType
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
@@ -47,6 +49,39 @@ _TEMPLATE = """\
 <g class="{unique_id}-matrix">{matrix}</g>
 </svg>
 """
+
+
+#: Characters of tables and messages in encodings that lack them, such as cp1252 and ASCII.
+_SIMPLER = {
+    **dict.fromkeys("─━–—−", "-"),
+    **dict.fromkeys("“”", '"'),
+    **{"│": "|", "×": "x", "±": "+-", "…": "...", "→": "->", "≥": ">=", "≤": "<=", "’": "'"},
+}
+
+
+def prepare_streams() -> None:
+    """Let any text be written in any encoding, also to closed streams and at width 0.
+
+    Characters that the encoding of a stream lacks become similar ones, or question marks.
+    """
+    codecs.register_error("specbench", _simpler)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the shell
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="specbench")
+    for size in ("COLUMNS", "LINES"):
+        if os.environ.get(size, "").strip("0") == "":
+            os.environ.pop(size, None)
+
+
+def _simpler(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    plain = "".join(_SIMPLER.get(c) or normalize("NFKD", c)[:1] for c in lacking)
+    return plain.encode("ascii", "replace").decode(), error.end
 
 
 class Interrupted(SpecbenchError):
@@ -181,7 +216,8 @@ def next_step(text: str) -> None:
 
 def print_json(content: object) -> None:
     """Print plain values and data frames as JSON; a frame becomes a list of rows."""
-    print(printable(json.dumps(content, default=_rows, indent=2, ensure_ascii=False)))
+    escapes = codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8"
+    print(printable(json.dumps(content, default=_rows, indent=2, ensure_ascii=escapes)))
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -195,6 +195,9 @@ def _jsonl(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]
 def _csv(content: bytes, path: Path, needed: Collection[str]) -> Iterator[Row]:
     records = _records(_text(content, path), path)
     location, header = next(records, (f"{path}:1", list(needed)))
+    if len(header) == 1 and (mark := next((m for m in ";\t|" if m in header[0]), "")):
+        separator = {"\t": "tabs", ";": "semicolons"}.get(mark, f"`{mark}`")
+        raise UsageError(f"{location}: columns apart by {separator}: save the file with commas")
     names = [name if name in header else _INDICES.sub("", name) for name in needed]
     require_columns(dict.fromkeys(header), names, location)
     for location, fields in records:

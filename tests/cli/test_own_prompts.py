@@ -38,6 +38,20 @@ def run(cli: Cli, output: str, line: str) -> list[dict[str, str]]:
     return rows(Path(output))
 
 
+def test_ids_and_categories_may_look_like_numbers_or_blanks(cli: Cli, tmp_path: Path) -> None:
+    names = ("nan", "NA", "null", "None", "1.0", "1", "1e5", "-inf", "007", "true", "", "N/A")
+    lines = [{"id": name, "category": name, "prompt": "Add 1 and 2."} for name in names]
+    (tmp_path / "question.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    recorded = run(cli, "r", "-m autoregressive --max-new-tokens 2")
+    assert [row["sample_id"] for row in recorded] == [name or "question-11" for name in names]
+    checked = cli("verify", "r", "--limit", "0")
+    assert checked.code == 0 and "no difference found" in checked.out + checked.err
+    assert "question/nan" in cli("table", "r", "--by", "category").out
+    file = Path("r/samples.csv")
+    file.write_text(file.read_text().replace(",1e5,", ",100000.0,"))
+    assert cli("verify", "r", "--limit", "0").code == 1
+
+
 def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(
     cli: Cli, questions: Path
 ) -> None:

@@ -19,7 +19,7 @@ from specbench.errors import UsageError, first_line
 from specbench.experiment.measurements import measurements, recorded_rounds, score_text
 from specbench.files import open_binary, stored
 from specbench.plugins import short_name
-from specbench.runs.columns import BLEU_TERMS
+from specbench.runs.columns import BLEU_TERMS, dictionary
 from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
 from specbench.runs.frames import rows_of
 from specbench.runs.records import (
@@ -114,6 +114,8 @@ def check_scores(
     return finding("texts scored again", f"{task}, {len(records):,} samples", compared)
 
 
+# An id or a category may be "nan" or "1.0".
+_NAMES = {column.name for column in dictionary() if column.type == "text"}
 _CELL = [name for name in SUMMARY_COLUMNS if name not in {"value", "ci_low", "ci_high", "n"}]
 
 
@@ -182,7 +184,7 @@ def _rows(path: Path, keys: Sequence[str]) -> dict[tuple[Any, ...], dict[str, An
     copies: Counter[tuple[Any, ...]] = Counter()
     named_rows = {}
     for texts in rows:
-        row = {str(name): _parsed(text) for name, text in texts.items()}
+        row = {name: text if name in _NAMES else _parsed(text) for name, text in texts.items()}
         name = tuple(row.get(key) for key in keys)
         copies[name] += 1
         named_rows[(*name, copies[name])] = row

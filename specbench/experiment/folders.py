@@ -25,8 +25,7 @@ from specbench.runs.run import (
     read_run,
     unfinished,
 )
-
-LOCK = ".lock"
+from specbench.runs.running import LOCK
 
 # Keys that may differ between a run and the plan that resumes it: remarks, an option of earlier
 # versions that changed no sample, and keys that may grow.

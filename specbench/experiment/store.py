@@ -21,7 +21,6 @@ from filelock import FileLock, Timeout
 
 from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.folders import (
-    LOCK,
     as_json,
     new_folder,
     require_same_run,
@@ -48,6 +47,7 @@ from specbench.runs.records import (
     write_samples,
 )
 from specbench.runs.run import COMPLETE, CONFIG, ENVIRONMENT, read_run
+from specbench.runs.running import LOCK, still_running
 
 log = logging.getLogger(__name__)
 
@@ -354,6 +354,7 @@ def lock(folder: Path) -> FileLock:
         held.acquire(blocking=False)
     except Timeout as error:
         raise UsageError(
-            f"another process is writing {folder}: wait for it, or choose another folder"
+            f"another process is writing {folder} ({still_running(folder)}): wait for it, or "
+            "choose another folder"
         ) from error
     return held

@@ -25,6 +25,7 @@ from specbench.files import copies, open_binary, packing, replacing, stored, syn
 from specbench.methods.registry import METHOD_COLUMNS
 from specbench.runs import columns
 from specbench.runs.columns import BLEU_TERMS, SAME_PROMPT, schema
+from specbench.runs.running import still_running
 from specbench.schema import StrictModel, refusal
 from specbench.tasks.example import Example, repeated_prompts
 
@@ -134,6 +135,8 @@ def lacks(folder: Path, name: str) -> str:
     """Return the error message for a file that is missing from a folder."""
     files = ("samples.csv", "summary.csv", "config.json")
     present = [file for file in files if stored(folder / file).exists()]
+    if state := still_running(folder):
+        return f"{folder} is {state}: wait until it ends"
     if present == ["config.json"] and stored(folder / "samples.jsonl").exists():
         return f"{folder} is unfinished: repeat its command with --output {folder} to resume it"
     if present:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 from specbench.config import AUTO, Group
 from specbench.engine.pairs import ROLES, TRUSTED, Dtype, Loading, PairSpec, custom_pair, pairs
-from specbench.errors import UsageError, listed, meant, shown
+from specbench.errors import UsageError, listed, meant, require, shown
 from specbench.files import find_stored, open_text, require_plain, stored
 from specbench.plugins import short_name
 from specbench.runs.configuration import Configuration, Environment, Settings, read_object
@@ -24,6 +24,7 @@ from specbench.runs.records import (
     latest_records,
     read_examples,
 )
+from specbench.runs.running import still_running
 from specbench.tasks.example import Example
 
 RESULTS = Path("results")
@@ -261,6 +262,8 @@ def newest_run() -> Path:
     """Return the run under ``results/`` with the newest table, or raise ``UsageError``."""
     tables = find_stored(RESULTS, TABLE)
     if not tables:
+        for config in find_stored(RESULTS, CONFIG):
+            require(not still_running(config.parent), lacks(config.parent, TABLE))
         raise UsageError(
             f"there is no run under {RESULTS}: give a run folder, or start with `specbench run`"
         )
@@ -273,6 +276,8 @@ def unfinished(folder: Path) -> str | None:
     progress = run.progress
     if not progress or progress["state"] == COMPLETE:
         return None
+    if state := still_running(folder):
+        return state
     planned = run.config["samples_planned"]
     return f"{progress['state']}, {progress['samples']} of {planned} samples"
 

@@ -16,11 +16,11 @@ import pytest
 from specbench.errors import UsageError
 from specbench.experiment import store as module
 from specbench.experiment.execute import execute
-from specbench.experiment.folders import LOCK
 from specbench.experiment.progress import Display
 from specbench.experiment.store import SYNC_SHARE, Store
 from specbench.runs.records import RECORDS, latest_records, read_records
 from specbench.runs.run import CONFIG, read_run
+from specbench.runs.running import LOCK
 
 from ..disk import Recorder
 from .runs import brief_summary, contents, executed, plan_of, progress, tables

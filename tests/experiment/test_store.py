@@ -15,12 +15,13 @@ from specbench.decoding.drafters.registry import parse_drafter, recorded_drafter
 from specbench.decoding.heads.registry import HeadFile
 from specbench.errors import RunError, UsageError
 from specbench.experiment import identity as module
-from specbench.experiment.folders import LOCK, require_same_run, run_id
+from specbench.experiment.folders import require_same_run, run_id
 from specbench.experiment.identity import sample_keys
 from specbench.experiment.store import Store
 from specbench.files import digits, write_atomically
 from specbench.runs.frames import SAMPLES, read_summary
 from specbench.runs.run import newest_run, unfinished
+from specbench.runs.running import LOCK
 from specbench.tasks.prompts import PromptList
 
 from .runs import ROWS, TASK, brief_summary, measured, plan_of, progress, rows

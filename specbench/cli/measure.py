@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from specbench.cli.options import Progress, Workers
 from specbench.cli.output import (
     Interrupted,
+    needed_memory,
     next_step,
     note,
     note_loading,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from specbench.experiment.workers import Pool
     from specbench.serving.client import Client
 
-GIB = 2**30
 ENOUGH = 100  # prompts; with fewer, intervals are wide
 
 
@@ -79,6 +79,9 @@ def say(plan: Plan, limit: int | None = None, *, loads: bool = True) -> None:
         )
     if limit is not None and limit < DEFAULT_LIMIT:
         note(f"--limit {limit} is for testing only: intervals over so few examples are unreliable")
+    for task in plan.tasks if plan.settings.shard is None else ():
+        if limit is not None and (count := len(task.examples)) < limit:
+            note(f"{task.task.name} has {count} examples, fewer than --limit {limit}")
     if plan.executes and not plan.pair.bundled:
         from specbench.tasks.metrics.sandbox.launch import weakness
 
@@ -326,8 +329,7 @@ def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> 
         ]
     for name, rows_of_task in groupby(rows, lambda row: row["task"]):
         print_table(Table.of(rows_of_task, fields, f"{name} on {plan.pair.name}"))
-    free = "" if expected.free is None else f" of {expected.free / GIB:.1f} GiB free"
-    memory = f"{expected.memory / GIB:.2f}{free}; " if expected.memory else ""
+    memory = f"{needed_memory(expected.memory, expected.free)}; " if expected.memory else ""
     download = f"{expected.download / 1e9:.1f} GB to download; " if expected.download else ""
     time = "--probe estimates the duration"
     if most is not None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERRUPTED = 130  # exit code
+GIB = 2**30
 LARGE = 10**8  # bytes of weights that are not read at once
 PIPED_WIDTH = 140  # characters per line when stdout is not a terminal
 TEXT, MARKDOWN, LATEX, CSV, JSON = "text", "markdown", "latex", "csv", "json"
@@ -207,6 +208,11 @@ def note_loading(models: Mapping[str, str]) -> None:
     if sum(sizes.values()) > LARGE:
         parts = [f"the {role} ({size / 1e9:.1f} GB)" for role, size in sizes.items() if size]
         log.warning(f"loading {' and '.join(parts)}")  # once, however many steps say so
+
+
+def needed_memory(needed: float, free: int | None) -> str:
+    """Say how much memory something needs, and how much is free if that is known."""
+    return f"needs {needed / GIB:.2f} GiB" + ("" if free is None else f" of {free / GIB:.1f} free")
 
 
 def next_step(text: str) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from specbench.cli.generate import grouped
+from specbench.cli.jobs import HeadJob, print_plan, sizes
 from specbench.cli.measure import ray_workers
 from specbench.cli.options import (
     DEFAULT_PAIR,
@@ -30,7 +31,7 @@ from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.experiment.folders import choose_folder
 from specbench.files import check_writable
 from specbench.runs.configuration import Settings
-from specbench.runs.labels import VARIANTS, recipe_of
+from specbench.runs.labels import VARIANTS
 from specbench.runs.table import Column, Table, with_interval
 from specbench.tasks.metrics import get_metric
 from specbench.tasks.task import Task
@@ -73,21 +74,6 @@ class DraftFolder(Options):
     )
 
 
-class HeadJob(NamedTuple):
-    """One head to train: its task, recipe and folder."""
-
-    task: Task
-    recipe: HeadRecipe
-    folder: Path
-
-    def __str__(self) -> str:
-        target, loss = self.recipe.target_acceptance, self.recipe.max_quality_loss
-        goal = f" at acceptance {target:g}" if target is not None else ""
-        goal = f" within {loss:g} points" if loss is not None else goal
-        seed = f", seed {self.recipe.seed}" if recipe_of(str(self.folder)) else ""
-        return f"{self.task.name}{goal}{seed}"
-
-
 @grouped
 def train(
     data: Tasks,
@@ -114,8 +100,7 @@ def train(
     waiting = [job for job in jobs if _waits(job, options.resume, may_execute)]
     note(*(f"{job.folder} is already trained" for job in jobs if job not in waiting))
     if options.dry_run:
-        for job in waiting:
-            print(f"{job} on {spec.name}: {job.folder}")
+        print_plan(waiting, spec, models.loading())
         return
     refused: Mapping[Path, SpecbenchError] = {}
     if waiting and workers.workers is not None:
@@ -199,7 +184,7 @@ def _train_all(
     from specbench.training.session import carry_out, plan_fronts, prepare, start
 
     quiet_libraries(downloads=shown)
-    check_training_memory(spec, loading, *_sizes(jobs))
+    check_training_memory(spec, loading, *sizes(jobs))
     pair = load_pair(spec, loading)
     # Prepare all trainings first, so that errors appear now and not hours later.
     trainings = {j.folder: prepare(pair, j.task, j.recipe, j.folder, resume) for j in jobs}
@@ -263,23 +248,6 @@ def _describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:
     return (
         f"{task}: {number['train']} training and {number['held-out']} held-out examples are "
         f"skipped: longer than --max-prompt-tokens {limit}, without a passage that can be cut"
-    )
-
-
-def _sizes(jobs: Sequence[HeadJob]) -> tuple[int, int, int]:
-    """Return the sizes to reserve memory for: prompt tokens, new tokens, texts per batch."""
-    from specbench.engine.memory import estimate_tokens
-    from specbench.training.rollouts import AT_ONCE
-
-    def prompt_tokens(task: Task, recipe: HeadRecipe) -> int:
-        examples = task.examples("train", recipe.steps * recipe.prompts_per_step, recipe.seed)
-        longest = estimate_tokens(example.prompt for example in examples)
-        return min(longest, recipe.max_prompt_tokens)
-
-    return (
-        max(prompt_tokens(job.task, job.recipe) for job in jobs),
-        max(job.recipe.text_tokens(job.task) for job in jobs),
-        max(AT_ONCE, *(job.recipe.rollouts for job in jobs)),
     )
 
 

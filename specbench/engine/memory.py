@@ -142,11 +142,15 @@ def decoding_needs(
 
 def check_training_memory(
     spec: PairSpec, loading: Loading, prompt_tokens: int, new_tokens: int, texts: int
-) -> None:
-    """Compare the memory that training a head needs with the free memory; see ``check_memory``."""
+) -> float:
+    """Compare the bytes that training a head needs with the free ones, and return them.
+
+    See ``check_memory``.
+    """
     needs = _needs(spec, loading, training_need, prompt_tokens, new_tokens, texts)
     # The models run one after the other, and each frees its working memory.
-    _require(spec, loading, needs, max(need.work for need in needs.values()), "to train a head")
+    work = max(need.work for need in needs.values())
+    return _require(spec, loading, needs, work, "to train a head")
 
 
 def _needs(
@@ -170,15 +174,15 @@ def _require(
     work: float,
     purpose: str,
     rows: int = 1,
-) -> None:
-    """Raise ``UsageError`` for a pair that needs more than the free memory, if that is known."""
+) -> float:
+    """Return the bytes that a pair needs; raise ``UsageError`` if more than is free, if known."""
     device = choose_device(loading.device)
     free = available_memory(device, spread=loading.device_map is not None)
     parts = {role: need.weights for role, need in needs.items()}
     parts |= {"caches": sum(need.cache for need in needs.values()), "the rest": work}
     total = sum(parts.values())
     if free is None or total <= free:
-        return
+        return total
     sizes = ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items())
     ways = ["a smaller --batch-size"] if rows > 1 else []
     if choose_dtype(spec, loading, device).itemsize > 2:

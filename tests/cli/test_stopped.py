@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -245,4 +246,20 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(cli: Cli, tmp_path: Path) 
     result = cli(*line.split())
     assert result.code == 0
     assert not list(tmp_path.iterdir())
-    assert "90 samples; " in result.out and " GiB free" in result.out
+    assert re.search(r"90 samples; needs 0\.0\d GiB of \d+\.\d free; engine", result.out)
+
+
+def test_a_dry_run_of_training_prints_steps_and_memory(cli: Cli, tmp_path: Path) -> None:
+    result = cli("train", "--pair", "mini", "-t", "mini-math", "--steps", "3", "--dry-run")
+    assert result.code == 0 and not list(tmp_path.iterdir())
+    plan, memory = result.out.splitlines()
+    assert "3 steps of 16 prompts with 4 texts each (192 texts" in plan
+    assert "reward accuracy; results/heads/mini/mini-math" in plan.replace("\\", "/")
+    assert re.match(r"needs \d\.\d\d GiB of \d+\.\d free; --minutes", memory)
+
+
+def test_a_limit_beyond_the_prompts_is_noted(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text("one\ntwo\nthree\n")
+    for limit, noted in (("3", False), ("6", True)):
+        err = cli("run", "-m", "sd", "--prompts", "q.txt", "--limit", limit, "--dry-run").err
+        assert ("q has 3 examples, fewer than --limit 6" in err) == noted

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import c_int32
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -115,6 +116,9 @@ def _without_weights(path: Path) -> Iterator[tuple[Any, Any]]:
         library().llama_model_free(model)
 
 
+_tokenizers: dict[bytes, PreTrainedTokenizerFast] = {}  # by the digest of what a file holds
+
+
 @once_per_file
 def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """Return the tokenizer of a file: the one of Transformers if it has it, else llama.cpp's.
@@ -123,6 +127,11 @@ def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
         UsageError: Its kind is unknown, or it splits texts in another way than llama.cpp.
     """
     file = read_gguf(path)
+    # The two files of a pair mostly hold the same one, and converting it takes seconds.
+    stored = sorted(item for item in file.metadata.items() if item[0].startswith("tokenizer."))
+    version = repr((file.metadata["general.architecture"], stored, file.tokens))
+    if (converted := _tokenizers.get(digest := sha256(version.encode()).digest())) is not None:
+        return converted
     options: dict[str, Any] = {}
     try:
         if TOKENIZER_KEY in file.metadata:
@@ -150,6 +159,7 @@ def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
                     f"the tokenizer of {path} would split {text!r} in another way than llama.cpp: "
                     "give the folder that the file was made from"
                 )
+    _tokenizers[digest] = tokenizer
     return tokenizer
 
 

@@ -29,6 +29,11 @@ Value = dict[str, Any]
 
 MARGIN = 1e-3
 VOID = -1  # in place of a token: no draft, or behind the last emitted one
+VOCABULARY = 5003  # no multiple of a power of two
+ENDS = (0, 1, 1023, 1024, 4095, 4096, 5001, 5002)  # its tokens with mass
+MANY_DRAFTS = 9
+# Token 2 passes below one half, token 3 always.
+SMALL_P, SMALL_Q = (0.4, 0.599994, 1e-6, 5e-6), (0.7, 0.299997, 2e-6, 1e-6)
 BASE_P, BASE_Q = (0.5, 0.3, 0.2, 0.0), (0.2, 0.5, 0.0, 0.3)
 
 
@@ -112,7 +117,8 @@ def vectors() -> dict[str, list[Value]]:
     In a batch of B texts of up to N drafts, ``p`` is ``[B, N + 1, V]`` and ``q`` ``[B, N, V]``;
     ``drafts`` ``[B, N]`` are `VOID` after the first ``counts`` ``[B]``. ``uniforms`` ``[B, N + 1]``
     decide each draft and draw the last token. ``accepted`` ``[B]``, ``source`` ``[B, V]`` (what the
-    last token is drawn from) and ``emitted`` ``[B, N + 1]`` are the answers.
+    last token is drawn from) and ``emitted`` ``[B, N + 1]`` are the answers. If a case has a
+    ``size``, that is V, and p, q and ``source`` have only the columns of its ``tokens``.
     """
     return {"cases": list(_batches()), "laws": list(_laws()), "drafts": list(_draft_laws())}
 
@@ -173,9 +179,47 @@ def _batches() -> Iterator[Value]:
         _texts(dense_p, hot, tuple(hot.argmax(-1))),
         "block",
     )
+    yield _sparse(_batch("large vocabulary", "mass at both ends, no multiple of a tile", _wide()))
+    yield _batch("many drafts", "up to nine are accepted", _long())
+    yield _batch("many drafts in a block", "up to nine are accepted", _long(), "block")
+    small_p, small_q = np.array([SMALL_P, _percent(16, 4)]), np.array([SMALL_Q])
+    yield _batch("small", "the ratio of probabilities of 1e-6 decides", _texts(small_p, small_q))
+    yield _batch("many texts", "each of 70 or more has rows of its own", _many())
     never = _batch("zero mass", "p(x) = 0 and u = 0: rejected", _texts(base_p, base_q, (3,))[:1])
     never["uniforms"][:, 0] = 0.0
     yield never
+
+
+def _percent(seed: int, *shape: int) -> Floats:
+    """Return random distributions in whole percents, which are short to write."""
+    counts = np.floor(_rows(seed, *shape) * (100 - shape[-1])) + 1
+    counts[..., -1] += 100 - counts.sum(-1)
+    return np.asarray(counts / 100)
+
+
+def _wide() -> list[Text]:
+    """Return texts whose mass is at the ends of the vocabulary and around tiles."""
+    p, q = np.zeros((3, VOCABULARY)), np.zeros((2, VOCABULARY))
+    p[:, ENDS], q[:, ENDS] = _percent(12, 3, len(ENDS)), _percent(13, 2, len(ENDS))
+    return _texts(p, q, (ENDS[-1], ENDS[0]), (ENDS[0], ENDS[-1]), (ENDS[3], ENDS[-2]))
+
+
+def _long() -> list[Text]:
+    """Return a text of nine drafts that are mostly accepted."""
+    p, q = _percent(14, MANY_DRAFTS + 1, 4), _percent(15, MANY_DRAFTS, 4)
+    return _texts(p, q, [int(x) for x in (p[:-1] - q).argmax(-1)], [2] * MANY_DRAFTS)
+
+
+def _many() -> list[Text]:
+    """Return 40 texts, which are more than 70 with their probes."""
+    rows = [(_percent(100 + n, 2, 3), _percent(200 + n, 1, 3)) for n in range(40)]
+    return [Text(p, q, [n % 3]) for n, (p, q) in enumerate(rows)]
+
+
+def _sparse(case: Value) -> Value:
+    """Keep only the columns of tokens with mass; ``size`` is V."""
+    rows = {key: case[key][..., list(ENDS)] for key in ("p", "q", "source")}
+    return {**case, **rows, "size": VOCABULARY, "tokens": list(ENDS)}
 
 
 def _probes(form: Form, passing: Floats) -> Iterator[Floats]:

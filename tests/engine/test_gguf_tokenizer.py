@@ -1,6 +1,7 @@
 """Tokenizers in GGUF files: llama.cpp's own tokenizer gives the same tokens, or export refuses."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,6 +101,8 @@ def test_llamacpp_splits_an_unseen_text_in_the_same_way(
     expected = original.encode(UNSEEN, add_special_tokens=False)
     assert tokenize(path, [UNSEEN]) == [expected]
     assert read_tokenizer(path).encode(UNSEEN, add_special_tokens=False) == expected
+    twin = Path(shutil.copy(path, tmp_path / "twin.gguf"))
+    assert read_tokenizer(twin) is read_tokenizer(path)  # converting it takes seconds
 
 
 def test_another_split_gives_other_tokens(tmp_path: Path) -> None:

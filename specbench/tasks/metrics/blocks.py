@@ -26,6 +26,9 @@ def readings(text: str) -> Iterator[list[str]]:
     yield [content for content, _ in blocks]
     if blocks and not blocks[0][1]:
         yield [content for content, _ in _fenced("```\n" + text)]
+    documents = [content for content, info in blocks if info.lower() in ("markdown", "md")]
+    if documents:
+        yield [code for content in documents for code, _ in _fenced(content)]
     parts = _FENCE.split(text)[1 : 2 * _MOST_BLOCKS : 2]
     yield [code for part in parts for code in _after_fence(part)]
 

@@ -31,15 +31,8 @@ if TYPE_CHECKING:
 
 _MOST_CUTS = 50  # each parses the remaining text
 _MOST_JOINED = 6  # blocks of a program that is spread over several
-_BINDING = (
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ClassDef,
-    ast.Import,
-    ast.ImportFrom,
-    ast.Assign,
-)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_BINDING = (*_DEFINITIONS, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Try)
 Rank = tuple[int, bool, bool]
 # Values of k to show, up to the number of repeats, which is also shown.
 BUDGETS = (2, 5, 10, 20, 50, 100)
@@ -89,7 +82,7 @@ def fenced(text: str, example: Example) -> str:
     the first that defines anything, else the first that parses, else the longest. If it lacks a
     name that another block defines or imports, this definition precedes it.
     """
-    wanted = _wanted(example)
+    text, wanted = text.removeprefix("\ufeff"), _wanted(example)
     first: list[str] = []
     ranked: list[tuple[Rank, str, list[str]]] = []
     for blocks in _choices(text):
@@ -110,13 +103,24 @@ def _choices(text: str) -> Iterator[list[str]]:
     """Yield the readings of an answer: its blocks, neighbours joined, or the text itself."""
     every = []
     for blocks in readings(text):
-        every.append(blocks or [text])
+        every.append(_continued(blocks) or [text])
         yield every[-1]
     for blocks in every:
         spans = combinations(range(len(blocks[:_MOST_JOINED]) + 1), 2)
         yield ["\n".join(blocks[i:j]) for i, j in spans if j - i > 1]
     if every[0] != [text]:
         yield [_cut("", text)[0]]  # the program may stand before the blocks
+
+
+def _continued(blocks: list[str]) -> list[str]:
+    """Join an indented block, which is no program of its own, with the one that it continues."""
+    joined: list[str] = []
+    for block in blocks:
+        if joined and block[:1].isspace() and not _parsed(block) and _parsed(joined[-1] + block):
+            joined[-1] += block
+        else:
+            joined.append(block)
+    return joined
 
 
 def _wanted(example: Example) -> set[str]:

@@ -71,6 +71,10 @@ FENCED = (
     f"```python\nfrom math import prod\n```\n```python\n{ANEW}assert prod([1]) == 1\n```",
     f"So:\n```\n{HELPER}```\nthen\n```\ndef total(xs):\n    return sum(doubled(xs))\n```",
     f"So:\n```\ndef total(xs):\n    return sum(doubled(xs))\n```\nwith\n```\n{HELPER}```",
+    "```\ndef total(xs):\n    n = 2\n```\nand\n```\n    return n * sum(xs)\n```",
+    f"```\ntry:\n    import abc\nexcept ImportError:\n    abc = 0\n```\n```\n{ANEW}abc\n```",
+    "\ufeff" + ANEW,
+    f"`````markdown\n```python\n{ANEW}```\n`````",
     f"```python\ndef total(xs):\n```\nand\n```python\n{BODY}```",
     f"```python\n{PREFIX}    '''So:\n\n    ```\n    total([1])\n    ```\n    '''\n{BODY}```",
 )

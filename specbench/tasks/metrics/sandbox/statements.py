@@ -101,15 +101,8 @@ def free_names(program: str) -> set[str]:
 
 def bound_names(statement: ast.stmt) -> set[str]:
     """Return the names that a definition, an import or an assignment binds."""
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
-    if isinstance(statement, ast.Assign):
-        return {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-    return (
-        {statement.name}
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        else set()
-    )
+    table = symtable(ast.unparse(statement), "<statement>", "exec")
+    return {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()}
 
 
 def _tables(table: SymbolTable) -> Iterator[SymbolTable]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specbench.analysis.intervals import (
+    CONFIDENCE,
     SEED,
     Floats,
     Interval,
@@ -27,7 +28,10 @@ from specbench.analysis.intervals import (
     student,
 )
 from specbench.analysis.points import Gains
+from specbench.analysis.proportions import with_rare_differences
 
+NEGLIGIBLE = 1e-6  # difference of two points' surplus, as a share of the largest surplus
+ALPHA = 1 - CONFIDENCE
 DECIMALS = 12  # of a lead; further ones are noise of the sums
 SPLITS = 20  # into halves; more change an estimate by less than a tenth of its standard error
 
@@ -50,21 +54,24 @@ def lead(leads: Floats, quality: Floats, gains: Gains) -> Interval:
     crossed = crossfitted_leads(quality, gains, heads)
     if heads == 1:
         variance = float(leads[1:, 0].var()) * n / max(n - 1, 1)
-        best, other = (
-            student(float(leads[0, 0]), n, (variance, n - 1)),
-            mean_of_units(crossed[:, 0]),
-        )
+        best = student(float(leads[0, 0]), n, (variance, n - 1))
+        other = mean_of_units(crossed[:, 0])
+        wider = with_rare_differences(other, crossed[:, 0])
+        if wider != other:  # few prompts differ, so neither end is known
+            best, other = best._replace(low=min(best.low, wider.low), p=1.0), wider
     else:
         best, other = mean_over_seeds(leads, n), mean_over_seeds(bootstrap(crossed) / n, n)
     if np.isnan(other.low):
         return other
     low, high = min(best.low, other.value), other.high
+    p = 2 * min(_above(best), 1 - _above(other), 0.5)
     at, of_front = gains.of(slice(heads)), gains.of(slice(heads, None))
     with np.errstate(invalid="ignore"):
         furthest = np.nanmax(_mean(of_front), initial=-np.inf)
     if (_mean(at) > furthest).any():
-        high = max(high, float(quality[:, :heads].mean()))
-    p = 2 * min(_above(best), 1 - _above(other), 0.5)
+        high, p = max(high, float(quality[:, :heads].mean())), 2 * min(_above(best), 0.5)
+    if low <= 0 <= high:
+        p = max(p, ALPHA)
     value, low, high = (round(end, DECIMALS) + 0.0 for end in (other.value, low, high))
     return Interval(value, low, high, n, p)
 
@@ -96,11 +103,13 @@ def crossfitted_leads(quality: Floats, gains: Gains, heads: int) -> Floats:
         at = ratio(np.stack([means[1][:, head], means[2][:, head]], axis=-1))[:, None]
         mixture = _best_mixture(means[0][:, heads:], means[1][:, heads:] - at * means[2][:, heads:])
         scores, numerators, denominators = (mixture.of(column[heads:]) for column in columns)
-        spare = numerators - at * denominators
-        needed = columns[1][head] - at * columns[2][head]
         # A method with more drafts needs more accepted ones for the same surplus.
         size = mixture.of(means[2][:, heads:].T, rows=True) / means[2][:, [head]]
-        measured = columns[0][head] - scores - mixture.slope[:, None] * (spare - size * needed)
+        needed = columns[1][head] - at * columns[2][head]
+        spare = numerators - at * denominators - size * needed
+        lacks = np.where(choosing > 0, 0.0, spare).sum(axis=1, keepdims=True) < 0
+        slope = np.where(lacks, mixture.slope_if_short[:, None], mixture.slope[:, None])
+        measured = columns[0][head] - scores - slope * spare
         by_split = np.where(choosing > 0, 0.0, measured).reshape(-1, 2, n).sum(axis=1)
         mean, centre = by_split.mean(axis=0), by_split.mean()
         single, averaged = by_split.var(axis=1).mean(), mean.var()
@@ -116,6 +125,7 @@ class _Mixture(NamedTuple):
     short: NDArray[np.intp]  # the other one; the same if the first is better alone
     share: Floats  # of the other one
     slope: Floats  # quality per surplus of gain that is given up
+    slope_if_short: Floats  # the same where the mixture turns out to have too little gain
 
     def of(self, columns: Floats, *, rows: bool = False) -> Floats:
         """Return a quantity of the mixtures from that of the points, ``[points, n]``.
@@ -136,9 +146,11 @@ def _best_mixture(quality: Floats, surplus: Floats) -> _Mixture:
     """
     rise = quality[:, None, :] - quality[:, :, None]
     run = surplus[:, :, None] - surplus[:, None, :]
-    mixes = (surplus[:, :, None] >= 0) & (surplus[:, None, :] < 0) & (rise > 0)
+    apart = run > NEGLIGIBLE * np.abs(surplus).max(axis=1)[:, None, None]
+    mixes = (surplus[:, :, None] >= 0) & (surplus[:, None, :] < 0) & (rise > 0) & apart
     with np.errstate(divide="ignore", invalid="ignore"):
-        slope = np.where(mixes, rise / run, 0.0)
+        slopes = rise / run
+        slope = np.where(mixes, slopes, 0.0)
         share = np.where(mixes, surplus[:, :, None] / run, 0.0)
     alone = np.eye(quality.shape[1], dtype=np.bool_) & (surplus[:, :, None] >= 0)
     value = quality[:, :, None] + share * rise
@@ -148,7 +160,11 @@ def _best_mixture(quality: Floats, surplus: Floats) -> _Mixture:
     lacking = np.isinf(value).all(axis=1)
     enough, short = np.where(lacking, nearest, enough), np.where(lacking, nearest, short)
     rows = np.arange(len(quality))
-    return _Mixture(enough, short, share[rows, enough, short], slope[rows, enough, short])
+    # More gain than that of a point alone costs what the next point of more gain costs.
+    further = np.where(apart & (rise >= 0), slopes, np.inf)[rows, :, enough].min(axis=1)
+    chosen = slope[rows, enough, short]
+    if_short = np.where(enough == short, np.where(np.isinf(further), 0.0, further), chosen)
+    return _Mixture(enough, short, share[rows, enough, short], chosen, if_short)
 
 
 @lru_cache(maxsize=64)

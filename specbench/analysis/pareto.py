@@ -30,6 +30,7 @@ from specbench.analysis.points import (
     shared_points,
     with_pooled_target,
 )
+from specbench.analysis.proportions import unit_difference
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 
@@ -187,10 +188,17 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
         for below, above in neighbours
     ]
     names = [None if n is None else front[n].point for n in neighbours[0]]
-    above = lead(quality[:, :first] - at_gain, *points.unit_values(gain))
+    of_units = points.unit_values(gain)
+    above = lead(quality[:, :first] - at_gain, *of_units)
+    nearest = neighbours[0][0]
+    if first == 1 and nearest is not None and at_measured[0, 0] == level[nearest]:
+        # It is one point, so this is its difference from the method, as everywhere else.
+        above_measured = unit_difference(of_units[0][:, 0], of_units[0][:, 1 + nearest])
+    else:
+        above_measured = estimate_of_heads(quality[:, :first] - at_measured, reached.n)
     return Gap(
         above=above,
-        above_measured=estimate_of_heads(quality[:, :first] - at_measured, reached.n),
+        above_measured=above_measured,
         reached=reached,
         front=float(quality[0, :first].mean()) - above.value,
         front_measured=float(at_measured[0].mean()),

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from specbench.analysis.intervals import (
     CONFIDENCE,
     FEWEST,
+    ROUNDING,
     Floats,
     Interval,
     cluster_sums,
@@ -58,24 +59,35 @@ def paired_difference(
 ) -> Interval:
     """Return the mean of ``values`` minus that of ``base_values`` over their shared prompts.
 
-    Blank samples are ignored. If all values are 0 or 1, each prompt counts once with the mean of
-    its repeats and the interval is that of ``score_limits``; otherwise it is that of
-    ``mean_of_units`` (``with_rare_differences``).
+    Blank samples are ignored. If all texts of each prompt and side have one score, which is 0 or 1,
+    the interval is that of ``score_limits``; otherwise it is that of ``unit_difference``.
     """
-    counted, base_counted = _counted(values, clusters), _counted(base_values, base_clusters)
-    sums, base_sums = paired_sums(*counted, *base_counted)
-    differences = ratio(sums) - ratio(base_sums)
+    sums, base_sums = paired_sums(
+        *_counted(values, clusters), *_counted(base_values, base_clusters)
+    )
+    means = ratio(sums), ratio(base_sums)
+    if all(map(is_binary, means)):
+        return unit_difference(*means)
+    figure = unit_difference(unit_values(sums, ratio), unit_values(base_sums, ratio))
+    return with_rare_differences(figure, means[0] - means[1])
+
+
+def unit_difference(values: Floats, base_values: Floats) -> Interval:
+    """Return the mean of values of prompts [n] minus that of a baseline's.
+
+    Values of 0 and 1 have Tango's interval, others that of ``mean_of_units``, which is wider if few
+    prompts differ (``with_rare_differences``).
+    """
+    differences = values - base_values
     n, value = len(differences), float(differences.mean()) if len(differences) else float("nan")
     if n < FEWEST:
         return Interval(value, float("nan"), float("nan"), n)
-    samples = min(sums[:, 1].sum(), base_sums[:, 1].sum())
-    if all(is_binary(terms) for terms, _ in (counted, base_counted)):
-        return _score_interval(differences, samples)
-    figure = mean_of_units(unit_values(sums, ratio) - unit_values(base_sums, ratio))
-    return with_rare_differences(figure, differences, samples)
+    if is_binary(values) and is_binary(base_values):
+        return _score_interval(differences)
+    return with_rare_differences(mean_of_units(differences), differences)
 
 
-def with_rare_differences(figure: Interval, differences: Floats, samples: float) -> Interval:
+def with_rare_differences(figure: Interval, differences: Floats) -> Interval:
     """Return the interval of a mean difference, wider if fewer than ``FEWEST`` prompts differ.
 
     So few cannot tell what a rare difference costs, and of equal values the interval is [0, 0]. It
@@ -85,54 +97,40 @@ def with_rare_differences(figure: Interval, differences: Floats, samples: float)
     Args:
         figure: The mean difference with an interval.
         differences: [n] difference of each prompt, -1 to 1.
-        samples: Number of samples on the side with fewer.
     """
-    if not len(differences) >= FEWEST > np.count_nonzero(differences):
+    if not len(differences) >= FEWEST > np.count_nonzero(np.abs(differences) > ROUNDING):
         return figure
-    scores = _score_interval(differences, samples)
+    scores = _score_interval(np.clip(differences, -1, 1))
     low, high = min(figure.low, scores.low), max(figure.high, scores.high)
     return figure._replace(low=low, high=high, p=max(figure.p, scores.p))
 
 
-def _score_interval(differences: Floats, samples: float) -> Interval:
+def _score_interval(differences: Floats) -> Interval:
     """Return the mean of differences with ``score_limits``, and p by the same test."""
-    low, high = score_limits(differences, samples)
+    low, high = score_limits(differences)
     value, share = float(differences.mean()), float(np.abs(differences).mean())
     # At no difference, the test's variance is the share of prompts that differ.
-    score = value / np.sqrt(share / _effective(differences, samples)) if share else 0.0
+    score = value / np.sqrt(share / len(differences)) if share else 0.0
     p = 2 * NormalDist().cdf(-abs(float(score)))
     return Interval(value, float(low), float(high), len(differences), p)
 
 
-def score_limits(differences: Floats, samples: ArrayLike) -> tuple[Floats, Floats]:
+def score_limits(differences: Floats) -> tuple[Floats, Floats]:
     """Return limits [...] of paired differences of proportions: Tango's score interval (1998).
 
-    With one sample per prompt and side the interval is exactly Tango's. With repeats, the fractions
-    of better and worse prompts are the mean positive and negative differences, and n is an
-    effective sample size between the numbers of prompts and samples, estimated from the variance
-    between prompts.
+    The fractions of better and worse prompts are the mean positive and negative differences. With
+    one sample per prompt and side the interval is exactly Tango's.
 
     Args:
         differences: [n, ...] difference of each prompt, -1 to 1.
-        samples: [...] number of samples on the side with fewer.
     """
-    effective = _effective(differences, samples)
+    n = len(differences)
     better = np.maximum(differences, 0).mean(axis=0)
     worse = np.maximum(-differences, 0).mean(axis=0)
-    return _lower_limit(better, worse, effective), -_lower_limit(worse, better, effective)
+    return _lower_limit(better, worse, n), -_lower_limit(worse, better, n)
 
 
-def _effective(differences: Floats, samples: ArrayLike) -> Floats:
-    """Return the effective sample size [...] of ``score_limits``."""
-    n = len(differences)
-    share, mean = np.abs(differences).mean(axis=0), differences.mean(axis=0)
-    alone, measured = np.asarray(share - mean**2), differences.var(axis=0, ddof=1)
-    ratios = np.divide(alone, measured, out=np.ones_like(alone), where=measured > 0)
-    effective: Floats = np.clip(n * ratios, n, samples)
-    return effective
-
-
-def _lower_limit(better: Floats, worse: Floats, n: Floats) -> Floats:
+def _lower_limit(better: Floats, worse: Floats, n: int) -> Floats:
     """Return the smallest difference that Tango's test does not reject, by bisection."""
     value = better - worse
     low, high = np.full_like(value, -1.0), value.copy()

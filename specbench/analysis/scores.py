@@ -108,7 +108,7 @@ def quality_difference(samples: pd.DataFrame, base: pd.DataFrame) -> Interval:
         )
         means = samples["quality"].groupby(ids).mean() - base["quality"].groupby(base_ids).mean()
         differences = means.dropna().to_numpy()
-        return with_rare_differences(figure, differences, len(differences))
+        return with_rare_differences(figure, differences)
     return paired_difference(samples["quality"], ids, base["quality"], base_ids)
 
 

@@ -150,7 +150,7 @@ def _of_texts(
     from specbench.pricing.formulas import Workload
     from specbench.pricing.passes import texts_of
     from specbench.pricing.rounds import price
-    from specbench.pricing.scores import target_texts
+    from specbench.pricing.scores import name_of, target_texts
     from specbench.pricing.source import Source
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
@@ -159,7 +159,7 @@ def _of_texts(
     read = run_of_target(run or plan, measurement, loader, "decide")
     chosen = measurement.task or (), measurement.limit
     records = target_texts(read.records(TRACED.union(CELL)), *chosen)
-    require_prompts((record["task"], record["sample_id"]) for record in records)
+    require_prompts((name.task, name.prompt) for name in map(name_of, records))
     of_run = partial(texts_of, read, records=records)
     ((task, texts),) = scored(read, of_run, drafters, measurement, loader).items()
     if any(deviation.is_sure for deviation in deviations(texts)):

@@ -25,6 +25,7 @@ from specbench.decoding.drafters.registry import MODEL, DrafterSpec, recorded_dr
 from specbench.errors import UsageError
 from specbench.files import write_atomically
 from specbench.methods.registry import METHOD_COLUMNS, METHODS
+from specbench.runs.columns import SAME_PROMPT
 from specbench.runs.records import read_lines
 
 Record = dict[str, Any]
@@ -45,11 +46,12 @@ class TextName(NamedTuple):
     repeat: int = 0
     turn: int | None = None
     category: str | None = None
+    first: str | None = None  # the first example with the same prompt, if it is another one
 
     @property
     def prompt(self) -> str:
-        """What its repeats and turns share."""
-        return f"{self.task} {self.sample_id}"
+        """What its repeats, its turns and examples with the same prompt share."""
+        return f"{self.task} {self.first or self.sample_id}"
 
 
 class ScoredText(NamedTuple):
@@ -110,7 +112,8 @@ class Scores:
         The prompts are sorted. The turns of a conversation are one text, so they are added.
         """
         texts = Counter(
-            prompt for prompt, *_ in {(n.prompt, n.method, n.repeat) for n in self.names}
+            prompt
+            for prompt, *_ in {(n.prompt, n.sample_id, n.method, n.repeat) for n in self.names}
         )
         number = np.array([[texts[prompt]] for prompt in self.prompt])
         return cluster_sums(values / number, self.prompt)[1]
@@ -205,6 +208,7 @@ def name_of(record: Mapping[str, Any]) -> TextName:
         record["repeat"],
         record.get("turn"),
         record.get("category"),
+        record.get(SAME_PROMPT),
     )
 
 

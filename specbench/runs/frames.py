@@ -29,7 +29,7 @@ from specbench.methods.registry import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.runs import columns
 from specbench.runs.columns import SAME_PROMPT, TIMED_AGAIN, may_be_blank, schema
-from specbench.runs.records import TIMINGS
+from specbench.runs.records import TIMINGS, prompts_of
 from specbench.runs.run import by_name, is_sharded, require_in_runs, run_folders
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
@@ -37,6 +37,7 @@ CELL = (
     *("run_id", "pair", "task", *METHOD_COLUMNS, "temperature", "draft_length"),
     *("drafter", "engine", "batch_size", "session"),
 )
+_EXAMPLE = ["run_id", "task", "sample_id"]  # what identifies an example
 _ROW = [*CELL, "seed", "repeat", "sample_id", "turn", "timing", "metric"]  # what identifies a row
 
 SAMPLES = schema(columns.SAMPLES)
@@ -67,24 +68,33 @@ def read_samples(*paths: Path | str, timings: Collection[str] = ()) -> pd.DataFr
     timed = [folder for folder in folders if timings and stored(folder / TIMINGS).exists()]
     samples = _read_runs(folders, "samples.csv", SAMPLES, MEASURED, others=True)
     if not timed:
-        return _by_prompt(samples)
+        return _by_prompt(samples, folders)
     repeated = _read_runs(timed, TIMINGS, SAMPLES, MEASURED)
     repeated = repeated[repeated["timing"].isin(timings)].drop(columns="quality")
     sample = [name for name in (*CELL, "seed", "repeat", "sample_id", "turn") if name != "session"]
     texts = ["quality", *(n for n in samples if n not in SAMPLES and n not in repeated)]
     repeated = repeated.merge(samples[[*sample, *texts]], on=sample)
     repeated = repeated.reindex(columns=[*samples.columns, "timing"])
-    return _by_prompt(pd.concat([samples, repeated], ignore_index=True))
+    return _by_prompt(pd.concat([samples, repeated], ignore_index=True), folders)
 
 
-def _by_prompt(samples: pd.DataFrame) -> pd.DataFrame:
-    """Give examples that have the same prompt one ``sample_id``, and keep theirs as ``example``."""
-    if SAME_PROMPT not in samples:
+def _by_prompt(samples: pd.DataFrame, folders: Sequence[Path]) -> pd.DataFrame:
+    """Give examples that have the same prompt one ``sample_id``, and keep theirs as ``example``.
+
+    The shards of a run know only their own examples, and an older run has no column for them.
+    """
+    first = {
+        (run, *example): prompt
+        for run, parts in by_name(folders).items()
+        for example, prompt in prompts_of(*parts).items()
+    }
+    if SAME_PROMPT in samples:
+        rows = samples.loc[samples[SAME_PROMPT].notna(), [*_EXAMPLE, SAME_PROMPT]]
+        first = {row[:3]: row[3] for row in rows.itertuples(index=False, name=None)} | first
+    if not first:
         return samples
-    rows = samples.loc[samples[SAME_PROMPT].notna(), ["task", "sample_id", SAME_PROMPT]]
-    first = {(task, name): prompt for task, name, prompt in rows.itertuples(index=False)}
-    names = samples[["task", "sample_id"]].itertuples(index=False, name=None)
-    prompts = [first.get(name, name[1]) for name in names]
+    names = samples[_EXAMPLE].itertuples(index=False, name=None)
+    prompts = [first.get(name, name[2]) for name in names]
     return samples.assign(example=samples["sample_id"], sample_id=prompts)
 
 

@@ -13,6 +13,7 @@ import logging
 import math
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -330,12 +331,16 @@ def write_samples(folder: Path, into: Path | None = None) -> bool:
     return True
 
 
-def prompts_of(folder: Path) -> dict[tuple[str, str], str]:
-    """Return the first example with the same prompt, by task and id of those that repeat one."""
-    try:
-        tasks = read_examples(folder)
-    except UsageError:  # an older run has none, and `verify` names a damaged file
-        return {}
+def prompts_of(*folders: Path) -> dict[tuple[str, str], str]:
+    """Return the first example with the same prompt, by task and id of those that repeat one.
+
+    Several folders are the shards of one run.
+    """
+    tasks: dict[str, dict[str, Example]] = {}
+    for folder in folders:
+        with suppress(UsageError):  # an older run has none, and `verify` names a damaged file
+            for task, by_id in read_examples(folder).items():
+                tasks.setdefault(task, {}).update(by_id)
     repeated = {task: repeated_prompts(by_id.values()) for task, by_id in tasks.items()}
     return {(task, name): first for task, ids in repeated.items() for name, first in ids.items()}
 

@@ -15,6 +15,7 @@ from specbench.engine.pairs import ROLES, TRUSTED, Dtype, Loading, PairSpec, cus
 from specbench.errors import UsageError, listed, meant, require, shown
 from specbench.files import find_stored, open_text, require_plain, stored
 from specbench.plugins import short_name
+from specbench.runs.columns import SAME_PROMPT
 from specbench.runs.configuration import Configuration, Environment, Settings, read_object
 from specbench.runs.records import (
     RECORDS,
@@ -22,6 +23,7 @@ from specbench.runs.records import (
     TABLE,
     lacks,
     latest_records,
+    prompts_of,
     read_examples,
 )
 from specbench.runs.running import still_running
@@ -169,8 +171,15 @@ class Run:
         return read_examples(self.folder)
 
     def records(self, needed: Collection[str] = ()) -> list[dict[str, Any]]:
-        """Return one record per sample in the order of the plan, see ``latest_records``."""
-        return latest_records(self.folder, needed)
+        """Return one record per sample in the order of the plan, see ``latest_records``.
+
+        Those of examples that repeat a prompt have its first example as ``SAME_PROMPT``.
+        """
+        records, first = latest_records(self.folder, needed), prompts_of(self.folder)
+        for record in records:
+            if prompt := first.get((record["task"], record["sample_id"])):
+                record[SAME_PROMPT] = prompt
+        return records
 
 
 def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = True) -> Run:

@@ -67,7 +67,7 @@ class Example:
     @property
     def question(self) -> tuple[object, ...]:
         """All that a model is given; examples with the same question are one prompt."""
-        return self.prompt, self.turns, repr(self.conversation)
+        return self.prompt.strip(), self.turns, repr(self.conversation)
 
     def chat(self, answers: Sequence[str] = ()) -> list[Message]:
         """Return the messages up to the prompt, or to the user's message after ``answers``."""

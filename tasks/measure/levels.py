@@ -28,17 +28,22 @@ SEED = 0
 class Setting(NamedTuple):
     """Runs of one kind: a front of static points, and heads that have a lead over it."""
 
-    front: str  # flat, or a line from sd to the draft
+    front: str  # by acceptance: flat, a line, concave, or a coin with all other weights below it
     n: int
     points: int
     heads: int = 1
     skewed: bool = False  # scores like ROUGE; otherwise 0 or 1
     lead: float = 0.0
+    time: bool = False  # the gain is time, of texts whose lengths vary much
 
     def draw(self, rng: np.random.Generator) -> tuple[Floats, Gains]:
         """Return scores and gains [n, heads + points] of a run; prompts are more or less hard."""
         place = np.concatenate([np.full(self.heads, 0.5), np.linspace(0, 1, self.points)])
-        truth = 0.6 - (0.5 if self.front == "line" else 0.0) * (place - 0.5)
+        truth = 0.6 - (0.0 if self.front == "flat" else 0.5) * (place - 0.5)
+        if self.front == "concave":
+            truth += 0.4 * place * (1 - place)
+        if self.front == "coin":
+            truth[self.heads + 1 : -1] -= 0.12
         truth[: self.heads] += self.lead
         shared, single = rng.standard_normal((self.n, 1)), rng.standard_normal((self.n, len(place)))
         luck = (shared + single) / np.sqrt(2)
@@ -48,6 +53,9 @@ class Setting(NamedTuple):
         else:
             limits = np.array([NormalDist().inv_cdf(share) for share in truth])
             quality = (luck < limits).astype(np.float64)
+        if self.time:
+            length = np.exp(0.6 * shared + 0.6 * rng.standard_normal((self.n, len(place))))
+            return quality, Gains((0.5 * place - 1) * length, np.ones_like(length))
         drafted = rng.integers(DRAFTS // 2, 2 * DRAFTS, (self.n, 1)) * np.ones(len(place))
         noise = 0.08 * (shared + rng.standard_normal((self.n, len(place))))
         accepted = np.clip(0.5 + 0.4 * place + noise, 0, 1) * drafted
@@ -76,6 +84,8 @@ FLAT_AND_LINE = [
     Setting("line", 200, 9, skewed=True),
     Setting("flat", 100, 9, heads=3),
     Setting("line", 50, 5, heads=3),
+    *(Setting(front, n, 5) for front in ("concave", "coin") for n in (20, 50, 100)),
+    *(Setting("line", n, 5, time=True) for n in (50, 200)),
 ]
 EFFECTS = [
     Setting("line", 30, 5, lead=0.25),
@@ -122,8 +132,9 @@ def main(draws: int = 1000) -> None:
         now, before = words(setting, draws)
         scores = "skewed" if setting.skewed else "0 or 1"
         true = 100 * setting.lead * (0.25 if setting.skewed else 1)
+        front = f"{setting.front}, time" if setting.time else setting.front
         print(
-            f"| {setting.front} | {setting.n} | {setting.points} | {setting.heads} | {scores} |"
+            f"| {front} | {setting.n} | {setting.points} | {setting.heads} | {scores} |"
             f" {true:+.1f} | {now['below']:.1f} % | {now['above']:.1f} % | {now['lead']:+.1f} |"
             f" {before['below']:.1f} % | {before['above']:.1f} % | {before['lead']:+.1f} |",
             flush=True,

@@ -93,7 +93,7 @@ def test_a_paired_difference_of_proportions_is_covered(n, correlation):
             if (drawn := pairs(rng, n, first, second, correlation)) is None:
                 continue
             (mine, theirs), parted = drawn
-            low, high = score_limits(mine - theirs, n)
+            low, high = score_limits(mine - theirs)
             coverage = np.mean((low <= first - second) & (high >= first - second))
             tried += 1
             assert coverage > 0.92, (first, second)
@@ -114,20 +114,33 @@ def test_the_bootstrap_does_not_cover_paired_differences_near_one():
     assert covered / 300 < 0.75
 
 
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("alike", [0, 0.3, 0.7])
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_paired_difference_with_repeats_is_covered(n, alike, shared):
-    """Five repeats, prompts equally hard for both methods or not, one right less often by .03."""
-    rng = np.random.default_rng(3)
-    for truth in TRUTHS:
-        chance = drawn_prompts(rng, truth, alike, (n, 1500))
-        other = chance if shared else drawn_prompts(rng, truth, alike, (n, 1500))
-        mine, theirs = rng.binomial(5, chance), rng.binomial(5, other * (1 - 0.03 / truth))
-        low, high = score_limits((mine - theirs) / 5, 5 * n)
-        coverage = np.mean((low <= 0.03) & (high >= 0.03))
-        assert coverage > 0.92, truth
-        assert coverage < 0.98 or np.sum(mine != theirs) < 4 * 1500, truth  # as above
+@pytest.mark.parametrize(("n", "repeats"), [(20, 8), (60, 5)])
+@pytest.mark.parametrize("alike", [0.1, 0.7])
+@pytest.mark.parametrize("truth", [0.6, 0.9])
+def test_a_paired_difference_with_repeats_is_covered(n, repeats, alike, truth):
+    """Prompts are equally hard for both methods; one is right less often by .03."""
+    rng, prompts = np.random.default_rng(3), np.repeat(np.arange(n), repeats)
+    misses = 0
+    for _ in range(150):
+        chance = np.repeat(drawn_prompts(rng, truth, alike, n), repeats)
+        mine, theirs = rng.random((2, n * repeats)) < [chance, chance * (1 - 0.03 / truth)]
+        difference = paired_difference(mine, prompts, theirs, prompts)
+        misses += not difference.low <= 0.03 <= difference.high
+    assert misses <= 15  # 7.5 are nominal
+
+
+def test_repeats_do_not_make_a_rare_failure_look_excluded():
+    """Of 30 prompts, a method always fails on 10 % of all prompts; a margin of that is not shown.
+
+    Both sides flip 2 % of five texts. Counted by texts, the loss was called smaller in 18 %.
+    """
+    rng, prompts = np.random.default_rng(4), np.repeat(np.arange(30), 5)
+    within = 0
+    for _ in range(300):
+        fails = np.repeat(rng.random(30) < 0.1, 5)
+        mine, theirs = (rng.random((2, 150)) > 0.02) & [~fails, np.ones(150, bool)]
+        within += paired_difference(mine, prompts, theirs, prompts).low > -0.1 * 0.98
+    assert within <= 12
 
 
 def test_a_paired_difference_is_tangos():

@@ -65,3 +65,31 @@ def test_p_belongs_to_the_interval():
     for shift in (figure.low, figure.high):
         moved = quality - [shift, *[0] * 5]
         assert judged(moved, gains, 1)[0].p == pytest.approx(0.05, abs=0.005)
+
+
+def test_points_of_one_gain_do_not_make_a_lead_explode():
+    """Five weights of one true acceptance: the slope between two of them means nothing."""
+    rng = np.random.default_rng(2)
+    for _ in range(300):
+        quality = (rng.random((12, 6)) < 0.6).astype(float)
+        accepted = rng.integers(9, 12, (12, 6)).astype(float)
+        figure, _ = judged(quality, Gains(accepted, np.full_like(accepted, 20.0)), 1)
+        assert np.abs(figure[:3]).max() < 3
+
+
+def test_a_point_chosen_alone_must_have_the_gain_where_it_is_measured():
+    """At equal time, a method in the middle of a line whose times vary much by prompt."""
+    rng, below = np.random.default_rng(3), 0
+    for _ in range(200):
+        place = np.array([0.3, 0, 0.25, 0.5, 0.75, 1])
+        luck = (rng.standard_normal((100, 1)) + rng.standard_normal((100, 6))) / np.sqrt(2)
+        quality = (luck < np.array([0.253, 0.524, 0.253, 0, -0.253, -0.524])).astype(float)
+        quality[:, 0] = luck[:, 0] < 0.2  # near the line at .3: .58 of 0.7 - 0.4 * .3
+        length = np.exp(0.7 * rng.standard_normal((100, 1)) + 0.8 * rng.standard_normal((100, 6)))
+        gains = Gains(-(1 - 0.5 * place) * length, np.ones((100, 6)))
+        below += judged(quality, gains, 1)[0].high < 0
+    assert below <= 8  # 4 %
+    equal = judged(
+        np.ones((30, 3)), Gains(np.tile([10.0, 9, 12], (30, 1)), np.full((30, 3), 20.0)), 1
+    )
+    assert equal[0].low < 0 < equal[0].high  # 30 equal scores do not show that nothing differs

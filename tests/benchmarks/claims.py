@@ -1,15 +1,15 @@
 """Which rules of some runs lie above the static front at equal acceptance, after Holm?
 
-    python tests/benchmarks/claims.py [--rules NAME,NAME] FRONT,RUN... FRONT,RUN...
+    python tests/benchmarks/claims.py [--rules NAME,NAME] [--tests M] FRONT,RUN... FRONT,RUN...
 
 Each argument names runs of one task, pair and temperature: they are pooled, since runs of one seed
 decode the same prompts with the same random numbers. Each setting of a rule, by default of those
 below, makes a claim about the static front of its drafter and one about the front with ``cooled``,
 both confined to the same part of a text as the rule (``--inside``). p-values are two-sided, those
-of the intervals (``analysis.lead``), and corrected over all arguments (Holm 1979), for each front
-alone. The target's quality is pooled over `sd` and `autoregressive`. Below each table stand the
-leads of recipes with several heads over the static front minus those of rules without training,
-where these ran. The figure:
+of the intervals (``analysis.lead``), and corrected over all arguments (Holm 1979; as one of M tests,
+if a design has more), for each front alone. The target's quality is pooled over `sd` and
+`autoregressive`. Below each table stand the leads of recipes with several heads over the static
+front minus those of rules without training, where these ran. The figure:
 
     specbench plot tests/benchmarks/claims.py:draw RUN... --output FOLDER
 """
@@ -159,12 +159,12 @@ def draw(results: Results) -> style.Drawing:
     return style.Drawing(drawing, pd.concat(data, ignore_index=True))
 
 
-def holm(p_values: list[float]) -> list[float]:
-    """Return corrected p-values in their order."""
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    corrected, largest = [0.0] * len(order), 0.0
+def holm(p_values: list[float], tests: int = 0) -> list[float]:
+    """Return p-values corrected for at least ``tests`` of them, in their order; NaN stays."""
+    order = sorted((i for i, p in enumerate(p_values) if p == p), key=p_values.__getitem__)
+    corrected, largest, tests = [*p_values], 0.0, max(tests, len(order))
     for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - rank) * p_values[index]))
+        largest = max(largest, min(1.0, (tests - rank) * p_values[index]))
         corrected[index] = largest
     return corrected
 
@@ -177,14 +177,18 @@ def text(interval: Interval) -> str:
 
 def main(*arguments: str) -> None:
     """Print a table for each argument."""
-    rules: Sequence[str] = RULES
-    if arguments[0] == "--rules":
-        rules, arguments = arguments[1].split(","), arguments[2:]
+    rules, tests = RULES, 0
+    while arguments[0] in ("--rules", "--tests"):
+        if arguments[0] == "--rules":
+            rules = tuple(arguments[1].split(","))
+        else:
+            tests = int(arguments[1])
+        arguments = arguments[2:]
     runs = [pooled(read_samples(*map(Path, argument.split(",")))) for argument in arguments]
     tables = [distances(samples, rules) for samples in runs]
     rows = [row for table in tables for row in table if not row["seed"]]  # of seeds, their mean
     for front in range(len(FRONTS)):
-        corrected = holm([row["above"][front].p for row in rows])
+        corrected = holm([row["above"][front].p for row in rows], tests)
         for row, p in zip(rows, corrected, strict=True):
             row.setdefault("p", []).append(p)
     for argument, samples, table in zip(arguments, runs, tables, strict=True):

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import compare, verdicts_of
+from specbench.analysis.compare import compare, verdict_rows, verdicts
 from specbench.analysis.comparison import ABOVE, QUALITY_LESS, TIMES
 from specbench.analysis.intervals import RESAMPLES, bootstrap, estimate, mean_over_seeds, ratio
 
@@ -43,7 +43,7 @@ def seeded(make):
 
 
 def test_the_mean_over_seeds_has_one_sentence(seeded):
-    table = verdicts_of(seeded([0.7, 0.75, 0.8]))
+    table = verdicts(verdict_rows(seeded([0.7, 0.75, 0.8])))
     (sentence,) = table["sentence"]
     assert sentence.startswith("diversed features, mean of 3 seeds: ")
 
@@ -95,7 +95,7 @@ def test_a_single_seed_is_an_ordinary_method(seeded, folder):
 def test_heads_of_two_recipes_are_two_methods(seeded):
     first, second = seeded([0.7, 0.8]), seeded([0.5, 0.6], "heads/linear")
     samples = pd.concat([first, second[second["method"] == "diversed"]], ignore_index=True)
-    labels = verdicts_of(samples)["label"]
+    labels = verdicts(verdict_rows(samples))["label"]
     assert list(labels) == [f"diversed {name}, mean of 2 seeds" for name in ("features", "linear")]
 
 

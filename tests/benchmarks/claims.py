@@ -6,7 +6,7 @@ Each argument names runs of one task, pair and temperature: they are pooled, sin
 decode the same prompts with the same random numbers. Each setting of a rule, by default of those
 below, makes a claim about the static front of its drafter and one about the front with ``cooled``,
 both confined to the same part of a text as the rule (``--inside``). p-values are two-sided, those
-of the intervals (``analysis.lead``), and corrected over all arguments (Holm 1979; as one of M tests,
+of the intervals (``analysis.lead``), and corrected over all arguments (Holm 1979; as one of M,
 if a design has more), for each front alone. The target's quality is pooled over `sd` and
 `autoregressive`. Below each table stand the leads of recipes with several heads over the static
 front minus those of rules without training, where these ran. The figure:

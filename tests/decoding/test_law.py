@@ -200,6 +200,8 @@ def test_a_wrong_rule_is_rejected(
 class Spelled:
     """Decodes tokens to their numbers."""
 
+    added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
+
     def decode(self, tokens: list[int], **_: object) -> str:
         return "".join(map(str, tokens))
 
@@ -218,7 +220,7 @@ def test_marks_that_end_nothing_are_refused(marks: str) -> None:
 
 def test_the_law_follows_the_phase_at_the_beginning_of_each_round() -> None:
     pair = lookup_pair()
-    spelled = type(pair)(**{**vars(pair), "tokenizer": Spelled()})
+    spelled = replace(pair, tokenizer=cast(Any, Spelled()))
     prompt = "".join(map(str, enumeration().prompt))
     for begin, relaxed in ((prompt, True), ("x", False)):
         method = bind("static", {"weight": 0.2, "inside": f"{begin},x"}, spelled)

@@ -231,6 +231,8 @@ def above_front(
         heads = [head.timed for head in heads]
         points = [point.timed for point in front_of(run.sessions[method.session], FRONTS[front])]
     gap = gap_between(heads, points, gain)
+    if np.isnan(gap.above.value):  # nothing was drafted
+        return
     facts = method.facts([length], length, gap.reached, list(range(len(heads)))) | {
         "against": front,
         "between": " to ".join(name or "none" for name in gap.between),

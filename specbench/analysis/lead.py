@@ -51,6 +51,8 @@ def lead(leads: Floats, quality: Floats, gains: Gains) -> Interval:
         gains: The same of the gains.
     """
     n, heads = len(quality), leads.shape[1]
+    if not (gains.denominator[:, :heads].sum(axis=0) > 0).all():  # no gain, as without drafts
+        return Interval(float("nan"), float("nan"), float("nan"), n)
     crossed = crossfitted_leads(quality, gains, heads)
     if heads == 1:
         variance = float(leads[1:, 0].var()) * n / max(n - 1, 1)

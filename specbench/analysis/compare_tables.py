@@ -43,7 +43,8 @@ FRONT = (
 CONTROL = "sharpened front: also includes `sharpened` and `cooled`, controls for sharpening."
 AT_ACCEPTANCE = (
     "static weights: their best mixture at the method's acceptance, chosen by other prompts than "
-    "those it is measured on (the randomised static front)."
+    "those it is measured on (the randomised static front). coarse: above that, but not above the "
+    "nearest weight alone."
 )
 WORDS = (
     "verdict: what the intervals show relative to sd. faster, slower: per sample, beyond 1 and the "
@@ -121,7 +122,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             ("speed / sd\n[95 %]", _speed),
             ("accepted", lambda row: percent(row["acceptance"])),
             *_PHASES,
-            ("above any mixture of\nstatic weights?", _placed),
+            ("above mixtures of\nstatic weights?", _placed),
         ]
         setting = [f"{first['task']} on {first['pair']}", temperature_text(first["temperature"])]
         setting += [
@@ -182,7 +183,7 @@ def _placed(row: _Row) -> str:
         text = f"at least {distance.number({c.ABOVE: row[f'{c.ABOVE}_low']})}"
     outcome = front_outcome(row)
     coarse = outcome == UNSHOWN and row[f"{c.ABOVE}_low"] > 0  # not above the nearest weight
-    return f"{'front too coarse' if coarse else words[outcome]} {text}" if text else ""
+    return f"{'coarse' if coarse else words[outcome]} {text}" if text else ""
 
 
 def _of_sd(rows: pd.DataFrame, row: _Row) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from specbench.cli.output import picture
 
-WIDTH = 110  # characters of a line
+WIDTH = 128  # characters of a line
 
 
 def main(file: str, *command: str) -> None:

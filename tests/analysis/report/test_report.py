@@ -322,7 +322,7 @@ def test_report_figure_table_and_sentence_have_one_front(altered: pd.DataFrame) 
     page = summary_page(altered, summarise(altered))
     assert f"at the acceptance of diversed | {front:.1f}<br>50 % |" in page
     (table,) = verdict_tables(rows)
-    assert f"front too coarse {lead:+.1f} [" in to_text(table, width=130)
+    assert f"coarse {lead:+.1f} [" in to_text(table, width=130)
     (sentence,) = verdicts(verdict_rows(altered))["sentence"]
     assert f" {80 - front:.1f} [" in sentence and "above the randomised static front" in sentence
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specbench.cli import gate
 from specbench.cli.finished import SPLITS, Rows, Runs, given_or_newest
 from specbench.cli.generate import grouped
 from specbench.cli.options import TableFormat
@@ -18,6 +19,7 @@ from specbench.runs.table import with_notes
 if TYPE_CHECKING:
     import pandas as pd
 
+    from specbench.analysis.results import Results
     from specbench.runs.table import Table
 
 POSITION = "position"
@@ -66,7 +68,6 @@ class TableOptions(TableFormat):
         "Add the paper's published numbers and the difference, where pair, task, method, "
         "temperature and draft length match; if none do, the paper's main table below.",
     )
-
     frame: Path | None = option(
         None,
         "Print no table, and write a row per cell and metric of all runs to this file, with 95 % "
@@ -182,7 +183,7 @@ def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None)
     print_as(options.form, positions, lambda: position_tables(positions, options.intervals))
 
 
-class CompareOptions(TableFormat):
+class CompareOptions(gate.GatedFormat):
     """What to compare with, and which tables follow the verdict."""
 
     against: str | None = option(
@@ -228,6 +229,8 @@ class CompareOptions(TableFormat):
             raise UsageError("--against compares with one method alone: omit --at and --times")
         if self.noise and self.against is None:
             raise UsageError("--noise needs --against: name the server that it repeats")
+        if self.require and self.against is None:
+            raise UsageError("--require needs --against METHOD and --margin POINTS: add both")
 
 
 @grouped
@@ -245,7 +248,7 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
 
     from specbench.analysis.compare import Compared, compare, verdicts
     from specbench.analysis.compare_tables import comparison_tables, verdict_tables
-    from specbench.analysis.comparison import ATS, OWN
+    from specbench.analysis.comparison import ATS, COMPARISON, OWN
     from specbench.analysis.results import Results
     from specbench.runs.frames import first_decodes
 
@@ -253,7 +256,7 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     every = results.decodes
     note(*results.remarks)
     if options.against is not None:
-        _compare_against(folders, every, rows, options, results.measured_on)
+        _compare_against(folders, results, rows, options)
         return
     between, tables = _compare_runs(folders, first_decodes(every), rows, options)
     # --method selects the methods to compare; sd and static remain as baselines.
@@ -268,10 +271,11 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
         needed = {*chosen, "acceptance", "time"}
         compared = compare(samples, [kind for kind in ATS if kind in needed], methods)
     except UsageError as error:
-        if between is None:
-            raise UsageError(_remedy(folders, samples) or str(error)) from error
-        note(f"no comparison within a run: {error}")
-        compared = Compared(between[:0], [])
+        reason = (between is None and _remedy(folders, samples)) or str(error)
+        if between is None and options.require_acceptance is None:
+            raise UsageError(reason) from error
+        note(f"no comparison within a run: {reason}")
+        compared = Compared(pd.DataFrame(columns=list(COMPARISON)), [])
     else:
         note(*filter(None, [_remedy(folders, samples)]))
     rows_shown = compared.rows[compared.rows["at"].isin([OWN, *chosen])]
@@ -297,6 +301,7 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
             settings = results.measured_on if options.form == TEXT else []
             print_as(options.form, rows_shown, lambda: with_notes(printed, settings))
             _print_sentences(judged, options)
+    gate.hold(options, results, folders, rows)
 
 
 def _remedy(folders: Iterable[Path], samples: pd.DataFrame) -> str:
@@ -312,11 +317,7 @@ def _remedy(folders: Iterable[Path], samples: pd.DataFrame) -> str:
 
 
 def _compare_against(
-    folders: Iterable[Path],
-    samples: pd.DataFrame,
-    rows: Rows,
-    options: CompareOptions,
-    settings: Sequence[str],
+    folders: Sequence[Path], results: Results, rows: Rows, options: CompareOptions
 ) -> None:
     """Print the verdict on each method against one, then a table per task."""
     from specbench.analysis.margin import margin_rows, margin_tables
@@ -330,16 +331,20 @@ def _compare_against(
         raise UsageError(f"--noise: {unknown('server of these runs', name, servers)}")
     again = [name for run in runs for name in run.same_servers(arm, elsewhere)]
     chosen, methods = rows.updated(method=None).selection(), rows.selection().methods
-    judged = margin_rows(chosen.of(samples), arm, margin, methods, again)
-    settings = settings if options.form == TEXT else []
+    try:
+        judged = margin_rows(chosen.of(results.decodes), arm, margin, methods, again)
+    except UsageError:
+        gate.hold(options, results, folders, rows)  # a part that is missing may be the reason
+        raise
+    settings = results.measured_on if options.form == TEXT else []
     print_as(options.form, judged, lambda: with_notes(margin_tables(judged), settings))
-    if options.form not in (CSV, JSON):
-        _print_sentences(judged[judged["sentence"].notna()], options)
+    _print_sentences(judged[judged["sentence"].notna()], options)
+    gate.hold(options, results, folders, rows, judged, again)
 
 
 def _print_sentences(judged: pd.DataFrame, options: CompareOptions) -> None:
     """Print the verdicts below the tables, if they are wanted."""
-    if options.sentences:
+    if options.sentences and options.form not in (CSV, JSON):
         print()
         print_verdicts(judged, options.form)
 

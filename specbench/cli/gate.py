@@ -1,0 +1,192 @@
+"""What ``specbench compare`` requires of runs, so that a pipeline notices what got worse."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specbench.cli.finished import Rows
+from specbench.cli.options import ALL, TableFormat
+from specbench.config import option
+from specbench.errors import RunError
+from specbench.plugins import short_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specbench.analysis.results import Results
+    from specbench.analysis.verdicts import Row
+    from specbench.cli.tables import CompareOptions
+
+WITHIN = "within"
+MOST_NAMED = 5  # methods in a sentence
+
+
+class GatedFormat(TableFormat):
+    """How to print tables, and what must hold for exit code 0."""
+
+    require: str | None = option(
+        None,
+        "End with exit code 1 unless every method is shown to be within --margin of --against.",
+        choices=(WITHIN,),
+        shown="nothing",
+    )
+    require_acceptance: float | None = option(
+        None,
+        "End with exit code 1 unless every method that drafts has at least this share of its "
+        "drafts accepted.",
+        metavar="PERCENT",
+        shown="nothing",
+        gt=0,
+        le=100,
+    )
+
+
+def hold(
+    options: CompareOptions,
+    results: Results,
+    folders: Sequence[Path],
+    rows: Rows,
+    judged: pd.DataFrame | None = None,
+    again: Collection[str] = (),
+) -> None:
+    """End the command by an error if what the options require does not hold.
+
+    Args:
+        options: What is required, and against which method.
+        results: The runs, with the selected rows.
+        folders: The folders of the runs.
+        rows: Which rows are selected.
+        judged: Rows of ``margin.margin_rows``; None if there is nothing to compare.
+        again: Servers that are the same as the one to compare with.
+
+    Raises:
+        RunError: It does not hold; the sentence names methods, tasks and reasons.
+    """
+    against, floor = options.against, options.require_acceptance
+    if not options.require and floor is None:
+        return
+    lacking, sentences = [*_lacking(folders, results.decodes, rows, against)], []
+    if options.require:
+        parts = [*lacking, *([] if judged is None else _beyond(judged, results.samples))]
+        points = f"{options.margin:g} point{'s' if options.margin != 1 else ''}"
+        sentences.append((f"not shown to be within {points} of {against}", parts))
+    if floor is not None:
+        from specbench.runs.run import read_run
+
+        servers = {name for f in folders for name in read_run(f, required=False).servers}
+        plain = {against, *again} if against else None
+        parts = [*lacking, *_rejected(results.cells, floor, servers, plain)]
+        sentences.append((f"not shown to accept {floor:g} % of drafts", parts))
+    if failed := [f"{what}: {_first(parts)}" for what, parts in sentences if parts]:
+        raise RunError("; ".join(failed))
+
+
+def _lacking(
+    folders: Sequence[Path], samples: pd.DataFrame, rows: Rows, against: str | None
+) -> Iterator[str]:
+    """Yield what is missing of the runs, and selected methods without a single answer."""
+    from specbench.runs.frames import folder_names
+    from specbench.runs.run import missing_shards, read_run, run_name, unfinished
+
+    yield from (
+        f"{folder} (incomplete: {state})" for folder in folders if (state := unfinished(folder))
+    )
+    yield from missing_shards(folders)
+    names = folder_names(folders)
+    present = {*samples[["run_id", "task", "method"]].itertuples(index=False, name=None)}
+    methods = {*map(short_name, rows.method or [ALL]), (against or "").partition(" ")[0]}
+    planned: dict[str, None] = {}
+    for folder in folders:
+        run_id = names.get(run_name(folder), run_name(folder))
+        for task, plan in read_run(folder, required=False).tasks.items():
+            # A task may be selected by one of its categories, as in questions/math.
+            if rows.task and not any(n == ALL or f"{n}/".startswith(f"{task}/") for n in rows.task):
+                continue
+            for method in (cell["method"] for cell in plan.get("cells", ())):
+                if {ALL, short_name(method)} & methods and (run_id, task, method) not in present:
+                    planned[f"{short_name(method)} on {task} (missing)"] = None
+    yield from planned
+
+
+def _beyond(judged: pd.DataFrame, samples: pd.DataFrame) -> Iterator[str]:
+    """Yield the methods that are not shown to be within the margin, and why."""
+    from specbench.runs.frames import rows_of
+
+    baseline, place = judged[judged["against"].isna()].iloc[0], ["run_id", "task"]
+    compared = samples[samples["method"] != baseline["method"]]
+    pairs = {*judged[place].itertuples(index=False, name=None)}
+    for at in dict.fromkeys(compared[place].itertuples(index=False, name=None)):
+        if at not in pairs:
+            yield f"{baseline['label']} on {at[1]} (missing)"
+    for row in rows_of(judged):
+        if isinstance(row["against"], str) and (reason := _not_within(row)):
+            yield _named(row, reason, judged)
+
+
+def _not_within(row: Row) -> str:
+    """Return why a row of ``margin_rows`` does not show that; empty if it does."""
+    from specbench.analysis import verdicts
+    from specbench.analysis.comparison import QUALITY_LESS
+    from specbench.analysis.intervals import FEWEST
+    from specbench.runs.shown import shown
+
+    if not row["n"] >= FEWEST:
+        return f"too few prompts: {row['n']:.0f} of at least {FEWEST}"
+    if row["loss"] == verdicts.WITHIN:
+        return ""
+    if row["loss"] == verdicts.MISSING:
+        return "quality was not measured"
+    points = f"{shown(QUALITY_LESS, row['quality_metric']).interval(row)} points"
+    if row["loss"] == verdicts.BEYOND:
+        return f"lossy: {points}"
+    if row["quality"] == row[QUALITY_LESS] == 0:
+        return "all scores are 0"
+    lost = f", {row['missing']:.0f} answers are missing" if row["missing"] > 0 else ""
+    more = row["more_prompts"]
+    decide = f", about {float(f'{more:.2g}'):.0f} more prompts would decide" if more > 0 else ""
+    return f"open: {points}{lost}{decide}"
+
+
+def _rejected(
+    cells: pd.DataFrame, floor: float, servers: Collection[str], plain: Collection[str] | None
+) -> Iterator[str]:
+    """Yield the methods that accept fewer drafts than the floor, or of which that is unknown.
+
+    Of several servers one may draft nothing on purpose. A server that tells no acceptance therefore
+    counts only where others are named ``plain``, or where no method tells any.
+    """
+    from specbench.analysis.summary import ACCEPTANCE
+    from specbench.runs.frames import rows_of
+    from specbench.runs.table import percent
+
+    labels, drafting = {*cells["label"]}, 0
+    several = cells.loc[cells["draft_length"] > 0, "draft_length"].nunique() > 1
+    for cell in rows_of(cells):
+        rate, is_server = cell[ACCEPTANCE], cell["method"] in servers
+        names = {cell["label"], *({short_name(cell["method"]), cell["method"]} - labels)}
+        if names & {*(plain or ())} or not (is_server or cell["draft_length"] > 0):
+            continue
+        if rate != rate and is_server and plain is None:
+            continue
+        drafting += 1
+        if not 100 * rate >= floor:
+            cell["label"] += f", N = {cell['draft_length']}" if several else ""
+            yield _named(cell, percent(rate, ".1f") or "its acceptance is unknown", cells)
+    if not drafting:
+        yield "no method tells its acceptance"
+
+
+def _first(parts: Sequence[str]) -> str:
+    """Join the first parts, and count the others."""
+    further = len(parts) - MOST_NAMED
+    return ", ".join(parts[:MOST_NAMED]) + (f" and {further} more" if further > 0 else "")
+
+
+def _named(row: Row, reason: str, rows: pd.DataFrame) -> str:
+    """Name method, task and, where the rows have several, the run, with a reason."""
+    loads = rows["concurrency"].nunique() if "concurrency" in rows else 0
+    at = f" at concurrency {row['concurrency']:.0f}" if loads > 1 else ""
+    run = f" in {row['run_id']}" if rows["run_id"].nunique() > 1 else ""
+    return f"{row['label']}{at} on {row['task']}{run} ({reason})"

@@ -137,6 +137,7 @@ def audit(
             TOO_WEAK,
             AuditOptions,
             StoredTexts,
+            most_steps,
             run_audit,
             verdict,
             visible_faults,
@@ -147,7 +148,9 @@ def audit(
         options = AuditOptions(**settings.model_dump(include={*AuditOptions._fields}))
         findings: list[Finding] = []
         quiet_libraries(downloads=not to.no_progress)
-        pair = Loader().load(plan)
+        with step_status(not to.no_progress) as show_step:
+            show_step("loading the models")
+            pair = Loader().load(plan)
         contexts = [context for _, context in read_prompts(plan, pair)]
         texts = StoredTexts(folder / TEXTS)
         if len(texts):
@@ -159,6 +162,7 @@ def audit(
             ):
                 if isinstance(decoder, Server) and (refused := decoder.unset):
                     result["options_refused"] = refused
+                show_step.expect(most_steps(len(contexts), options), "prompts")
                 # A process that is killed leaves an audit that goes on.
                 write_atomically(folder / FILE, as_json(result))
                 for finding in run_audit(pair, decoder, contexts, options, show_step, texts):

@@ -39,14 +39,16 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: NewFold
             warnings,
         )
         from specbench.experiment.folders import as_json
-        from specbench.experiment.progress import progress_bar
+        from specbench.experiment.progress import progress_bar, step_status
         from specbench.files import clear_errors, write_atomically
         from specbench.runs.run import ENVIRONMENT
 
         quiet_libraries(downloads=not to.no_progress)
-        plan, pairs = prepare(plan)
+        with step_status(not to.no_progress) as show:
+            show("loading the models")
+            plan, pairs = prepare(plan)
         repeats = folder / "repeats.csv"
-        with progress_bar(len(plan), not to.no_progress) as report:
+        with progress_bar(len(plan), not to.no_progress, name="measurements") as report:
 
             def write_repeat(row: Mapping[str, Any]) -> None:
                 frame = pd.DataFrame([row]).drop(columns="task")

@@ -283,12 +283,14 @@ def _suggest(plan: Plan, folder: Path) -> None:
 def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
     from specbench.engine.hub import quiet_libraries
-    from specbench.experiment.progress import forecast
+    from specbench.experiment.progress import forecast, step_status
     from specbench.experiment.workers import Worker
     from specbench.runs.labels import method_labels
 
     quiet_libraries(downloads=not options.no_progress)
-    expected = forecast(plan, Worker(client=client), options.probe)
+    with step_status(not options.no_progress) as show:
+        show("timing a few tokens of each method" if options.probe else "reading the prompts")
+        expected = forecast(plan, Worker(client=client), options.probe)
     rows: list[dict[str, Any]] = []
     for task in plan.tasks:
         cells = [(step, pace) for step, pace in expected.paces if step.plan is task]

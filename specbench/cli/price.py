@@ -206,20 +206,25 @@ def scored(
     spec, sampling = source.pair, source.settings.part(Sampling)
     require_draft(spec.draft, drafters)
     quiet_libraries(downloads=not measurement.no_progress)
-    pair = loader.pair(spec, source.loading)
-    scores = PairScores(pair, sampling)
     with (
+        step_status(not measurement.no_progress) as show,
         (
             new_folder(measurement.output, f"price-{spec.name}")
             if isinstance(source, Plan)
             else nullcontext(measurement.output or source.folder)
         ) as folder,
-        step_status(not measurement.no_progress) as show,
     ):
-        by_task = score_texts(scores, texts(pair), folder, show)
+        show("loading the models")
+        pair = loader.pair(spec, source.loading)
+        scores = PairScores(pair, sampling)
+        show("reading the texts")
+        encoded = [*texts(pair)]
+        show.expect(len(encoded))
+        by_task = score_texts(scores, encoded, folder, show)
         for module in filter(lambda drafter: drafter.has_weights, drafters):
             drafted = replace(scores, drafter=module.load(pair), depths=depths)
-            of_module = score_texts(drafted, texts(pair), folder, show)
+            show.expect(len(encoded))
+            of_module = score_texts(drafted, encoded, folder, show)
             for task, base in by_task.items():
                 by_task[task] = replace(base, modules={**base.modules, module: of_module[task]})
         return by_task

@@ -112,7 +112,7 @@ def train(
             if any(job.task is task for job in waiting)
         }
         pool = ray_workers(workers.workers, workers.ray_address, models.loading())
-        refused = _train_by_workers(pool, commands, waiting)
+        refused = _train_by_workers(pool, commands, waiting, not shown.no_progress)
     elif waiting:
         loading = models.loading()
         refused = _train_all(spec, loading, waiting, options.resume, not shown.no_progress)
@@ -180,14 +180,19 @@ def _train_all(
     from specbench.engine.hub import quiet_libraries
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
-    from specbench.experiment.progress import training_bar
+    from specbench.experiment.progress import step_status, training_bar
     from specbench.training.session import carry_out, plan_fronts, prepare, start
 
     quiet_libraries(downloads=shown)
     check_training_memory(spec, loading, *sizes(jobs))
-    pair = load_pair(spec, loading)
-    # Prepare all trainings first, so that errors appear now and not hours later.
-    trainings = {j.folder: prepare(pair, j.task, j.recipe, j.folder, resume) for j in jobs}
+    trainings = {}
+    with step_status(shown) as show:
+        show("loading the models")
+        pair = load_pair(spec, loading)
+        # Prepare all trainings first, so that errors appear now and not hours later.
+        for job in jobs:
+            show(f"{job}: reading the prompts")
+            trainings[job.folder] = prepare(pair, job.task, job.recipe, job.folder, resume)
     plan_fronts([*trainings.values()])
     notes: dict[str, None] = {}  # distinct: all heads of a family skip the same examples
     for job in jobs:
@@ -199,7 +204,8 @@ def _train_all(
         training = trainings.pop(job.folder)
         title = f"{job} on {spec.name}, {job.recipe.head_kind} head"
         try:
-            start(training, job.folder, trainings)
+            with step_status(shown) as show:
+                start(training, job.folder, trainings, show)
             with training_bar(title, training.recipe.steps, shown) as draw:
 
                 def report(progress: TrainingStep, draw: Any = draw) -> None:
@@ -222,16 +228,22 @@ def _train_by_workers(
     workers: AbstractContextManager[RayPool],
     commands: Mapping[str, list[str]],
     jobs: Sequence[HeadJob],
+    shown: bool,
 ) -> dict[Path, SpecbenchError]:
     """Train the heads of each task by a command; return why a head was not trained, by its folder.
 
     A process of its own frees its memory at its end.
     """
+    from specbench.experiment.progress import step_status
+
     names, failures = [*commands], dict[str, SpecbenchError]()
     try:
-        with workers as pool:
+        with workers as pool, step_status(shown) as show:
+            show.expect(len(names), "tasks")
+            show("training")
             for number, code, message in pool.run([*commands.values()]):
                 name = names[number]
+                show("training")
                 note(f"{name}: {message if code else 'trained'}")
                 if code:
                     kind = UsageError if code == 2 else RunError

@@ -21,6 +21,7 @@ from specbench.experiment.progress import Display
 from specbench.experiment.rounding import Fork, Lead, compare_greedy
 from specbench.experiment.store import Store
 from specbench.experiment.workers import Pool, WorkerLostError
+from specbench.runs.labels import method_label
 from specbench.runs.records import ERROR, latest_records, write_examples
 
 MOST_TRIES = 3  # attempts at a task during which workers die
@@ -89,6 +90,9 @@ class _Execution:
         """Make a worker load the pair; Ray retries if the worker dies."""
         self._requests[self._pool.ask(number, "start", self._shared)] = (number, None)
         self._show(number, "loading")
+        if not self._pool.separate:
+            of_pair = len(self._plan.part(servers=False))
+            self._display.doing("loading the models" if of_pair else "asking the servers")
 
     def proceed(self) -> None:
         """Wait briefly for results, record them, and give work to idle workers.
@@ -159,7 +163,7 @@ class _Execution:
         tolerance = 0.0
         with suppress(WorkerLostError):
             if forks:
-                self._display.last_step("reading texts where greedy ones differ")
+                self._display.doing("reading texts where greedy ones differ")
                 request = self._pool.ask(min(self._idle), "leads", [*forks], retry=False)
                 leads, tolerance = self._pool.answer(request)
         return [cell.describe(leads, tolerance) for cell in cells]
@@ -191,11 +195,13 @@ class _Execution:
         write_examples(store.folder, {task.task.name: task.examples for task in plan.tasks})
         store.expect(plan, self._first["models"], self._first["engine"])
         pending_rows: dict[int, deque[Row]] = {}
+        done = 0
         for batches in _rows(plan):
             pending = [store.pending(batch) for batch in batches]
-            self._display.resumed(sum(map(samples_of, batches)) - sum(map(samples_of, pending)))
+            done += sum(map(samples_of, batches)) - sum(map(samples_of, pending))
             if row := deque([step.place for step in steps] for steps in pending if steps):
                 pending_rows.setdefault(batches[0][0].place[0], deque()).append(row)
+        self._display.resumed(done)
         return pending_rows
 
     def _choose(self, worker: int) -> int | None:
@@ -214,6 +220,9 @@ class _Execution:
     def _give(self, number: int, row: Row) -> None:
         """Make a worker decode the next batch of a row; without a batch it becomes idle."""
         if row:
+            step = self._plan.step(row[0][0])
+            label = method_label(self._plan.identify(step, self._first["engine"]))
+            self._display.doing(label, step.plan.task.name)
             reference = self._pool.ask(number, "measure", row[0], retry=False)
             self._requests[reference] = (number, row)
         else:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +28,7 @@ from rich.progress import (
 from rich.text import Text
 
 from specbench.config import LLAMACPP
+from specbench.experiment.lines import LINES
 from specbench.experiment.plan import Plan, Step, engine_name
 from specbench.runs.labels import method_label
 from specbench.runs.records import OK
@@ -49,24 +51,30 @@ class _TimeLeft(TimeRemainingColumn):
         return Text() if task.fields["worker"] else super().render(task)
 
 
-class Display:
-    """Shows finished samples and workers; without ``bars`` it shows nothing."""
+class _Counted(MofNCompleteColumn):
+    """How much is done of how much; blank for steps that are not counted."""
 
-    def __init__(self, total: int, bars: Progress | None = None) -> None:
-        self._total, self._bars = total, bars or Progress(disable=True)
+    def render(self, task: Task) -> Text:
+        return Text() if task.total is None else super().render(task)
+
+
+class Display:
+    """Shows finished samples, or others of this name, and workers; nothing without ``bars``."""
+
+    def __init__(self, total: int, bars: Progress | None = None, name: str = "samples") -> None:
+        self._total, self._bars, self._name = total, bars or Progress(disable=True), name
         self._sums: dict[tuple[str, str], dict[str, float]] = defaultdict(
             lambda: dict.fromkeys(_SUMMED, 0.0)
         )
         self._failed = 0
         self._workers: dict[int, TaskID] = {}
         self._at: dict[str, TaskID] = {}  # the worker on each device
-        self._whole = self._add("", "loading the models", worker=False)
+        self._whole = self._add("", "", worker=False)
 
-    def resumed(self, samples: int) -> None:
-        """Count samples of earlier sessions without using them for the pace."""
-        if samples:
-            done = self._bars.tasks[self._whole].completed + samples
-            self._bars.reset(self._whole, completed=int(done), total=self._total)
+    def resumed(self, samples: int = 0) -> None:
+        """Begin to count, with samples of earlier sessions, which say nothing of the pace."""
+        done = int(self._bars.tasks[self._whole].completed) + samples
+        self._bars.reset(self._whole, completed=done, total=self._total, **_begun(done))
 
     def __call__(self, *records: Mapping[str, Any]) -> None:
         """Count finished samples."""
@@ -82,9 +90,9 @@ class Display:
             if (worker := self._at.get(record.get("device", ""))) is not None:
                 self._bars.update(worker, advance=1, figures=f"{task}, {label}")
 
-    def last_step(self, text: str) -> None:
-        """Show what is done after the last sample."""
-        self._bars.update(self._whole, description=text, left="")
+    def doing(self, text: str, task: str = "") -> None:
+        """Show what is done now, of which no sample is finished yet."""
+        self._bars.update(self._whole, description=text, left=task)
 
     def worker(self, number: int, state: str, device: str = "") -> None:
         """Show the state of a worker, and its device once it is known."""
@@ -97,14 +105,35 @@ class Display:
             self._bars.update(bar, description=device)
 
     def _add(self, left: str, description: str, *, worker: bool) -> TaskID:
-        return self._bars.add_task(
-            description, total=self._total, left=left, figures="", worker=worker
-        )
+        fields: dict[str, Any] = {"left": left, "figures": "", "worker": worker}
+        fields |= _begun(0) | {"name": self._name}
+        return self._bars.add_task(description, total=self._total, **fields)
+
+
+class Steps:
+    """Shows the step that is called, and counts the calls once their number is known."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._bar = bars.add_task("", total=None, **_begun(0))
+        self._next = 0
+
+    def expect(self, total: int, name: str = "texts") -> None:
+        """Count the next calls, of so many things of this name."""
+        self._next = 0
+        self._bars.reset(self._bar, total=total, name=name, **_begun(0))
+
+    def __call__(self, text: str) -> None:
+        """Show a step that begins."""
+        self._bars.update(self._bar, completed=self._next, description=text)
+        self._next += self._bars.tasks[self._bar].total is not None
 
 
 @contextmanager
-def progress_bar(total: int, shown: bool, console: Console | None = None) -> Iterator[Display]:
-    """Show the progress of samples within the context, if stderr is a terminal.
+def progress_bar(
+    total: int, shown: bool, console: Console | None = None, name: str = "samples"
+) -> Iterator[Display]:
+    """Show the progress of samples, or others of this name, within the context.
 
     Yields:
         The display; call it with the record of every finished sample.
@@ -118,7 +147,7 @@ def progress_bar(total: int, shown: bool, console: Console | None = None) -> Ite
         _TimeLeft(),
     )
     with _bars(shown, console, *columns, transient=True) as bars:
-        yield Display(total, bars)
+        yield Display(total, bars, name)
 
 
 @contextmanager
@@ -138,7 +167,7 @@ def training_bar(
         TimeRemainingColumn(),
     )
     with _bars(shown, console, *columns, speed_estimate_period=PACE) as bars:
-        bar = bars.add_task(title, total=steps)
+        bar = bars.add_task(title, total=steps, name="steps", **_begun(0))
 
         def report(step: int, figures: str) -> None:
             nonlocal printed_at
@@ -152,22 +181,54 @@ def training_bar(
 
 
 @contextmanager
-def step_status(shown: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the current step of a command, if stderr is a terminal."""
+def step_status(shown: bool, console: Console | None = None) -> Iterator[Steps]:
+    """Show the current step of a command within the context, and how much is done."""
     with _bars(
-        shown, None, SpinnerColumn(), TextColumn("{task.description}"), transient=True
+        shown, console, TextColumn("{task.description}"), _Counted(), transient=True
     ) as bars:
-        bar = bars.add_task("")
-        yield lambda text: bars.update(bar, description=text)
+        yield Steps(bars)
 
 
+@contextmanager
 def _bars(
     shown: bool, console: Console | None, *columns: ProgressColumn, **options: Any
-) -> Progress:
-    """Return bars on stderr, which are disabled if it is no terminal."""
+) -> Iterator[Progress]:
+    """Show bars on stderr, which always move; where it is no terminal, print lines."""
     console = console or Console(stderr=True)
-    hidden = not (shown and console.is_terminal)
-    return Progress(*columns, console=console, disable=hidden, **options)
+    options["disable"] = not (shown and console.is_terminal)
+    bars = Progress(SpinnerColumn(), *columns, console=console, **options)
+    as_lines = shown and not console.is_terminal
+    with bars, LINES.printed(lambda: _line(bars)) if as_lines else nullcontext():
+        yield bars
+
+
+def _begun(done: int) -> dict[str, Any]:
+    """Return what a bar needs to know its pace: what was done when it began to count, and when."""
+    return {"first": done, "began": monotonic()}
+
+
+def _line(bars: Progress) -> str:
+    """Return how much is done, the rate, the time left, and what is done now."""
+    if not bars.tasks:
+        return ""
+    whole = bars.tasks[0]
+    seconds, done = monotonic() - whole.fields["began"], whole.completed - whole.fields["first"]
+    title, *further = whole.description.splitlines() or [""]
+    now = ", ".join(filter(None, [whole.fields.get("left"), title, *further]))
+    if whole.total is None:
+        return now and f"{now}, {_clock(seconds)} so far"
+    parts = [f"{whole.completed:.0f} of {whole.total:.0f} {whole.fields['name']}"]
+    if done > 0 and seconds > 0:
+        rate = 60 * done / seconds
+        left = (whole.total - whole.completed) * seconds / done
+        parts += [f"{rate:,.{0 if rate >= 100 else 1}f} a minute", f"{_clock(left)} left"]
+    else:
+        parts.append(f"{_clock(seconds)} so far")
+    return ", ".join(parts) + (f": {now}" if now else "")
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
 
 def _figures(sums: Mapping[str, float]) -> Iterator[str]:

@@ -69,12 +69,15 @@ def plan_fronts(trainings: Sequence[Training]) -> None:
 
 
 def start(
-    training: Training, folder: Path, others: Mapping[Path, Training] = MappingProxyType({})
+    training: Training,
+    folder: Path,
+    others: Mapping[Path, Training] = MappingProxyType({}),
+    show: Callable[[str], object] = lambda text: None,
 ) -> None:
     """Measure what comes before the first step, as far as no checkpoint has it.
 
     ``others`` are trainings that follow, by their folders; those that need the same front get it,
-    with a checkpoint.
+    with a checkpoint. ``show`` is called with what is done now.
 
     Raises:
         RunError: The folder cannot be written.
@@ -82,15 +85,20 @@ def start(
     """
     if training.begun:
         return
+    name = training.task.name
     is_measured = training.front_is_measured  # before an interruption, or for another head
+    show(f"{name}: timing a few short texts, which tell how long the training takes")
     logger.warning(training.forecast())
     with clear_errors(folder):
         make_folder(folder)
 
     def keep(done: int, prompts: int) -> None:
         _save_checkpoint(training, folder / CHECKPOINT)
-        logger.warning(f"{training.task.name}: static weights on {done} of {prompts} prompts")
+        logger.warning(f"{name}: static weights on {done} of {prompts} prompts")
+        show(f"{front}, {done} of {prompts} done")
 
+    front = f"{name}: texts of the static weights on held-out prompts"
+    show(front)
     try:
         training.measure_front(keep)
         for other_folder, other in others.items():

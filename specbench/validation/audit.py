@@ -152,6 +152,11 @@ def run_audit(
         yield from _sampled(audited, unsure, [*cut.values()], temperature, options, show_step)
 
 
+def most_steps(contexts: int, options: AuditOptions) -> int:
+    """Return how many steps an audit has at most; prompts that are cut may be equal."""
+    return contexts + len(options.temperature) * (min(contexts, CONTEXTS) + contexts)
+
+
 def _sampled(
     audited: AuditedTexts,
     unsure: Sequence[Context],

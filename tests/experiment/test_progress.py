@@ -38,7 +38,7 @@ def test_the_bar_says_what_is_done_after_the_last_sample() -> None:
     bar, stream = console(terminal=True)
     with progress_bar(1, shown=True, console=bar) as display:
         display(record())
-        display.last_step("reading texts")
+        display.doing("reading texts")
     assert "reading texts" in stream.getvalue()
 
 

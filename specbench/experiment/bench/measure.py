@@ -248,7 +248,7 @@ def _repeats(bench: Bench, load: LoadPair, show_progress: bool, seconds: float) 
         return specbench_decoders(plan.settings, system, pair, alike=True)
 
     def timed(plan: Bench) -> pd.DataFrame:
-        with progress_bar(len(plan), show_progress) as report:
+        with progress_bar(len(plan), show_progress, name="measurements") as report:
             return measure(plan, pairs, report, decoders, same_prompts=True).repeats
 
     began = time.perf_counter()

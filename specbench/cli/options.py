@@ -341,7 +341,9 @@ class Progress(Options):
 
     panel = "Results"
 
-    no_progress: bool = option(False, "Show no progress bar.")
+    no_progress: bool = option(
+        False, "Show no progress: no bar, and no line a minute where stderr is no terminal."
+    )
 
 
 class NewFolder(JsonOutput, Progress):

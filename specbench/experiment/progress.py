@@ -74,7 +74,8 @@ class Display:
     def resumed(self, samples: int = 0) -> None:
         """Begin to count, with samples of earlier sessions, which say nothing of the pace."""
         done = int(self._bars.tasks[self._whole].completed) + samples
-        self._bars.reset(self._whole, completed=done, total=self._total, **_begun(done))
+        self._bars.reset(self._whole, completed=done, total=self._total)
+        self._bars.update(self._whole, **_begun(done))
 
     def __call__(self, *records: Mapping[str, Any]) -> None:
         """Count finished samples."""
@@ -121,7 +122,8 @@ class Steps:
     def expect(self, total: int, name: str = "texts") -> None:
         """Count the next calls, of so many things of this name."""
         self._next = 0
-        self._bars.reset(self._bar, total=total, name=name, **_begun(0))
+        self._bars.reset(self._bar, total=total)
+        self._bars.update(self._bar, name=name, **_begun(0))
 
     def __call__(self, text: str) -> None:
         """Show a step that begins."""

@@ -1,11 +1,15 @@
 """The progress display in a terminal."""
 
 import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
 
 import pytest
 from rich.console import Console
 
-from specbench.experiment.progress import progress_bar
+from specbench.experiment.lines import LINES
+from specbench.experiment.progress import progress_bar, step_status, training_bar
 from specbench.methods.registry import PARAMETER_COLUMNS
 
 BLANK = dict.fromkeys(PARAMETER_COLUMNS)
@@ -63,3 +67,101 @@ def test_no_progress_without_a_terminal_or_on_request(terminal: bool, shown: boo
         display.worker(0, "loading")
         display(record())
     assert stream.getvalue() == ""
+
+
+class Clock:
+    """A clock that a test sets forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1e6
+        for module in ("lines", "progress"):
+            monkeypatch.setattr(f"specbench.experiment.{module}.monotonic", lambda: self.now)
+        LINES.begin()
+
+
+@pytest.fixture
+def said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[float], str]:
+    """Return a function that waits so many seconds and returns what was said in that time."""
+    clock, progresses = Clock(monkeypatch), list[Callable[[], str]]()
+
+    @contextmanager
+    def printed(progress: Callable[[], str]) -> Iterator[None]:
+        progresses.append(progress)
+        yield
+        progresses.pop()
+
+    monkeypatch.setattr(LINES, "printed", printed)
+
+    def wait(seconds: float) -> str:
+        clock.now += seconds
+        for progress in progresses:
+            LINES.print_due(progress)
+        return capsys.readouterr().err.removesuffix("\n")
+
+    return wait
+
+
+Waiting = Callable[[float], str]
+
+
+def test_without_a_terminal_there_is_a_line_a_minute(said: Waiting) -> None:
+    with progress_bar(180, shown=True, console=console(False)[0]) as display:
+        display.doing("loading the models")
+        assert said(29) == ""
+        assert said(1) == "progress: 0 of 180 samples, 0:00:30 so far: loading the models"
+        assert said(59) == ""
+        display.resumed(20)  # now it decodes
+        display.doing("sd", "mini-math")
+        assert said(1) == "progress: 20 of 180 samples, 0:00:01 so far: mini-math, sd"
+        display(*[record()] * 40)
+        assert said(58) == ""
+        line = "progress: 60 of 180 samples, 39.3 a minute, 0:03:03 left: mini-math, sd"
+        assert said(2) == line
+        display(*[record(task="mini-code")] * 120)
+        assert (
+            said(60) == "progress: 180 of 180 samples, 79.3 a minute, 0:00:00 left: mini-code, sd"
+        )
+
+
+def test_the_steps_of_a_command_share_the_minute(said: Waiting) -> None:
+    with step_status(shown=True, console=console(False)[0]) as show:
+        assert said(20) == ""
+        show("loading the models")
+        assert said(20) == "progress: loading the models, 0:00:40 so far"
+        show.expect(8)
+        for number in range(3):
+            show(f"scoring {number}")
+        assert said(30) == ""
+    with training_bar("a head", 9, console=console(False)[0]) as draw:
+        draw(3, "reward 0.5")
+        assert said(20) == "a head: step 3, reward 0.5"  # what it learns has lines of its own
+        assert said(10).endswith(
+            "progress: 3 of 9 steps, 6.0 a minute, 0:01:00 left: a head, reward 0.5"
+        )
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, True), (True, False), (False, False)])
+def test_no_lines_on_a_terminal_or_on_request(said: Waiting, terminal: bool, shown: bool) -> None:
+    with progress_bar(180, shown, console(terminal)[0]), step_status(shown, console(terminal)[0]):
+        assert said(1000) == ""
+
+
+def test_a_line_comes_while_nothing_is_finished(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pauses = []
+
+    class Waiting(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout)
+            clock.now += timeout or 0
+            return len(pauses) > 2
+
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr("specbench.experiment.lines.Event", Waiting)
+    with LINES.printed(lambda: "loading"):
+        pass
+    assert pauses == [30, 60, 60]
+    assert capsys.readouterr().err == "progress: loading\n" * 2

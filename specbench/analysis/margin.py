@@ -156,13 +156,28 @@ def prompts_needed(differences: Floats, margin: float, failure: float = 0) -> in
     n, unequal = len(differences), differences[differences != 0]
     square = float(np.mean(unequal**2)) if len(unequal) else 1.0
     variance = square * (len(unequal) + 2) / (n + 4) + margin
-    normal = NormalDist()
-    errors = normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)
+    errors = _errors()
     loss, unseen = max(-float(differences.sum()), 0.0), failure * -math.log((1 - CONFIDENCE) / 2)
     # The larger root of (margin n - loss)^2 = errors^2 variance n + unseen^2.
     half = margin * loss + errors**2 * variance / 2
     root = math.sqrt(half**2 - margin**2 * (loss**2 - unseen**2))
     return math.ceil((half + root) / margin**2)
+
+
+def prompts_at_share(share: float, margin: float) -> int:
+    """Return how many prompts ``prompts_needed`` asks for before any is measured.
+
+    Args:
+        share: Share of prompts whose scores, 0 or 1, will differ.
+        margin: The margin as a score, 0 to 1.
+    """
+    return math.ceil(_errors() ** 2 * (share + margin) / margin**2)
+
+
+def _errors() -> float:
+    """Return the standard errors that lie between no difference and one that is shown."""
+    normal = NormalDist()
+    return normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)
 
 
 def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:

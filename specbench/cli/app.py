@@ -16,7 +16,6 @@ from specbench import __version__
 from specbench.cli.commands import HELP, Commands
 from specbench.cli.output import INTERRUPTED, message, prepare_streams, show_warnings
 from specbench.errors import SpecbenchError
-from specbench.experiment.lines import LINES
 
 DEBUG = "--debug"
 
@@ -73,7 +72,6 @@ def _run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; print an error as one line."""
     prepare_streams()
     show_warnings()
-    LINES.begin()
     try:
         code: int = app(arguments, prog_name="specbench", standalone_mode=False) or 0
         if code == INTERRUPTED:

@@ -45,6 +45,9 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
         parameters.append(_HELP_ALL)
 
     def command(context: typer.Context, **values: Any) -> None:
+        from specbench.experiment.lines import LINES  # help must not import another room
+
+        LINES.begin()
         typed = {
             name: value
             for name, value in values.items()

@@ -30,7 +30,7 @@ from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.configuration import DEFAULT_LIMIT
 from specbench.runs.run import read_run
-from specbench.runs.table import Field, Table, number, with_notes
+from specbench.runs.table import Field, Table, number, percent, with_notes
 from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.prompts import PromptList
 
@@ -42,13 +42,21 @@ if TYPE_CHECKING:
     from specbench.experiment.workers import Pool
     from specbench.serving.client import Client
 
+SHARES = 0.02, 0.1, 0.3  # of scores that differ: equal texts, other draws, other texts
 ENOUGH = 100  # prompts; with fewer, intervals are wide
 
 
-def measure(plan: Plan, label: str, options: Measurement, client: Client | None = None) -> None:
+def measure(
+    plan: Plan,
+    label: str,
+    options: Measurement,
+    client: Client | None = None,
+    margin: float | None = None,
+) -> None:
     """Execute a plan and print its tables; with ``--dry-run`` print the plan.
 
-    ``client`` sends requests to servers, if the plan has any.
+    ``client`` sends requests to servers, if the plan has any. A ``margin``, in points, is what the
+    run is to decide about.
 
     Raises:
         RunError: Some samples failed; all others are on disk and in the table.
@@ -57,13 +65,15 @@ def measure(plan: Plan, label: str, options: Measurement, client: Client | None 
     if options.output is not None and not options.fresh:  # the run may have cells already
         plan = plan.added_to(read_run(options.output, required=False).tasks)
     say(plan, options.limit, loads=options.probe or not options.dry_run)
+    if margin is not None:
+        note(_prompts_for(plan, margin))
     if options.dry_run or options.probe:
         _print_forecast(plan, options, client)
         return
     workers = start_workers(options, plan.loading, options, client)
     store = carry_out(plan, label, options, workers)
     _show(store, options.as_json)
-    _suggest(plan, store.folder)
+    _suggest(plan, store.folder, margin)
 
 
 def say(plan: Plan, limit: int | None = None, *, loads: bool = True) -> None:
@@ -257,10 +267,26 @@ def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None
         print(f"results: {folder}")
 
 
-def _suggest(plan: Plan, folder: Path) -> None:
+def _prompts_for(plan: Plan, margin: float) -> str:
+    """Say how many prompts decide about a margin, by the share of scores that will differ."""
+    from specbench.analysis.margin import prompts_at_share
+
+    needs = [(f"{prompts_at_share(share, margin / 100):,}", percent(share)) for share in SHARES]
+    (few, rarely), *further = needs
+    others = " and ".join(f"{need} if {share} do" for need, share in further)
+    has = ", ".join(f"{len(part.examples):,} of {part.task.name}" for part in plan.tasks)
+    return (
+        f"a margin of {margin:g} points needs {few} prompts if {rarely} of the scores differ, "
+        f"{others}; this run has {has}"
+    )
+
+
+def _suggest(plan: Plan, folder: Path, margin: float | None = None) -> None:
     """Print what to do next with a run: what its result lacks most, and where to see more."""
     if plan.arms:
-        others = f" --against {plan.arms[0].name} --margin 2" if len(plan.arms) > 1 else ""
+        others = (
+            f" --against {plan.arms[0].name} --margin {margin or 2:g}" if len(plan.arms) > 1 else ""
+        )
         next_step(f"specbench compare {folder}{others}" if others else f"specbench table {folder}")
         return
     same = f"repeat the command with --output {folder}"
@@ -276,7 +302,9 @@ def _suggest(plan: Plan, folder: Path) -> None:
         next_step(f"{same} {limit}, to narrow the intervals with more prompts")
     elif compared and sum(cell.method == STATIC for cell in cells) < 2 * len(plan.tasks):
         next_step(f"{same}, static among its methods and --set weight=0.9,0.75,0.5, to add a front")
-    if compared:
+    if margin is not None and "sd" in methods and len(methods) > 1:
+        next_step(f"specbench compare {folder} --against sd --margin {margin:g}")
+    elif compared:
         next_step(f"specbench compare {folder} --at all; specbench report {folder}")
 
 

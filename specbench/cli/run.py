@@ -13,8 +13,23 @@ from specbench.experiment.cells import STATIC, method_variants
 from specbench.methods.method import INSIDE
 
 
+class Margin(Options):
+    """Which loss of quality the run is to exclude."""
+
+    panel = "Results"
+
+    margin: float | None = option(
+        None,
+        "Loss of quality that is acceptable, in points: says before the run how many prompts show "
+        "it, and after the run which command judges it.",
+        metavar="POINTS",
+        gt=0,
+        lt=100,
+    )
+
+
 @grouped
-def run(measurement: PairsMeasurement, methods: Methods, servers: Servers) -> None:
+def run(measurement: PairsMeasurement, methods: Methods, servers: Servers, loss: Margin) -> None:
     """Measure methods, servers or both on tasks, interleaved: quality, acceptance and speed."""
 
     def measure_pair(options: Measurement) -> None:
@@ -23,7 +38,7 @@ def run(measurement: PairsMeasurement, methods: Methods, servers: Servers) -> No
             raise UsageError("--workers decode in other processes, and servers do not: omit it")
         variants = methods.variants() if methods.method or not arms else []
         plan = options.plan(variants, methods.optional, arms, servers.concurrency, methods.a_a)
-        measure(plan, "run", options, servers.client if arms else None)
+        measure(plan, "run", options, servers.client if arms else None, loss.margin)
 
     measurement.measure_each(measure_pair)
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.intervals import Floats, limit_with_failures, unseen_share
-from specbench.analysis.margin import margin_rows, margin_tables, prompts_needed
+from specbench.analysis.margin import margin_rows, margin_tables, prompts_at_share, prompts_needed
 from specbench.analysis.scores import quality_difference
 from specbench.analysis.verdicts import BEYOND, FASTER, MISSING, NOISE, SLOWER, UNSHOWN, WITHIN
 from specbench.errors import UsageError
@@ -370,3 +370,16 @@ def test_a_baseline_that_others_pool_is_said_to_be_alone(make: Make) -> None:
     for rows, said in (([*sd, *typical], False), ([*sd, *typical, *alone], True)):
         (table,) = margin_tables(margin_rows(make(*rows), "sd", 2))
         assert ("of sd and autoregressive together" in " ".join(table.notes)) == said
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("margin", [0.01, 0.02, 0.1])
+def test_prompts_before_a_run_are_those_that_many_prompts_ask_for(
+    share: float, margin: float
+) -> None:
+    differences = np.zeros(100_000)
+    differences[: int(share * 100_000)] = 1.0
+    differences[: int(share * 50_000)] = -1.0
+    assert prompts_at_share(share, margin) == pytest.approx(
+        prompts_needed(differences, margin), rel=0.01
+    )

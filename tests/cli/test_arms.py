@@ -218,7 +218,8 @@ def test_waiting_for_a_limit_of_requests_is_not_timed(
 
 
 def test_comparing_servers_without_a_baseline_names_the_remedy(cli: Cli) -> None:
-    assert both(cli, Fake(solved), Fake(solved)).code == 0
+    told = both(cli, Fake(solved), Fake(solved), "--margin", "3").err
+    assert told.endswith("next: specbench compare run --against plain --margin 3\n")
     done = cli("compare", "run")
     assert done.code == 2 and done.err.endswith("add --against plain --margin 2\n")
     assert cli("compare", "run", "--against", "plain", "--margin", "2").code == 0

@@ -209,3 +209,16 @@ def test_a_prompt_is_read_once_for_all_cells_and_once_more_to_warm_up(
     for row in rows(tmp_path / "r"):
         read_before[row["sample_id"]] += int(float(row["prefill_seconds"]) // 1000)
     assert list(read_before.values()) == [7 + 6 - 2] * 6
+
+
+def test_a_margin_says_how_many_prompts_it_needs_and_who_judges_it(cli: Cli) -> None:
+    line = "run -m sd -t mini-math -n 2 --max-new-tokens 4 --device cpu --margin 2.5 -o out"
+    done = cli(*line.split())
+    needs = "a margin of 2.5 points needs 566 prompts if 2 % of the scores differ, 1,570 if 10 % do"
+    assert done.code == 0 and f"note: {needs} and 4,082 if 30 % do; this run has 2 of " in done.err
+    last = done.err.splitlines()[-1]
+    assert last == "next: specbench compare out --against sd --margin 2.5"
+    assert cli(*last.split()[2:]).code == 0
+    planned = cli(*line.split(), "--dry-run", "--fresh")
+    assert needs in planned.err and "next:" not in planned.err
+    assert needs.split(" needs")[0] not in cli(*line.replace("--margin 2.5", "").split()).err

@@ -220,7 +220,9 @@ def _line(bars: Progress) -> str:
     if whole.total is None:
         return now and f"{now}, {_clock(seconds)} so far"
     parts = [f"{whole.completed:.0f} of {whole.total:.0f} {whole.fields['name']}"]
-    if done > 0 and seconds > 0:
+    if whole.completed >= whole.total:
+        parts.append("finishing")  # a last measurement may take minutes
+    elif done > 0 and seconds > 0:
         rate = 60 * done / seconds
         left = (whole.total - whole.completed) * seconds / done
         parts += [f"{rate:,.{0 if rate >= 100 else 1}f} a minute", f"{_clock(left)} left"]

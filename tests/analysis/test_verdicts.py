@@ -134,7 +134,7 @@ def test_a_lower_temperature_that_gains_as_much_is_named(planted):
     assert (row["front"], row["control"]) == (HIGHER, UNSHOWN)
     size = row["sentence"].partition("; a lower temperature gains +")[2]
     assert float(size.split()[0]) > 10
-    assert "there, and the method 0.0 [0.0, 0.0] more (no difference shown)" in size
+    assert "there, and the method 0.0 [-1.9, +1.9] more (no difference shown)" in size
     # Agreement rewards likely texts, so it says what is missing.
     unknown = "a lower temperature may gain as much, which this run did not measure"
     assert unknown not in verdict(samples)["sentence"]

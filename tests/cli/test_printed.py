@@ -40,6 +40,7 @@ ABSENT = (
     "no server answers at http://localhost",
     "no program .servers/bin/vllm",
     "no folder FOLDER",
+    "not shown to be within",  # the stand-in of a run has one prompt
 )
 SERVERS = re.compile(r"http://127\.0\.0\.1:800\d")
 # In the place of names that a reader replaces, and of runs with many cells.
@@ -126,7 +127,7 @@ def reader(
         (memory, "load_config"),
         (finetune, "decoder_config"),
         (check, "read_prompts"),
-        (passes, "score_texts"),
+        (passes, "texts_of"),
     ):
         monkeypatch.setattr(module, name, loads)
     monkeypatch.setattr(decide, "FEWEST", 1)  # prompts

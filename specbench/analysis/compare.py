@@ -31,9 +31,10 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis import comparison as c
+from specbench.analysis.blocks import describe_blocks
 from specbench.analysis.intervals import FEWEST, Interval
 from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import GAINS, TARGET, Setting, describe_blocks, shared_points
+from specbench.analysis.points import GAINS, TARGET, Setting, shared_points
 from specbench.analysis.scores import QUALITY, quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun, methods_of
 from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, verdict

@@ -25,6 +25,7 @@ from statistics import NormalDist
 import numpy as np
 import pandas as pd
 
+from specbench.analysis.blocks import by_time_unit, count_blocks, has_comparable_times
 from specbench.analysis.comparison import LENGTH, QUALITY_LESS, TIMES
 from specbench.analysis.intervals import (
     CONFIDENCE,
@@ -35,7 +36,7 @@ from specbench.analysis.intervals import (
     paired_ratio,
 )
 from specbench.analysis.margin_remarks import ends_normally, ends_of, remarks_on
-from specbench.analysis.points import TARGET, by_time_unit, count_blocks, has_comparable_times
+from specbench.analysis.points import TARGET
 from specbench.analysis.proportions import is_binary
 from specbench.analysis.scores import quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun

@@ -13,16 +13,9 @@ from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
+from specbench.analysis.blocks import count_blocks, has_comparable_times
 from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import (
-    Fastest,
-    PointEstimates,
-    Setting,
-    count_blocks,
-    has_comparable_times,
-    settings_of,
-    shared_points,
-)
+from specbench.analysis.points import Fastest, PointEstimates, Setting, settings_of, shared_points
 from specbench.analysis.scores import phase_terms
 from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.columns import TIMED_AGAIN

@@ -13,8 +13,8 @@ from typing import Any
 
 import pandas as pd
 
+from specbench.analysis.blocks import by_time_unit
 from specbench.analysis.intervals import paired_interval, paired_ratio
-from specbench.analysis.points import by_time_unit
 from specbench.analysis.summary import baseline_of
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.frames import CELL, first_decodes, rows_of

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specbench.analysis.blocks import by_time_unit
 from specbench.analysis.intervals import (
     Floats,
     Interval,
@@ -26,7 +27,7 @@ from specbench.analysis.intervals import (
     ratio,
     ratio_interval,
 )
-from specbench.analysis.points import TARGET, by_time_unit
+from specbench.analysis.points import TARGET
 from specbench.analysis.proportions import proportion_interval
 from specbench.analysis.scores import (
     AT_LIMIT,

@@ -2,11 +2,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specbench.analysis.blocks import by_time_unit, whole_blocks
 from specbench.analysis.compare import BATCHED, by_task, compare, verdict_rows, verdicts
 from specbench.analysis.comparison import ATS, QUALITY_LESS, SD, TIMES, TOKENS
 from specbench.analysis.intervals import FEWEST, RESAMPLES, estimate, paired_interval, paired_ratio
 from specbench.analysis.main_table import main_table, typeset
-from specbench.analysis.points import Setting, by_time_unit, shared_points, whole_blocks
+from specbench.analysis.points import Setting, shared_points
 from specbench.analysis.summary import cells_of, summarise
 from specbench.analysis.verdicts import FASTER, MISSING, UNSHOWN
 

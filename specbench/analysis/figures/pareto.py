@@ -22,6 +22,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from specbench.analysis.blocks import by_time_unit, has_comparable_times
 from specbench.analysis.figures import AGAINST, figure, style
 from specbench.analysis.figures.cells import (
     Label,
@@ -42,7 +43,7 @@ from specbench.analysis.pareto import (
     gaps_from_coin,
     static_weight,
 )
-from specbench.analysis.points import Gain, by_time_unit, has_comparable_times, settings_of
+from specbench.analysis.points import Gain, settings_of
 from specbench.analysis.results import Results
 from specbench.analysis.run_tables import LEARNED
 from specbench.errors import UsageError

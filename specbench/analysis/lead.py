@@ -40,8 +40,9 @@ def lead(leads: Floats, quality: Floats, gains: Gains) -> Interval:
     """Return the lead of a method, or the mean lead of the heads of a recipe, over a front.
 
     The value is that over mixtures chosen on other prompts. The lower end is Student's t below the
-    lead over the best mixture on all prompts, the upper end is Student's t above the value. With p
-    it is so, too: it is that of the end which is nearer to 0. A method whose gain exceeds that of
+    lead over the best mixture on all prompts, the upper end is Student's t above the value, and p is
+    that of the end which is nearer to 0. Where few prompts differ, both ends are wider
+    (``with_rare_differences``). A method whose gain exceeds that of
     every point of the front has no front there: the upper end is then its quality.
 
     Args:
@@ -60,7 +61,8 @@ def lead(leads: Floats, quality: Floats, gains: Gains) -> Interval:
         other = mean_of_units(crossed[:, 0])
         wider = with_rare_differences(other, crossed[:, 0])
         if wider != other:  # few prompts differ, so neither end is known
-            best, other = best._replace(low=min(best.low, wider.low), p=1.0), wider
+            p, low = max(best.p, wider.p), min(best.low, wider.low)
+            best, other = best._replace(low=low, p=p), wider
     else:
         best, other = mean_over_seeds(leads, n), mean_over_seeds(bootstrap(crossed) / n, n)
     if np.isnan(other.low):

@@ -40,10 +40,10 @@ def lead(leads: Floats, quality: Floats, gains: Gains) -> Interval:
     """Return the lead of a method, or the mean lead of the heads of a recipe, over a front.
 
     The value is that over mixtures chosen on other prompts. The lower end is Student's t below the
-    lead over the best mixture on all prompts, the upper end is Student's t above the value, and p is
-    that of the end which is nearer to 0. Where few prompts differ, both ends are wider
-    (``with_rare_differences``). A method whose gain exceeds that of
-    every point of the front has no front there: the upper end is then its quality.
+    lead over the best mixture on all prompts, and the upper end is Student's t above the value. p
+    is that of the end which is nearer to 0. Where few prompts differ, both ends are wider
+    (``with_rare_differences``). A method whose gain exceeds that of every point of the front has no
+    front there: the upper end is then its quality.
 
     Args:
         leads: [1 + RESAMPLES, heads] quality minus that of the best mixture of all prompts, then of

@@ -65,6 +65,8 @@ def word(row: Row) -> str:
     if outcome in (LOWER, HIGHER):
         points = abs(shown_metric(row["quality_metric"])[1] * row[c.QUALITY_LESS])
         pace = f" at {row[ratio]:.2f} times" if speed in (FASTER, SLOWER) else "; speed open"
+        if math.isnan(_ends(row, ratio)["ci_low"]):  # no times to compare
+            pace = ""
         return f"{points:.1f} points {'worse' if outcome == LOWER else 'better'}{pace}"
     return _pace(speed, MISSING if math.isnan(difference["ci_low"]) else UNSHOWN)
 

@@ -14,6 +14,7 @@ import pandas as pd
 from specbench.analysis.summary import summarise
 from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.frames import SAMPLES, typed
+from specbench.runs.model import SampleRecord
 
 #: Drafts proposed, expected acceptance where judged, accepted, and the target's own tokens: 1, or 0
 #: if the text ended with an accepted draft.
@@ -38,6 +39,11 @@ SAMPLE: dict[str, Any] = {
     **{"tokens_per_second": 20.0, "repetition": 0.0},
 }
 RECORD: dict[str, Any] = {**IDENTITY, "key": "k", "place": [0], "status": "ok"}
+
+
+def sample_record(**fields: Any) -> SampleRecord:
+    """Return a record of ``sd`` with these fields."""
+    return SampleRecord.model_validate(IDENTITY | fields)
 
 
 def samples(*rows: dict[str, Any], **shared: Any) -> pd.DataFrame:

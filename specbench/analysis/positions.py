@@ -16,14 +16,13 @@ import pandas as pd
 
 from specbench.analysis.proportions import proportion_interval
 from specbench.errors import UsageError
-from specbench.runs import columns as dictionary
-from specbench.runs.columns import may_be_blank, schema
 from specbench.runs.frames import CELL, rows_of, typed
 from specbench.runs.labels import method_labels
 from specbench.runs.table import Column, Field, Table, TableCell, cell_at, number
+from specbench.runs.tables import may_be_blank, schema
 
 MARGINAL, CONDITIONAL = "marginal", "conditional"
-POSITIONS = schema(dictionary.POSITIONS)
+POSITIONS = schema("positions")
 NOTHING_DRAFTED = "no method of these runs drafts: run sd or another one"
 NOTES = (
     "marginal: of the rounds that proposed draft i, % that accepted drafts 1 to i.",
@@ -52,7 +51,7 @@ def acceptance_by_position(rounds: pd.DataFrame) -> pd.DataFrame:
         )
     ]
     frame = pd.DataFrame(rows, columns=list(POSITIONS))
-    return typed(frame, POSITIONS, "the rounds", may_be_blank(dictionary.POSITIONS))
+    return typed(frame, POSITIONS, "the rounds", may_be_blank("positions"))
 
 
 def _rows(

@@ -17,7 +17,8 @@ import pandas as pd
 
 from specbench.analysis.scores import AT_LIMIT, QUALITY
 from specbench.errors import UsageError, shown
-from specbench.runs.records import ERROR, prompts_of
+from specbench.runs.model import ERROR
+from specbench.runs.records import prompts_of
 from specbench.runs.run import COMPLETE, Run
 from specbench.runs.table import number, percent
 
@@ -101,10 +102,10 @@ def _reasons(run: Run, task: str) -> str:
     reasons: dict[str, Counter[str]] = {}
     with suppress(UsageError):  # a run without its records
         for record in run.records():
-            if record["status"] == ERROR and record["task"] == task:
-                error = _ADDRESS.sub("", record.get("error") or "")
+            if record.status == ERROR and record.task == task:
+                error = _ADDRESS.sub("", record.error or "")
                 reason = error.rpartition(": ")[0] or error  # without what to do
-                reasons.setdefault(record["method"], Counter())[shown(reason)] += 1
+                reasons.setdefault(record.method, Counter())[shown(reason)] += 1
     told = [
         f"{method} {number} times: {reason}"
         for method, counts in reasons.items()

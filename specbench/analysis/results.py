@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -22,8 +22,7 @@ from specbench.analysis.scores import OF_TEXTS
 from specbench.analysis.slower import slower_methods
 from specbench.analysis.summary import cells_of, summarise, with_differences
 from specbench.errors import UsageError, unknown
-from specbench.runs import columns as dictionary
-from specbench.runs.columns import may_be_blank, schema
+from specbench.runs.columns import TIMED
 from specbench.runs.frames import (
     Selection,
     first_decodes,
@@ -34,6 +33,7 @@ from specbench.runs.frames import (
     typed,
     without_repeats,
 )
+from specbench.runs.model import Rounds, SampleRecord
 from specbench.runs.records import (
     RECORDS,
     SUMMARY,
@@ -55,11 +55,12 @@ from specbench.runs.run import (
     whole_run,
 )
 from specbench.runs.shown import Row, shown
+from specbench.runs.tables import may_be_blank, schema
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-RUNS, ROUNDS = schema(dictionary.RUNS), schema(dictionary.ROUNDS)
+RUNS, ROUNDS = schema("runs"), schema("rounds")
 
 _START = list(ROUNDS).index("round")
 # Columns that identify the sample, and all others.
@@ -115,12 +116,12 @@ class Results:
     def runs(self) -> pd.DataFrame:
         """One row per folder, also of each shard: settings, environment and final state."""
         runs = pd.DataFrame([_run(folder) for folder in run_folders(self._paths, CONFIG)])
-        return self.named(typed(runs, RUNS, CONFIG, may_be_blank(dictionary.RUNS)))
+        return self.named(typed(runs, RUNS, CONFIG, may_be_blank("runs")))
 
     @cached_property
     def decodes(self) -> pd.DataFrame:
         """The samples of all decodes, also of those for their times only."""
-        return self.named(read_samples(*self._paths, timings=dictionary.TIMED))
+        return self.named(read_samples(*self._paths, timings=TIMED))
 
     @cached_property
     def _names(self) -> dict[str, str]:
@@ -169,7 +170,7 @@ class Results:
         parts = [f for name in filter(is_sharded, [*whole]) for f in whole.pop(name)]
         summaries = [read_summary(*chain(*whole.values()))] if whole else []
         if parts:
-            decodes = read_samples(*parts, timings=dictionary.TIMED)
+            decodes = read_samples(*parts, timings=TIMED)
             summaries.append(summarise(without_repeats(decodes)))
         return self.named(pd.concat(summaries, ignore_index=True))
 
@@ -306,39 +307,30 @@ def _run(folder: Path) -> dict[str, Any]:
     return {name: values.get(name) for name in RUNS}
 
 
-def rounds_of(records: Iterable[Mapping[str, Any]], folder: Path) -> pd.DataFrame:
-    """Return the rounds of a run's records, which have ``ROUND_COLUMNS``."""
-    decoded = [record for record in records if "per_round" in record]
-    names = [[record[name] for name in _SAMPLE] for record in decoded]
-    samples = pd.DataFrame(names, columns=_SAMPLE)
+def rounds_of(records: Iterable[SampleRecord], folder: Path) -> pd.DataFrame:
+    """Return the rounds of a run's records."""
+    decoded = [record for record in records if "per_round" in record.model_fields_set]
+    samples = pd.DataFrame([[getattr(r, n) for n in _SAMPLE] for r in decoded], columns=_SAMPLE)
     prompts = prompts_of(folder)
-    samples["sample_id"] = [
-        prompts.get((record["task"], record["sample_id"]), record["sample_id"])
-        for record in decoded
-    ]
-    columns = [_columns(record["per_round"]) for record in decoded]
+    samples["sample_id"] = [prompts.get((r.task, r.sample_id), r.sample_id) for r in decoded]
+    columns = [_columns(record.per_round) for record in decoded]
     table = samples.loc[np.repeat(samples.index, [len(c["round"]) for c in columns])]
     table = table.reset_index(drop=True).assign(
         **{name: list(chain.from_iterable(c[name] for c in columns)) for name in _ROUND}
     )
-    return typed(table, ROUNDS, folder / RECORDS, may_be_blank(dictionary.ROUNDS))
+    return typed(table, ROUNDS, folder / RECORDS, may_be_blank("rounds"))
 
 
-def _columns(rounds: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+def _columns(rounds: Rounds) -> dict[str, Sequence[Any]]:
     """Return the columns of ``_ROUND`` for one sample; older runs lack the last two."""
-    count = len(rounds["proposed"])
-    unknown = [None] * count
+    unknown = [None] * len(rounds.emitted or ())
     return {
-        "round": range(count),
-        "proposed": rounds["proposed"],
-        "accepted": rounds["accepted"],
-        "emitted": rounds["emitted"],
-        "expected_acceptance": [_mean(values) for values in rounds["expected"]],
-        "mean_weight": [_mean(values) for values in rounds["weights"]],
-        "rejected": rounds.get("rejected", unknown),
-        "agreed": [sum(r) for r in rounds["agreed"]] if "agreed" in rounds else unknown,
+        "round": range(len(rounds.emitted or ())),
+        "proposed": rounds.proposed or (),
+        "accepted": rounds.accepted or (),
+        "emitted": rounds.emitted or (),
+        "expected_acceptance": [fmean(v) if v else None for v in rounds.expected or ()],
+        "mean_weight": [fmean(v) if v else None for v in rounds.weights or ()],
+        "rejected": rounds.rejected or unknown,
+        "agreed": unknown if rounds.agreed is None else [sum(r) for r in rounds.agreed],
     }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return fmean(values) if values else None

@@ -44,8 +44,6 @@ from specbench.analysis.scores import (
 )
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.runs import columns
-from specbench.runs.columns import dictionary
 from specbench.runs.frames import (
     CELL,
     MEASURED,
@@ -58,6 +56,7 @@ from specbench.runs.frames import (
 )
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import shown
+from specbench.runs.tables import dictionary
 from specbench.tasks.metrics import METRICS
 from specbench.tasks.metrics.code import BUDGETS, pass_at_k
 
@@ -65,7 +64,7 @@ ACCEPTANCE, SPEEDUP, PASS = "draft_acceptance_rate", "speedup", "pass@1"
 #: Columns that a cell shares with its baseline, ``autoregressive``.
 BASELINE = ["run_id", "pair", "task", "temperature", "engine", "batch_size", "session"]
 TIME_UNITS = ("s", "s/round", "tokens/s", "x")
-_UNITS = {column.name: column.unit for column in dictionary() if columns.METRICS in column.tables}
+_UNITS = {column.name: column.unit for column in dictionary() if "metrics" in column.tables}
 _SHOWN_COLUMNS = {column.name: column.unit for column in dictionary() if column.heading}
 #: Counts of a text, and what is derived from them.
 _COUNTS = {"rounds": ["acceptance_length"], "proposed": ["draft_acceptance_rate"], "judged": []}

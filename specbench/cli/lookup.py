@@ -25,8 +25,8 @@ from specbench.errors import UsageError, unknown
 from specbench.files import shown_path
 from specbench.methods.method import Parameter
 from specbench.methods.registry import METHODS
-from specbench.runs import columns
 from specbench.runs.table import Column, Table
+from specbench.runs.tables import ColumnMeaning, dictionary
 from specbench.schema import Problem, load_toml, problems, quoted
 from specbench.tasks.definition import Definition
 from specbench.tasks.metrics import METRICS
@@ -37,11 +37,11 @@ Row = dict[str, Any]
 
 # Titles for columns that a table has only if it has values for them.
 _TITLES = {
-    columns.MEASURED: "samples, last columns: metrics other than the quality metric",
-    columns.METRICS: "values of `metric` in summary; columns of cells, with <metric>_low and _high",
+    "measured": "samples, last columns: metrics other than the quality metric",
+    "metrics": "values of `metric` in summary; columns of cells, with <metric>_low and _high",
 }
 # Headings are only for other tables.
-_OF_COLUMNS = [name for name in columns.ColumnMeaning._fields if name != "heading"]
+_OF_COLUMNS = [name for name in ColumnMeaning._fields if name != "heading"]
 WIDTH = 100  # of text; longer lines are hard to read
 
 
@@ -175,7 +175,7 @@ LISTS: dict[str, Callable[[], list[Row]]] = {
     "tasks": _tasks,
     "metrics": _metrics,
     "figures": _figures,
-    "columns": lambda: _picked(columns.dictionary(), *_OF_COLUMNS),
+    "columns": lambda: _picked(dictionary(), *_OF_COLUMNS),
 }
 
 

@@ -222,10 +222,11 @@ def _first_interrupt(store: Store) -> Iterator[Callable[[], bool]]:
 
 def _show(store: Store, as_json: bool) -> None:
     from specbench.experiment.measurements import doubtful_thoughts
-    from specbench.runs.records import OK, latest_records, timed_records
+    from specbench.runs.model import OK
+    from specbench.runs.records import latest_records, timed_records
 
     records = [*latest_records(store.folder), *timed_records(store.folder)]
-    if cut := {(r["task"], r["sample_id"]) for r in records if r.get("prompt_cut")}:
+    if cut := {(r.task, r.sample_id) for r in records if r.prompt_cut}:
         note(
             f"{len(cut)} prompts were too long, so their articles or ends were cut: see "
             "--max-prompt-tokens"
@@ -233,7 +234,7 @@ def _show(store: Store, as_json: bool) -> None:
     note(*doubtful_thoughts(records))
     show_run(store.folder, as_json)
     if store.failed:
-        first = next(record["error"] for record in records if record["status"] != OK)
+        first = next(record.error for record in records if record.status != OK)
         raise RunError(
             f"{store.failed} of {store.done} samples failed, the first with: {first}; "
             f"see their status in {store.folder}/samples.jsonl, and run the same command to retry "
@@ -322,7 +323,7 @@ def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> 
     rows: list[dict[str, Any]] = []
     for task in plan.tasks:
         cells = [(step, pace) for step, pace in expected.paces if step.plan is task]
-        labels = method_labels([plan.identify(step, expected.engine) for step, _ in cells])
+        labels = method_labels([vars(plan.identify(step, expected.engine)) for step, _ in cells])
         samples = task.samples * plan.settings.repeats
         most_tokens = samples * task.max_new_tokens
         rows += [

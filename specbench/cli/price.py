@@ -23,12 +23,13 @@ from specbench.errors import RunError, UsageError, require
 from specbench.experiment.cells import method_variants
 from specbench.experiment.plan import Plan
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.model import SampleRecord
 from specbench.runs.run import Trust, read_run
 
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
     from specbench.experiment.loader import Loader
-    from specbench.pricing.scores import Record, ScoredText, Scores
+    from specbench.pricing.scores import ScoredText, Scores
     from specbench.runs.run import Run
     from specbench.runs.table import Table
 
@@ -106,7 +107,7 @@ def price(
     from specbench.experiment.loader import Loader
 
     loader = Loader()
-    recorded: list[list[Record]] = []
+    recorded: list[list[SampleRecord]] = []
     if options.texts:
         plan = plan_of_target(measurement)
         source: Run | Plan = plan
@@ -117,8 +118,8 @@ def price(
         )
         records = read.records(TRACED.union(CELL))
         of_target = target_texts(records, measurement.task or (), measurement.limit)
-        recorded = recorded_rounds(records, {record["task"] for record in of_target}, kinds)
-        depths = max([depths, *(cell[0]["draft_length"] for cell in recorded)])
+        recorded = recorded_rounds(records, {record.task for record in of_target}, kinds)
+        depths = max([depths, *(cell[0].draft_length for cell in recorded)])
         texts = partial(texts_of, read, records=of_target)
     by_task = scored(source, texts, kinds, measurement, loader, depths)
 
@@ -135,7 +136,7 @@ def price(
         priced = priced_rows(scores, drafters, policies, options.draft_length, by)
         rows.append(priced.assign(task=task))
         tables.append(price_table(priced, setting, by))
-        compared = [compare(scores, cell) for cell in recorded if cell[0]["task"] == task]
+        compared = [compare(scores, cell) for cell in recorded if cell[0].task == task]
         if compared:
             tables.append(comparison_table(compared, f"Recorded rounds: {setting}"))
         if off := [deviation for deviation in deviations(scores) if deviation.is_sure]:

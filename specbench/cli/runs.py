@@ -144,7 +144,7 @@ def verify(
     note_unfinished([run])
     quiet_libraries(downloads=not shown.no_progress)
     with progress_bar(verification.total, not shown.no_progress) as report:
-        findings = list(verification.findings(report))
+        findings = list(verification.findings(lambda sample: report(vars(sample))))
     number, few = failures(findings), [f for f in findings if f.verdict == INCOMPLETE]
     answer = "" if number or few else conclusion(findings, "verified", "difference")
     if answer and not any(finding.name == AGAIN for finding in findings):
@@ -213,13 +213,13 @@ def trace(run: FinishedRun, options: TraceOptions, models: Recorded) -> None:
     # The method may be a label, which begins with its name; reading all records takes seconds.
     chosen = {"task": options.task, "method": options.method and options.method.split(" ")[0]}
     require_cells([run], {column: [value] for column, value in chosen.items() if value})
-    records = [r for r in latest_records(run, TRACED) if r["method"] not in source.servers]
+    records = [r for r in latest_records(run, TRACED) if r.method not in source.servers]
     if not records:
         raise UsageError(f"servers decoded {run}, and do not tell rejected tokens: trace another")
     record, name = find_sample(records, options.sample, task=options.task, method=options.method)
     examples = source.examples if stored(run / EXAMPLES).is_file() else {}
-    example = examples.get(record["task"], {}).get(record["sample_id"])
-    turn = record.get("turn") or 0
+    example = examples.get(record.task, {}).get(record.sample_id)
+    turn = record.turn or 0
     has_prompt = example is not None and turn <= len(example.turns)
     prompt = example.scored(record).prompt if example and has_prompt else ""
     try:

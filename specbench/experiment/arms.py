@@ -32,7 +32,7 @@ from specbench.experiment.measurements import (
     score_text,
 )
 from specbench.experiment.plan import Plan, Step
-from specbench.runs.records import ERROR, to_line
+from specbench.runs.model import ERROR, SampleRecord
 from specbench.serving.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
 from specbench.serving.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
 from specbench.serving.client import Client, Streamed
@@ -306,44 +306,42 @@ class ArmRunner:
 
     def _scored(
         self, step: Step, streamed: Streamed, answer: Answer, share: tuple[float, float]
-    ) -> dict[str, Any]:
+    ) -> SampleRecord:
         """Return the record of an answer."""
         arm, text = self._arms[step.cell.method], answer.text
         seconds = sum(share)
         tokens = answer.output_tokens
-        record = {
-            **self._plan.identify(step, self.engine),
+        record = self._plan.identify(step, self.engine).filled(
             **dict.fromkeys(_EMPTY),
             **_acceptance_columns(answer.acceptance),
-            "prompt_tokens": answer.prompt_tokens,
-            "cached_tokens": answer.cached_tokens,
-            "output_tokens": tokens,
-            "tokens_per_second": tokens / seconds if tokens and seconds else None,
-            "repetition": repetition(answer.token_ids or pieces_of(text)),
-            "prefill_seconds": share[0],
-            "decode_seconds": share[1],
-            "latency_seconds": streamed.seconds,
-            "first_token_seconds": answer.first_token,
-            "inter_token_seconds": answer.inter_token_seconds,
-            "retries": streamed.retries,
-            "refused": int(answer.refused),
-            "delivered_bytes": answer.delivered_bytes,
-            "contradictions": "; ".join(answer.contradictions) or None,
-            "options_refused": ", ".join(self._unset(arm)) or None,
-            "stopped_by": answer.stopped_by,
-            "finish_reason": answer.finish_reason,
-            "text": text,
-            "token_ids": answer.token_ids or [],
-            "chunk_seconds": [round(seconds, 6) for seconds, _ in streamed.events],
-        }
+            prompt_tokens=answer.prompt_tokens,
+            cached_tokens=answer.cached_tokens,
+            output_tokens=tokens,
+            tokens_per_second=tokens / seconds if tokens and seconds else None,
+            repetition=repetition(answer.token_ids or pieces_of(text)),
+            prefill_seconds=share[0],
+            decode_seconds=share[1],
+            latency_seconds=streamed.seconds,
+            first_token_seconds=answer.first_token,
+            inter_token_seconds=answer.inter_token_seconds,
+            retries=streamed.retries,
+            refused=int(answer.refused),
+            delivered_bytes=answer.delivered_bytes,
+            contradictions="; ".join(answer.contradictions) or None,
+            options_refused=", ".join(self._unset(arm)) or None,
+            stopped_by=answer.stopped_by,
+            finish_reason=answer.finish_reason,
+            text=text,
+            token_ids=answer.token_ids or [],
+            chunk_seconds=[round(seconds, 6) for seconds, _ in streamed.events],
+        )
         metrics, example = step.plan.task.metrics, step.example.scored(record)
-        record |= score_text(metrics, record, example, may_execute=self._plan.may_execute)
-        to_line(record)
-        return record
+        scores = score_text(metrics, record, example, may_execute=self._plan.may_execute)
+        return record.filled(**scores)
 
-    def _record_failure(self, step: Step, error: Exception) -> dict[str, Any]:
+    def _record_failure(self, step: Step, error: Exception) -> SampleRecord:
         identity = self._plan.identify(step, self.engine)
-        return {**identity, "status": ERROR, "error": describe_error(error)}
+        return identity.filled(status=ERROR, error=describe_error(error))
 
 
 def _asking(rule: str) -> dict[str, Any]:

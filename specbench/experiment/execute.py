@@ -22,7 +22,8 @@ from specbench.experiment.rounding import Fork, Lead, compare_greedy
 from specbench.experiment.store import Store
 from specbench.experiment.workers import Pool, WorkerLostError
 from specbench.runs.labels import method_label
-from specbench.runs.records import ERROR, latest_records, write_examples
+from specbench.runs.model import ERROR
+from specbench.runs.records import latest_records, write_examples
 
 MOST_TRIES = 3  # attempts at a task during which workers die
 
@@ -113,8 +114,8 @@ class _Execution:
             if row is None:
                 self._ready(number, answer)
                 continue
-            for index, result in answer:
-                self._display(*self._store.record(self._plan.step(index), result))
+            for index, record in answer:
+                self._display(*map(vars, self._store.record(self._plan.step(index), record)))
                 self._check_stop()
             row.popleft()
             self._give(number, row)
@@ -131,7 +132,7 @@ class _Execution:
 
     def close(self) -> None:
         """Sync the last samples, and collect the workers' facts that are known only at the end."""
-        self._display(*self._store.sync())
+        self._display(*map(vars, self._store.sync()))
         requests = {number: self._pool.ask(number, "end", retry=False) for number in self._idle}
         greedy = self._greedy_texts()
         facts: dict[int, Mapping[str, Any]] = {}
@@ -221,7 +222,7 @@ class _Execution:
         """Make a worker decode the next batch of a row; without a batch it becomes idle."""
         if row:
             step = self._plan.step(row[0][0])
-            label = method_label(self._plan.identify(step, self._first["engine"]))
+            label = method_label(vars(self._plan.identify(step, self._first["engine"])))
             self._display.doing(label, step.plan.task.name)
             reference = self._pool.ask(number, "measure", row[0], retry=False)
             self._requests[reference] = (number, row)
@@ -252,8 +253,8 @@ class _Execution:
             error = f"gave up after {MOST_TRIES} workers died while decoding it: {reason}"
             for step in self._plan.step(index).turns:
                 identity = self._plan.identify(step, self._first["engine"])
-                failed = {**identity, "status": ERROR, "error": error}
-                self._display(*self._store.record(step, failed))
+                failed = identity.filled(status=ERROR, error=error)
+                self._display(*map(vars, self._store.record(step, failed)))
         if row and self._pending is not None:
             self._pending.setdefault(row[0][0][0], deque()).append(row)
         self._task_of.pop(number, None)

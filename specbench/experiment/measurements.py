@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import zip_longest
 from statistics import fmean
@@ -15,8 +15,8 @@ from specbench.decoding.records import RoundRecord
 from specbench.errors import RunError, SpecbenchError, mask_tokens, shown
 from specbench.experiment.plan import SampleIndex, Step
 from specbench.plugins import short_name
-from specbench.runs.columns import BLEU_TERMS, THOUGHT_TOKENS
-from specbench.runs.records import OK, UNSCORED
+from specbench.runs.columns import BLEU_TERMS
+from specbench.runs.model import OK, UNSCORED, Rounds, SampleRecord
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import BLEU, get_metric, score
 from specbench.tasks.thoughts import answer_in, begins_thoughts, doubtful_mark, end_of, is_begun
@@ -32,13 +32,13 @@ _UNTIMED = ("token_ids", "per_round")
 PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 _PIECE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|\w{1,8}|[^\w\s]")
 _LAST_TOKENS = 8  # of a prompt, enough to spell its last word
-SampleResult = tuple[Step, dict[str, Any]]  # the step and the columns of its record
+SampleResult = tuple[Step, SampleRecord]
 # The texts of a conversation's turns so far, None if a turn failed, by the index of its step.
 Answers = defaultdict[SampleIndex, list[str | None]]
 
 
 def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
-    """Return a generation's columns of the record; None where a quantity does not apply.
+    """Return a generation's fields of the record; None where a quantity does not apply.
 
     ``drafts`` tells whether the method drafts; with prompt lookup, a text may have no draft.
     """
@@ -83,10 +83,10 @@ def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     }
 
 
-def recorded_rounds(per_round: Mapping[str, Sequence[Any]]) -> list[RoundRecord]:
+def recorded_rounds(per_round: Rounds) -> list[RoundRecord]:
     """Return the rounds whose columns ``columns_of_rounds`` returned."""
-    names = [field.name for field in fields(RoundRecord) if field.name in per_round]
-    values = zip(*(per_round[name] for name in names), strict=False)
+    names = [f.name for f in fields(RoundRecord) if getattr(per_round, f.name, None) is not None]
+    values = zip(*(getattr(per_round, name) for name in names), strict=False)
     return [RoundRecord(**dict(zip(names, row, strict=True))) for row in values]
 
 
@@ -98,9 +98,9 @@ def times_of(generation: Generation, drafts: bool) -> dict[str, Any]:
 
 
 def score_text(
-    metrics: Sequence[str], record: Mapping[str, Any], example: Example, *, may_execute: bool
+    metrics: Sequence[str], record: SampleRecord, example: Example, *, may_execute: bool
 ) -> dict[str, Any]:
-    """Return the columns of a sample's record that come from scoring its text.
+    """Return the fields of a sample's record that come from scoring its text.
 
     The first metric is the quality. Metrics that execute generated code need ``may_execute``.
     Thoughts before an answer are not scored.
@@ -132,9 +132,9 @@ def score_text(
     return {**fields, "status": UNSCORED, "error": "; ".join(dict.fromkeys(errors))}
 
 
-def answer_of(record: Mapping[str, Any]) -> str:
+def answer_of(record: SampleRecord) -> str:
     """Return what follows the thoughts in a sample's text; empty if it ends within them."""
-    return answer_in(str(record["text"]), begun=record.get(THOUGHT_TOKENS) is not None)
+    return answer_in(str(record.text), begun=record.thought_tokens is not None)
 
 
 def thought_tokens(tokenizer: Any, prompt: Sequence[int], generation: Generation) -> int | None:
@@ -150,9 +150,9 @@ def thought_tokens(tokenizer: Any, prompt: Sequence[int], generation: Generation
     return generation.output_tokens if begun else None
 
 
-def doubtful_thoughts(records: Iterable[Mapping[str, Any]]) -> list[str]:
+def doubtful_thoughts(records: Iterable[SampleRecord]) -> list[str]:
     """Say how many texts of each method begin with marks of thoughts that do not end or are new."""
-    marked = [(str(r["method"]), doubtful_mark(r.get("text") or "")) for r in records]
+    marked = [(record.method, doubtful_mark(record.text or "")) for record in records]
     texts = Counter(method for method, _ in marked)
     return [
         f"{count} of {texts[method]} texts of {method} begin with {shown(mark[0])}, "
@@ -206,7 +206,7 @@ def by_turns(
     answers: Answers = defaultdict(list)
     for turn in zip_longest(*(step.turns for step in steps)):
         for step, result in decode([step for step in turn if step is not None], answers):
-            answers[step.place].append(result.get("text"))
+            answers[step.place].append(result.text)
             yield step, result
 
 

@@ -24,6 +24,7 @@ from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.plugins import short_name
 from specbench.runs.columns import TIMED_BASELINE
 from specbench.runs.configuration import Settings
+from specbench.runs.model import SampleRecord
 from specbench.serving.arm import Arm
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, get_metric
@@ -176,28 +177,31 @@ class Plan:
         task = self.tasks[number]
         return Step(task, task.examples[example], task.cells[cell], repeat, place)
 
-    def identify(self, step: Step, engine: str) -> dict[str, Any]:
-        """Return the columns of ``samples.csv`` that identify a step's sample."""
+    def identify(self, step: Step, engine: str) -> SampleRecord:
+        """Return the record of a step's sample before it is decoded."""
         shard = self.settings.shard_slice
         block = shard.start + shard.step * (step.place[2] // self.block_size)
-        return {
-            "pair": self.pair.name,
-            "task": step.plan.task.name,
+        # Without a block, times of texts that were decoded together are not compared.
+        further: dict[str, Any] = {"timing": step.cell.timing} if step.cell.timing else {}
+        further |= {"block": block} if self.block_size > 1 and not self.settings.refill else {}
+        return SampleRecord(
+            run_id="",  # the store knows it
+            pair=self.pair.name,
+            task=step.plan.task.name,
             **step.cell.columns(),
-            "temperature": self.settings.temperature,
-            "engine": engine_name(engine, self.arms),
-            "batch_size": self.settings.batch_size,
-            "session": step.cell.session,
-            "seed": self.settings.seed,
-            "repeat": step.repeat,
-            "sample_id": step.example.id,
-            "category": step.example.category or None,
-            "turn": step.turn,
-            "quality_metric": step.plan.task.metric and short_name(step.plan.task.metric),
-            # Without one, times of texts that were decoded together are not compared.
-            **({"block": block} if self.block_size > 1 and not self.settings.refill else {}),
-            **({"timing": step.cell.timing} if step.cell.timing else {}),
-        }
+            temperature=self.settings.temperature,
+            engine=engine_name(engine, self.arms),
+            batch_size=self.settings.batch_size,
+            session=step.cell.session,
+            seed=self.settings.seed,
+            repeat=step.repeat,
+            sample_id=step.example.id,
+            category=step.example.category or None,
+            turn=step.turn,
+            quality_metric=step.plan.task.metric and short_name(step.plan.task.metric),
+            place=list(step.place),
+            **further,
+        )
 
     def added_to(self, run: Mapping[str, Mapping[str, Any]]) -> Plan:
         """Return this plan with sessions, for a folder with a run, whose tasks are given by name.

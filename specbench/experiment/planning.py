@@ -16,8 +16,9 @@ from specbench.experiment.cells import Variant, cells_of, server_cells, with_hea
 from specbench.experiment.plan import Plan, TaskPlan, most_in_flight, own_sources
 from specbench.methods.registry import get_method
 from specbench.plugins import require_distinct
-from specbench.runs.columns import MEASURED, SAMPLES, TIMED_AGAIN, schema
+from specbench.runs.columns import TIMED_AGAIN
 from specbench.runs.configuration import DEFAULT_LIMIT, Settings
+from specbench.runs.tables import schema
 from specbench.serving.arm import Arm
 from specbench.tasks.metrics import METRICS, get_metric, try_metrics
 from specbench.tasks.prompts import PromptList
@@ -152,7 +153,7 @@ def require_own_columns(metrics: Iterable[str]) -> None:
     Raises:
         UsageError: One has the name of another metric or of a column.
     """
-    columns = {*schema(SAMPLES), *schema(MEASURED)}
+    columns = {*schema("samples", "measured")}
     require_distinct(metrics, METRICS, columns, "column of the samples")
 
 

@@ -31,7 +31,7 @@ from specbench.config import LLAMACPP
 from specbench.experiment.lines import LINES
 from specbench.experiment.plan import Plan, Step, engine_name
 from specbench.runs.labels import method_label
-from specbench.runs.records import OK
+from specbench.runs.model import OK
 from specbench.runs.table import percent
 
 if TYPE_CHECKING:

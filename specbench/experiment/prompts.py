@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -15,6 +14,7 @@ from specbench.engine.prompts import Encoded, encode
 from specbench.engine.runner import require_context
 from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.plan import Plan, TaskPlan
+from specbench.runs.model import SampleRecord
 from specbench.runs.run import Run
 from specbench.tasks.example import CHAT, PLAIN, Example
 
@@ -51,7 +51,7 @@ def recorded_prompt(
     run: Run,
     pair: LoadedPair | Reader,
     example: Example,
-    record: Mapping[str, Any],
+    record: SampleRecord,
     answers: Sequence[str] = (),
 ) -> list[int]:
     """Return the tokens of the prompt of a run's record, after the answers to earlier turns.
@@ -63,26 +63,26 @@ def recorded_prompt(
     ids = encode_prompt(
         pair.tokenizer,
         example,
-        settings.prompt_format or run.tasks[record["task"]]["prompt_format"],
+        settings.prompt_format or run.tasks[record.task]["prompt_format"],
         # A prompt that was cut has its recorded length.
-        record["prompt_tokens"] if record.get("prompt_cut") else settings.max_prompt_tokens,
+        record.prompt_tokens if record.prompt_cut else settings.max_prompt_tokens,
         answers=answers,
         thinking=pair.thinking,
     ).ids
-    if len(ids) != record["prompt_tokens"]:
-        counts = f"{len(ids)} tokens now and had {record['prompt_tokens']}"
-        raise UsageError(f"the prompt of {record['sample_id']} has {counts}: run again")
+    if len(ids) != record.prompt_tokens:
+        counts = f"{len(ids)} tokens now and had {record.prompt_tokens}"
+        raise UsageError(f"the prompt of {record.sample_id} has {counts}: run again")
     return ids
 
 
-def answers_before(records: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> list[str]:
+def answers_before(records: Sequence[SampleRecord], record: SampleRecord) -> list[str]:
     """Return the texts of a conversation's turns before a record's; ``records`` are of its cell."""
-    turn = record.get("turn") or 1
+    turn = record.turn or 1
     if turn == 1:
         return []
-    names = ("sample_id", "repeat")
-    turns = [r for r in records if all(r[name] == record[name] for name in names)]
-    return [str(r["text"]) for r in turns if (r.get("turn") or 1) < turn]
+    of_example = record.sample_id, record.repeat
+    turns = [r for r in records if (r.sample_id, r.repeat) == of_example]
+    return [str(r.text) for r in turns if (r.turn or 1) < turn]
 
 
 class EncodedPrompts:

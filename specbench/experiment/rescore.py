@@ -17,13 +17,11 @@ from specbench.experiment.planning import require_own_columns
 from specbench.experiment.store import Summarise, lock
 from specbench.files import clear_errors, copies, packing, stored, sync, sync_tree
 from specbench.plugins import in_file, matching_name, short_name
-from specbench.runs import columns
-from specbench.runs.columns import BLEU_TERMS, schema
+from specbench.runs.columns import BLEU_TERMS
+from specbench.runs.model import ERROR, OK, SampleRecord
 from specbench.runs.records import (
     DIGEST,
-    ERROR,
     EXAMPLES,
-    OK,
     RECORDS,
     SUMMARY,
     TABLE,
@@ -35,10 +33,10 @@ from specbench.runs.records import (
     record_files,
     set_aside,
     timed_records,
-    to_line,
     write_samples,
 )
 from specbench.runs.run import CONFIG, ENVIRONMENT, Run, read_run
+from specbench.runs.tables import schema
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, METRICS, get_metric, score, try_metrics
 from specbench.tasks.metrics.sandbox.launch import layers
@@ -48,9 +46,7 @@ log = logging.getLogger(__name__)
 _STAGING = ".scoring"  # holds the new files until all are complete
 _WRITTEN = (TABLE, SUMMARY, DIGEST, CONFIG, ENVIRONMENT)  # in this order
 _SCORED = ("quality_metric", "quality", "scores", BLEU_TERMS, "status", "error")
-_NEEDED = {*schema(columns.SAMPLES), "text", "scores"} - {"quality_metric", "quality"}
-
-Record = dict[str, Any]
+_NEEDED = {*schema("samples"), "text", "scores"} - {"quality_metric", "quality"}
 
 
 class FinishedRun(NamedTuple):
@@ -120,7 +116,7 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
 def score_run(
     finished: FinishedRun,
     may_execute: bool,
-    report: Callable[[Record], None] = lambda record: None,
+    report: Callable[[Mapping[str, Any]], object] = lambda record: None,
     summarise: Summarise = lambda folder: None,
 ) -> Outcome:
     """Score every text of a run again and replace its samples and tables.
@@ -135,21 +131,21 @@ def score_run(
     """
     run, metrics = finished.run, finished.metrics
     with _staging(run.folder) as staging:
-        latest: dict[tuple[Any, ...], Record] = {}  # the last attempt of a sample counts
+        latest: dict[tuple[Any, ...], SampleRecord] = {}  # the last attempt of a sample counts
         damaged: list[int] = []  # lines
         with (staging / RECORDS).open("wb") as file:
             for record in read_records(run.folder, _NEEDED, damaged):
                 scored = _rescored(record, finished, may_execute)
-                file.write(to_line(scored))
+                file.write(scored.line())
                 latest[names_of(scored)] = scored
-                report(scored)
-        failed = [str(r.get("error")) for r in latest.values() if r["status"] != OK]
+                report(vars(scored))
+        failed = [str(record.error) for record in latest.values() if record.status != OK]
         withheld = sum(_is_withheld(r, run) for r in latest.values())
         for name in (TIMINGS, EXAMPLES):  # of times and of equal prompts, for the tables
             if (source := stored(run.folder / name)).exists():
                 shutil.copy(source, staging)
         timed = timed_records(run.folder)
-        failed += [str(r.get("error")) for r in timed if r["status"] != OK]
+        failed += [str(record.error) for record in timed if record.status != OK]
         samples = len(latest) + len(timed)
         progress = {**run.config["progress"], "samples": samples, "failed": len(failed)}
         config = {**run.config, "progress": progress}
@@ -185,10 +181,10 @@ def score_run(
     return Outcome(len(latest), len(failed), withheld, next(iter(failed), ""))
 
 
-def _rescored(record: Record, finished: FinishedRun, may_execute: bool) -> Record:
-    if record["status"] == ERROR:
+def _rescored(record: SampleRecord, finished: FinishedRun, may_execute: bool) -> SampleRecord:
+    if record.status == ERROR:
         return record
-    run, task, sample = finished.run, record["task"], record["sample_id"]
+    run, task, sample = finished.run, record.task, record.sample_id
     location = f"{run.folder} contains a sample of example {sample!r} of task {task!r}"
     try:
         names = finished.metrics[task]
@@ -197,21 +193,20 @@ def _rescored(record: Record, finished: FinishedRun, may_execute: bool) -> Recor
         raise UsageError(
             f"{location}, which is missing from its {EXAMPLES}: give the folder of another run"
         ) from error
-    if not isinstance(record["text"], str) or not isinstance(record["scores"], dict):
-        raise UsageError(
-            f"{location} with text or scores of the wrong type: give the folder of another run"
-        )
+    earlier_scores = record.scores
+    if record.text is None or earlier_scores is None:
+        raise UsageError(f"{location} without text or scores: give the folder of another run")
     trusted = [name for name in names if name in finished.trusted]
     fields = score_text(trusted, record, example, may_execute=may_execute)
     unscored = [n for n in names if n not in trusted or (get_metric(n).executes > may_execute)]
-    earlier = {short_name(name): record["scores"].get(short_name(name)) for name in unscored}
+    earlier = {short_name(name): earlier_scores.get(short_name(name)) for name in unscored}
     scores = fields["scores"] | earlier
     fields["scores"] = {short_name(name): scores[short_name(name)] for name in names}
     fields["quality"] = next(iter(fields["scores"].values()), None)
-    identity = {name: value for name, value in record.items() if name not in _SCORED}
-    if sources := {**record.get("sources", {}), **_digests(trusted)}:
-        identity["sources"] = sources
-    return {**identity, "quality_metric": next(iter(fields["scores"]), None), **fields}
+    if sources := {**record.sources, **_digests(trusted)}:
+        fields["sources"] = sources
+    fields["quality_metric"] = next(iter(fields["scores"]), None)
+    return record.without(*_SCORED).filled(**fields)
 
 
 def _digests(metrics: Iterable[str]) -> dict[str, str]:
@@ -220,14 +215,14 @@ def _digests(metrics: Iterable[str]) -> dict[str, str]:
     return {name: digest for name, digest in digests.items() if digest is not None}
 
 
-def _is_withheld(record: Record, run: Run) -> bool:
+def _is_withheld(record: SampleRecord, run: Run) -> bool:
     """Return whether a score is missing because the code was not executed."""
-    return record["status"] == OK and any(
+    return record.status == OK and any(
         name in METRICS
         and METRICS[name].executes
         and value is None
-        and run.examples[record["task"]][record["sample_id"]].tests
-        for name, value in record["scores"].items()
+        and run.examples[record.task][record.sample_id].tests
+        for name, value in (record.scores or {}).items()
     )
 
 

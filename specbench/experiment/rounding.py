@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from specbench.experiment.plan import Plan, SampleIndex
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.runs.labels import method_labels
-from specbench.runs.records import ERROR, names_of
+from specbench.runs.model import ERROR, SampleRecord
+from specbench.runs.records import names_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 MOST_FORKS = 32  # of a cell that are measured, by one pass each
 END = -1  # stands for any end token
 NEVER = -1e9  # logit of an end if there are no end tokens
-
-Record = Mapping[str, Any]
 
 
 class Fork(NamedTuple):
@@ -68,17 +67,19 @@ class GreedyTexts(NamedTuple):
         return {**self._asdict(), "forks": len(of_forks), "margins": margins, "beyond": beyond}
 
 
-def compare_greedy(plan: Plan, records: Iterable[Record], engine: str) -> Iterator[GreedyTexts]:
+def compare_greedy(
+    plan: Plan, records: Iterable[SampleRecord], engine: str
+) -> Iterator[GreedyTexts]:
     """Compare each cell with the target alone, or with the first server if only servers decode.
 
     Of a conversation, only the first turn is compared: the later ones may have other prompts.
     """
-    by_name = {names_of(record): record for record in records if record["status"] != ERROR}
+    by_name = {names_of(record): record for record in records if record.status != ERROR}
     for number, task in enumerate(plan.tasks):
         cells = [cell for cell in task.cells if not cell.timing]
         indices = [task.cells.index(cell) for cell in cells]
         steps = [plan.step((number, 0, 0, index)) for index in indices]
-        labels = method_labels([plan.identify(step, engine) for step in steps])
+        labels = method_labels([vars(plan.identify(step, engine)) for step in steps])
         labels = [
             f"{label} with N = {cell.draft_length}" if labels.count(label) > 1 else label
             for cell, label in zip(cells, labels, strict=True)
@@ -93,11 +94,13 @@ def compare_greedy(plan: Plan, records: Iterable[Record], engine: str) -> Iterat
                 continue
             pairs = {key: (texts[first][key], of_cell[key]) for key in shared}
             forks = {key: _fork(key, indices[first], *pair) for key, pair in pairs.items()}
-            without_ids = {k for k, pair in pairs.items() if not all(t["token_ids"] for t in pair)}
+            without_ids = {
+                k for k, pair in pairs.items() if not all(text.token_ids for text in pair)
+            }
             unequal = [
                 key
                 for key, (one, other) in pairs.items()
-                if forks[key] or (key in without_ids and one["text"] != other["text"])
+                if forks[key] or (key in without_ids and one.text != other.text)
             ]
             lossless = None if cell.server else get_method(cell.method).emits_target(cell.values)
             yield GreedyTexts(
@@ -108,8 +111,8 @@ def compare_greedy(plan: Plan, records: Iterable[Record], engine: str) -> Iterat
 
 
 def _texts_of(
-    plan: Plan, by_name: Mapping[Any, Record], task: int, cell: int, engine: str
-) -> Iterator[tuple[tuple[int, int, int], Record]]:
+    plan: Plan, by_name: Mapping[Any, SampleRecord], task: int, cell: int, engine: str
+) -> Iterator[tuple[tuple[int, int, int], SampleRecord]]:
     """Yield the records of a cell's texts by task, repeat and example."""
     for repeat in range(plan.settings.repeats):
         for example in range(len(plan.tasks[task].examples)):
@@ -118,18 +121,20 @@ def _texts_of(
                 yield (task, repeat, example), record
 
 
-def _fork(key: tuple[int, int, int], cell: int, alone: Record, other: Record) -> Fork | None:
+def _fork(
+    key: tuple[int, int, int], cell: int, alone: SampleRecord, other: SampleRecord
+) -> Fork | None:
     """Return the first difference of two texts, if both have tokens and they differ."""
-    if not (alone["token_ids"] and other["token_ids"]):
+    if not (alone.token_ids and other.token_ids):
         return None  # a server may tell none, and a text may be empty
-    texts = [with_end(r["token_ids"], r["stopped_by"]) for r in (alone, other)]
+    texts = [with_end(r.token_ids or (), r.stopped_by) for r in (alone, other)]
     if (difference := first_difference(*texts)) is None:
         return None
     index, tokens = difference
     return Fork((*key, cell), tuple(texts[0][:index]), tokens)
 
 
-def with_end(tokens: Sequence[int], stopped_by: str) -> list[int]:
+def with_end(tokens: Sequence[int], stopped_by: str | None) -> list[int]:
     """Return the tokens of a text, with ``END`` if it ended."""
     return [*tokens, *([END] if stopped_by == "eos" else [])]
 

@@ -43,7 +43,6 @@ from specbench.experiment.environment import (
 from specbench.experiment.measurements import (
     Answers,
     SampleResult,
-    answer_of,
     by_turns,
     describe_error,
     earlier_answers,
@@ -58,8 +57,9 @@ from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.rounding import Fork, Lead
 from specbench.methods.control import DraftControl, warmup_lengths
 from specbench.methods.strict import sd
-from specbench.runs.records import ERROR, to_line
+from specbench.runs.model import ERROR, SampleRecord
 from specbench.tasks.metrics.sandbox.launch import layers
+from specbench.tasks.thoughts import answer_in
 
 Ready = tuple[Step, Encoded]  # a step and its prompt
 
@@ -138,7 +138,7 @@ class SampleRunner:
         """Decode steps of one cell together.
 
         Yields:
-            Each step, or each of its turns, with the columns of its record, as soon as it is done.
+            Each step, or each of its turns, with its record, as soon as it is done.
             A step that raises, for example for lack of memory, has the status ``error``.
         """
         return by_turns(steps, self._run)
@@ -158,9 +158,9 @@ class SampleRunner:
                 self._add_greedy(ready)
                 self._warm_up(ready)
                 for number, generation in self._decode(ready):
-                    result = self._scored(*waiting[number], generation)
+                    record = self._scored(*waiting[number], generation)
                     step, _ = waiting.pop(number)  # only now: if scoring raises, the step fails
-                    yield step, result
+                    yield step, record
         except EngineError:
             raise  # not caused by a sample: all others would fail too
         except Exception as error:
@@ -174,7 +174,7 @@ class SampleRunner:
             else:  # retry one by one, so that only the failing sample is lost
                 retried = (self._run([step], answers) for step in left)
                 for step, result in chain.from_iterable(retried):
-                    yield step, {**result, "block": None}  # not decoded together
+                    yield step, result.filled(block=None)  # not decoded together
 
     def pace(self, steps: Sequence[Step]) -> float:
         """Return the seconds per token of a short decode of one cell's steps.
@@ -364,30 +364,31 @@ class SampleRunner:
             marks=self._bound[cell].marks,
         )
 
-    def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> dict[str, Any]:
+    def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> SampleRecord:
         """Score a generation unless only its times count.
 
         If only a metric raises, keep the generation with status ``unscored``.
         """
         drafts = step.cell.draft_length > 0
+        record = self._identity(step)
         if step.cell.timing:
-            return {**self._identity(step), **times_of(generation, drafts)}
+            return record.filled(**times_of(generation, drafts))
         task, may_execute = step.plan.task, self._plan.may_execute
-        measured = {**measurements(generation, drafts), "prompt_cut": prompt.cut}
-        measured["thought_tokens"] = thought_tokens(self._pair.tokenizer, prompt.ids, generation)
+        fields = {**measurements(generation, drafts), "prompt_cut": prompt.cut}
+        fields["thought_tokens"] = thought_tokens(self._pair.tokenizer, prompt.ids, generation)
         if step.plan.needs_greedy:
             texts = self._greedy[step.place[0], step.example.id]
-            measured["greedy"] = answer_of({"text": texts[(step.turn or 1) - 1]})
-        record = {**self._identity(step), **measured}
-        example = step.example.scored(record)
-        record |= score_text(task.metrics, record, example, may_execute=may_execute)
+            fields["greedy"] = answer_in(texts[(step.turn or 1) - 1])
+        record = record.filled(**fields)
+        scores = score_text(
+            task.metrics, record, step.example.scored(record), may_execute=may_execute
+        )
         if sentence := self._pace.doubt(step.cell, generation):
             log.warning(sentence)
-        to_line(record)  # a number that cannot be stored fails the sample, and not the run
-        return record
+        return record.filled(**scores)
 
-    def _failed(self, step: Step, error: Exception) -> dict[str, Any]:
-        return {**self._identity(step), "status": ERROR, "error": describe_error(error)}
+    def _failed(self, step: Step, error: Exception) -> SampleRecord:
+        return self._identity(step).filled(status=ERROR, error=describe_error(error))
 
-    def _identity(self, step: Step) -> dict[str, Any]:
-        return {**self._plan.identify(step, self.engine), "device": self._device}
+    def _identity(self, step: Step) -> SampleRecord:
+        return self._plan.identify(step, self.engine).filled(device=self._device)

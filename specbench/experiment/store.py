@@ -31,10 +31,10 @@ from specbench.experiment.folders import (
 from specbench.experiment.identity import Key, sample_keys
 from specbench.experiment.plan import Plan, Step
 from specbench.files import cannot_write, clear_errors, make_folder, sync, write_atomically
+from specbench.runs.model import OK, SampleRecord
 from specbench.runs.records import (
     EXAMPLES,
     NAMES,
-    OK,
     RECORDS,
     TIMED_RECORDS,
     damaged_file,
@@ -43,7 +43,6 @@ from specbench.runs.records import (
     read_lines,
     read_records,
     set_aside,
-    to_line,
     write_samples,
 )
 from specbench.runs.run import COMPLETE, CONFIG, ENVIRONMENT, read_run
@@ -86,7 +85,7 @@ class Store:
         self._finished: set[str] = set()  # keys
         self._plan: Plan | None = None
         self._key: Key | None = None
-        self._unsynced: list[Mapping[str, Any]] = []  # records
+        self._unsynced: list[SampleRecord] = []
         self._opened = time.monotonic()
         self._sync_seconds, self._last_sync_seconds = 0.0, 0.0  # of all syncs, and of the last one
         self._named_files: set[Path] = set()  # those whose names are synced too
@@ -195,23 +194,24 @@ class Store:
         """Return all steps of a batch if one is missing: they share the time of the batch."""
         return batch if self.missing(batch) else []
 
-    def record(self, step: Step, result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Append the result of a step; return the records that this makes safe, see ``sync``.
+    def record(self, step: Step, record: SampleRecord) -> Sequence[SampleRecord]:
+        """Append the record of a step; return the records that this makes safe, see ``sync``.
 
         The records are synced if all syncs, with another one like the last, take at most
         ``SYNC_SHARE`` of the time since the store was opened; the end of the context syncs the
         rest.
         """
         assert self._key is not None and self._plan is not None
-        step = replace(step, turn=result.get("turn"))
-        names = {"key": self._key(step), "place": step.place, "run_id": self.run_id}
+        step = replace(step, turn=record.turn)
         sources = self._plan.sources_of(step)
-        self.append(names | dict(result) | ({"sources": sources} if sources else {}))
+        further = {"sources": sources} if sources else {}
+        names = {"key": self._key(step), "run_id": self.run_id}
+        self.append(record.model_copy(update=names | further))
         affordable = SYNC_SHARE * (time.monotonic() - self._opened)
         needed = self._sync_seconds + self._last_sync_seconds
         return self.sync() if needed <= affordable else ()
 
-    def append(self, record: Mapping[str, Any]) -> None:
+    def append(self, record: SampleRecord) -> None:
         """Append one record to its file (``samples.jsonl``, or ``timings.jsonl``).
 
         Raises:
@@ -222,12 +222,12 @@ class Store:
         self.writing = True
         try:
             with clear_errors(path), path.open("ab") as file:
-                file.write(to_line(record))
+                file.write(record.line())
             self._unsynced.append(record)
         finally:
             self.writing = False
 
-    def sync(self) -> Sequence[Mapping[str, Any]]:
+    def sync(self) -> Sequence[SampleRecord]:
         """Sync the appended records to disk and return them; only now they are done.
 
         Raises:
@@ -282,7 +282,7 @@ class Store:
         if path.exists():
             damaged: list[int] = []
             for record in read_records(path, damaged=damaged):
-                self.run_id = record["run_id"]
+                self.run_id = record.run_id
                 self._count(record)
             if damaged:
                 aside = set_aside(path, damaged)
@@ -316,18 +316,18 @@ class Store:
             f"{self.done} recorded samples"
         )
 
-    def _file_of(self, record: Mapping[str, Any]) -> Path:
-        return self.folder / (TIMED_RECORDS if record.get("timing") else RECORDS)
+    def _file_of(self, record: SampleRecord) -> Path:
+        return self.folder / (TIMED_RECORDS if record.timing else RECORDS)
 
-    def _count(self, record: Mapping[str, Any]) -> None:
+    def _count(self, record: SampleRecord) -> None:
         # The last attempt of a sample counts. A failed one may have been retried with other models.
-        key, status, names = record["key"], record["status"], names_of(record)
-        before, _ = self._samples.get(names, (key, ""))
+        names = names_of(record)
+        before, _ = self._samples.get(names, (record.key, ""))
         self._finished.discard(before)
-        self._samples[names] = (key, status)
-        self._sources[names] = record.get("sources", {})
-        if status == OK:
-            self._finished.add(key)
+        self._samples[names] = (record.key, record.status)
+        self._sources[names] = record.sources
+        if record.status == OK:
+            self._finished.add(record.key)
 
     def _write_config(self, state: str) -> None:
         progress = {"state": state, "samples": self.done, "failed": self.failed}

@@ -13,8 +13,8 @@ the pass over the text than in the steps that wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
@@ -23,6 +23,7 @@ from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, esti
 from specbench.decoding.drafters.policies import get_policy
 from specbench.pricing.rounds import TINY, acceptance, price
 from specbench.pricing.scores import Scores, drafter_of, name_of
+from specbench.runs.model import SampleRecord
 
 SURE = 4.0  # standard errors; correct texts of many prompts pass this in 1 of 16,000 cases
 ROUNDING = 0.01  # share of other tokens at temperature 0 that rounding may change
@@ -91,7 +92,7 @@ class PriceCheck(NamedTuple):
         return abs(self.errors) > sure(self.prompts)
 
 
-def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> PriceCheck:
+def compare(scores: Scores, records: Sequence[SampleRecord]) -> PriceCheck:
     """Compare the price of a run's cell with its recorded rounds on the same prompts.
 
     The price is that of the texts of all other cells, if there are any, else of its own.
@@ -104,14 +105,14 @@ def compare(scores: Scores, records: Sequence[Mapping[str, Any]]) -> PriceCheck:
     writer = name_of(cell).method
     texts = [row for row, text in enumerate(scores.names) if text.method != writer]
     scores = scores.of(texts) if texts else scores
-    counts = [record["per_round"]["emitted"] for record in records]
+    counts = [record.per_round.emitted or [] for record in records]
     terms = [(sum(emitted), len(emitted)) for emitted in counts]
     labels, measured = cluster_sums(terms, [name_of(record).prompt for record in records])
     drafter = drafter_of(cell)
-    rule = cell["method"]
-    stops = f"adaptive:{cell['cost']}" if rule == "sd-adaptive" else drafter.policy
+    rule = cell.method
+    stops = f"adaptive:{cell.cost}" if rule == "sd-adaptive" else drafter.policy
     policy = get_policy(stops or "fixed")
-    size = int(cell["draft_length"])
+    size = cell.draft_length
     priced = price(scores, drafter.kind, policy, [size], rule=rule)
     prompts = np.unique(scores.prompt)
     shared, rows, measured_rows = np.intersect1d(prompts, labels, return_indices=True)

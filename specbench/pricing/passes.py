@@ -44,6 +44,7 @@ from specbench.pricing.scores import (
     read_scores,
     write_scores,
 )
+from specbench.runs.model import SampleRecord
 from specbench.runs.records import EXAMPLES
 from specbench.runs.run import Run
 from specbench.tasks.example import Example
@@ -100,7 +101,7 @@ class PairScores:
 
 
 def texts_of(
-    run: Run, pair: LoadedPair | Reader, records: Sequence[Record]
+    run: Run, pair: LoadedPair | Reader, records: Sequence[SampleRecord]
 ) -> Iterator[ScoredText]:
     """Yield the texts of a run's records, with their prompts as the run encoded them.
 
@@ -108,9 +109,9 @@ def texts_of(
         UsageError: The examples are gone, or a prompt has another number of tokens now.
     """
     for cell in cells_of(records):
-        examples = examples_of(run, cell[0]["task"])
+        examples = examples_of(run, cell[0].task)
         for record in cell:
-            example, answers = examples[record["sample_id"]], answers_before(cell, record)
+            example, answers = examples[record.sample_id], answers_before(cell, record)
             prompt = recorded_prompt(run, pair, example, record, answers)
             yield ScoredText(name_of(record), prompt, output_of(record, pair))
 
@@ -149,10 +150,10 @@ def examples_of(run: Run, task: str) -> Mapping[str, Example]:
     return {example.id: example for example in examples}
 
 
-def output_of(record: Mapping[str, Any], pair: LoadedPair | Reader) -> list[int]:
+def output_of(record: SampleRecord, pair: LoadedPair | Reader) -> list[int]:
     """Return the tokens of a record's text, with the end token if there was one."""
-    tokens = list(record["token_ids"] or ())
-    if record["stopped_by"] != "eos" or not pair.eos_ids:
+    tokens = list(record.token_ids or ())
+    if record.stopped_by != "eos" or not pair.eos_ids:
         return tokens
     usual = pair.tokenizer.eos_token_id
     return [*tokens, usual if usual in pair.eos_ids else min(pair.eos_ids)]

@@ -25,7 +25,7 @@ from specbench.decoding.drafters.registry import MODEL, DrafterSpec, recorded_dr
 from specbench.errors import UsageError
 from specbench.files import write_atomically
 from specbench.methods.registry import METHOD_COLUMNS, METHODS
-from specbench.runs.columns import SAME_PROMPT
+from specbench.runs.model import SampleRecord
 from specbench.runs.records import read_lines
 
 Record = dict[str, Any]
@@ -198,31 +198,31 @@ PRICED = ("sd", "match", "block", "sd-adaptive")
 _CELL = ("task", *METHOD_COLUMNS, "draft_length", "drafter")
 
 
-def name_of(record: Mapping[str, Any]) -> TextName:
+def name_of(record: SampleRecord) -> TextName:
     """Return the name of a record's text."""
-    parts = [record[name] for name in ("method", "draft_length", "drafter", "cost")]
+    parts = (record.method, record.draft_length, record.drafter, record.cost)
     return TextName(
-        record["task"],
-        record["sample_id"],
+        record.task,
+        record.sample_id,
         " ".join(str(part) for part in parts if part),
-        record["repeat"],
-        record.get("turn"),
-        record.get("category"),
-        record.get(SAME_PROMPT),
+        record.repeat,
+        record.turn,
+        record.category,
+        record.same_prompt_as,
     )
 
 
-def cells_of(records: Sequence[Record]) -> list[list[Record]]:
+def cells_of(records: Sequence[SampleRecord]) -> list[list[SampleRecord]]:
     """Return the records of each cell."""
-    cells: dict[tuple[Any, ...], list[Record]] = {}
+    cells: dict[tuple[Any, ...], list[SampleRecord]] = {}
     for record in records:
-        cells.setdefault(tuple(map(record.get, _CELL)), []).append(record)
+        cells.setdefault(tuple(getattr(record, name) for name in _CELL), []).append(record)
     return [*cells.values()]
 
 
 def target_texts(
-    records: Sequence[Record], tasks: Collection[str] = (), limit: int | None = None
-) -> list[Record]:
+    records: Sequence[SampleRecord], tasks: Collection[str] = (), limit: int | None = None
+) -> list[SampleRecord]:
     """Return the records of all texts of the target: of every lossless cell of each task.
 
     A limit is one of prompts.
@@ -230,19 +230,19 @@ def target_texts(
     Raises:
         UsageError: There is none.
     """
-    decoded = [record for record in records if record.get("token_ids") is not None]
-    names = dict.fromkeys(record["method"] for record in decoded)
+    decoded = [record for record in records if record.token_ids is not None]
+    names = dict.fromkeys(record.method for record in decoded)
     lossless = [name for name in names if name in METHODS and METHODS[name].exact]
     if not lossless:
         raise UsageError(
             f"the texts of {', '.join(names) or 'this run'} are not the target's, so they have no "
             "price: give a run with autoregressive or sd, and token ids"
         )
-    cells = cells_of([record for record in decoded if record["method"] in lossless])
+    cells = cells_of([record for record in decoded if record.method in lossless])
     chosen = [
         record
         for cell in cells
-        if not tasks or cell[0]["task"] in tasks
+        if not tasks or cell[0].task in tasks
         for record in first_prompts(cell, limit)
     ]
     if not chosen:
@@ -250,15 +250,15 @@ def target_texts(
     return chosen
 
 
-def first_prompts(cell: Sequence[Record], limit: int | None) -> list[Record]:
+def first_prompts(cell: Sequence[SampleRecord], limit: int | None) -> list[SampleRecord]:
     """Return the records of a cell's first prompts, with all repeats and turns."""
-    prompts = {*[*dict.fromkeys(record["sample_id"] for record in cell)][:limit]}
-    return [record for record in cell if record["sample_id"] in prompts]
+    prompts = {*[*dict.fromkeys(record.sample_id for record in cell)][:limit]}
+    return [record for record in cell if record.sample_id in prompts]
 
 
 def recorded_rounds(
-    records: Sequence[Record], tasks: Collection[str], drafters: Collection[DrafterKind]
-) -> list[list[Record]]:
+    records: Sequence[SampleRecord], tasks: Collection[str], drafters: Collection[DrafterKind]
+) -> list[list[SampleRecord]]:
     """Return the cells of tasks whose rounds can be compared with the price.
 
     Modules among the ``drafters`` are scored; cells of other modules are left out.
@@ -266,13 +266,13 @@ def recorded_rounds(
     return [
         cell
         for cell in cells_of(records)
-        if cell[0]["task"] in tasks
-        and cell[0]["method"] in PRICED
-        and cell[0]["draft_length"]
+        if cell[0].task in tasks
+        and cell[0].method in PRICED
+        and cell[0].draft_length
         and (not (kind := drafter_of(cell[0]).kind).has_weights or kind in drafters)
     ]
 
 
-def drafter_of(record: Mapping[str, Any]) -> DrafterSpec:
+def drafter_of(record: SampleRecord) -> DrafterSpec:
     """Return the drafter of a record."""
-    return recorded_drafter(record.get("drafter") or str(MODEL))
+    return recorded_drafter(record.drafter or str(MODEL))

@@ -1,78 +1,155 @@
-"""The data dictionary: every column of every table, read from ``columns.csv`` beside this module.
+"""The columns that tables share, and how a column is declared: one field of a model.
 
-It is the only place that defines a column's type and whether it may be blank; the schemas of
-``runs.frames`` are built from it. Metrics declare their own columns. Nothing here imports pandas,
-which keeps the command line fast.
+A field's type, unit, meaning and the reason for blanks are all that is said of a column. Nothing
+here imports pandas, which keeps the command line fast.
 """
 
 from __future__ import annotations
 
-import csv
-from functools import cache
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from specbench.tasks.metrics import METRICS as QUALITY_METRICS
-from specbench.tasks.metrics.metric import Metric
-
-TYPES: dict[str, type] = {"text": str, "number": float, "integer": int}
-#: Groups of columns: those of each table, the optional metric columns of samples (``measured``),
-#: and the metrics of a summary, which become columns in the wide table.
-TABLES = SAMPLES, MEASURED, SUMMARY, METRICS, ROUNDS, POSITIONS, RUNS = (
-    *("samples", "measured", "summary", "metrics", "rounds", "positions", "runs"),
-)
+from pydantic import BaseModel, ConfigDict, Field
 
 #: Why a sample was decoded again for its times only (column ``timing``): as the baseline of cells
 #: that were added to the run later, or to measure timing noise (an A/A test).
 TIMED = TIMED_BASELINE, TIMED_AGAIN = "baseline", "a-a"
 
-#: A sample's terms of corpus BLEU: ten integers separated by spaces.
+#: A sample's terms of corpus BLEU: ten integers, in tables separated by spaces.
 BLEU_TERMS = "bleu_terms"
 SAME_PROMPT = "same_prompt_as"  # column of samples whose prompt an earlier example has
-THOUGHT_TOKENS = "thought_tokens"  # column of samples; also in their records
+THOUGHT_TOKENS = "thought_tokens"  # column of samples
+
+# Why values are blank.
+OTHER_METHODS = "other methods"
+UNRECORDED = "not recorded"
+UNDRAFTED = "nothing is drafted"
+UNTOLD = "a server does not tell"
+NO_SERVER = "not a server; not recorded"
+UNMARKED = "no marks"
+FEW_PROMPTS = "fewer than ten prompts"
 
 
-class ColumnMeaning(NamedTuple):
-    """A column of one or more tables.
+class Row(BaseModel):
+    """A row of a table; its fields are the columns, in the order on disk.
 
-    Whole numbers that may be blank have the type ``number``, which is a float. ``blank`` says when
-    a value is blank; it is empty if no value can be. Of a column with a ``heading``, tables show
-    the mean over all texts, in which a blank counts as 0.
+    Types are strict, and numbers finite. Further fields are kept: metrics of the user's own, and
+    columns of earlier versions.
     """
 
-    tables: tuple[str, ...]
-    name: str
-    type: str
-    unit: str
-    meaning: str
-    blank: str
-    example: str
-    heading: str = ""
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
 
-@cache
-def dictionary() -> tuple[ColumnMeaning, ...]:
-    """Return all columns, those of each table in order."""
-    path = Path(__file__).with_suffix(".csv")
-    with path.open(encoding="utf-8", newline="") as file:
-        _, *rows = csv.reader(file)
-    listed = [ColumnMeaning(tuple(tables.split()), *values) for tables, *values in rows]
-    further = next(i for i, column in enumerate(listed) if MEASURED in column.tables)
-    metrics = map(_of_metric, QUALITY_METRICS.values())
-    return (*listed[:further], *metrics, *listed[further:])
+def column(
+    unit: str, meaning: str, blank: str = "", heading: str = "", optional: bool = False
+) -> Any:
+    """Declare a field as a column.
+
+    Args:
+        unit: Of its values; empty for names and pure numbers.
+        meaning: What the value is.
+        blank: When a value is blank; empty if none can be.
+        heading: Tables show the mean over all texts under it, in which a blank counts as 0.
+        optional: Whether a table has the column only if one of its rows has a value.
+    """
+    extra: Any = {"unit": unit, "blank": blank, "heading": heading, "optional": optional}
+    default: dict[str, Any] = {"default": None} if blank else {}
+    return Field(**default, description=meaning, json_schema_extra=extra)
 
 
-def _of_metric(metric: Metric) -> ColumnMeaning:
-    """Return the column of a metric's scores."""
-    score = (metric.name, "number", "fraction", metric.meaning)
-    return ColumnMeaning((MEASURED,), *score, blank="not scored by this metric", example="1.0")
+def measured(unit: str, meaning: str, blank: str, heading: str = "") -> Any:
+    """Declare a column that a table has only if one of its rows has a value."""
+    return column(unit, meaning, blank, heading, optional=True)
 
 
-def schema(table: str) -> dict[str, type]:
-    """Return the columns of a table in order, with the Python types of their values."""
-    return {column.name: TYPES[column.type] for column in dictionary() if table in column.tables}
+class CellColumns(Row):
+    """The columns that define a cell: its samples differ only in prompt, seed and repeat."""
+
+    run_id: str = column(
+        "", "name of the run: that of its folder when it was created; shards of a run share one"
+    )
+    pair: str = column("", "name of the pair of target and draft")
+    task: str = column("", "name of the task")
+    method: str = column("", "verification method, as named by `specbench list methods`")
+    weight: float | None = column(
+        "fraction",
+        "w of `static` and `gated`: weight on the target in w p + (1 - w) q",
+        OTHER_METHODS,
+    )
+    lenience: float | None = column(
+        "", "l of `lossy`: accept with probability min(1, p / (l q))", OTHER_METHODS
+    )
+    rule: str | None = column("", "deferral rule of `speccascade`", OTHER_METHODS)
+    alpha: float | None = column("", "threshold alpha of `speccascade`", OTHER_METHODS)
+    budget: float | None = column(
+        "nats", "D of `mentored`: largest KL divergence from p per token", OTHER_METHODS
+    )
+    epsilon: float | None = column(
+        "", "epsilon of `typical`: upper limit of its threshold", OTHER_METHODS
+    )
+    delta: float | None = column(
+        "", "delta of `typical`: threshold in units of exp(-entropy)", OTHER_METHODS
+    )
+    divergence: float | None = column(
+        "", "d of `cactus`: raise p by sqrt(2 d p (1 - p))", OTHER_METHODS
+    )
+    target_temperature: float | None = column(
+        "",
+        "`sharpened`: temperature of the target alone, applied after the run's temperature",
+        OTHER_METHODS,
+    )
+    target_min_p: float | None = column(
+        "fraction",
+        "`sharpened`: drop target tokens with less than this fraction of max p",
+        OTHER_METHODS,
+    )
+    gate: float | None = column(
+        "",
+        "gate of `gated` and `gated-diversed`: the plausible set is p >= gate max p",
+        OTHER_METHODS,
+    )
+    cost: float | None = column(
+        "", "cost of `sd-adaptive`: time of a draft step / time of a target pass", OTHER_METHODS
+    )
+    head: str | None = column(
+        "", "head of `diversed` and `gated-diversed`: name or folder", OTHER_METHODS
+    )
+    settings: str | None = column(
+        "",
+        "the method's other parameters, as name=value, separated by spaces",
+        "methods without any",
+    )
+    temperature: float = column("", "sampling temperature; 0 is greedy")
+    draft_length: int = column(
+        "tokens",
+        "draft length N: tokens drafted per round; 0 without a draft, or if a server does not tell",
+    )
+    drafter: str | None = column(
+        "",
+        "what proposes the drafts, see `specbench docs drafters`",
+        "nothing is drafted; not recorded",
+    )
+    engine: str = column(
+        "", "engine: eager, graph, compile or llamacpp; with servers among the arms, also `servers`"
+    )
+    batch_size: int = column("texts", "largest number of texts decoded together")
+    session: int = column(
+        "",
+        "0 for the first cells of a run, 1 for those added to it next ...: cells of one session"
+        " were interleaved, and only their times can be compared",
+    )
 
 
-def may_be_blank(*tables: str) -> frozenset[str]:
-    """Return the names of the columns of these tables that may be blank."""
-    return frozenset(c.name for c in dictionary() if c.blank and not {*tables}.isdisjoint(c.tables))
+class SampleColumns(CellColumns):
+    """The columns that identify a sample."""
+
+    seed: int = column("", "seed of the run; determines its examples and all random draws")
+    repeat: int = column("", "index of the repeat, from 0")
+    sample_id: str = column(
+        "", "id of the example; equal in all cells, so comparisons of methods are paired"
+    )
+    category: str | None = column(
+        "", "group of the example, such as a domain", "tasks without categories"
+    )
+    turn: int | None = column(
+        "", "turn of a conversation, from 1; the turns share a sample_id", "examples without turns"
+    )

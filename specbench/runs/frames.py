@@ -27,10 +27,10 @@ from specbench.errors import UsageError
 from specbench.files import PACKINGS, open_binary, open_text, stored
 from specbench.methods.registry import METHOD_COLUMNS
 from specbench.plugins import short_name
-from specbench.runs import columns
-from specbench.runs.columns import SAME_PROMPT, TIMED_AGAIN, may_be_blank, schema
+from specbench.runs.columns import SAME_PROMPT, TIMED_AGAIN
 from specbench.runs.records import TIMINGS, prompts_of
 from specbench.runs.run import by_name, is_sharded, require_in_runs, run_folders
+from specbench.runs.tables import may_be_blank, schema
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = (
@@ -40,15 +40,15 @@ CELL = (
 _EXAMPLE = ["run_id", "task", "sample_id"]  # what identifies an example
 _ROW = [*CELL, "seed", "repeat", "sample_id", "turn", "timing", "metric"]  # what identifies a row
 
-SAMPLES = schema(columns.SAMPLES)
-SUMMARY = schema(columns.SUMMARY)
+SAMPLES = schema("samples")
+SUMMARY = schema("summary")
 #: Optional columns of samples: further metrics, under their names.
-MEASURED = schema(columns.MEASURED)
+MEASURED = schema("measured")
 
 _LONGEST_HEADING = 2**20  # characters
 
 #: Columns that are blank if they do not apply to a method, task or sample.
-MAY_BE_BLANK = may_be_blank(columns.SAMPLES, columns.MEASURED, columns.SUMMARY)
+MAY_BE_BLANK = may_be_blank("samples", "measured", "summary")
 
 
 def read_samples(*paths: Path | str, timings: Collection[str] = ()) -> pd.DataFrame:

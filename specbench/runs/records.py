@@ -10,8 +10,6 @@ import csv
 import io
 import json
 import logging
-import math
-from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -21,12 +19,13 @@ from typing import Any, get_type_hints
 
 from pydantic import ValidationError, create_model
 
-from specbench.errors import RunError, UsageError
+from specbench.errors import UsageError
 from specbench.files import copies, open_binary, packing, replacing, stored, sync, write_atomically
 from specbench.methods.registry import METHOD_COLUMNS
-from specbench.runs import columns
-from specbench.runs.columns import BLEU_TERMS, SAME_PROMPT, schema
+from specbench.runs.columns import BLEU_TERMS, SAME_PROMPT
+from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.running import still_running
+from specbench.runs.tables import schema
 from specbench.schema import StrictModel, refusal
 from specbench.tasks.example import Example, repeated_prompts
 
@@ -39,12 +38,6 @@ TABLE = "samples.csv"
 TIMINGS = "timings.csv"  # the table of samples that were decoded again for their times only
 SUMMARY = "summary.csv"
 DIGEST = "summary.md"
-
-# The status of a sample.
-OK = "ok"
-UNSCORED = "unscored"  # decoded, but its metric failed
-ERROR = "error"  # could not be decoded; in samples.jsonl, but in no table
-STATES = (OK, UNSCORED, ERROR)
 
 # These columns identify a sample within its run.
 NAMES = (
@@ -60,21 +53,6 @@ NAMES = (
 LONGEST_LINE = 2**24  # bytes; a text of 32,000 tokens takes about 1.5 MB
 MOST_NAMED = 5  # damaged lines in a message
 MOST_DAMAGED = 10_000  # lines; a crash damages a few, a file made to fill the memory millions
-# The types of the values of a record; a null is a blank.
-_TYPES: dict[str, Any] = {
-    **{
-        name: (int, float) if kind is float else kind
-        for name, kind in schema(columns.SAMPLES).items()
-    },
-    **{"key": str, "status": str, "error": str, "text": str, "greedy": str, "timing": str},
-    **{"options_refused": str, "contradictions": str, "finish_reason": str},
-    **{"place": list, "token_ids": list, "per_round": dict, "scores": dict, "sources": dict},
-    **{"block": int, "retries": int, "refused": int, "delivered_bytes": int},
-    **{"cached_tokens": int},
-    **{"first_token_seconds": (int, float), "inter_token_seconds": (int, float)},
-}
-_LONGEST = 2**16  # draft, in tokens
-_ALWAYS = frozenset(("key", "place", "run_id", "status", "task", "method", "sample_id"))
 # These columns are needed to trace a text token by token.
 TRACED = frozenset((*METHOD_COLUMNS, "repeat", "draft_length", "drafter", "token_ids", "per_round"))
 
@@ -97,27 +75,6 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 yield line
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; check permissions") from error
-
-
-def to_line(values: Mapping[str, Any]) -> bytes:
-    """Return an object as a line of JSON.
-
-    Raises:
-        RunError: A number is not finite; JSON has no word for it.
-    """
-    try:
-        return json.dumps(values, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-    except ValueError as error:
-        names = ", ".join(name for name, value in values.items() if not _storable(value))
-        raise RunError(f"cannot store {names}: a number is not finite") from error
-
-
-def _storable(value: Any) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError:
-        return False
-    return True
 
 
 def record_files(folder: Path) -> list[Path]:
@@ -147,7 +104,7 @@ def lacks(folder: Path, name: str) -> str:
 
 def read_records(
     path: Path, needed: Collection[str] = (), damaged: list[int] | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[SampleRecord]:
     """Yield the records of a run's folder, or of one of its files, in the order of the file.
 
     Damaged lines are left out; their numbers, from 1, are appended to ``damaged``. Without this
@@ -155,12 +112,12 @@ def read_records(
 
     Raises:
         UsageError: There are no records, they cannot be read, or a decoded sample lacks one of the
-            ``needed`` columns.
+            ``needed`` fields.
     """
     path = record_files(path)[0] if path.is_dir() else path
     left_out: list[int] = []
     for number, line in enumerate(read_lines(path), start=1):
-        record = _record(line)
+        record = SampleRecord.parse(line)
         if record is None:
             if damaged is not None or line.endswith(b"\n"):
                 left_out.append(number)
@@ -169,10 +126,10 @@ def read_records(
                     f"{path} has more than {MOST_DAMAGED} damaged lines: copy it again"
                 )
             continue
-        required = () if record["status"] == ERROR else needed
-        if missing := sorted(name for name in required if name not in record):
+        missing = {*needed} - record.model_fields_set if record.status != ERROR else ()
+        if missing:
             raise UsageError(
-                f"{path}, line {number}, is not a sample (it lacks {missing[0]}): run again"
+                f"{path}, line {number}, is not a sample (it lacks {min(missing)}): run again"
             )
         yield record
     if damaged is not None:
@@ -182,18 +139,6 @@ def read_records(
             f"{path}: {lines_named(left_out)} damaged and left out; to decode the samples again, "
             f"run the command of this run again with --output {path.parent}"
         )
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    """Return the record in a line, or None if the line is damaged."""
-    try:
-        record = json.loads(line)
-        if b"\\ud" in line.lower():  # half of a character, which no file can hold
-            json.dumps(record, ensure_ascii=False).encode()
-        whole = line.endswith(b"\n") and isinstance(record, dict) and record.keys() >= _ALWAYS
-        return record if whole and _has_types(record) else None
-    except (ValueError, RecursionError):
-        return None
 
 
 def lines_named(numbers: Sequence[int]) -> str:
@@ -230,62 +175,32 @@ def damaged_file(path: Path) -> Path:
     return path.with_name(f"{path.name.partition('.')[0]}.damaged")
 
 
-def _has_types(record: Mapping[str, Any]) -> bool:
-    """Return whether the values of a record have the types of their columns.
-
-    Numbers are finite, and those of a round are in lists of equal length, so they fit into arrays
-    of other libraries.
-    """
-    if not all(
-        record.get(name) is None or isinstance(record[name], kind) for name, kind in _TYPES.items()
-    ):
-        return False
-    if any(record[name] is None for name in _ALWAYS) or record["status"] not in STATES:
-        return False
-    rounds = list((record.get("per_round") or {}).values())
-    scores = (record.get("scores") or {}).values()
-    try:
-        array("l", record["place"])
-        array("I", record.get("token_ids") or ())
-        numbers = array("d", [score for score in scores if score is not None])
-        numbers.extend(value for value in record.values() if isinstance(value, (int, float)))
-        for values in rounds:
-            numbers.extend(v for v in values if v is not None and not isinstance(v, list))
-            for inner in values:
-                numbers.extend(inner if isinstance(inner, list) else ())
-    except (TypeError, OverflowError):
-        return False
-    finite = all(map(math.isfinite, numbers))
-    lengths = {*map(len, rounds)}
-    return finite and len(lengths) <= 1 and 0 <= (record.get("draft_length") or 0) <= _LONGEST
-
-
-def latest_records(path: Path, needed: Collection[str] = ()) -> list[dict[str, Any]]:
+def latest_records(path: Path, needed: Collection[str] = ()) -> list[SampleRecord]:
     """Return one record per sample, the last attempt, in the order of the plan."""
     latest = {names_of(record): record for record in read_records(path, needed)}
-    return sorted(latest.values(), key=lambda record: (record["place"], record.get("turn") or 0))
+    return sorted(latest.values(), key=lambda record: (record.place, record.turn or 0))
 
 
-def timed_records(folder: Path) -> list[dict[str, Any]]:
+def timed_records(folder: Path) -> list[SampleRecord]:
     """Return the records of samples that were decoded again for their times only, if any."""
     path = stored(folder / TIMED_RECORDS)
     return latest_records(path) if path.exists() else []
 
 
-def names_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
+def names_of(record: SampleRecord) -> tuple[Any, ...]:
     """Return the values that identify a sample within its run, independent of its key."""
-    timed = (record["timing"], record["session"]) if "timing" in record else ()
-    return (*(record.get(name) for name in NAMES), *timed)
+    timed = (record.timing, record.session) if record.timing else ()
+    return (*(getattr(record, name) for name in NAMES), *timed)
 
 
 def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None:
     """Write ``examples.jsonl`` with the examples by task name."""
     lines = (
-        to_line({"task": task, **asdict(example)})
+        json.dumps({"task": task, **asdict(example)}, ensure_ascii=False) + "\n"
         for task, examples in tasks.items()
         for example in examples
     )
-    write_atomically(folder / EXAMPLES, b"".join(lines))
+    write_atomically(folder / EXAMPLES, "".join(lines))
 
 
 def read_examples(folder: Path) -> dict[str, dict[str, Example]]:
@@ -347,19 +262,19 @@ def prompts_of(*folders: Path) -> dict[tuple[str, str], str]:
 
 def write_table(
     path: Path,
-    records: Iterable[Mapping[str, Any]],
+    records: Iterable[SampleRecord],
     same_prompts: Mapping[tuple[str, str], str] = MappingProxyType({}),
 ) -> bool:
     """Write a table of the samples that were decoded; return whether there are any."""
-    rows = [_row(record) for record in records if record["status"] != ERROR]
+    rows = [_row(record) for record in records if record.status != ERROR]
     if not rows:
         return False
     for row in rows:
         if first := same_prompts.get((row["task"], row["sample_id"])):
             row[SAME_PROMPT] = first
-    measured = [name for name in schema(columns.MEASURED) if any(name in row for row in rows)]
+    columns = [name for name in schema("measured") if any(name in row for row in rows)]
     # Metrics without a declared column, as the user's own; ``quality`` has the quality metric.
-    names = [*schema(columns.SAMPLES), *measured]
+    names = [*schema("samples"), *columns]
     further = dict.fromkeys(n for row in rows for n in row.get("scores") or {} if n in row)
     names += [name for name in further if name not in names]
     text = io.StringIO()
@@ -370,13 +285,13 @@ def write_table(
     return True
 
 
-def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+def _row(record: SampleRecord) -> dict[str, Any]:
     """Return a row of ``samples.csv``; metrics other than quality have their own columns.
 
     A score never replaces a column, whatever its name is.
     """
-    scores = record.get("scores") or {}
-    row = {**{n: s for n, s in scores.items() if n != record["quality_metric"]}, **record}
-    if BLEU_TERMS in record:
-        row[BLEU_TERMS] = " ".join(map(str, record[BLEU_TERMS]))
+    scores = {n: s for n, s in (record.scores or {}).items() if n != record.quality_metric}
+    row = {**scores, **{name: getattr(record, name) for name in record.model_fields_set}}
+    if record.bleu_terms:
+        row[BLEU_TERMS] = " ".join(map(str, record.bleu_terms))
     return row

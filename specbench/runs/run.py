@@ -15,8 +15,8 @@ from specbench.engine.pairs import ROLES, TRUSTED, Dtype, Loading, PairSpec, cus
 from specbench.errors import UsageError, listed, meant, require, shown
 from specbench.files import find_stored, open_text, require_plain, stored
 from specbench.plugins import short_name
-from specbench.runs.columns import SAME_PROMPT
 from specbench.runs.configuration import Configuration, Environment, Settings, read_object
+from specbench.runs.model import SampleRecord
 from specbench.runs.records import (
     RECORDS,
     SUMMARY,
@@ -170,15 +170,15 @@ class Run:
         """The examples by task and id, see ``read_examples``."""
         return read_examples(self.folder)
 
-    def records(self, needed: Collection[str] = ()) -> list[dict[str, Any]]:
+    def records(self, needed: Collection[str] = ()) -> list[SampleRecord]:
         """Return one record per sample in the order of the plan, see ``latest_records``.
 
-        Those of examples that repeat a prompt have its first example as ``SAME_PROMPT``.
+        Those of examples that repeat a prompt have its first example as ``same_prompt_as``.
         """
         records, first = latest_records(self.folder, needed), prompts_of(self.folder)
         for record in records:
-            if prompt := first.get((record["task"], record["sample_id"])):
-                record[SAME_PROMPT] = prompt
+            if prompt := first.get((record.task, record.sample_id)):
+                record.same_prompt_as = prompt
         return records
 
 

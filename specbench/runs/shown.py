@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from specbench.runs.columns import dictionary
 from specbench.runs.table import Field, TableCell, number, with_interval
+from specbench.runs.tables import dictionary
 from specbench.tasks.metrics import shown_metric
 
 Row = Mapping[Any, Any]

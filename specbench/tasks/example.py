@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specbench.runs.model import SampleRecord
 
 # Prompt formats: with the model's chat template, or unchanged.
 CHAT, PLAIN = "chat", "plain"
@@ -80,13 +83,10 @@ class Example:
             for number, text in enumerate((self.messages[0], *later))
         ]
 
-    def scored(self, record: Mapping[str, Any]) -> Example:
+    def scored(self, record: SampleRecord) -> Example:
         """Return the example that scores the text of a record, which may be of one turn."""
-        outcome: dict[str, Any] = {
-            "greedy": record.get("greedy"),
-            "cut": record.get("stopped_by") == "length",
-        }
-        if not (turn := record.get("turn")):
+        outcome: dict[str, Any] = {"greedy": record.greedy, "cut": record.stopped_by == "length"}
+        if not (turn := record.turn):
             return replace(self, **outcome)
         prompt, reference = self.turns[turn - 1], self.references[turn - 1]
         outcome["alternatives"] = self.alternatives[turn - 1 : turn]

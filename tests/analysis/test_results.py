@@ -22,10 +22,9 @@ from specbench.analysis.positions import (
 from specbench.analysis.results import Results
 from specbench.errors import UsageError
 from specbench.files import stored
-from specbench.runs import columns
-from specbench.runs.columns import schema
 from specbench.runs.frames import read_samples, read_summary
 from specbench.runs.table import to_text
+from specbench.runs.tables import schema
 
 from ..synthetic import RECORD, samples, write_samples
 from .figures.made import rounds_of
@@ -70,7 +69,7 @@ def reference() -> Results:
 
 def test_the_reference_run_as_frames(reference: Results) -> None:
     (run,) = reference.runs.to_dict("records")
-    assert list(reference.runs) == list(schema(columns.RUNS))
+    assert list(reference.runs) == list(schema("runs"))
     assert (run["run_id"], run["pair"], run["state"]) == ("reference", "mini", "complete")
     assert (run["seed"], run["device"], run["dtype"]) == (1, "cpu", "float32")
     assert run["tasks"] == "mini-code mini-headline mini-math mini-news"
@@ -96,7 +95,7 @@ def test_each_round_is_a_row_that_identifies_its_sample(tmp_path: Path) -> None:
         "accepted": "int64",
         "rejected": "float64",
     }
-    assert list(rounds) == list(schema(columns.ROUNDS))
+    assert list(rounds) == list(schema("rounds"))
     assert list(rounds["sample_id"]) == ["a"] * 3 + ["b"] * 3
     assert list(rounds["round"]) == [0, 1, 2] * 2
     first = rounds[rounds["sample_id"] == "a"]
@@ -205,7 +204,7 @@ def test_by_hand_without_drafts_after_the_end_of_a_text():
     rounds.loc[rounds["method"] == "autoregressive", "proposed"] = 0
     rounds.loc[4, "proposed"] = 1  # the last text ended with the draft that was accepted
     table = acceptance_by_position(rounds)
-    assert list(table) == list(schema(columns.POSITIONS))
+    assert list(table) == list(schema("positions"))
     assert shares(table, MARGINAL) == [(1, 5, 0.8), (2, 4, 0.5), (3, 4, 0.25)]
     assert shares(table, CONDITIONAL) == [(1, 5, 0.8), (2, 3, 2 / 3), (3, 2, 0.5)]
     with pytest.raises(UsageError, match="drafts"):

@@ -34,7 +34,7 @@ from specbench.engine.pairs import get_pair
 from specbench.errors import UsageError
 from specbench.runs.run import read_run
 
-from ..synthetic import RECORD
+from ..synthetic import RECORD, sample_record
 
 Round = tuple[str, str, str]
 
@@ -69,16 +69,17 @@ def made(*rounds: Round, end: bool = False, weight: float | None = None, **chang
             counts.setdefault(name, []).append(value)
     if end:
         ids.pop()
-    return {
+    fields = {
         **RECORD,
         **{"run_id": "r", "pair": "p", "task": "sums", "quality_metric": "accuracy"},
         **{"token_ids": ids, "per_round": counts, "mean_weight": weight, "quality": 1.0},
         **changes,
     }
+    return sample_record(**fields)
 
 
 TEXT = ("ab", "x", "c")
-STATICS = [made(TEXT, method="static", weight=w) | {"weight": w} for w in (0.4, 0.8)]
+STATICS = [made(TEXT, method="static", weight=w).filled(weight=w) for w in (0.4, 0.8)]
 MINI = get_pair("mini").target
 LENGTHS = [made(TEXT, draft_length=n) for n in (3, 7)]
 REPEATS = [made(TEXT, repeat=r) for r in (0, 1)]
@@ -102,7 +103,7 @@ FAILED = made(TEXT, status="error", error="no memory")
 def test_a_sample_is_found(records: Any, asked: Any, name: str, values: dict[str, Any]) -> None:
     record, label = find_sample(records, "a", **asked)
     assert label == name
-    assert record.items() >= values.items()
+    assert vars(record).items() >= values.items()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_choices_are_named(records: Any, asked: Any, place: str) -> None:
 
 
 def test_a_sample_worth_seeing_is_chosen() -> None:
-    everything = made(("ABCD", "", "e"), method="static") | {"weight": 0.0}
+    everything = made(("ABCD", "", "e"), method="static").filled(weight=0.0)
     relaxed = made(("aB", "x", "c"), method="lossy")
     learned = made(("aBc", "x", "d"), ("a", "x", "b"), method="diversed", weight=0.5, head="h")
     shy = made(("abc", "x", "d"), method="diversed", weight=0.5, head="h", sample_id="b")
@@ -198,13 +199,13 @@ def test_autoregressive_tokens_are_target_tokens() -> None:
 def test_rounds_that_do_not_match_the_text_are_refused() -> None:
     for name in ("rejected", "agreed"):
         record = made(("ab", "x", "c"))
-        del record["per_round"][name]
+        setattr(record.per_round, name, None)
         with pytest.raises(UsageError, match=f"per_round.{name}.*run again"):
             tokens(record)
     torn = [made(("ab", "x", "c"), ("de", "x", "f")) for _ in range(3)]
-    del torn[0]["token_ids"][3:]
-    torn[1]["per_round"]["agreed"][0].pop()
-    torn[2]["per_round"]["rejected"].pop()
+    del torn[0].token_ids[3:]
+    torn[1].per_round.agreed[0].pop()
+    torn[2].per_round.rejected.pop()
     for record in torn:
         with pytest.raises(Unreadable):
             tokens(record)

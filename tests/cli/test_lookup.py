@@ -8,7 +8,7 @@ import pytest
 from specbench.analysis.figures import bundled_figures
 from specbench.cli.lookup import pages
 from specbench.decoding.heads.registry import bundled_heads
-from specbench.runs.columns import dictionary
+from specbench.runs.tables import dictionary
 from specbench.tasks.metrics import METRICS
 from specbench.tasks.task import definitions_folder, task_names
 

@@ -13,6 +13,7 @@ from specbench.experiment.measurements import score_text
 from specbench.experiment.store import Store
 from specbench.runs.records import write_examples
 
+from ..synthetic import sample_record
 from .runs import EXAMPLES, TASKS, TEXTS, Run, brief_summary, measured
 
 
@@ -41,12 +42,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
             for task, metrics in TASKS.items():
                 for example, text in zip(EXAMPLES[task], TEXTS[task], strict=True):
                     record = measured(task, example.id, text)
-                    record["quality_metric"] = metrics[0] if metrics else None
-                    record |= score_text(metrics, record, example, may_execute=may_execute)
-                    store.append(record)
-            failed = {"task": "sums", "method": "sd", "sample_id": "9", "status": "error"}
-            failed |= {"key": "sums 9", "place": [0], "run_id": "r", "error": "broken"}
-            store.append(failed)
+                    scores = score_text(metrics, record, example, may_execute=may_execute)
+                    metric = metrics[0] if metrics else None
+                    store.append(record.filled(quality_metric=metric, **scores))
+            names = {"task": "sums", "sample_id": "9", "key": "sums 9", "run_id": "r"}
+            store.append(sample_record(**names, place=[0], status="error", error="broken"))
         return store.folder
 
     return write

@@ -20,13 +20,14 @@ from specbench.experiment.planning import build_plan
 from specbench.experiment.store import Store, Summarise
 from specbench.files import write_atomically
 from specbench.runs.configuration import Settings
+from specbench.runs.model import SampleRecord
 from specbench.runs.records import TIMINGS
 from specbench.runs.run import CONFIG
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task
 
-from ..synthetic import SAMPLE
+from ..synthetic import SAMPLE, sample_record
 
 ROWS = (Example("t-0", "one", "#### 7"), Example("t-1", "three", "#### 8"), Example("t-2", "no"))
 TASK = Task("t", "1", "", ("accuracy",), ("END",), 16, PromptList(ROWS), Path("t.toml"))
@@ -53,15 +54,16 @@ TEXTS = {
 Run = Callable[..., Path]
 
 
-def measured(task: str, sample: str, text: str) -> dict[str, Any]:
+def measured(task: str, sample: str, text: str) -> SampleRecord:
     """A record without its scores."""
-    return {
+    fields = {
         **SAMPLE,
         **{"key": f"{task} {sample}", "place": [0], "run_id": "r", "pair": "p", "task": task},
         **{"sample_id": sample, "output_tokens": 8, "rounds": 2, "proposed": 10, "accepted": 6},
         **{"prefill_seconds": 0.5, "decode_seconds": 1.5, "latency_seconds": 2.0},
         **{"text": text, "token_ids": [1, 2]},
     }
+    return sample_record(**fields)
 
 
 def brief_summary(folder: Path) -> None:

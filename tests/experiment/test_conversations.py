@@ -36,12 +36,12 @@ def test_a_turn_follows_the_answers_before_it(engine: Any, tmp_path: Path, batch
     plan = plan_of(["sd"], task_of(LONE, TALK), batch_size=batch_size)
     samples = measure(plan, tmp_path / "r")
     first = [("lone", "math", None), ("talk", None, 1)]
-    assert [(r["sample_id"], r["category"], r["turn"]) for r in samples] == [
+    assert [(r.sample_id, r.category, r.turn) for r in samples] == [
         *first,
         *(("talk", None, turn) for turn in (2, 3)),
     ]
     assert len(plan) == len(samples) == 4
-    assert [r["quality"] for r in samples] == [1.0, 1.0, None, 0.0]  # each turn has its reference
+    assert [r.quality for r in samples] == [1.0, 1.0, None, 0.0]  # each turn has its reference
     texts = list(dict.fromkeys(prompts(engine.calls)))
     second = f"one\n\n{ANSWER}\n\ntwo"
     assert texts == ["alone", "one", second, f"{second}\n\n{ANSWER}\n\nsix"]
@@ -67,10 +67,10 @@ def test_the_turns_after_a_failed_one_fail_and_are_retried(engine: Any, tmp_path
     plan = plan_of(["sd"], task_of(TALK))
     engine.failing = {2: ValueError("no")}  # after the warm-up and the first turn
     samples = measure(plan, tmp_path / "r")
-    assert [r["status"] for r in samples] == ["ok", ERROR, ERROR]
-    assert "earlier turn" in samples[2]["error"]
+    assert [r.status for r in samples] == ["ok", ERROR, ERROR]
+    assert "earlier turn" in samples[2].error
     engine.failing = {}
-    assert [r["status"] for r in measure(plan, tmp_path / "r")] == ["ok"] * 3
+    assert [r.status for r in measure(plan, tmp_path / "r")] == ["ok"] * 3
 
 
 def test_samples_without_turns_keep_their_names_and_keys() -> None:
@@ -99,7 +99,7 @@ def test_the_greedy_text_is_made_once_per_prompt_and_stored(
     samples = measure(plan, tmp_path / "r")
     assert len(greedy_calls(engine)) == 4  # one per prompt or turn
     assert all(call["rule"] is None and not call["draft_length"] for call in greedy_calls(engine))
-    assert {(r["greedy"], r["quality"]) for r in samples} == {(ANSWER, 1.0)}
+    assert {(r.greedy, r.quality) for r in samples} == {(ANSWER, 1.0)}
     unscored = plan_of(["sd"], task_of(LONE))
     assert "greedy" not in measure(unscored, tmp_path / "s")[0]
     assert len(greedy_calls(engine)) == 4
@@ -115,7 +115,7 @@ def test_agreement_is_scored_again_from_the_stored_texts(engine: Any, tmp_path: 
     assert (folder / "samples.csv").read_bytes() == before
     # The second metric needs the same texts; a run without them cannot have it.
     score_run(open_run(folder, ["agreement-prefix"]), may_execute=False)
-    assert {r["scores"]["agreement-prefix"] for r in latest_records(folder)} == {1.0}
+    assert {r.scores["agreement-prefix"] for r in latest_records(folder)} == {1.0}
     measure(plan_of(["sd"], task_of(LONE)), tmp_path / "s")
     assert "greedy" in open_run(tmp_path / "s", ["agreement"]).notes[0]
 
@@ -125,11 +125,11 @@ def test_a_prompt_without_room_for_its_last_turn_loses_only_that_turn(
 ) -> None:
     engine.tokenizer, engine.context = ByCharacter(), 30
     samples = measure(plan_of(["sd"], task_of(TALK)), tmp_path / "r")
-    assert [r["status"] for r in samples] == ["ok", ERROR, ERROR]
+    assert [r.status for r in samples] == ["ok", ERROR, ERROR]
     # Its beginning may be cut.
     passage = "one, or a long text to sum up"
     cut = Example("c", passage, passage=passage, turns=(passage, "two"), references=(None, None))
     engine.context = 50
     samples = measure(plan_of(["sd"], task_of(cut)), tmp_path / "s")
-    assert [r["status"] for r in samples] == ["ok", "ok"]
-    assert samples[0]["prompt_cut"] == 1 < samples[1]["prompt_cut"]
+    assert [r.status for r in samples] == ["ok", "ok"]
+    assert samples[0].prompt_cut == 1 < samples[1].prompt_cut

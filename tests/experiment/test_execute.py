@@ -43,14 +43,14 @@ def test_every_sample_is_decoded_scored_and_recorded(
     monkeypatch.setattr(runner, "other_processes", lambda: [{"pid": 42, "memory_mib": 512}])
     records(plan_of(["autoregressive", "sd"]), tmp_path / "r")
     samples = latest_records(tmp_path / "r")
-    assert [(r["sample_id"], r["method"]) for r in samples] == [
+    assert [(r.sample_id, r.method) for r in samples] == [
         (row.id, method) for row in ROWS for method in ("autoregressive", "sd")
     ]
-    assert {r["run_id"] for r in samples} == {"r"}
-    assert {r["status"] for r in samples} == {"ok"}
+    assert {r.run_id for r in samples} == {"r"}
+    assert {r.status for r in samples} == {"ok"}
     # The text ends in "#### 7": correct, wrong, and without a reference.
-    assert [r["quality"] for r in samples[::2]] == [1.0, 0.0, None]
-    assert {r["quality_metric"] for r in samples} == {"accuracy"}
+    assert [r.quality for r in samples[::2]] == [1.0, 0.0, None]
+    assert {r.quality_metric for r in samples} == {"accuracy"}
     assert engine.loaded == ("p", "auto", "float32")
     # Room for the fake tokenizer's one token, answer, drafts and bonus token.
     assert engine.reserved == (1 + 16 + 5 + 1, 1)
@@ -118,7 +118,7 @@ def test_an_engine_that_differs_from_eager_is_left_only_by_auto(
     environment = tmp_path / "same" / "environment.json"
     (record, *_) = records(plan_of(["autoregressive", "sd"]), environment.parent)
     compared = json.loads(environment.read_text())["compared_with_eager"]
-    assert record["engine"] == compared["engine"] == "graph" and compared["difference"] is None
+    assert record.engine == compared["engine"] == "graph" and compared["difference"] is None
     assert [options.draft_length for options in engine.compared] == [5]
 
     engine.difference = "the target's distributions differ by 0.5"
@@ -126,7 +126,7 @@ def test_an_engine_that_differs_from_eager_is_left_only_by_auto(
         records(plan_of(["sd"], engine="graph"), tmp_path / "named")
     caplog.clear()
     (record, *_) = records(plan_of(["sd"]), tmp_path / "auto")
-    assert record["engine"] == "eager" and "continuing with --engine eager" in caplog.text
+    assert record.engine == "eager" and "continuing with --engine eager" in caplog.text
     compared = json.loads((tmp_path / "auto" / "environment.json").read_text())
     assert compared["compared_with_eager"]["difference"] == engine.difference
 
@@ -161,7 +161,7 @@ def test_a_cell_that_cannot_be_warmed_up_fails_alone(
 
     monkeypatch.setattr(runner, "decode_all", decode_all)
     samples = records(plan_of(["autoregressive", "sd"], engine="compile"), tmp_path / "r")
-    assert {(r["method"], r["status"]) for r in samples} == {
+    assert {(r.method, r.status) for r in samples} == {
         ("autoregressive", "ok"),
         ("sd", "error"),
     }
@@ -171,11 +171,11 @@ def test_each_sample_is_warmed_up_if_code_runs_between_samples(engine: Any, tmp_
     rows = tuple(replace(row, tests=("assert True",)) for row in ROWS)
     plan = plan_of(["autoregressive", "sd"], task_of(*rows, metrics=("pass@1",)))
     unrun = records(plan, tmp_path / "unrun")
-    assert {(r["status"], r["quality"]) for r in unrun} == {("ok", None)}
+    assert {(r.status, r.quality) for r in unrun} == {("ok", None)}
     calls = len(engine.calls)
     assert calls == len(unrun) + 2  # only the warm-up of each method
     samples = records(replace(plan, may_execute=True), tmp_path / "r")
-    assert {r["quality"] for r in samples} == {0.0}  # "so #### 7" is not valid code
+    assert {r.quality for r in samples} == {0.0}  # "so #### 7" is not valid code
     limits = [call["max_new_tokens"] for call in engine.calls[calls:]]
     assert len(limits) == 2 * len(samples)
     assert limits[:4] == [16, 16, 16, 16]  # first the warm-up of each method
@@ -194,7 +194,7 @@ def test_heads_are_loaded_once_and_before_anything_runs(engine: Any, tmp_path: P
     samples = records(plan, tmp_path / "r")
     assert engine.heads == heads
     assert any("head" in call["rule"].keywords for call in engine.calls if call["rule"])
-    used = {(r["method"], r["head"]) for r in samples}
+    used = {(r.method, r.head) for r in samples}
     assert used == {("sd", None), ("diversed", str(heads[0])), ("diversed", str(heads[1]))}
 
 
@@ -205,7 +205,7 @@ def test_a_failed_sample_is_recorded_and_the_run_continues(
     monkeypatch.setattr(runner, "free_memory", lambda: freed.append(len(engine.calls)))
     engine.failing = {1: torch.OutOfMemoryError("no room"), 3: UsageError("one sentence")}
     samples = records(plan_of(["sd"]), tmp_path / "r")
-    assert [(r["sample_id"], r["status"], r.get("error")) for r in samples] == [
+    assert [(r.sample_id, r.status, r.error) for r in samples] == [
         ("t-0", "error", "OutOfMemoryError: no room"),
         ("t-1", "ok", None),
         ("t-2", "error", "one sentence"),
@@ -224,7 +224,7 @@ def test_in_a_batch_only_the_failing_text_fails(
 
     monkeypatch.setattr(runner, "decode_all", decode_all)
     samples = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
-    status = {r["sample_id"]: r["status"] for r in samples}
+    status = {r.sample_id: r.status for r in samples}
     assert status == {"t-0": "ok", "t-1": "error", "t-2": "ok"}
 
 
@@ -233,7 +233,7 @@ def test_texts_that_are_decoded_alone_after_an_error_are_in_no_block(
 ) -> None:
     engine.failing = {1: ValueError("no room")}  # for both texts together, not for each alone
     samples = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
-    assert {r["sample_id"]: (r["status"], r["block"]) for r in samples} == {
+    assert {r.sample_id: (r.status, r.block) for r in samples} == {
         "t-0": ("ok", None),
         "t-1": ("ok", None),
         "t-2": ("ok", 1),
@@ -253,7 +253,7 @@ def test_a_text_that_cannot_be_recorded_is_a_failed_sample(
 
     monkeypatch.setattr(runner, "score_text", score_text)
     samples = records(plan_of(["sd"], batch_size=3), tmp_path / "r")
-    errors = {r["sample_id"]: r.get("error") for r in samples}
+    errors = {r.sample_id: r.error for r in samples}
     assert errors == {
         "t-0": None,
         "t-1": "cannot store quality, scores: a number is not finite",
@@ -281,7 +281,7 @@ def test_an_error_not_caused_by_a_sample_ends_the_run(
     engine.failing = {2: problem}
     with pytest.raises(type(problem)):
         records(plan_of(["sd"]), tmp_path / "r")
-    assert [r["status"] for r in read_records(tmp_path / "r")] == ["ok"]
+    assert [r.status for r in read_records(tmp_path / "r")] == ["ok"]
     assert (tmp_path / "r" / "samples.csv").is_file()
 
 
@@ -296,7 +296,7 @@ def test_a_device_that_stopped_working_ends_the_run(
     monkeypatch.setattr(device, "run_kernel", dead)
     with pytest.raises(EngineError, match=r"cuda no longer works .*illegal memory access\)"):
         records(plan_of(["sd"], engine="eager"), tmp_path / "r")
-    assert [r["status"] for r in read_records(tmp_path / "r")] == ["ok"]
+    assert [r.status for r in read_records(tmp_path / "r")] == ["ok"]
 
 
 def test_a_failed_sample_on_a_working_gpu_is_only_recorded(
@@ -309,7 +309,7 @@ def test_a_failed_sample_on_a_working_gpu_is_only_recorded(
     engine.target.device = torch.device("cuda")
     monkeypatch.setattr(device, "run_kernel", full)
     samples = records(plan_of(["sd"], engine="eager"), tmp_path / "r")
-    assert [r["status"] for r in samples] == ["ok", "error", "ok"]
+    assert [r.status for r in samples] == ["ok", "error", "ok"]
 
 
 def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(
@@ -361,9 +361,9 @@ def test_a_long_prompt_is_cut_inside_its_passage(engine: Any, tmp_path: Path) ->
     for limit, cut in ((None, 10), (15, 13), (30, 10)):
         plan = plan_of(["sd"], task, max_prompt_tokens=limit)
         samples = records(plan, tmp_path / str(limit))
-        assert [r.get("prompt_cut") for r in samples] == [cut, None]
+        assert [r.prompt_cut for r in samples] == [cut, None]
         why = "exceed the context of 40" if limit is None else f"more than the limit of {limit}"
-        assert why in samples[1]["error"]
+        assert why in samples[1].error
     assert engine.calls[-1]["prompt_ids"] == [ord(c) for c in "Sum up: a lon End."]
     with pytest.raises(UsageError, match=r"2 of 2 examples of t .*the limit of 12"):
         records(plan_of(["sd"], task, max_prompt_tokens=12), tmp_path / "12")

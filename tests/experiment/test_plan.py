@@ -71,10 +71,10 @@ def test_cells_take_turns_block_by_block() -> None:
     assert [len(batch) for batch in batches] == [4, 4, 4, 4, 2, 2]
     assert ids[::2] == ids[1::2]
     assert all(len({step.cell for step in batch}) == 1 for batch in batches)
-    blocks = [{plan.identify(step, "eager")["block"] for step in batch} for batch in batches]
+    blocks = [{plan.identify(step, "eager").block for step in batch} for batch in batches]
     assert blocks == [{0}, {0}, {1}, {1}, {2}, {2}]
     alone = plan_of(["sd"])
-    assert "block" not in alone.identify(next(alone.steps()), "eager")
+    assert alone.identify(next(alone.steps()), "eager").block is None
 
 
 def test_several_batches_share_their_rows_for_all_cells_alike() -> None:
@@ -82,7 +82,7 @@ def test_several_batches_share_their_rows_for_all_cells_alike() -> None:
     plan = plan_of(["autoregressive", "sd"], [make_task("a", 10)], settings=settings)
     batches = list(plan.batches())
     assert [len(batch) for batch in batches] == [6, 6, 4, 4]
-    assert "block" not in plan.identify(batches[0][0], "eager")
+    assert plan.identify(batches[0][0], "eager").block is None
 
 
 def test_every_drafting_method_runs_with_each_draft_length_and_autoregressive_once() -> None:
@@ -232,12 +232,12 @@ def test_a_described_cell_can_be_read() -> None:
 
 
 def test_shards_share_the_prompts_and_their_blocks_differ() -> None:
-    def planned(shard: str | None) -> list[tuple[str, int]]:
+    def planned(shard: str | None) -> list[tuple[str, int | None]]:
         settings = Settings(batch_size=2, shard=shard)
         plan = plan_of(["sd"], [make_task("a", 7)], settings=settings)
         identities = [plan.identify(step, "eager") for step in plan.steps()]
         assert len(plan) == len(identities)
-        return [(identity["sample_id"], identity["block"]) for identity in identities]
+        return [(identity.sample_id, identity.block) for identity in identities]
 
     assert planned(None) == [(f"a-{i}", i // 2) for i in range(7)]
     assert planned("1/2") == [("a-0", 0), ("a-2", 0), ("a-4", 2), ("a-6", 2)]

@@ -43,15 +43,19 @@ def first_record(folder: Path, drop: str = "", **changes: Any) -> None:
 def test_the_same_metrics_give_the_same_folder(make_run: Run) -> None:
     folder = make_run()
     before, recorded = contents(folder), records(folder)
-    reported: list[dict[str, Any]] = []
+    reported: list[str] = []
     outcome = score_run(
-        open_run(folder), True, lambda record: reported.append(dict(record)), brief_summary
+        open_run(folder),
+        True,
+        lambda record: reported.append(record["key"]),
+        brief_summary,
     )
     assert outcome == WHOLE
     after = contents(folder)
     for name in before.keys() - {"samples.jsonl"}:
         assert after[name] == before[name]
-    assert reported == records(folder) == recorded
+    assert reported == [record["key"] for record in recorded]
+    assert records(folder) == recorded
     header = after["samples.csv"].decode().splitlines()[0]
     assert header.partition(",stopped_by,")[2].startswith("accuracy-flexible,rouge1,bleu_terms")
 
@@ -219,7 +223,7 @@ def test_damaged_lines_are_kept_beside_the_scored_samples(make_run: Run, packed:
         (folder / "samples.jsonl.gz").write_bytes(gzip.compress(content))
     assert rescored(folder).samples == 7
     assert (folder / "samples.damaged").read_bytes() == damage
-    assert [record["task"] for record in read_records(folder)].count("sums") == 3
+    assert [record.task for record in read_records(folder)].count("sums") == 3
     assert path.exists() != packed
 
 
@@ -247,7 +251,7 @@ def test_a_folder_that_cannot_be_scored_is_one_located_error(make_run: Run) -> N
         (lambda folder: first_record(folder, drop="text"), "line 1, .*it lacks text"),
         (
             lambda folder: first_record(folder, text=None),
-            "example '1' of task 'sums' .* wrong type",
+            "example '1' of task 'sums' without text",
         ),
         (lambda folder: first_record(folder, sample_id="8"), "example '8' of task 'sums'"),
         (lambda folder: first_record(folder, task="other"), "example '1' of task 'other'"),

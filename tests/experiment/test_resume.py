@@ -200,7 +200,7 @@ def test_samples_are_synced_together_if_syncing_is_slow(
         store.expect(plan, {}, "eager")
         safe = []
         for step in plan.steps():
-            result = {**plan.identify(step, "eager"), "status": "error", "error": "no"}
+            result = plan.identify(step, "eager").filled(status="error", error="no")
             safe.append(len(store.record(step, result)))
             now += 40
             assert store.done == sum(safe)
@@ -227,10 +227,10 @@ def test_failed_samples_are_retried_and_count_once(engine: Any, tmp_path: Path) 
     engine.failing = {1: ValueError("no"), 5: ValueError("no")}
     folder = tmp_path / "r"
     run(folder)
-    assert [r["status"] for r in latest_records(folder)].count("error") == 2
+    assert [r.status for r in latest_records(folder)].count("error") == 2
     engine.failing = {}
     run(folder)
-    assert {r["status"] for r in latest_records(folder)} == {"ok"}
+    assert {r.status for r in latest_records(folder)} == {"ok"}
     undisturbed = tmp_path / "other" / "r"
     run(undisturbed)
     assert tables(folder) == tables(undisturbed)
@@ -251,14 +251,14 @@ def test_tables_have_the_order_of_the_plan_and_a_renamed_run_stays_one(
     renamed = folder.rename(tmp_path / "renamed")
     run(renamed)
     assert tables(renamed) == before
-    assert {record["run_id"] for record in read_records(renamed)} == {"r"}
+    assert {record.run_id for record in read_records(renamed)} == {"r"}
 
 
 def test_a_plan_may_grow_and_not_shrink(engine: Any, tmp_path: Path) -> None:
     folder = tmp_path / "r"
     run(folder, methods=["sd"])
     assert run(folder, methods=["autoregressive", "sd", "lossy"]) == 3
-    assert {r["method"] for r in read_records(folder)} == {"autoregressive", "sd", "lossy"}
+    assert {r.method for r in read_records(folder)} == {"autoregressive", "sd", "lossy"}
     assert len(list(read_records(folder))) == 9
     with pytest.raises(
         UsageError, match="autoregressive on t with settings that are not requested"

@@ -60,7 +60,7 @@ def test_texts_are_compared_with_those_of_the_target_alone(
         number = (1, 0, 2)[cell]
         for example, text in enumerate(of_cell):
             step = plan.step((0, 0, example, number))
-            made.append({**plan.identify(step, "eager"), **text, "status": "ok"})
+            made.append(plan.identify(step, "eager").filled(**text))
     strict, lossy = compare_greedy(plan, made, "eager")
     assert (strict.method, strict.lossless, strict.texts, strict.equal) == ("sd", True, 2, 2)
     assert (lossy.lossless, lossy.texts, lossy.equal) == (False, len(other), equal)

@@ -16,6 +16,7 @@ from specbench.tasks import metrics
 from specbench.tasks.example import Example
 
 from ..engine.tiny import tokenizer
+from ..synthetic import sample_record
 
 EXAMPLE = Example("e", "prompt", "so #### 7", ("assert f() == 7",))
 PROGRAM = "def f():\n    return 7"
@@ -43,10 +44,11 @@ THOUGHTS = [
 
 
 def scored(
-    metrics: Sequence[str], text: str, example: Example, *, may_execute: bool, **record: Any
+    metrics: Sequence[str], text: str, example: Example, *, may_execute: bool, **fields: Any
 ) -> dict[str, Any]:
-    """Return the columns that come from scoring a text of 9 tokens."""
-    record = {"text": text, "output_tokens": 9, "stopped_by": "eos"} | record
+    """Return the fields that come from scoring a text of 9 tokens."""
+    fields = {"text": text, "output_tokens": 9, "stopped_by": "eos"} | fields
+    record = sample_record(**fields)
     return score_text(metrics, record, example.scored(record), may_execute=may_execute)
 
 
@@ -180,8 +182,8 @@ def test_tokens_of_thoughts_are_counted_apart(
     ],
 )
 def test_marks_that_are_open_or_new_are_noted(text: str, note: str) -> None:
-    records = [{"method": "sd", "text": text} for text in (text, text, "7")]
-    notes = doubtful_thoughts([*records, {"method": "static", "text": "7"}])
+    records = [sample_record(text=text) for text in (text, text, "7")]
+    notes = doubtful_thoughts([*records, sample_record(method="static", text="7")])
     assert [line[: len(note)] for line in notes] == [note] * bool(note)
 
 

@@ -41,7 +41,7 @@ def run(folder: Path, plan: Plan, summarise: Summarise = brief_summary) -> int:
 def sessions(folder: Path) -> list[tuple[str, int, str]]:
     """Return method, session and timing of each cell."""
     samples = [*read_records(folder), *timed_records(folder)]
-    cells = ((r["method"], r["session"], r.get("timing", "")) for r in samples)
+    cells = ((r.method, r.session, r.timing or "") for r in samples)
     return sorted(set(cells))
 
 
@@ -100,7 +100,7 @@ def test_a_sample_that_is_timed_again_has_the_same_draws_and_no_other_use(
     assert len(again) == 6
     first = grown[grown["method"] == "sd"].set_index("sample_id")
     sd = again[again["method"] == "sd"].set_index("sample_id")
-    assert first["quality"].dropna().to_dict() == sd["quality"].dropna().to_dict()
+    assert first.quality.dropna().to_dict() == sd["quality"].dropna().to_dict()
 
 
 def test_an_addition_stopped_anywhere_resumes_to_the_same_result(
@@ -127,10 +127,10 @@ def test_a_failed_timing_is_retried(engine: Any, tmp_path: Path) -> None:
     engine.failing = {number: ValueError("no") for number in range(2, 20)}
     folder = tmp_path / "r"
     run(folder, a_a(plan_of(["sd"])))
-    assert {r["status"] for r in timed_records(folder)} == {"error"}
+    assert {r.status for r in timed_records(folder)} == {"error"}
     engine.failing = {}
     run(folder, a_a(plan_of(["sd"])))
-    assert {r["status"] for r in timed_records(folder)} == {"ok"}
+    assert {r.status for r in timed_records(folder)} == {"ok"}
 
 
 def test_a_a_times_sd_twice_and_leaves_all_else_alone(engine: Any, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from specbench.experiment.identity import sample_keys
 from specbench.experiment.store import Store
 from specbench.files import digits, write_atomically
 from specbench.runs.frames import SAMPLES, read_summary
+from specbench.runs.model import SampleRecord
 from specbench.runs.run import newest_run, unfinished
 from specbench.runs.running import LOCK
 from specbench.tasks.prompts import PromptList
@@ -30,9 +31,10 @@ Full = Callable[..., Any]
 CONFIG: dict[str, Any] = {"samples_planned": 9, "tasks": []}
 
 
-def record(sample: str = "t-0", **changes: Any) -> dict[str, Any]:
+def record(sample: str = "t-0", **changes: Any) -> SampleRecord:
     scored = {"quality_metric": "accuracy", "quality": 1.0, "scores": {"accuracy": 1.0}}
-    return {**measured("t", sample, 'a, "quoted"\ntext'), **scored, "status": "ok", **changes}
+    fields = {**scored, "status": "ok", **changes}
+    return measured("t", sample, 'a, "quoted"\ntext').filled(**fields)
 
 
 def names(folder: Path) -> list[str]:

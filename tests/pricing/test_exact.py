@@ -20,6 +20,8 @@ from specbench.pricing.figures import tokens_of
 from specbench.pricing.rounds import price
 from specbench.pricing.scores import COLUMNS, OF_TARGET, Scores, TextName, is_scored, target_texts
 
+from ..synthetic import sample_record
+
 MODEL = ModelDrafter()
 WORDS, LENGTH, START = 3, 5, 0
 RNG = np.random.default_rng(2)
@@ -172,11 +174,11 @@ def test_what_breaks_the_conditions_has_another_mean():
 
 def test_a_limit_counts_prompts_with_all_their_repeats() -> None:
     names = product(("sd", "static"), "abc", (0, 1))
-    records: list[dict[str, Any]] = [
-        {"task": "t", "method": method, "sample_id": name, "repeat": repeat, "token_ids": [1]}
+    records = [
+        sample_record(task="t", method=method, sample_id=name, repeat=repeat, token_ids=[1])
         for method, name, repeat in names
     ]
-    chosen = [(r["sample_id"], r["repeat"]) for r in target_texts(records, ["t"], limit=2)]
+    chosen = [(r.sample_id, r.repeat) for r in target_texts(records, ["t"], limit=2)]
     assert chosen == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 
 

@@ -20,7 +20,7 @@ from specbench.pricing.rounds import DRAFT_COST, drafting, visits
 from specbench.pricing.scores import SCORES, ScoredText, Scores, TextName, joined, read_scores
 
 from ..engine.tiny import tiny_pair
-from ..synthetic import record
+from ..synthetic import record, sample_record
 from ..validation.toy import END, toy
 
 TEXTS, LENGTH, MOST = 240, 24, 5
@@ -68,9 +68,8 @@ def decoded(
         name = TextName("task", f"{number:04}", "sd")
         text = ScoredText(name, [0], tokens)
         scored[name] = {**text._asdict(), **PairScores(toy(), Sampling())(text)}
-        records.append(
-            record(rounds, name.sample_id, task="task", draft_length=most, stopped_by="stop")
-        )
+        changes = {"task": "task", "draft_length": most, "stopped_by": "stop"}
+        records.append(sample_record(**record(rounds, name.sample_id, **changes)))
     return joined(scored, 1.0), records
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from specbench.errors import RunError, UsageError
 from specbench.files import PACKINGS
+from specbench.runs.model import SampleRecord
 from specbench.runs.records import (
     RECORDS,
     damaged_file,
@@ -21,17 +22,21 @@ from specbench.runs.records import (
     read_examples,
     read_records,
     set_aside,
-    to_line,
     write_examples,
 )
 from specbench.runs.run import Run
 from specbench.tasks.example import Example
 
+from .. import synthetic
+
 FULL = Example("1", 'a "prompt"\n\u2028ü', None, ("assert f()", "x"), "a passage", "def f():", "f")
-RECORD = {
-    **{"key": "k", "place": [0], "run_id": "r", "status": "ok"},
-    **{"task": "t", "method": "sd", "sample_id": "1"},
-}
+RECORD = {**synthetic.RECORD, "sample_id": "1"}
+
+
+def to_line(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+
+
 ODD: list[tuple[str, Any]] = [
     *(("place", {}), ("place", ["x"]), ("task", []), ("repeat", "x"), ("draft_length", 10**9)),
     *(("token_ids", 5), ("token_ids", [-1]), ("token_ids", [2**70]), ("text", {})),
@@ -51,13 +56,13 @@ def test_a_file_cut_anywhere_keeps_its_complete_lines_and_can_grow(
     content = content[: round(cut * len(content))]
     path.write_bytes(content)
     whole = texts[: content.count(b"\n")]
-    assert [r["text"] for r in read_records(tmp_path)] == whole
+    assert [r.text for r in read_records(tmp_path)] == whole
     damaged: list[int] = []
-    assert [r["text"] for r in read_records(tmp_path, damaged=damaged)] == whole
+    assert [r.text for r in read_records(tmp_path, damaged=damaged)] == whole
     set_aside(path, damaged)
     with path.open("ab") as file:
         file.write(to_line({**RECORD, "text": "next"}))
-    assert [r["text"] for r in read_records(tmp_path)] == [*whole, "next"]
+    assert [r.text for r in read_records(tmp_path)] == [*whole, "next"]
 
 
 def test_many_damaged_lines_are_refused(tmp_path: Path) -> None:
@@ -80,7 +85,7 @@ def test_foreign_bytes_are_left_out_named_and_set_aside(
     aside = damaged_file(path)
     aside.unlink(missing_ok=True)
     caplog.clear()
-    assert [record["sample_id"] for record in read_records(tmp_path)] == ["1", "2"]
+    assert [record.sample_id for record in read_records(tmp_path)] == ["1", "2"]
     assert f"{path}: line 2 is damaged and left out" in caplog.text
     assert set_aside(path, [2]) == aside == tmp_path / "samples.damaged"
     assert aside.read_bytes() == line + b"\n"
@@ -110,7 +115,9 @@ def test_a_damaged_line_costs_no_other_line(tmp_path: Path, damage: bytes) -> No
     path = tmp_path / RECORDS
     path.write_bytes(to_line(RECORD) + damage)
     damaged: list[int] = []
-    assert list(read_records(path, damaged=damaged)) == [RECORD]
+    assert [r.line() for r in read_records(path, damaged=damaged)] == [
+        SampleRecord(**RECORD).line()
+    ]
     assert damaged == [2]
 
 

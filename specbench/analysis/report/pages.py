@@ -18,7 +18,6 @@ from markupsafe import Markup
 from specbench.analysis.trace import (
     LEGEND,
     Decode,
-    Record,
     Trace,
     Unreadable,
     run_decoder,
@@ -27,7 +26,7 @@ from specbench.analysis.trace import (
     visible,
 )
 from specbench.errors import UsageError, printable
-from specbench.runs.records import ERROR
+from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.run import Run
 from specbench.tasks.example import Example
 
@@ -97,7 +96,7 @@ class TracedRun(NamedTuple):
     name: str | None  # None if there is only one run
     decode: Decode
     examples: Mapping[str, Mapping[str, Example]]
-    samples: Mapping[Key, Sequence[Record]]
+    samples: Mapping[Key, Sequence[SampleRecord]]
 
 
 def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Traces:
@@ -132,7 +131,7 @@ def collect_traces(runs: Sequence[TracedRun], notes: Sequence[str] = ()) -> Trac
 
 
 def open_run(
-    run: Run, records: Iterable[Record], cells: pd.DataFrame, name: str | None = None
+    run: Run, records: Iterable[SampleRecord], cells: pd.DataFrame, name: str | None = None
 ) -> TracedRun:
     """Select the records of the first prompts of each task for some cells.
 
@@ -143,14 +142,14 @@ def open_run(
     names = cells[list(_NAMED)].astype("object")
     names["task"] = names["task"].str.partition("/")[0]  # tasks may be split, see `Selection`
     wanted = set(names.where(names.notna(), None).itertuples(index=False, name=None))
-    samples: dict[Key, list[Record]] = {}
+    samples: dict[Key, list[SampleRecord]] = {}
     begun: dict[str, set[str]] = defaultdict(set)
     for record in records:
-        in_report = tuple(record.get(name) for name in _NAMED) in wanted
-        by_server = record["method"] in run.servers  # which does not tell rejected tokens
-        if not in_report or by_server or record["repeat"] or record.get("status") == ERROR:
+        in_report = tuple(getattr(record, name) for name in _NAMED) in wanted
+        by_server = record.method in run.servers  # which does not tell rejected tokens
+        if not in_report or by_server or record.repeat or record.status == ERROR:
             continue
-        task, sample = record["task"], record["sample_id"]
+        task, sample = record.task, record.sample_id
         if sample in begun[task] or len(begun[task]) < PROMPTS:
             begun[task].add(sample)
             samples.setdefault((task, sample), []).append(record)

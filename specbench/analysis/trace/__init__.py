@@ -21,7 +21,7 @@ from rich.text import Text
 from specbench.errors import UsageError, listed, printable, shown, unknown
 from specbench.plugins import short_name
 from specbench.runs.labels import method_labels
-from specbench.runs.records import ERROR
+from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.run import Run
 from specbench.runs.table import percent
 from specbench.tasks.metrics import shown_metric
@@ -41,7 +41,6 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"
 _PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
 _PICTURES |= dict.fromkeys(range(0x7F, 0xA0), ord("\N{SYMBOL FOR DELETE}"))
 _PRECEDENCE = (MISMATCH, CORRECTION, BONUS, TARGET, AGREED)  # for tokens that share a character
-Record = Mapping[str, Any]
 #: The meaning of the marks, in the order of the legend.
 LEGEND = (
     (AGREED, "agreed", "accepted, the target's likeliest token"),
@@ -90,25 +89,26 @@ class Unreadable(Exception):
     """The rounds of a record do not match its tokens."""
 
 
-def tokens(record: Mapping[str, Any]) -> list[Token]:
+def tokens(record: SampleRecord) -> list[Token]:
     """Return the tokens of a sample in order; a rejected token precedes its correction.
 
     Raises:
         UsageError: The run did not record rejected tokens.
         Unreadable: The rounds do not match the tokens.
     """
-    rounds = record["per_round"]
-    if missing := [name for name in _COUNTS if name not in rounds]:
-        raise UsageError(f"the samples lack per_round.{missing[0]}: run again")
-    ids: list[int | None] = list(record["token_ids"])
-    if sum(rounds["emitted"]) == len(ids) + 1:
+    counts = [getattr(record.per_round, name) for name in _COUNTS]
+    if None in counts:
+        raise UsageError(f"the samples lack per_round.{_COUNTS[counts.index(None)]}: run again")
+    ids: list[int | None] = list(record.token_ids or ())
+    emitted = sum(record.per_round.emitted or ())
+    if emitted == len(ids) + 1:
         ids.append(None)
-    if sum(rounds["emitted"]) != len(ids):
+    if emitted != len(ids):
         raise Unreadable("its rounds do not match its tokens")
     try:
-        return list(_rounds(iter(ids), zip(*(rounds[name] for name in _COUNTS), strict=True)))
+        return list(_rounds(iter(ids), zip(*counts, strict=True)))
     except (ValueError, RuntimeError) as error:  # from zip, or from an iterator that ends too early
-        raise Unreadable("its per-round lists have different lengths") from error
+        raise Unreadable("its rounds do not match the accepted tokens") from error
 
 
 def pieces(tokens: Iterable[Token], decode: Decode) -> Iterator[Piece]:
@@ -189,7 +189,7 @@ class Trace(NamedTuple):
     weighted: bool  # whether pieces have a weight on the target
 
 
-def trace(record: Record, name: str, decode: Decode, prompt: str = "") -> Trace:
+def trace(record: SampleRecord, name: str, decode: Decode, prompt: str = "") -> Trace:
     """Return the trace of a sample; ``name`` is its method's name from ``sample_names``.
 
     Raises:
@@ -198,11 +198,11 @@ def trace(record: Record, name: str, decode: Decode, prompt: str = "") -> Trace:
     """
     record_tokens = tokens(record)
     return Trace(
-        task=record["task"],
-        sample=record["sample_id"],
-        repeat=record["repeat"],
+        task=record.task,
+        sample=record.sample_id,
+        repeat=record.repeat,
         method=name,
-        draft_length=record["draft_length"],
+        draft_length=record.draft_length,
         facts=tuple(_facts(record, sum(token.kind == MISMATCH for token in record_tokens))),
         prompt=prompt,
         pieces=tuple(pieces(record_tokens, decode)),
@@ -210,16 +210,16 @@ def trace(record: Record, name: str, decode: Decode, prompt: str = "") -> Trace:
     )
 
 
-def _facts(record: Record, mismatches: int) -> Iterator[str]:
-    rounds = record["per_round"]
-    proposed, accepted = sum(rounds["proposed"]), sum(rounds["accepted"])
-    yield f"{sum(rounds['emitted'])} tokens in {len(rounds['emitted'])} rounds"
+def _facts(record: SampleRecord, mismatches: int) -> Iterator[str]:
+    rounds = record.per_round
+    proposed, accepted = sum(rounds.proposed or ()), sum(rounds.accepted or ())
+    yield f"{sum(rounds.emitted or ())} tokens in {len(rounds.emitted or ())} rounds"
     if proposed:
         yield f"{accepted} of {proposed} drafts accepted ({percent(accepted / proposed, '.1f')})"
         yield f"{mismatches} of them mismatches"
-    if record.get("mean_weight") is not None:
-        yield f"mean w {record['mean_weight']:.2f}"
-    metric, quality = record.get("quality_metric"), record.get("quality")
+    if record.mean_weight is not None:
+        yield f"mean w {record.mean_weight:.2f}"
+    metric, quality = record.quality_metric, record.quality
     if metric is not None and quality is not None:
         name, scale = shown_metric(metric)
         yield f"{name} {quality * scale:.1f}"
@@ -243,24 +243,26 @@ def run_decoder(run: Run) -> Decode:
     return decode
 
 
-def sample_names(records: Sequence[Record]) -> list[str]:
+def sample_names(records: Sequence[SampleRecord]) -> list[str]:
     """Return the method names of records: label, N if there are several, and turn."""
-    lengths = [record["draft_length"] for record in records]
+    lengths = [record.draft_length for record in records]
     several = len({*lengths} - {0}) > 1
-    turns = [f" turn {turn}" if (turn := record.get("turn")) else "" for record in records]
+    turns = [f" turn {record.turn}" if record.turn else "" for record in records]
     return [
         (f"{label} N={length}" if several and length else label) + turn
-        for label, length, turn in zip(method_labels(records), lengths, turns, strict=True)
+        for label, length, turn in zip(
+            method_labels([*map(vars, records)]), lengths, turns, strict=True
+        )
     ]
 
 
 def find_sample(
-    records: Iterable[Record],
+    records: Iterable[SampleRecord],
     sample: str | None = None,
     *,
     task: str | None = None,
     method: str | None = None,
-) -> tuple[Record, str]:
+) -> tuple[SampleRecord, str]:
     """Return one sample's record of the first repeat and its method's name from ``sample_names``.
 
     Task and method are optional if the sample is unique without them. The method may be a name from
@@ -270,29 +272,28 @@ def find_sample(
     Raises:
         UsageError: No sample or several samples match; the message lists the choices.
     """
-    records = [record for record in records if record["repeat"] == 0]
+    records = [record for record in records if record.repeat == 0]
     if sample is None:
         return _worth_seeing(records, task, method)
-    matching = [record for record in records if record["sample_id"] == sample]
+    matching = [record for record in records if record.sample_id == sample]
     if not matching:
         raise UsageError(f"no sample `{shown(sample)}` in this run: see sample_id in samples.csv")
-    chosen = _only("--task", task, {r["task"]: {r["task"]} for r in matching})
-    matching = [r for r in matching if r["task"] == chosen]
+    chosen = _only("--task", task, {r.task: {r.task} for r in matching})
+    matching = [r for r in matching if r.task == chosen]
     by_name = dict(zip(sample_names(matching), matching, strict=True))
     names = {
-        name: {name, r["method"], short_name(r["method"]), name.split(" N=")[0]}
+        name: {name, r.method, short_name(r.method), name.split(" N=")[0]}
         for name, r in by_name.items()
     }
     name = _only("--method", method, names)
-    if by_name[name].get("status") == ERROR:
-        error = by_name[name].get("error")
-        raise UsageError(f"the sample could not be decoded ({error}): run again")
+    if by_name[name].status == ERROR:
+        raise UsageError(f"the sample could not be decoded ({by_name[name].error}): run again")
     return by_name[name], name
 
 
 def _worth_seeing(
-    records: Sequence[Record], task: str | None, method: str | None
-) -> tuple[Record, str]:
+    records: Sequence[SampleRecord], task: str | None, method: str | None
+) -> tuple[SampleRecord, str]:
     """Return the sample that shows most of its rule, and its method's name.
 
     A rule that accepts every draft has the most mismatches and shows nothing else.
@@ -303,9 +304,9 @@ def _worth_seeing(
     fitting = [
         (record, name)
         for record, name in zip(records, sample_names(records), strict=True)
-        if task in (None, record["task"])
-        and method in (None, record["method"], name, name.split(" N=")[0])
-        and record.get("status") != ERROR
+        if task in (None, record.task)
+        and method in (None, record.method, name, name.split(" N=")[0])
+        and record.status != ERROR
     ]
     if not fitting:
         options = {"--task": task, "--method": method}
@@ -314,12 +315,12 @@ def _worth_seeing(
     return max(fitting, key=lambda fit: _interest(fit[0]))
 
 
-def _interest(record: Record) -> tuple[bool, bool, int]:
+def _interest(record: SampleRecord) -> tuple[bool, bool, int]:
     """Return whether drafts were rejected, whether the rule has a head, and the mismatches."""
-    rounds = record["per_round"]
-    rejected = any(token is not None for token in rounds.get("rejected", []))
-    mismatches = sum(len(flags) - sum(flags) for flags in rounds.get("agreed", []))
-    return rejected, record.get("head") is not None, mismatches
+    rounds = record.per_round
+    rejected = any(token is not None for token in rounds.rejected or ())
+    mismatches = sum(len(flags) - sum(flags) for flags in rounds.agreed or ())
+    return rejected, record.head is not None, mismatches
 
 
 def _only(option: str, chosen: str | None, names: Mapping[str, set[str]]) -> str:

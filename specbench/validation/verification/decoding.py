@@ -21,7 +21,8 @@ from specbench.experiment.loader import Loader
 from specbench.experiment.plan import Plan, Step, TaskPlan, own_sources
 from specbench.experiment.runner import SampleRunner
 from specbench.files import require_plain
-from specbench.runs.records import ERROR, names_of
+from specbench.runs.model import ERROR, SampleRecord
+from specbench.runs.records import names_of
 from specbench.runs.run import ENVIRONMENT, Run
 from specbench.validation.findings import (
     FAILED,
@@ -29,7 +30,6 @@ from specbench.validation.findings import (
     REPORT,
     SKIPPED,
     Finding,
-    Record,
     difference,
     finding,
     finding_of,
@@ -47,7 +47,7 @@ DECODED = (
 )
 AGAIN = "decoded again"
 
-ShowSample = Callable[[Record], object]
+ShowSample = Callable[[SampleRecord], object]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Replay:
         return cell
 
     def decode(
-        self, tasks: Sequence[TaskPlan], records: Sequence[Record], show_sample: ShowSample
+        self, tasks: Sequence[TaskPlan], records: Sequence[SampleRecord], show_sample: ShowSample
     ) -> Iterator[Finding]:
         """Yield the findings on the models and on the samples decoded again.
 
@@ -106,8 +106,8 @@ class Replay:
         pair = Loader().load(plan)
         runner = SampleRunner(plan, pair)
         yield _check_models(run, runner)
-        decoded_here = [record for record in records if record["method"] not in run.servers]
-        if decoded_here and "token_ids" in decoded_here[0]:
+        decoded_here = [record for record in records if record.method not in run.servers]
+        if decoded_here and decoded_here[0].token_ids is not None:
             stops = {name: task["stop"] for name, task in run.tasks.items()}
             yield _check_texts(decoded_here, pair, stops)
         recorded = {names_of(record): record for record in records}
@@ -118,8 +118,9 @@ class Replay:
                 for step, redecoded in runner.run(steps):
                     show_sample(redecoded)
                     record = recorded[self._names(plan, step)]
-                    failed = redecoded["error"] if redecoded["status"] == ERROR else ""
-                    compared.append((record, failed or _divergence(record, redecoded, within)))
+                    failed = redecoded.error if redecoded.status == ERROR else ""
+                    fault = failed or _divergence(record, redecoded, within)
+                    compared.append((vars(record), fault))
                     keys.append((step, record))
             subject = f"{task.task.name}, {len(compared):,} samples of {len(task.cells)} cells"
             result = finding(AGAIN, subject, compared)
@@ -134,16 +135,16 @@ class Replay:
 
     def _names(self, plan: Plan, step: Step) -> tuple[Any, ...]:
         """Return the name of a step's sample, with the run's own name of its rule."""
-        columns = plan.identify(step, "")
+        sample = plan.identify(step, "")
         recorded_names = {method: recorded for recorded, method in self.methods.items()}
-        return names_of({**columns, "method": recorded_names[columns["method"]]})
+        return names_of(sample.model_copy(update={"method": recorded_names[sample.method]}))
 
     def _choose(
-        self, plan: Plan, number: int, recorded: Mapping[tuple[Any, ...], Record]
+        self, plan: Plan, number: int, recorded: Mapping[tuple[Any, ...], SampleRecord]
     ) -> Iterator[list[Step]]:
         """Yield the steps to decode again, of one cell of a task at a time."""
         task = plan.tasks[number]
-        repeats = {int(record["repeat"]) for record in recorded.values()}
+        repeats = {record.repeat for record in recorded.values()}
         for cell in range(len(task.cells)):
             steps = (
                 plan.step((number, repeat, example, cell))
@@ -169,32 +170,33 @@ def _require_local(head: str) -> None:
         raise UsageError(f"its head {head} is not under {results}")
 
 
-def _divergence(record: Record, redecoded: Record, within: float) -> str:
+def _divergence(record: SampleRecord, redecoded: SampleRecord, within: float) -> str:
     """Return the first columns in which a sample differs from the one decoded again."""
     # Code may not be executed here.
-    unscored = {"quality"} if redecoded["quality"] is None else set()
-    scores = {name: score for name, score in redecoded["scores"].items() if score is not None}
-    values = {**redecoded, "scores": scores}
+    unscored = {"quality"} if redecoded.quality is None else set()
+    scores = {n: score for n, score in (redecoded.scores or {}).items() if score is not None}
+    values = {**redecoded.model_dump(), "scores": scores}
+    recorded = record.model_dump(exclude_unset=True)
     columns = ({name: values[name]} for name in DECODED if name not in unscored)
-    texts = [text for column in columns if (text := difference(record, column, within))]
+    texts = [text for column in columns if (text := difference(recorded, column, within))]
     return "; ".join(texts[:2])
 
 
 def _check_texts(
-    records: Sequence[Record], pair: LoadedPair, stops: Mapping[str, Sequence[str]]
+    records: Sequence[SampleRecord], pair: LoadedPair, stops: Mapping[str, Sequence[str]]
 ) -> Finding:
     """Check that all stored texts follow from their tokens and the stop strings of their task."""
 
-    def compare(record: Record) -> str:
+    def compare(record: SampleRecord) -> str:
         try:
-            text = pair.text_of(record["token_ids"])
+            text = pair.text_of(record.token_ids or [])
         except (OverflowError, TypeError, ValueError):
             return "its tokens are not those of the models"
-        for stop in stops[record["task"]]:
+        for stop in stops[record.task]:
             text = text.split(stop, 1)[0]
-        return difference({"text": record["text"]}, {"text": text})
+        return difference({"text": record.text}, {"text": text})
 
-    compared = ((record, compare(record)) for record in records)
+    compared = ((vars(record), compare(record)) for record in records)
     return finding("texts follow from tokens", f"{len(records):,} samples", compared)
 
 
@@ -219,7 +221,7 @@ def _check_models(run: Run, runner: SampleRunner) -> Finding:
 
 
 def _check_keys(
-    plan: Plan, models: Mapping[str, Any], engine: str, samples: Sequence[tuple[Step, Record]]
+    plan: Plan, models: Mapping[str, Any], engine: str, samples: Sequence[tuple[Step, SampleRecord]]
 ) -> Iterator[Finding]:
     """Compare the keys of samples: a hash of all that determines them, the head's bytes included.
 
@@ -227,14 +229,14 @@ def _check_keys(
     key that it would have here, the cause may be any of them.
     """
     name = "keys follow from heads and settings"
-    if not samples or not all("key" in record for _, record in samples):
+    if not samples or not all(record.key for _, record in samples):
         return
     best: list[str] = []
     for may_execute in (False, True):
         key = sample_keys(replace(plan, may_execute=may_execute), models, engine)
-        other = [named(record) for step, record in samples if record["key"] != key(step)]
+        other = [named(vars(record)) for step, record in samples if record.key != key(step)]
         best = other if not may_execute or len(other) < len(best) else best
-    subject = f"{samples[0][1]['task']}, {len(samples):,} samples"
+    subject = f"{samples[0][1].task}, {len(samples):,} samples"
     if len(best) < len(samples):
         faults = [f"{sample}: made with another head, example or setting" for sample in best]
         yield finding_of(name, subject, faults)

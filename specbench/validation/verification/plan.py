@@ -13,7 +13,8 @@ from specbench.errors import UsageError, listed
 from specbench.experiment.cells import Cell
 from specbench.experiment.plan import Plan, Step, TaskPlan, most_in_flight
 from specbench.runs.configuration import Settings
-from specbench.runs.records import OK as DECODED
+from specbench.runs.model import OK as DECODED
+from specbench.runs.model import SampleRecord
 from specbench.runs.records import names_of
 from specbench.runs.run import COMPLETE, Run
 from specbench.serving.arm import Arm
@@ -26,7 +27,6 @@ from specbench.validation.findings import (
     INCOMPLETE,
     REPORT,
     Finding,
-    Record,
     difference,
     finding_of,
     named,
@@ -36,7 +36,10 @@ LARGEST = 200_000  # planned samples of a run that has hardly any
 
 
 def check_plan(
-    run: Run, records: Sequence[Record], examples: Mapping[str, Mapping[str, Example]], whole: bool
+    run: Run,
+    records: Sequence[SampleRecord],
+    examples: Mapping[str, Mapping[str, Example]],
+    whole: bool,
 ) -> Iterator[Finding]:
     """Compare all records with the plan: each cell has each example once per repeat and turn.
 
@@ -63,8 +66,14 @@ def check_plan(
         text = f"{len(plan):,} samples are planned, far more than there are"
         yield Finding("", run.folder.name, "samples are those of the plan", FAILED, text)
         return
-    samples = (_columns(run, plan, step) for step in plan.steps() if whole or not step.cell.timing)
-    expected = {names_of(sample): sample for sample in samples}
+    steps = [step for step in plan.steps() if whole or not step.cell.timing]
+    settings = run.settings
+    engine = settings.engine if settings.engine != AUTO else run.environment.get("engine")
+    planned_samples = [plan.identify(step, str(engine)) for step in steps]
+    expected = {
+        names_of(sample): _columns(run, engine, step, sample)
+        for step, sample in zip(steps, planned_samples, strict=True)
+    }
     recorded = {names_of(record): record for record in records}
     faults = []
     for name, task in run.tasks.items():
@@ -73,9 +82,10 @@ def check_plan(
     planned = run.config["samples_planned"]
     if whole and len(expected) != planned:
         faults.append(f"samples_planned is {planned}, not {len(expected)}")
-    faults += [f"{named(recorded[n])}: is not planned" for n in recorded.keys() - expected.keys()]
+    unplanned = recorded.keys() - expected.keys()
+    faults += [f"{named(vars(recorded[name]))}: is not planned" for name in unplanned]
     missing = [sample for name, sample in expected.items() if name not in recorded]
-    failed = [record for record in recorded.values() if record.get("status", DECODED) != DECODED]
+    failed = [record for record in recorded.values() if record.status != DECODED]
     progress, notes = run.progress, []
     if progress.get("state") == COMPLETE:
         faults += [f"{named(sample)}: is missing" for sample in missing]
@@ -89,7 +99,7 @@ def check_plan(
     if failed:
         notes.append(f"{len(failed):,} samples failed")
     verdict = INCOMPLETE if notes else REPORT
-    unscored = sum(r.get("quality_metric") is not None and r["quality"] is None for r in records)
+    unscored = sum(r.quality_metric is not None and r.quality is None for r in records)
     if unscored:
         notes.append(f"{unscored:,} samples have no quality")
     result = finding_of(
@@ -99,7 +109,7 @@ def check_plan(
         result = replace(result, verdict=verdict, sentence="; ".join(notes))
     yield result
     facts = [
-        (recorded[name], difference(recorded[name], sample))
+        (vars(recorded[name]), difference(vars(recorded[name]), sample))
         for name, sample in expected.items()
         if name in recorded
     ]
@@ -137,21 +147,21 @@ def task_plan(
     return TaskPlan(task, prompts, tuple(cells), task.max_new_tokens)
 
 
-def _columns(run: Run, plan: Plan, step: Step) -> dict[str, Any]:
+def _columns(run: Run, engine: str | None, step: Step, sample: SampleRecord) -> dict[str, Any]:
     """Return the columns that identify a planned sample, as far as the run determines them."""
-    settings = plan.settings
-    engine = settings.engine if settings.engine != AUTO else run.environment.get("engine")
     unknown = {
         "block": True,  # blank for a sample that was decoded alone after its batch failed
         "engine": engine is None,
         "pair": run.config["pair"].get("name") is None,
         "category": not step.example.prompt,  # the example is not stored
+        "run_id": True,  # of the folder
+        "place": True,
     }
-    columns = plan.identify(step, str(engine))
+    columns = {name: getattr(sample, name) for name in sample.model_fields_set}
     return {name: value for name, value in columns.items() if not unknown.get(name)}
 
 
-def _contradictions(run: Run, records: Sequence[Record]) -> Iterator[str]:
+def _contradictions(run: Run, records: Sequence[SampleRecord]) -> Iterator[str]:
     """Yield what the configuration, the environment and the records say differently."""
     name = run.config["pair"].get("name")
     try:
@@ -164,10 +174,10 @@ def _contradictions(run: Run, records: Sequence[Record]) -> Iterator[str]:
     dtype, loaded = run.loading.dtype, run.environment.get("models", {}).get("dtype")
     if dtype != AUTO and loaded not in (None, dtype):
         yield f"dtype is {dtype} in the configuration and {loaded} in the environment"
-    if len(names := {str(record["run_id"]) for record in records}) > 1:
+    if len(names := {str(record.run_id) for record in records}) > 1:
         yield f"run_id has {len(names)} values: {listed(sorted(names))}"
     # A worker's device has the name of its machine before it.
-    kinds = {_kind(device) for record in records if (device := record.get("device"))}
+    kinds = {_kind(device) for record in records if (device := record.device)}
     device = run.environment.get("models", {}).get("device")
     if kinds and device is not None and kinds != {_kind(device)}:
         yield f"devices are {listed(sorted(kinds))} in samples and {device} in the environment"

@@ -19,9 +19,10 @@ from specbench.errors import UsageError, first_line
 from specbench.experiment.measurements import measurements, recorded_rounds, score_text
 from specbench.files import open_binary, stored
 from specbench.plugins import short_name
-from specbench.runs.columns import BLEU_TERMS, dictionary
+from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
 from specbench.runs.frames import rows_of
+from specbench.runs.model import SampleRecord
 from specbench.runs.records import (
     DIGEST,
     NAMES,
@@ -34,6 +35,7 @@ from specbench.runs.records import (
     timed_records,
     write_table,
 )
+from specbench.runs.tables import dictionary
 from specbench.tasks.example import Example
 from specbench.validation.findings import Finding, Record, difference, finding, finding_of
 
@@ -41,48 +43,52 @@ from specbench.validation.findings import Finding, Record, difference, finding, 
 STORED = 0.5e-4 + 1e-9
 
 
-def check_counts(records: Sequence[Record]) -> Finding:
+def check_counts(records: Sequence[SampleRecord]) -> Finding:
     """Check that the counts and rates of samples follow from their rounds and tokens."""
 
-    def compare(record: Record) -> str:
+    def compare(record: SampleRecord) -> str:
         try:
-            return difference(record, _measured(record), STORED) or _impossible(record)
+            recorded = record.model_dump(exclude_unset=True)
+            return difference(recorded, _measured(record), STORED) or _impossible(record)
         except (ArithmeticError, KeyError, TypeError, ValueError):
             return "its rounds or counts are not whole"
 
-    compared = ((record, compare(record)) for record in records)
+    compared = ((vars(record), compare(record)) for record in records)
     return finding("counts follow from rounds", f"{len(records):,} samples", compared)
 
 
-def _impossible(record: Record) -> str:
+def _impossible(record: SampleRecord) -> str:
     """Return what no decoder does: negative times, or counts of rounds that do not fit."""
-    for name, value in record.items():
-        if name.endswith("_seconds") and (value or 0) < 0:
+    for name, value in vars(record).items():
+        if name.endswith("_seconds") and isinstance(value, float) and value < 0:
             return f"{name} is {value:g}"
-    rounds = record["per_round"]
-    columns = zip(rounds["proposed"], rounds["accepted"], rounds["emitted"], strict=True)
-    for number, (proposed, accepted, emitted) in enumerate(columns):
-        if not 0 <= accepted <= proposed <= record["draft_length"]:
+    rounds = record.per_round
+    counts = (rounds.proposed or (), rounds.accepted or (), rounds.emitted or ())
+    for number, (proposed, accepted, emitted) in enumerate(zip(*counts, strict=True)):
+        if not 0 <= accepted <= proposed <= record.draft_length:
             return f"round {number} has {accepted} of {proposed} drafts accepted"
         if emitted not in (accepted, accepted + 1):
             return f"round {number} has {accepted} accepted drafts and {emitted} tokens"
-    tokens = len(record["token_ids"]) + (record["stopped_by"] == "eos")
-    emitted = sum(rounds["emitted"])
+    tokens, emitted = _tokens(record), sum(rounds.emitted or ())
     return "" if emitted == tokens else f"the text has {tokens} tokens, its rounds {emitted}"
 
 
-def _measured(record: Record) -> dict[str, Any]:
-    facts: dict[str, Any] = {field.name: record.get(field.name) for field in fields(Generation)}
-    facts["output_tokens"] = len(record["token_ids"]) + (record["stopped_by"] == "eos")
-    facts["rounds"] = recorded_rounds(record["per_round"])
-    return measurements(Generation(**facts), drafts=record["draft_length"] > 0)
+def _tokens(record: SampleRecord) -> int:
+    """Return the number of tokens of a text, with the end token if there was one."""
+    return len(record.token_ids or ()) + (record.stopped_by == "eos")
+
+
+def _measured(record: SampleRecord) -> dict[str, Any]:
+    facts: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(Generation)}
+    facts |= {"output_tokens": _tokens(record), "rounds": recorded_rounds(record.per_round)}
+    return measurements(Generation(**facts), drafts=record.draft_length > 0)
 
 
 def check_scores(
     task: str,
     recorded: Sequence[str],
     metrics: Sequence[str],
-    records: Sequence[Record],
+    records: Sequence[SampleRecord],
     examples: Mapping[str, Example],
 ) -> Finding:
     """Score all stored texts of a task again by metrics that execute no code.
@@ -96,21 +102,23 @@ def check_scores(
     """
     names = {short_name(metric) for metric in recorded}
 
-    def compare(record: Record) -> str:
-        if further := sorted(record["scores"].keys() - names):
+    def compare(record: SampleRecord) -> str:
+        recorded_scores = record.scores or {}
+        if further := sorted(recorded_scores.keys() - names):
             return f"{further[0]} is not a metric of the run"
-        if record["sample_id"] not in examples:
+        if record.sample_id not in examples:
             return "the example is missing"
-        example = examples[record["sample_id"]]
-        if (record.get("turn") or 0) > len(example.turns):
+        example = examples[record.sample_id]
+        if (record.turn or 0) > len(example.turns):
             return "the turn is missing"
         scored = score_text(metrics, record, example.scored(record), may_execute=False)
-        scores = record["scores"] | {n: s for n, s in scored["scores"].items() if s is not None}
-        quality = scores.get(record["quality_metric"])
-        terms = {name: scored[name] for name in (BLEU_TERMS,) if name in scored}
-        return difference(record, {"scores": scores, "quality": quality, **terms})
+        scores = recorded_scores | {n: s for n, s in scored["scores"].items() if s is not None}
+        derived = {"scores": scores, "quality": scores.get(record.quality_metric or "")}
+        if BLEU_TERMS in scored:
+            derived[BLEU_TERMS] = scored[BLEU_TERMS]
+        return difference(vars(record), derived)
 
-    compared = ((record, compare(record)) for record in records)
+    compared = ((vars(record), compare(record)) for record in records)
     return finding("texts scored again", f"{task}, {len(records):,} samples", compared)
 
 

@@ -19,9 +19,9 @@ from specbench.methods.registry import METHODS
 from specbench.plugins import digest_of, matching_name
 from specbench.runs.configuration import Environment, read_object
 from specbench.runs.frames import read_samples, rows_of
+from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.records import (
     DIGEST,
-    ERROR,
     EXAMPLES,
     RECORDS,
     SUMMARY,
@@ -35,7 +35,7 @@ from specbench.runs.run import CONFIG, ENVIRONMENT, Run
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import METRICS, get_metric
 from specbench.tasks.task import Task
-from specbench.validation.findings import SKIPPED, Finding, Record, finding_of
+from specbench.validation.findings import SKIPPED, Finding, finding_of
 from specbench.validation.verification.decoding import Replay, ShowSample, head_difference
 from specbench.validation.verification.plan import (
     check_examples,
@@ -90,18 +90,16 @@ class Verification:
         return file.name if file.is_file() else TABLE
 
     @cached_property
-    def every(self) -> list[dict[str, Any]]:
+    def every(self) -> list[SampleRecord]:
         """The latest record of each sample; without records, the rows of their table."""
         if self.source != TABLE:
             return self.run.records(_NEEDED)
-        rows = read_samples(self.run.folder)
-        records = rows_of(rows.astype(object).where(rows.notna(), None))
-        return records
+        return [*map(SampleRecord.of_row, rows_of(read_samples(self.run.folder)))]
 
     @cached_property
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[SampleRecord]:
         """The decoded samples."""
-        return [record for record in self.every if record.get("status") != ERROR]
+        return [record for record in self.every if record.status != ERROR]
 
     def findings(self, show_sample: ShowSample) -> Iterator[Finding]:
         """Yield one finding per check; ``show_sample`` is called with each sample decoded again.
@@ -122,9 +120,7 @@ class Verification:
         if self.source == TABLE:
             self.unchecked.append(f"texts, counts and rounds, without {RECORDS}")
         else:
-            decoded_here = [
-                record for record in self.records if record["method"] not in run.servers
-            ]
+            decoded_here = [record for record in self.records if record.method not in run.servers]
             yield check_counts(decoded_here)
         examples = {}
         for name in run.tasks:
@@ -155,7 +151,7 @@ class Verification:
         environment, wrong = read_object(path, Environment)
         if wrong and path.exists():
             yield finding_of(f"{ENVIRONMENT} can be read", self.run.folder.name, [f"it {wrong}"])
-        elif any(record["method"] not in self.run.servers for record in self.records):
+        elif any(record.method not in self.run.servers for record in self.records):
             facts = {**environment.get("models", {}), "engine": environment.get("engine")}
             names = ("target", "dtype", "device", "engine")
             if lacking := [name for name in names if not facts.get(name)]:
@@ -166,8 +162,8 @@ class Verification:
         """Return the examples of a task, and the finding that compares them with its data."""
         run, described = self.run, self.run.tasks[name]
         has_examples = stored(run.folder / EXAMPLES).is_file()
-        records = [record for record in self.every if record["task"] == name]
-        ids = list(dict.fromkeys(record["sample_id"] for record in records))
+        records = [record for record in self.every if record.task == name]
+        ids = list(dict.fromkeys(record.sample_id for record in records))
         examples = run.examples.get(name, {}) if has_examples else {i: Example(i, "") for i in ids}
         try:
             task = task_of(name, described, self.tasks, self.folder)
@@ -217,7 +213,7 @@ class Verification:
                 for metric in metrics
                 if metric not in plain
             )
-            records = [record for record in self.records if record["task"] == name]
+            records = [record for record in self.records if record.task == name]
             if any(example.prompt for example in examples[name].values()):
                 yield check_scores(name, described["metrics"], plain, records, examples[name])
 
@@ -265,9 +261,9 @@ class Verification:
         if not self.samples:
             self.unchecked.append("whether the models decode these texts, without --limit")
         elif tasks:
-            decoded: list[Record] = []
+            decoded: list[SampleRecord] = []
 
-            def show(record: Record) -> None:
+            def show(record: SampleRecord) -> None:
                 decoded.append(record)
                 show_sample(record)
 

@@ -310,8 +310,8 @@ def run_differences(first: Run, second: Run) -> list[Difference]:
     names = first.tasks.keys() & second.tasks.keys()
 
     def facts(run: Run) -> dict[str, Any]:
-        tasks = {name: task for name, task in run.tasks.items() if name in names}
-        return {**run.config, "tasks": tasks, "environment": run.environment}
+        tasks = {name: task.plain() for name, task in run.tasks.items() if name in names}
+        return {**run.config.plain(), "tasks": tasks, "environment": run.environment.plain()}
 
     differences = differences_of(facts(first), facts(second), _IGNORED, absent=_ABSENT)
     return [difference for difference in differences if _ABSENT not in difference[1:]]
@@ -319,7 +319,7 @@ def run_differences(first: Run, second: Run) -> list[Difference]:
 
 def why_untimed(first: Run, second: Run) -> str | None:
     """Return why the times of two runs cannot be compared, or None if they can."""
-    environments = first.environment, second.environment
+    environments = first.environment.plain(), second.environment.plain()
     if not all(environments):
         return f"a run has no {ENVIRONMENT}"
     differences = differences_of(*environments, set())

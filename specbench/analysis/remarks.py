@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from statistics import median
-from typing import Any
 
 import pandas as pd
 
 from specbench.analysis.scores import AT_LIMIT, QUALITY
 from specbench.errors import UsageError, shown
+from specbench.runs.configuration import GreedyFacts
 from specbench.runs.model import ERROR
 from specbench.runs.records import prompts_of
 from specbench.runs.run import COMPLETE, Run
@@ -45,7 +45,7 @@ def same_prompts(cells: pd.DataFrame, run: Run) -> Iterator[str]:
 def cut_answers(cells: pd.DataFrame, run: Run) -> Iterator[str]:
     """Say which answers were nearly all cut by the limit."""
     for task, judged in _scored_by_task(cells):
-        limit = run.tasks.get(task, {}).get("max_new_tokens")
+        limit = run.task(task).max_new_tokens
         at = f" at {limit} tokens" if limit else ""
         cut = judged[judged[AT_LIMIT] >= NEARLY_ALL]
         if len(cut):
@@ -61,7 +61,7 @@ def cut_answers(cells: pd.DataFrame, run: Run) -> Iterator[str]:
 def some_cut_answers(cells: pd.DataFrame, run: Run) -> Iterator[str]:
     """Say what share of all answers was cut by the limit, if it is not nearly all."""
     for task, judged in _scored_by_task(cells):
-        share, limit = judged[AT_LIMIT].mean(), run.tasks.get(task, {}).get("max_new_tokens")
+        share, limit = judged[AT_LIMIT].mean(), run.task(task).max_new_tokens
         if share > SOME and (judged[AT_LIMIT] < NEARLY_ALL).all():
             at = f" at {limit} tokens" if limit else ""
             named = percent(share, ".0f")
@@ -83,9 +83,10 @@ def zero_scores(cells: pd.DataFrame, _: Run) -> Iterator[str]:
 def failed_prompts(cells: pd.DataFrame, run: Run) -> Iterator[str]:
     """Say how many prompts of a finished run are in no figure."""
     counts = [name for name in cells if str(name).endswith("_n")]
-    ended = run.progress.get("state") == COMPLETE and run.progress.get("failed", 0) > 0
+    progress = run.progress
+    ended = progress is not None and progress.state == COMPLETE and progress.failed > 0
     for task, of_task in cells.groupby("task", sort=False) if ended else ():
-        planned, n = run.tasks.get(str(task), {}).get("examples", 0), of_task[counts].max(axis=1)
+        planned, n = run.task(str(task)).examples, of_task[counts].max(axis=1)
         if (missing := planned - n[n < planned]).any():
             lost = f"{missing.min():.0f}" + (
                 f" to {missing.max():.0f}" if missing.min() < missing.max() else ""
@@ -116,39 +117,39 @@ def _reasons(run: Run, task: str) -> str:
 
 def plain_prompts(_: pd.DataFrame, run: Run) -> Iterator[str]:
     """Say that prompts for a chat model were sent to one without a template."""
-    formats = run.environment.get("prompt_formats", {})
+    formats = run.environment.prompt_formats
     for task, form in () if not formats or run.pair_with().bundled else formats.items():
-        if form != run.tasks.get(task, {}).get("prompt_format", form):
+        if form != (run.task(task).prompt_format or form):
             yield f"{shown(task)}: prompts are plain text, since the target has no chat template"
 
 
 def greedy_texts(_: pd.DataFrame, run: Run) -> Iterator[str]:
     """Say how many greedy texts equal those without speculation, and why others do not."""
     methods: dict[tuple[str, str], list[str]] = {}
-    for cell in run.environment.get("greedy_texts", ()):
-        methods.setdefault((cell["task"], _equality(cell)), []).append(cell["method"])
+    for cell in run.environment.greedy_texts:
+        methods.setdefault((cell.task, _equality(cell)), []).append(cell.method)
     for (task, equality), names in methods.items():
         yield f"{task}: greedy texts of {', '.join(names)} equal {equality}"
 
 
-def _equality(cell: dict[str, Any]) -> str:
+def _equality(cell: GreedyFacts) -> str:
     """Say with what the greedy texts of a cell are equal, and what explains the others."""
-    if cell["equal"] == cell["texts"]:
-        return f"those of {cell['alone']} on all {cell['texts']} prompts"
-    sentence = f"those of {cell['alone']} on {cell['equal']} of {cell['texts']} prompts"
-    if not cell["margins"]:
+    if cell.equal == cell.texts:
+        return f"those of {cell.alone} on all {cell.texts} prompts"
+    sentence = f"those of {cell.alone} on {cell.equal} of {cell.texts} prompts"
+    if not cell.margins:
         return sentence
-    forks, beyond = cell["forks"], cell["beyond"]
+    forks, beyond = cell.forks, cell.beyond
     sentence += (
         "; where they first differ, the two likeliest tokens are "
-        f"{number(median(cell['margins']), '.2g')} apart (median), "
+        f"{number(median(cell.margins), '.2g')} apart (median), "
     )
     if not beyond:
-        return f"{sentence}which rounding {'explains' if cell['lossless'] else 'could explain'}"
+        return f"{sentence}which rounding {'explains' if cell.lossless else 'could explain'}"
     more = f"{beyond} of {forks} first differences are more than rounding explains"
-    if cell["lossless"]:
+    if cell.lossless:
         return f"{sentence}but {more}: find the fault with `specbench check`"
-    return f"{sentence}and {more}, since {cell['method']} may change greedy texts"
+    return f"{sentence}and {more}, since {cell.method} may change greedy texts"
 
 
 DOUBTS: tuple[Remark, ...] = (cut_answers, zero_scores, failed_prompts, plain_prompts, greedy_texts)
@@ -171,11 +172,11 @@ def remarks(
 def measured_on(run: Run) -> str:
     """Return the machine, the weights and the library of a run, as far as they are recorded."""
     environment = run.environment
-    models, packages = environment.get("models", {}), environment.get("packages", {})
+    models, packages = environment.models, environment.packages
     if not isinstance(models.get("device"), str):
         return ""
-    gpus = environment.get("torch", {}).get("gpus") or [{}]
-    if files := environment.get("weights"):
+    gpus = environment.torch.gpus
+    if files := environment.weights:
         sizes = {role: file.get("bytes") for role, file in files.items()}
         weights = ", ".join(
             f"{role} {files[role].get('type')}"
@@ -184,13 +185,12 @@ def measured_on(run: Run) -> str:
         )
         library = f"llama.cpp (xllamacpp {packages.get('xllamacpp')})"
     else:
-        weights = models.get("quantization") or models.get("dtype")
+        weights = str(models.get("quantization") or models.get("dtype"))
         library = f"PyTorch {packages.get('torch')}"
-    machine = gpus[0].get("name") or environment.get("cpu", {}).get("model")
-    count = environment.get("torch", {}).get("threads")
-    threads = (
-        "" if gpus[0] or not isinstance(count, int) else f", {count} thread{'s' * (count != 1)}"
-    )
+    machine = (gpus[0].name if gpus else None) or environment.cpu.model
+    count = environment.torch.threads
+    of_threads = f", {count} thread{'s' * (count != 1)}"
+    threads = "" if gpus or not isinstance(count, int) else of_threads
     return f"Measured on {shown(str(machine))}{threads}: {shown(str(weights))}, {shown(library)}."
 
 

@@ -281,28 +281,26 @@ def _run(folder: Path) -> dict[str, Any]:
     """Return a run's values from ``config.json`` and ``environment.json``, None if missing."""
     run = read_run(folder, required=False)
     config, environment = run.config, run.environment
-    models, torch = environment.get("models", {}), environment.get("torch", {})
-    pair, progress = config.get("pair", {}), config.get("progress", {})
-    gpus = torch.get("gpus") or [{}]
+    gpus = environment.torch.gpus
     values = {
-        **config.get("settings", {}),
-        **progress,
+        **config.settings,
+        **config.progress.plain(),
         "run_id": run_name(folder),
-        "pair": pair.get("name"),
+        "pair": config.pair.name,
         "folder": str(folder),
-        "samples_planned": config.get("samples_planned"),
-        "tasks": " ".join(task["name"] for task in config.get("tasks", [])),
-        "target": pair.get("target"),
-        "draft": pair.get("draft"),
-        "device": models.get("device"),
-        "dtype": models.get("dtype"),
-        "hardware": gpus[0].get("name") or environment.get("cpu", {}).get("model"),
-        "started": environment.get("started"),
-        "command": shlex.join(environment.get("command", [])),
-        "specbench": config.get("specbench"),
-        **environment.get("git", {}),
-        "python": environment.get("python"),
-        **environment.get("packages", {}),
+        "samples_planned": config.samples_planned,
+        "tasks": " ".join(run.tasks),
+        "target": config.pair.target,
+        "draft": config.pair.draft,
+        "device": environment.models.get("device"),
+        "dtype": environment.models.get("dtype"),
+        "hardware": (gpus[0].name if gpus else None) or environment.cpu.model,
+        "started": environment.started,
+        "command": shlex.join(environment.command),
+        "specbench": config.specbench or None,
+        **environment.git,
+        "python": environment.python,
+        **environment.packages,
     }
     return {name: values.get(name) for name in RUNS}
 

@@ -104,7 +104,7 @@ def _lacking(
             # A task may be selected by one of its categories, as in questions/math.
             if rows.task and not any(n == ALL or f"{n}/".startswith(f"{task}/") for n in rows.task):
                 continue
-            for method in (cell["method"] for cell in plan.get("cells", ())):
+            for method in (cell.method for cell in plan.cells):
                 if {ALL, short_name(method)} & methods and (run_id, task, method) not in present:
                     planned[f"{short_name(method)} on {task} (missing)"] = None
     yield from planned

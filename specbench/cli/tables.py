@@ -366,7 +366,7 @@ def _compare_runs(
     first, second = read_run(folders[0], required=False), read_run(folders[1], required=False)
     apart = None if options.times else why_untimed(first, second)
     for name in first.tasks.keys() & second.tasks.keys():
-        if first.tasks[name].get("version") != second.tasks[name].get("version"):
+        if first.tasks[name].version != second.tasks[name].version:
             note(f"the two runs have different versions of {name}, which are not compared")
             samples = samples[samples["task"] != name]
     differences = between_runs(rows.selection().of(samples), times=not apart)

@@ -16,6 +16,7 @@ from specbench.files import shown_path
 from specbench.methods.method import INSIDE, Method
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method, to_columns
 from specbench.plugins import require_distinct
+from specbench.runs.configuration import CellConfig
 
 CONCURRENCY = "concurrency"  # the parameter of a server: requests in flight
 STATIC = "static"
@@ -60,9 +61,9 @@ class Cell:
         return {"method": self.method, **values, "draft_length": self.draft_length, **further}
 
     @classmethod
-    def recorded(cls, described: Mapping[str, Any]) -> Self:
+    def recorded(cls, described: CellConfig) -> Self:
         """Return the cell that ``describe`` described, unchecked and with its head by name."""
-        values = dict(described)
+        values = described.plain()
         names = ("method", "draft_length", "drafter", "session", "timing", "server")
         fields = {name: values.pop(name) for name in names if name in values}
         if "drafter" in fields:

@@ -71,7 +71,7 @@ def unfinished_twins(label: str, config: Mapping[str, Any]) -> Iterator[Path]:
     for folder in sorted(RESULTS.glob(f"*-{_portable(label)}*"), reverse=True):
         if not unfinished(folder):
             continue
-        if not any(differences_of(read_run(folder).config, requested, _REMARKS)):
+        if not any(differences_of(read_run(folder).config.plain(), requested, _REMARKS)):
             yield folder
 
 
@@ -103,7 +103,7 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
         UsageError: The folder contains something else.
     """
     run = read_run(folder, required=False)
-    if not run.config and _lacks_only_config(folder):
+    if not run.config.model_fields_set and _lacks_only_config(folder):
         return
     if not run.progress:
         raise UsageError(
@@ -115,7 +115,8 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
             "another folder with --output"
         )
     requested = json.loads(as_json(config))
-    difference = next(map(_stated, differences_of(run.config, requested, _GROWING)), None)
+    recorded = run.config.plain()
+    difference = next(map(_stated, differences_of(recorded, requested, _GROWING)), None)
     difference = difference or _lost_work(run, requested)
     if difference is not None:
         raise UsageError(
@@ -147,13 +148,13 @@ def _lost_work(run: Run, config: Mapping[str, Any]) -> str | None:
         if name not in tasks:
             return f"it includes the task {name}"
         now = tasks[name]
-        for difference in differences_of(task, now, _GROWING, name):
+        for difference in differences_of(task.plain(), now, _GROWING, name):
             return _stated(difference)
-        if task["examples"] > now["examples"]:
-            return f"it has {task['examples']} examples of {name}, more than requested"
-        for cell in task["cells"]:
-            if cell not in now["cells"]:
-                return f"it has {cell['method']} on {name} with settings that are not requested"
+        if task.examples > now["examples"]:
+            return f"it has {task.examples} examples of {name}, more than requested"
+        for cell in task.cells:
+            if cell.plain() not in now["cells"]:
+                return f"it has {cell.method} on {name} with settings that are not requested"
     return None
 
 

@@ -23,7 +23,7 @@ from specbench.files import shown_path
 from specbench.methods.registry import AUTOREGRESSIVE, get_method
 from specbench.plugins import short_name
 from specbench.runs.columns import TIMED_BASELINE
-from specbench.runs.configuration import Settings
+from specbench.runs.configuration import CellConfig, Settings, TaskConfig
 from specbench.runs.model import SampleRecord
 from specbench.serving.arm import Arm
 from specbench.tasks.example import Example
@@ -203,7 +203,7 @@ class Plan:
             **further,
         )
 
-    def added_to(self, run: Mapping[str, Mapping[str, Any]]) -> Plan:
+    def added_to(self, run: Mapping[str, TaskConfig]) -> Plan:
         """Return this plan with sessions, for a folder with a run, whose tasks are given by name.
 
         Cells of the run keep their session. All others are measured together in a new session, in
@@ -211,7 +211,7 @@ class Plan:
         cannot be compared. With ``refill`` no times are compared, and nothing is timed again.
         """
         timed = self.settings.refill is None
-        recorded = {name: task["cells"] for name, task in run.items() if task.get("cells")}
+        recorded = {name: task.cells for name, task in run.items() if task.cells}
         tasks = [
             replace(task, cells=_in_sessions(task.cells, recorded[task.task.name], timed))
             if task.task.name in recorded
@@ -264,7 +264,7 @@ def samples_of(steps: Sequence[Step]) -> int:
 
 
 def _in_sessions(
-    cells: Sequence[Cell], recorded: Sequence[Mapping[str, Any]], timed: bool
+    cells: Sequence[Cell], recorded: Sequence[CellConfig], timed: bool
 ) -> tuple[Cell, ...]:
     """Return cells with their session among recorded ones, then those timed again per session.
 
@@ -277,7 +277,7 @@ def _in_sessions(
 
     sessions: dict[str, int] = {}
     for cell in recorded:  # its own session comes before those in which it was timed again
-        sessions.setdefault(name(cell), cell.get("session", 0))
+        sessions.setdefault(name(cell.plain()), cell.session)
     new = 1 + max(sessions.values(), default=-1)
     first = dict.fromkeys(replace(c, session=0) for c in cells if c.timing != TIMED_BASELINE)
     added = [replace(cell, session=sessions.get(name(cell.describe()), new)) for cell in first]

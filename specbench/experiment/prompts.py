@@ -63,7 +63,7 @@ def recorded_prompt(
     ids = encode_prompt(
         pair.tokenizer,
         example,
-        settings.prompt_format or run.tasks[record.task]["prompt_format"],
+        settings.prompt_format or run.tasks[record.task].prompt_format or PLAIN,
         # A prompt that was cut has its recorded length.
         record.prompt_tokens if record.prompt_cut else settings.max_prompt_tokens,
         answers=answers,

@@ -18,6 +18,7 @@ from specbench.experiment.store import Summarise, lock
 from specbench.files import clear_errors, copies, packing, stored, sync, sync_tree
 from specbench.plugins import in_file, matching_name, short_name
 from specbench.runs.columns import BLEU_TERMS
+from specbench.runs.configuration import TaskConfig
 from specbench.runs.model import ERROR, OK, SampleRecord
 from specbench.runs.records import (
     DIGEST,
@@ -60,7 +61,7 @@ class FinishedRun(NamedTuple):
     @property
     def metrics(self) -> dict[str, list[str]]:
         """The metrics of each task."""
-        return {name: task["metrics"] for name, task in self.run.tasks.items()}
+        return {name: task.metrics or [] for name, task in self.run.tasks.items()}
 
 
 class Outcome(NamedTuple):
@@ -82,7 +83,7 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
         UsageError: The folder is not a run, it has no examples, or a metric is unknown.
     """
     run = read_run(folder)
-    if not run.progress or not all(map(_names_metrics, run.tasks.values())):
+    if run.progress is None or not all(map(_names_metrics, run.tasks.values())):
         raise UsageError(
             f"{folder / CONFIG} was not written by a compatible version of specbench: give the "
             "folder of another run"
@@ -91,24 +92,24 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
     added = dict.fromkeys(get_metric(name).name for name in further)
     trusted = {*METRICS, *added}
     for name, task in run.tasks.items():
-        task["metrics"] = [
+        task.metrics = recorded = [
             metric if metric in METRICS else matching_name(metric, added) or metric
-            for metric in task["metrics"]
+            for metric in task.metrics or ()
         ]
         notes += [
             f"{metric} of {name} keeps its scores: to score with it, give it with --metric"
-            for metric in task["metrics"]
+            for metric in recorded
             if metric not in trusted
         ]
-        stored = any(METRICS[m].needs == GREEDY for m in task["metrics"] if m in METRICS)
-        for metric in (metric for metric in added if metric not in task["metrics"]):
+        stored = any(METRICS[m].needs == GREEDY for m in recorded if m in METRICS)
+        for metric in (metric for metric in added if metric not in recorded):
             if stored and get_metric(metric).needs == GREEDY:
-                task["metrics"].append(metric)
+                task.metrics.append(metric)
             elif reason := _unfit(metric, run.examples.get(name, {}).values()):
                 notes.append(f"`{metric}` is skipped on {name}: {reason}")
             else:
-                task["metrics"].append(metric)
-        require_own_columns(task["metrics"])
+                task.metrics.append(metric)
+        require_own_columns(task.metrics)
     samples = sum(1 for _ in read_lines(record_files(folder)[0]))
     return FinishedRun(run, samples, notes, trusted)
 
@@ -147,16 +148,16 @@ def score_run(
         timed = timed_records(run.folder)
         failed += [str(record.error) for record in timed if record.status != OK]
         samples = len(latest) + len(timed)
-        progress = {**run.config["progress"], "samples": samples, "failed": len(failed)}
-        config = {**run.config, "progress": progress}
+        config = run.config.plain()
+        config["progress"] |= {"samples": samples, "failed": len(failed)}
         used = [name for names in metrics.values() for name in names if name in finished.trusted]
-        if sources := {**run.config.get("sources", {}), **_digests(used)}:
+        if sources := {**run.config.sources, **_digests(used)}:
             config["sources"] = sources
         files = {CONFIG: config}
         executed = any(get_metric(name).executes for name in used)
-        if run.environment:
+        if environment := run.environment.plain():
             changed = {"sandbox": list(layers())} if may_execute and executed else {}
-            files[ENVIRONMENT] = {**run.environment, **changed}
+            files[ENVIRONMENT] = environment | changed
         for name, values in files.items():
             (staging / name).write_text(as_json(values), encoding="utf-8")
         if write_samples(staging):
@@ -245,8 +246,9 @@ def _unfit(name: str, examples: Collection[Example]) -> str | None:
     return None
 
 
-def _names_metrics(task: Mapping[str, Any]) -> bool:
-    return "metrics" in task and all(name in METRICS or in_file(name) for name in task["metrics"])
+def _names_metrics(task: TaskConfig) -> bool:
+    names = task.metrics
+    return names is not None and all(name in METRICS or in_file(name) for name in names)
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def examples_of(run: Run, task: str) -> Mapping[str, Example]:
         return run.examples[task]
     described = run.tasks[task]
     definition = task_of(task, described, {})
-    examples = planned_examples(definition, run.settings, described["examples"])
+    examples = planned_examples(definition, run.settings, described.examples)
     return {example.id: example for example in examples}
 
 

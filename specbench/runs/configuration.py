@@ -9,10 +9,11 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from specbench import __version__
 from specbench.config import AUTO, Options, SamplingOptions, Seeded, option
 
 DEEPEST = 20  # nested objects and lists
@@ -83,83 +84,115 @@ class Settings(Seeded, SamplingOptions):
         return self.engine == AUTO
 
 
-class _Section(BaseModel):
-    """An object with known keys, all optional, and any others."""
+class Section(BaseModel):
+    """An object with known keys, all optional, and any others, such as those of other versions."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
+    def plain(self) -> dict[str, Any]:
+        """Return the object as it was written, in plain values."""
+        return self.model_dump(exclude_unset=True)
 
-class _Head(_Section):
+
+class HeadConfig(Section):
+    """A head, with further facts of its file."""
+
     name: _Text
+    path: _Text = ""
 
 
-class _Cell(_Section):
+class CellConfig(Section):
+    """A cell; its further keys are the parameters of the method."""
+
     method: _Text
     draft_length: _Count
     drafter: _Text = ""
     session: _Count = 0
     timing: _Text = ""
     server: bool = False
-    head: _Head | None = None
+    head: HeadConfig | None = None
 
 
-class _Task(_Section):
+class TaskConfig(Section):
+    """A task, and the cells that decoded its examples."""
+
     name: _Text
     version: _Text = ""
-    metrics: list[_Text] = []
-    prompt_format: _Text = ""
+    metrics: list[_Text] | None = None
+    prompt_format: _Text | None = None
     data: dict[str, Any] = {}
     stop: list[_Text] = []
     max_new_tokens: _Count = 0
     examples: _Count = 0
-    cells: list[_Cell] = []
+    cells: list[CellConfig] = []
 
 
-class _Pair(_Section):
+class PairConfig(Section):
+    """The models of a run."""
+
     name: _Text | None = None
     target: _Text | None = None
     draft: _Text | None = None
 
 
-class _Server(_Section):
+class ServerConfig(Section):
+    """A server that decoded some of the texts."""
+
     name: _Text
     model: _Text = ""
     prompts: _Text = ""
 
 
-class _Progress(_Section):
+class Progress(Section):
+    """How far a run is; ``state`` is empty if that is not recorded."""
+
     state: _Text = ""
     samples: _Count = 0
     failed: _Count = 0
 
 
-class Configuration(_Section):
+class RunConfig(Section):
     """The content of ``config.json``."""
 
-    pair: _Pair = _Pair()
+    specbench: _Text = ""
+    pair: PairConfig = PairConfig()
     loading: dict[str, Any] = {}
     settings: dict[str, Any] = {}
-    servers: list[_Server] = []
-    samples_planned: _Count = 0
-    tasks: list[_Task] = []
+    servers: list[ServerConfig] = []
+    samples_planned: _Count | None = None
+    tasks: list[TaskConfig] | None = None
     notes: list[_Text] = []
-    progress: _Progress = _Progress()
+    progress: Progress = Progress()
     sources: dict[str, _Text] = {}
 
+    @property
+    def is_newer(self) -> bool:
+        """Whether a later version of specbench wrote it."""
+        return _numbers(self.specbench) > _numbers(__version__)
 
-class _Named(_Section):
+
+class Named(Section):
+    """A device."""
+
     name: _Text | None = None
 
 
-class _Torch(_Section):
-    gpus: list[_Named] = []
+class TorchFacts(Section):
+    """What PyTorch tells of the machine."""
+
+    gpus: list[Named] = []
+    threads: Any = None
 
 
-class _Processor(_Section):
+class Processor(Section):
+    """The processor."""
+
     model: _Text | None = None
 
 
-class _GreedyTexts(_Section):
+class GreedyFacts(Section):
+    """How a method's greedy texts differ from those without speculation."""
+
     task: _Text
     method: _Text
     alone: _Text
@@ -171,37 +204,48 @@ class _GreedyTexts(_Section):
     beyond: _Count
 
 
-class Environment(_Section):
+class Environment(Section):
     """The content of ``environment.json``."""
 
     command: list[_Text] = []
+    started: Any = None
+    python: Any = None
+    engine: Any = None
     models: dict[str, Any] = {}
     weights: dict[str, dict[str, Any]] = {}
     prompt_formats: dict[str, _Text] = {}
     packages: dict[str, Any] = {}
     git: dict[str, Any] = {}
-    cpu: _Processor = _Processor()
-    torch: _Torch = _Torch()
+    cpu: Processor = Processor()
+    torch: TorchFacts = TorchFacts()
     servers: dict[str, dict[str, Any]] = {}
-    greedy_texts: list[_GreedyTexts] = []
+    greedy_texts: list[GreedyFacts] = []
 
 
-def read_object(path: Path, kind: type[_Section]) -> tuple[dict[str, Any], str]:
-    """Return the object in a JSON file and an empty text, or ``{}`` and what is wrong with it."""
+Kind = TypeVar("Kind", RunConfig, Environment)
+
+
+def read_section(path: Path, kind: type[Kind]) -> tuple[Kind, str]:
+    """Return the object in a JSON file and an empty text, or an empty one and what is wrong."""
     try:
         if path.stat().st_size > LARGEST:
-            return {}, f"is larger than {LARGEST:,} bytes"
-        values = json.loads(path.read_bytes())
-        json.dumps(values, allow_nan=False, ensure_ascii=False).encode()
-        kind.model_validate(values)
+            return kind(), f"is larger than {LARGEST:,} bytes"
+        content = path.read_bytes()
+        if deeper(json.loads(content), DEEPEST):
+            return kind(), f"has more than {DEEPEST} nested levels"
+        return kind.model_validate_json(content), ""
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        return {}, f"has a wrong `{'.'.join(map(str, first['loc']))}` ({first['msg']})"
+        if not first["loc"]:
+            return kind(), "is not the configuration of a run"
+        return kind(), f"has a wrong `{'.'.join(map(str, first['loc']))}` ({first['msg']})"
     except (OSError, ValueError, RecursionError):
-        return {}, "is not the configuration of a run" if path.is_file() else "does not exist"
-    if deeper(values, DEEPEST):
-        return {}, f"has more than {DEEPEST} nested levels"
-    return values, ""
+        return kind(), "is not the configuration of a run" if path.is_file() else "does not exist"
+
+
+def _numbers(version: str) -> list[int]:
+    """Return the numbers of a version, such as [0, 1, 0]; later parts of it do not count."""
+    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3]]
 
 
 def deeper(value: Any, levels: int) -> bool:

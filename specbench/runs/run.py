@@ -10,12 +10,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+from specbench import __version__
 from specbench.config import AUTO, Group
 from specbench.engine.pairs import ROLES, TRUSTED, Dtype, Loading, PairSpec, custom_pair, pairs
 from specbench.errors import UsageError, listed, meant, require, shown
 from specbench.files import find_stored, open_text, require_plain, stored
 from specbench.plugins import short_name
-from specbench.runs.configuration import Configuration, Environment, Settings, read_object
+from specbench.runs.configuration import (
+    Environment,
+    GreedyFacts,
+    Progress,
+    RunConfig,
+    ServerConfig,
+    Settings,
+    TaskConfig,
+    read_section,
+)
 from specbench.runs.model import SampleRecord
 from specbench.runs.records import (
     RECORDS,
@@ -54,13 +64,13 @@ class Run:
     """The files of a run, each read on first access."""
 
     folder: Path
-    config: dict[str, Any]
+    config: RunConfig
     trust: Trust = NOTHING_TRUSTED
 
     @cached_property
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> Environment:
         """The content of ``environment.json``; empty if it is missing."""
-        return read_object(self.folder / ENVIRONMENT, Environment)[0]
+        return read_section(self.folder / ENVIRONMENT, Environment)[0]
 
     @cached_property
     def pair(self) -> PairSpec:
@@ -74,8 +84,8 @@ class Run:
             UsageError: The run does not name its models, or a model of these roles is neither
                 bundled nor named by the user.
         """
-        recorded = self.config.get("pair", {})
-        models = {role: recorded[role] for role in ROLES if recorded.get(role) is not None}
+        recorded = {role: getattr(self.config.pair, role) for role in ROLES}
+        models = {role: model for role, model in recorded.items() if model is not None}
         if "target" not in models:
             raise UsageError(
                 f"{self.folder / CONFIG} names no pair: give the folder of another run"
@@ -106,8 +116,8 @@ class Run:
         The dtype that ``auto`` meant is that of the environment: models that the user names do not
         know the dtype of the run's pair.
         """
-        recorded = self._options("loading", Loading)
-        used = self.environment.get("models", {}).get("dtype")
+        recorded = _options(self.config.loading, Loading)
+        used = self.environment.models.get("dtype")
         if recorded.dtype == AUTO and used in get_args(Dtype):
             recorded = recorded.updated(dtype=used)
         return recorded.updated(**{name: getattr(self.trust.loading, name) for name in TRUSTED})
@@ -115,22 +125,21 @@ class Run:
     @property
     def settings(self) -> Settings:
         """The settings shared by all cells."""
-        return self._options("settings", Settings)
-
-    def _options(self, name: str, kind: type[Group]) -> Group:
-        """Return recorded options, ignoring those of other versions that no longer exist."""
-        recorded = self.config.get(name, {}).items()
-        return kind(**{name: value for name, value in recorded if name in kind.model_fields})
+        return _options(self.config.settings, Settings)
 
     @property
-    def tasks(self) -> dict[str, dict[str, Any]]:
-        """The tasks in ``config.json``, by name."""
-        return {task["name"]: task for task in self.config.get("tasks", ())}
+    def tasks(self) -> dict[str, TaskConfig]:
+        """The tasks by name."""
+        return {task.name: task for task in self.config.tasks or ()}
+
+    def task(self, name: str) -> TaskConfig:
+        """Return a task, empty if the run does not record it."""
+        return self.tasks.get(name, TaskConfig(name=name))
 
     @property
-    def servers(self) -> dict[str, dict[str, Any]]:
-        """The servers that decoded some of the texts, in ``config.json``, by name."""
-        return {server["name"]: server for server in self.config.get("servers", ())}
+    def servers(self) -> dict[str, ServerConfig]:
+        """The servers that decoded some of the texts, by name."""
+        return {server.name: server for server in self.config.servers}
 
     def same_servers(self, name: str, elsewhere: Collection[str] = ()) -> list[str]:
         """Return the arms that differ from a server in their name alone, or also in their address.
@@ -142,8 +151,10 @@ class Run:
         Raises:
             UsageError: An arm in ``elsewhere`` has other settings, models or another version.
         """
-        recorded = self.environment.get("servers", {})
-        facts = {arm: {**server, **recorded.get(arm, {})} for arm, server in self.servers.items()}
+        recorded = self.environment.servers
+        facts = {
+            arm: {**server.plain(), **recorded.get(arm, {})} for arm, server in self.servers.items()
+        }
         server, same = facts.pop(name, {}), []
         for arm, values in facts.items():
             ignored = {"name", "url"} if arm in elsewhere else {"name"}
@@ -159,11 +170,12 @@ class Run:
         return same
 
     @property
-    def progress(self) -> dict[str, Any]:
-        """``state`` and the numbers of ``samples`` and ``failed``; empty if unknown."""
-        recorded: dict[str, Any] = self.config.get("progress", {})
-        whole = {"state", "samples"} <= recorded.keys()
-        return recorded if whole and {"samples_planned", "tasks"} <= self.config.keys() else {}
+    def progress(self) -> Progress | None:
+        """The state and the numbers of samples; None if they are unknown."""
+        config = self.config
+        planned = config.samples_planned is not None and config.tasks is not None
+        whole = {"state", "samples"} <= config.progress.model_fields_set
+        return config.progress if planned and whole else None
 
     @cached_property
     def examples(self) -> dict[str, dict[str, Example]]:
@@ -191,7 +203,12 @@ def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = T
     """
     require_plain(folder)
     path = folder / CONFIG
-    config, wrong = read_object(path, Configuration)
+    config, wrong = read_section(path, RunConfig)
+    if config.is_newer:
+        raise UsageError(
+            f"{path} was written by specbench {config.specbench}, and this is {__version__}: "
+            "install that version"
+        )
     if wrong and required:
         if (folder / RECORDS).is_file():
             raise UsageError(
@@ -257,7 +274,7 @@ def require_cells(folders: Iterable[Path], chosen: Mapping[str, Collection[objec
     for folder in folders:
         tasks = read_run(folder, required=False).tasks
         described = [
-            {**cell, "task": name} for name, task in tasks.items() for cell in task.get("cells", ())
+            {**vars(cell), "task": name} for name, task in tasks.items() for cell in task.cells
         ]
         if not described:
             return
@@ -283,12 +300,11 @@ def unfinished(folder: Path) -> str | None:
     """Describe the state of an incomplete run; None for a complete or unknown one."""
     run = read_run(folder, required=False)
     progress = run.progress
-    if not progress or progress["state"] == COMPLETE:
+    if progress is None or progress.state == COMPLETE:
         return None
     if state := still_running(folder):
         return state
-    planned = run.config["samples_planned"]
-    return f"{progress['state']}, {progress['samples']} of {planned} samples"
+    return f"{progress.state}, {progress.samples} of {run.config.samples_planned} samples"
 
 
 def _end(path: str) -> tuple[str, ...]:
@@ -360,10 +376,10 @@ class ShardedRun(Run):
     shards: Sequence[Run] = ()
 
     @cached_property
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> Environment:
         """The environment of the first shard, with the greedy texts of all."""
-        cells = [cell for run in self.shards for cell in run.environment.get("greedy_texts", ())]
-        return {**self.shards[0].environment, "greedy_texts": _added(cells)}
+        cells = [cell for run in self.shards for cell in run.environment.greedy_texts]
+        return self.shards[0].environment.model_copy(update={"greedy_texts": _added(cells)})
 
 
 def whole_run(runs: Sequence[Run]) -> Run:
@@ -372,27 +388,36 @@ def whole_run(runs: Sequence[Run]) -> Run:
     if not others:
         return first
     tasks = {
-        name: {**task, "examples": sum(run.tasks.get(name, {}).get("examples", 0) for run in runs)}
+        name: task.model_copy(
+            update={"examples": sum(run.tasks[name].examples for run in runs if name in run.tasks)}
+        )
         for run in reversed(runs)
         for name, task in run.tasks.items()
     }
-    parts = [run.progress for run in runs]
-    states = [part.get("state", "unknown") for part in parts]
-    progress = {
-        "state": next((state for state in states if state != COMPLETE), COMPLETE),
-        **{name: sum(part.get(name, 0) for part in parts) for name in ("samples", "failed")},
-    }
-    planned = sum(run.config.get("samples_planned", 0) for run in runs)
-    config = {"tasks": [*tasks.values()], "progress": progress, "samples_planned": planned}
-    return ShardedRun(first.folder, {**first.config, **config}, first.trust, runs)
+    parts = [run.progress or Progress(state="unknown") for run in runs]
+    states = [part.state for part in parts]
+    progress = Progress(
+        state=next((state for state in states if state != COMPLETE), COMPLETE),
+        samples=sum(part.samples for part in parts),
+        failed=sum(part.failed for part in parts),
+    )
+    planned = sum(run.config.samples_planned or 0 for run in runs)
+    changes = {"tasks": [*tasks.values()], "progress": progress, "samples_planned": planned}
+    return ShardedRun(first.folder, first.config.model_copy(update=changes), first.trust, runs)
 
 
-def _added(greedy: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _options(recorded: Mapping[str, Any], kind: type[Group]) -> Group:
+    """Return recorded options, ignoring those of other versions that no longer exist."""
+    return kind(**{name: value for name, value in recorded.items() if name in kind.model_fields})
+
+
+def _added(greedy: Iterable[GreedyFacts]) -> list[GreedyFacts]:
     """Add up the greedy texts of each method."""
-    sums: dict[tuple[str, ...], dict[str, Any]] = {}
+    sums: dict[tuple[str, ...], GreedyFacts] = {}
     for cell in greedy:
-        key = tuple(cell[name] for name in ("task", "method", "alone"))
-        before = sums.get(key)
-        added = {} if before is None else {name: before[name] + cell[name] for name in _SUMS}
-        sums[key] = {**cell, **added}
+        key = cell.task, cell.method, cell.alone
+        if before := sums.get(key):
+            added = {name: getattr(before, name) + getattr(cell, name) for name in _SUMS}
+            cell = cell.model_copy(update=added)
+        sums[key] = cell
     return list(sums.values())

@@ -7,6 +7,7 @@ import pytest
 
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.summary import cells_of, summarise
+from specbench.runs.configuration import Environment, RunConfig
 from specbench.runs.run import Run
 
 from ..synthetic import samples
@@ -20,8 +21,8 @@ def run(environment: dict[str, Any] | None = None, failed: int = 0) -> Run:
     progress = {"state": "complete", "samples": 40, "failed": failed}
     models = {"name": "big+small", "target": "org/big", "draft": "org/small"}
     config = {"tasks": [TASK], "samples_planned": 40, "progress": progress, "pair": models}
-    described = Run(Path("r"), config)
-    described.__dict__["environment"] = environment or {}
+    described = Run(Path("r"), RunConfig.model_validate(config))
+    described.__dict__["environment"] = Environment.model_validate(environment or {})
     return described
 
 

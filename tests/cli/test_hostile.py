@@ -175,7 +175,7 @@ def test_deep_and_odd_json_is_one_sentence(cli: Cli, run: Path, command: str) ->
 def test_a_plan_of_any_size_is_not_enumerated(small: Path) -> None:
     run = read_run(small)
     examples = {"mini-math": {str(n): Example(str(n), "") for n in range(2)}}
-    run.config["settings"]["repeats"] = 10**12
+    run.config.settings["repeats"] = 10**12
     (finding,) = check_plan(run, [], examples, whole=True)
     assert "samples are planned, far more than there are" in finding.sentence
 

@@ -16,6 +16,7 @@ from specbench.analysis.compare import run_differences
 from specbench.analysis.comparison import COMPARISON
 from specbench.cli import output
 from specbench.files import PACKINGS
+from specbench.runs.configuration import RunConfig
 from specbench.runs.frames import read_summary
 from specbench.runs.run import Run
 from specbench.runs.table import Column, Table, TableCell
@@ -258,7 +259,7 @@ def test_what_differs_includes_unset_options_and_edited_files(tmp_path: Path) ->
     first, second = (
         Run(
             tmp_path / name,
-            {"settings": {"top_p": top_p}, "sources": {"r.py:f": digest}, **only, "tasks": []},
+            RunConfig(settings={"top_p": top_p}, sources={"r.py:f": digest}, tasks=[], **only),
         )
         for name, top_p, digest, only in (
             ("a", 0.9, "1", {}),

@@ -15,7 +15,7 @@ from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
 from specbench.files import shown_path
 from specbench.methods.registry import METHODS
-from specbench.runs.configuration import DEFAULT_LIMIT, Settings
+from specbench.runs.configuration import DEFAULT_LIMIT, CellConfig, Settings
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Generated, Task, load_task
@@ -225,7 +225,7 @@ def test_a_described_cell_can_be_read() -> None:
     loaded = {"loading": Loading(), "drafters": [parse_drafter("greedy"), LOOKUP]}
     plan = build_plan(pair, [task], variants, [1, 5], Settings(), **loaded)
     (cells,) = (planned.cells for planned in plan.tasks)
-    described = (json.loads(json.dumps(cell.describe())) for cell in cells)
+    described = (CellConfig.model_validate_json(json.dumps(cell.describe())) for cell in cells)
     read = [Cell.recorded(values).resolved(pair, task.name) for values in described]
     assert tuple(read) == cells
     assert len(set(cells)) > 2 * len(METHODS)

@@ -10,6 +10,7 @@ import torch
 from specbench.analysis.remarks import greedy_texts
 from specbench.experiment import runner
 from specbench.experiment.rounding import END, Lead, compare_greedy
+from specbench.runs.configuration import Environment
 from specbench.runs.run import read_run
 
 from .runs import executed, plan_of
@@ -73,7 +74,8 @@ def sentences_on(folder: Path, *cells: dict[str, Any]) -> list[str]:
     values = {"task": "t", "method": "sd", "alone": "autoregressive", "lossless": True}
     values |= {"texts": 20, "equal": 17, "forks": 3, "margins": [], "beyond": 0}
     run = read_run(folder, required=False)
-    run.__dict__["environment"] = {"greedy_texts": [values | cell for cell in cells]}
+    texts = [values | cell for cell in cells]
+    run.__dict__["environment"] = Environment.model_validate({"greedy_texts": texts})
     return list(greedy_texts(pd.DataFrame(), run))
 
 
@@ -133,7 +135,7 @@ def test_a_greedy_run_measures_where_texts_part(
     engine.target.plain, engine.eos_ids = plain, frozenset({5})
     plan = plan_of(["sd", "autoregressive"], lengths=[1, 2], **GREEDY)
     executed(plan, tmp_path / "r")
-    first, second = read_run(tmp_path / "r").environment["greedy_texts"]
+    first, second = read_run(tmp_path / "r").environment.plain()["greedy_texts"]
     assert (first["method"], second["method"]) == ("sd with N = 1", "sd with N = 2")
     for compared in (first, second):
         assert (compared["equal"], compared["texts"], compared["forks"]) == (2, 3, 1)
@@ -142,4 +144,4 @@ def test_a_greedy_run_measures_where_texts_part(
     assert first["margins"] == [pytest.approx(0.193, abs=0.01)]
     assert second["margins"] == [pytest.approx(0.999, abs=0.001)]
     executed(plan_of(["sd", "autoregressive"]), tmp_path / "sampled")
-    assert "greedy_texts" not in read_run(tmp_path / "sampled").environment
+    assert not read_run(tmp_path / "sampled").environment.greedy_texts

@@ -15,6 +15,7 @@ from specbench.experiment.planning import build_plan
 from specbench.experiment.rescore import open_run, score_run
 from specbench.experiment.store import Summarise
 from specbench.runs.columns import TIMED
+from specbench.runs.configuration import TaskConfig
 from specbench.runs.frames import read_samples
 from specbench.runs.records import RECORDS, TIMED_RECORDS, TIMINGS, read_records, timed_records
 from specbench.runs.run import CONFIG, read_run
@@ -88,7 +89,8 @@ def test_a_sample_that_is_timed_again_has_the_same_draws_and_no_other_use(
     run(folder, plan_of(FIRST))
     run(folder, plan_of(GROWN))
     run(alone, plan_of(GROWN))
-    plan = plan_of(FIRST).added_to({"t": {"cells": [plan_of(["sd"]).tasks[0].cells[0].describe()]}})
+    recorded = TaskConfig.model_validate(plan_of(["sd"]).tasks[0].describe())
+    plan = plan_of(FIRST).added_to({"t": recorded})
     keys = {(step.cell.method, step.example.id): step.sample_key for step in plan.steps()}
     assert all(keys[s.cell.method, s.example.id] == s.sample_key for s in plan.steps())
     grown, whole = read_samples(folder), read_samples(alone)
@@ -159,6 +161,7 @@ def test_a_new_task_starts_with_the_first_session(engine: Any, tmp_path: Path) -
     plan = plan_of(FIRST)
     (task,) = plan.tasks
     other = replace(task, task=replace(task.task, name="u"))
-    grown = replace(plan, tasks=(task, other)).added_to({"t": task.describe()})
+    recorded = {"t": TaskConfig.model_validate(task.describe())}
+    grown = replace(plan, tasks=(task, other)).added_to(recorded)
     assert {cell.session for each in grown.tasks for cell in each.cells} == {0}
-    assert grown.added_to({"t": task.describe()}) == grown
+    assert grown.added_to(recorded) == grown

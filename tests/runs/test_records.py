@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from specbench.errors import RunError, UsageError
 from specbench.files import PACKINGS
+from specbench.runs.configuration import RunConfig
 from specbench.runs.model import SampleRecord
 from specbench.runs.records import (
     RECORDS,
@@ -206,4 +207,4 @@ def test_models_of_a_run_are_loaded_again_in_the_dtype_that_auto_meant(
 ) -> None:
     config = {"loading": {"dtype": recorded}}
     (tmp_path / "environment.json").write_text(json.dumps({"models": {"dtype": used}}))
-    assert Run(tmp_path, config).loading.dtype == dtype
+    assert Run(tmp_path, RunConfig(**config)).loading.dtype == dtype

@@ -92,7 +92,7 @@ def build(
     verdicts = pd.DataFrame(columns=list(VERDICTS))
     with suppress(UsageError):  # a run may lack its samples
         samples, verdicts = results.samples, results.verdicts
-    typed = [run.environment.get("command") for run in runs]
+    typed = [run.environment.command for run in runs]
     itself = ["specbench", "report", *map(str, paths), *str(selection).split()]
     html = render(
         "report.html",
@@ -151,11 +151,8 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
 
 def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
     """Return the models of each pair, then temperatures, draft lengths and numbers of prompts."""
-    pairs = [run.config["pair"] for run in runs if "pair" in run.config]
-    models = [
-        f"Pair {pair.get('name')}: target {pair.get('target')}, draft {pair.get('draft')}"
-        for pair in pairs
-    ]
+    pairs = [run.config.pair for run in runs if run.config.pair.model_fields_set]
+    models = [f"Pair {pair.name}: target {pair.target}, draft {pair.draft}" for pair in pairs]
     shared = {
         "T": cells["temperature"].unique(),
         "N": cells.loc[cells["draft_length"] > 0, "draft_length"].unique(),
@@ -174,8 +171,8 @@ def _environment(runs: Sequence[Run]) -> Table:
     settings = [
         dict(
             _flat(
-                {name: run.config[name] for name in _OF_CONFIG if name in run.config}
-                | {name: v for name, v in run.environment.items() if name not in _OMITTED}
+                {name: v for name, v in run.config.plain().items() if name in _OF_CONFIG}
+                | {n: v for n, v in run.environment.plain().items() if n not in _OMITTED}
             )
         )
         for run in runs

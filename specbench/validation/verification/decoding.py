@@ -21,6 +21,7 @@ from specbench.experiment.loader import Loader
 from specbench.experiment.plan import Plan, Step, TaskPlan, own_sources
 from specbench.experiment.runner import SampleRunner
 from specbench.files import require_plain
+from specbench.runs.configuration import CellConfig
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.records import names_of
 from specbench.runs.run import ENVIRONMENT, Run
@@ -68,7 +69,7 @@ class Replay:
     methods: Mapping[str, str]
     may_execute: bool
 
-    def cell(self, described: Mapping[str, Any], task: str) -> Cell:
+    def cell(self, described: CellConfig, task: str) -> Cell:
         """Return a cell of the run, with a rule and a head that are here.
 
         Raises:
@@ -108,7 +109,7 @@ class Replay:
         yield _check_models(run, runner)
         decoded_here = [record for record in records if record.method not in run.servers]
         if decoded_here and decoded_here[0].token_ids is not None:
-            stops = {name: task["stop"] for name, task in run.tasks.items()}
+            stops = {name: task.stop for name, task in run.tasks.items()}
             yield _check_texts(decoded_here, pair, stops)
         recorded = {names_of(record): record for record in records}
         within = PROBABILITY.get(pair.target.dtype, COARSE)
@@ -127,7 +128,7 @@ class Replay:
             # In bfloat16 rounding depends on the batch and may change a token.
             coarse = result.verdict == FAILED and within == COARSE
             yield replace(result, verdict=REPORT) if coarse else result
-            servers = run.environment.get("servers", {}).items() if plan.arms else ()
+            servers = run.environment.servers.items() if plan.arms else ()
             left_out = {"url", "options_refused", "options_changed"}  # which no key contains
             facts = {n: {k: of[k] for k in of.keys() - left_out} for n, of in servers}
             of_servers = {"servers": facts} if plan.arms else {}
@@ -202,13 +203,13 @@ def _check_texts(
 
 def _check_models(run: Run, runner: SampleRunner) -> Finding:
     """Check that the models and their types are those of the run, and tell what else differs."""
-    recorded = run.environment.get("models", {})
+    recorded = run.environment.models
     if not recorded.get("target"):
         text = f"whether the models are the same, without fingerprints in {ENVIRONMENT}"
         return Finding("", run.pair.name, "same models", SKIPPED, text)
     current = {**runner.models, **describe_environment()["packages"], "engine": runner.engine}
-    earlier = {**recorded, **run.environment.get("packages", {})}
-    earlier["engine"] = run.environment.get("engine")
+    earlier = {**recorded, **run.environment.packages}
+    earlier["engine"] = run.environment.engine
     versions = [
         f"{name} {current[name]}, there {earlier[name]}"
         for name in ("device", "engine", "torch", "transformers")
@@ -247,10 +248,10 @@ def _check_keys(
         yield Finding("", subject, name, SKIPPED, text)
 
 
-def head_difference(described: Mapping[str, Any], cell: Cell) -> str:
+def head_difference(described: CellConfig, cell: Cell) -> str:
     """Return how the head that is here differs from a run's cell, in what the run tells of it."""
     for head in cell.heads:
-        recorded, local = described["head"], facts(head)
+        recorded, local = described.head.plain() if described.head else {}, facts(head)
         for name in sorted({*recorded, *local} - {"name", "path"}):
             if recorded.get(name) != local.get(name):
                 return (

@@ -12,7 +12,7 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, listed
 from specbench.experiment.cells import Cell
 from specbench.experiment.plan import Plan, Step, TaskPlan, most_in_flight
-from specbench.runs.configuration import Settings
+from specbench.runs.configuration import Settings, TaskConfig
 from specbench.runs.model import OK as DECODED
 from specbench.runs.model import SampleRecord
 from specbench.runs.records import names_of
@@ -50,10 +50,10 @@ def check_plan(
         whole: Whether timed and failed samples are among the records.
     """
     tasks = [
-        task_plan(run, name, examples[name], task["metrics"], map(Cell.recorded, task["cells"]))
+        task_plan(run, name, examples[name], task.metrics or (), map(Cell.recorded, task.cells))
         for name, task in run.tasks.items()
     ]
-    pair = PairSpec(str(run.config["pair"].get("name")), "", None)
+    pair = PairSpec(str(run.config.pair.name), "", None)
     plan = Plan(
         pair,
         run.loading,
@@ -68,7 +68,7 @@ def check_plan(
         return
     steps = [step for step in plan.steps() if whole or not step.cell.timing]
     settings = run.settings
-    engine = settings.engine if settings.engine != AUTO else run.environment.get("engine")
+    engine = settings.engine if settings.engine != AUTO else run.environment.engine
     planned_samples = [plan.identify(step, str(engine)) for step in steps]
     expected = {
         names_of(sample): _columns(run, engine, step, sample)
@@ -77,9 +77,9 @@ def check_plan(
     recorded = {names_of(record): record for record in records}
     faults = []
     for name, task in run.tasks.items():
-        if len(examples[name]) != task["examples"]:
-            faults.append(f"{name} has {len(examples[name])} examples, not {task['examples']}")
-    planned = run.config["samples_planned"]
+        if len(examples[name]) != task.examples:
+            faults.append(f"{name} has {len(examples[name])} examples, not {task.examples}")
+    planned = run.config.samples_planned
     if whole and len(expected) != planned:
         faults.append(f"samples_planned is {planned}, not {len(expected)}")
     unplanned = recorded.keys() - expected.keys()
@@ -87,15 +87,15 @@ def check_plan(
     missing = [sample for name, sample in expected.items() if name not in recorded]
     failed = [record for record in recorded.values() if record.status != DECODED]
     progress, notes = run.progress, []
-    if progress.get("state") == COMPLETE:
+    if progress is not None and progress.state == COMPLETE:
         faults += [f"{named(sample)}: is missing" for sample in missing]
         counts = {"samples": len(recorded), "failed": len(failed)}
-        if whole and (text := difference(progress, counts)):
+        if whole and (text := difference(vars(progress), counts)):
             faults.append(f"progress.{text}")
     elif missing:
         notes.append(f"incomplete: {len(missing):,} samples are missing")
     elif progress:
-        notes.append(f"its state is {progress['state']}")
+        notes.append(f"its state is {progress.state}")
     if failed:
         notes.append(f"{len(failed):,} samples failed")
     verdict = INCOMPLETE if notes else REPORT
@@ -121,7 +121,7 @@ def check_plan(
 def arms_of(run: Run) -> tuple[Arm, ...]:
     """Return the servers of a run, without their addresses."""
     servers = run.servers.values()
-    return tuple(Arm(s["name"], "", s.get("model", ""), s.get("prompts", "")) for s in servers)
+    return tuple(Arm(s.name, "", s.model, s.prompts) for s in servers)
 
 
 def task_plan(
@@ -135,14 +135,14 @@ def task_plan(
     described, prompts = run.tasks[name], tuple(examples.values())
     task = Task(
         name=name,
-        version=described.get("version", ""),
+        version=described.version,
         description="",
         metrics=tuple(metrics),
-        stop=tuple(described.get("stop", ())),
-        max_new_tokens=described.get("max_new_tokens", 0),
+        stop=tuple(described.stop),
+        max_new_tokens=described.max_new_tokens,
         source=PromptList(prompts),
         path=run.folder,
-        prompt_format=described["prompt_format"],
+        prompt_format=described.prompt_format or "",
     )
     return TaskPlan(task, prompts, tuple(cells), task.max_new_tokens)
 
@@ -152,7 +152,7 @@ def _columns(run: Run, engine: str | None, step: Step, sample: SampleRecord) -> 
     unknown = {
         "block": True,  # blank for a sample that was decoded alone after its batch failed
         "engine": engine is None,
-        "pair": run.config["pair"].get("name") is None,
+        "pair": run.config.pair.name is None,
         "category": not step.example.prompt,  # the example is not stored
         "run_id": True,  # of the folder
         "place": True,
@@ -163,7 +163,7 @@ def _columns(run: Run, engine: str | None, step: Step, sample: SampleRecord) -> 
 
 def _contradictions(run: Run, records: Sequence[SampleRecord]) -> Iterator[str]:
     """Yield what the configuration, the environment and the records say differently."""
-    name = run.config["pair"].get("name")
+    name = run.config.pair.name
     try:
         spec = run.pair
     except UsageError:
@@ -171,14 +171,14 @@ def _contradictions(run: Run, records: Sequence[SampleRecord]) -> Iterator[str]:
     # Models that the user names are compared by their weights instead, once they are loaded.
     if spec is not None and spec.name != name and run.trust.pair is None:
         yield f"the pair is {name}, but its models are those of {spec.name}"
-    dtype, loaded = run.loading.dtype, run.environment.get("models", {}).get("dtype")
+    dtype, loaded = run.loading.dtype, run.environment.models.get("dtype")
     if dtype != AUTO and loaded not in (None, dtype):
         yield f"dtype is {dtype} in the configuration and {loaded} in the environment"
     if len(names := {str(record.run_id) for record in records}) > 1:
         yield f"run_id has {len(names)} values: {listed(sorted(names))}"
     # A worker's device has the name of its machine before it.
     kinds = {_kind(device) for record in records if (device := record.device)}
-    device = run.environment.get("models", {}).get("device")
+    device = run.environment.models.get("device")
     if kinds and device is not None and kinds != {_kind(device)}:
         yield f"devices are {listed(sorted(kinds))} in samples and {device} in the environment"
 
@@ -196,7 +196,7 @@ def planned_examples(task: Task, settings: Settings, count: int) -> list[Example
 
 def check_examples(
     name: str,
-    described: Mapping[str, Any],
+    described: TaskConfig,
     settings: Settings,
     examples: Mapping[str, Example],
     task: Task,
@@ -207,7 +207,7 @@ def check_examples(
         SpecbenchError: The data cannot be read.
     """
     # A generator is endless, and a run may claim any number.
-    count = min(described["examples"], len(examples) + 1)
+    count = min(described.examples, len(examples) + 1)
     examples_again = planned_examples(task, settings, count)
     faults = []
     ids = [example.id for example in examples_again]
@@ -227,7 +227,7 @@ def check_examples(
         "stop": list(task.stop),
         "prompt_format": task.prompt_format,
     }
-    if text := difference(_without_paths(described), _without_paths(facts)):
+    if text := difference(_without_paths(described.plain()), _without_paths(facts)):
         faults.append(text)
     return finding_of(
         "examples are those of the task", f"{name}, {len(examples_again):,} examples", faults
@@ -243,7 +243,7 @@ def _without_paths(value: Any) -> Any:
 
 def task_of(
     name: str,
-    described: Mapping[str, Any],
+    described: TaskConfig,
     user_tasks: Mapping[str, Task],
     folder: Path | None = None,
 ) -> Task:
@@ -258,7 +258,7 @@ def task_of(
         return user_tasks[name]
     if name not in task_names():
         raise UsageError(f"{name} is not bundled: name its file with --task or --prompts")
-    shots = described["data"].get("shots")
+    shots = described.data.get("shots")
     task = load_task(name, DataOptions(shots=shots or None, folder=folder))
     if folder is None and isinstance(task.source, Dataset) and task.source.repository:
         raise UsageError(f"the data of {name} is on the hub: name a folder with --data")

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from specbench.errors import SpecbenchError, UsageError, listed, shown
 from specbench.files import copies, stored
 from specbench.methods.registry import METHODS
 from specbench.plugins import digest_of, matching_name
-from specbench.runs.configuration import Environment, read_object
+from specbench.runs.configuration import CellConfig, Environment, TaskConfig, read_section
 from specbench.runs.frames import read_samples, rows_of
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.records import (
@@ -108,8 +107,8 @@ class Verification:
             SpecbenchError: The run or its models cannot be read.
         """
         run, described = self.run, self.run.tasks.values()
-        if not run.progress or not all(
-            {"metrics", "prompt_format"} <= {*task} for task in described
+        if run.progress is None or any(
+            task.metrics is None or task.prompt_format is None for task in described
         ):
             raise UsageError(
                 f"{run.folder / CONFIG} was not written by a compatible version of specbench: "
@@ -128,7 +127,7 @@ class Verification:
             if finding is not None:
                 yield finding
         timed = timed_records(run.folder)
-        planned = any("timing" in cell for task in described for cell in task["cells"])
+        planned = any(cell.timing for task in described for cell in task.cells)
         whole = self.source != TABLE and (bool(timed) or not planned)
         yield from check_plan(run, [*self.every, *timed], examples, whole)
         if self.source != TABLE:
@@ -148,11 +147,11 @@ class Verification:
     def _check_environment(self) -> Iterator[Finding]:
         """Yield a failure if the environment cannot be read, since comparisons depend on it."""
         path = self.run.folder / ENVIRONMENT
-        environment, wrong = read_object(path, Environment)
+        environment, wrong = read_section(path, Environment)
         if wrong and path.exists():
             yield finding_of(f"{ENVIRONMENT} can be read", self.run.folder.name, [f"it {wrong}"])
         elif any(record.method not in self.run.servers for record in self.records):
-            facts = {**environment.get("models", {}), "engine": environment.get("engine")}
+            facts = {**environment.models, "engine": environment.engine}
             names = ("target", "dtype", "device", "engine")
             if lacking := [name for name in names if not facts.get(name)]:
                 lacking_facts = f"{', '.join(lacking)} of {ENVIRONMENT}"
@@ -167,10 +166,10 @@ class Verification:
         examples = run.examples.get(name, {}) if has_examples else {i: Example(i, "") for i in ids}
         try:
             task = task_of(name, described, self.tasks, self.folder)
-            if task.version != described["version"]:
+            if task.version != described.version:
                 raise UsageError(f"{name} has version {task.version} here")
             if not has_examples:  # as many as there are
-                count = min(described["examples"], len(ids) + 1)
+                count = min(described.examples, len(ids) + 1)
                 planned = planned_examples(task, run.settings, count)
                 examples = {example.id: example for example in planned}
             return examples, check_examples(name, described, run.settings, examples, task)
@@ -190,14 +189,14 @@ class Verification:
         if name is None:
             option = "--metric" if is_metric else "--method"
             raise UsageError(f"{recorded} is not bundled: name it with {option}")
-        if digest_of(name) != self.run.config.get("sources", {}).get(recorded):
+        if digest_of(name) != self.run.config.sources.get(recorded):
             raise UsageError(f"{name} was edited since the run: restore its file")
         return name
 
     def _metrics(self, task: str) -> list[str]:
         """Return the metrics of a task that can score here: bundled ones, and the user's."""
         names = []
-        for name in self.run.tasks[task]["metrics"]:
+        for name in self.run.tasks[task].metrics or ():
             try:
                 names.append(self._trusted(name, is_metric=True))
             except SpecbenchError as error:
@@ -215,7 +214,7 @@ class Verification:
             )
             records = [record for record in self.records if record.task == name]
             if any(example.prompt for example in examples[name].values()):
-                yield check_scores(name, described["metrics"], plain, records, examples[name])
+                yield check_scores(name, described.metrics or (), plain, records, examples[name])
 
     def _check_decoding(
         self, examples: Mapping[str, Mapping[str, Example]], show_sample: ShowSample
@@ -226,8 +225,8 @@ class Verification:
             self.unchecked.append(
                 f"texts and counts of servers ({', '.join(map(shown, run.servers))})"
             )
-        cells_of_run = (cell for task in run.tasks.values() for cell in task["cells"])
-        for name in {cell["method"] for cell in cells_of_run} - run.servers.keys():
+        cells_of_run = (cell for task in run.tasks.values() for cell in task.cells)
+        for name in {cell.method for cell in cells_of_run} - run.servers.keys():
             try:
                 methods[name] = self._trusted(name, is_metric=False)
             except SpecbenchError as error:
@@ -239,18 +238,17 @@ class Verification:
         for name, described in run.tasks.items():
             cells = []
             for cell in _decoded_cells(described):
-                if cell["method"] not in methods:
+                if cell.method not in methods:
                     continue
-                head = cell.get("head")
                 try:
                     cells.append(replay.cell(cell, name))
                 except SpecbenchError as error:
-                    if isinstance(head, Mapping):
-                        self.missing_heads.add(str(head.get("path")))
+                    if cell.head is not None:
+                        self.missing_heads.add(cell.head.path)
                     else:
-                        not_here.setdefault(str(error), []).append(shown(cell["method"]))
+                        not_here.setdefault(str(error), []).append(shown(cell.method))
                     continue
-                heads += isinstance(head, Mapping)
+                heads += cell.head is not None
                 faults += filter(None, [head_difference(cell, cells[-1])])
             if cells and any(example.prompt for example in examples[name].values()):
                 tasks.append(task_plan(run, name, examples[name], self._metrics(name), cells))
@@ -277,6 +275,6 @@ class Verification:
                 self.unchecked.append(f"{left:,} samples that were not decoded again{chosen}")
 
 
-def _decoded_cells(task: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the cells of a task in ``config.json`` whose texts are recorded."""
-    return [cell for cell in task["cells"] if "timing" not in cell]
+def _decoded_cells(task: TaskConfig) -> list[CellConfig]:
+    """Return the cells of a task whose texts are recorded."""
+    return [cell for cell in task.cells if not cell.timing]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -148,16 +149,19 @@ def score_run(
         timed = timed_records(run.folder)
         failed += [str(record.error) for record in timed if record.status != OK]
         samples = len(latest) + len(timed)
-        config = run.config.plain()
+        # As it was written, so that scoring changes nothing else.
+        config = json.loads((run.folder / CONFIG).read_bytes())
         config["progress"] |= {"samples": samples, "failed": len(failed)}
+        for task in config["tasks"]:
+            task["metrics"] = metrics[task["name"]]
         used = [name for names in metrics.values() for name in names if name in finished.trusted]
         if sources := {**run.config.sources, **_digests(used)}:
             config["sources"] = sources
         files = {CONFIG: config}
         executed = any(get_metric(name).executes for name in used)
-        if environment := run.environment.plain():
-            changed = {"sandbox": list(layers())} if may_execute and executed else {}
-            files[ENVIRONMENT] = environment | changed
+        if run.environment.model_fields_set and may_execute and executed:
+            environment = json.loads((run.folder / ENVIRONMENT).read_bytes())
+            files[ENVIRONMENT] = environment | {"sandbox": list(layers())}
         for name, values in files.items():
             (staging / name).write_text(as_json(values), encoding="utf-8")
         if write_samples(staging):

@@ -246,13 +246,12 @@ class ColumnMeaning(NamedTuple):
 @cache
 def dictionary() -> tuple[ColumnMeaning, ...]:
     """Return all columns, those of each table in order."""
-    columns: dict[tuple[str, str], ColumnMeaning] = {}
+    tables: dict[ColumnMeaning, tuple[str, ...]] = {}
     for table in TABLES:
         for listed in _columns(table):
-            key = listed.name, listed.meaning
-            tables = columns[key].tables if key in columns else ()
-            columns[key] = listed._replace(tables=(*tables, table))
-    return tuple(columns.values())
+            key = listed._replace(tables=())
+            tables[key] = (*tables.get(key, ()), table)
+    return tuple(listed._replace(tables=names) for listed, names in tables.items())
 
 
 @cache

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from specbench.runs.model import SampleRecord
+from typing import Any, Protocol
 
 # Prompt formats: with the model's chat template, or unchanged.
 CHAT, PLAIN = "chat", "plain"
 
 Message = Mapping[str, Any]  # of a conversation, in the form of OpenAI's API
+
+
+class Answered(Protocol):
+    """What a sample's record tells of the answer to an example."""
+
+    turn: int | None
+    greedy: str | None
+    stopped_by: str | None
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class Example:
             for number, text in enumerate((self.messages[0], *later))
         ]
 
-    def scored(self, record: SampleRecord) -> Example:
+    def scored(self, record: Answered) -> Example:
         """Return the example that scores the text of a record, which may be of one turn."""
         outcome: dict[str, Any] = {"greedy": record.greedy, "cut": record.stopped_by == "length"}
         if not (turn := record.turn):

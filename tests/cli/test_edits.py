@@ -11,7 +11,7 @@ import pytest
 
 from specbench.analysis.run_tables import write_tables
 from specbench.cli import runs
-from specbench.runs.configuration import Settings
+from specbench.runs.configuration import Settings, TaskConfig
 from specbench.tasks.task import load_task
 from specbench.validation.verification.plan import check_examples
 
@@ -230,7 +230,7 @@ def test_the_digest_of_the_data_is_compared() -> None:
     task = load_task("python-line")
     examples = {example.id: example for example in task.examples("test", 2, 1)}
     facts = copy.deepcopy(task.provenance())
-    described = {"examples": 2, "data": facts, "version": task.version}
+    described = TaskConfig(name="t", examples=2, data=facts, version=task.version)
     assert (
         check_examples("python-line", described, Settings(seed=1), examples, task).verdict == "ok"
     )

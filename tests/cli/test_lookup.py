@@ -66,12 +66,11 @@ def test_columns_of_every_table_are_explained(cli: Cli) -> None:
         "unit": "s",
         "meaning": "part of it spent on drafting",
         "blank": "not recorded",
-        "example": "0.021",
     }
     printed = cli("list", "columns").out
     assert all(f"{row['name']} " in printed for row in rows)
     lines = printed.splitlines()
-    assert lines[0] == "samples, summary, rounds, positions"
+    assert lines[0] == "samples, summary, rounds, positions, runs"
     assert "samples, rounds" in lines and "runs" in lines
 
 

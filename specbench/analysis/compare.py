@@ -31,11 +31,11 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis import comparison as c
+from specbench.analysis import estimates as e
 from specbench.analysis.blocks import describe_blocks
 from specbench.analysis.intervals import FEWEST, Interval
 from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import GAINS, TARGET, Setting, shared_points
-from specbench.analysis.scores import QUALITY, quality_difference, score_interval
+from specbench.analysis.points import GAINS, TARGET
 from specbench.analysis.sessions import TaskRun, methods_of
 from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, verdict
 from specbench.errors import UsageError
@@ -95,7 +95,7 @@ def compare(
     samples: pd.DataFrame,
     ats: Sequence[c.At] = c.ATS,
     methods: Collection[str] | None = None,
-    texts: Sequence[str] = (*c.TEXTS_LESS.values(),),
+    texts: Sequence[str] = c.TEXTS,
 ) -> Compared:
     """Compare methods with the static front and with plain SD, with 95 % intervals.
 
@@ -111,8 +111,8 @@ def compare(
     or below a coin between SD and the draft. Equal quality: ``times_as_fast`` as the static front,
     up to the front's best quality.
 
-    Runs are compared separately. ``texts`` are the figures of texts to compare with those of plain
-    SD; each takes a bootstrap per method. ``methods`` defaults to all methods that draft; without
+    Runs are compared separately. ``texts`` are the contrasts of texts with those of plain SD; each
+    takes a bootstrap per method. ``methods`` defaults to all methods that draft; without
     others, to ``static``. Rows of ``sd`` itself and of the coin come only with the default.
 
     Raises:
@@ -192,7 +192,7 @@ def _parts(
 def _cautions(rows: pd.DataFrame) -> Iterator[str]:
     """Yield notes on coarse fronts and on a missing control."""
     tossed = rows[rows["against"] == c.COIN].groupby("task")["ci_high"].max()
-    placed = rows[(rows["metric"] == c.ABOVE) & (rows["against"] != c.COIN)]
+    placed = rows[(rows["metric"] == e.ABOVE) & (rows["against"] != c.COIN)]
     # Between weights below the coin, more weights would not be on the front either.
     tossed_tasks = tossed.index[tossed < 0]
     coarse = placed[placed["coarse"].fillna(False).astype(bool) & placed["step"].notna()]
@@ -253,7 +253,7 @@ def verdict_rows(samples: pd.DataFrame, methods: Collection[str] | None = None) 
     """Return the rows that verdicts on all or some methods need; none without ``sd``."""
     names = None if methods is None else {*methods} - {"sd"}
     try:
-        return compare(samples, ["acceptance", "time"], names, [QUALITY]).rows
+        return compare(samples, ["acceptance", "time"], names, [e.QUALITY_LESS]).rows
     except UsageError:
         return pd.DataFrame(columns=list(c.COMPARISON))
 
@@ -340,9 +340,7 @@ def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
     """
     runs = samples["run_id"].unique()
     rows: list[Row] = []
-    samples = samples.assign(
-        seconds=samples["prefill_seconds"] + samples["decode_seconds"], example=example_ids(samples)
-    )
+    samples = samples.assign(example=example_ids(samples))
     for _, cell in samples.groupby(_CELL, sort=False, dropna=False):
         earlier, later = cell[cell["run_id"] == runs[0]], cell[cell["run_id"] == runs[-1]]
         shared = earlier[_SAMPLE].merge(later[_SAMPLE])
@@ -359,23 +357,22 @@ def _compare_cells(base: pd.DataFrame, samples: pd.DataFrame, times: bool) -> It
     shared |= {"at": BETWEEN, "label": method_labels([dict(cell)])[0], "points": 1}
     shared |= {"against": base["run_id"].iloc[0], "against_draft_length": cell["draft_length"]}
 
-    def row(metric: str, of: str, figure: Interval) -> Row:
-        return {**shared, "reference": earlier_figures.get(of), **c.figure_columns(metric, figure)}
+    def row(metric: str, of: str, figure: Interval | None = None) -> Row:
+        columns = e.columns(metric, figure or e.contrast(samples, base, metric))
+        return shared | {"reference": earlier_figures.get(of)} | columns
 
-    sides = [Setting(side).without_quality() for side in (samples, base)]
-    reached = shared_points(sides).estimates()
     same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
     if (
         same_metric
         and not np.isnan(later_figures["quality"])
         and not np.isnan(earlier_figures["quality"])
     ):
-        yield row(c.QUALITY_LESS, "quality", quality_difference(samples, base))
+        yield row(e.QUALITY_LESS, "quality")
     if cell["draft_length"]:
-        yield row(c.ACCEPTANCE_LESS, "acceptance", reached.difference("acceptance", [0], 1))
+        yield row(e.ACCEPTANCE_LESS, "acceptance")
     both = pd.concat([samples, base])
     if times and not both["session"].any() and (both["batch_size"] == 1).all():
-        yield row(c.TIMES, "seconds", reached.ratio("samples_per_second", [0], 1))
+        yield row(e.TIMES, "seconds")
     counts = [*_COUNTS, "quality"] if same_metric else _COUNTS
     alike = (samples[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)
     yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, samples["sample_id"].nunique()))
@@ -386,7 +383,7 @@ def _figures_of(cell: pd.DataFrame) -> dict[str, float]:
     metric = cell["quality_metric"].iloc[0]
     scored = cell["quality"].notna().any()
     return {
-        "quality": score_interval(cell, "quality", metric).value if scored else np.nan,
+        "quality": e.score_interval(cell, "quality", metric).value if scored else np.nan,
         "acceptance": cell["accepted"].sum() / (cell["proposed"].sum() or np.nan),
-        "seconds": cell["seconds"].mean(),
+        "seconds": e.term(cell, e.SECONDS).mean(),
     }

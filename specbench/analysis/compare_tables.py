@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from specbench.analysis import comparison as c
+from specbench.analysis import estimates as e
 from specbench.analysis.compare import EQUAL
 from specbench.analysis.verdicts import (
     HIGHER,
@@ -113,7 +114,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             for row in merge_metrics(beside_sd)
         ]
         first = settings[0]
-        quality = shown(c.QUALITY_LESS, first["quality_metric"])
+        quality = shown(e.QUALITY_LESS, first["quality_metric"])
         names = _NAMES if len({row["draft_length"] for row in settings}) > 1 else _NAMES[:1]
         fields: _Fields = [
             *names,
@@ -137,7 +138,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
 
 
 _OF_FRONT = (
-    *(metric + end for metric in (c.ABOVE, c.ABOVE_MEASURED) for end in ENDS),
+    *(metric + end for metric in (e.ABOVE, e.ABOVE_MEASURED) for end in ENDS),
     *("coarse", "between"),
 )
 
@@ -148,9 +149,9 @@ def _setting(row: _Row) -> tuple[Any, ...]:
 
 def _resolution(settings: Sequence[_Row]) -> str:
     """Say how precisely these prompts tell quality and speed, by the widest intervals."""
-    n, scale = settings[0]["n"], shown(c.QUALITY_LESS, settings[0]["quality_metric"]).scale
+    n, scale = settings[0]["n"], shown(e.QUALITY_LESS, settings[0]["quality_metric"]).scale
     widths = [
-        row.get(f"{c.QUALITY_LESS}_high", math.nan) - row.get(f"{c.QUALITY_LESS}_low", math.nan)
+        row.get(f"{e.QUALITY_LESS}_high", math.nan) - row.get(f"{e.QUALITY_LESS}_low", math.nan)
         for row in settings
     ]
     points = max((scale * width / 2 for width in widths if width == width), default=math.nan)
@@ -165,7 +166,7 @@ def _resolution(settings: Sequence[_Row]) -> str:
 
 def _ratio(row: _Row) -> str:
     """Return the ratio that is the speed of a row: of texts in batches, that of tokens/s."""
-    return c.TOKENS if row["batch_size"] > 1 else c.TIMES
+    return e.RATE if row["batch_size"] > 1 else e.TIMES
 
 
 def _speed(row: _Row) -> str:
@@ -175,20 +176,20 @@ def _speed(row: _Row) -> str:
 def _placed(row: _Row) -> str:
     """Say whether a method is above the static front, and by how much."""
     words = {HIGHER: "yes", LOWER: "no, below", UNSHOWN: "not shown"}
-    distance = shown(c.ABOVE, row["quality_metric"])
-    if row[c.ABOVE] is None:
+    distance = shown(e.ABOVE, row["quality_metric"])
+    if row[e.ABOVE] is None:
         return ""
     text = distance.interval(row)
     if text and str(row["between"]).endswith("to none"):  # no measured weight accepts as much
-        text = f"at least {distance.number({c.ABOVE: row[f'{c.ABOVE}_low']})}"
+        text = f"at least {distance.number({e.ABOVE: row[f'{e.ABOVE}_low']})}"
     outcome = front_outcome(row)
-    coarse = outcome == UNSHOWN and row[f"{c.ABOVE}_low"] > 0  # not above the nearest weight
+    coarse = outcome == UNSHOWN and row[f"{e.ABOVE}_low"] > 0  # not above the nearest weight
     return f"{'coarse' if coarse else words[outcome]} {text}" if text else ""
 
 
 def _of_sd(rows: pd.DataFrame, row: _Row) -> str:
     """Return a note with the figures of ``sd`` itself."""
-    accepted = row["acceptance"] - row[c.ACCEPTANCE_LESS]
+    accepted = row["acceptance"] - row[e.ACCEPTANCE_LESS]
     quality = shown("quality", row["quality_metric"])
     told = [f"{quality.heading} {quality.number({'quality': row['against_quality']})}"]
     told = told if row["against_quality"] == row["against_quality"] else []
@@ -222,21 +223,21 @@ class _Tables:
         self.from_sd = {(row["label"], row["draft_length"]): row for row in beside_sd}
 
     def beside_sd(self, group: pd.DataFrame, where: str) -> Table:
-        share, times = shown(c.SHARE), shown(c.TIMES)
+        share, times = shown(e.SHARE), shown(e.TIMES)
         fields: _Fields = [
             *_NAMES,
             ("against", _against),
             self.quality.column,
-            shown(c.QUALITY_LESS, self.metric).column_with_interval,
+            shown(e.QUALITY_LESS, self.metric).column_with_interval,
             shown("acceptance").column,
-            shown(c.ACCEPTANCE_LESS).column_with_interval,
+            shown(e.ACCEPTANCE_LESS).column_with_interval,
             *_PHASES,
-            shown(c.TOKENS).column_with_interval,
+            shown(e.RATE).column_with_interval,
             (times.column_with_interval[0], lambda row: times.interval(row) or share.interval(row)),
             _NOISE,
         ]
         # The gain from choosing N alone has its own row, without the repeated columns.
-        alone = group["metric"] == c.SHARE
+        alone = group["metric"] == e.SHARE
         group = group.assign(alone=alone)
         group.loc[alone | (group["against"] == c.ALONE), ["quality", "acceptance"]] = float("nan")
         settings = merge_metrics(group, "against", "alone")
@@ -251,7 +252,7 @@ class _Tables:
 
     def texts(self, group: pd.DataFrame, where: str) -> Table:
         """Return what a method changes about texts, for settings at a fixed N."""
-        figures = (c.COMPLETED_LESS, c.LENGTH, c.AT_LIMIT_LESS, c.REPETITION_LESS)
+        figures = (e.COMPLETED_LESS, e.LENGTH, e.AT_LIMIT_LESS, e.REPETITION_LESS)
         fields: _Fields = [
             *_NAMES,
             *(shown(name, self.metric).column_with_interval for name in figures),
@@ -266,8 +267,8 @@ class _Tables:
             ("front", lambda row: row["against"].partition(" ")[0]),
             shown("acceptance" if kind == "acceptance" else "seconds").column,
             self.quality.column,
-            *self.beside_front("front, randomised", c.ABOVE),
-            *self.beside_front("front, measured", c.ABOVE_MEASURED),
+            *self.beside_front("front, randomised", e.ABOVE),
+            *self.beside_front("front, measured", e.ABOVE_MEASURED),
             ("between", lambda row: row["between"]),
             *self.less_than_sd(),
         ]
@@ -287,7 +288,7 @@ class _Tables:
             self.quality.column,
             self.quality._replace(name="against_quality", heading="front's, randomised").column,
             shown("seconds").column,
-            ("front's s/sample\n/ own [95 %]", shown(c.TIMES).interval),
+            ("front's s/sample\n/ own [95 %]", shown(e.TIMES).interval),
             _NOISE,
             *self.less_than_sd(),
         ]
@@ -298,8 +299,8 @@ class _Tables:
     def less_than_sd(self) -> Iterator[Field[_Row]]:
         """Yield the differences from plain SD, for settings at a fixed N."""
         for figure, metric in (
-            (self.quality, c.QUALITY_LESS),
-            (shown("acceptance"), c.ACCEPTANCE_LESS),
+            (self.quality, e.QUALITY_LESS),
+            (shown("acceptance"), e.ACCEPTANCE_LESS),
         ):
             less = shown(metric, self.metric)
             yield f"{figure.heading}\nminus sd [95 %]", partial(self._versus_sd, less)
@@ -310,10 +311,10 @@ class _Tables:
 
     def length_note(self, row: _Row) -> str:
         """Return a note if the method's texts and sd's differ in length."""
-        if c.LENGTH not in row or row[f"{c.LENGTH}_low"] <= 1 <= row[f"{c.LENGTH}_high"]:
+        if e.LENGTH not in row or row[f"{e.LENGTH}_low"] <= 1 <= row[f"{e.LENGTH}_high"]:
             return ""
         return (
-            f"{row['label']}, {self.task}: {shown(c.LENGTH).interval(row)} times as many "
+            f"{row['label']}, {self.task}: {shown(e.LENGTH).interval(row)} times as many "
             "tokens per sample as sd, so tokens/s and s/sample differ."
         )
 
@@ -357,23 +358,23 @@ def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
     ):
         metric = str(group["quality_metric"].iloc[0])
         quality, acceptance = shown("quality", metric), shown("acceptance")
-        of_first = f"{c.QUALITY_LESS}_reference", f"{c.ACCEPTANCE_LESS}_reference"
+        of_first = f"{e.QUALITY_LESS}_reference", f"{e.ACCEPTANCE_LESS}_reference"
         counts = sorted({group["n"].min(), group["n"].max()})
         fields: list[Field[_Row]] = [
             ("method", lambda row: row["label"]),
             ("N", lambda row: number(row["draft_length"] or None, ".0f")),
             (f"{quality.heading}\nA", quality._replace(name=of_first[0]).text),
             ("\nB", quality.text),
-            ("B less A\n[95 %]", shown(c.QUALITY_LESS, metric).interval),
+            ("B less A\n[95 %]", shown(e.QUALITY_LESS, metric).interval),
             ("accepted /\ndrafted, A", acceptance._replace(name=of_first[1]).text),
             ("\nB", acceptance.text),
-            ("B less A\n[95 %]", shown(c.ACCEPTANCE_LESS).interval),
-            ("A's s/sample\n/ B's [95 %]", shown(c.TIMES).interval),
+            ("B less A\n[95 %]", shown(e.ACCEPTANCE_LESS).interval),
+            ("A's s/sample\n/ B's [95 %]", shown(e.TIMES).interval),
             shown(EQUAL).column,
         ]
         title = f"Two runs, paired by sample: {task}, {temperature_text(temperature)}, n = "
         title += " to ".join(map(str, counts))
-        notes = [EQUAL_NOTE, TIMES_NOTE] if c.TIMES in set(group["metric"]) else [EQUAL_NOTE]
+        notes = [EQUAL_NOTE, TIMES_NOTE] if e.TIMES in set(group["metric"]) else [EQUAL_NOTE]
         yield drop_empty(Table.of(merge_metrics(group), fields, title, notes, stub=2))
 
 

@@ -9,26 +9,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
+from specbench.analysis import estimates as e
+from specbench.analysis import pareto
 from specbench.analysis.intervals import Interval, estimate, ratio
-from specbench.analysis.pareto import (
-    STATIC_FAMILY,
-    front_of,
-    front_quality,
-    gap_between,
-    gaps_from_coin,
-    points_with_front,
-)
+from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import (
     TARGET,
     Gain,
     Gains,
-    PointEstimates,
     scored_alike,
     shared_points,
     timed_points,
     with_pooled_target,
 )
-from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, text_differences
 from specbench.analysis.sessions import MethodSettings, TaskRun, methods_of, sd_of
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
@@ -45,22 +38,9 @@ CONTROL = "sharpened front (randomised)"
 #: A random choice between ``sd`` and the draft for each prompt, and no speculation.
 COIN, ALONE = "coin between sd and the draft", AUTOREGRESSIVE
 FRONTS = {FRONT: STATIC_FAMILY, CONTROL: (*STATIC_FAMILY, *CONTROLS)}
-#: Quality minus the front's at the same gain, and at the front's nearest point of lower gain.
-ABOVE, ABOVE_MEASURED = "quality_above", "quality_above_measured"
-#: Ratios: baseline seconds per sample / own; own tokens/s / baseline tokens/s.
-TIMES, TOKENS = "times_as_fast", "times_tokens_per_second"
-#: Differences: own minus sd. Ratio: own output tokens per sample / sd's.
-QUALITY_LESS, ACCEPTANCE_LESS = "quality_difference", "acceptance_difference"
-LENGTH, SHARE = "length_ratio", "share_of_gain"
-COMPLETED_LESS = "completed_quality_difference"
-AT_LIMIT_LESS, REPETITION_LESS = "length_limit_difference", "repetition_difference"
-#: Differences: own minus sd, of these figures of a summary.
-TEXTS_LESS = {
-    QUALITY_LESS: QUALITY,
-    COMPLETED_LESS: COMPLETED,
-    AT_LIMIT_LESS: AT_LIMIT,
-    REPETITION_LESS: REPETITION,
-}
+#: Contrasts of speed, and of texts with those of plain SD.
+SPEEDS = (e.TIMES, e.RATE)
+TEXTS = (e.QUALITY_LESS, e.COMPLETED_LESS, e.AT_LIMIT_LESS, e.REPETITION_LESS)
 
 #: The columns that the settings of a task of a run share.
 TASK_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quality_metric"]
@@ -87,13 +67,6 @@ COMPARISON = (
 Row = dict[str, Any]
 
 
-def figure_columns(metric: str, figure: Interval, prompts_per_unit: int = 1) -> Row:
-    """Return the columns of a figure, whose interval is over units of so many prompts."""
-    value, low, high, units, _ = figure
-    n = units * prompts_per_unit
-    return {"metric": metric, "value": value, "ci_low": low, "ci_high": high, "n": n}
-
-
 def require_times(run: TaskRun, method: MethodSettings) -> tuple[()]:
     """Return no rows; raise if ``sd`` was not timed in a method's session."""
     if sd_of(run.settings) and not sd_of(run.timed(method.session)):
@@ -113,23 +86,24 @@ def versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Ite
     points = timed_points([*settings, *alone])
     reached, (fastest,) = points.estimates_with_fastest(range(len(settings)))
     of_method, baseline = method.points(fastest), len(settings)
-    for metric, figure in _speed_ratios(reached, of_method, baseline).items():
+    for metric in SPEEDS:
+        figure = reached.contrast(metric, of_method, baseline)
         yield {
             **method.facts(lengths, settings[fastest.point].draft_length, reached, of_method),
             "against": ALONE,
             "reference": reached.seconds[0, baseline],
-            **figure_columns(metric, figure, reached.prompts_per_unit),
+            **e.columns(metric, figure, reached.prompts_per_unit),
             "noise": run.noise.get(method.session, math.nan),
         }
 
 
 def versus_sd(
-    run: TaskRun, method: MethodSettings, lengths: list[int], names: Sequence[str]
+    run: TaskRun, method: MethodSettings, lengths: list[int], texts: Sequence[str]
 ) -> Iterator[Row]:
     """Compare a method, at one draft length or at its fastest of several, with plain SD.
 
     Without times of ``sd`` from the method's session, compare quality and acceptance only. The
-    figures ``names`` of texts are compared for a single head only.
+    contrasts ``texts`` are made for a single head only; several have that of quality.
     """
     timed = sd_of(run.timed(method.session))
     strict = timed or sd_of(run.settings)
@@ -143,76 +117,64 @@ def versus_sd(
     reached, (fastest, fastest_sd) = together.estimates_with_fastest(*groups)
     clock = reached  # the same in the units of times
     if run.blocks > 0 and timed:
-        together = timed_points(every)
-        clock, (fastest, fastest_sd) = together.estimates_with_fastest(*groups)
+        clock, (fastest, fastest_sd) = timed_points(every).estimates_with_fastest(*groups)
     points = method.points(fastest)
     facts = method.facts(lengths, settings[fastest.point].draft_length, reached, points)
     facts["seconds"] = clock.seconds[0, points].mean()
     noise = run.noise.get(method.session, math.nan)
 
     def row(against: str, point: int, length: int, metric: str, figure: Interval) -> Row:
-        """Return the row of a figure relative to a point of ``sd``."""
-        of_times = metric in (TIMES, TOKENS, SHARE)
+        """Return the row of a contrast with a point of ``sd``."""
+        of_times = metric in (*SPEEDS, e.SHARE)
         return facts | {
             "against": against,
             "against_draft_length": length,
             "against_quality": reached.quality[0, point],
             "reference": clock.seconds[0, point] if timed else math.nan,
-            **figure_columns(metric, figure, clock.prompts_per_unit if of_times else 1),
-            "noise": noise if metric in (TIMES, TOKENS) else math.nan,
+            **e.columns(metric, figure, clock.prompts_per_unit if of_times else 1),
+            "noise": noise if metric in SPEEDS else math.nan,
         }
 
     # The point of ``sd`` at the method's only draft length.
     same = next((point for point in groups[1] if [every[point].draft_length] == lengths), None)
     if same is not None:
-        if len(settings) > 1:  # heads of a recipe
-            less = reached.difference("quality", points, same)
-            differences = {} if np.isnan(less.value) else {QUALITY_LESS: less}
-        else:
+        figures = {e.QUALITY_LESS: reached.contrast(e.QUALITY_LESS, points, same)}
+        if len(settings) == 1:
             of_target = pd.concat([setting.samples for setting in target])
-            texts = text_differences(settings[0].samples, of_target, names)
-            differences = {name: texts[of] for name, of in TEXTS_LESS.items() if of in texts}
-        differences[ACCEPTANCE_LESS] = reached.difference("acceptance", points, same)
-        differences |= _speed_ratios(clock, points, same) if timed else {}
-        differences[LENGTH] = reached.ratio("output_tokens", points, same)
-        for metric, figure in differences.items():
-            if figure.n:  # else unknown
+            figures = {name: e.contrast(settings[0].samples, of_target, name) for name in texts}
+        figures[e.ACCEPTANCE_LESS] = reached.contrast(e.ACCEPTANCE_LESS, points, same)
+        for metric in SPEEDS if timed else ():
+            figures[metric] = clock.contrast(metric, points, same)
+        figures[e.LENGTH] = reached.contrast(e.LENGTH, points, same)
+        for metric, figure in figures.items():
+            if figure.n and not (metric == e.QUALITY_LESS and np.isnan(figure.value)):
                 yield row(SD, same, lengths[0], metric, figure)
     if len(method.heads) > 1 or not timed:
         return
     chosen, length = fastest_sd.pooled, every[fastest_sd.point].draft_length
-    if len(strict) > 1:
-        for metric, figure in _speed_ratios(clock, points, chosen).items():
-            yield row(SD_CHOSEN, chosen, length, metric, figure)
+    for metric in SPEEDS if len(strict) > 1 else ():
+        yield row(SD_CHOSEN, chosen, length, metric, clock.contrast(metric, points, chosen))
     if same is not None and length != lengths[0]:
         gain = clock.seconds[:, same] - clock.seconds[:, points[0]]
         saved = clock.seconds[:, same] - clock.seconds[:, chosen]
         if estimate(gain, clock.n).low > 0:
             share = estimate(ratio(np.stack([saved, gain], axis=-1)), clock.n)
-            yield row(SD_CHOSEN, chosen, length, SHARE, share)
-
-
-def _speed_ratios(clock: PointEstimates, points: list[int], baseline: int) -> dict[str, Interval]:
-    """Return both ratios of speed of a method's points to a baseline."""
-    return {
-        TIMES: clock.ratio("samples_per_second", points, baseline),
-        TOKENS: clock.ratio("tokens_per_second", points, baseline),
-    }
+            yield row(SD_CHOSEN, chosen, length, e.SHARE, share)
 
 
 def versus_coin(run: TaskRun) -> Iterator[Row]:
     """Place each static weight above or below a coin between ``sd`` and the draft."""
     weights = methods_of(run.settings, ["static"])
     for length in dict.fromkeys(length for weight in weights for length in weight.lengths):
-        points = [point for point in front_of(run.settings) if point.draft_length == length]
-        gaps = gaps_from_coin(points)
+        points = [point for point in pareto.front_of(run.settings) if point.draft_length == length]
+        gaps = pareto.gaps_from_coin(points)
         for weight in weights:
             if length in weight.lengths and (gap := gaps.get(weight.lengths[length][0].point)):
                 yield {
                     **weight.facts([length], length, gap.reached, [0]),
                     "against": COIN,
                     "reference": gap.front,
-                    **figure_columns(ABOVE, gap.above),
+                    **e.columns(e.ABOVE, gap.above),
                 }
 
 
@@ -225,12 +187,13 @@ def above_front(
     """
     heads = method.lengths[length]
     if gain == "acceptance":
-        every = front_of(run.settings, FRONTS[front])
+        every = pareto.front_of(run.settings, FRONTS[front])
         points = [point for point in every if point.draft_length == length]
     else:  # in the units of times
         heads = [head.timed for head in heads]
-        points = [point.timed for point in front_of(run.sessions[method.session], FRONTS[front])]
-    gap = gap_between(heads, points, gain)
+        every = pareto.front_of(run.sessions[method.session], FRONTS[front])
+        points = [point.timed for point in every]
+    gap = pareto.gap_between(heads, points, gain)
     if np.isnan(gap.above.value):  # nothing was drafted
         return
     facts = method.facts([length], length, gap.reached, list(range(len(heads)))) | {
@@ -240,27 +203,27 @@ def above_front(
         "coarse": gap.coarse,
     }
     size = gap.reached.prompts_per_unit
-    yield {**facts, "reference": gap.front, **figure_columns(ABOVE, gap.above, size)}
-    measured = figure_columns(ABOVE_MEASURED, gap.above_measured, size)
+    yield {**facts, "reference": gap.front, **e.columns(e.ABOVE, gap.above, size)}
+    measured = e.columns(e.ABOVE_MEASURED, gap.above_measured, size)
     yield {**facts, "reference": gap.front_measured, **measured}
 
 
 def at_equal_quality(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
     """Compare a method's speed with that of the static front at the method's quality."""
     settings = [setting.timed for setting in method.at(lengths)]
-    front = [point.timed for point in front_of(run.sessions[method.session])]
-    together = points_with_front(settings, front)
+    front = [point.timed for point in pareto.front_of(run.timed(method.session))]
+    together = pareto.points_with_front(settings, front)
     reached, (fastest,) = together.estimates_with_fastest(range(len(settings)))
     points, chosen = slice(len(settings), len(settings) + len(front)), fastest.pooled
     quality, seconds = reached.quality[:, points], reached.seconds
     as_gain = Gains(quality, np.ones_like(quality))
-    level = -front_quality(as_gain, -seconds[:, points], reached.quality[:, chosen])
+    level = -pareto.front_quality(as_gain, -seconds[:, points], reached.quality[:, chosen])
     figure = estimate(level / seconds[:, chosen], reached.n, log=True)
     yield {
         **method.facts(lengths, lengths[fastest.point], reached, [chosen]),
         "against": FRONT,
         "against_quality": min(reached.quality[0, chosen], quality[0].max()),
         "reference": level[0],
-        **figure_columns(TIMES, figure, reached.prompts_per_unit),
+        **e.columns(e.TIMES, figure, reached.prompts_per_unit),
         "noise": run.noise.get(method.session, math.nan),
     }

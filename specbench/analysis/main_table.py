@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specbench.analysis.estimates import ACCEPTANCE_LESS, QUALITY, QUALITY_LESS, RATE, contrast
 from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
 from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
-from specbench.analysis.scores import QUALITY, quality_difference
 from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of, without_shared_times
 from specbench.config import EAGER
 from specbench.errors import UsageError
@@ -127,7 +127,7 @@ class Contest:
         """Return whether the paired interval of the difference between two cells includes 0."""
         try:
             if figure == QUALITY:
-                difference = quality_difference(first.samples, second.samples)
+                difference = contrast(first.samples, second.samples, QUALITY_LESS)
             else:
                 values, n = self._of_figure([first, second], figure)
                 difference = estimate(values[:, 0] - values[:, 1], n)
@@ -139,10 +139,11 @@ class Contest:
         """Return a figure [1 + RESAMPLES, settings] on the shared units, and their number."""
         if figure != SPEEDUP:
             reached = shared_points(scored_alike(settings)).estimates()
-            return (reached.quality if figure == QUALITY else reached.acceptance), reached.n
+            metric = QUALITY_LESS if figure == QUALITY else ACCEPTANCE_LESS
+            return reached.values(metric), reached.n
         alone = [self._alone[baseline_of(setting.cell)] for setting in settings]
         reached = timed_points([*settings, *alone]).estimates()
-        speeds, base_speeds = np.split(reached.tokens_per_second, 2, axis=1)
+        speeds, base_speeds = np.split(reached.values(RATE), 2, axis=1)
         return speeds / base_speeds, reached.n
 
 

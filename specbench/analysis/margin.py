@@ -26,19 +26,19 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.blocks import by_time_unit, count_blocks, has_comparable_times
-from specbench.analysis.comparison import LENGTH, QUALITY_LESS, TIMES
-from specbench.analysis.intervals import (
-    CONFIDENCE,
-    Floats,
-    Interval,
-    limit_with_failures,
-    paired_interval,
-    paired_ratio,
+from specbench.analysis.estimates import (
+    DENSITY,
+    LENGTH,
+    QUALITY_LESS,
+    TIMES,
+    contrast,
+    score_interval,
+    wide,
 )
+from specbench.analysis.intervals import CONFIDENCE, Floats, Interval, limit_with_failures
 from specbench.analysis.margin_remarks import ends_normally, ends_of, remarks_on
 from specbench.analysis.points import TARGET
 from specbench.analysis.proportions import is_binary
-from specbench.analysis.scores import quality_difference, score_interval
 from specbench.analysis.sessions import TaskRun
 from specbench.analysis.slower import why_slower
 from specbench.analysis.verdicts import CONCURRENCY, Row, margin_verdict, margin_word
@@ -47,7 +47,7 @@ from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name
 from specbench.runs.frames import example_ids, first_decodes, rows_of, without_repeats
 from specbench.runs.labels import method_labels
-from specbench.runs.shown import ENDS, shown, temperature_text
+from specbench.runs.shown import shown, temperature_text
 from specbench.runs.table import Column, Field, Table, drop_empty, number, percent
 from specbench.tasks.metrics import shown_metric
 
@@ -236,8 +236,6 @@ def _with_arms(samples: pd.DataFrame) -> pd.DataFrame:
     return samples.assign(
         arm=cell_of.map(dict(enumerate(method_labels(cells)))),
         load=concurrency.fillna(samples["batch_size"]),
-        seconds=samples["prefill_seconds"] + samples["decode_seconds"],
-        one=1.0,
         answer=samples.groupby([example_ids(samples), "turn", "repeat"], dropna=False).ngroup(),
         **{CONCURRENCY: concurrency},
     )
@@ -285,9 +283,9 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     arm, reference = _paired(answers, base_answers)
     lost = base_answers.loc[~base_answers["answer"].isin(arm.index), "quality"]
     apart = _apart(arm, reference)
-    quality = quality_difference(arm, reference)
+    quality = contrast(arm, reference, QUALITY_LESS)
     counted = arm["output_tokens"].notna() & reference["output_tokens"].notna()
-    length = _ratio(arm[counted], reference[counted], "output_tokens", "one")
+    length = contrast(arm[counted], reference[counted], LENGTH)
     remarks = [*remarks_on(arm, reference)]
     if unequal := _unequal_counts(arm[counted], reference[counted]):
         length = length._replace(value=math.nan, low=math.nan, high=math.nan)
@@ -301,7 +299,7 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))
     failure = 0.0 if binary or not len(apart) else max(float(reference["quality"].mean()), 0.0)
     return {
-        **{n + end: v for n, f in figures.items() for end, v in zip(ENDS, f[:3], strict=True)},
+        **wide(figures),
         "n": arm["sample_id"].nunique(),
         "missing": len(lost) or math.nan,
         "missing_in_baseline": len(answers) - len(arm) or math.nan,
@@ -318,7 +316,7 @@ def _unequal_counts(arm: pd.DataFrame, base: pd.DataFrame) -> str:
     if "delivered_bytes" not in arm:
         return ""
     written = (arm["delivered_bytes"] > 0) & (base["delivered_bytes"] > 0)
-    ratio = _ratio(arm[written], base[written], "output_tokens", "delivered_bytes")
+    ratio = contrast(arm[written], base[written], DENSITY)
     if not (ratio.low > UNEQUAL_COUNTS or ratio.high < 1 / UNEQUAL_COUNTS):
         return ""
     return (
@@ -334,8 +332,7 @@ def _speed(cell: pd.DataFrame, base: pd.DataFrame) -> Interval:
     in_blocks = {count_blocks(side) > 0 for side in sides}
     if len(in_blocks) > 1 or not all(map(has_comparable_times, sides)):
         return Interval(math.nan, math.nan, math.nan, 0)
-    arm, reference = map(by_time_unit, sides)
-    return _ratio(arm, reference, "one", "seconds")
+    return contrast(by_time_unit(sides[0]), by_time_unit(sides[1]), TIMES)
 
 
 def _paired(arm: pd.DataFrame, base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -343,11 +340,3 @@ def _paired(arm: pd.DataFrame, base: pd.DataFrame) -> tuple[pd.DataFrame, pd.Dat
     arm, base = arm.set_index("answer"), base.set_index("answer")
     shared = arm.index.intersection(base.index, sort=False)
     return arm.loc[shared], base.loc[shared]
-
-
-def _ratio(arm: pd.DataFrame, base: pd.DataFrame, above: str, below: str) -> Interval:
-    """Return the ratio of two sides' ratios of two columns."""
-    terms = [side[[above, below]] for side in (arm, base)]
-    return paired_interval(
-        terms[0], arm["sample_id"], terms[1], base["sample_id"], paired_ratio, log=True
-    )

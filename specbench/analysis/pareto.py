@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
+from specbench.analysis.intervals import Floats, Interval, bootstrap, estimate, estimate_of_heads
 from specbench.analysis.lead import lead
 from specbench.analysis.points import (
     Gain,
@@ -206,6 +206,20 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
         step=float(steps[0]) if first == 1 else float("nan"),
         coarse=bool((np.abs(steps) > COARSE * np.ptp(level)).any()),
     )
+
+
+def lead_of_means(quality: Floats, gain: Floats) -> Interval:
+    """Return the lead of the first point over the randomised front of the others.
+
+    Args:
+        quality: [n, points] quality of each prompt.
+        gain: [n, points] gain of each prompt, whose mean is traded for quality.
+    """
+    totals = bootstrap(np.stack([quality, gain], axis=1)) / len(quality)
+    level, gains = totals[:, 0], totals[:, 1]  # [1 + RESAMPLES, points]
+    front = Gains(gains[:, 1:], np.ones_like(gains[:, 1:]))
+    leads = level[:, 0] - front_quality(front, level[:, 1:], gains[:, 0])
+    return lead(leads[:, None], quality, Gains(gain, np.ones_like(gain)))
 
 
 def gaps_from_coin(points: Sequence[Setting]) -> dict[str, Gap]:

@@ -21,18 +21,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from specbench.analysis import estimates, intervals
 from specbench.analysis.blocks import by_time_unit, count_blocks
-from specbench.analysis.intervals import (
-    Floats,
-    Interval,
-    Statistic,
-    bootstrap,
-    cluster_sums,
-    estimate_of_heads,
-    ratio,
-    unit_values,
-)
-from specbench.analysis.scores import score_terms
+from specbench.analysis.intervals import Floats, Interval, Statistic, ratio
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, PARAMETER_COLUMNS, from_columns
 from specbench.plugins import short_name
@@ -138,12 +129,9 @@ class Setting:
         scored, metric = self.samples, None
         if self.has_quality:
             scored, metric = scored[scored["quality"].notna()], self.cell["quality_metric"]
-        terms, score = score_terms(scored, "quality", metric)
-        accepted = scored["accepted"].fillna(0)  # autoregressive drafts nothing
-        seconds = scored["prefill_seconds"] + scored["decode_seconds"]
-        terms_of_speed = [accepted, scored["proposed"], seconds, scored["output_tokens"]]
-        columns = np.column_stack([terms, *terms_of_speed, np.ones(len(scored))])
-        prompts, sums = cluster_sums(columns, scored["sample_id"])
+        terms, score = estimates.score_terms(scored, "quality", metric)
+        columns = np.column_stack([terms, *(estimates.term(scored, name) for name in SUMMED)])
+        prompts, sums = intervals.cluster_sums(columns, scored["sample_id"])
         for others, further, _ in (setting.sums for setting in self.pooled):
             _, at, of = np.intersect1d(prompts, others, return_indices=True)
             sums[at, : -len(SUMMED)] += further[of, : -len(SUMMED)]
@@ -223,20 +211,21 @@ class PointEstimates:
         """Output tokens / seconds."""
         return Gains(self.output_tokens, self.seconds).value
 
-    @property
-    def samples_per_second(self) -> Floats:
-        """Samples / seconds."""
-        return 1 / self.seconds
+    def values(self, metric: str) -> Floats:
+        """Return the quality, or the rate of a contrast, of each point [1 + RESAMPLES, points]."""
+        if metric == estimates.QUALITY_LESS:
+            return self.quality
+        terms = vars(self) | {estimates.SAMPLES: np.ones_like(self.seconds)}
+        above, below, _ = estimates.RATES[metric]
+        return Gains(terms[above], terms[below]).value
 
-    def difference(self, figure: str, points: Sequence[int], base: int) -> Interval:
-        """Return a figure of one point minus that of another; of several heads, the mean."""
-        values: Floats = getattr(self, figure)
-        return estimate_of_heads(values[:, points] - values[:, [base]], self.n)
-
-    def ratio(self, figure: str, points: Sequence[int], base: int) -> Interval:
-        """Return a figure of one point over that of another; of several heads, the mean."""
-        values: Floats = getattr(self, figure)
-        return estimate_of_heads(values[:, points] / values[:, [base]], self.n, log=True)
+    def contrast(self, metric: str, points: Sequence[int], base: int) -> Interval:
+        """Return a contrast of a point with another, or its mean over the points of heads."""
+        values = self.values(metric)
+        of, base_values = values[:, points], values[:, [base]]
+        if metric in estimates.RATES and estimates.RATES[metric].as_ratio:
+            return intervals.estimate_of_heads(of / base_values, self.n, log=True)
+        return intervals.estimate_of_heads(of - base_values, self.n)
 
     def gains(self, gain: Gain) -> Gains:
         """Return the gain of each point; the last point is the baseline of speed-ups."""
@@ -270,13 +259,13 @@ class Points:
 
     def estimates(self) -> PointEstimates:
         """Return the figures of the points."""
-        return self._figures(bootstrap(self.sums))
+        return self._figures(intervals.bootstrap(self.sums))
 
     def unit_values(self, gain: Gain) -> tuple[Floats, Gains]:
         """Return quality and gain of each unit, [units, points]; see ``intervals.unit_values``."""
         terms = self.sums.shape[-1] - len(SUMMED)
-        quality = unit_values(self.sums[..., :terms], self.score)
-        means = unit_values(self.sums[..., terms:], _means)
+        quality = intervals.unit_values(self.sums[..., :terms], self.score)
+        means = intervals.unit_values(self.sums[..., terms:], _means)
         parts = dict(zip(SUMMED[:-1], np.moveaxis(means, -1, 0), strict=True))
         one = PointEstimates(len(self.sums), self.prompts_per_unit, quality, **parts)
         return quality, one.gains(gain)
@@ -297,8 +286,10 @@ class Points:
         """
         half = np.arange(len(self.sums)) % 2
         apart = np.where(half[:, None] == [0, 1], 1.0, 0.0)[:, :, None, None]
-        halves = bootstrap(apart * self.sums[:, None])  # [1 + RESAMPLES, 2, points, terms]
-        totals = halves.sum(axis=1)
+        halves = intervals.bootstrap(
+            apart * self.sums[:, None]
+        )  # [1 + RESAMPLES, 2, points, terms]
+        totals = halves.sum(axis=1)  # [1 + RESAMPLES, points, terms]
         chosen = [_chosen_crosswise(halves, np.asarray(group)) for group in groups]
         seconds = _seconds(totals[0])
         fastest = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.scores import QUALITY
+from specbench.analysis.estimates import QUALITY
 from specbench.analysis.summary import ACCEPTANCE
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.frames import rows_of

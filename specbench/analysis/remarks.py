@@ -14,7 +14,7 @@ from statistics import median
 
 import pandas as pd
 
-from specbench.analysis.scores import AT_LIMIT, QUALITY
+from specbench.analysis.estimates import AT_LIMIT, QUALITY
 from specbench.errors import UsageError, shown
 from specbench.runs.configuration import GreedyFacts
 from specbench.runs.model import ERROR

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.compare import verdict_rows, verdicts
+from specbench.analysis.estimates import OF_TEXTS
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.remarks import measured_on, remarks
-from specbench.analysis.scores import OF_TEXTS
 from specbench.analysis.slower import slower_methods
 from specbench.analysis.summary import cells_of, summarise, with_differences
 from specbench.errors import UsageError, unknown
@@ -184,7 +184,7 @@ class Results:
         """The samples and those of baselines in later sessions, also if not selected."""
         return Selection(by=self.selection.by).of(without_repeats(self.decodes))
 
-    def cells_beside_sd(self, names: Sequence[str] = OF_TEXTS) -> pd.DataFrame:
+    def cells_beside_sd(self, names: Collection[str] = OF_TEXTS) -> pd.DataFrame:
         """Return the cells with their differences from plain SD in figures of texts."""
         return with_differences(self.cells, first_decodes(self.samples_of_all_methods), names)
 

@@ -13,12 +13,11 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.comparison import ABOVE
+from specbench.analysis.estimates import ABOVE, AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.analysis.intervals import Interval
 from specbench.analysis.pareto import Gap, front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.remarks import DOUBTS, remarks
-from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.analysis.summary import (
     ACCEPTANCE,
     SPEEDUP,

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Self
 import pandas as pd
 
 from specbench.analysis.blocks import count_blocks, has_comparable_times
+from specbench.analysis.estimates import TIMES, phase_terms
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import Fastest, PointEstimates, Setting, settings_of, shared_points
-from specbench.analysis.scores import phase_terms
 from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.columns import TIMED_AGAIN
 from specbench.runs.frames import first_decodes
@@ -48,7 +48,7 @@ class TaskRun(NamedTuple):
             once = _by_length(sd_of(sessions.get(session, [])))
             twice = _by_length(settings_of(rows))
             both = [shared_points([once[n].timed, twice[n].timed]) for n in once.keys() & twice]
-            ratios = [points.estimates().ratio("seconds", [0], 1) for points in both]
+            ratios = [points.estimates().contrast(TIMES, [1], 0) for points in both]
             factors = (max(ratio.high, 1 / ratio.low) for ratio in ratios)
             noise[session] = max(factors, default=math.nan)
         return cls(settings_of(first_decodes(samples)), sessions, noise, count_blocks(timed))

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from specbench.analysis.blocks import by_time_unit
-from specbench.analysis.intervals import paired_interval, paired_ratio
+from specbench.analysis.estimates import RATE, SECONDS, contrast, term
 from specbench.analysis.summary import baseline_of
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.frames import CELL, first_decodes, rows_of
@@ -72,15 +72,13 @@ def why_slower(arm: pd.DataFrame, plain: pd.DataFrame, of: str = "without drafts
     Returns:
         A sentence without its subject; empty if the side is not slower, or it is unknown.
     """
-    sides = [by_time_unit(side.assign(seconds=_seconds(side))) for side in (arm, plain)]
+    sides = [by_time_unit(side) for side in (arm, plain)]
     prompts = {*arm["sample_id"]} & {*plain["sample_id"]}
-    if len(prompts) < FEWEST or any(_seconds(side).isna().any() for side in (arm, plain)):
+    if len(prompts) < FEWEST or any(term(side, SECONDS).isna().any() for side in (arm, plain)):
         return ""
     if not {*sides[0]["sample_id"]} & {*sides[1]["sample_id"]}:  # no whole block
-        sides = [side.assign(seconds=_seconds(side)) for side in (arm, plain)]
-    terms = [side[["output_tokens", "seconds"]] for side in sides]
-    ids = [side["sample_id"] for side in sides]
-    ratio = paired_interval(terms[0], ids[0], terms[1], ids[1], paired_ratio, log=True)
+        sides = [arm, plain]
+    ratio = contrast(sides[0], sides[1], RATE)
     if not 0 < ratio.value < NOTICED or ratio.high >= 1:
         return ""
     arm, plain = (side[side["sample_id"].isin(prompts)] for side in (arm, plain))
@@ -88,10 +86,6 @@ def why_slower(arm: pd.DataFrame, plain: pd.DataFrame, of: str = "without drafts
         f"{TOKENS:,} tokens take {_told(arm, drafts=True)}, and {_told(plain, drafts=False)} "
         f"{of}{_rounds(arm, plain, of)}"
     )
-
-
-def _seconds(side: pd.DataFrame) -> pd.Series:
-    return side["prefill_seconds"] + side["decode_seconds"]
 
 
 def _told(side: pd.DataFrame, *, drafts: bool) -> str:

@@ -9,51 +9,23 @@ four columns: ``<figure>``, ``<figure>_low``, ``<figure>_high`` and ``<figure>_n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from specbench.analysis import estimates as e
+from specbench.analysis import intervals
 from specbench.analysis.blocks import by_time_unit
-from specbench.analysis.intervals import (
-    Floats,
-    Interval,
-    Statistic,
-    mean_interval,
-    paired_interval,
-    paired_ratio,
-    ratio,
-    ratio_interval,
-)
+from specbench.analysis.estimates import AT_LIMIT, COMPLETED, OF_TEXTS, QUALITY, REPETITION, TOKENS
+from specbench.analysis.intervals import Floats, Interval, mean_interval, ratio_interval
 from specbench.analysis.points import TARGET
 from specbench.analysis.proportions import proportion_interval
-from specbench.analysis.scores import (
-    AT_LIMIT,
-    COMPLETED,
-    OF_TEXTS,
-    QUALITY,
-    REPETITION,
-    TEXT_COLUMNS,
-    TOKENS,
-    completed,
-    phase_terms,
-    score_interval,
-    text_differences,
-)
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.runs.frames import (
-    CELL,
-    MEASURED,
-    SAMPLES,
-    SUMMARY,
-    example_ids,
-    first_decodes,
-    rows_of,
-    typed,
-)
+from specbench.runs import frames
+from specbench.runs.frames import CELL, first_decodes, rows_of
 from specbench.runs.labels import method_labels
 from specbench.runs.shown import shown
 from specbench.runs.tables import dictionary
@@ -83,25 +55,28 @@ def _pooled(numerator: str, denominator: str) -> Figure:
     return lambda cell, _: ratio_interval(cell[numerator], cell[denominator], cell["sample_id"])
 
 
-def _over_baseline(columns: list[str], statistic: Statistic) -> Figure:
-    """Return a figure of the sums of ``columns`` and of the baseline's tokens and seconds."""
+def _speedup(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
+    """Return the tokens per second over those of the baseline; unknown without both."""
+    figure = _UNKNOWN if baseline is None else e.contrast(cell, baseline, e.RATE)
+    return figure if figure.value == figure.value else _UNKNOWN
 
-    def figure(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
-        terms = cell[columns].to_numpy(np.float64)
-        if baseline is None or np.isnan(terms).any():
-            return _UNKNOWN
-        base = baseline[["output_tokens", "seconds"]].to_numpy(np.float64)
-        sides = terms, cell["sample_id"], base, baseline["sample_id"]
-        return paired_interval(*sides, statistic, log=True)
 
-    return figure
+def _predicted_speedup(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
+    """Return the speed-up at the measured time of a round; unknown without both."""
+    columns = [TOKENS, "prefill_seconds", "decode_seconds", "predicted_emitted"]
+    terms = cell[columns].to_numpy(np.float64)
+    if baseline is None or np.isnan(terms).any():
+        return _UNKNOWN
+    base = baseline[[TOKENS, "seconds"]].to_numpy(np.float64)
+    sides = terms, cell["sample_id"], base, baseline["sample_id"]
+    return intervals.paired_interval(*sides, _at_predicted_length, log=True)
 
 
 def _at_predicted_length(totals: Floats) -> Floats:
     """Return the speed-up if rounds had emitted the predicted tokens, from totals [..., 6]."""
     tokens, prefill, decode, predicted, *base = np.moveaxis(totals, -1, 0)
-    seconds = prefill + decode * ratio(np.stack([tokens, predicted], axis=-1))
-    return paired_ratio(np.stack([tokens, seconds, *base], axis=-1))
+    seconds = prefill + decode * intervals.ratio(np.stack([tokens, predicted], axis=-1))
+    return intervals.paired_ratio(np.stack([tokens, seconds, *base], axis=-1))
 
 
 def _share_at_limit(cell: pd.DataFrame, _: pd.DataFrame | None) -> Interval:
@@ -115,7 +90,7 @@ def _share_at_limit(cell: pd.DataFrame, _: pd.DataFrame | None) -> Interval:
 # measured figure of its name, and expected_acceptance with conditional_acceptance_rate: both are
 # over the positions judged.
 FIGURES: dict[str, Figure] = {
-    QUALITY: lambda cell, _: score_interval(cell, QUALITY, cell["quality_metric"].iloc[0]),
+    QUALITY: lambda cell, _: e.score_interval(cell, QUALITY, cell["quality_metric"].iloc[0]),
     ACCEPTANCE: _pooled("accepted", "proposed"),
     "draft_acceptance_rate_sample_mean": _mean("draft_acceptance_rate"),
     "acceptance_length": _pooled("emitted", "rounds"),
@@ -127,11 +102,8 @@ FIGURES: dict[str, Figure] = {
     "seconds_per_sample": _mean("seconds"),
     "tokens_per_second": _pooled("output_tokens", "seconds"),
     "tokens_per_second_sample_mean": _mean("tokens_per_second"),
-    SPEEDUP: _over_baseline(["output_tokens", "seconds"], paired_ratio),
-    "predicted_speedup": _over_baseline(  # at the measured time of a round
-        ["output_tokens", "prefill_seconds", "decode_seconds", "predicted_emitted"],
-        _at_predicted_length,
-    ),
+    SPEEDUP: _speedup,
+    "predicted_speedup": _predicted_speedup,
     "prefill_seconds": _mean("prefill_seconds"),
     "round_seconds": _pooled("decode_seconds", "rounds"),
     "draft_seconds": _pooled("draft_seconds", "rounds"),
@@ -142,8 +114,8 @@ FIGURES: dict[str, Figure] = {
     "rounds": _mean("rounds"),
     AT_LIMIT: _share_at_limit,
     REPETITION: _mean("repetition"),
-    COMPLETED: lambda cell, _: score_interval(
-        completed(cell), QUALITY, cell["quality_metric"].iloc[0]
+    COMPLETED: lambda cell, _: e.score_interval(
+        e.completed(cell), QUALITY, cell["quality_metric"].iloc[0]
     ),
 }
 
@@ -169,7 +141,9 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
     if samples.empty:
         raise UsageError("There are no samples to summarise; run at least one.")
     numbers = samples.select_dtypes("number")
-    user_metrics = [name for name in numbers if name not in SAMPLES and name not in MEASURED]
+    user_metrics = [
+        name for name in numbers if name not in frames.SAMPLES and name not in frames.MEASURED
+    ]
     terms = _with_terms(samples)
     alone = by_time_unit(terms[terms["method"] == AUTOREGRESSIVE])
     groups = alone.groupby(BASELINE, dropna=False)
@@ -191,12 +165,14 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
                 *_further_scores(group, user_metrics),
                 *(
                     (name, ratio_interval(*parts, group["sample_id"]), "fraction")
-                    for name, parts in phase_terms(group).items()
+                    for name, parts in e.phase_terms(group).items()
                 ),
                 *_means_of_columns(group),
             )
         ]
-    return typed(pd.DataFrame(rows, columns=list(SUMMARY)), SUMMARY, "the summary")
+    return frames.typed(
+        pd.DataFrame(rows, columns=list(frames.SUMMARY)), frames.SUMMARY, "the summary"
+    )
 
 
 def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
@@ -206,7 +182,7 @@ def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
     expected = (samples["expected_acceptance"] * samples["judged"]).mask(samples["judged"] == 0, 0)
     return samples.assign(
         sample_id=pd.factorize(samples["sample_id"], sort=True)[0],  # sorted and summed faster
-        seconds=samples["prefill_seconds"] + samples["decode_seconds"],
+        seconds=e.term(samples, e.SECONDS),
         emitted=emitted,
         expected=expected,
         predicted_emitted=expected + emitted - samples["accepted"],
@@ -236,10 +212,10 @@ def _further_scores(
     """Yield name, value and unit of a cell's further quality metrics."""
     for name in (*METRICS, *user_metrics):
         if name in cell and cell[name].notna().any():
-            yield name, score_interval(cell, name, name), shown(name).heading
+            yield name, e.score_interval(cell, name, name), shown(name).heading
     passed = cell["quality"] if cell["quality_metric"].iloc[0] == PASS else cell.get(PASS)
     if passed is not None:
-        yield from _pass_at_more(passed, example_ids(cell))
+        yield from _pass_at_more(passed, frames.example_ids(cell))
 
 
 def _means_of_columns(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
@@ -281,7 +257,7 @@ def cells_of(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_differences(
-    cells: pd.DataFrame, samples: pd.DataFrame, names: Sequence[str] = OF_TEXTS
+    cells: pd.DataFrame, samples: pd.DataFrame, names: Collection[str] = OF_TEXTS
 ) -> pd.DataFrame:
     """Add the differences of cells from plain SD in figures of texts, as ``<figure>_less``."""
     return cells.merge(less_than_sd(samples, names), on=list(CELL), how="left")
@@ -305,25 +281,27 @@ def further_metrics(cells: pd.DataFrame) -> list[str]:
     return [name for name in names if name not in FIGURES]
 
 
-def less_than_sd(samples: pd.DataFrame, names: Sequence[str] = OF_TEXTS) -> pd.DataFrame:
-    """Return the ``text_differences`` between each cell that drafts and plain SD.
+def less_than_sd(samples: pd.DataFrame, names: Collection[str] = OF_TEXTS) -> pd.DataFrame:
+    """Return the contrasts of texts of each cell that drafts with plain SD.
 
     The samples of ``TARGET`` at all draft lengths and drafters are pooled: they have the same
     distribution. The columns are ``CELL`` and ``<metric>_less``, ``<metric>_less_low`` and
     ``<metric>_less_high``.
     """
     run = BASELINE[:-1]  # texts, unlike times, are compared across sessions
-    samples = samples.filter(dict.fromkeys((*CELL, *TEXT_COLUMNS)))
+    samples = samples.filter(dict.fromkeys((*CELL, *e.TEXT_COLUMNS)))
     samples = samples.assign(sample_id=pd.factorize(samples["sample_id"], sort=True)[0])
     groups = samples[samples["method"].isin(TARGET)].groupby(run)
     strict = {key: rows for key, rows in groups if (rows["method"] == "sd").any()}
     relaxed = samples[~samples["method"].isin(TARGET)]
     rows = []
-    for cell, samples_of_cell in relaxed.groupby(list(CELL), sort=False, dropna=False):
-        base = strict.get(tuple(samples_of_cell[run].iloc[0]))
-        differences = {} if base is None else text_differences(samples_of_cell, base, names)
-        ends = (differences.get(name, _UNKNOWN)[:3] for name in names)
-        rows.append([*cell, *chain.from_iterable(ends)])
-    less = [f"{name}_less{end}" for name in names for end in ("", "_low", "_high")]
+    for cell, of_cell in relaxed.groupby(list(CELL), sort=False, dropna=False):
+        base = strict.get(tuple(of_cell[run].iloc[0]))
+        figures = {
+            f"{name}_less": _UNKNOWN if base is None else e.contrast(of_cell, base, OF_TEXTS[name])
+            for name in names
+        }
+        rows.append(dict(zip(CELL, cell, strict=True)) | e.wide(figures))
+    less = [*e.wide({f"{name}_less": _UNKNOWN for name in names})]
     table = pd.DataFrame(rows, columns=[*CELL, *less])
     return table.astype(samples[list(CELL)].dtypes.to_dict() | dict.fromkeys(less, "float64"))

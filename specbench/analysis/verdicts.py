@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from specbench.analysis import comparison as c
+from specbench.analysis import estimates as e
 from specbench.analysis.intervals import FEWEST, unseen_share
 from specbench.runs.frames import rows_of
 from specbench.runs.labels import DEFAULT_DRAFTER
@@ -59,11 +60,11 @@ def word(row: Row) -> str:
         return ""
     if row["n"] < FEWEST:
         return FEW
-    ratio = c.TOKENS if row["batch_size"] > 1 else c.TIMES
-    speed, difference = sign_of_speed(_ends(row, ratio)), _ends(row, c.QUALITY_LESS)
+    ratio = e.RATE if row["batch_size"] > 1 else e.TIMES
+    speed, difference = sign_of_speed(_ends(row, ratio)), _ends(row, e.QUALITY_LESS)
     outcome = _sign(difference, 0, 0, LOWER, HIGHER)
     if outcome in (LOWER, HIGHER):
-        points = abs(shown_metric(row["quality_metric"])[1] * row[c.QUALITY_LESS])
+        points = abs(shown_metric(row["quality_metric"])[1] * row[e.QUALITY_LESS])
         pace = f" at {row[ratio]:.2f} times" if speed in (FASTER, SLOWER) else "; speed open"
         if math.isnan(_ends(row, ratio)["ci_low"]):  # no times to compare
             pace = ""
@@ -87,9 +88,9 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
         speed: Those that compare its time with others' times, at the same or the fastest length.
     """
     by_comparison = {(row["against"], row["at"], row["metric"]): row for row in rows_of(alike)}
-    ratio = c.TOKENS if alike["batch_size"].iloc[0] > 1 else c.TIMES
+    ratio = e.RATE if alike["batch_size"].iloc[0] > 1 else e.TIMES
     times = {row["against"]: row for row in rows_of(speed) if row["metric"] == ratio}
-    tokens = {row["against"]: row for row in rows_of(speed) if row["metric"] == c.TOKENS}
+    tokens = {row["against"]: row for row in rows_of(speed) if row["metric"] == e.RATE}
     alone = times.get(c.ALONE)
     beside_sd = times.get(c.SD_CHOSEN) or times.get(c.SD)
     first = beside_sd or alone or next(iter(by_comparison.values()))
@@ -99,7 +100,7 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
     if n < FEWEST:
         few = f"too few prompts for a verdict (n = {n}; at least {FEWEST} are needed)"
         return facts | dict.fromkeys(OUTCOMES, FEW) | {"sentence": few}
-    better = by_comparison.get((c.SD, c.OWN, c.QUALITY_LESS))
+    better = by_comparison.get((c.SD, c.OWN, e.QUALITY_LESS))
     has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, *_ in by_comparison)
     parts = {
         "speculation": _speculation(alone, tokens.get(c.ALONE)),
@@ -114,7 +115,7 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
         lost if missing else "",
         parts["speculation"].text,
         _beside_sd(parts["speed"], parts["quality"], first),
-        _length(by_comparison.get((c.SD, c.OWN, c.LENGTH))),
+        _length(by_comparison.get((c.SD, c.OWN, e.LENGTH))),
         ", ".join(filter(None, [parts["front"].text, parts["front_at_time"].text])),
         parts["control"].text,
     ]
@@ -148,7 +149,7 @@ def noise_range(noise: float) -> str:
 
 def _times(row: Row) -> str:
     ratio = shown(row["metric"]).estimate(row["value"], row["ci_low"], row["ci_high"])
-    unit = "times as many tokens/s" if row["metric"] == c.TOKENS else "times as fast per sample"
+    unit = "times as many tokens/s" if row["metric"] == e.RATE else "times as fast per sample"
     return f"{ratio} {unit}"
 
 
@@ -226,22 +227,22 @@ def front_outcome(row: Row) -> str:
     Args:
         row: A setting with the ends of its distances, such as ``quality_above_low``.
     """
-    outcome = _sign(_ends(row, c.ABOVE), 0, 0, LOWER, HIGHER)
-    if outcome == HIGHER and row["coarse"] and not _ends(row, c.ABOVE_MEASURED)["ci_low"] > 0:
+    outcome = _sign(_ends(row, e.ABOVE), 0, 0, LOWER, HIGHER)
+    if outcome == HIGHER and row["coarse"] and not _ends(row, e.ABOVE_MEASURED)["ci_low"] > 0:
         return UNSHOWN
     return outcome
 
 
 def _front(rows: dict[tuple[str, str, str], Row], at: str) -> Clause:
     """Compare with the static front; with a coarse one also at its nearest point."""
-    if (row := rows.get((c.FRONT, at, c.ABOVE))) is None:
+    if (row := rows.get((c.FRONT, at, e.ABOVE))) is None:
         return Clause(MISSING, "")
     outcome = _sign(row, 0, 0, LOWER, HIGHER)
     side = {HIGHER: "above", LOWER: "below"}.get(outcome)
     name = _FRONT if at == "acceptance" else "it"
     text = f"{_size(row)} points {side} {name}" if side else f"not shown to differ from {name}"
     text += f" at equal {at}" + (f" ({_difference(row)})" if not side else "")
-    measured = rows[c.FRONT, at, c.ABOVE_MEASURED]
+    measured = rows[c.FRONT, at, e.ABOVE_MEASURED]
     if outcome == HIGHER and row["coarse"] and _sign(measured, 0, 0, LOWER, HIGHER) != HIGHER:
         between = f"but not above it at the nearest weight ({_difference(measured)})"
         return Clause(UNSHOWN, f"{text}, {between}")
@@ -250,8 +251,8 @@ def _front(rows: dict[tuple[str, str, str], Row], at: str) -> Clause:
 
 def _control(rows: dict[tuple[str, str, str], Row]) -> Clause:
     """Say what a lower temperature gains where a method is above the static front."""
-    front = rows.get((c.FRONT, "acceptance", c.ABOVE))
-    cooler = rows.get((c.CONTROL, "acceptance", c.ABOVE))
+    front = rows.get((c.FRONT, "acceptance", e.ABOVE))
+    cooler = rows.get((c.CONTROL, "acceptance", e.ABOVE))
     if front is None or front["ci_low"] <= 0:
         return Clause(MISSING, "")
     if cooler is None:
@@ -300,17 +301,17 @@ def margin_verdict(row: Row) -> Row:
         return {"sentence": f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"}
     speed, times = _margin_speed(row, f" per {'request' if by_requests else 'sample'}{load}")
     loss, quality, more = _margin_quality(row)
-    low, high = (round(row[c.LENGTH + end], 2) for end in ENDS[1:])
+    low, high = (round(row[e.LENGTH + end], 2) for end in ENDS[1:])
     counts = {
         "answers are missing": "missing",
         f"answers are missing of {baseline}": "missing_in_baseline",
         "texts are empty": "empty",
     }
-    equal = row[f"{c.QUALITY_LESS}_low"] <= 0 <= row[f"{c.QUALITY_LESS}_high"] and speed == UNSHOWN
+    equal = row[f"{e.QUALITY_LESS}_low"] <= 0 <= row[f"{e.QUALITY_LESS}_high"] and speed == UNSHOWN
     parts = [
         times,
         quality,
-        f"texts {shown(c.LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
+        f"texts {shown(e.LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
         *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
         f"{percent(row['refused'], '.1f')} of texts begin like refusals"
         if row["refused"] > 0
@@ -327,13 +328,13 @@ def margin_verdict(row: Row) -> Row:
 
 def _margin_speed(row: Row, unit: str) -> Clause:
     """Return the outcome of the times, and how to say it."""
-    ends = _ends(row, c.TIMES)
+    ends = _ends(row, e.TIMES)
     if math.isnan(ends["ci_low"]):
         return Clause(MISSING, f"times not comparable{unit.removeprefix(' per sample')}")
     outcome, noise = sign_of_speed(ends), noise_range(row["noise"])
     difference = {SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")
     remark = ", ".join(filter(None, [difference, noise and f"noise {noise}"]))
-    text = f"{shown(c.TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"
+    text = f"{shown(e.TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"
     return Clause(outcome, text)
 
 
@@ -341,7 +342,7 @@ def _margin_quality(row: Row) -> tuple[str, str, float]:
     """Return the outcome of quality, how to say it, and how many more prompts would decide."""
     unit, scale = shown_metric(row["quality_metric"])
     margin = f"{row['margin']:g} point{'s' if row['margin'] != 1 else ''}"
-    value, low, high = (scale * row[c.QUALITY_LESS + end] for end in ENDS)
+    value, low, high = (scale * row[e.QUALITY_LESS + end] for end in ENDS)
     if low != low:
         return MISSING, "quality was not measured", math.nan
     if row["quality"] == value == 0:

@@ -128,7 +128,7 @@ def _beyond(judged: pd.DataFrame, samples: pd.DataFrame) -> Iterator[str]:
 def _not_within(row: Row) -> str:
     """Return why a row of ``margin_rows`` does not show that; empty if it does."""
     from specbench.analysis import verdicts
-    from specbench.analysis.comparison import QUALITY_LESS
+    from specbench.analysis.estimates import QUALITY_LESS
     from specbench.analysis.intervals import FEWEST
     from specbench.runs.shown import shown
 

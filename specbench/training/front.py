@@ -16,18 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specbench.analysis.intervals import (
-    CONFIDENCE,
-    FEWEST,
-    Floats,
-    Interval,
-    bootstrap,
-    mean_interval,
-)
-from specbench.analysis.lead import lead
-from specbench.analysis.pareto import front_quality
-from specbench.analysis.points import Gains
-from specbench.analysis.proportions import paired_difference
+from specbench.analysis.intervals import CONFIDENCE, FEWEST, Floats, Interval, mean_interval
+from specbench.analysis.pareto import lead_of_means
+from specbench.analysis.proportions import unit_difference
 from specbench.errors import UsageError
 from specbench.runs.table import with_interval
 from specbench.tasks.metrics import Metric
@@ -186,14 +177,9 @@ class Worth(NamedTuple):
 
 def distance(head: Point, static: Sequence[Point]) -> Interval:
     """Return a head's quality minus that of the randomised static front at its acceptance."""
-    points, n = [head, *static], len(head.quality)
-    units = np.stack([[point.quality, point.acceptance] for point in points])  # [points, 2, n]
-    totals = bootstrap(units.transpose(2, 1, 0)) / n  # [1 + RESAMPLES, 2, points]
-    quality, accepted = totals[:, 0], totals[:, 1]
-    gains = Gains(accepted[:, 1:], np.ones_like(accepted[:, 1:]))
-    leads = quality[:, 0] - front_quality(gains, quality[:, 1:], accepted[:, 0])
-    of_units = Gains(units[:, 1].T, np.ones_like(units[:, 1].T))
-    return lead(leads[:, None], units[:, 0].T, of_units)
+    points = [head, *static]
+    quality = np.stack([point.quality for point in points], axis=1)
+    return lead_of_means(quality, np.stack([point.acceptance for point in points], axis=1))
 
 
 def mean_tokens(points: Sequence[Point]) -> float:
@@ -250,8 +236,7 @@ def require_enough(prompts: int, task: str) -> None:
 def require_trade(static: Sequence[Point], task: str, metric: Metric) -> None:
     """Raise ``UsageError`` unless the target is measurably better than the draft."""
     target, draft = static[0], static[-1]
-    prompts = np.arange(len(target.quality))
-    gained = paired_difference(target.quality, prompts, draft.quality, prompts)
+    gained = unit_difference(target.quality, draft.quality)
     if gained.low > 0 and draft.acceptance.mean() > target.acceptance.mean():
         return
     scale = metric.scale

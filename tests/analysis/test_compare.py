@@ -5,7 +5,6 @@ import pytest
 from specbench.analysis.compare import EQUAL, between_runs, compare
 from specbench.analysis.compare_tables import between_tables
 from specbench.analysis.comparison import (
-    ACCEPTANCE_LESS,
     ALONE,
     ATS,
     COIN,
@@ -13,9 +12,8 @@ from specbench.analysis.comparison import (
     CONTROL,
     FRONT,
     OWN,
-    QUALITY_LESS,
-    TIMES,
 )
+from specbench.analysis.estimates import ACCEPTANCE_LESS, QUALITY_LESS, TIMES
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.errors import UsageError

@@ -6,9 +6,9 @@ import pytest
 
 from specbench.analysis.compare import compare
 from specbench.analysis.compare_tables import verdict_tables
+from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.published import beside_published, published, published_table, remarks
-from specbench.analysis.scores import quality_difference
 from specbench.analysis.summary import cells_of, summarise
 from specbench.engine.pairs import pairs
 from specbench.methods import registry
@@ -189,7 +189,7 @@ def test_stars_are_those_of_the_paired_differences(make, metric):
     table = table_of(samples)
     cells = dict(list(samples[samples["quality"].notna()].groupby("method")))
     top = cells[table[table["figure"] == "quality"].set_index("label")["value"].idxmax()]
-    paired = {method: quality_difference(cell, top) for method, cell in cells.items()}
+    paired = {method: contrast(cell, top, QUALITY_LESS) for method, cell in cells.items()}
     expected = {method for method, less in paired.items() if less.low <= 0 <= less.high}
     assert best(table, "quality") == expected
     assert 0 < len(expected) < 4

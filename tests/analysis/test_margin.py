@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.intervals import Floats, limit_with_failures, unseen_share
 from specbench.analysis.margin import margin_rows, margin_tables, prompts_at_share, prompts_needed
-from specbench.analysis.scores import quality_difference
 from specbench.analysis.verdicts import BEYOND, FASTER, MISSING, NOISE, SLOWER, UNSHOWN, WITHIN
 from specbench.errors import UsageError
 from specbench.runs.table import to_text
@@ -60,7 +60,7 @@ def interval_of(base: Floats, fast: Floats) -> tuple[float, float]:
         pd.DataFrame({"sample_id": names, "quality": scores, "quality_metric": "accuracy"})
         for scores in (fast, base)
     ]
-    return quality_difference(*frames)[1:3]
+    return contrast(*frames, QUALITY_LESS)[1:3]
 
 
 def test_the_prompts_named_decide() -> None:

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.run_tables import TRANSFER, run_tables, summary_page, transfer_data
-from specbench.analysis.scores import quality_difference
 from specbench.analysis.summary import cells_of, less_than_sd, summarise, with_differences
 from specbench.errors import UsageError
 from specbench.runs.table import to_text
@@ -64,7 +64,7 @@ def test_every_method_has_its_paired_difference_from_sd(samples, rows):
     of_task = samples[samples["task"] == "mini-math"]
     diversed = of_task[of_task["method"] == "diversed"]
     target = of_task[of_task["method"].isin(["sd", "autoregressive"])]  # of one distribution
-    value, low, high, *_ = (100 * number for number in quality_difference(diversed, target))
+    value, low, high, *_ = (100 * number for number in contrast(diversed, target, QUALITY_LESS))
     assert f"<br>{value:+.1f} [{low:+.1f}, {high:+.1f}]<br>" in rows["diversed"].split("|")[2]
     assert rows["sd"].count("<br>") == samples["task"].nunique()
 

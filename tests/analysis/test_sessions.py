@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.compare import compare, verdict_rows, verdicts
-from specbench.analysis.comparison import ABOVE, QUALITY_LESS, TIMES
+from specbench.analysis.estimates import ABOVE, QUALITY_LESS, TIMES
 from specbench.analysis.intervals import RESAMPLES, bootstrap, estimate, mean_over_seeds, ratio
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.scores import text_differences
+from specbench.analysis.estimates import OF_TEXTS, REPETITION_LESS, contrast
 from specbench.analysis.summary import FIGURES, cells_of, further_metrics, less_than_sd, summarise
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
@@ -286,7 +286,7 @@ def test_differences_of_texts_are_paired_and_zero_for_the_same_texts(make):
     rows = [worse if i % 2 else {"quality": float(i % 5 > 0)} for i in range(20)]
     named = ({"sample_id": name, **row} for name, row in zip(prompts, rows, strict=True))
     lossy = make(*named, method="lossy", lenience=0.5)
-    differences = text_differences(lossy, sd)
+    differences = {name: contrast(lossy, sd, metric) for name, metric in OF_TEXTS.items()}
     values = {name: (difference.value, difference.n) for name, difference in differences.items()}
     assert values == {
         "quality": (pytest.approx(-0.4), 20),
@@ -299,9 +299,11 @@ def test_differences_of_texts_are_paired_and_zero_for_the_same_texts(make):
     assert signs.pop("quality") == (False, True)
     assert signs.pop("completed_quality") == (False, False)
     assert set(signs.values()) == {(True, False)}
-    same = text_differences(sd, sd.assign(repetition=np.nan))
-    assert [same[name].value for name in ("quality", "output_tokens")] == [0, 0]
-    assert same["repetition"].n == 0  # not recorded
+    assert [contrast(sd, sd, OF_TEXTS[name]).value for name in ("quality", "output_tokens")] == [
+        0,
+        0,
+    ]
+    assert contrast(sd, sd.assign(repetition=np.nan), REPETITION_LESS).n == 0  # not recorded
 
     table = less_than_sd(pd.concat([lossy, sd, make({**AUTOREGRESSIVE, "sample_id": "p00"})]))
     (row,) = table.to_dict("records")

@@ -23,6 +23,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from specbench.analysis.comparison import FRONTS
+from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.figures import figure, style
 from specbench.analysis.intervals import Interval, bootstrap, estimate_of_heads, mean_over_seeds
 from specbench.analysis.lead import crossfitted_leads
@@ -34,7 +35,6 @@ from specbench.analysis.pareto import (
 )
 from specbench.analysis.points import TARGET, settings_of
 from specbench.analysis.results import Results
-from specbench.analysis.scores import quality_difference
 from specbench.analysis.sessions import methods_of
 from specbench.methods.method import INSIDE
 from specbench.methods.registry import PARAMETER_COLUMNS
@@ -83,7 +83,7 @@ def _distances(samples: pd.DataFrame, rules: Sequence[str]) -> list[dict[str, An
         )
         if size == 1:
             target = samples[samples["method"].isin(TARGET)]
-            less = quality_difference(heads[0].samples, target)
+            less = contrast(heads[0].samples, target, QUALITY_LESS)
         rows.append(
             {
                 "label": method.label,

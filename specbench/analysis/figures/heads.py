@@ -16,11 +16,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from specbench.analysis import learned
+from specbench.analysis.estimates import QUALITY
 from specbench.analysis.figures import HEADS, figure, style
 from specbench.analysis.figures.style import GREY, Drawing, scaled
 from specbench.analysis.results import Results
 from specbench.analysis.run_tables import LEARNED, STRICT, transfer_data
-from specbench.analysis.scores import QUALITY
 from specbench.analysis.summary import ACCEPTANCE
 from specbench.errors import UsageError
 from specbench.runs.labels import LOG, logged

@@ -22,6 +22,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from specbench.analysis import pareto
 from specbench.analysis.blocks import by_time_unit, has_comparable_times
 from specbench.analysis.figures import AGAINST, figure, style
 from specbench.analysis.figures.cells import (
@@ -35,14 +36,6 @@ from specbench.analysis.figures.cells import (
     title,
 )
 from specbench.analysis.figures.style import GREY, Drawing, scaled
-from specbench.analysis.pareto import (
-    STATIC_FAMILY,
-    below_coin,
-    front_band,
-    front_of,
-    gaps_from_coin,
-    static_weight,
-)
 from specbench.analysis.points import Gain, settings_of
 from specbench.analysis.results import Results
 from specbench.analysis.run_tables import LEARNED
@@ -54,7 +47,7 @@ from specbench.runs.shown import shown
 
 _QUALITY = "100*quality"
 #: The fronts drawn, by the mark of their data, with the methods of their points.
-_FRONTS = {"front": STATIC_FAMILY, "sharpened front": (*STATIC_FAMILY, *CONTROLS)}
+_FRONTS = {"front": pareto.STATIC_FAMILY, "sharpened front": (*pareto.STATIC_FAMILY, *CONTROLS)}
 _LINES = {"front": "--", "sharpened front": ":"}
 _COIN = "†"  # behind the title, and in the legend
 _MOST_LABELLED = 100  # points of a panel; more leave no room for labels
@@ -159,7 +152,7 @@ def _column(
     """Draw the panels of a task that have points; they share the quality axis."""
     first, samples = None, _samples(rows, results)
     coin = any(
-        below_coin(gaps_from_coin(front_of(settings_of(samples_of_run))))
+        pareto.below_coin(pareto.gaps_from_coin(pareto.front_of(settings_of(samples_of_run))))
         for _, samples_of_run in samples.groupby("run_id")
     )
     for axes, cost in zip(column, costs, strict=True):
@@ -211,7 +204,7 @@ def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
         samples = results.samples
     except UsageError:
         samples = pd.DataFrame(columns=[*SAMPLES])  # the summary is drawn alone
-    family = rows[rows["method"].isin([*STATIC_FAMILY, *CONTROLS, AUTOREGRESSIVE])]
+    family = rows[rows["method"].isin([*pareto.STATIC_FAMILY, *CONTROLS, AUTOREGRESSIVE])]
     cell = [*CELL]
     return samples.merge(family[cell].drop_duplicates(), on=cell) if len(samples) else samples
 
@@ -244,10 +237,10 @@ def _front(
             return pd.DataFrame()
         samples = samples[samples["session"] == family["session"].iloc[0]]
     baseline = cost.gain == "speedup" and AUTOREGRESSIVE not in set(samples["method"])
-    if static_weight(family).nunique() < 2 or baseline:
+    if pareto.static_weight(family).nunique() < 2 or baseline:
         return pd.DataFrame()
     of_times = cost.gain != "acceptance"
-    band = front_band(by_time_unit(samples) if of_times else samples, cost.gain, methods)
+    band = pareto.front_band(by_time_unit(samples) if of_times else samples, cost.gain, methods)
     if of_times and not has_comparable_times(samples):
         band[["low", "high"]] = float("nan")
     ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}

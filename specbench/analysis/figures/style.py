@@ -74,7 +74,7 @@ LOOKS = {
     "gated": Look("#AA3377", "d", 6.0),
     "gated-diversed": Look("#7F1D0C", ">", 6.5),
 }
-# For the user's own methods; filled, since the edge is white.
+# For methods without a look, such as the user's own; filled, since the edge is white.
 _OTHER_MARKERS: tuple[Marker, ...] = ("H", (4, 1, 0), (6, 1, 0), (7, 0, 0), (8, 1, 0))
 _OTHER_COLOURS = ("#EE3377", "#117733", "#DDAA33")
 
@@ -147,7 +147,7 @@ def scaled(size: float) -> float:
 
 
 def look(method: str) -> Look:
-    """Return the style of a method; one of the user's own gets a stable marker and colour.
+    """Return the style of a method; one without an entry gets a stable marker and colour.
 
     A server that verifies by a method, such as ``vllm-sd``, has its colour and marker, but is open.
     """

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from specbench.analysis.compare import VERDICTS, by_task, foremost
+from specbench.analysis.estimates import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render
 from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
-from specbench.analysis.scores import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.analysis.summary import further_metrics
 from specbench.analysis.trace import LEGEND
 from specbench.errors import UsageError

@@ -15,7 +15,8 @@ import pytest
 
 from specbench.analysis.compare import compare, verdict_rows, verdicts
 from specbench.analysis.compare_tables import verdict_tables
-from specbench.analysis.comparison import ABOVE, FRONT
+from specbench.analysis.comparison import FRONT
+from specbench.analysis.estimates import ABOVE
 from specbench.analysis.figures import pareto
 from specbench.analysis.report import pages
 from specbench.analysis.report.build import (

@@ -12,15 +12,8 @@ import pandas as pd
 
 from specbench.analysis import comparison as c
 from specbench.analysis import estimates as e
+from specbench.analysis import verdicts as v
 from specbench.analysis.compare import EQUAL
-from specbench.analysis.verdicts import (
-    HIGHER,
-    LOWER,
-    UNSHOWN,
-    front_outcome,
-    noise_range,
-    word,
-)
 from specbench.runs.frames import rows_of
 from specbench.runs.shown import ENDS, PHASES, ShownFigure, shown, temperature_text
 from specbench.runs.table import Column, Field, Table, drop_empty, number, percent
@@ -108,17 +101,17 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
         if beside_sd.empty:
             continue
         fronts = listed[listed["against"] == c.FRONT]
-        of_front = {_setting(row): row for row in merge_metrics(fronts)}
+        of_front = {_setting(row): row for row in e.pivot(fronts)}
         settings = [
             row | {name: of_front.get(_setting(row), row).get(name) for name in _OF_FRONT}
-            for row in merge_metrics(beside_sd)
+            for row in e.pivot(beside_sd)
         ]
         first = settings[0]
         quality = shown(e.QUALITY_LESS, first["quality_metric"])
         names = _NAMES if len({row["draft_length"] for row in settings}) > 1 else _NAMES[:1]
         fields: _Fields = [
             *names,
-            ("verdict", word),
+            ("verdict", v.word),
             (f"{shown('quality', first['quality_metric']).heading}\n- sd [95 %]", quality.interval),
             ("speed / sd\n[95 %]", _speed),
             ("accepted", lambda row: percent(row["acceptance"])),
@@ -155,7 +148,9 @@ def _resolution(settings: Sequence[_Row]) -> str:
         for row in settings
     ]
     points = max((scale * width / 2 for width in widths if width == width), default=math.nan)
-    factors = [row[f"{m}_high"] / row[f"{m}_low"] for row in settings if (m := _ratio(row)) in row]
+    factors = [
+        row[f"{m}_high"] / row[f"{m}_low"] for row in settings if (m := v.speed_of(row)) in row
+    ]
     spread = max((math.sqrt(f) - 1 for f in factors if f == f), default=math.nan)
     told = [f"quality to ±{points:.1f} points"] if points == points else []
     told += [f"speed to ±{100 * spread:.0f} %"] if spread == spread else []
@@ -164,26 +159,21 @@ def _resolution(settings: Sequence[_Row]) -> str:
     return f"{n} prompts tell {' and '.join(told)}"
 
 
-def _ratio(row: _Row) -> str:
-    """Return the ratio that is the speed of a row: of texts in batches, that of tokens/s."""
-    return e.RATE if row["batch_size"] > 1 else e.TIMES
-
-
 def _speed(row: _Row) -> str:
-    return shown(_ratio(row)).interval(row)
+    return shown(v.speed_of(row)).interval(row)
 
 
 def _placed(row: _Row) -> str:
     """Say whether a method is above the static front, and by how much."""
-    words = {HIGHER: "yes", LOWER: "no, below", UNSHOWN: "not shown"}
+    words = {v.HIGHER: "yes", v.LOWER: "no, below", v.UNSHOWN: "not shown"}
     distance = shown(e.ABOVE, row["quality_metric"])
     if row[e.ABOVE] is None:
         return ""
     text = distance.interval(row)
     if text and str(row["between"]).endswith("to none"):  # no measured weight accepts as much
         text = f"at least {distance.number({e.ABOVE: row[f'{e.ABOVE}_low']})}"
-    outcome = front_outcome(row)
-    coarse = outcome == UNSHOWN and row[f"{e.ABOVE}_low"] > 0  # not above the nearest weight
+    outcome = v.front_outcome(row)
+    coarse = outcome == v.UNSHOWN and row[f"{e.ABOVE}_low"] > 0  # not above the nearest weight
     return f"{'coarse' if coarse else words[outcome]} {text}" if text else ""
 
 
@@ -194,7 +184,7 @@ def _of_sd(rows: pd.DataFrame, row: _Row) -> str:
     told = [f"{quality.heading} {quality.number({'quality': row['against_quality']})}"]
     told = told if row["against_quality"] == row["against_quality"] else []
     told.append(f"{percent(accepted)} accepted")
-    metric = _ratio(row)
+    metric = v.speed_of(row)
     alone = rows[
         (rows["against"] == c.ALONE) & (rows["method"] == "sd") & (rows["metric"] == metric)
     ]
@@ -207,7 +197,7 @@ def _of_sd(rows: pd.DataFrame, row: _Row) -> str:
 
 def _noise_note(row: _Row) -> str:
     """Return a note on the noise of times, if ``sd`` was timed twice."""
-    noise = noise_range(row["noise"])
+    noise = v.noise_range(row["noise"])
     return f"Noise of times: ratios of {noise} may be noise." if noise else ""
 
 
@@ -219,7 +209,7 @@ class _Tables:
         first = rows["quality_metric"].iloc[0]
         self.task, self.metric = task, "quality" if pd.isna(first) else str(first)
         self.quality = shown("quality", self.metric)
-        beside_sd = merge_metrics(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])
+        beside_sd = e.pivot(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])
         self.from_sd = {(row["label"], row["draft_length"]): row for row in beside_sd}
 
     def beside_sd(self, group: pd.DataFrame, where: str) -> Table:
@@ -240,7 +230,7 @@ class _Tables:
         alone = group["metric"] == e.SHARE
         group = group.assign(alone=alone)
         group.loc[alone | (group["against"] == c.ALONE), ["quality", "acceptance"]] = float("nan")
-        settings = merge_metrics(group, "against", "alone")
+        settings = e.pivot(group, "against", "alone")
         notes = [SPEEDS, LESS, *filter(None, map(self.length_note, settings))]
         if c.SD_CHOSEN in set(group["against"]):
             notes += [CHOSEN, POOLED]
@@ -257,7 +247,7 @@ class _Tables:
             *_NAMES,
             *(shown(name, self.metric).column_with_interval for name in figures),
         ]
-        settings = merge_metrics(group[group["against"] == c.SD])
+        settings = e.pivot(group[group["against"] == c.SD])
         return drop_empty(Table.of(settings, fields, f"Texts minus sd: {where}", [LESS], stub=2))
 
     def above(self, group: pd.DataFrame, where: str) -> Table:
@@ -274,7 +264,7 @@ class _Tables:
         ]
         texts = {c.FRONT: FRONT, c.CONTROL: CONTROL}
         notes = [text for front, text in texts.items() if front in set(group["against"])]
-        settings, title = merge_metrics(group, "against"), f"At equal {kind}: {where}"
+        settings, title = e.pivot(group, "against"), f"At equal {kind}: {where}"
         return Table.of(settings, fields, title, [*notes, LESS], stub=3)
 
     def beside_front(self, front: str, metric: str) -> _Fields:
@@ -294,7 +284,7 @@ class _Tables:
         ]
         notes = [FRONT, *([CHOSEN] if (group["points"] > 1).any() else []), BIASED, LESS]
         title = f"At equal quality: {where}"
-        return drop_empty(Table.of(merge_metrics(group), fields, title, notes, stub=2))
+        return drop_empty(Table.of(e.pivot(group), fields, title, notes, stub=2))
 
     def less_than_sd(self) -> Iterator[Field[_Row]]:
         """Yield the differences from plain SD, for settings at a fixed N."""
@@ -319,18 +309,6 @@ class _Tables:
         )
 
 
-def merge_metrics(rows: pd.DataFrame, *keys: str) -> list[_Row]:
-    """Merge the rows of each setting; ``keys`` distinguish settings further."""
-    ends = {"": "value", "_low": "ci_low", "_high": "ci_high", "_reference": "reference"}
-    groups = rows.groupby(["label", "draft_length", "points", *keys], sort=False, dropna=False)
-    merged = []
-    for _, group in groups:
-        records = rows_of(group)
-        figures = {row["metric"] + end: row[of] for row in records for end, of in ends.items()}
-        merged.append(records[0] | figures | {"noise": group["noise"].max()})
-    return merged
-
-
 def _length(row: _Row) -> str:
     """Return the draft length of a method, marked if chosen from several."""
     length = f"{row['draft_length']:.0f}"
@@ -348,7 +326,7 @@ def _against(row: _Row) -> str:
 
 _PHASES: _Fields = [shown(name).column for name in PHASES]
 _NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
-_NOISE: Field[_Row] = ("sd's s/sample\n/ sd's again", lambda row: noise_range(row["noise"]))
+_NOISE: Field[_Row] = ("sd's s/sample\n/ sd's again", lambda row: v.noise_range(row["noise"]))
 
 
 def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
@@ -375,7 +353,7 @@ def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
         title = f"Two runs, paired by sample: {task}, {temperature_text(temperature)}, n = "
         title += " to ".join(map(str, counts))
         notes = [EQUAL_NOTE, TIMES_NOTE] if e.TIMES in set(group["metric"]) else [EQUAL_NOTE]
-        yield drop_empty(Table.of(merge_metrics(group), fields, title, notes, stub=2))
+        yield drop_empty(Table.of(e.pivot(group), fields, title, notes, stub=2))
 
 
 def facts_table(differences: Iterable[Sequence[Any]], first: str, second: str) -> Table:

@@ -18,6 +18,7 @@ from specbench.analysis import intervals, proportions
 from specbench.analysis.intervals import Floats, Interval, Statistic
 from specbench.errors import UsageError
 from specbench.runs.columns import BLEU_TERMS
+from specbench.runs.frames import rows_of
 from specbench.runs.shown import ENDS, PHASES
 from specbench.tasks.metrics import BLEU
 from specbench.tasks.metrics.overlap import TERMS, corpus_bleu
@@ -145,6 +146,24 @@ def wide(figures: Mapping[str, Interval]) -> dict[str, float]:
         for name, figure in figures.items()
         for end, value in zip(ENDS, figure[:3], strict=True)
     }
+
+
+def pivot(rows: pd.DataFrame, *keys: str) -> list[dict[Any, Any]]:
+    """Return one row per setting of a comparison, which ``keys`` may distinguish further.
+
+    It has the columns of the setting's first row and, for each metric, those of ``wide`` and
+    ``<metric>_reference``. ``noise`` is the largest.
+    """
+    ends = dict(
+        zip((*ENDS, "_reference"), ("value", "ci_low", "ci_high", "reference"), strict=True)
+    )
+    settings = []
+    groups = rows.groupby(["label", "draft_length", "points", *keys], sort=False, dropna=False)
+    for _, group in groups:
+        records = rows_of(group)
+        figures = {row["metric"] + end: row[of] for row in records for end, of in ends.items()}
+        settings.append(records[0] | figures | {"noise": group["noise"].max()})
+    return settings
 
 
 def phase_terms(cell: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:

@@ -16,22 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.analysis.intervals import (
-    CONFIDENCE,
-    SEED,
-    Floats,
-    Interval,
-    bootstrap,
-    mean_of_units,
-    mean_over_seeds,
-    ratio,
-    student,
-)
+from specbench.analysis import intervals
+from specbench.analysis.intervals import Floats, Interval
 from specbench.analysis.points import Gains
 from specbench.analysis.proportions import with_rare_differences
 
 NEGLIGIBLE = 1e-6  # difference of two points' surplus, as a share of the largest surplus
-ALPHA = 1 - CONFIDENCE
+ALPHA = 1 - intervals.CONFIDENCE
 DECIMALS = 12  # of a lead; further ones are noise of the sums
 SPLITS = 20  # into halves; more change an estimate by less than a tenth of its standard error
 
@@ -57,14 +48,17 @@ def lead(leads: Floats, quality: Floats, gains: Gains) -> Interval:
     crossed = crossfitted_leads(quality, gains, heads)
     if heads == 1:
         variance = float(leads[1:, 0].var()) * n / max(n - 1, 1)
-        best = student(float(leads[0, 0]), n, (variance, n - 1))
-        other = mean_of_units(crossed[:, 0])
+        best = intervals.student(float(leads[0, 0]), n, (variance, n - 1))
+        other = intervals.mean_of_units(crossed[:, 0])
         wider = with_rare_differences(other, crossed[:, 0])
         if wider != other:  # few prompts differ, so neither end is known
             p, low = max(best.p, wider.p), min(best.low, wider.low)
             best, other = best._replace(low=low, p=p), wider
     else:
-        best, other = mean_over_seeds(leads, n), mean_over_seeds(bootstrap(crossed) / n, n)
+        best, other = (
+            intervals.mean_over_seeds(leads, n),
+            intervals.mean_over_seeds(intervals.bootstrap(crossed) / n, n),
+        )
     if np.isnan(other.low):
         return other
     low, high = min(best.low, other.value), other.high
@@ -104,7 +98,7 @@ def crossfitted_leads(quality: Floats, gains: Gains, heads: int) -> Floats:
     means = [weights @ column.T for column in columns]  # [halves, heads + points]
     leads = np.zeros((n, heads))
     for head in range(heads):
-        at = ratio(np.stack([means[1][:, head], means[2][:, head]], axis=-1))[:, None]
+        at = intervals.ratio(np.stack([means[1][:, head], means[2][:, head]], axis=-1))[:, None]
         mixture = _best_mixture(means[0][:, heads:], means[1][:, heads:] - at * means[2][:, heads:])
         scores, numerators, denominators = (mixture.of(column[heads:]) for column in columns)
         # A method with more drafts needs more accepted ones for the same surplus.
@@ -174,7 +168,7 @@ def _best_mixture(quality: Floats, surplus: Floats) -> _Mixture:
 @lru_cache(maxsize=64)
 def _halves(n: int) -> Floats:
     """Return which of n prompts choose [2 * SPLITS, n]; rows 2 s and 2 s + 1 are split s."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(intervals.SEED)
     first = [rng.permutation(n) % 2 for _ in range(SPLITS)]
     halves = np.array([half for one in first for half in (one, 1 - one)], dtype=np.float64)
     halves.flags.writeable = False

@@ -13,20 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from specbench.analysis.intervals import (
-    CONFIDENCE,
-    FEWEST,
-    ROUNDING,
-    Floats,
-    Interval,
-    cluster_sums,
-    mean_of_units,
-    paired_sums,
-    ratio,
-    unit_values,
-)
+from specbench.analysis import intervals
+from specbench.analysis.intervals import FEWEST, Floats, Interval, ratio
 
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+_Z = NormalDist().inv_cdf((1 + intervals.CONFIDENCE) / 2)
 
 
 def proportion_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
@@ -38,7 +28,7 @@ def proportion_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
     or have mixed results, this estimate is poor. It is therefore averaged with the variance of
     perfectly correlated repeats, which gets the weight of one prompt.
     """
-    labels, sums = cluster_sums(*_counted(values, clusters))
+    labels, sums = intervals.cluster_sums(*_counted(values, clusters))
     n, (total, count) = len(labels), sums.sum(axis=0)
     mean = total / count if n else float("nan")
     if n < FEWEST:
@@ -62,13 +52,15 @@ def paired_difference(
     Blank samples are ignored. If all texts of each prompt and side have one score, which is 0 or 1,
     the interval is that of ``score_limits``; otherwise it is that of ``unit_difference``.
     """
-    sums, base_sums = paired_sums(
+    sums, base_sums = intervals.paired_sums(
         *_counted(values, clusters), *_counted(base_values, base_clusters)
     )
     means = ratio(sums), ratio(base_sums)
     if all(map(is_binary, means)):
         return unit_difference(*means)
-    figure = unit_difference(unit_values(sums, ratio), unit_values(base_sums, ratio))
+    figure = unit_difference(
+        intervals.unit_values(sums, ratio), intervals.unit_values(base_sums, ratio)
+    )
     return with_rare_differences(figure, means[0] - means[1])
 
 
@@ -84,7 +76,7 @@ def unit_difference(values: Floats, base_values: Floats) -> Interval:
         return Interval(value, float("nan"), float("nan"), n)
     if is_binary(values) and is_binary(base_values):
         return _score_interval(differences)
-    return with_rare_differences(mean_of_units(differences), differences)
+    return with_rare_differences(intervals.mean_of_units(differences), differences)
 
 
 def with_rare_differences(figure: Interval, differences: Floats) -> Interval:
@@ -98,7 +90,7 @@ def with_rare_differences(figure: Interval, differences: Floats) -> Interval:
         figure: The mean difference with an interval.
         differences: [n] difference of each prompt, -1 to 1.
     """
-    if not len(differences) >= FEWEST > np.count_nonzero(np.abs(differences) > ROUNDING):
+    if not len(differences) >= FEWEST > np.count_nonzero(np.abs(differences) > intervals.ROUNDING):
         return figure
     scores = _score_interval(np.clip(differences, -1, 1))
     low, high = min(figure.low, scores.low), max(figure.high, scores.high)

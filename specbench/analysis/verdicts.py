@@ -39,8 +39,27 @@ OUTCOMES = ("speculation", "speed", "quality", "front", "front_at_time", "contro
 CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
 _FRONT = "the randomised static front"
 NOTICED = 0.02  # difference between two ratios of speed
+#: The outcomes of quality beside a margin, of which the first that holds is said.
+_MARGIN = (
+    (MISSING, "quality was not measured"),
+    (UNSHOWN, "{unit} 0 of all answers, so no loss can show: check the prompts"),
+    (BEYOND, "{points}: lossy beyond the margin of {margin}"),
+    (UNSHOWN, "{points}: {evidence}not shown to be within {margin}"),
+    (
+        UNSHOWN,
+        "{points}: {evidence}not shown to be within {margin}; about {more:.0f} more prompts would "
+        "decide (the scores of {differ} differ)",
+    ),
+    (
+        UNSHOWN,
+        "{points}: {evidence}not shown to be within {margin}, since {n:.0f} prompts cannot exclude "
+        "{unseen} of failed answers; about {more:.0f} more would decide",
+    ),
+    (UNSHOWN, "{points}: {evidence}not within {margin} if the missing answers are wrong"),
+    (WITHIN, "{points}: {evidence}within {margin}"),
+)
 
-Row = dict[Any, Any]
+Row = dict[Any, Any]  # a setting with its figures, see ``estimates.pivot``
 
 
 class Clause(NamedTuple):
@@ -50,26 +69,23 @@ class Clause(NamedTuple):
     text: str
 
 
-def word(row: Row) -> str:
-    """Return in a few words what a method changes relative to ``sd`` at the same N.
+UNKNOWN = Clause(MISSING, "")
 
-    Args:
-        row: A setting with the ends of its figures, such as ``times_as_fast_low``.
-    """
+
+def word(row: Row) -> str:
+    """Return in a few words what a method changes relative to ``sd`` at the same N."""
     if row["against"] != c.SD:
         return ""
     if row["n"] < FEWEST:
         return FEW
-    ratio = e.RATE if row["batch_size"] > 1 else e.TIMES
-    speed, difference = sign_of_speed(_ends(row, ratio)), _ends(row, e.QUALITY_LESS)
-    outcome = _sign(difference, 0, 0, LOWER, HIGHER)
-    if outcome in (LOWER, HIGHER):
-        points = abs(shown_metric(row["quality_metric"])[1] * row[e.QUALITY_LESS])
-        pace = f" at {row[ratio]:.2f} times" if speed in (FASTER, SLOWER) else "; speed open"
-        if math.isnan(_ends(row, ratio)["ci_low"]):  # no times to compare
-            pace = ""
-        return f"{points:.1f} points {'worse' if outcome == LOWER else 'better'}{pace}"
-    return _pace(speed, MISSING if math.isnan(difference["ci_low"]) else UNSHOWN)
+    ratio = speed_of(row)
+    speed, outcome = sign_of_speed(row, ratio), sign(row, e.QUALITY_LESS)
+    if outcome == UNSHOWN:
+        return _pace(speed, UNSHOWN if _is_known(row, e.QUALITY_LESS) else MISSING)
+    points = abs(shown_metric(row["quality_metric"])[1] * row[e.QUALITY_LESS])
+    pace = f" at {row[ratio]:.2f} times" if speed in (FASTER, SLOWER) else "; speed open"
+    pace = pace if _is_known(row, ratio) else ""
+    return f"{points:.1f} points {'worse' if outcome == LOWER else 'better'}{pace}"
 
 
 def _pace(speed: str, quality: str) -> str:
@@ -87,35 +103,34 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
         alike: All figures of the method at that length.
         speed: Those that compare its time with others' times, at the same or the fastest length.
     """
-    by_comparison = {(row["against"], row["at"], row["metric"]): row for row in rows_of(alike)}
-    ratio = e.RATE if alike["batch_size"].iloc[0] > 1 else e.TIMES
-    times = {row["against"]: row for row in rows_of(speed) if row["metric"] == ratio}
-    tokens = {row["against"]: row for row in rows_of(speed) if row["metric"] == e.RATE}
-    alone = times.get(c.ALONE)
-    beside_sd = times.get(c.SD_CHOSEN) or times.get(c.SD)
-    first = beside_sd or alone or next(iter(by_comparison.values()))
+    rows = {(row["against"], row["at"]): row for row in e.pivot(alike, "against", "at")}
+    ratio = speed_of(rows_of(alike.head(1))[0])
+    speeds = e.pivot(speed[speed["metric"].isin(c.SPEEDS)], "against")
+    times = {row["against"]: row for row in speeds if ratio in row}
+    alone, beside_sd = times.get(c.ALONE), times.get(c.SD_CHOSEN) or times.get(c.SD)
+    first = beside_sd or alone or next(iter(rows.values()))
     n, missing = int(first["n"]), int(first["missing"])
     timeless = first["batch_size"] > 1 and not first["blocks"] >= FEWEST
     facts = {name: first[name] for name in ("method", "label", "draft_length", "n", "missing")}
     if n < FEWEST:
         few = f"too few prompts for a verdict (n = {n}; at least {FEWEST} are needed)"
         return facts | dict.fromkeys(OUTCOMES, FEW) | {"sentence": few}
-    better = by_comparison.get((c.SD, c.OWN, e.QUALITY_LESS))
-    has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, *_ in by_comparison)
+    at_same_length = rows.get((c.SD, c.OWN), {})
+    has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, _ in rows)
     parts = {
-        "speculation": _speculation(alone, tokens.get(c.ALONE)),
-        "speed": _speed(beside_sd) if has_sd and not timeless else Clause(MISSING, ""),
-        "quality": _quality(better, timeless) if has_sd else Clause(MISSING, ""),
-        "front": _front(by_comparison, "acceptance"),
-        "front_at_time": _front(by_comparison, "time"),
-        "control": _control(by_comparison),
+        "speculation": _speculation(alone, ratio),
+        "speed": _speed(beside_sd, ratio) if has_sd and not timeless else UNKNOWN,
+        "quality": _quality(at_same_length, timeless) if has_sd else UNKNOWN,
+        "front": _front(rows.get((c.FRONT, "acceptance"))),
+        "front_at_time": _front(rows.get((c.FRONT, "time"))),
+        "control": _control(rows.get((c.FRONT, "acceptance")), rows.get((c.CONTROL, "acceptance"))),
     }
     lost = f"n = {n} of {n + missing}: {missing} prompts have no result of this method"
     sentence = [
         lost if missing else "",
         parts["speculation"].text,
         _beside_sd(parts["speed"], parts["quality"], first),
-        _length(by_comparison.get((c.SD, c.OWN, e.LENGTH))),
+        _length(at_same_length),
         ", ".join(filter(None, [parts["front"].text, parts["front_at_time"].text])),
         parts["control"].text,
     ]
@@ -123,23 +138,29 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
     return facts | outcomes | {"sentence": "; ".join(filter(None, sentence))}
 
 
-def _ends(row: Row, metric: str) -> Row:
-    """Return the interval of one figure of a setting, as in a row of that figure alone."""
-    low, high = (row.get(metric + end, math.nan) for end in ENDS[1:])
-    return {"ci_low": low, "ci_high": high, "noise": row["noise"]}
+def speed_of(row: Row) -> str:
+    """Return the ratio that is the speed of a setting: of texts in batches, that of tokens/s."""
+    return e.RATE if row["batch_size"] > 1 else e.TIMES
 
 
-def _sign(row: Row, least: float, most: float, low: str, high: str) -> str:
-    """Return which side of a range the interval lies on: ``low``, ``high`` or neither."""
-    return high if row["ci_low"] > most else low if row["ci_high"] < least else UNSHOWN
+def _is_known(row: Row, metric: str) -> bool:
+    """Return whether a figure has an interval."""
+    return not math.isnan(row.get(f"{metric}_low", math.nan))
 
 
-def sign_of_speed(row: Row) -> str:
+def sign(row: Row, metric: str, least: float = 0, most: float = 0) -> str:
+    """Return which side of a range the interval lies on: ``LOWER``, ``HIGHER`` or neither."""
+    if row.get(f"{metric}_low", math.nan) > most:
+        return HIGHER
+    return LOWER if row.get(f"{metric}_high", math.nan) < least else UNSHOWN
+
+
+def sign_of_speed(row: Row, metric: str) -> str:
     """Return whether a speed-up is a difference that exceeds the noise of ``sd``."""
-    outcome, noise = _sign(row, 1, 1, SLOWER, FASTER), row["noise"]
-    if noise != noise or outcome == UNSHOWN:
-        return outcome
-    return outcome if _sign(row, 1 / noise, noise, SLOWER, FASTER) == outcome else NOISE
+    outcome, noise = sign(row, metric, 1, 1), row["noise"]
+    if noise == noise and outcome != sign(row, metric, 1 / noise, noise):
+        return NOISE
+    return {HIGHER: FASTER, LOWER: SLOWER}.get(outcome, outcome)
 
 
 def noise_range(noise: float) -> str:
@@ -147,44 +168,44 @@ def noise_range(noise: float) -> str:
     return f"{1 / noise:.2f} to {noise:.2f}" if noise == noise else ""
 
 
-def _times(row: Row) -> str:
-    ratio = shown(row["metric"]).estimate(row["value"], row["ci_low"], row["ci_high"])
-    unit = "times as many tokens/s" if row["metric"] == e.RATE else "times as fast per sample"
-    return f"{ratio} {unit}"
+def _times(row: Row, metric: str) -> str:
+    unit = "times as many tokens/s" if metric == e.RATE else "times as fast per sample"
+    return f"{shown(metric).interval(row)} {unit}"
 
 
-def _speculation(row: Row | None, tokens: Row | None) -> Clause:
+def _speculation(row: Row | None, ratio: str) -> Clause:
     """Compare with no speculation, by samples and, where that is another number, by tokens."""
-    if row is None or tokens is None:
-        return Clause(MISSING, "")
-    outcome = sign_of_speed(row)
-    phrases = {
+    if row is None or e.RATE not in row:
+        return UNKNOWN
+    outcome, tokens = sign_of_speed(row, ratio), row[e.RATE]
+    phrase = {
         FASTER: "faster than no speculation",
         SLOWER: "slower than no speculation",
         UNSHOWN: "not shown to be faster or slower than no speculation",
         NOISE: "not told from no speculation beyond noise",
-    }
+    }[outcome]
     other = ""
-    if abs(tokens["value"] - row["value"]) >= NOTICED:
-        longer = tokens["value"] / row["value"]
-        other = f" and {tokens['value']:.2f} times as many tokens/s, since its texts are "
-        other += f"{longer:.2f} times as long"
-    return Clause(outcome, f"{phrases[outcome]} ({_times(row)}{other})")
+    if abs(tokens - row[ratio]) >= NOTICED:
+        other = (
+            f" and {tokens:.2f} times as many tokens/s, since its texts are "
+            f"{tokens / row[ratio]:.2f} times as long"
+        )
+    return Clause(outcome, f"{phrase} ({_times(row, ratio)}{other})")
 
 
-def _speed(row: Row | None) -> Clause:
+def _speed(row: Row | None, ratio: str) -> Clause:
     """Compare with ``sd`` at the same or at each method's fastest draft length."""
     if row is None:
         return Clause(MISSING, "speed not comparable with sd")
-    outcome, noise = sign_of_speed(row), row["noise"]
-    against = f" as {_baseline(row)}"
+    outcome, noise, lengths = sign_of_speed(row, ratio), noise_range(row["noise"]), ""
     if row["against"] == c.SD_CHOSEN:
-        lengths = (row["draft_length"], row["against_draft_length"])
-        against += ", each at its fastest N ({:.0f} and {:.0f})".format(*lengths)
+        lengths = (
+            f", each at its fastest N ({row['draft_length']:.0f} and "
+            f"{row['against_draft_length']:.0f})"
+        )
     slower = " (slower)" if outcome == SLOWER else ""
-    if noise == noise:
-        against += f" (noise {noise_range(noise)})"
-    return Clause(outcome, f"{_times(row)}{against}{slower}")
+    noise = f" (noise {noise})" if noise else ""
+    return Clause(outcome, f"{_times(row, ratio)} as {_baseline(row)}{lengths}{noise}{slower}")
 
 
 def _baseline(row: Row) -> str:
@@ -193,14 +214,14 @@ def _baseline(row: Row) -> str:
     return f"sd {row['drafter']}" if other else "sd"
 
 
-def _quality(row: Row | None, timeless: bool) -> Clause:
-    if row is None:
+def _quality(row: Row, timeless: bool) -> Clause:
+    if e.QUALITY_LESS not in row:
         return Clause(MISSING, f"{'' if timeless else 'speed only, '}quality was not measured")
     unit = shown_metric(row["quality_metric"])[0]
-    outcome = _sign(row, 0, 0, LOWER, HIGHER)
+    outcome = sign(row, e.QUALITY_LESS)
     if outcome == UNSHOWN:
-        return Clause(outcome, f"{unit} {_difference(row)} points")
-    return Clause(outcome, f"{unit} {_size(row)} points {outcome}")
+        return Clause(outcome, f"{unit} {_difference(row, e.QUALITY_LESS)} points")
+    return Clause(outcome, f"{unit} {_size(row, e.QUALITY_LESS)} points {outcome}")
 
 
 def _beside_sd(speed: Clause, quality: Clause, first: Row) -> str:
@@ -213,69 +234,67 @@ def _beside_sd(speed: Clause, quality: Clause, first: Row) -> str:
     return ", ".join(part.text + ending.get(part.shown, "") for part in figures)
 
 
-def _length(row: Row | None) -> str:
+def _length(row: Row) -> str:
     """Say how much longer texts are than those of ``sd``, if that is shown in two decimals."""
-    if row is None or round(row["ci_low"], 2) <= 1 <= round(row["ci_high"], 2):
+    if e.LENGTH not in row or (
+        round(row[f"{e.LENGTH}_low"], 2) <= 1 <= round(row[f"{e.LENGTH}_high"], 2)
+    ):
         return ""
-    times = shown(row["metric"]).estimate(row["value"], row["ci_low"], row["ci_high"])
+    times = shown(e.LENGTH).interval(row)
     return f"its texts are {times} times as long as those of {_baseline(row)}"
 
 
 def front_outcome(row: Row) -> str:
-    """Return whether a method lies above or below the static front; above a coarse one clearly.
-
-    Args:
-        row: A setting with the ends of its distances, such as ``quality_above_low``.
-    """
-    outcome = _sign(_ends(row, e.ABOVE), 0, 0, LOWER, HIGHER)
-    if outcome == HIGHER and row["coarse"] and not _ends(row, e.ABOVE_MEASURED)["ci_low"] > 0:
-        return UNSHOWN
-    return outcome
+    """Return whether a method lies above or below the static front; above a coarse one clearly."""
+    outcome = sign(row, e.ABOVE)
+    clear = not row["coarse"] or sign(row, e.ABOVE_MEASURED) == HIGHER
+    return UNSHOWN if outcome == HIGHER and not clear else outcome
 
 
-def _front(rows: dict[tuple[str, str, str], Row], at: str) -> Clause:
+def _front(row: Row | None) -> Clause:
     """Compare with the static front; with a coarse one also at its nearest point."""
-    if (row := rows.get((c.FRONT, at, e.ABOVE))) is None:
-        return Clause(MISSING, "")
-    outcome = _sign(row, 0, 0, LOWER, HIGHER)
-    side = {HIGHER: "above", LOWER: "below"}.get(outcome)
-    name = _FRONT if at == "acceptance" else "it"
-    text = f"{_size(row)} points {side} {name}" if side else f"not shown to differ from {name}"
-    text += f" at equal {at}" + (f" ({_difference(row)})" if not side else "")
-    measured = rows[c.FRONT, at, e.ABOVE_MEASURED]
-    if outcome == HIGHER and row["coarse"] and _sign(measured, 0, 0, LOWER, HIGHER) != HIGHER:
-        between = f"but not above it at the nearest weight ({_difference(measured)})"
-        return Clause(UNSHOWN, f"{text}, {between}")
+    if row is None:
+        return UNKNOWN
+    side = {HIGHER: "above", LOWER: "below"}.get(sign(row, e.ABOVE))
+    name = _FRONT if row["at"] == "acceptance" else "it"
+    text = (
+        f"{_size(row, e.ABOVE)} points {side} {name}"
+        if side
+        else f"not shown to differ from {name}"
+    )
+    text += f" at equal {row['at']}" + (f" ({_difference(row, e.ABOVE)})" if not side else "")
+    outcome = front_outcome(row)
+    if side == "above" and outcome == UNSHOWN:
+        nearest = _difference(row, e.ABOVE_MEASURED)
+        text += f", but not above it at the nearest weight ({nearest})"
     return Clause(outcome, text)
 
 
-def _control(rows: dict[tuple[str, str, str], Row]) -> Clause:
+def _control(front: Row | None, cooler: Row | None) -> Clause:
     """Say what a lower temperature gains where a method is above the static front."""
-    front = rows.get((c.FRONT, "acceptance", e.ABOVE))
-    cooler = rows.get((c.CONTROL, "acceptance", e.ABOVE))
-    if front is None or front["ci_low"] <= 0:
-        return Clause(MISSING, "")
+    if front is None or front[f"{e.ABOVE}_low"] <= 0:
+        return UNKNOWN
     if cooler is None:
         sampled = front["quality_metric"] == AGREEMENT and front["temperature"] > 0
         unknown = "a lower temperature may gain as much, which this run did not measure"
         return Clause(MISSING, unknown if sampled else "")
-    gained = shown_metric(front["quality_metric"])[1] * (front["value"] - cooler["value"])
-    outcome = _sign(cooler, 0, 0, LOWER, HIGHER)
-    more = f"{_difference(cooler)} more{' (no difference shown)' if outcome == UNSHOWN else ''}"
+    gained = shown_metric(front["quality_metric"])[1] * (front[e.ABOVE] - cooler[e.ABOVE])
+    outcome = sign(cooler, e.ABOVE)
+    more = _difference(cooler, e.ABOVE) + " more"
+    more += " (no difference shown)" if outcome == UNSHOWN else ""
     return Clause(outcome, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
 
 
-def _difference(row: Row) -> str:
+def _difference(row: Row, metric: str) -> str:
     """Return a difference with its interval, with signs."""
-    difference = shown(row["metric"], row["quality_metric"])
-    return difference.estimate(row["value"], row["ci_low"], row["ci_high"])
+    return shown(metric, row["quality_metric"]).interval(row)
 
 
-def _size(row: Row) -> str:
+def _size(row: Row, metric: str) -> str:
     """Return a difference with its interval, without signs."""
-    difference = shown(row["metric"], row["quality_metric"])._replace(form=".1f")
-    low, high = sorted((abs(row["ci_low"]), abs(row["ci_high"])))
-    return difference.estimate(abs(row["value"]), low, high)
+    difference = shown(metric, row["quality_metric"])._replace(form=".1f")
+    low, high = sorted((abs(row[f"{metric}_low"]), abs(row[f"{metric}_high"])))
+    return difference.estimate(abs(row[metric]), low, high)
 
 
 def margin_word(row: Row) -> str:
@@ -328,10 +347,9 @@ def margin_verdict(row: Row) -> Row:
 
 def _margin_speed(row: Row, unit: str) -> Clause:
     """Return the outcome of the times, and how to say it."""
-    ends = _ends(row, e.TIMES)
-    if math.isnan(ends["ci_low"]):
+    if not _is_known(row, e.TIMES):
         return Clause(MISSING, f"times not comparable{unit.removeprefix(' per sample')}")
-    outcome, noise = sign_of_speed(ends), noise_range(row["noise"])
+    outcome, noise = sign_of_speed(row, e.TIMES), noise_range(row["noise"])
     difference = {SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")
     remark = ", ".join(filter(None, [difference, noise and f"noise {noise}"]))
     text = f"{shown(e.TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"
@@ -341,31 +359,27 @@ def _margin_speed(row: Row, unit: str) -> Clause:
 def _margin_quality(row: Row) -> tuple[str, str, float]:
     """Return the outcome of quality, how to say it, and how many more prompts would decide."""
     unit, scale = shown_metric(row["quality_metric"])
-    margin = f"{row['margin']:g} point{'s' if row['margin'] != 1 else ''}"
     value, low, high = (scale * row[e.QUALITY_LESS + end] for end in ENDS)
-    if low != low:
-        return MISSING, "quality was not measured", math.nan
-    if row["quality"] == value == 0:
-        return UNSHOWN, f"{unit} 0 of all answers, so no loss can show: check the prompts", math.nan
-    side = "higher" if value > 0 else "lower"
-    ends = (low, high) if value > 0 else (-high, -low)
-    points = f"{unit} {with_interval(abs(value), *ends, '.1f')} points {side}"
-    evidence = "a loss is shown, " if high < 0 else "a gain is shown, " if low > 0 else ""
-    if high < -row["margin"]:
-        return BEYOND, f"{points}: lossy beyond the margin of {margin}", math.nan
-    if low <= -row["margin"]:
-        text = f"{points}: {evidence}not shown to be within {margin}"
-        if evidence:
-            return UNSHOWN, text, math.nan
-        more = row["prompts_needed"] - row["n"]
-        text += f"; about {float(f'{more:.2g}'):.0f} more prompts would decide"
-        return UNSHOWN, f"{text} (the scores of {percent(row['differ'], '.1f')} differ)", more
-    if scale * row["low_with_failures"] <= -row["margin"]:
-        more, share = row["prompts_needed"] - row["n"], percent(unseen_share(row["n"]), ".2g")
-        unseen = f"{row['n']:.0f} prompts cannot exclude {share} of failed answers"
-        text = f"{points}: {evidence}not shown to be within {margin}, since {unseen}"
-        return UNSHOWN, f"{text}; about {float(f'{more:.2g}'):.0f} more would decide", more
-    if scale * row["lowest"] <= -row["margin"]:
-        wrong = f"not within {margin} if the missing answers are wrong"
-        return UNSHOWN, f"{points}: {evidence}{wrong}", math.nan
-    return WITHIN, f"{points}: {evidence}within {margin}", math.nan
+    ends, side = ((low, high), "higher") if value > 0 else ((-high, -low), "lower")
+    least, more = -row["margin"], row["prompts_needed"] - row["n"]
+    parts = row | {
+        "unit": unit,
+        "points": f"{unit} {with_interval(abs(value), *ends, '.1f')} points {side}",
+        "evidence": "a loss is shown, " if high < 0 else "a gain is shown, " if low > 0 else "",
+        "margin": f"{row['margin']:g} point{'s' if row['margin'] != 1 else ''}",
+        "more": float(f"{more:.2g}"),
+        "differ": percent(row["differ"], ".1f"),
+        "unseen": percent(unseen_share(row["n"]), ".2g"),
+    }
+    holds = (
+        low != low,
+        row["quality"] == value == 0,
+        high < least,
+        low <= least and parts["evidence"],
+        low <= least,
+        scale * row["low_with_failures"] <= least,
+        scale * row["lowest"] <= least,
+        True,
+    )
+    outcome, text = next(case for case, applies in zip(_MARGIN, holds, strict=True) if applies)
+    return outcome, text.format(**parts), more if "{more" in text else math.nan

@@ -15,7 +15,7 @@ from specbench.analysis import estimates as e
 from specbench.analysis import verdicts as v
 from specbench.analysis.compare import EQUAL
 from specbench.runs.frames import rows_of
-from specbench.runs.shown import ENDS, PHASES, ShownFigure, shown, temperature_text
+from specbench.runs.shown import PHASES, ShownFigure, shown, temperature_text
 from specbench.runs.table import Column, Field, Table, drop_empty, number, percent
 
 CHOSEN = (
@@ -97,15 +97,11 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
     several = [name for name in _KEYS if rows[name].nunique() > 1 and name != "task"]
     for _, group in rows.groupby(_KEYS, sort=False, dropna=False):
         listed = group[group["at"].isin([c.OWN, "acceptance"]) & (group["points"] == 1)]
-        beside_sd = listed[(listed["against"] == c.SD) & (listed["method"] != "sd")]
-        if beside_sd.empty:
+        beside_sd = (listed["against"] == c.SD) & (listed["method"] != "sd")
+        beside_front = listed["against"] == c.FRONT
+        placed = e.pivot(listed[beside_sd | beside_front])
+        if not (settings := [row for row in placed if row["against"] == c.SD]):
             continue
-        fronts = listed[listed["against"] == c.FRONT]
-        of_front = {_setting(row): row for row in e.pivot(fronts)}
-        settings = [
-            row | {name: of_front.get(_setting(row), row).get(name) for name in _OF_FRONT}
-            for row in e.pivot(beside_sd)
-        ]
         first = settings[0]
         quality = shown(e.QUALITY_LESS, first["quality_metric"])
         names = _NAMES if len({row["draft_length"] for row in settings}) > 1 else _NAMES[:1]
@@ -113,7 +109,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             *names,
             ("verdict", v.word),
             (f"{shown('quality', first['quality_metric']).heading}\n- sd [95 %]", quality.interval),
-            ("speed / sd\n[95 %]", _speed),
+            ("speed / sd\n[95 %]", lambda row: shown(v.speed_of(row)).interval(row)),
             ("accepted", lambda row: percent(row["acceptance"])),
             *_PHASES,
             ("above mixtures of\nstatic weights?", _placed),
@@ -125,19 +121,11 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             if name != "temperature"
         ]
         title = f"{', '.join(setting)}: {_resolution(settings)}"
-        notes = [_of_sd(group, first), *(filter(None, [_noise_note(first)])), WORDS]
-        notes += [AT_ACCEPTANCE] if len(fronts) else []
+        notes = [_of_sd(group, first)]
+        if noise := v.noise_range(first["noise"]):
+            notes.append(f"Noise of times: ratios of {noise} may be noise.")
+        notes += [WORDS, AT_ACCEPTANCE] if beside_front.any() else [WORDS]
         yield drop_empty(Table.of(settings, fields, title, notes, stub=len(names)))
-
-
-_OF_FRONT = (
-    *(metric + end for metric in (e.ABOVE, e.ABOVE_MEASURED) for end in ENDS),
-    *("coarse", "between"),
-)
-
-
-def _setting(row: _Row) -> tuple[Any, ...]:
-    return row["label"], row["draft_length"]
 
 
 def _resolution(settings: Sequence[_Row]) -> str:
@@ -159,15 +147,11 @@ def _resolution(settings: Sequence[_Row]) -> str:
     return f"{n} prompts tell {' and '.join(told)}"
 
 
-def _speed(row: _Row) -> str:
-    return shown(v.speed_of(row)).interval(row)
-
-
 def _placed(row: _Row) -> str:
     """Say whether a method is above the static front, and by how much."""
     words = {v.HIGHER: "yes", v.LOWER: "no, below", v.UNSHOWN: "not shown"}
     distance = shown(e.ABOVE, row["quality_metric"])
-    if row[e.ABOVE] is None:
+    if e.ABOVE not in row:
         return ""
     text = distance.interval(row)
     if text and str(row["between"]).endswith("to none"):  # no measured weight accepts as much
@@ -193,12 +177,6 @@ def _of_sd(rows: pd.DataFrame, row: _Row) -> str:
         times = shown(metric).estimate(speed["value"], speed["ci_low"], speed["ci_high"])
         told.append(f"{times} times as fast as no speculation")
     return f"sd: {', '.join(told)}."
-
-
-def _noise_note(row: _Row) -> str:
-    """Return a note on the noise of times, if ``sd`` was timed twice."""
-    noise = v.noise_range(row["noise"])
-    return f"Noise of times: ratios of {noise} may be noise." if noise else ""
 
 
 class _Tables:
@@ -292,10 +270,10 @@ class _Tables:
             (self.quality, e.QUALITY_LESS),
             (shown("acceptance"), e.ACCEPTANCE_LESS),
         ):
-            less = shown(metric, self.metric)
-            yield f"{figure.heading}\nminus sd [95 %]", partial(self._versus_sd, less)
+            less = partial(self.versus_sd, shown(metric, self.metric))
+            yield f"{figure.heading}\nminus sd [95 %]", less
 
-    def _versus_sd(self, figure: ShownFigure, row: _Row) -> str:
+    def versus_sd(self, figure: ShownFigure, row: _Row) -> str:
         beside_sd = self.from_sd.get((row["label"], row["draft_length"]), {})
         return figure.interval(beside_sd) if row["points"] == 1 else ""
 

@@ -151,18 +151,19 @@ def wide(figures: Mapping[str, Interval]) -> dict[str, float]:
 def pivot(rows: pd.DataFrame, *keys: str) -> list[dict[Any, Any]]:
     """Return one row per setting of a comparison, which ``keys`` may distinguish further.
 
-    It has the columns of the setting's first row and, for each metric, those of ``wide`` and
+    It has the first known value of each column and, for each metric, the columns of ``wide`` and
     ``<metric>_reference``. ``noise`` is the largest.
     """
-    ends = dict(
-        zip((*ENDS, "_reference"), ("value", "ci_low", "ci_high", "reference"), strict=True)
-    )
-    settings = []
-    groups = rows.groupby(["label", "draft_length", "points", *keys], sort=False, dropna=False)
-    for _, group in groups:
-        records = rows_of(group)
-        figures = {row["metric"] + end: row[of] for row in records for end, of in ends.items()}
-        settings.append(records[0] | figures | {"noise": group["noise"].max()})
+    ends = {"": "value", "_low": "ci_low", "_high": "ci_high", "_reference": "reference"}
+    settings, setting = [], ["label", "draft_length", "points", *keys]
+    for _, group in rows.groupby(setting, sort=False, dropna=False):
+        figures = {
+            row["metric"] + end: row[column]
+            for row in rows_of(group)
+            for end, column in ends.items()
+        }
+        (known,) = rows_of(group.bfill().head(1))
+        settings.append(known | figures | {"noise": group["noise"].max()})
     return settings
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
@@ -30,7 +29,7 @@ from specbench.analysis.blocks import by_time_unit, count_blocks, has_comparable
 from specbench.analysis.intervals import CONFIDENCE, Floats, Interval, limit_with_failures
 from specbench.analysis.margin_remarks import ends_normally, ends_of, remarks_on
 from specbench.analysis.points import TARGET
-from specbench.analysis.proportions import is_binary
+from specbench.analysis.proportions import ERRORS, is_binary
 from specbench.analysis.sessions import TaskRun
 from specbench.analysis.slower import why_slower
 from specbench.analysis.verdicts import CONCURRENCY, Row, margin_verdict, margin_word
@@ -43,7 +42,6 @@ from specbench.runs.shown import shown, temperature_text
 from specbench.runs.table import Column, Field, Table, drop_empty, number, percent
 from specbench.tasks.metrics import shown_metric
 
-POWER = 0.8  # of ``prompts_needed``
 UNEQUAL_COUNTS = 1.1  # ratio of tokens per byte from which two servers do not count alike
 DIFFER = "differ: prompts with another score."
 WORDS = (
@@ -121,12 +119,6 @@ def margin_rows(
     return table.join(pd.DataFrame(verdicts)).drop(columns="arm")
 
 
-def _apart(arm: pd.DataFrame, base: pd.DataFrame) -> Floats:
-    """Return each prompt's score less the other side's."""
-    differences = (arm["quality"] - base["quality"]).groupby(arm["sample_id"]).mean()
-    return np.asarray(differences.dropna())
-
-
 def prompts_needed(differences: Floats, margin: float, failure: float = 0) -> int:
     """Return how many prompts in all decide, in 4 of 5 runs, whether a method keeps to a margin.
 
@@ -149,10 +141,9 @@ def prompts_needed(differences: Floats, margin: float, failure: float = 0) -> in
     n, unequal = len(differences), differences[differences != 0]
     square = float(np.mean(unequal**2)) if len(unequal) else 1.0
     variance = square * (len(unequal) + 2) / (n + 4) + margin
-    errors = _errors()
     loss, unseen = max(-float(differences.sum()), 0.0), failure * -math.log((1 - CONFIDENCE) / 2)
-    # The larger root of (margin n - loss)^2 = errors^2 variance n + unseen^2.
-    half = margin * loss + errors**2 * variance / 2
+    # The larger root of (margin n - loss)^2 = ERRORS^2 variance n + unseen^2.
+    half = margin * loss + ERRORS**2 * variance / 2
     root = math.sqrt(half**2 - margin**2 * (loss**2 - unseen**2))
     return math.ceil((half + root) / margin**2)
 
@@ -164,13 +155,7 @@ def prompts_at_share(share: float, margin: float) -> int:
         share: Share of prompts whose scores, 0 or 1, will differ.
         margin: The margin as a score, 0 to 1.
     """
-    return math.ceil(_errors() ** 2 * (share + margin) / margin**2)
-
-
-def _errors() -> float:
-    """Return the standard errors that lie between no difference and one that is shown."""
-    normal = NormalDist()
-    return normal.inv_cdf((1 + CONFIDENCE) / 2) + normal.inv_cdf(POWER)
+    return math.ceil(ERRORS**2 * (share + margin) / margin**2)
 
 
 def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
@@ -274,7 +259,8 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
         answers, base_answers = (side[side["quality"].notna()] for side in (answers, base_answers))
     arm, reference = _paired(answers, base_answers)
     lost = base_answers.loc[~base_answers["answer"].isin(arm.index), "quality"]
-    apart = _apart(arm, reference)
+    differences = (arm["quality"] - reference["quality"]).groupby(arm["sample_id"]).mean()
+    apart = differences.dropna().to_numpy()
     quality = e.contrast(arm, reference, e.QUALITY_LESS)
     counted = arm["output_tokens"].notna() & reference["output_tokens"].notna()
     length = e.contrast(arm[counted], reference[counted], e.LENGTH)

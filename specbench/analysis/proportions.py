@@ -16,7 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from specbench.analysis import intervals
 from specbench.analysis.intervals import FEWEST, Floats, Interval, ratio
 
+POWER = 0.8  # with which a difference of ``ERRORS`` is shown
 _Z = NormalDist().inv_cdf((1 + intervals.CONFIDENCE) / 2)
+#: Standard errors between no difference and one that is shown with ``POWER``.
+ERRORS = _Z + NormalDist().inv_cdf(POWER)
 
 
 def proportion_interval(values: ArrayLike, clusters: ArrayLike) -> Interval:
@@ -135,6 +138,14 @@ def _lower_limit(better: Floats, worse: Floats, n: int) -> Floats:
         rejected = value - middle > _Z * np.sqrt(variance)
         low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
     return high
+
+
+def smallest_shown(figure: Interval) -> float:
+    """Return the difference that a measurement with this interval shows with ``POWER``.
+
+    It is 1.43 times the half-width, for an estimate that is normal.
+    """
+    return (figure.high - figure.low) / 2 * ERRORS / _Z
 
 
 def is_binary(values: ArrayLike) -> bool:

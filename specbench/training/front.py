@@ -9,23 +9,21 @@ weights is their upper concave hull (see ``specbench.analysis.pareto``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from specbench.analysis.intervals import CONFIDENCE, FEWEST, Floats, Interval, mean_interval
+from specbench.analysis.intervals import FEWEST, Floats, Interval, mean_interval
 from specbench.analysis.pareto import lead_of_means
-from specbench.analysis.proportions import unit_difference
+from specbench.analysis.proportions import POWER, smallest_shown, unit_difference
 from specbench.errors import UsageError
 from specbench.runs.table import with_interval
 from specbench.tasks.metrics import Metric
 
 # Static weights measured before training, from the target to the draft.
 WEIGHTS = (1.0, 0.95, 0.85, 0.6, 0.3, 0.0)
-POWER = 0.8  # of the smallest effect that a measurement would show
 NEARBY = 0.01  # distance in acceptance of the static weights that a head is compared with
 ROWS_AT_ONCE = 4096  # inputs that are summed in float64 together
 # A head has collapsed to a model if it is this close to it, as a share of the range of acceptance.
@@ -185,17 +183,6 @@ def distance(head: Point, static: Sequence[Point]) -> Interval:
 def mean_tokens(points: Sequence[Point]) -> float:
     """Return the mean of the tokens of a text over points with one text per prompt."""
     return sum(p.inputs.tokens for p in points) / sum(len(p.quality) for p in points)
-
-
-def smallest_shown(interval: Interval) -> float:
-    """Return the difference that a measurement with this interval shows with ``POWER``.
-
-    A normal estimate with half-width h excludes 0 in this share of measurements if the truth is
-    ``h (1 + z_POWER / z_.975)``, which is 1.43 h.
-    """
-    normal = NormalDist()
-    half = (interval.high - interval.low) / 2
-    return half * (1 + normal.inv_cdf(POWER) / normal.inv_cdf((1 + CONFIDENCE) / 2))
 
 
 def slope(static: Sequence[Point]) -> float:

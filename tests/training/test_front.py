@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from specbench.analysis.intervals import Interval
+from specbench.analysis.proportions import smallest_shown
 from specbench.errors import UsageError
 from specbench.tasks.metrics import get_metric
 from specbench.training import front
@@ -78,7 +79,7 @@ def test_one_sentence_says_what_a_head_is_worth(head: Point, told: str, better: 
 def test_the_smallest_effect_is_shown_in_the_share_of_measurements_that_it_says() -> None:
     rng, se = np.random.default_rng(0), 0.7
     half = 1.96 * se
-    effect = front.smallest_shown(Interval(0.0, -half, half, 100))
+    effect = smallest_shown(Interval(0.0, -half, half, 100))
     shown = np.mean(rng.normal(effect, se, 20_000) - half > 0)
     assert shown == pytest.approx(0.8, abs=0.01)
 

@@ -114,7 +114,9 @@ class Contest:
         """
         settings = [self._settings[cell] for cell in cells]
         if figure == QUALITY:
-            settings = _lossless_as_one(settings)
+            if lossless := [setting.samples for setting in settings if setting.emits_target]:
+                pooled = Setting(pd.concat(lossless))
+                settings = [pooled if setting.emits_target else setting for setting in settings]
             values = np.array([setting.quality for setting in settings])
         highest = settings[int(np.argmax(values))]
         return [self._differ_by_chance(setting, highest, figure) for setting in settings]
@@ -145,15 +147,6 @@ class Contest:
         reached = timed_points([*settings, *alone]).estimates()
         speeds, base_speeds = np.split(reached.values(RATE), 2, axis=1)
         return speeds / base_speeds, reached.n
-
-
-def _lossless_as_one(settings: Sequence[Setting]) -> list[Setting]:
-    """Return settings in which each that emits the target has the samples of all of these."""
-    lossless = [setting.samples for setting in settings if setting.emits_target]
-    if not lossless:
-        return [*settings]
-    pooled = Setting(pd.concat(lossless))
-    return [pooled if setting.emits_target else setting for setting in settings]
 
 
 def _in_sections(rows: pd.DataFrame) -> pd.DataFrame:

@@ -13,9 +13,8 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.estimates import ABOVE, AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
-from specbench.analysis.intervals import Interval
-from specbench.analysis.pareto import Gap, front_of, gap_between
+from specbench.analysis import estimates as e
+from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.remarks import DOUBTS, remarks
 from specbench.analysis.summary import (
@@ -42,7 +41,7 @@ from specbench.runs.table import (
     cell_at,
     drop_empty,
     markdown_line,
-    number,
+    percent,
     to_markdown,
 )
 from specbench.tasks.metrics import shown_metric
@@ -103,8 +102,8 @@ def run_tables(cells: pd.DataFrame) -> list[Table]:
     tables = []
     for task, cells_of_task in cells.groupby("task", sort=False):
         metric = cells_of_task["quality_metric"].iloc[0]
-        quality, completed = shown(QUALITY, metric), shown(COMPLETED, metric)
-        n, scored = cells_of_task[counts].max(axis=None), cells_of_task[f"{QUALITY}_n"].max()
+        quality, completed = shown(e.QUALITY, metric), shown(e.COMPLETED, metric)
+        n, scored = cells_of_task[counts].max(axis=None), cells_of_task[f"{e.QUALITY}_n"].max()
         partly = f", quality of {scored:.0f} of them" if 0 < scored < n else ""
         title = f"{task} on {cells_of_task['pair'].iloc[0]}, n = {n:.0f}{partly}"
         notes = _sessions(cells_of_task)
@@ -117,8 +116,8 @@ def run_tables(cells: pd.DataFrame) -> list[Table]:
             (heading, _above_difference(interval, quality)),
             *(figure.column for figure in measured),
         ]
-        of_texts = [completed] if cells_of_task[AT_LIMIT].any() else []
-        of_texts += map(shown, (TOKENS, "rounds", AT_LIMIT, REPETITION))
+        of_texts = [completed] if cells_of_task[e.AT_LIMIT].any() else []
+        of_texts += map(shown, (e.TOKENS, "rounds", e.AT_LIMIT, e.REPETITION))
         texts = [
             *names,
             *(shown_score(name).column_with_interval for name in further_metrics(cells)),
@@ -127,7 +126,7 @@ def run_tables(cells: pd.DataFrame) -> list[Table]:
         records = rows_of(cells_of_task)
         strict = cells_of_task.loc[cells_of_task["method"] == STRICT, ["draft_length", "drafter"]]
         pooled = [POOLED] if len(strict.drop_duplicates()) > 1 else []
-        compared = f"{QUALITY}_less" in cells and cells_of_task[f"{QUALITY}_less"].any()
+        compared = f"{e.QUALITY}_less" in cells and cells_of_task[f"{e.QUALITY}_less"].any()
         less = [LESS, *pooled] if compared else []
         tables.append(drop_empty(Table.of(records, figures, title, [*notes, *less], stub=2)))
         title = f"{task}: further metrics"
@@ -158,7 +157,7 @@ def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
             draft lengths.
     """
     rows = summary[summary["method"].isin([LEARNED, STRICT])]
-    rows = rows[rows["metric"].isin([ACCEPTANCE, QUALITY])]
+    rows = rows[rows["metric"].isin([ACCEPTANCE, e.QUALITY])]
     heads = rows.loc[rows["method"] == LEARNED, "head"]
     if heads.empty or heads.isin([BUNDLED, RESULTS]).any():
         raise UsageError(
@@ -193,18 +192,17 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
     methods = _by_label(cells)
     learned = cells.loc[cells["method"] == LEARNED, "label"].unique()
     gaps = {
-        label: {task: _gap(samples, cell) for task, cell in methods[label].items()}
+        label: {task: _beside_front(samples, cell) for task, cell in methods[label].items()}
         for label in learned
     }
     swept = all(any(by_task.get(task) for by_task in gaps.values()) for task in metrics)
 
-    def across(by_task: Mapping[str, Any], text: Callable[[Any, object], str]) -> list[str]:
+    def across(by_task: Mapping[str, _Row], text: Callable[[_Row], str]) -> list[str]:
         """Return a text for each task, blank if unknown."""
-        values = ((by_task.get(task), metric) for task, metric in metrics.items())
-        return ["" if value is None else text(value, metric) for value, metric in values]
+        return [text(by_task[task]) if by_task.get(task) else "" for task in metrics]
 
-    def field(cell: _Row, metric: object) -> str:
-        quality, speedup = shown(QUALITY, metric), shown(SPEEDUP).text(cell)
+    def field(cell: _Row) -> str:
+        quality, speedup = shown(e.QUALITY, cell["quality_metric"]), shown(SPEEDUP).text(cell)
         accepted = shown(ACCEPTANCE)._replace(form=".0f").text(cell)
         paid = ", ".join(filter(None, [accepted, speedup and f"{speedup}×"]))
         difference = quality.less().interval(cell)
@@ -218,7 +216,7 @@ def _page_table(samples: pd.DataFrame, cells: pd.DataFrame, setting: _Row) -> Ta
     ]
     for label, by_task in gaps.items() if swept else ():
         name = "static front (randomised)"
-        above = across(by_task, lambda gap, metric: _distance(gap.above, metric))
+        above = across(by_task, lambda row: shown(e.ABOVE, row["quality_metric"]).interval(row))
         rows += [
             [f"{name} at the acceptance of {label}", *across(by_task, _front)],
             [TableCell(text, best=True) for text in (f"{label} above the {name}", *above)],
@@ -239,9 +237,9 @@ def _texts_table(cells: pd.DataFrame) -> Table:
     """Return the table of what a lossy rule may change about texts: a column per task."""
 
     def field(cell: _Row) -> str:
-        figures = [(TOKENS, " tokens"), (REPETITION, " repeated")]
+        figures = [(e.TOKENS, " tokens"), (e.REPETITION, " repeated")]
         if limited[cell["task"]]:
-            figures += [(AT_LIMIT, " at the limit"), (COMPLETED, " if completed")]
+            figures += [(e.AT_LIMIT, " at the limit"), (e.COMPLETED, " if completed")]
         lines = []
         for name, words in figures:
             figure = shown(name, cell["quality_metric"])
@@ -250,7 +248,7 @@ def _texts_table(cells: pd.DataFrame) -> Table:
                 lines.append(", ".join(filter(None, [value + words, difference])))
         return "\n".join(lines)
 
-    limited = cells.groupby("task")[AT_LIMIT].max() >= 0.01
+    limited = cells.groupby("task")[e.AT_LIMIT].max() >= 0.01
     tasks = cells["task"].unique()
     fields = [(Column(task, align="left"), cell_at(task, field)) for task in tasks]
     title = (
@@ -268,32 +266,35 @@ def _above_difference(
     return lambda cell: TableCell(str(text(cell)), figure.less().interval(cell))
 
 
-def _gap(samples: pd.DataFrame, cell: _Row) -> Gap | None:
-    """Return the gap of a head to the static front at its acceptance, if the run has a front."""
+def _beside_front(samples: pd.DataFrame, cell: _Row) -> _Row:
+    """Return a head's distance from the static front; empty if the run has no front."""
     of_task = settings_of(samples[samples["task"] == cell["task"]])
     settings = [setting for setting in of_task if setting.drafter in (cell["drafter"], None)]
     heads = [s for s in settings if s.method == LEARNED and s.cell["head"] == cell["head"]]
     try:
-        return gap_between(heads[:1], front_of(settings), "acceptance")
+        gap = gap_between(heads[:1], front_of(settings), "acceptance")
     except UsageError:
-        return None
-
-
-def _front(gap: Gap, metric: object) -> str:
-    """Return the front's quality at a head's acceptance, and the acceptance."""
-    quality, acceptance = shown(QUALITY, metric), float(gap.reached.acceptance[0, 0])
-    return f"{quality.text({QUALITY: gap.front})}\n{number(100 * acceptance, '.0f')} %"
-
-
-def _above_measured(gap: Gap, metric: object) -> str:
-    """Return the distance above the static point of lower acceptance, and whether it is coarse."""
+        return {}
     below, above = (name or "none" for name in gap.between)
-    coarse = f", coarse: {above} is {100 * abs(gap.step):.0f} points away" if gap.coarse else ""
-    return f"{_distance(gap.above_measured, metric)}\n{below}{coarse}"
+    return e.wide({e.ABOVE: gap.above, e.ABOVE_MEASURED: gap.above_measured}) | {
+        "quality_metric": cell["quality_metric"],
+        e.QUALITY: gap.front,
+        ACCEPTANCE: float(gap.reached.acceptance[0, 0]),
+        "next": below,
+        "coarse": f", coarse: {above} is {100 * abs(gap.step):.0f} points away" * gap.coarse,
+    }
 
 
-def _distance(distance: Interval, metric: object) -> str:
-    return shown(ABOVE, metric).estimate(*distance[:3])
+def _front(row: _Row) -> str:
+    """Return the front's quality at a head's acceptance, and the acceptance."""
+    quality = shown(e.QUALITY, row["quality_metric"]).text(row)
+    return f"{quality}\n{percent(row[ACCEPTANCE])}"
+
+
+def _above_measured(row: _Row) -> str:
+    """Return the distance above the static point of lower acceptance, and whether it is coarse."""
+    distance = shown(e.ABOVE_MEASURED, row["quality_metric"]).interval(row)
+    return f"{distance}\n{row['next']}{row['coarse']}"
 
 
 def _prompts(samples: pd.DataFrame) -> str:

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from specbench.analysis.figures import figure, style
-from specbench.analysis.figures.cells import data, only, task_panels, timed_together
+from specbench.analysis.figures.layout import data, only, task_panels, timed_together
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.pareto import static_weight
 from specbench.analysis.positions import NOTHING_DRAFTED

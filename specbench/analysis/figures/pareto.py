@@ -24,17 +24,7 @@ from matplotlib.lines import Line2D
 
 from specbench.analysis import pareto
 from specbench.analysis.blocks import by_time_unit, has_comparable_times
-from specbench.analysis.figures import AGAINST, figure, style
-from specbench.analysis.figures.cells import (
-    Label,
-    blocks,
-    data,
-    only,
-    place,
-    repeated_runs,
-    timed_together,
-    title,
-)
+from specbench.analysis.figures import AGAINST, figure, layout, style
 from specbench.analysis.figures.style import GREY, Drawing, scaled
 from specbench.analysis.points import Gain, settings_of
 from specbench.analysis.results import Results
@@ -105,12 +95,12 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
             "Nothing to draw: no task of these runs has a quality; run one that does, or your own "
             "prompts with --metric agreement."
         )
-    only(table, "temperature")
-    only(table[table["draft_length"] > 0], "draft_length")
-    only(table, "drafter")
+    layout.only(table, "temperature")
+    layout.only(table[table["draft_length"] > 0], "draft_length")
+    layout.only(table, "drafter")
     costs = [_COSTS[gain] for gain in against]
     if "time" in against:
-        table = timed_together(table, _COSTS["time"].column)
+        table = layout.timed_together(table, _COSTS["time"].column)
     for cost in costs:
         if table[cost.column].isna().all():
             raise UsageError(
@@ -118,7 +108,7 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
                 f"{'autoregressive too' if cost.gain == 'speedup' else 'a method that drafts'}."
             )
 
-    settings, tasks = blocks(table), style.distinct(table, "task")
+    settings, tasks = layout.blocks(table), style.distinct(table, "task")
     figure, grid = style.panels(len(costs) * len(settings), len(tasks), height=1.75)
     panels = []
     for start, (setting, rows) in zip(range(0, len(grid), len(costs)), settings, strict=True):
@@ -126,7 +116,7 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
             drawn = list(_column(column, costs, rows[rows["task"] == task], results))
             if drawn:
                 coin = _COIN if drawn[0].coin else ""
-                drawn[0].axes.set_title(title(task + coin, setting, of=task))
+                drawn[0].axes.set_title(layout.title(task + coin, setting, of=task))
             panels += drawn
     cells = pd.concat([panel.cells for panel in panels])
     methods = style.distinct(cells, "method")
@@ -250,7 +240,7 @@ def _front(
 def _data(panel: _Panel) -> pd.DataFrame:
     """Return a panel's data: points, then the front, with the points' shared columns."""
     cost, cells = panel.cost, panel.cells
-    points = data(cells, "quality_metric", x=cost.expression, quality=_QUALITY)
+    points = layout.data(cells, "quality_metric", x=cost.expression, quality=_QUALITY)
     shared = ["pair", "task", "engine", "batch_size", "quality_metric"]
     front = panel.front.assign(**cells[shared].iloc[0])
     drawn = pd.concat([points.assign(mark="point"), front])
@@ -338,12 +328,12 @@ def _label_points(panel: _Panel) -> None:
     coloured = {*targets.index, *swept.index}
     static = weights.map("{:g}".format)[ends_first]
     texts = pd.concat([targets["target"].str.lstrip("0"), swept, static])
-    runs = repeated_runs(cells)
+    runs = layout.repeated_runs(cells)
     order = [*targets.index, *swept.index, *runs.index.difference(texts.index), *ends_first]
     texts = texts.reindex(order, fill_value="")
     texts = texts.str.cat(runs.reindex(order, fill_value=""), sep=" ").str.strip()
     labels = [
-        Label(
+        layout.Label(
             position_of[i],
             text,
             style.look(cells["method"][i]).colour if i in coloured else GREY,
@@ -357,14 +347,14 @@ def _label_points(panel: _Panel) -> None:
     colour, size = style.look(LEARNED).colour, panel.size(LEARNED)
     labels = [
         *(
-            Label((mean.x, mean.quality), PurePath(str(mean.Index)).name, colour, 0.9 * size)
+            layout.Label((mean.x, mean.quality), PurePath(str(mean.Index)).name, colour, 0.9 * size)
             for mean in (means.itertuples() if len(means) > 1 else ())
         ),
         *labels,
     ]
     marks = np.column_stack([x, y, radius])
     marks = np.vstack([marks, np.insert(means.to_numpy(), 2, size / 2, axis=1)])
-    place(axes, labels, marks, lines)
+    layout.place(axes, labels, marks, lines)
 
 
 def _handles(

@@ -16,16 +16,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from specbench.analysis.figures import figure, style
-from specbench.analysis.figures.cells import (
-    blocks,
-    cell_names,
-    data,
-    only,
-    task_blocks,
-    timed_together,
-    title,
-)
+from specbench.analysis.figures import figure, layout, style
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.intervals import bootstrap, estimate, ratio
 from specbench.analysis.positions import CONDITIONAL, MARGINAL, NOTHING_DRAFTED
@@ -61,10 +52,10 @@ def draw_positions(results: Results) -> Drawing:
     """
     ends = {"ci_low": "value_low", "ci_high": "value_high"}
     table = results.positions.rename(columns=ends)
-    only(table, "temperature")
-    only(table, "draft_length")
+    layout.only(table, "temperature")
+    layout.only(table, "draft_length")
     cells = table[list(CELL)].drop_duplicates()
-    cells = cells.assign(name=cell_names(cells))
+    cells = cells.assign(name=layout.cell_names(cells))
     cells = cells[cells["name"].isin(_evenly(cells.drop_duplicates("name")))]
     table = table.merge(cells, on=list(CELL))
     methods = cells.drop_duplicates("name").set_index("name")["method"]
@@ -74,7 +65,7 @@ def draw_positions(results: Results) -> Drawing:
     apart = dict(zip(methods.index, np.linspace(-_APART, _APART, len(methods)), strict=True))
     table = table.assign(x=table["position"] + table["name"].map(apart))
 
-    settings, tasks = blocks(table), style.distinct(table, "task")
+    settings, tasks = layout.blocks(table), style.distinct(table, "task")
     shared: dict[str, Any] = {"sharex": True, "sharey": "row"}
     figure, grid = style.panels(len(_KINDS) * len(settings), len(tasks), 1.45, **shared)
     for block, (setting, rows) in enumerate(settings):
@@ -87,12 +78,12 @@ def draw_positions(results: Results) -> Drawing:
                     points = drawn[drawn["name"] == name]
                     style.points(axes, points, "x", "100*value", **lines[name])
         for task, axes in zip(tasks, part[0], strict=True):
-            axes.set_title(title(task, setting))
+            axes.set_title(layout.title(task, setting))
     for axes in grid[-1]:
         axes.set_xlabel("Position of the draft")
         axes.set_xticks(range(1, table["position"].max() + 1))
     style.legend(figure, [Line2D([], [], label=name, **look) for name, look in lines.items()])
-    return Drawing(figure, data(table, "kind", "position", "rounds", accepted="100*value"))
+    return Drawing(figure, layout.data(table, "kind", "position", "rounds", accepted="100*value"))
 
 
 def _line_styles(methods: pd.Series) -> dict[str, dict[str, Any]]:
@@ -137,10 +128,10 @@ def draw_lengths(results: Results) -> Drawing:
     rounds = rounds[rounds["draft_length"] > 0]
     if rounds.empty:
         raise UsageError(NOTHING_DRAFTED)
-    only(rounds, "temperature")
+    layout.only(rounds, "temperature")
 
     cells = rounds[list(CELL)].drop_duplicates()
-    cells = cells.assign(name=cell_names(cells, "\n"))
+    cells = cells.assign(name=layout.cell_names(cells, "\n"))
     methods = cells.drop_duplicates("name").set_index("name")["method"]
     of_cells = rounds.groupby(list(CELL), sort=False, dropna=False)
     marks = [
@@ -150,7 +141,7 @@ def draw_lengths(results: Results) -> Drawing:
     counted = pd.concat(marks, ignore_index=True)[[*CELL, "name", *_MARK]]
     order = style.ordered(list(methods.unique()))
     rows = sorted(methods.index, key=lambda name: order.index(methods[name]))
-    columns = task_blocks(counted)
+    columns = layout.task_blocks(counted)
     figure, grid = style.panels(len(rows), len(columns), height=0.7, sharex=True, sharey=True)
     for (heading, part), line in zip(columns, grid.T, strict=True):
         for name, axes in zip(rows, line, strict=True):
@@ -219,17 +210,17 @@ def draw_timeline(results: Results) -> Drawing:
     Raises:
         UsageError: The parts of rounds were not timed, or there are too many settings.
     """
-    table = timed_together(results.cells, "round_seconds")
+    table = layout.timed_together(results.cells, "round_seconds")
     table = table.dropna(subset=["round_seconds", *_TIMED])
     if table.empty:
         raise UsageError(
             "Nothing to draw: the parts of a round were not timed in these runs; run again."
         )
     other = (table["round_seconds"] - table[[*_TIMED]].sum(axis=1)).clip(lower=0)
-    table = table.assign(name=cell_names(table), other_seconds=other)
+    table = table.assign(name=layout.cell_names(table), other_seconds=other)
     order = style.ordered(style.distinct(table, "method"))
     table = table.sort_values("method", key=lambda m: m.map(order.index), kind="stable")
-    parts = task_blocks(table)
+    parts = layout.task_blocks(table)
     height = 0.4 + 0.17 * max(len(rows) for _, rows in parts)
     figure, grid = style.panels(
         len(parts), 2, height, sharex="col", sharey="row", width_ratios=[5, 2]
@@ -257,4 +248,4 @@ def draw_timeline(results: Results) -> Drawing:
     style.legend(figure, [Patch(color=colour, label=part.title()) for part, colour in colours])
     milliseconds = {f"{part}_ms": f"1000*{part}_seconds" for part in style.PARTS}
     drawn = pd.concat([rows for _, rows in parts])
-    return Drawing(figure, data(drawn, round_ms=_WHOLE, **milliseconds, prefill_ms=_PREFILL))
+    return Drawing(figure, layout.data(drawn, round_ms=_WHOLE, **milliseconds, prefill_ms=_PREFILL))

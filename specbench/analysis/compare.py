@@ -183,8 +183,9 @@ def _parts(
                     yield gain, partial(c.above_front, run, method, length, gain, front)
     if "acceptance" in ats and names is None:
         yield "acceptance", partial(c.versus_coin, run)
-    if "quality" in ats and run.sessions:
-        for method in (method for method in relaxed if len(method.heads) == 1):
+    if "quality" in ats:
+        alone = [method for method in relaxed if len(method.heads) == 1]
+        for method in (method for method in alone if method.session in run.sessions):
             for n in method.choices:
                 yield "quality", partial(c.at_equal_quality, run, method, n)
 

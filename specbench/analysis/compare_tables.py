@@ -200,7 +200,7 @@ class _Tables:
             shown("acceptance").column,
             shown(e.ACCEPTANCE_LESS).column_with_interval,
             *_PHASES,
-            shown(e.RATE).column_with_interval,
+            shown(e.SPEED).column_with_interval,
             (times.column_with_interval[0], lambda row: times.interval(row) or share.interval(row)),
             _NOISE,
         ]

@@ -39,7 +39,7 @@ CONTROL = "sharpened front (randomised)"
 COIN, ALONE = "coin between sd and the draft", AUTOREGRESSIVE
 FRONTS = {FRONT: STATIC_FAMILY, CONTROL: (*STATIC_FAMILY, *CONTROLS)}
 #: Contrasts of speed, and of texts with those of plain SD.
-SPEEDS = (e.TIMES, e.RATE)
+SPEEDS = (e.TIMES, e.SPEED)
 TEXTS = (e.QUALITY_LESS, e.COMPLETED_LESS, e.AT_LIMIT_LESS, e.REPETITION_LESS)
 
 #: The columns that the settings of a task of a run share.
@@ -211,7 +211,7 @@ def above_front(
 def at_equal_quality(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
     """Compare a method's speed with that of the static front at the method's quality."""
     settings = [setting.timed for setting in method.at(lengths)]
-    front = [point.timed for point in pareto.front_of(run.timed(method.session))]
+    front = [point.timed for point in pareto.front_of(run.sessions[method.session])]
     together = pareto.points_with_front(settings, front)
     reached, (fastest,) = together.estimates_with_fastest(range(len(settings)))
     points, chosen = slice(len(settings), len(settings) + len(front)), fastest.pooled

@@ -32,7 +32,7 @@ COMPLETED_LESS, TOKENS_LESS = "completed_quality_difference", "output_tokens_dif
 AT_LIMIT_LESS, REPETITION_LESS = "length_limit_difference", "repetition_difference"
 #: Ratios of two sides: seconds per sample, inverted; tokens per second; tokens per sample; and
 #: tokens per byte of the text.
-TIMES, RATE, LENGTH = "times_as_fast", "times_tokens_per_second", "length_ratio"
+TIMES, SPEED, LENGTH = "times_as_fast", "times_tokens_per_second", "length_ratio"
 DENSITY = "tokens_per_byte_ratio"
 #: Quality minus that of a front at the same gain, and at its nearest point of lower gain; the share
 #: of a saving of time that ``sd`` reaches by its draft length alone.
@@ -66,7 +66,7 @@ RATES = {
     TOKENS_LESS: Rate(TOKENS),
     REPETITION_LESS: Rate(REPETITION),
     TIMES: Rate(SAMPLES, SECONDS, as_ratio=True),
-    RATE: Rate(TOKENS, SECONDS, as_ratio=True),
+    SPEED: Rate(TOKENS, SECONDS, as_ratio=True),
     LENGTH: Rate(TOKENS, as_ratio=True),
     DENSITY: Rate(TOKENS, "delivered_bytes", as_ratio=True),
 }

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.estimates import ACCEPTANCE_LESS, QUALITY, QUALITY_LESS, RATE, contrast
+from specbench.analysis.estimates import ACCEPTANCE_LESS, QUALITY, QUALITY_LESS, SPEED, contrast
 from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
 from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
@@ -145,7 +145,7 @@ class Contest:
             return reached.values(metric), reached.n
         alone = [self._alone[baseline_of(setting.cell)] for setting in settings]
         reached = timed_points([*settings, *alone]).estimates()
-        speeds, base_speeds = np.split(reached.values(RATE), 2, axis=1)
+        speeds, base_speeds = np.split(reached.values(SPEED), 2, axis=1)
         return speeds / base_speeds, reached.n
 
 

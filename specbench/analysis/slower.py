@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from specbench.analysis.blocks import by_time_unit
-from specbench.analysis.estimates import RATE, SECONDS, contrast, term
+from specbench.analysis.estimates import SECONDS, SPEED, contrast, term
 from specbench.analysis.summary import baseline_of
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.frames import CELL, first_decodes, rows_of
@@ -78,7 +78,7 @@ def why_slower(arm: pd.DataFrame, plain: pd.DataFrame, of: str = "without drafts
         return ""
     if not {*sides[0]["sample_id"]} & {*sides[1]["sample_id"]}:  # no whole block
         sides = [arm, plain]
-    ratio = contrast(sides[0], sides[1], RATE)
+    ratio = contrast(sides[0], sides[1], SPEED)
     if not 0 < ratio.value < NOTICED or ratio.high >= 1:
         return ""
     arm, plain = (side[side["sample_id"].isin(prompts)] for side in (arm, plain))

@@ -57,7 +57,7 @@ def _pooled(numerator: str, denominator: str) -> Figure:
 
 def _speedup(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
     """Return the tokens per second over those of the baseline; unknown without both."""
-    figure = _UNKNOWN if baseline is None else e.contrast(cell, baseline, e.RATE)
+    figure = _UNKNOWN if baseline is None else e.contrast(cell, baseline, e.SPEED)
     return figure if figure.value == figure.value else _UNKNOWN
 
 

@@ -140,7 +140,7 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
 
 def speed_of(row: Row) -> str:
     """Return the ratio that is the speed of a setting: of texts in batches, that of tokens/s."""
-    return e.RATE if row["batch_size"] > 1 else e.TIMES
+    return e.SPEED if row["batch_size"] > 1 else e.TIMES
 
 
 def _is_known(row: Row, metric: str) -> bool:
@@ -169,15 +169,15 @@ def noise_range(noise: float) -> str:
 
 
 def _times(row: Row, metric: str) -> str:
-    unit = "times as many tokens/s" if metric == e.RATE else "times as fast per sample"
+    unit = "times as many tokens/s" if metric == e.SPEED else "times as fast per sample"
     return f"{shown(metric).interval(row)} {unit}"
 
 
 def _speculation(row: Row | None, ratio: str) -> Clause:
     """Compare with no speculation, by samples and, where that is another number, by tokens."""
-    if row is None or e.RATE not in row:
+    if row is None or e.SPEED not in row:
         return UNKNOWN
-    outcome, tokens = sign_of_speed(row, ratio), row[e.RATE]
+    outcome, tokens = sign_of_speed(row, ratio), row[e.SPEED]
     phrase = {
         FASTER: "faster than no speculation",
         SLOWER: "slower than no speculation",

@@ -143,7 +143,7 @@ _FIGURES = _FURTHER | {
         ShownFigure("rounds", "rounds"),
         ShownFigure("length_limit_rate", "ended by limit", "%", 100),
         ShownFigure("repetition", "repeated 4-grams", "%", 100),
-        # Of a comparison, see ``analysis.comparison``.
+        # Of a comparison, see ``analysis.estimates``.
         ShownFigure("acceptance", "accepted / drafted", "%", 100),
         ShownFigure("seconds", "s/sample", form="3s"),
         ShownFigure("quality_difference", "minus sd", SCORE, form="+.1f"),

@@ -131,6 +131,17 @@ def test_at_equal_quality_by_hand(frame):
     assert speed_ups.loc["sd at chosen N", "value"] == pytest.approx(1.6)
 
 
+def test_without_comparable_times_there_is_no_front_at_equal_quality(frame):
+    """A method was added in a session of its own, in which no block of two texts is recorded."""
+    frame = pd.concat([frame, frame.assign(sample_id=frame["sample_id"] + "b")], ignore_index=True)
+    frame = frame.assign(batch_size=2, block=frame.groupby(["method", "draft_length"]).cumcount())
+    frame["block"] //= 2
+    added = frame[frame["method"] == "diversed"].assign(method="lossy", lenience=0.5, session=1)
+    both = pd.concat([frame, added.assign(block=np.nan)])
+    rows = compare(both, ["quality"]).rows.query("at == 'quality'")
+    assert set(rows["method"]) == {"diversed"}
+
+
 def test_differences_from_sd(frame):
     frame.loc[frame["method"] == "diversed", "output_tokens"] = 30
     differences = compare(frame, ["time"]).rows.query("against == 'sd' and draft_length == 5")

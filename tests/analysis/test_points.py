@@ -5,7 +5,7 @@ import pytest
 from specbench.analysis.blocks import by_time_unit, whole_blocks
 from specbench.analysis.compare import BATCHED, by_task, compare, verdict_rows, verdicts
 from specbench.analysis.comparison import ATS, SD
-from specbench.analysis.estimates import QUALITY_LESS, RATE, TIMES
+from specbench.analysis.estimates import QUALITY_LESS, SPEED, TIMES
 from specbench.analysis.intervals import FEWEST, RESAMPLES, estimate, paired_interval, paired_ratio
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.points import Setting, shared_points
@@ -140,7 +140,7 @@ def test_equal_work_is_hardly_ever_told_apart(in_blocks):
 
     def different(samples):
         rows = compare(samples, [], ["typical"], []).rows
-        rows = rows[(rows["metric"] == RATE) & (rows["against"] == SD)]
+        rows = rows[(rows["metric"] == SPEED) & (rows["against"] == SD)]
         assert len(rows) == 20
         return (~((rows["ci_low"] <= 1) & (rows["ci_high"] >= 1))).sum()
 
@@ -159,7 +159,7 @@ def test_too_few_blocks_have_no_verdict_on_time(in_blocks):
     assert "in 9 whole blocks of 5 prompts: no verdict on time, which needs at least" in heading
     compared = compare(samples, ATS)
     assert BATCHED in compared.notes
-    assert not compared.rows["metric"].isin([TIMES, RATE]).any()
+    assert not compared.rows["metric"].isin([TIMES, SPEED]).any()
     assert QUALITY_LESS in set(compared.rows["metric"])
 
 
@@ -173,7 +173,7 @@ def test_blocks_that_were_not_decoded_together_do_not_count(in_blocks):
     assert whole[typical].nunique() == FEWEST
     assert whole[~typical].nunique() == FEWEST + 1
     assert by_time_unit(apart)["decode_seconds"].max() < 100
-    row = compare(apart, []).rows.query("metric == @RATE and against == @SD")
+    row = compare(apart, []).rows.query("metric == @SPEED and against == @SD")
     assert row["value"].item() == pytest.approx(1, abs=0.2)
     assert row["n"].item() == FEWEST * SIZE
     seconds = cells_of(summarise(apart)).set_index("method")["seconds_per_sample"]
@@ -200,6 +200,6 @@ def test_tables_have_intervals_over_blocks(in_blocks):
 def test_repeats_of_a_block_are_one_unit(in_blocks):
     once = in_blocks(12)
     twice = pd.concat([once, once.assign(repeat=1)], ignore_index=True)
-    rows = [compare(each, []).rows.query("metric == @RATE") for each in (once, twice)]
+    rows = [compare(each, []).rows.query("metric == @SPEED") for each in (once, twice)]
     columns = ["value", "ci_low", "ci_high", "n"]
     np.testing.assert_allclose(rows[0][columns], rows[1][columns])

@@ -9,7 +9,7 @@ import pytest
 from specbench.analysis.compare import BATCHED, VERDICTS, by_task, compare, verdict_rows, verdicts
 from specbench.analysis.compare_tables import verdict_tables
 from specbench.analysis.comparison import ATS
-from specbench.analysis.estimates import RATE, TIMES
+from specbench.analysis.estimates import SPEED, TIMES
 from specbench.analysis.summary import summarise
 from specbench.analysis.verdicts import FASTER, FEW, HIGHER, LOWER, MISSING, NOISE, SLOWER, UNSHOWN
 from specbench.tasks.metrics import AGREEMENT
@@ -343,7 +343,7 @@ def test_times_of_texts_decoded_together_have_no_verdict(planted):
         assert together[name] == alone[name]
     assert not re.search("times as fast|equal time|speed", together["sentence"])
     compared = compare(batched, ATS)
-    assert not compared.rows["metric"].isin([TIMES, RATE]).any()
+    assert not compared.rows["metric"].isin([TIMES, SPEED]).any()
     assert not compared.rows["at"].isin(["time", "quality"]).any()
     assert [BATCHED in one.notes for one in (compared, compare(samples))] == [True, False]
     assert {"quality_difference", "acceptance_difference"} <= set(compared.rows["metric"])

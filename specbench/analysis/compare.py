@@ -44,7 +44,7 @@ from specbench.runs.configuration import Difference, differences_of
 from specbench.runs.frames import CELL, example_ids, rows_of
 from specbench.runs.labels import method_labels
 from specbench.runs.run import ENVIRONMENT, Run
-from specbench.runs.shown import temperature_text
+from specbench.runs.shown import setting_text
 from specbench.tasks.metrics import shown_metric
 
 POOLED = (
@@ -265,9 +265,7 @@ def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
     prompts = table.groupby(_RUN, dropna=False)["n"].transform("max")
     sentences: dict[str, list[str]] = {}
     for row in rows_of(table.assign(prompts=prompts)):
-        parts = [f"{row['task']} on {row['pair']}", temperature_text(row["temperature"])]
-        parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
-        heading = ", ".join([*parts, f"n = {row['prompts']}"])
+        heading = f"{setting_text(row, several)}, n = {row['prompts']}"
         if row["batch_size"] > 1:
             heading += f" in {describe_blocks(row['blocks'], row['batch_size'])}"
         sentences.setdefault(heading, []).append(row["sentence"])

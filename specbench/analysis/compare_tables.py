@@ -15,7 +15,14 @@ from specbench.analysis import estimates as e
 from specbench.analysis import verdicts as v
 from specbench.analysis.compare import EQUAL
 from specbench.runs.frames import rows_of
-from specbench.runs.shown import PHASES, ShownFigure, shown, temperature_text
+from specbench.runs.shown import (
+    PHASES,
+    ShownFigure,
+    setting_text,
+    shown,
+    span,
+    temperature_text,
+)
 from specbench.runs.table import Column, Field, Table, drop_empty, number, percent
 
 CHOSEN = (
@@ -71,18 +78,14 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
 
     ``rows`` has the columns ``comparison.COMPARISON``.
     """
-    several = rows["run_id"].nunique() > 1
+    several = ["run_id"] if rows["run_id"].nunique() > 1 else []
     tables_of_runs = []
     placed = rows[rows["against"] != c.COIN]  # static weights, of which the verdicts tell
-    for (run, temperature, _, _, task), comparisons in placed.groupby(_KEYS, sort=False):
-        setting = f"{task} on {comparisons['pair'].iloc[0]}, T = {temperature:g}"
-        if several:
-            setting += f", {run}"
-        tables = _Tables(task, comparisons)
+    for (*_, task), comparisons in placed.groupby(_KEYS, sort=False):
+        tables = _Tables(str(task), comparisons)
         makers = {c.OWN: tables.beside_sd, "quality": tables.savings}
         for kind, group in comparisons.groupby("at", sort=False):
-            counts = sorted({group["n"].min(), group["n"].max()})
-            title = f"{setting}, n = {' to '.join(map(str, counts))}"
+            title = f"{setting_text(group.iloc[0], several)}, n = {span(group['n'])}"
             tables_of_runs.append(makers.get(str(kind), tables.above)(group, title))
             if kind == c.OWN:
                 tables_of_runs.append(tables.texts(group, title))
@@ -94,7 +97,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
 
     ``rows`` has the columns ``comparison.COMPARISON``, with comparisons at equal acceptance.
     """
-    several = [name for name in _KEYS if rows[name].nunique() > 1 and name != "task"]
+    several = [name for name in ("run_id", "engine", "batch_size") if rows[name].nunique() > 1]
     for _, group in rows.groupby(_KEYS, sort=False, dropna=False):
         listed = group[group["at"].isin([c.OWN, "acceptance"]) & (group["points"] == 1)]
         beside_sd = (listed["against"] == c.SD) & (listed["method"] != "sd")
@@ -114,13 +117,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             *_PHASES,
             ("above mixtures of\nstatic weights?", _placed),
         ]
-        setting = [f"{first['task']} on {first['pair']}", temperature_text(first["temperature"])]
-        setting += [
-            f"batch {first[name]}" if name == "batch_size" else str(first[name])
-            for name in several
-            if name != "temperature"
-        ]
-        title = f"{', '.join(setting)}: {_resolution(settings)}"
+        title = f"{setting_text(first, several)}: {_resolution(settings)}"
         notes = [_of_sd(group, first)]
         if noise := v.noise_range(first["noise"]):
             notes.append(f"Noise of times: ratios of {noise} may be noise.")
@@ -315,7 +312,6 @@ def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
         metric = str(group["quality_metric"].iloc[0])
         quality, acceptance = shown("quality", metric), shown("acceptance")
         of_first = f"{e.QUALITY_LESS}_reference", f"{e.ACCEPTANCE_LESS}_reference"
-        counts = sorted({group["n"].min(), group["n"].max()})
         fields: list[Field[_Row]] = [
             ("method", lambda row: row["label"]),
             ("N", lambda row: number(row["draft_length"] or None, ".0f")),
@@ -328,9 +324,9 @@ def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
             ("A's s/sample\n/ B's [95 %]", shown(e.TIMES).interval),
             shown(EQUAL).column,
         ]
-        title = f"Two runs, paired by sample: {task}, {temperature_text(temperature)}, n = "
-        title += " to ".join(map(str, counts))
+        title = f"Two runs, paired by sample: {task}, {temperature_text(temperature)}"
         notes = [EQUAL_NOTE, TIMES_NOTE] if e.TIMES in set(group["metric"]) else [EQUAL_NOTE]
+        title += f", n = {span(group['n'])}"
         yield drop_empty(Table.of(e.pivot(group), fields, title, notes, stub=2))
 
 

@@ -27,7 +27,7 @@ from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, METHODS
 from specbench.runs.frames import CELL, rows_of
 from specbench.runs.labels import method_labels, recipe_of
-from specbench.runs.shown import PHASES, ShownFigure, shown, temperature_text
+from specbench.runs.shown import PHASES, ShownFigure, shown, span, temperature_text
 from specbench.runs.table import Column, Field, Table, TableCell, cell_at, number
 from specbench.tasks.metrics import shown_metric
 
@@ -307,8 +307,6 @@ def _fields(
 def _title(rows: pd.DataFrame) -> str:
     pair, temperature, length, engine, batch = rows[SECTION].iloc[0]
     prompts = rows.groupby(["run_id", "task", "label"])["n"].max()
-    fewest, most = prompts.min(), prompts.max()
-    counts = f"{most}" if fewest == most else f"{fewest} to {most}"
     scored = rows[(rows["figure"] == QUALITY) & rows["value"].notna()]["n"].min()
     parts = (
         f"Pair {pair}",
@@ -316,7 +314,7 @@ def _title(rows: pd.DataFrame) -> str:
         f"N = {length}" if length else "nothing drafted",
         "" if engine == EAGER else f"engine {engine}",
         "" if batch == 1 else f"batches of {batch}",
-        f"{counts} prompt{'s' if most > 1 else ''} per task",
-        f"quality of {scored} of them" if scored < fewest else "",
+        f"{span(prompts)} prompt{'s' if prompts.max() > 1 else ''} per task",
+        f"quality of {scored} of them" if scored < prompts.min() else "",
     )
     return ", ".join(filter(None, parts))

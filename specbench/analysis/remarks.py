@@ -20,6 +20,7 @@ from specbench.runs.configuration import GreedyFacts
 from specbench.runs.model import ERROR
 from specbench.runs.records import prompts_of
 from specbench.runs.run import COMPLETE, Run
+from specbench.runs.shown import span
 from specbench.runs.table import number, percent
 
 NEARLY_ALL, SOME = 0.95, 0.02  # of answers
@@ -88,11 +89,9 @@ def failed_prompts(cells: pd.DataFrame, run: Run) -> Iterator[str]:
     for task, of_task in cells.groupby("task", sort=False) if ended else ():
         planned, n = run.task(str(task)).examples, of_task[counts].max(axis=1)
         if (missing := planned - n[n < planned]).any():
-            lost = f"{missing.min():.0f}" + (
-                f" to {missing.max():.0f}" if missing.min() < missing.max() else ""
-            )
+            methods = _named(of_task.loc[missing.index])
             yield (
-                f"{task}: {lost} of {planned} prompts of {_named(of_task.loc[missing.index])} "
+                f"{task}: {span(missing)} of {planned} prompts of {methods} "
                 f"failed, and no figure contains them{_reasons(run, str(task))}: see their status "
                 "in samples.jsonl"
             )

@@ -32,7 +32,7 @@ from specbench.runs.frames import first_decodes, read_samples, rows_of
 from specbench.runs.labels import BUNDLED, RESULTS
 from specbench.runs.records import DIGEST, SUMMARY, write_samples
 from specbench.runs.run import read_run
-from specbench.runs.shown import ShownFigure, shown, shown_score
+from specbench.runs.shown import ShownFigure, shown, shown_score, span
 from specbench.runs.table import (
     Column,
     Field,
@@ -299,10 +299,9 @@ def _above_measured(row: _Row) -> str:
 
 def _prompts(samples: pd.DataFrame) -> str:
     counts = samples.groupby("task")["sample_id"].nunique()
-    fewest, most = counts.min(), counts.max()
     scored = samples[samples["quality"].notna()].groupby("task")["sample_id"].nunique().min()
-    partly = f" (quality of {scored} of them)" if scored < fewest else ""
-    return (f"{most} prompts" if fewest == most else f"{fewest} to {most} prompts") + partly
+    partly = f" (quality of {scored} of them)" if scored < counts.min() else ""
+    return f"{span(counts)} prompts{partly}"
 
 
 def _further_table(cells: pd.DataFrame, metrics: Sequence[str]) -> Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from specbench.runs.table import Field, TableCell, number, with_interval
@@ -27,6 +27,19 @@ _INTERVAL = "[95\N{NO-BREAK SPACE}%]"
 def temperature_text(temperature: float) -> str:
     """Return a temperature as in titles."""
     return f"T = {temperature:g}"
+
+
+def setting_text(row: Row, several: Iterable[str] = ()) -> str:
+    """Return task, pair and temperature as in titles, and columns that have several values."""
+    parts = [f"{row['task']} on {row['pair']}", temperature_text(row["temperature"])]
+    parts += [f"batch {row[name]}" if name == "batch_size" else row[name] for name in several]
+    return ", ".join(parts)
+
+
+def span(counts: Iterable[float]) -> str:
+    """Return the smallest and the largest of some counts: ``40``, or ``40 to 50``."""
+    ends = sorted({*counts})
+    return " to ".join(f"{count:.0f}" for count in dict.fromkeys([*ends[:1], *ends[-1:]]))
 
 
 class ShownFigure(NamedTuple):

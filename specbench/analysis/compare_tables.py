@@ -14,7 +14,6 @@ from specbench.analysis import comparison as c
 from specbench.analysis import estimates as e
 from specbench.analysis import verdicts as v
 from specbench.analysis.compare import EQUAL
-from specbench.runs.frames import rows_of
 from specbench.runs.shown import (
     PHASES,
     ShownFigure,
@@ -137,11 +136,11 @@ def _resolution(settings: Sequence[_Row]) -> str:
         row[f"{m}_high"] / row[f"{m}_low"] for row in settings if (m := v.speed_of(row)) in row
     ]
     spread = max((math.sqrt(f) - 1 for f in factors if f == f), default=math.nan)
-    told = [f"quality to ±{points:.1f} points"] if points == points else []
-    told += [f"speed to ±{100 * spread:.0f} %"] if spread == spread else []
-    if not told:
+    parts = [f"quality to ±{points:.1f} points"] if points == points else []
+    parts += [f"speed to ±{100 * spread:.0f} %"] if spread == spread else []
+    if not parts:
         return f"{n} prompts, too few for an interval"
-    return f"{n} prompts tell {' and '.join(told)}"
+    return f"{n} prompts tell {' and '.join(parts)}"
 
 
 def _placed(row: _Row) -> str:
@@ -162,18 +161,14 @@ def _of_sd(rows: pd.DataFrame, row: _Row) -> str:
     """Return a note with the figures of ``sd`` itself."""
     accepted = row["acceptance"] - row[e.ACCEPTANCE_LESS]
     quality = shown("quality", row["quality_metric"])
-    told = [f"{quality.heading} {quality.number({'quality': row['against_quality']})}"]
-    told = told if row["against_quality"] == row["against_quality"] else []
-    told.append(f"{percent(accepted)} accepted")
+    parts = [f"{quality.heading} {quality.number({'quality': row['against_quality']})}"]
+    parts = parts if row["against_quality"] == row["against_quality"] else []
+    parts.append(f"{percent(accepted)} accepted")
     metric = v.speed_of(row)
-    alone = rows[
-        (rows["against"] == c.ALONE) & (rows["method"] == "sd") & (rows["metric"] == metric)
-    ]
-    alone = alone[(alone["draft_length"] == row["draft_length"]) & (alone["points"] == 1)]
-    for speed in rows_of(alone):
-        times = shown(metric).estimate(speed["value"], speed["ci_low"], speed["ci_high"])
-        told.append(f"{times} times as fast as no speculation")
-    return f"sd: {', '.join(told)}."
+    alone = rows[(rows["against"] == c.ALONE) & (rows["method"] == "sd") & (rows["points"] == 1)]
+    for speed in e.pivot(alone[alone["draft_length"] == row["draft_length"]]):
+        parts.append(f"{shown(metric).interval(speed)} times as fast as no speculation")
+    return f"sd: {', '.join(parts)}."
 
 
 class _Tables:

@@ -162,8 +162,8 @@ def pivot(rows: pd.DataFrame, *keys: str) -> list[dict[Any, Any]]:
             for row in rows_of(group)
             for end, column in ends.items()
         }
-        (known,) = rows_of(group.bfill().head(1))
-        settings.append(known | figures | {"noise": group["noise"].max()})
+        (facts,) = rows_of(group.bfill().head(1))
+        settings.append(facts | figures | {"noise": group["noise"].max()})
     return settings
 
 

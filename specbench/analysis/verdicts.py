@@ -65,7 +65,7 @@ Row = dict[Any, Any]  # a setting with its figures, see ``estimates.pivot``
 class Clause(NamedTuple):
     """What one figure shows, and how to say it."""
 
-    shown: str
+    outcome: str
     text: str
 
 
@@ -134,7 +134,7 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
         ", ".join(filter(None, [parts["front"].text, parts["front_at_time"].text])),
         parts["control"].text,
     ]
-    outcomes = {name: part.shown for name, part in parts.items()}
+    outcomes = {name: part.outcome for name, part in parts.items()}
     return facts | outcomes | {"sentence": "; ".join(filter(None, sentence))}
 
 
@@ -227,11 +227,11 @@ def _quality(row: Row, timeless: bool) -> Clause:
 def _beside_sd(speed: Clause, quality: Clause, first: Row) -> str:
     """Say speed and quality relative to ``sd``."""
     figures = [part for part in (speed, quality) if part.text]
-    if figures and {part.shown for part in figures} <= {UNSHOWN, NOISE}:
+    if figures and {part.outcome for part in figures} <= {UNSHOWN, NOISE}:
         texts = ", ".join(part.text for part in figures)
         return f"no difference from {_baseline(first)} shown at n = {first['n']}: {texts}"
     ending = {UNSHOWN: " (no difference shown)", NOISE: " (within the timing noise)"}
-    return ", ".join(part.text + ending.get(part.shown, "") for part in figures)
+    return ", ".join(part.text + ending.get(part.outcome, "") for part in figures)
 
 
 def _length(row: Row) -> str:
@@ -256,15 +256,12 @@ def _front(row: Row | None) -> Clause:
     if row is None:
         return UNKNOWN
     side = {HIGHER: "above", LOWER: "below"}.get(sign(row, e.ABOVE))
-    name = _FRONT if row["at"] == "acceptance" else "it"
-    text = (
-        f"{_size(row, e.ABOVE)} points {side} {name}"
-        if side
-        else f"not shown to differ from {name}"
-    )
-    text += f" at equal {row['at']}" + (f" ({_difference(row, e.ABOVE)})" if not side else "")
-    outcome = front_outcome(row)
-    if side == "above" and outcome == UNSHOWN:
+    outcome, difference = front_outcome(row), _difference(row, e.ABOVE)
+    front = f"{_FRONT if row['at'] == 'acceptance' else 'it'} at equal {row['at']}"
+    if side is None:
+        return Clause(outcome, f"not shown to differ from {front} ({difference})")
+    text = f"{_size(row, e.ABOVE)} points {side} {front}"
+    if sign(row, e.ABOVE) != outcome:
         nearest = _difference(row, e.ABOVE_MEASURED)
         text += f", but not above it at the nearest weight ({nearest})"
     return Clause(outcome, text)

@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from specbench.analysis.comparison import FRONTS
 from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.figures import figure, style
-from specbench.analysis.intervals import Interval, bootstrap, estimate_of_heads, mean_over_seeds
+from specbench.analysis.intervals import Interval, bootstrap, mean_over_seeds
 from specbench.analysis.lead import crossfitted_leads
 from specbench.analysis.pareto import (
     front_band,
@@ -77,10 +77,8 @@ def _distances(samples: pd.DataFrame, rules: Sequence[str]) -> list[dict[str, An
         gaps = [
             gap_between(heads, front_of(fronts, family), "acceptance") for family in FRONTS.values()
         ]
-        quality, size = gaps[0].reached.quality, len(heads)
-        less = estimate_of_heads(  # `sd` is the first point of a front
-            quality[:, :size] - quality[:, [size]], gaps[0].reached.n
-        )
+        size = len(heads)  # `sd` is the first point of a front
+        less = gaps[0].reached.contrast(QUALITY_LESS, range(size), size)
         if size == 1:
             target = samples[samples["method"].isin(TARGET)]
             less = contrast(heads[0].samples, target, QUALITY_LESS)

@@ -149,15 +149,10 @@ def _named(
     if draft and method == "sd":
         # `finetune-draft` names a draft's folder after its task.
         return base, task, "sd-finetuned-draft", draft
-    return pair, task, method, _trained_on(head, task, tasks)
-
-
-def _trained_on(head: object, task: str, tasks: frozenset[str]) -> str:
-    """Return the training task from a head's folder name, else ``task``; none if untrained."""
-    if not isinstance(head, str):
-        return task
-    parts = reversed(Path(head).parts)
-    return "" if head == UNTRAINED else next((part for part in parts if part in tasks), task)
+    # An untrained head has no training task; that of others is a folder's name.
+    folders = reversed(Path(head).parts) if isinstance(head, str) else ()
+    trained_on = next((folder for folder in folders if folder in tasks), task)
+    return pair, task, method, "" if head == UNTRAINED else trained_on
 
 
 def _comparable_length(table: pd.DataFrame) -> pd.Series:

@@ -167,7 +167,11 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
                     (name, ratio_interval(*parts, group["sample_id"]), "fraction")
                     for name, parts in e.phase_terms(group).items()
                 ),
-                *_means_of_columns(group),
+                *(
+                    (name, mean_interval(group[name].fillna(0), group["sample_id"]), unit)
+                    for name, unit in _SHOWN_COLUMNS.items()
+                    if name in group and group[name].notna().any()
+                ),
             )
         ]
     return frames.typed(
@@ -216,13 +220,6 @@ def _further_scores(
     passed = cell["quality"] if cell["quality_metric"].iloc[0] == PASS else cell.get(PASS)
     if passed is not None:
         yield from _pass_at_more(passed, frames.example_ids(cell))
-
-
-def _means_of_columns(cell: pd.DataFrame) -> Iterator[tuple[str, Interval, str]]:
-    """Yield the means of the optional columns that have a heading, if any text has a value."""
-    for name, unit in _SHOWN_COLUMNS.items():
-        if name in cell and cell[name].notna().any():
-            yield name, mean_interval(cell[name].fillna(0), cell["sample_id"]), unit
 
 
 def _pass_at_more(passed: pd.Series, prompts: pd.Series) -> Iterator[tuple[str, Interval, str]]:

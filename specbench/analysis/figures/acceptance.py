@@ -48,7 +48,10 @@ def draw_time(results: Results) -> Drawing:
     if table.empty:
         raise UsageError(NOTHING_DRAFTED)
     only(table, "drafter")
-    table = table.assign(time=_normalised(table))
+    panels = table.groupby(["pair", "task", "engine", "batch_size"])["seconds_per_sample"]
+    fastest, slowest = panels.transform("min"), panels.transform("max")
+    span = (slowest - fastest).replace(0, 1)
+    table = table.assign(time=(table["seconds_per_sample"] - fastest) / span)
     pairs = style.distinct(table, "pair")
     # With a single pair, methods keep their own colours.
     colours_of_pairs = cycle(style.PAIR_COLOURS if len(pairs) > 1 else [None])
@@ -136,13 +139,6 @@ def quadratic_band(x: Floats, y: Floats, at: Floats) -> tuple[Floats, Floats, Fl
     curves = (fitted + drawn) @ solve.T @ at_grid.T
     low, high = np.percentile(curves, [2.5, 97.5], axis=0)
     return at_grid @ solve @ y, low, high
-
-
-def _normalised(table: pd.DataFrame) -> pd.Series:
-    """Return seconds per sample scaled to [0, 1] per pair, task, engine and batch size."""
-    seconds = table.groupby(["pair", "task", "engine", "batch_size"])["seconds_per_sample"]
-    fastest, slowest = seconds.transform("min"), seconds.transform("max")
-    return (table["seconds_per_sample"] - fastest) / (slowest - fastest).replace(0, 1)
 
 
 def _draw_pair(axes: Axes, cells: pd.DataFrame, colour: str | None) -> bool:

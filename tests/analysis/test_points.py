@@ -5,8 +5,15 @@ import pytest
 from specbench.analysis.blocks import by_time_unit, whole_blocks
 from specbench.analysis.compare import BATCHED, by_task, compare, verdict_rows, verdicts
 from specbench.analysis.comparison import ATS, SD
-from specbench.analysis.estimates import QUALITY_LESS, SPEED, TIMES
-from specbench.analysis.intervals import FEWEST, RESAMPLES, estimate, paired_interval, paired_ratio
+from specbench.analysis.estimates import (
+    ACCEPTANCE_LESS,
+    LENGTH,
+    QUALITY_LESS,
+    SPEED,
+    TIMES,
+    contrast,
+)
+from specbench.analysis.intervals import FEWEST, RESAMPLES, estimate
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.points import Setting, shared_points
 from specbench.analysis.summary import cells_of, summarise
@@ -37,16 +44,13 @@ def test_points_equal_the_summary(samples):
             assert interval == pytest.approx(expected, nan_ok=True), (method, name)
 
 
-def test_points_are_resampled_together(samples):
+@pytest.mark.parametrize("metric", [ACCEPTANCE_LESS, TIMES, SPEED, LENGTH])
+def test_points_are_resampled_together_as_their_samples_are(samples, metric):
     sd, diversed = settings(samples, "mini-math", "sd", "diversed")
-    seconds = shared_points([sd, diversed]).estimates().seconds
-    terms = [
-        np.column_stack([one["prefill_seconds"] + one["decode_seconds"], np.ones(len(one))])
-        for one in (sd.samples, diversed.samples)
-    ]
-    prompts = [one.samples["sample_id"] for one in (sd, diversed)]
-    expected = paired_interval(terms[0], prompts[0], terms[1], prompts[1], paired_ratio)
-    assert estimate(seconds[:, 0] / seconds[:, 1], 40)[:4] == pytest.approx(expected[:4])
+    reached = shared_points([diversed, sd]).estimates()
+    expected = contrast(diversed.samples, sd.samples, metric)
+    assert reached.contrast(metric, [0], 1)[:4] == pytest.approx(expected[:4])
+    assert expected.low < expected.value < expected.high
 
 
 def timed(make, seconds):

@@ -12,7 +12,7 @@ together; a last block of fewer prompts does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any, Literal, NamedTuple, get_args
@@ -190,34 +190,30 @@ class PointEstimates:
     """Figures of points: row 0 for the data, the others for bootstrap resamples.
 
     ``n`` is the number of shared units, which are prompts or blocks of prompts. The arrays are
-    [1 + RESAMPLES, points]: quality from 0 to 1, and means per sample.
+    [1 + RESAMPLES, points]: quality from 0 to 1, and the means per sample of ``SUMMED``.
     """
 
     n: int
     prompts_per_unit: int
     quality: Floats
-    accepted: Floats
-    proposed: Floats
-    seconds: Floats
-    output_tokens: Floats
+    means: Mapping[str, Floats]
 
     @property
     def acceptance(self) -> Floats:
         """Accepted / proposed drafts; NaN without drafts."""
-        return self.gains("acceptance").value
+        return self.values(estimates.ACCEPTANCE_LESS)
 
     @property
-    def tokens_per_second(self) -> Floats:
-        """Output tokens / seconds."""
-        return Gains(self.output_tokens, self.seconds).value
+    def seconds(self) -> Floats:
+        """Seconds per sample."""
+        return self.means[estimates.SECONDS]
 
     def values(self, metric: str) -> Floats:
-        """Return the quality, or the rate of a contrast, of each point [1 + RESAMPLES, points]."""
+        """Return what a contrast compares, quality or a rate, of each point."""
         if metric == estimates.QUALITY_LESS:
             return self.quality
-        terms = vars(self) | {estimates.SAMPLES: np.ones_like(self.seconds)}
         above, below, _ = estimates.RATES[metric]
-        return Gains(terms[above], terms[below]).value
+        return Gains(self.means[above], self.means[below]).value
 
     def contrast(self, metric: str, points: Sequence[int], base: int) -> Interval:
         """Return a contrast of a point with another, or its mean over the points of heads."""
@@ -229,11 +225,13 @@ class PointEstimates:
 
     def gains(self, gain: Gain) -> Gains:
         """Return the gain of each point; the last point is the baseline of speed-ups."""
+        means = self.means
         if gain == "acceptance":
-            return Gains(self.accepted, self.proposed)
+            return Gains(means["accepted"], means["proposed"])
         if gain == "time":
-            return Gains(-self.seconds, np.ones_like(self.seconds))
-        return Gains(self.output_tokens, self.seconds * self.tokens_per_second[:, [-1]])
+            return Gains(-self.seconds, means[estimates.SAMPLES])
+        speed = self.values(estimates.SPEED)[:, [-1]]
+        return Gains(means[estimates.TOKENS], self.seconds * speed)
 
 
 class Fastest(NamedTuple):
@@ -263,12 +261,8 @@ class Points:
 
     def unit_values(self, gain: Gain) -> tuple[Floats, Gains]:
         """Return quality and gain of each unit, [units, points]; see ``intervals.unit_values``."""
-        terms = self.sums.shape[-1] - len(SUMMED)
-        quality = intervals.unit_values(self.sums[..., :terms], self.score)
-        means = intervals.unit_values(self.sums[..., terms:], _means)
-        parts = dict(zip(SUMMED[:-1], np.moveaxis(means, -1, 0), strict=True))
-        one = PointEstimates(len(self.sums), self.prompts_per_unit, quality, **parts)
-        return quality, one.gains(gain)
+        of_units = self._figures(self.sums, intervals.unit_values)
+        return of_units.quality, of_units.gains(gain)
 
     def estimates_with_fastest(
         self, *groups: Sequence[int]
@@ -298,11 +292,16 @@ class Points:
         ]
         return self._figures(np.concatenate([totals, *chosen], axis=1)), fastest
 
-    def _figures(self, totals: Floats) -> PointEstimates:
-        terms = totals.shape[-1] - len(SUMMED)
-        parts = dict(zip(SUMMED[:-1], np.moveaxis(_means(totals[..., terms:]), -1, 0), strict=True))
-        quality = self.score(totals[..., :terms])
-        return PointEstimates(len(self.sums), self.prompts_per_unit, quality, **parts)
+    def _figures(
+        self,
+        sums: Floats,
+        apply: Callable[[Floats, Statistic], Floats] = lambda sums, statistic: statistic(sums),
+    ) -> PointEstimates:
+        terms = sums.shape[-1] - len(SUMMED)
+        quality = apply(sums[..., :terms], self.score)
+        means = np.moveaxis(apply(sums[..., terms:], _means), -1, 0)
+        by_name = dict(zip(SUMMED, means, strict=True))
+        return PointEstimates(len(self.sums), self.prompts_per_unit, quality, by_name)
 
 
 def shared_points(settings: Sequence[Setting]) -> Points:
@@ -334,8 +333,8 @@ def timed_points(settings: Sequence[Setting]) -> Points:
 
 
 def _means(totals: Floats) -> Floats:
-    """Return the means per sample [..., terms - 1] of totals of ``SUMMED``, which ends in them."""
-    return totals[..., :-1] / totals[..., -1:]
+    """Return the means per sample [..., terms] of totals of ``SUMMED``, which ends in them."""
+    return totals / totals[..., -1:]
 
 
 def _seconds(totals: Floats) -> Floats:

@@ -36,7 +36,7 @@ def test_points_equal_the_summary(samples):
         for name, values in (
             ("draft_acceptance_rate", reached.acceptance),
             ("seconds_per_sample", reached.seconds),
-            ("tokens_per_second", reached.tokens_per_second),
+            ("tokens_per_second", reached.values(SPEED)),
             ("speedup", reached.gains("speedup").value),
         ):
             interval = estimate(values[:, number], 40, log=name == "speedup")[:3]

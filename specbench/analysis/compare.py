@@ -34,6 +34,7 @@ from specbench.analysis import comparison as c
 from specbench.analysis import estimates as e
 from specbench.analysis.blocks import describe_blocks
 from specbench.analysis.intervals import FEWEST, Interval
+from specbench.analysis.output.shown import setting_text
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import GAINS, TARGET
 from specbench.analysis.sessions import TaskRun, methods_of
@@ -44,7 +45,6 @@ from specbench.runs.configuration import Difference, differences_of
 from specbench.runs.frames import CELL, example_ids, rows_of
 from specbench.runs.labels import method_labels
 from specbench.runs.run import ENVIRONMENT, Run
-from specbench.runs.shown import setting_text
 from specbench.tasks.metrics import shown_metric
 
 POOLED = (

@@ -14,7 +14,7 @@ from specbench.analysis import comparison as c
 from specbench.analysis import estimates as e
 from specbench.analysis import verdicts as v
 from specbench.analysis.compare import EQUAL
-from specbench.runs.shown import (
+from specbench.analysis.output.shown import (
     PHASES,
     ShownFigure,
     setting_text,
@@ -22,7 +22,7 @@ from specbench.runs.shown import (
     span,
     temperature_text,
 )
-from specbench.runs.table import Column, Field, Table, drop_empty, number, percent
+from specbench.analysis.output.table import Column, Field, Table, drop_empty, number, percent
 
 CHOSEN = (
     "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "

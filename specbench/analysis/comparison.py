@@ -12,6 +12,7 @@ import pandas as pd
 from specbench.analysis import estimates as e
 from specbench.analysis import pareto
 from specbench.analysis.intervals import Interval, estimate, ratio
+from specbench.analysis.output.shown import PHASES
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import (
     TARGET,
@@ -25,7 +26,6 @@ from specbench.analysis.points import (
 from specbench.analysis.sessions import MethodSettings, TaskRun, methods_of, sd_of
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
-from specbench.runs.shown import PHASES
 
 #: The quantity held equal.
 At = Literal["acceptance", "time", "quality"]

@@ -16,10 +16,10 @@ import pandas as pd
 
 from specbench.analysis import intervals, proportions
 from specbench.analysis.intervals import Floats, Interval, Statistic
+from specbench.analysis.output.shown import ENDS, PHASES
 from specbench.errors import UsageError
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.frames import rows_of
-from specbench.runs.shown import ENDS, PHASES
 from specbench.tasks.metrics import BLEU
 from specbench.tasks.metrics.overlap import TERMS, corpus_bleu
 

@@ -19,6 +19,8 @@ import pandas as pd
 
 from specbench.analysis.estimates import ACCEPTANCE_LESS, QUALITY, QUALITY_LESS, SPEED, contrast
 from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
+from specbench.analysis.output.shown import PHASES, ShownFigure, shown, span, temperature_text
+from specbench.analysis.output.table import Column, Field, Table, TableCell, cell_at, number
 from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
 from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of, without_shared_times
@@ -27,8 +29,6 @@ from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, METHODS
 from specbench.runs.frames import CELL, rows_of
 from specbench.runs.labels import method_labels, recipe_of
-from specbench.runs.shown import PHASES, ShownFigure, shown, span, temperature_text
-from specbench.runs.table import Column, Field, Table, TableCell, cell_at, number
 from specbench.tasks.metrics import shown_metric
 
 COMPARED = (ACCEPTANCE, QUALITY, SPEEDUP)  # of which the best is marked

@@ -28,6 +28,8 @@ from specbench.analysis import estimates as e
 from specbench.analysis.blocks import by_time_unit, count_blocks, has_comparable_times
 from specbench.analysis.intervals import CONFIDENCE, Floats, Interval, limit_with_failures
 from specbench.analysis.margin_remarks import ends_normally, ends_of, remarks_on
+from specbench.analysis.output.shown import shown, temperature_text
+from specbench.analysis.output.table import Column, Field, Table, drop_empty, number, percent
 from specbench.analysis.points import TARGET
 from specbench.analysis.proportions import ERRORS, is_binary
 from specbench.analysis.sessions import TaskRun
@@ -38,8 +40,6 @@ from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name
 from specbench.runs.frames import example_ids, first_decodes, rows_of, without_repeats
 from specbench.runs.labels import method_labels
-from specbench.runs.shown import shown, temperature_text
-from specbench.runs.table import Column, Field, Table, drop_empty, number, percent
 from specbench.tasks.metrics import shown_metric
 
 UNEQUAL_COUNTS = 1.1  # ratio of tokens per byte from which two servers do not count alike

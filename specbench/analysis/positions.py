@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specbench.analysis.output.table import Column, Field, Table, TableCell, cell_at, number
 from specbench.analysis.proportions import proportion_interval
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL, rows_of, typed
 from specbench.runs.labels import method_labels
-from specbench.runs.table import Column, Field, Table, TableCell, cell_at, number
 from specbench.runs.tables import may_be_blank, schema
 
 MARGINAL, CONDITIONAL = "marginal", "conditional"

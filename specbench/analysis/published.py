@@ -13,12 +13,12 @@ from typing import Any
 import pandas as pd
 
 from specbench.analysis.estimates import QUALITY
+from specbench.analysis.output.shown import ShownFigure, shown
+from specbench.analysis.output.table import Column, Field, Table, cell_at
 from specbench.analysis.summary import ACCEPTANCE
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.frames import rows_of
 from specbench.runs.labels import UNTRAINED
-from specbench.runs.shown import ShownFigure, shown
-from specbench.runs.table import Column, Field, Table, cell_at
 from specbench.tasks.metrics import shown_metric
 
 REFERENCE = "arXiv 2604.07622"

@@ -15,13 +15,13 @@ from statistics import median
 import pandas as pd
 
 from specbench.analysis.estimates import AT_LIMIT, QUALITY
+from specbench.analysis.output.shown import span
+from specbench.analysis.output.table import number, percent
 from specbench.errors import UsageError, shown
 from specbench.runs.configuration import GreedyFacts
 from specbench.runs.model import ERROR
 from specbench.runs.records import prompts_of
 from specbench.runs.run import COMPLETE, Run
-from specbench.runs.shown import span
-from specbench.runs.table import number, percent
 
 NEARLY_ALL, SOME = 0.95, 0.02  # of answers
 SEVERAL = 5  # prompts from which scores of 0 are no accident

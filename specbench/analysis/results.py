@@ -17,6 +17,7 @@ import pandas as pd
 from specbench.analysis.compare import verdict_rows, verdicts
 from specbench.analysis.estimates import OF_TEXTS
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
+from specbench.analysis.output.shown import Row, shown
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.slower import slower_methods
@@ -54,7 +55,6 @@ from specbench.runs.run import (
     summarised_folders,
     whole_run,
 )
-from specbench.runs.shown import Row, shown
 from specbench.runs.tables import may_be_blank, schema
 
 if TYPE_CHECKING:

@@ -14,6 +14,18 @@ from typing import Any
 import pandas as pd
 
 from specbench.analysis import estimates as e
+from specbench.analysis.output.shown import ShownFigure, shown, shown_score, span
+from specbench.analysis.output.table import (
+    Column,
+    Field,
+    Table,
+    TableCell,
+    cell_at,
+    drop_empty,
+    markdown_line,
+    percent,
+    to_markdown,
+)
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.remarks import DOUBTS, remarks
@@ -32,18 +44,6 @@ from specbench.runs.frames import first_decodes, read_samples, rows_of
 from specbench.runs.labels import BUNDLED, RESULTS
 from specbench.runs.records import DIGEST, SUMMARY, write_samples
 from specbench.runs.run import read_run
-from specbench.runs.shown import ShownFigure, shown, shown_score, span
-from specbench.runs.table import (
-    Column,
-    Field,
-    Table,
-    TableCell,
-    cell_at,
-    drop_empty,
-    markdown_line,
-    percent,
-    to_markdown,
-)
 from specbench.tasks.metrics import shown_metric
 
 LEARNED = "diversed"

@@ -15,11 +15,11 @@ import pandas as pd
 
 from specbench.analysis.blocks import by_time_unit
 from specbench.analysis.estimates import SECONDS, SPEED, contrast, term
+from specbench.analysis.output.table import number, percent
 from specbench.analysis.summary import baseline_of
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.frames import CELL, first_decodes, rows_of
 from specbench.runs.labels import method_labels
-from specbench.runs.table import number, percent
 
 FEWEST = 3  # prompts of a remark
 NOTICED = 0.98  # ratio of tokens/s from which a difference is named

@@ -20,6 +20,7 @@ from specbench.analysis import intervals
 from specbench.analysis.blocks import by_time_unit
 from specbench.analysis.estimates import AT_LIMIT, COMPLETED, OF_TEXTS, QUALITY, REPETITION, TOKENS
 from specbench.analysis.intervals import Floats, Interval, mean_interval, ratio_interval
+from specbench.analysis.output.shown import shown
 from specbench.analysis.points import TARGET
 from specbench.analysis.proportions import proportion_interval
 from specbench.errors import UsageError
@@ -27,7 +28,6 @@ from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs import frames
 from specbench.runs.frames import CELL, first_decodes, rows_of
 from specbench.runs.labels import method_labels
-from specbench.runs.shown import shown
 from specbench.runs.tables import dictionary
 from specbench.tasks.metrics import METRICS
 from specbench.tasks.metrics.code import BUDGETS, pass_at_k

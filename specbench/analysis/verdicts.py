@@ -19,10 +19,10 @@ import pandas as pd
 from specbench.analysis import comparison as c
 from specbench.analysis import estimates as e
 from specbench.analysis.intervals import FEWEST, unseen_share
+from specbench.analysis.output.shown import ENDS, shown
+from specbench.analysis.output.table import percent, with_interval
 from specbench.runs.frames import rows_of
 from specbench.runs.labels import DEFAULT_DRAFTER
-from specbench.runs.shown import ENDS, shown
-from specbench.runs.table import percent, with_interval
 from specbench.tasks.metrics import AGREEMENT, shown_metric
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"

@@ -130,7 +130,7 @@ def _not_within(row: Row) -> str:
     from specbench.analysis import verdicts
     from specbench.analysis.estimates import QUALITY_LESS
     from specbench.analysis.intervals import FEWEST
-    from specbench.runs.shown import shown
+    from specbench.analysis.output.shown import shown
 
     if not row["n"] >= FEWEST:
         return f"too few prompts: {row['n']:.0f} of at least {FEWEST}"
@@ -157,9 +157,9 @@ def _rejected(
     Of several servers one may draft nothing on purpose. A server that tells no acceptance therefore
     counts only where others are named ``plain``, or where no method tells any.
     """
+    from specbench.analysis.output.table import percent
     from specbench.analysis.summary import ACCEPTANCE
     from specbench.runs.frames import rows_of
-    from specbench.runs.table import percent
 
     labels, drafting = {*cells["label"]}, 0
     several = cells.loc[cells["draft_length"] > 0, "draft_length"].nunique() > 1

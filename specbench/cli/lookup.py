@@ -14,6 +14,7 @@ from rich.markdown import Markdown
 
 import specbench
 from specbench.analysis.figures import bundled_figures, load_figure
+from specbench.analysis.output.table import Column, Table
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import JsonOutput
 from specbench.cli.output import print_json, print_table
@@ -25,7 +26,6 @@ from specbench.errors import UsageError, unknown
 from specbench.files import shown_path
 from specbench.methods.method import Parameter
 from specbench.methods.registry import METHODS
-from specbench.runs.table import Column, Table
 from specbench.runs.tables import ColumnMeaning, dictionary
 from specbench.schema import Problem, load_toml, problems, quoted
 from specbench.tasks.definition import Definition

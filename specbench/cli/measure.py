@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specbench.analysis.output.table import Field, Table, number, percent, with_notes
 from specbench.cli.options import Progress, Workers
 from specbench.cli.output import (
     Interrupted,
@@ -30,7 +31,6 @@ from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.configuration import DEFAULT_LIMIT
 from specbench.runs.run import read_run
-from specbench.runs.table import Field, Table, number, percent, with_notes
 from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.prompts import PromptList
 

@@ -25,7 +25,7 @@ from specbench.errors import SpecbenchError, mask_tokens, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specbench.runs.table import Table
+    from specbench.analysis.output.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
         tables: What to print; a note that several tables share is printed once.
         styles: Rich styles by word.
     """
-    from specbench.runs.table import to_text
+    from specbench.analysis.output.table import to_text
 
     terminal = console()
     text = Text(printable(to_text(*tables, width=terminal.width)))
@@ -121,7 +121,7 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
 
 def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]]) -> None:
     """Print rows as CSV or JSON, or the tables built from them in another format."""
-    from specbench.runs.table import to_csv, to_latex, to_markdown
+    from specbench.analysis.output.table import to_csv, to_latex, to_markdown
 
     if form == JSON:
         print_json(rows)

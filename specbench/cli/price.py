@@ -27,11 +27,11 @@ from specbench.runs.model import SampleRecord
 from specbench.runs.run import Trust, read_run
 
 if TYPE_CHECKING:
+    from specbench.analysis.output.table import Table
     from specbench.engine.pair import LoadedPair
     from specbench.experiment.loader import Loader
     from specbench.pricing.scores import ScoredText, Scores
     from specbench.runs.run import Run
-    from specbench.runs.table import Table
 
 RULES = ("sd", "match", "block")  # that accept drawn drafts differently
 DEFAULT_DRAFTERS = ["model", "greedy", "prompt-lookup"]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specbench.analysis.output.table import with_notes
 from specbench.cli import gate
 from specbench.cli.finished import SPLITS, Rows, Runs, given_or_newest
 from specbench.cli.generate import grouped
@@ -14,13 +15,12 @@ from specbench.cli.output import CSV, JSON, TEXT, note, print_as, print_json, pr
 from specbench.config import option
 from specbench.errors import UsageError
 from specbench.files import check_parent, digits, write_atomically
-from specbench.runs.table import with_notes
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from specbench.analysis.output.table import Table
     from specbench.analysis.results import Results
-    from specbench.runs.table import Table
 
 POSITION = "position"
 HELD_EQUAL = ("acceptance", "time", "quality")
@@ -155,8 +155,8 @@ def _write_frame(path: Path, rows: Rows, runs: Sequence[Path] | None) -> None:
     check_parent(path)
     folders = chosen_runs(runs, rows, SUMMARY)
 
+    from specbench.analysis.output.table import to_csv
     from specbench.analysis.results import Results
-    from specbench.runs.table import to_csv
 
     frame = Results(folders, rows.selection(), by_folder=True).summary
     is_csv = path.suffix == ".csv"

@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from specbench.analysis.output.table import Column, Table, with_interval
 from specbench.cli.generate import grouped
 from specbench.cli.jobs import HeadJob, print_plan, sizes
 from specbench.cli.measure import ray_workers
@@ -32,7 +33,6 @@ from specbench.experiment.folders import choose_folder
 from specbench.files import check_writable
 from specbench.runs.configuration import Settings
 from specbench.runs.labels import VARIANTS
-from specbench.runs.table import Column, Table, with_interval
 from specbench.tasks.metrics import get_metric
 from specbench.tasks.task import Task
 from specbench.training.recipe import DraftRecipe, HeadRecipe, check_folder, head_recipe

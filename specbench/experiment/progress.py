@@ -32,7 +32,6 @@ from specbench.experiment.lines import LINES
 from specbench.experiment.plan import Plan, Step, engine_name
 from specbench.runs.labels import method_label
 from specbench.runs.model import OK
-from specbench.runs.table import percent
 
 if TYPE_CHECKING:
     from specbench.decoding.drafters.registry import DrafterSpec
@@ -238,7 +237,7 @@ def _clock(seconds: float) -> str:
 def _figures(sums: Mapping[str, float]) -> Iterator[str]:
     """Yield acceptance and speed of a cell so far."""
     if sums["proposed"]:
-        yield f"acceptance {percent(sums['accepted'] / sums['proposed'])}"
+        yield f"acceptance {100 * sums['accepted'] / sums['proposed']:.0f} %"
     if seconds := sums["prefill_seconds"] + sums["decode_seconds"]:
         yield f"{sums['output_tokens'] / seconds:.0f} tokens/s"
 

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate, student
+from specbench.analysis.output.table import Table, number, with_interval
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.errors import require
 from specbench.files import write_atomically
@@ -29,7 +30,6 @@ from specbench.pricing.heads import kind_called
 from specbench.pricing.rounds import PricedRounds
 from specbench.pricing.tables import ends_of
 from specbench.pricing.tried import how_sure
-from specbench.runs.table import Table, number, with_interval
 
 DECISION = "decision.csv"
 PAYS, LOSES, OPEN = "pays", "loses", "undecided"

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from specbench.analysis.intervals import Interval, bootstrap, estimate, ratio
+from specbench.analysis.output.shown import ENDS
+from specbench.analysis.output.table import Field, Table, number, with_interval
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import Floats, Policy
 from specbench.pricing.checks import Deviation, PriceCheck
 from specbench.pricing.rounds import drafting, visits
 from specbench.pricing.scores import Scores
 from specbench.runs.frames import rows_of
-from specbench.runs.shown import ENDS
-from specbench.runs.table import Field, Table, number, with_interval
 
 
 def priced_rows(

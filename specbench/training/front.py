@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from specbench.analysis.intervals import FEWEST, Floats, Interval, mean_interval
+from specbench.analysis.output.table import with_interval
 from specbench.analysis.pareto import lead_of_means
 from specbench.analysis.proportions import POWER, smallest_shown, unit_difference
 from specbench.errors import UsageError
-from specbench.runs.table import with_interval
 from specbench.tasks.metrics import Metric
 
 # Static weights measured before training, from the target to the draft.

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
+from specbench.analysis.output.table import percent
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.experiment.rounding import END
 from specbench.files import clear_errors
-from specbench.runs.table import percent
 from specbench.serving.server import Completion
 from specbench.validation.audited import EndedLaws, Spelling, positions, prefixes
 from specbench.validation.check import CONTEXTS, ShowStep

@@ -17,6 +17,7 @@ from traceback import extract_tb
 from typing import Any
 
 from specbench import __version__
+from specbench.analysis.output.table import Table, percent
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.bind import bind
 from specbench.decoding.heads.head import Head
@@ -34,7 +35,6 @@ from specbench.experiment.loader import Loader, largest
 from specbench.experiment.plan import Plan, TaskPlan
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.runs.labels import method_label
-from specbench.runs.table import Table, percent
 from specbench.validation.draws import FALSE_ALARM
 from specbench.validation.findings import (
     FAILED,

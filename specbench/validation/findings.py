@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
+from specbench.analysis.output.table import Column, Table, drop_empty, percent
 from specbench.runs.labels import method_label
-from specbench.runs.table import Column, Table, drop_empty, percent
 
 OK, FAILED, WEAK, REPORT, SKIPPED = "ok", "FAILED", "weak", "report", "not checked"
 INCOMPLETE = "incomplete"

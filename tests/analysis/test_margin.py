@@ -12,9 +12,9 @@ import pytest
 from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.intervals import Floats, limit_with_failures, unseen_share
 from specbench.analysis.margin import margin_rows, margin_tables, prompts_at_share, prompts_needed
+from specbench.analysis.output.table import to_text
 from specbench.analysis.verdicts import BEYOND, FASTER, MISSING, NOISE, SLOWER, UNSHOWN, WITHIN
 from specbench.errors import UsageError
-from specbench.runs.table import to_text
 
 from .conftest import Make
 

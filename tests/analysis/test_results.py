@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import specbench
+from specbench.analysis.output.table import to_text
 from specbench.analysis.positions import (
     CONDITIONAL,
     MARGINAL,
@@ -23,7 +24,6 @@ from specbench.analysis.results import Results
 from specbench.errors import UsageError
 from specbench.files import stored
 from specbench.runs.frames import read_samples, read_summary
-from specbench.runs.table import to_text
 from specbench.runs.tables import schema
 
 from ..synthetic import RECORD, samples, write_samples

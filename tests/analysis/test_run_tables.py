@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.estimates import QUALITY_LESS, contrast
+from specbench.analysis.output.table import to_text
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.run_tables import TRANSFER, run_tables, summary_page, transfer_data
 from specbench.analysis.summary import cells_of, less_than_sd, summarise, with_differences
 from specbench.errors import UsageError
-from specbench.runs.table import to_text
 
 ABOVE = "above the static front (randomised)"
 

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.estimates import OF_TEXTS, REPETITION_LESS, contrast
+from specbench.analysis.output.shown import shown
 from specbench.analysis.summary import FIGURES, cells_of, further_metrics, less_than_sd, summarise
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
-from specbench.runs.shown import shown
 
 AUTOREGRESSIVE = {
     "method": "autoregressive",

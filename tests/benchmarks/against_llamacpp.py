@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.progress import track
 
 from specbench.analysis.intervals import ratio_interval
+from specbench.analysis.output.table import Column, Table, number, with_interval
 from specbench.cli.output import print_table
 from specbench.config import COMPILE, EAGER, LLAMACPP
 from specbench.decoding.loop import DecodeOptions, Request, decode
@@ -44,7 +45,6 @@ from specbench.experiment.bench.decoders import Timing, timing_of, transformers_
 from specbench.experiment.bench.plan import TRANSFORMERS, BenchSettings, System
 from specbench.experiment.cells import Cell
 from specbench.methods.strict import sd
-from specbench.runs.table import Column, Table, number, with_interval
 from specbench.serving.server import Server
 from specbench.tasks.task import default_task_names, load_task
 from specbench.validation.libraries import llamacpp_server

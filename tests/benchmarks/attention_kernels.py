@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from torch.profiler import ProfilerActivity, profile
 
+from specbench.analysis.output.table import Column, Table
 from specbench.cli.output import print_table
 from specbench.config import EAGER, GRAPH
 from specbench.decoding.loop import DecodeOptions, Request, decode
@@ -24,7 +25,6 @@ from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, get_pair
 from specbench.methods.strict import sd
-from specbench.runs.table import Column, Table
 
 KERNEL = re.compile("flash|fmha|sdpa|attention|softmax", re.IGNORECASE)
 PROMPT, TOKENS, DRAFT_LENGTH = 512, 16, 5

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specbench.analysis.output.table import Column, Table, with_interval
 from specbench.cli.output import print_table
 from specbench.decoding.heads.head import Head
-from specbench.runs.table import Column, Table, with_interval
 from specbench.training.objective import Surrogate, evaluate
 from specbench.training.rollouts import Rollouts
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from specbench.analysis.output.table import Column, Table
 from specbench.cli.output import print_table
 from specbench.experiment.bench.tables import (
     OVER_AUTOREGRESSIVE,
@@ -21,7 +22,6 @@ from specbench.experiment.bench.tables import (
     OVER_TRANSFORMERS,
     ROUND_OVER_SD,
 )
-from specbench.runs.table import Column, Table
 
 AUTOREGRESSIVE, SD, DIVERSED = "autoregressive", "sd", "diversed"
 ON_CPU = {"eager": (1.4, 1.6), "compile": (1.8, 2.4)}

@@ -14,12 +14,12 @@ import pytest
 
 from specbench.analysis.compare import run_differences
 from specbench.analysis.comparison import COMPARISON
+from specbench.analysis.output.table import Column, Table, TableCell
 from specbench.cli import output
 from specbench.files import PACKINGS
 from specbench.runs.configuration import RunConfig
 from specbench.runs.frames import read_summary
 from specbench.runs.run import Run
-from specbench.runs.table import Column, Table, TableCell
 
 from .conftest import Cli
 from .made import POINTS, write_run

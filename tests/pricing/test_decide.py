@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from specbench.analysis.output.table import to_text
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
@@ -35,7 +36,6 @@ from specbench.pricing.flags import (
     vllm_flags,
 )
 from specbench.pricing.rounds import PricedRounds, rate_of_length, rates_of, rounds_of_rates
-from specbench.runs.table import to_text
 
 MODEL, GREEDY, LOOKUP = ModelDrafter(), GreedyDrafter(), LookupDrafter()
 LENGTHS = (1, 2, 3, 4)

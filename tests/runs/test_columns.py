@@ -4,12 +4,12 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from specbench.analysis.output.shown import shown, shown_score
 from specbench.analysis.summary import FIGURES
 from specbench.files import open_text, stored
 from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.columns import BLEU_TERMS, THOUGHT_TOKENS
 from specbench.runs.labels import method_label, method_labels
-from specbench.runs.shown import shown, shown_score
 from specbench.runs.tables import TABLES, TYPES, dictionary, schema
 from specbench.tasks.metrics import METRICS as OF_QUALITY
 

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from specbench.analysis.figures import figure, style
 from specbench.analysis.figures.layout import data, only, task_panels, timed_together
 from specbench.analysis.figures.style import Drawing, scaled
+from specbench.analysis.output.shown import shown
 from specbench.analysis.pareto import static_weight
 from specbench.analysis.positions import NOTHING_DRAFTED
 from specbench.analysis.results import Results
 from specbench.errors import UsageError
-from specbench.runs.shown import shown
 
 Floats = NDArray[np.float64]
 

@@ -19,12 +19,12 @@ from specbench.analysis import learned
 from specbench.analysis.estimates import QUALITY
 from specbench.analysis.figures import HEADS, figure, style
 from specbench.analysis.figures.style import GREY, Drawing, scaled
+from specbench.analysis.output.shown import shown
 from specbench.analysis.results import Results
 from specbench.analysis.run_tables import LEARNED, STRICT, transfer_data
 from specbench.analysis.summary import ACCEPTANCE
 from specbench.errors import UsageError
 from specbench.runs.labels import LOG, logged
-from specbench.runs.shown import shown
 from specbench.tasks.metrics import shown_metric
 
 #: Columns of ``training.csv`` with the held-out ones beside them: scale, title and label.

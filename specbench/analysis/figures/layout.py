@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from specbench.analysis.figures.style import GREY, distinct, panels, scaled, values
+from specbench.analysis.output.shown import ENDS
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL, rows_of
 from specbench.runs.labels import method_labels
-from specbench.runs.shown import ENDS
 from specbench.tasks.mini import GENERATORS
 
 log = logging.getLogger(__name__)

@@ -26,6 +26,7 @@ from specbench.analysis import pareto
 from specbench.analysis.blocks import by_time_unit, has_comparable_times
 from specbench.analysis.figures import AGAINST, figure, layout, style
 from specbench.analysis.figures.style import GREY, Drawing, scaled
+from specbench.analysis.output.shown import shown
 from specbench.analysis.points import Gain, settings_of
 from specbench.analysis.results import Results
 from specbench.analysis.run_tables import LEARNED
@@ -33,7 +34,6 @@ from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, PARAMETER_COLUMNS, from_columns
 from specbench.runs.frames import CELL, SAMPLES, rows_of
 from specbench.runs.labels import FAMILIES, recipe_of
-from specbench.runs.shown import shown
 
 _QUALITY = "100*quality"
 #: The fronts drawn, by the mark of their data, with the methods of their points.

@@ -19,11 +19,11 @@ from matplotlib.patches import Patch
 from specbench.analysis.figures import figure, layout, style
 from specbench.analysis.figures.style import Drawing, scaled
 from specbench.analysis.intervals import bootstrap, estimate, ratio
+from specbench.analysis.output.shown import shown
 from specbench.analysis.positions import CONDITIONAL, MARGINAL, NOTHING_DRAFTED
 from specbench.analysis.results import Results
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
-from specbench.runs.shown import shown
 
 _KINDS = {
     CONDITIONAL: "Accepted, if all\nbefore it were (%)",

@@ -29,11 +29,11 @@ from matplotlib.lines import Line2D
 from PIL import Image
 
 from specbench.analysis.figures import STYLES
+from specbench.analysis.output.shown import ENDS
+from specbench.analysis.output.table import to_csv
 from specbench.errors import UsageError, printable
 from specbench.files import clear_errors, write_atomically
 from specbench.plugins import short_name
-from specbench.runs.shown import ENDS
-from specbench.runs.table import to_csv
 
 #: A matplotlib marker: a letter, or (corners, 1 for a star, angle).
 Marker = str | tuple[int, int, int]

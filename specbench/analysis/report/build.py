@@ -14,6 +14,8 @@ import pandas as pd
 
 from specbench.analysis.compare import VERDICTS, by_task, foremost
 from specbench.analysis.estimates import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
+from specbench.analysis.output.shown import ShownFigure, shown, shown_score, temperature_text
+from specbench.analysis.output.table import Column, Field, Table, TableCell
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render
@@ -34,8 +36,6 @@ from specbench.runs.run import (
     summarised_folders,
     unfinished,
 )
-from specbench.runs.shown import ShownFigure, shown, shown_score, temperature_text
-from specbench.runs.table import Column, Field, Table, TableCell
 
 _OF_CONFIG = ("pair", "settings", "progress", "notes")
 _OMITTED = {"command", "first_prompts", "warm_ups"}  # too long, or elsewhere on the page

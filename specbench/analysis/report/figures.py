@@ -17,11 +17,11 @@ from markupsafe import Markup
 
 from specbench.analysis.figures import acceptance, pareto, rounds, style
 from specbench.analysis.figures.style import Drawing
+from specbench.analysis.output.shown import shown
 from specbench.analysis.results import Results
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
 from specbench.runs.labels import DEFAULT_DRAFTER
-from specbench.runs.shown import shown
 
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 #: Tooltip values after the quality.

@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from specbench.analysis.output.table import percent
 from specbench.errors import UsageError, listed, printable, shown, unknown
 from specbench.plugins import short_name
 from specbench.runs.labels import method_labels
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.run import Run
-from specbench.runs.table import percent
 from specbench.tasks.metrics import shown_metric
 
 Decode = Callable[[Sequence[int]], str]

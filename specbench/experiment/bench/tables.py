@@ -14,11 +14,18 @@ from matplotlib.patches import Patch
 
 from specbench.analysis.figures import style
 from specbench.analysis.intervals import Interval, paired_interval, paired_ratio, ratio_interval
+from specbench.analysis.output.table import (
+    Column,
+    Table,
+    drop_empty,
+    number,
+    percent,
+    with_interval,
+)
 from specbench.experiment.bench.measure import Measured
 from specbench.experiment.bench.plan import TRANSFORMERS, name_of
 from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, PARAMETER_COLUMNS
 from specbench.runs.frames import rows_of
-from specbench.runs.table import Column, Table, drop_empty, number, percent, with_interval
 
 SYSTEM = ("batch_size", "engine", *METHOD_COLUMNS, "draft_length", "forced_acceptance")
 SHARED = ("pair", "device", "dtype", "temperature", "prompt_tokens", "new_tokens")

@@ -18,6 +18,7 @@ from specbench.analysis.compare_tables import verdict_tables
 from specbench.analysis.comparison import FRONT
 from specbench.analysis.estimates import ABOVE
 from specbench.analysis.figures import pareto
+from specbench.analysis.output.table import Column, Table, TableCell, to_text
 from specbench.analysis.report import pages
 from specbench.analysis.report.build import (
     build,
@@ -33,7 +34,6 @@ from specbench.analysis.run_tables import summary_page
 from specbench.analysis.summary import summarise
 from specbench.runs.records import latest_records
 from specbench.runs.run import read_run
-from specbench.runs.table import Column, Table, TableCell, to_text
 
 from ...synthetic import samples
 from ..figures.made import from_samples, sample

@@ -2,7 +2,7 @@ import math
 
 from rich.cells import cell_len
 
-from specbench.runs.table import (
+from specbench.analysis.output.table import (
     Column,
     Table,
     TableCell,

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from specbench.runs.table import Field, TableCell, number, with_interval
+from specbench.analysis.output.table import Field, TableCell, number, with_interval
 from specbench.runs.tables import dictionary
 from specbench.tasks.metrics import shown_metric
 

@@ -50,9 +50,7 @@ def figure(name: str = "", source: str = RUNS) -> Callable[..., Callable[..., Dr
     def declare(draw: Callable[..., Drawing]) -> Callable[..., Drawing]:
         from specbench.analysis.figures.style import paged
 
-        on_page = paged(draw)
-        vars(on_page)["source"] = source
-        return on_page
+        return plugins.declare(paged(draw), source)
 
     return declare
 
@@ -74,7 +72,7 @@ def source_of(name: str) -> str:
         UsageError: There is no such figure.
     """
     bundled = bundled_figures().get(name)
-    return bundled.source if bundled else str(vars(_of_user(name))["source"])
+    return bundled.source if bundled else str(plugins.declared(_of_user(name), str))
 
 
 def load_figure(name: str) -> Callable[..., Drawing]:
@@ -100,7 +98,7 @@ def _of_user(name: str) -> Callable[..., Drawing]:
     plugin = plugins.find(name)
     if plugin is None:
         raise UsageError(unknown("figure", name, [*bundled_figures(), "FILE.py:FUNCTION"]))
-    if "source" not in vars(plugin.function):
+    if plugins.declared(plugin.function, str) is None:
         raise UsageError(
             f"{plugins.place(plugin.name, plugin.function)} is no figure: put @figure() of "
             "specbench.analysis.figures before it"

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from specbench import __version__
 from specbench.errors import RunError, UsageError
 from specbench.files import PACKINGS
 from specbench.runs.configuration import RunConfig
-from specbench.runs.model import SampleRecord
+from specbench.runs.model import Rounds, SampleRecord
 from specbench.runs.records import (
     RECORDS,
     damaged_file,
@@ -25,7 +27,7 @@ from specbench.runs.records import (
     set_aside,
     write_examples,
 )
-from specbench.runs.run import Run
+from specbench.runs.run import Run, read_run
 from specbench.tasks.example import Example
 
 from .. import synthetic
@@ -208,3 +210,30 @@ def test_models_of_a_run_are_loaded_again_in_the_dtype_that_auto_meant(
     config = {"loading": {"dtype": recorded}}
     (tmp_path / "environment.json").write_text(json.dumps({"models": {"dtype": used}}))
     assert Run(tmp_path, RunConfig(**config)).loading.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("version", "refused"),
+    [("99.0.0", True), ("0.1.1", True), ("0.10", True), (__version__, False), ("0.0.9", False)],
+)
+def test_a_run_of_a_later_version_is_refused_by_its_name(
+    tmp_path: Path, version: str, refused: bool
+) -> None:
+    config = {"specbench": version, "tasks": [], "samples_planned": 0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if refused:
+        with pytest.raises(UsageError, match=f"written by specbench {re.escape(version)}, and"):
+            read_run(tmp_path, required=False)
+    else:
+        assert read_run(tmp_path).config.specbench == version
+
+
+def test_every_field_of_a_record_is_explained_and_survives_its_line() -> None:
+    fields = SampleRecord.model_fields.items()
+    assert not [name for name, field in fields if not field.description]
+    record = SampleRecord(**RECORD, scores={"mine": 0.5}, per_round=Rounds(emitted=[2], laws=1))
+    again = SampleRecord.parse(record.line())
+    assert again == record and again.line() == record.line()
+    assert b"quality" not in record.line()  # only what was set is written
+    with pytest.raises(RunError, match="cannot store quality: a number is not finite"):
+        record.filled(quality=float("nan"))

@@ -21,7 +21,7 @@ DEBUG = "--debug"
 
 app = typer.Typer(
     cls=Commands,
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode="rich",
     pretty_exceptions_show_locals=False,
     context_settings=HELP,
@@ -36,8 +36,20 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
+START = """\
+specbench says whether speculative decoding makes a model faster, and whether it changes its texts.
+
+  specbench run                      measure six methods on a bundled pair, in about a minute
+  specbench decide --target llama-3.1-8b --draft llama-3.2-1b --machine h100 --acceptance .7
+                                     whether drafts will pay, computed without a model
+  specbench run --server mine=URL    measure a server with OpenAI's API
+
+specbench --help lists all commands, specbench docs the pages."""
+
+
 @app.callback()
 def specbench(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -49,6 +61,8 @@ def specbench(
     ] = False,
 ) -> None:
     """Measure speculative decoding: quality, acceptance and speed of methods, on one engine."""
+    if context.invoked_subcommand is None:
+        print(START)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -77,7 +91,6 @@ def _run(arguments: Sequence[str]) -> int:
         if code == INTERRUPTED:
             _print_error("interrupted")
     except typer.TyperException as error:
-        # Without arguments, typer has printed the help and the message is empty.
         _print_error(_parameter_as_option(error) or error.format_message())
         code = error.exit_code
     except Exception as error:

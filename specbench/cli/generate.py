@@ -16,10 +16,11 @@ from specbench.errors import RunError, UsageError
 Number = TypeVar("Number", int, float)
 #: The options that help shows first.
 LEADING = (
-    *("task", "prompts", "method", "pair", "target", "draft", "drafter", "limit", "draft_length"),
-    *("temperature", "max_new_tokens", "output"),
+    *("task", "prompts", "method", "pair", "target", "draft", "drafter", "server", "limit"),
+    *("draft_length", "temperature", "max_new_tokens", "minutes", "acceptance", "batch_size"),
+    *("engine", "threads", "models", "folder", "allow_code_execution", "output"),
 )
-MANY = 40  # options; of more, the first panel is shown, and all by --help-all
+MANY = 24  # options; of more, the leading ones and the first panel are shown, and all by --help-all
 
 
 def grouped(function: Callable[..., None]) -> Callable[..., None]:
@@ -41,7 +42,8 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     if len(parameters) > MANY:
         for parameter in parameters:
             for flag in getattr(parameter.annotation, "__metadata__", ()):
-                flag.hidden = flag.rich_help_panel not in (None, Options.panel)
+                leads = parameter.name in LEADING
+                flag.hidden = not leads and flag.rich_help_panel not in (None, Options.panel)
         parameters.append(_HELP_ALL)
 
     def command(context: typer.Context, **values: Any) -> None:

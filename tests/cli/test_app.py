@@ -41,10 +41,12 @@ def test_the_summary_of_a_command_starts_its_help() -> None:
         assert summary == purpose(name)
 
 
-def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
+def test_without_a_command_three_ways_to_start_are_named(cli: Cli) -> None:
     result = cli()
-    assert (result.code, result.err) == (2, "")
-    assert "sweep-weights" in result.out
+    assert (result.code, result.err) == (0, "")
+    assert re.findall(r"^  specbench (\S+)", result.out, re.MULTILINE) == ["run", "decide", "run"]
+    decided = next(line for line in result.out.splitlines() if " decide " in line)
+    assert cli(*decided.split()[1:]).out.startswith("Speculate at every batch size")
     assert cli("--version").out == f"specbench {specbench.__version__}\n"
 
 
@@ -60,16 +62,19 @@ def test_measuring_commands_share_their_options(cli: Cli) -> None:
     assert leading == sorted(leading) and leading[-1] < shown["run"].index("--top-k ")
 
 
-def test_help_shows_the_twelve_options_that_people_need(cli: Cli) -> None:
+def test_help_shows_the_options_that_pages_use(cli: Cli) -> None:
     flags = r"(--[a-z-]+) "
     shown = {*re.findall(rf"│ {flags}", cli("run", "-h").out)} - {"--help", "--help-all"}
-    assert len(shown) == 12 and {"--task", "--target", "--drafter", "--max-new-tokens"} <= shown
+    used = "--server --models --data --threads --engine --allow-code-execution --batch-size"
+    assert len(shown) == 19 and {"--task", "--target", "--drafter", *used.split()} <= shown
     every = cli("run", "--help-all")
     assert every.code == 0 and len({*re.findall(rf"│ {flags}", every.out)}) > 50
     assert "<bool>" not in every.out + cli("--help").out
     assert {*re.findall(rf"│ {flags}", cli("run", "-h").out)} - {"--help", "--help-all"} == shown
     decided = cli("decide", "--help").out
     assert all(flag in decided for flag in ("--acceptance", "--costs", "--machine"))
+    folded = ("run", "sweep-weights", "bench", "check", "audit", "train", "decide", "price")
+    assert all("--help-all" in cli(name, "--help").out for name in folded)
     assert "--help-all" not in cli("table", "--help").out
 
 

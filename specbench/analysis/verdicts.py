@@ -5,7 +5,7 @@ relative to SD follow, then the quality relative to the static front at equal ac
 equal time, and whatever changes the meaning of these figures: prompts that are missing, texts of
 another length, a coarse front, a lower temperature that gains as much. With a margin, relative to
 any other method, it says speed and quality, and what is missing. A difference is named only if its
-95 % interval excludes no difference. Below ``intervals.FEWEST`` prompts there is no interval and so
+95 % interval excludes zero. Below ``intervals.FEWEST`` prompts there is no interval and so
 no verdict.
 """
 
@@ -182,7 +182,7 @@ def _speculation(row: Row | None, ratio: str) -> Clause:
         FASTER: "faster than no speculation",
         SLOWER: "slower than no speculation",
         UNSHOWN: "not shown to be faster or slower than no speculation",
-        NOISE: "not told from no speculation beyond noise",
+        NOISE: "within the timing noise of no speculation",
     }[outcome]
     other = ""
     if abs(tokens - row[ratio]) >= NOTICED:

@@ -4,7 +4,7 @@ In lossless chain drafting a draft is accepted, given that the text has y there,
 that depends on y, the text before and, for a module that drafts, the start of the round alone. The
 probability that a round which starts at s accepts at least k drafts is therefore known from the
 text's scores: ``reach``. A round with n drafts emits k + 1 tokens with probability
-reach[k] - reach[k + 1] for k < n, and reach[n] for k = n, and the next round starts behind them.
+reach[k] - reach[k + 1] for k < n, and reach[n] for k = n, and the next round starts after them.
 The probability that a round starts at each token follows in one walk along the text (``starts``),
 and every expected number is a sum over it.
 

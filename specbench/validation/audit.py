@@ -100,7 +100,7 @@ class AuditedTexts:
     def decode(
         self, context: Context, temperature: float, count: int, limit: int, first: int = 0
     ) -> list[list[int]]:
-        """Return the tokens of texts whose seeds begin so far after that of the audit."""
+        """Return the tokens of texts with ``count`` seeds, from the audit's seed plus ``first`` on."""
         laws = EndedLaws(self.pair, temperature or COLD)
 
         def decode(seed: int, number: int) -> list[list[int]]:

@@ -33,7 +33,7 @@ METRICS = {metric.name: metric for metric in plugins.bundled(__name__, Metric, O
 
 
 def get_metric(name: str) -> Metric:
-    """Return a metric by its name: one of ``METRICS``, ``FILE.py:FUNCTION``, or installed.
+    """Return a metric by its name: one of ``METRICS`` or ``FILE.py:FUNCTION``.
 
     Raises:
         UsageError: There is no such metric, or one of the user's own cannot be loaded.

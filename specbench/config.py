@@ -25,6 +25,7 @@ from specbench.schema import StrictModel, quoted, refusal
 
 AUTO = "auto"
 EAGER, COMPILE, GRAPH = ENGINES = ("eager", "compile", "graph")
+TRANSFORMERS = "transformers"  # the engine of Transformers' own loops
 LLAMACPP = "llamacpp"  # runs GGUF files, and nothing else does
 LOWEST_TEMPERATURE = 1e-5  # lower ones only amplify rounding errors; 1e-46 is 0 in float32
 DRAFT_LENGTH = 5

@@ -15,7 +15,7 @@ from specbench.cli.generate import grouped
 from specbench.cli.options import CheckSize, Models, NewFolder, PromptFiles
 from specbench.cli.output import Interrupted, new_folder, note, print_findings
 from specbench.cli.servers import ServerAccess
-from specbench.config import LLAMACPP, Options, Seeded, Temperature, option
+from specbench.config import LLAMACPP, TRANSFORMERS, Options, Seeded, Temperature, option
 from specbench.errors import RunError, UsageError
 from specbench.experiment.cells import method_variants
 from specbench.experiment.folders import as_json
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 FILE = "audit.json"
 UNFINISHED = "unfinished"
 UNRELATED = {"timeout", "concurrency"}  # settings that do not change a text
-TRANSFORMERS = "transformers"
 LIBRARIES = (LLAMACPP, TRANSFORMERS)
 MAX_NEW_TOKENS = 64  # of a greedy text
 # The target's weights are taken as they are.
@@ -231,13 +230,13 @@ def _decoder(
     """
     from specbench.engine.export import export_pair
     from specbench.engine.hub import gguf_path
-    from specbench.validation.libraries import Assisted, llamacpp_server
+    from specbench.validation.libraries import assisted, llamacpp_server
 
     if (server := settings.server()) is not None:
         tokenizer = pair.tokenizer if settings.text_prompts else None
         yield replace(server, tokenizer=tokenizer).learned(prompt)
     elif settings.decoder == TRANSFORMERS:
-        yield Assisted(pair, settings.draft_length, settings.weight)
+        yield assisted(pair, settings.draft_length, settings.weight)
     else:
         if plan.pair.gguf:
             files = [gguf_path(plan.pair, role, plan.loading) for role in plan.pair.models]

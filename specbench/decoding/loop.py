@@ -123,6 +123,8 @@ class ActiveText:
     prompt: Sequence[int] = ()  # read again where the text has marks
     inside: bool | None = None  # whether the text is between its marks; None without marks
     decode_seconds: float = 0.0  # its share of the rounds so far
+    full_rounds: int = 0  # rounds in which every row had a text
+    full_seconds: float = 0.0  # its share of these
     output: list[int] = field(default_factory=list)  # tokens so far
     rounds: list[RoundRecord] = field(default_factory=list)  # one record per round
     # timestamps of every round, and the number of texts that shared it
@@ -237,6 +239,9 @@ class Batch:
         for (row, text), reason in zip(texts, reasons, strict=True):
             text.decode_seconds += (finished - started) / len(texts)
             text.times.append((times, len(texts)))
+            if len(texts) == len(self._texts):
+                text.full_rounds += 1
+                text.full_seconds += (finished - started) / len(texts)
             if reason is not None:
                 # Before the next text joins, so that its prefill is not counted here.
                 ended.append((text.number, self._generation(text, reason, finished)))
@@ -336,6 +341,7 @@ class Batch:
             "verify_seconds": verify,
             "accept_seconds": accept,
             "latency_seconds": finished - text.started,
+            "full_seconds": text.full_seconds,
         }
         return Generation(
             token_ids=ids,
@@ -344,6 +350,8 @@ class Batch:
             output_tokens=len(text.output),
             stopped_by=reason,
             rounds=text.rounds,
+            shared_rounds=sum(1 / sharing for _, sharing in text.times),
+            full_rounds=text.full_rounds,
             **{name: round(seconds, MICROSECOND) for name, seconds in times.items()},
         )
 

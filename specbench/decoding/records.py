@@ -49,11 +49,14 @@ class Generation:
     stopped_by: StopReason  # end token, length limit or stop string
     prefill_seconds: float  # with both models
     decode_seconds: float  # its share of all rounds
-    draft_seconds: float  # part of it: drafting
+    draft_seconds: float  # part of it: drafting; NaN if the parts are unknown
     verify_seconds: float  # part of it: target passes over the drafts
     accept_seconds: float  # part of it: acceptance tests and token draws
     latency_seconds: float  # wall time from the start of prefill to the end of the text
     rounds: list[RoundRecord] = field(default_factory=list)  # one record per round
+    shared_rounds: float = 0.0  # its share of its batch's rounds, which all texts add up to
+    full_rounds: int = 0  # rounds in which every row of the batch had a text
+    full_seconds: float = 0.0  # its share of these
 
 
 NO_WEIGHT = -1024.0  # in place of all weights of a round, for rules without them

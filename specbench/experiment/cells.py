@@ -35,6 +35,7 @@ class Cell:
     session: int = 0  # cells of a session are interleaved; cells added to a run start a new one
     timing: str = ""  # ``TIMED_BASELINE`` or ``TIMED_AGAIN`` if only its times are recorded
     server: bool = False  # whether the method names a server, which decodes
+    engine: str = ""  # that of a benchmark's cell; empty for that of the run
 
     @property
     def values(self) -> dict[str, Any]:
@@ -55,7 +56,8 @@ class Cell:
         values = self.values_with(
             lambda head: {"name": head.name, "path": shown_path(head.path), **facts(head)}
         )
-        further = {"session": self.session, "timing": self.timing, "server": self.server}
+        names = ("session", "timing", "server", "engine")
+        further = {name: getattr(self, name) for name in names}
         further |= {} if self.drafter == MODEL else {"drafter": str(self.drafter)}
         further = {name: value for name, value in further.items() if value}
         return {"method": self.method, **values, "draft_length": self.draft_length, **further}
@@ -64,7 +66,7 @@ class Cell:
     def recorded(cls, described: CellConfig) -> Self:
         """Return the cell that ``describe`` described, unchecked and with its head by name."""
         values = described.plain()
-        names = ("method", "draft_length", "drafter", "session", "timing", "server")
+        names = ("method", "draft_length", "drafter", "session", "timing", "server", "engine")
         fields = {name: values.pop(name) for name in names if name in values}
         if "drafter" in fields:
             fields["drafter"] = recorded_drafter(fields["drafter"])

@@ -155,7 +155,7 @@ class _Execution:
 
     def _greedy_texts(self) -> list[dict[str, Any]]:
         """Compare greedy texts with those without speculation, see ``rounding``."""
-        if self._plan.settings.temperature > 0 or not self._idle:
+        if self._plan.settings.temperature > 0 or self._plan.is_benchmark or not self._idle:
             return []
         records = latest_records(self._store.folder)
         cells = list(compare_greedy(self._plan, records, self._first["engine"]))

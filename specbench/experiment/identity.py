@@ -51,6 +51,7 @@ def sample_keys(plan: Plan, models: Mapping[str, Any], engine: str) -> Key:
             "parameters": step.cell.values_with(lambda head: [head.name, _content(head.path)]),
             "draft_length": step.cell.draft_length,
             "repeat": step.repeat,
+            **({"engine": step.cell.engine} if step.cell.engine else {}),
             **({} if step.cell.drafter == MODEL else {"drafter": str(step.cell.drafter)}),
         }
         if files := step.cell.drafter.kind.files(plan.pair.drafters):

@@ -17,6 +17,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec
 from specbench.experiment.plan import Plan
 from specbench.experiment.prompts import EncodedPrompts
+from specbench.tasks.random_prompts import RandomPrompts
 
 log = logging.getLogger(__name__)
 
@@ -79,13 +80,15 @@ def largest(plan: Plan) -> tuple[int, int, int, int]:
     limit = plan.settings.max_prompt_tokens or math.inf
     examples = [example for task in plan.tasks for example in task.examples]
     longest = estimate_tokens("\n".join(example.texts) for example in examples)
+    sources = (task.task.source for task in plan.tasks)
+    longest = max([longest, *(s.tokens for s in sources if isinstance(s, RandomPrompts))])
     further = max((len(e.messages) - 1 for e in examples), default=0)  # answers in the prompt
     answers = further * max(task.max_new_tokens for task in plan.tasks)
     return (
         int(min(limit, longest + answers)),
         max(task.max_new_tokens for task in plan.tasks),
         max(task.longest_draft for task in plan.tasks),
-        plan.settings.batch_size,
+        max(map(plan.batch_size, plan.tasks)),
     )
 
 

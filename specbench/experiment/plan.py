@@ -45,6 +45,7 @@ class TaskPlan:
     examples: tuple[Example, ...]
     cells: tuple[Cell, ...]
     max_new_tokens: int
+    batch_size: int = 0  # texts decoded together in a benchmark; 0 for that of the settings
 
     @property
     def longest_draft(self) -> int:
@@ -77,6 +78,7 @@ class TaskPlan:
             "stop": list(self.task.stop),
             "max_new_tokens": self.max_new_tokens,
             "examples": len(self.examples),
+            **({"batch_size": self.batch_size} if self.batch_size else {}),
             "cells": [cell.describe() for cell in self.cells],
         }
 
@@ -128,9 +130,17 @@ class Plan:
         return self.settings.repeats * sum(t.samples * len(t.cells) for t in self.tasks)
 
     @property
-    def block_size(self) -> int:
-        """Examples of a block: those of its batches, and enough for the requests in flight."""
-        return max(self.settings.batch_size * (self.settings.refill or 1), self.in_flight)
+    def is_benchmark(self) -> bool:
+        """Whether it measures nothing but time, of batches whose size the tasks name."""
+        return any(task.batch_size for task in self.tasks)
+
+    def batch_size(self, task: TaskPlan) -> int:
+        """Return how many texts of a task are decoded together."""
+        return task.batch_size or self.settings.batch_size
+
+    def block_size(self, task: TaskPlan) -> int:
+        """Return the examples of a block: of its batches, and enough for the requests in flight."""
+        return max(self.batch_size(task) * (self.settings.refill or 1), self.in_flight)
 
     @property
     def executes(self) -> bool:
@@ -161,8 +171,8 @@ class Plan:
         The order is task, repeat, block, cell. The order of cells is shuffled for each block, so
         that no cell always follows the same other cell. With batch size 1 a block is one example.
         """
-        size = self.block_size
         for number, task in enumerate(self.tasks):
+            size = self.block_size(task)
             for repeat in range(self.settings.repeats):
                 for start in range(0, len(task.examples), size):
                     examples = range(len(task.examples))[start : start + size]
@@ -179,19 +189,21 @@ class Plan:
 
     def identify(self, step: Step, engine: str) -> SampleRecord:
         """Return the record of a step's sample before it is decoded."""
-        shard = self.settings.shard_slice
-        block = shard.start + shard.step * (step.place[2] // self.block_size)
+        shard, size = self.settings.shard_slice, self.block_size(step.plan)
+        block = shard.start + shard.step * (step.place[2] // size)
         # Without a block, times of texts that were decoded together are not compared.
+        has_blocks = self.is_benchmark or (size > 1 and not self.settings.refill)
         further: dict[str, Any] = {"timing": step.cell.timing} if step.cell.timing else {}
-        further |= {"block": block} if self.block_size > 1 and not self.settings.refill else {}
+        further |= {"block": block} if has_blocks else {}
+        further |= {"cell_engine": step.cell.engine} if step.cell.engine else {}
         return SampleRecord(
             run_id="",  # the store knows it
             pair=self.pair.name,
             task=step.plan.task.name,
             **step.cell.columns(),
             temperature=self.settings.temperature,
-            engine=engine_name(engine, self.arms),
-            batch_size=self.settings.batch_size,
+            engine=step.cell.engine or engine_name(engine, self.arms),
+            batch_size=self.batch_size(step.plan),
             session=step.cell.session,
             seed=self.settings.seed,
             repeat=step.repeat,
@@ -236,6 +248,8 @@ class Plan:
             "settings": self.settings.model_dump(),
             **({"servers": [arm.described for arm in self.arms]} if self.arms else {}),
             "samples_planned": len(self),
+            # A resumed benchmark has the same ones: others would not be timed beside them.
+            **({"systems": sum(len(t.cells) for t in self.tasks)} if self.is_benchmark else {}),
             "tasks": [task.describe() for task in self.tasks],
             "notes": list(self.notes),
             **({"sources": dict(self.sources)} if self.sources else {}),

@@ -17,6 +17,7 @@ from specbench.experiment.plan import Plan, TaskPlan
 from specbench.runs.model import SampleRecord
 from specbench.runs.run import Run
 from specbench.tasks.example import CHAT, PLAIN, Example
+from specbench.tasks.random_prompts import RandomPrompts
 
 log = logging.getLogger(__name__)
 
@@ -177,15 +178,20 @@ class EncodedPrompts:
         if pair.context is not None and example.passage:  # cut it to fit the context
             room = pair.context - task.max_new_tokens - task.longest_draft - 1
             limit = limit if room < 1 else min(room, limit or room)
+        source = task.task.source
         try:
-            encoded = encode_prompt(
-                pair.tokenizer,
-                example,
-                self._format(task),
-                limit,
-                answers=answers,
-                thinking=pair.thinking,
-            )
+            if isinstance(source, RandomPrompts):
+                reader = pair if isinstance(pair, Reader) else pair.target
+                encoded = Encoded(source.ids(example, reader.vocabulary))
+            else:
+                encoded = encode_prompt(
+                    pair.tokenizer,
+                    example,
+                    self._format(task),
+                    limit,
+                    answers=answers,
+                    thinking=pair.thinking,
+                )
             require_context(pair.context, len(encoded.ids), task.max_new_tokens)
         except SpecbenchError as error:
             return error.with_traceback(None)

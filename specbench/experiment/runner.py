@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,7 @@ from specbench.engine.sources import load_recommended
 from specbench.errors import EngineError, UsageError, require
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager, rounding_of
-from specbench.experiment.environment import (
-    describe_environment,
-    gpu_states,
-    other_processes,
-)
+from specbench.experiment.environment import describe_environment, gpu_states, other_processes
 from specbench.experiment.measurements import (
     Answers,
     SampleResult,
@@ -62,6 +59,7 @@ from specbench.tasks.metrics.sandbox.launch import layers
 from specbench.tasks.thoughts import answer_in
 
 Ready = tuple[Step, Encoded]  # a step and its prompt
+Decoder = Callable[..., Iterator[tuple[int, Generation]]]
 
 WARM_UP_TOKENS = 16  # enough for every part of a round to run
 BUSY = 0.25  # share of the cores
@@ -116,7 +114,7 @@ class SampleRunner:
                 f"{longest}: nothing is drafted beyond its context"
             )
 
-    def _compare_engine(self) -> Comparison:
+    def _compare_engine(self) -> Comparison | None:
         """Compare the engine with eager on a cell that drafts, if there is one.
 
         A rule of the user's own may fail, which is for its samples to say: ``sd`` replaces it.
@@ -319,7 +317,7 @@ class SampleRunner:
         if group in self._warm_ups:
             return
         began = time.perf_counter()
-        control, static = self._bound[step.cell].control, self._pair.engine.static
+        control, static = self._bound[step.cell].control, self._pair_of(step.cell).engine.static
         for length in (*warmup_lengths(control, step.cell.draft_length, static), None):
             list(self._decode(ready, WARM_UP_TOKENS, length))
         models = [self._pair.target]
@@ -343,13 +341,21 @@ class SampleRunner:
         limit, method = step.plan.max_new_tokens, self._bound[step.cell]
         options = replace(
             self._options(step.cell, limit if most is None else min(limit, most)),
+            batch_size=self._plan.batch_size(step.plan),
             stop=step.plan.task.stop,
             control=instead or method.control,
         )
         if greedy:
             options = replace(options, sampling=Sampling(temperature=0), draft_length=0)
         requests = [Request(prompt.ids, step.sample_key) for step, prompt in ready]
-        return decode_all(self._pair, None if greedy else method.rule, requests, options)
+        return self._decoder(step.cell)(None if greedy else method.rule, requests, options)
+
+    def _decoder(self, cell: Cell) -> Decoder:
+        """Return what decodes a cell's requests by a rule with options, as ``decode_all`` does."""
+        return partial(decode_all, self._pair_of(cell))
+
+    def _pair_of(self, cell: Cell) -> LoadedPair:
+        return self._pair  # with the engine of the cell
 
     def _options(self, cell: Cell, max_new_tokens: int) -> DecodeOptions:
         """Return how a cell's texts are decoded, without stop strings and draft control."""

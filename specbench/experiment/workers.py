@@ -93,9 +93,11 @@ class Worker:
 
     def load(self, plan: Plan) -> SampleRunner:
         """Return a runner of a plan's samples, with its pair."""
+        from specbench.experiment.bench_runner import BenchRunner
         from specbench.experiment.runner import SampleRunner
 
-        return SampleRunner(plan, self._loads().load(plan), self.device)
+        kind = BenchRunner if plan.is_benchmark else SampleRunner
+        return kind(plan, self._loads().load(plan), self.device)
 
     def prepare(self, plan: Plan) -> str:
         """Check a plan's pair without its weights; return the engine."""

@@ -9,7 +9,7 @@ as a replacement, `(1 - sum q a) r(y)`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.methods.lazy import torch
@@ -207,9 +207,19 @@ def ears(at: Next, tolerance: float) -> Split:
     return Split(accepted, (1 - total(accepted)) * _residual(at))
 
 
-def synthetic(at: Next, length: float) -> Split:
-    """Keep q at the first floor(L - 1) positions, and its share L - 1 - i at the next one, i."""
-    share = (length - 1 - at.position.to(at.p)[:, None]).clamp(0, 1)
+def synthetic(
+    at: Next, length: float | None = None, acceptance: Sequence[float] | None = None
+) -> Split:
+    """Keep q at the first floor(L - 1) positions, and its share L - 1 - i at the next one, i.
+
+    Or keep its share that ``acceptance`` has for the position.
+    """
+    if acceptance is not None:
+        rates = at.p.new_tensor(acceptance)
+        share = rates[at.position.clamp_max(len(rates) - 1)][:, None]
+    else:
+        assert length is not None
+        share = (length - 1 - at.position.to(at.p)[:, None]).clamp(0, 1)
     return Split(at.q * share, (1 - share) * _residual(at))
 
 

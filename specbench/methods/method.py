@@ -23,7 +23,33 @@ BOTH_MODELS = ("both_temperature", "both_min_p")
 INSIDE = "inside"
 """A parameter of all rules that are not exact: BEGIN,END, outside of which they are `sd`."""
 
+COMPUTED = "of"
+"""A parameter of `synthetic` in benchmarks: the method whose rule is computed as well.
+
+The parameters of that method follow it, and its rule replaces rejected drafts.
+"""
+
 _SWITCH = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+
+
+class Rates(str):
+    """A rate from 0 to 1, or one for each position as in 0.8/0.6; the last one holds for the rest.
+
+    Raises:
+        ValueError: The text has another form.
+    """
+
+    def __new__(cls, text: object) -> Rates:
+        """Return the rates in their shortest form."""
+        rates = [float(part) for part in str(text).split("/")]
+        if not all(0 <= rate <= 1 for rate in rates):
+            raise ValueError("must be from 0 to 1")
+        return super().__new__(cls, "/".join(f"{rate:.12g}" for rate in rates))
+
+    @property
+    def by_position(self) -> tuple[float, ...]:
+        """The rates of the first positions, as rules and laws take them."""
+        return tuple(map(float, self.split("/")))
 
 
 @dataclass(frozen=True)
@@ -38,8 +64,9 @@ class Parameter:
     gt: float | None = None  # exclusive lower bound
     le: float | None = None  # inclusive upper bound
     choices: tuple[Any, ...] = ()  # permitted values; empty for any
-    # (name, value) of an earlier parameter if this entry applies to that value only
-    when: tuple[str, str] | None = None
+    # (name, value) of an earlier parameter if this entry applies to that value only; the value
+    # None stands for a parameter without default that is not given
+    when: tuple[str, str | None] | None = None
     # value at which the method emits the target's distribution, if any
     exact: float | None = None
     sign: str | None = None  # written before the value in labels; None writes "name="
@@ -49,6 +76,8 @@ class Parameter:
         """Description of the permitted values, such as "a number from 0 to 1"."""
         if self.choices:
             return f"one of {', '.join(map(str, self.choices))}"
+        if self.kind is Rates:
+            return "a rate from 0 to 1, or one for each position as in 0.8/0.6"
         if self.kind is str:
             return "a name or a path"
         if self.kind is bool:
@@ -68,7 +97,7 @@ class Parameter:
         """
         converted: Any
         try:
-            if self.kind is str and isinstance(value, float):
+            if issubclass(self.kind, str) and isinstance(value, float):
                 value = f"{value:.12g}"  # a text that reads like a number, from a table
             if self.kind is bool:
                 converted = _SWITCH[str(value).lower()]
@@ -84,7 +113,7 @@ class Parameter:
         return converted
 
     def _permits(self, value: Any) -> bool:
-        if self.choices or self.kind is str:
+        if self.choices or issubclass(self.kind, str):
             return not self.choices or value in self.choices
         return (
             math.isfinite(value)
@@ -150,9 +179,11 @@ class Method:
         resolved: dict[str, Any] = {}
         for parameter in self.parameters:
             name = parameter.name
-            if not parameter.when or resolved[parameter.when[0]] == parameter.when[1]:
-                is_set = name in values
-                resolved[name] = parameter.check(values[name]) if is_set else parameter.default
+            if not parameter.when or resolved.get(parameter.when[0]) == parameter.when[1]:
+                if name in values:
+                    resolved[name] = parameter.check(values[name])
+                elif parameter.kind is not Rates:  # of which there are none, if none are given
+                    resolved[name] = parameter.default
         if INSIDE in values:
             resolved[INSIDE] = marks = str(values[INSIDE])
             begin, _, end = marks.partition(",")

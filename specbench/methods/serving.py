@@ -6,13 +6,15 @@ unknown; they accept less than ``sd`` for the same bias.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from specbench.methods import laws
 from specbench.methods.lazy import torch
-from specbench.methods.method import Parameter, rule
+from specbench.methods.method import Parameter, Rates, rule
 from specbench.methods.verdict import (
     Positions,
+    Rule,
     Verdict,
     entropy_of,
     given_earlier,
@@ -233,21 +235,49 @@ def fly(
 
 
 @rule(
-    Parameter("length", 3.0, "tokens per round, from 1 to N + 1", ge=1, sign="L="),
+    Parameter("acceptance", None, "instead of L: rate of each draft that is judged", Rates),
+    Parameter(
+        "length",
+        3.0,
+        "tokens per round, from 1 to N + 1",
+        ge=1,
+        when=("acceptance", None),
+        sign="L=",
+    ),
     summary="no verification: accept so many drafts, whatever the models say",
     source="several serving engines, for benchmarks",
     law=laws.synthetic,
     verifies=False,
 )
-def synthetic(at: Positions, x: Tensor, *, length: float) -> Verdict:
+def synthetic(
+    at: Positions,
+    x: Tensor,
+    *,
+    length: float | None = None,
+    acceptance: Sequence[float] | None = None,
+    of: Rule | None = None,
+) -> Verdict:
     """Accept floor(L - 1) drafts of a round, and the next with the rest of L - 1; replace as `sd`.
+
+    With rates in place of L, each draft that is judged is accepted with the rate of its position.
+    The rule ``of``, if any, is computed in place of `sd`, so that a round takes its time.
 
     It shows what a round costs if L tokens come of it in the mean. Its texts are no answers.
 
-    Source: vLLM, ``synthetic_acceptance_length``; other engines force acceptance likewise.
+    Source: vLLM, ``synthetic_acceptance_length`` and ``synthetic_acceptance_rates``; other engines
+    force acceptance likewise.
     """
-    accept = (length - 1 - at.position.to(at.p)).clamp(0, 1) * at.drafted
-    return maximal_coupling(at, x, at.p)._replace(accept=accept, expected=accept)
+    verdict = maximal_coupling(at, x, at.p) if of is None else of(at, x)
+    # Depends on the rule's result, so that a compiler cannot remove its computation.
+    accept = verdict.accept.clamp(0, 0)
+    if acceptance is None:
+        assert length is not None
+        accept = accept + (length - 1 - at.position.to(at.p)).clamp(0, 1)
+    else:  # without a tensor of the rates, which a GPU would be waited for
+        for number, rate in enumerate(acceptance):
+            accept = torch.where(at.position < number, accept, rate)
+    accept = accept * at.drafted
+    return verdict._replace(accept=accept, expected=accept)
 
 
 def _without(at: Positions, x: Tensor, accept: Tensor) -> Verdict:

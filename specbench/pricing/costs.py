@@ -16,15 +16,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from specbench.analysis.benchmark import repeats_of, with_forced
 from specbench.analysis.intervals import Floats
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.model import ModelDrafter
 from specbench.errors import UsageError, listed, require
+from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.frames import read_samples
+from specbench.runs.records import TABLE
 
 COLUMNS = ("batch_size", "draft_length", "repeat", "round_seconds", "draft_seconds")
+GIVE = f"give a folder of `specbench bench`, or a CSV file with the columns {', '.join(COLUMNS)}"
 COSTS = "costs.csv"
-BENCH_REPEATS = "repeats.csv"  # of a folder of ``bench``
+BENCH_REPEATS = "repeats.csv"  # of a folder of ``bench`` of earlier versions
 LARGEST = 2**31  # of a batch, a draft length or seconds
 STRICT = "sd"
 
@@ -104,16 +109,18 @@ def read_costs(path: Path, engine: str | None = None) -> Costs:
     Raises:
         UsageError: The file cannot be read, has other columns or numbers, or lacks rows.
     """
+    if path.is_dir() and stored(path / TABLE).exists():
+        samples = read_samples(path)
+        require("shared_rounds" in samples, f"{path} is a run, but not of `bench`: {GIVE}")
+        repeats = repeats_of(with_forced(samples))
+        return costs_of(from_bench(repeats, path, engine), str(path))
     is_bench = path.is_dir()
     file = path / BENCH_REPEATS if is_bench else path
     try:
         table = pd.read_csv(file, compression=None)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise UsageError(
-            f"cannot read the costs {file} ({reason}): give a folder of `specbench bench`, or a "
-            f"CSV file with the columns {', '.join(COLUMNS)}"
-        ) from error
+        raise UsageError(f"cannot read the costs {file} ({reason}): {GIVE}") from error
     return costs_of(from_bench(table, file, engine) if is_bench else table, str(path))
 
 

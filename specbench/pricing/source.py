@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specbench.analysis.benchmark import repeats_of, with_forced
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.engine.pairs import HUB_ID, PairSpec
 from specbench.errors import require, shown, unknown
-from specbench.pricing.costs import BENCH_REPEATS, Costs, costs_of, from_bench
+from specbench.pricing.costs import Costs, costs_of, from_bench
 from specbench.pricing.formulas import Workload, computed_costs, require_fits_machine
 from specbench.pricing.heads import Drafting, ShapedDrafter, drafting_of, require_fits
 from specbench.pricing.machines import (
@@ -23,6 +24,7 @@ from specbench.pricing.machines import (
 )
 from specbench.pricing.rounds import PricedRounds
 from specbench.pricing.shapes import Model, bits_of, find_model, known_shape, precision_of
+from specbench.runs.records import TABLE
 
 if TYPE_CHECKING:
     from specbench.engine.pairs import Loading
@@ -149,8 +151,9 @@ def timed_costs(
     show_progress: bool,
 ) -> Costs:
     """Return the costs of three draft lengths as measured here."""
-    from specbench.experiment.bench.measure import time_rounds
-    from specbench.experiment.bench.plan import BenchSettings
+    import pandas as pd
+
+    from specbench.experiment.benchmark import BenchSettings, time_rounds
     from specbench.experiment.loader import Loader
 
     assert source.pair is not None
@@ -161,7 +164,8 @@ def timed_costs(
         temperature=temperature,
         prompt_tokens=round(source.workload.prompt),
     )
-    load = (source.loader or Loader()).pair
-    table = time_rounds(source.pair, source.loading, settings, load, show_progress)
-    name = table["engine"].iloc[0]
-    return costs_of(from_bench(table, Path(BENCH_REPEATS)), f"{name}, measured here")
+    loader = source.loader or Loader()
+    records = time_rounds(source.pair, source.loading, settings, loader, show_progress)
+    samples = pd.DataFrame(map(vars, records))
+    repeats = repeats_of(with_forced(samples))
+    return costs_of(from_bench(repeats, Path(TABLE)), f"{records[0].engine}, measured here")

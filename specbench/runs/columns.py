@@ -25,6 +25,7 @@ UNRECORDED = "not recorded"
 UNDRAFTED = "nothing is drafted"
 UNTOLD = "a server does not tell"
 NO_SERVER = "not a server; not recorded"
+NO_BENCHMARK = "not a benchmark"
 UNMARKED = "no marks"
 FEW_PROMPTS = "fewer than ten prompts"
 

@@ -110,6 +110,7 @@ class CellConfig(Section):
     session: _Count = 0
     timing: _Text = ""
     server: bool = False
+    engine: _Text = ""
     head: HeadConfig | None = None
 
 
@@ -124,6 +125,7 @@ class TaskConfig(Section):
     stop: list[_Text] = []
     max_new_tokens: _Count = 0
     examples: _Count = 0
+    batch_size: _Count = 0
     cells: list[CellConfig] = []
 
 
@@ -220,6 +222,8 @@ class Environment(Section):
     torch: TorchFacts = TorchFacts()
     servers: dict[str, dict[str, Any]] = {}
     greedy_texts: list[GreedyFacts] = []
+    warm_ups: list[dict[str, Any]] = []
+    copy_bandwidth: float | None = None
 
 
 Kind = TypeVar("Kind", RunConfig, Environment)

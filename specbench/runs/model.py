@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from specbench.errors import RunError
 from specbench.runs.columns import (
+    NO_BENCHMARK,
     NO_SERVER,
     UNDRAFTED,
     UNMARKED,
@@ -202,6 +203,15 @@ class SampleRecord(SampleColumns):
     )
     inside_proposed: Count | None = measured("tokens", "drafted tokens of these rounds", UNMARKED)
     inside_accepted: Count | None = measured("tokens", "accepted ones of them", UNMARKED)
+    shared_rounds: float | None = measured(
+        "rounds",
+        "this text's share of the rounds of its batch, to which all texts add up",
+        NO_BENCHMARK,
+    )
+    full_rounds: Count | None = measured(
+        "rounds", "rounds of this text in which every row of its batch had a text", NO_BENCHMARK
+    )
+    full_seconds: float | None = measured("s", "this text's share of their time", NO_BENCHMARK)
     timing: str | None = measured(
         "",
         "timings.csv: why a sample was decoded again for its times: baseline (of the cells "
@@ -218,6 +228,7 @@ class SampleRecord(SampleColumns):
     per_round: Rounds = Field(Rounds(), description="its rounds")
     scores: dict[str, float | None] | None = Field(None, description="by metric, quality first")
     sources: dict[str, str] = Field({}, description="digests of the user's own functions")
+    cell_engine: str | None = Field(None, description="engine that a benchmark named for its cell")
     greedy: str | None = Field(None, description="the target's own greedy text")
     prompt_cut: int | None = Field(None, description="tokens by which its prompt was shortened")
     chunk_seconds: list[float] = Field([], description="when a server's chunks came")

@@ -190,7 +190,8 @@ def timed_records(folder: Path) -> list[SampleRecord]:
 def names_of(record: SampleRecord) -> tuple[Any, ...]:
     """Return the values that identify a sample within its run, independent of its key."""
     timed = (record.timing, record.session) if record.timing else ()
-    return (*(getattr(record, name) for name in NAMES), *timed)
+    engine = (record.cell_engine,) if record.cell_engine else ()
+    return (*(getattr(record, name) for name in NAMES), *timed, *engine)
 
 
 def write_examples(folder: Path, tasks: Mapping[str, Iterable[Example]]) -> None:

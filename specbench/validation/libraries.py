@@ -2,66 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from specbench.engine.pair import LoadedPair
-from specbench.errors import UsageError, require
-from specbench.experiment.bench.decoders import (
-    ONE_VOCABULARY,
-    MissingError,
-    generate,
-    sampling_options,
-)
-from specbench.serving.server import Completion, Server
+from specbench.errors import UsageError
+from specbench.experiment.assisted import Assisted, MissingError
+from specbench.serving.server import Server
 
 LONGEST_PROMPT = 4096  # tokens of a text on llama.cpp's server
 
 
-class Assisted:
-    """Assisted generation of Transformers with a pair's models.
-
-    Args:
-        pair: The pair.
-        draft_length: Tokens drafted per round.
-        weight: ``assistant_ensemble_weight``; None verifies against the target.
+def assisted(pair: LoadedPair, draft_length: int, weight: float | None) -> Assisted:
+    """Return assisted generation of Transformers with a pair's models; see ``Assisted``.
 
     Raises:
-        UsageError: This version of Transformers has no such weight, or the pair is not PyTorch's.
+        UsageError: This version of Transformers has no such weight, or the pair does not suit it.
     """
-
-    def __init__(self, pair: LoadedPair, draft_length: int, weight: float | None) -> None:
-        self._target: Any = pair.runners[0].model
-        self._draft, self._ends = pair.runners[1].model, sorted(pair.eos_ids)
-        self._draft_length, self._weight = draft_length, weight
-        require(pair.runners[1].present is None, f"{ONE_VOCABULARY}: choose another draft")
-        try:
-            sampling_options(1.0, weight)
-        except MissingError as error:
-            raise UsageError(f"{error}: install a newer one, or omit --weight") from error
-
-    def complete(
-        self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
-    ) -> list[Completion]:
-        """Continue a prompt; see ``Decoder.complete``."""
-        inputs = torch.tensor([list(prompt)], device=self._target.device)
-        options = sampling_options(temperature, self._weight) | {
-            "max_new_tokens": limit,
-            "eos_token_id": self._ends or None,
-            "pad_token_id": self._ends[0] if self._ends else 0,
-        }
-        texts = []
-        for number in range(seed, seed + count):
-            torch.manual_seed(number)
-            text = generate(self._target, self._draft, self._draft_length, inputs, **options)
-            tokens = text[0, inputs.shape[1] :].tolist()
-            ended = bool(tokens) and tokens[-1] in self._ends
-            texts.append(Completion("", tokens[: len(tokens) - ended], ended))
-        return texts
+    try:
+        return Assisted(pair, draft_length, weight)
+    except MissingError as error:
+        raise UsageError(f"{error}: {error.advice}") from error
 
 
 @contextmanager

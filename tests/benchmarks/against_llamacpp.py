@@ -16,8 +16,10 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 from urllib.request import Request as HttpRequest
 from urllib.request import urlopen
 
@@ -30,8 +32,9 @@ from rich.progress import track
 from specbench.analysis.intervals import ratio_interval
 from specbench.analysis.output.table import Column, Table, number, with_interval
 from specbench.cli.output import print_table
-from specbench.config import COMPILE, EAGER, LLAMACPP
+from specbench.config import COMPILE, EAGER, LLAMACPP, TRANSFORMERS
 from specbench.decoding.loop import DecodeOptions, Request, decode
+from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
 from specbench.engine.export import export_pair
@@ -41,9 +44,7 @@ from specbench.engine.memory import bytes_per_round
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.engine.prompts import encode
-from specbench.experiment.bench.decoders import Timing, timing_of, transformers_decoder
-from specbench.experiment.bench.plan import TRANSFORMERS, BenchSettings, System
-from specbench.experiment.cells import Cell
+from specbench.experiment.assisted import Assisted
 from specbench.methods.strict import sd
 from specbench.serving.server import Server
 from specbench.tasks.task import default_task_names, load_task
@@ -54,6 +55,16 @@ NEW_TOKENS = 64
 ALONE, DRAFTED = "autoregressive", "sd"
 THEIRS = {ALONE: 0, DRAFTED: DRAFT_LENGTH}
 SERVER = "llama.cpp's server"
+
+
+class Timing(NamedTuple):
+    """Counts and times of a text; of Transformers' loops without the first round."""
+
+    output_tokens: int
+    rounds: int
+    decode_seconds: float
+    verify_seconds: float = nan
+
 
 Decoder = Callable[[list[int], int], Timing]
 """Continues a prompt with a seed."""
@@ -103,7 +114,7 @@ def with_specbench(
 
     def decoder(prompt: list[int], seed: int) -> Timing:
         options = DecodeOptions(sampling, DRAFT_LENGTH, new_tokens, seed=seed)
-        return timing_of([decode(pair, rule, Request(prompt, ""), options)])
+        return timing_of(decode(pair, rule, Request(prompt, ""), options))
 
     return decoder
 
@@ -112,13 +123,20 @@ def with_transformers(
     pair: LoadedPair, method: str, new_tokens: int = NEW_TOKENS, temperature: float = 1
 ) -> Decoder:
     """Return Transformers' loop with the same models."""
-    system = System(TRANSFORMERS, Cell(method, (), THEIRS[method]))
+    assisted, sampling = Assisted(pair, THEIRS[method]), Sampling(temperature=temperature)
 
     def decoder(prompt: list[int], seed: int) -> Timing:
-        settings = BenchSettings(seed=seed, temperature=temperature)
-        return transformers_decoder(settings, system, pair)([prompt], new_tokens, "")
+        options = DecodeOptions(sampling, THEIRS[method], new_tokens, seed=seed)
+        ((_, generation),) = assisted.decode([Request(prompt, "")], options)
+        return timing_of(generation)
 
     return decoder
+
+
+def timing_of(text: Generation) -> Timing:
+    """Return the counts and times of a text."""
+    emitted = sum(record.emitted for record in text.rounds)
+    return Timing(emitted, len(text.rounds), text.decode_seconds, text.verify_seconds)
 
 
 def with_server(server: Server, new_tokens: int = NEW_TOKENS, temperature: float = 1) -> Decoder:
@@ -131,18 +149,8 @@ def with_server(server: Server, new_tokens: int = NEW_TOKENS, temperature: float
         headers = {"Content-Type": "application/json"}
         with urlopen(HttpRequest(server.endpoint, json.dumps(body).encode(), headers)) as answer:
             times = json.load(answer)["timings"]
-        drafted, accepted = times.get("draft_n", 0), times.get("draft_n_accepted", 0)
-        tokens = times["predicted_n"] - 1
-        return Timing(
-            output_tokens=tokens,
-            rounds=tokens - accepted,
-            text_rounds=tokens - accepted,
-            proposed=drafted,
-            judged=drafted,
-            accepted=accepted,
-            prefill_seconds=times["prompt_ms"] / 1000,
-            decode_seconds=times["predicted_ms"] / 1000,
-        )
+        tokens, accepted = times["predicted_n"] - 1, times.get("draft_n_accepted", 0)
+        return Timing(tokens, tokens - accepted, times["predicted_ms"] / 1000)
 
     return decoder
 
@@ -174,10 +182,7 @@ def report(
     length = sum(map(len, prompts)) / len(prompts) + NEW_TOKENS / 2
     rows = []
     for (engine, method), timings in by_system.items():
-        totals = {
-            name: sum(getattr(timing, name) for timing in timings)
-            for name in Timing.__dataclass_fields__
-        }
+        totals = {name: sum(getattr(t, name) for t in timings) for name in Timing._fields}
         alone = by_system[engine, ALONE]
         step = sum(t.decode_seconds for t in alone) / sum(t.rounds for t in alone)
         verify = totals["verify_seconds"] / totals["rounds"] / step

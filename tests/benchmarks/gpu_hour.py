@@ -8,7 +8,7 @@ of every part, the tables of every benchmark, and ``page.md``, which begins with
 
 The parts ``larger-...`` train a pair on source code and measure it. Where the packages differ from
 the recipe's, FILE has their texts (``tasks/make_pair.py --pack``). ``--rehearse`` runs these parts
-at small size on the CPU, before a GPU is paid for.
+and those of refilled batches at small size on the CPU, before a GPU is paid for.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ BENCH = {
     "--acceptance": "0.5,0.7,0.8,0.9",
     "--repeats": "5",
 }
+# The last rates are those of an EAGLE-3 head by position.
+RATES = "0.5,0.7,0.8,0.74/0.53/0.51/0.59"
+REFILLED = {"small": "1,4,16", "large": "32,64"}  # batch sizes
 SANITIZER = "compute-sanitizer"
 SHOWN = 250  # lines of a part on the page
 FEW = 20  # lines of the messages of a part that failed
@@ -133,6 +136,7 @@ def parts(
     rules = [python, str(HERE.parent / "serving/vllm/proof.py"), str(folder / "vllm"), *device]
     rest = [f"--ignore={file}" for file in (*KERNELS, REPLAYS, ENGINES)]
     return [
+        *refilled(folder, options["--device"], first),
         Part("kernels", "layers in bfloat16 against MATH, draws against a CPU", [*tests, *KERNELS]),
         Part("replays", "1,000 replays against eager passes", [*tests, REPLAYS]),
         Part("engines", "texts of all engines", [*tests, ENGINES]),
@@ -146,6 +150,23 @@ def parts(
         Part("vllm", "rules inside vLLM, with CUDA graphs", rules, VLLM),
         *(part for pair in others for part in of_pair(pair)),
         Part("tests", "all other tests", [*tests, *rest]),
+    ]
+
+
+def refilled(folder: Path, device: str, pair: str, rehearse: bool = False) -> list[Part]:
+    """Return the parts that time batches whose rows are always full, as those of a server."""
+    bench = [sys.executable, "-m", "specbench", "bench", "--pair", pair, "--device", device]
+    bench += ["--method", "autoregressive,sd", "--acceptance", RATES, "--draft-length", "2,5"]
+    bench += ["--refill", "2", "--no-transformers", "--no-progress"]
+    small = ["--prompt-tokens", "8", "--new-tokens", "8", "--repeats", "2"]
+    bench += small if rehearse else ["--load-format", "dummy", "--repeats", "3"]
+    return [
+        Part(
+            f"refilled-{size}-{pair}",
+            f"tokens/s of batches of {batches} that are refilled",
+            [*bench, "--batch-size", batches, "--output", str(folder / f"refilled-{size}-{pair}")],
+        )
+        for size, batches in REFILLED.items()
     ]
 
 
@@ -316,7 +337,10 @@ def main() -> None:
     options = parser.parse_args()
     device = "cpu" if options.rehearse else BENCH["--device"]
     larger = larger_pair(options.output, device, options.sources, options.rehearse)
-    every = larger if options.rehearse else parts(options.output) + larger
+    every = parts(options.output)
+    if options.rehearse:
+        every = refilled(options.output, device, "mini", rehearse=True)
+    every += larger
     by_name = {part.name: part for part in every}
     if unknown := set(options.part) - by_name.keys():
         parser.error(f"no part {', '.join(sorted(unknown))}: choose from {', '.join(by_name)}")

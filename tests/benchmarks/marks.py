@@ -16,7 +16,7 @@ import pandas as pd
 
 from specbench.analysis.output.table import Column, Table
 from specbench.cli.output import print_table
-from specbench.experiment.bench.tables import (
+from specbench.analysis.benchmark import (
     OVER_AUTOREGRESSIVE,
     OVER_ONE,
     OVER_TRANSFORMERS,

@@ -22,6 +22,7 @@ from against_llamacpp import (
     ALONE,
     DRAFTED,
     THEIRS,
+    Timing,
     measure,
     with_server,
     with_specbench,
@@ -32,7 +33,6 @@ from specbench.engine.hub import gguf_path
 from specbench.engine.loading import load_pair
 from specbench.engine.pairs import Loading, get_pair, in_folder
 from specbench.engine.prompts import encode
-from specbench.experiment.bench.decoders import Timing
 from specbench.tasks.dataset import DataOptions
 from specbench.tasks.task import load_task
 from specbench.validation.libraries import llamacpp_server

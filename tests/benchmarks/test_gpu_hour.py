@@ -115,6 +115,7 @@ def test_the_parts_are_commands_that_exist(tmp_path: Path) -> None:
     assert len(set(names)) == len(names)
     kinds = ("bench", "eager", "compile")
     assert {f"{kind}-{pair}" for kind in kinds for pair in gpu_hour.PAIRS} < set(names)
+    assert names[:2] == ["refilled-small-llama", "refilled-large-llama"]
     assert names.index("bench-llama") + 1 == names.index("targets")
     for part in all_parts:
         for word in part.command:
@@ -139,7 +140,7 @@ def test_an_unknown_part_or_a_missing_gpu_is_refused(
     monkeypatch.setattr(sys, "argv", ["gpu_hour.py", name, "--output", str(tmp_path / "out")])
     with pytest.raises(SystemExit, match="2"):
         gpu_hour.main()
-    told = {"nothing": "no part nothing: choose from kernels", "kernels": "finds no CUDA device"}
+    told = {"nothing": "no part nothing: choose from refilled", "kernels": "finds no CUDA device"}
     assert told[name] in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -1,30 +1,29 @@
 """``specbench bench`` with the bundled pair, and its usage errors."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from specbench.engine.loading import load_pair
-from specbench.experiment.bench import measure
-from specbench.experiment.bench.decoders import Timing
+from specbench.errors import UsageError
+from specbench.experiment import bench_runner
+from specbench.pricing.costs import read_costs
 
 from .conftest import Cli
 
 SMALL = ("--prompt-tokens", "8", "--new-tokens", "12", "--repeats", "2", "--device", "cpu")
-TABLES = ["bench.csv", "environment.json", "ratios.csv", "repeats.csv"]
+RUN = [".lock", "config.json", "environment.json", "examples.jsonl", "samples.csv", "samples.jsonl"]
+TABLES = ["bench.csv", "ratios.csv", "summary.csv", "summary.md", *RUN]
 KINDS = ("csv", "pdf", "png", "svg")
 FIGURES = [f"{name}.{kind}" for name in ("rounds", "time-per-token") for kind in KINDS]
 
 
 @pytest.fixture(autouse=True)
-def loaded(monkeypatch: pytest.MonkeyPatch, mini: Any) -> None:
-    """Use the loaded pair and a fixed bandwidth."""
-    monkeypatch.setattr(measure, "load_pair", lambda spec, loading: mini)
-    monkeypatch.setattr(measure, "copy_bandwidth", lambda device, size: 1e10)
+def bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use a fixed bandwidth."""
+    monkeypatch.setattr(bench_runner, "copy_bandwidth", lambda device, size: 1e10)
 
 
 def test_tables_figures_and_ratios_of_all_systems(cli: Cli) -> None:
@@ -34,18 +33,19 @@ def test_tables_figures_and_ratios_of_all_systems(cli: Cli) -> None:
     )  # fmt: skip
     assert result.code == 0, result.err
     assert sorted(path.name for path in Path("out").iterdir()) == sorted(TABLES + FIGURES)
-    table, repeats = pd.read_csv("out/bench.csv"), pd.read_csv("out/repeats.csv")
+    table, samples = pd.read_csv("out/bench.csv"), pd.read_csv("out/samples.csv")
     assert len(table) == (1 + 4 + 1 + 2) + (1 + 4 + 1)
-    assert len(repeats) == 2 * len(table)
-    eager = repeats.query("engine == 'eager'")
-    assert (eager["output_tokens"] == 12 * eager["batch_size"]).all()
+    texts = samples.groupby("batch_size").size()  # of two repeats of two texts per row
+    assert texts.to_dict() == {1: 4 * (1 + 4 + 1 + 2), 2: 8 * (1 + 4 + 1)}
+    assert (samples["output_tokens"] == 12).all()
     full = table.query("forced_acceptance == 1")
     assert (full["position_acceptance"] == 1).all()
     assert table["position_acceptance"].isna().sum() == 4
     assert (table["tokens_per_second"] > 0).all()
     environment = json.loads(Path("out/environment.json").read_text())
     assert environment["models"]["dtype"] == "float32"
-    assert environment["bench"]["batch_size"] == [1, 2]
+    tasks = json.loads(Path("out/config.json").read_text())["tasks"]
+    assert [task["batch_size"] for task in tasks] == [1, 2]
     assert result.out.startswith("mini in float32 on cpu: prompts of 8 tokens")
     titles = [line for line in result.out.splitlines() if line.startswith("batch ")]
     assert titles == ["batch 1", "batch 2"]
@@ -65,44 +65,43 @@ def test_bench_without_transformers_in_its_default_folder(cli: Cli) -> None:
     assert "ratio of" not in result.out
 
 
-def test_an_interrupted_benchmark_leaves_nothing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(measure, "measure", interrupt)
-    result = cli("bench", *SMALL, "-m", "sd", "-o", "out")
-    assert result.code == 130
-    assert "nothing was written" in result.err
-    assert not list(Path().iterdir())
-
-
-def test_an_interrupted_benchmark_keeps_the_repeats_before(
+def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoded = []
+    decode = bench_runner.BenchRunner.run
 
-    def decoders_of(*_: Any) -> tuple[Any, list[Any]]:
-        def decode(prompts: Any, limit: int, key: str) -> Timing:
-            decoded.append(key)
-            if key == "1":
-                raise KeyboardInterrupt
-            return Timing(12, 3, 3, 15, 12, 9, 0.5, 1.0)
+    def interrupted(runner: Any, steps: Any) -> Any:
+        if steps[0].place[2] > 0:
+            raise KeyboardInterrupt
+        return decode(runner, steps)
 
-        return decode, []
-
-    monkeypatch.setattr(measure, "measure", partial(measure.measure, make_decoders=decoders_of))
-    result = cli("bench", *SMALL, "-m", "autoregressive,sd", "--no-transformers", "-o", "out")
-    assert result.code == 130 and "out keeps what was written" in result.err
-    assert decoded == ["warm-up", "warm-up", "0", "0", "1"]
-    assert [path.name for path in Path("out").iterdir()] == ["repeats.csv"]
-    repeats = pd.read_csv("out/repeats.csv")
-    assert repeats["method"].tolist() == ["autoregressive", "sd"]
-    assert repeats["output_tokens"].tolist() == [12, 12]
+    command = ("bench", *SMALL, "-m", "autoregressive,sd", "--no-transformers", "--refill", "1")
+    with monkeypatch.context() as patched:
+        patched.setattr(bench_runner.BenchRunner, "run", interrupted)
+        result = cli(*command, "-o", "out")
+    assert result.code == 130 and "2 of 4 samples are in out" in result.err
+    assert not Path("out/bench.csv").exists()
+    before = Path("out/samples.jsonl").read_bytes()
+    other = cli("bench", *SMALL, "-m", "sd", "--no-transformers", "--refill", "1", "-o", "out")
+    assert other.code == 2 and "systems is 2 there but 1 here" in other.err
+    result = cli(*command, "-o", "out")
+    assert result.code == 0 and "2 of 4 samples are done" in result.err
+    assert Path("out/samples.jsonl").read_bytes().startswith(before)
+    table = pd.read_csv("out/bench.csv")
+    assert table["repeats"].tolist() == [2, 2]
+    assert (table["limit_share"] > 0).all()
+    samples = pd.read_csv("out/samples.csv").set_index(["block", "draft_length"])
+    costs, seconds = read_costs(Path("out")), samples["decode_seconds"] / samples["shared_rounds"]
+    for repeat, of_batches in enumerate(costs.rounds):
+        expected = [seconds[repeat, n] for n in (0, 5)]
+        assert of_batches.tolist() == [pytest.approx(expected)]
+    assert "is a benchmark, of times alone" in cli("verify", "out").err
+    with pytest.raises(UsageError, match="has times of `eager`: name one"):
+        read_costs(Path("out"), "graph")
 
 
 @pytest.mark.gpu
-def test_every_method_on_a_gpu_with_both_engines(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "load_pair", load_pair)
+def test_every_method_on_a_gpu_with_both_engines(cli: Cli) -> None:
     options = (*SMALL[:6], "--device", "cuda", "--engine", "eager,graph", "--acceptance", "0.5,1")
     result = cli("bench", *options, "--batch-size", "1,4", "-o", "out")
     assert result.code == 0, result.err

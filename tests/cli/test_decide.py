@@ -209,9 +209,9 @@ def test_what_cannot_be_computed_is_one_sentence(cli: Cli, options: str, complai
 def test_models_are_read_once_and_timed_as_often_as_time_allows(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, seconds: float, repeats: int
 ) -> None:
-    monkeypatch.setattr("specbench.experiment.bench.measure.SECONDS", seconds)
+    monkeypatch.setattr("specbench.experiment.benchmark.SECONDS", seconds)
     for name in ("MOST_TOKENS", "LEAST_TOKENS"):
-        monkeypatch.setattr(f"specbench.experiment.bench.measure.{name}", 4)
+        monkeypatch.setattr(f"specbench.experiment.benchmark.{name}", 4)
     read: list[object] = []
 
     def load(*models: object) -> LoadedPair:
@@ -219,7 +219,6 @@ def test_models_are_read_once_and_timed_as_often_as_time_allows(
         return load_once(*models)  # type: ignore[arg-type]
 
     monkeypatch.setattr("specbench.engine.loading.load_pair", None)
-    monkeypatch.setattr("specbench.experiment.bench.measure.load_pair", load)
     initialise = Loader.__init__
     monkeypatch.setattr(Loader, "__init__", lambda loader: initialise(loader, load))
     few = "-t mini-math -n 10 --max-new-tokens 4 --drafter model --no-progress"

@@ -194,6 +194,8 @@ def test_forced_acceptance_of_a_round_worked_by_hand() -> None:
         shorter = at._replace(q=at.q * (at.position < drafts)[:, None])
         verdict = rule_of("synthetic")(shorter, torch.zeros(4, dtype=torch.long), length=3.25)
         assert verdict.accept.tolist() == verdict.expected.tolist() == worked
+    rates = rule_of("synthetic")(at, torch.zeros(4, dtype=torch.long), acceptance=(0.75, 0.5))
+    assert rates.accept.tolist() == rates.expected.tolist() == [0.75, 0.5, 0.5, 0.5]
 
 
 def test_a_block_of_two_worked_by_hand() -> None:

@@ -9,10 +9,9 @@ import pytest
 from specbench.engine.pairs import get_pair
 from specbench.engine.prompts import encode
 from specbench.errors import UsageError
-from specbench.experiment.bench.decoders import MissingError
+from specbench.experiment import assisted as loops
 from specbench.tasks.task import load_task
-from specbench.validation import libraries
-from specbench.validation.libraries import Assisted, llamacpp_server
+from specbench.validation.libraries import assisted, llamacpp_server
 from specbench.validation.texts import Context, decode_one
 
 LIMIT = 12
@@ -30,7 +29,7 @@ def expected(mini: Any, prompt: list[int]) -> list[int]:
 
 
 def test_assisted_generation(mini: Any, prompt: list[int], expected: list[int]) -> None:
-    decoder = Assisted(mini, 3, None)
+    decoder = assisted(mini, 3, None)
     (greedy,) = decoder.complete(prompt, 0.0, 1, LIMIT, seed=0)
     assert greedy.tokens == expected and not greedy.ended
     first, second = decoder.complete(prompt, 1.0, 2, LIMIT, seed=5)
@@ -43,12 +42,9 @@ def test_assisted_generation(mini: Any, prompt: list[int], expected: list[int]) 
 def test_a_version_without_the_weight_is_refused(
     mini: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(*_: Any) -> None:
-        raise MissingError("this version of Transformers has no weight")
-
-    monkeypatch.setattr(libraries, "sampling_options", missing)
+    monkeypatch.setattr(loops, "ENSEMBLE", "weight")
     with pytest.raises(UsageError, match="has no weight: install a newer one, or omit --weight"):
-        Assisted(mini, 3, 0.5)
+        assisted(mini, 3, 0.5)
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the package xllamacpp")

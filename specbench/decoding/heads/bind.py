@@ -24,7 +24,7 @@ from specbench.errors import UsageError
 from specbench.methods import Positions, Rule, Verdict, get_method, laws, maximal_coupling
 from specbench.methods.control import DraftControl
 from specbench.methods.laws import Law, Next, Split
-from specbench.methods.method import BOTH_MODELS, INSIDE, Method
+from specbench.methods.method import BOTH_MODELS, COMPUTED, INSIDE, Method, Rates
 from specbench.methods.verdict import fault_of_form
 from specbench.plugins import code_of, described, place, user_code
 
@@ -76,7 +76,19 @@ def bind(
     """
     definition = get_method(method)
     rule, law = definition.rule, definition.law
-    values = {name: value for name, value in parameters.items() if name != "head"}
+    if COMPUTED in parameters:  # the other parameters are those of the method that is computed
+        names = {parameter.name for parameter in definition.parameters}
+        further = {n: v for n, v in parameters.items() if n not in {*names, COMPUTED}}
+        computed = bind(parameters[COMPUTED], further, pair, heads)
+        bound = bind(method, {n: v for n, v in parameters.items() if n in names}, pair)
+        assert bound.rule is not None
+        rule = partial(bound.rule, of=computed.rule)
+        return computed._replace(method=method, rule=rule, law=None)
+    values: dict[str, Any] = {
+        name: value.by_position if isinstance(value, Rates) else value
+        for name, value in parameters.items()
+        if name != "head"
+    }
     if definition.control is not None:
         (value,) = values.values()
         control = Online(get_policy(f"{definition.control}:{value}"))

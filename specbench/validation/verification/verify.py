@@ -114,6 +114,8 @@ class Verification:
                 f"{run.folder / CONFIG} was not written by a compatible version of specbench: "
                 "give the folder of another run"
             )
+        if any(task.batch_size for task in described):
+            raise UsageError(f"{run.folder} is a benchmark, of times alone: give another run")
         yield from self._check_environment()
         yield from check_tables(run.folder, self.source)
         if self.source == TABLE:

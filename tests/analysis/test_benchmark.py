@@ -6,32 +6,32 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.config import EAGER
-from specbench.experiment.bench.measure import Measured
-from specbench.experiment.bench.plan import TRANSFORMERS
-from specbench.experiment.bench.tables import (
+from specbench.analysis.benchmark import (
     OVER_AUTOREGRESSIVE,
     OVER_ONE,
     OVER_TRANSFORMERS,
     ROUND_OVER_SD,
+    Measured,
     bench_table,
-    draw_curve,
-    draw_rounds,
     ratio_table,
-    shown,
+    repeats_of,
+    tables,
     warnings,
+    with_forced,
 )
-
-from .benches import system_of
+from specbench.analysis.figures.benchmark import draw_curve, draw_rounds
+from specbench.config import EAGER, TRANSFORMERS
+from specbench.methods.registry import to_columns
 
 BANDWIDTH = 1e9
-# Bytes per round and seconds per round, by system; a repeat has four rounds of two texts.
+# Bytes per round and seconds per round, by system; a repeat has four rounds of two texts. Rounds
+# with full rows take 0.8 of that.
 OURS = {"autoregressive": (3e8, 0.5), "sd": (4e8, 1.0), "diversed": (4e8, 1.1)}
 THEIRS = {"autoregressive": (3e8, 1.0), "sd": (4e8, 4.0)}
 TOKENS = {"autoregressive": 8, "sd": 24, "diversed": 24}
 
 
-def measured(acceptances: tuple[float | None, ...] = (None,)) -> Measured:
+def measured(acceptances: tuple[str | None, ...] = (None,)) -> Measured:
     """Ten repeats of every system at batch 1 and 2; Transformers drafts at batch 1 only."""
     rows: list[dict[str, Any]] = []
     systems: list[dict[str, Any]] = []
@@ -41,36 +41,44 @@ def measured(acceptances: tuple[float | None, ...] = (None,)) -> Measured:
                 n = 0 if method == "autoregressive" else 5
                 if size == 2 and engine == TRANSFORMERS and n:
                     continue
-                head = {"head": "untrained"} if method == "diversed" else {}
                 for rate in acceptances if n else (None,):
-                    system = system_of(method, n, engine, rate, **head)
-                    shared = {"batch_size": size, **system.columns()}
+                    head = {"head": "untrained"} if method == "diversed" else {}
+                    forced = {"acceptance": rate} | ({"of": method} if head else {})
+                    system = {"batch_size": size, "engine": engine, "draft_length": n}
+                    system |= {"method": "synthetic" if rate else method}
+                    system |= to_columns(head | (forced if rate else {}))
                     systems.append(
-                        shared
+                        system
                         | {"warm_up_seconds": 2.0, "bytes_per_round": read, "pair": "mini"}
                         | {"device": "cpu", "dtype": "float32", "temperature": 1.0}
                         | {"prompt_tokens": 512, "new_tokens": 128}
                     )
                     for repeat in range(10):
-                        rows.append(shared | {"repeat": repeat} | _turn(engine, method, seconds))
-    return Measured(pd.DataFrame(rows), pd.DataFrame(systems), BANDWIDTH, {})
+                        texts = [_text(engine, method, seconds)] * 2
+                        rows += [system | {"block": repeat} | text for text in texts]
+    return Measured(
+        repeats_of(with_forced(pd.DataFrame(rows))), with_forced(pd.DataFrame(systems)), BANDWIDTH
+    )
 
 
-def _turn(engine: str, method: str, seconds: float) -> dict[str, Any]:
-    whole, blank = 4 * seconds, engine == TRANSFORMERS
+def _text(engine: str, method: str, seconds: float) -> dict[str, Any]:
+    """One of two texts that share four rounds, of which the last two had an empty row."""
+    whole, known = 2 * seconds, engine != TRANSFORMERS
     drafts = method != "autoregressive"
     return {
-        "output_tokens": TOKENS[method],
+        "output_tokens": TOKENS[method] // 2,
+        "acceptance_length": TOKENS[method] / 8 if drafts else None,
         "rounds": 4,
-        "text_rounds": 8,
-        "proposed": 40 * drafts,
-        "judged": 20 * drafts,
-        "accepted": 16 * drafts,
-        "prefill_seconds": 0.25,
+        "shared_rounds": 2.0,
+        "full_rounds": 2,
+        "full_seconds": 0.8 * whole / 2,
+        "proposed": 20 * drafts,
+        "judged": 10 if drafts else None,
+        "accepted": 8 if drafts else None,
+        "prefill_seconds": 0.125,
         "decode_seconds": whole,
-        "draft_seconds": np.nan if blank else 0.5 * whole * drafts,
-        "verify_seconds": np.nan if blank else 0.3 * whole,
-        "accept_seconds": np.nan if blank else 0.1 * whole,
+        **({"draft_seconds": 0.5 * whole * drafts} if known else {}),
+        **({"verify_seconds": 0.3 * whole, "accept_seconds": 0.1 * whole} if known else {}),
     }
 
 
@@ -81,9 +89,11 @@ def row(table: pd.DataFrame, engine: str, method: str, size: int = 1) -> pd.Seri
 
 
 WORKED = {  # of `sd`
-    "tokens_per_second": 24 / 4,
-    "tokens_per_second_low": 6,
-    "tokens_per_second_high": 6,
+    "tokens_per_second": 24 / 4 / 0.8,
+    "tokens_per_second_low": 7.5,
+    "tokens_per_second_high": 7.5,
+    "tokens_per_second_with_prompts": 24 / (4 * 0.8 + 0.25),
+    "tokens_per_second_of_all_rounds": 24 / 4,
     "acceptance_length": 3,
     "draft_acceptance_rate": 0.4,
     "position_acceptance": 0.8,
@@ -93,7 +103,7 @@ WORKED = {  # of `sd`
     "accept_seconds": 0.1,
     "other_seconds": 0.1,
     "round_seconds": 1.0,
-    "prefill_seconds": 0.25,
+    "prefill_seconds": 0.125,
     "limit_seconds": 0.4,
     "limit_share": 0.4,
     "bytes_per_second": 4e8,
@@ -141,7 +151,7 @@ def test_ratios_of_systems() -> None:
 
 
 def test_a_forced_system_is_compared_with_one_of_the_same_acceptance() -> None:
-    ratios = ratio_table(measured((0.5, 0.8)))
+    ratios = ratio_table(measured(("0.5", "0.8")))
     theirs = ratios[ratios["ratio"] == OVER_TRANSFORMERS].query("method == 'sd'")
     assert theirs["forced_acceptance"].tolist() == [0.5, 0.8]
     over = ratios[ratios["ratio"] == OVER_AUTOREGRESSIVE]
@@ -157,18 +167,18 @@ def test_systems_faster_than_memory_get_a_warning() -> None:
 
 
 def test_there_is_a_table_per_batch_size_without_empty_columns() -> None:
-    plain, two = measured(), measured((0.5,))
-    first, second, ratios = shown(bench_table(plain), ratio_table(plain))
+    plain, two = measured(), measured(("0.5/0.25",))
+    first, second, ratios = tables(bench_table(plain), ratio_table(plain))
     assert (len(first.rows), len(second.rows)) == (5, 4)
     assert ["transformers", "assisted", "5"] in [list(row[:3]) for row in first.rows]
     assert len(ratios.rows) == 14
-    forced, *_ = shown(bench_table(two), ratio_table(two))
+    forced, *_ = tables(bench_table(two), ratio_table(two))
     headings = [[column.heading for column in table.columns] for table in (first, forced)]
     assert ["forced" in names for names in headings] == [False, True]
 
 
 def test_figures_have_a_bar_per_system_and_a_panel_per_engine() -> None:
-    table = bench_table(measured((0.5, 0.8)))
+    table = bench_table(measured(("0.5", "0.8")))
     rounds = draw_rounds(table)
     labels = [[t.get_text() for t in axes.get_yticklabels()] for axes in rounds.figure.axes]
     assert [len(names) for names in labels] == [5, 4]
@@ -181,4 +191,4 @@ def test_figures_have_a_bar_per_system_and_a_panel_per_engine() -> None:
     ]
     drawn = curve.data.query("engine == 'eager' and method == 'sd' and batch_size == 1")
     assert drawn["forced_acceptance"].tolist() == [0.5, 0.8]
-    assert drawn["time"].tolist() == pytest.approx(2 * [1000 / 6])
+    assert drawn["time"].tolist() == pytest.approx(2 * [1000 / 7.5])

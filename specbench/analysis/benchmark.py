@@ -1,18 +1,14 @@
-"""Tables and figures of a benchmark: times, shares of the bandwidth limit, ratios of systems."""
+"""Tables of a benchmark: times, shares of the bandwidth limit, ratios of systems."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
-from specbench.analysis.figures import style
 from specbench.analysis.intervals import Interval, paired_interval, paired_ratio, ratio_interval
 from specbench.analysis.output.table import (
     Column,
@@ -22,29 +18,99 @@ from specbench.analysis.output.table import (
     percent,
     with_interval,
 )
-from specbench.experiment.bench.measure import Measured
-from specbench.experiment.bench.plan import TRANSFORMERS, name_of
-from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, PARAMETER_COLUMNS
-from specbench.runs.frames import rows_of
+from specbench.config import TRANSFORMERS
+from specbench.methods.method import COMPUTED
+from specbench.methods.registry import (
+    AUTOREGRESSIVE,
+    METHOD_COLUMNS,
+    PARAMETER_COLUMNS,
+    from_columns,
+    to_columns,
+)
+from specbench.runs.frames import read_samples, rows_of
+from specbench.runs.labels import method_label
+from specbench.runs.run import read_run
 
 SYSTEM = ("batch_size", "engine", *METHOD_COLUMNS, "draft_length", "forced_acceptance")
 SHARED = ("pair", "device", "dtype", "temperature", "prompt_tokens", "new_tokens")
-
+SUMMED = (
+    *("texts", "output_tokens", "emitted", "rounds", "text_rounds"),
+    *("proposed", "judged", "accepted"),
+    *("prefill_seconds", "decode_seconds", "draft_seconds", "verify_seconds", "accept_seconds"),
+    *("full_rounds", "full_seconds"),
+)
 PARTS = ("draft_step", "verify", "accept", "other", "round", "prefill")
 
-Row = dict[str, Any]
-
-
-SPEED = ["output_tokens", "decode_seconds"]
+SPEED = ["emitted", "served_seconds"]
+#: Transformers' names of the methods that it implements.
+THEIR_NAMES = {AUTOREGRESSIVE: "generate", "sd": "assisted", "static": "assisted"}
 OVER_AUTOREGRESSIVE = "tokens/s over autoregressive, same engine"
 OVER_TRANSFORMERS = "tokens/s over Transformers, same method"
 OVER_ONE = "tokens/s over batch 1"
 ROUND_OVER_SD = "time of a round over that of sd"
-WHOLE = "round"  # for systems whose rounds are not divided into parts
-_COLOURS = {**style.PARTS, WHOLE: "#DDDDDD"}
-_NAMES = {**{part: part.capitalize() for part in style.PARTS}, WHOLE: "Undivided"}
-_BAR_INCHES, _NUMBER_POINTS = 0.17, 5.8
-_LIMIT: dict[str, Any] = {"color": "black", "ls": (0, (1.5, 1))}
+
+Row = dict[str, Any]
+
+
+class Measured(NamedTuple):
+    """The times of a benchmark."""
+
+    repeats: pd.DataFrame  # one row per system, batch size and repeat
+    systems: pd.DataFrame  # one row per system and batch size: warm-up time, bytes per round
+    bandwidth: float  # bytes per second, read plus written, of a copy on the device
+
+
+def read_benchmark(folder: Path) -> Measured:
+    """Read the run of a benchmark that was measured just now."""
+    samples, facts = with_forced(read_samples(folder)), read_run(folder).environment
+    first = samples.iloc[0]
+    systems = pd.DataFrame(facts.warm_ups).assign(
+        pair=first["pair"],
+        device=facts.models["device"],
+        dtype=facts.models["dtype"],
+        temperature=first["temperature"],
+        prompt_tokens=int(first["prompt_tokens"]),
+        new_tokens=int(first["output_tokens"]),
+    )
+    assert facts.copy_bandwidth is not None
+    return Measured(repeats_of(samples), with_forced(systems), facts.copy_bandwidth)
+
+
+def repeats_of(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the sums over the texts of each system and repeat, from samples ``with_forced``.
+
+    ``rounds`` are those of the batches, and ``text_rounds`` those of all texts. A server keeps all
+    rows full, so these would take ``served_seconds`` there: as long as those with full rows.
+    """
+    counts = samples.reindex(columns=["acceptance_length", "shared_rounds", *SUMMED])
+    counts = counts.apply(pd.to_numeric)  # in records, blanks are None
+    per_round = counts["acceptance_length"].where(samples["draft_length"] > 0, 1)
+    counts = counts.assign(
+        texts=1,
+        emitted=counts["rounds"] * per_round,
+        text_rounds=counts["rounds"],
+        rounds=counts["shared_rounds"],
+    )
+    keys = samples[[*SYSTEM]].assign(repeat=samples["block"].astype(int))
+    groups = keys.join(counts[[*SUMMED]]).groupby([*keys], dropna=False, sort=False)
+    sums = groups.sum(min_count=1).reset_index()
+    full = sums["full_seconds"] / sums["full_rounds"]
+    return sums.assign(served_seconds=sums["text_rounds"] * full)
+
+
+def with_forced(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table in which `synthetic` has the name of the method that it computes.
+
+    Its rates are in the column ``forced_acceptance``, which is blank elsewhere.
+    """
+    rows = rows_of(table)
+    for row in rows:
+        values = from_columns(row)
+        row["forced_acceptance"] = values.pop("acceptance", None)
+        if row["forced_acceptance"] is not None:
+            row["method"] = values.pop(COMPUTED, "sd")
+            row |= to_columns(values)
+    return pd.DataFrame(rows, columns=[*table, "forced_acceptance"])
 
 
 def bench_table(measured: Measured) -> pd.DataFrame:
@@ -96,6 +162,7 @@ def _figures(row: Row, repeats: pd.DataFrame, bandwidth: float) -> Row:
     verify = _over(sums["verify_seconds"], sums["rounds"])
     accept = _over(sums["accept_seconds"], sums["rounds"])
     whole = _over(sums["decode_seconds"], sums["rounds"])
+    length = _over(sums["emitted"], sums["text_rounds"])
     limit = row["bytes_per_round"] / bandwidth
     return {
         **{name: row[name] for name in (*SHARED, *SYSTEM)},
@@ -103,7 +170,12 @@ def _figures(row: Row, repeats: pd.DataFrame, bandwidth: float) -> Row:
         "tokens_per_second": speed.value,
         "tokens_per_second_low": speed.low,
         "tokens_per_second_high": speed.high,
-        "acceptance_length": _over(sums["output_tokens"], sums["text_rounds"]),
+        # Between the rounds of a batch, the prompts of the next texts are read one by one.
+        "tokens_per_second_with_prompts": 1
+        / (1 / speed.value + sums["prefill_seconds"] / sums["output_tokens"]),
+        # At the end of a repeat, texts that ended leave rows empty.
+        "tokens_per_second_of_all_rounds": _over(sums["emitted"], sums["decode_seconds"]),
+        "acceptance_length": length,
         "draft_acceptance_rate": _over(sums["accepted"], sums["proposed"]),
         "position_acceptance": _over(sums["accepted"], sums["judged"]),
         "draft_step_seconds": _over(draft, row["draft_length"]),
@@ -112,7 +184,7 @@ def _figures(row: Row, repeats: pd.DataFrame, bandwidth: float) -> Row:
         "accept_seconds": accept,
         "other_seconds": whole - (draft + verify + accept),
         "round_seconds": whole,
-        "prefill_seconds": sums["prefill_seconds"] / len(repeats),
+        "prefill_seconds": sums["prefill_seconds"] * row["batch_size"] / sums["texts"],
         "warm_up_seconds": row["warm_up_seconds"],
         "bytes_per_round": row["bytes_per_round"],
         "bytes_per_second": _over(row["bytes_per_round"], whole),
@@ -136,6 +208,14 @@ def _over(a: float, b: float) -> float:
     return float(a / b) if b else np.nan
 
 
+def name_of(row: Mapping[str, Any]) -> str:
+    """Return a short name for the method of a row of ``bench.csv``, without its engine."""
+    label = method_label(row)
+    if row["engine"] == TRANSFORMERS:
+        return label.replace(row["method"], THEIR_NAMES[row["method"]], 1)
+    return label
+
+
 def describe(table: pd.DataFrame) -> str:
     """Say in one line what all systems share, and how to read their tables."""
     first = table.iloc[0]
@@ -147,7 +227,7 @@ def describe(table: pd.DataFrame) -> str:
     )
 
 
-def shown(table: pd.DataFrame, ratios: pd.DataFrame) -> Iterator[Table]:
+def tables(table: pd.DataFrame, ratios: pd.DataFrame) -> Iterator[Table]:
     """Yield a table per batch size, of the parts of a round in ms, and one of the ratios."""
     named_by = 3 + bool(table["forced_acceptance"].notna().any())
     for size, rows in table.groupby("batch_size", sort=False):
@@ -180,7 +260,7 @@ def _system_cells(row: Mapping[Any, Any]) -> dict[str, str]:
         "engine": row["engine"],
         "method": name_of(row),
         "N": str(row["draft_length"] or ""),
-        "forced": number(row["forced_acceptance"], "g"),
+        "forced": _rates(row["forced_acceptance"]),
         "accepted\n/ judged": number(row["position_acceptance"], ".3f"),
         "decode\ntokens/s [95 %]": with_interval(speed, low, high, "3s"),
         "tokens/\nround": number(row["acceptance_length"], ".2f"),
@@ -191,120 +271,17 @@ def _system_cells(row: Mapping[Any, Any]) -> dict[str, str]:
     }
 
 
+def _rates(acceptance: Any) -> str:
+    """Return a rate, or rates by position as they are."""
+    return acceptance if isinstance(acceptance, str) else number(acceptance, "g")
+
+
 def _ratio_cells(row: Mapping[Any, Any]) -> dict[str, str]:
     return {
         "ratio of": row["ratio"],
         "system": f"{row['engine']} {name_of(row)}",
         "batch": str(row["batch_size"]),
         "N": str(row["draft_length"] or ""),
-        "forced": number(row["forced_acceptance"], "g"),
+        "forced": _rates(row["forced_acceptance"]),
         "[95 %]": with_interval(row["value"], row["low"], row["high"], ".2f"),
     }
-
-
-def save_figures(table: pd.DataFrame, folder: Path) -> None:
-    """Write the figures of a table from ``bench_table``.
-
-    Raises:
-        SpecbenchError: They cannot be written.
-    """
-    style.save(draw_rounds(table), folder, "rounds")
-    if table["forced_acceptance"].nunique() > 1:
-        style.save(draw_curve(table), folder, "time-per-token")
-
-
-@style.paged
-def draw_rounds(table: pd.DataFrame) -> style.Drawing:
-    """Draw the time of a round as stacked bars: one bar per system, one panel per batch size.
-
-    Systems that differ only in forced acceptance share a bar, as acceptance does not change the
-    time of a round.
-    """
-    bars = _bars(table)
-    sizes = style.distinct(bars, "batch_size")
-    most = bars["batch_size"].value_counts().max()
-    width = max(5.2, 4.2 * len(sizes))
-    figure, grid = style.panels(1, len(sizes), height=_BAR_INCHES * most + 0.6, width=width)
-    for size, axes in zip(sizes, grid[0], strict=True):
-        _draw_bars(axes, bars[bars["batch_size"] == size])
-        axes.set_title(f"Batch {size}")
-        axes.set_xlabel("Time per round (ms)")
-    parts = [part for part in _COLOURS if bars[part].gt(0).any()]
-    patches = [Patch(label=_NAMES[part], color=_COLOURS[part]) for part in parts]
-    limit = Line2D([], [], label="Bandwidth limit", lw=style.scaled(0.9), **_LIMIT)
-    style.legend(figure, [*patches, limit])
-    return style.Drawing(figure, bars)
-
-
-@style.paged
-def draw_curve(table: pd.DataFrame) -> style.Drawing:
-    """Draw time per token vs. forced acceptance, one panel per engine, batch size and N."""
-    columns = ["batch_size", "engine", *METHOD_COLUMNS, "draft_length", "forced_acceptance"]
-    table = table[columns].assign(  # the reciprocal swaps the ends of the interval
-        time=1e3 / table["tokens_per_second"],
-        time_low=1e3 / table["tokens_per_second_high"],
-        time_high=1e3 / table["tokens_per_second_low"],
-    )
-    engines = style.distinct(table, "engine")
-    drafted = table[table["forced_acceptance"].notna()]
-    rows = list(drafted.groupby(["batch_size", "draft_length"], sort=False).groups)
-    figure, grid = style.panels(len(rows), len(engines), height=2.0, sharex=True, sharey="row")
-    for (size, length), line in zip(rows, grid, strict=True):
-        for engine, axes in zip(engines, line, strict=True):
-            rows_of_engine = table[(table["batch_size"] == size) & (table["engine"] == engine)]
-            _draw_times(axes, rows_of_engine[rows_of_engine["draft_length"].isin([0, length])])
-            axes.set_title(f"{engine}, batch {size}, N = {length}")
-        line[0].set_ylabel("Time per token (ms)")
-        line[0].set_ylim(bottom=0)  # after all panels that share this axis are drawn
-    for axes in grid[-1]:
-        axes.set_xlabel("Forced acceptance per position")
-    methods = style.ordered(style.distinct(table, "method"))
-    bare = {AUTOREGRESSIVE: {"marker": ""}}
-    style.legend(
-        figure, [style.handle(name, linestyle="-", **bare.get(name, {})) for name in methods]
-    )
-    return style.Drawing(figure, table)
-
-
-def _bars(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per bar in milliseconds, averaged over forced acceptances."""
-    labels = [
-        f"{row['engine']} {name_of(row)}" + (f", N = {n}" if (n := row["draft_length"]) else "")
-        for row in rows_of(table)
-    ]
-    divided = table["verify_seconds"].notna()
-    parts = {
-        part: 1e3 * table[f"{part}_seconds"].where(~divided if part == WHOLE else divided, 0)
-        for part in _COLOURS
-    }
-    bars = table[["batch_size"]].assign(system=labels, **parts, limit=1e3 * table["limit_seconds"])
-    return bars.groupby(["batch_size", "system"], sort=False).mean().reset_index()
-
-
-def _draw_bars(axes: Axes, bars: pd.DataFrame) -> None:
-    places, ends, limits = np.arange(len(bars)), np.zeros(len(bars)), bars["limit"].to_numpy()
-    for part, colour in _COLOURS.items():
-        width = bars[part].clip(lower=0).to_numpy()
-        drawn = axes.barh(places, width, left=ends, color=colour, height=0.72)
-        ends += width
-    axes.bar_label(
-        drawn,
-        [f"{end:.3g}" for end in ends],
-        padding=style.scaled(2),
-        fontsize=style.scaled(_NUMBER_POINTS),
-        color=style.GREY,
-    )
-    axes.vlines(limits, places - 0.45, places + 0.45, lw=style.scaled(0.9), **_LIMIT)
-    axes.set_yticks(places, list(bars["system"]))
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.set_xlim(0, 1.1 * max(ends.max(), limits.max()))
-
-
-def _draw_times(axes: Axes, times: pd.DataFrame) -> None:
-    for time in times.loc[times["method"] == AUTOREGRESSIVE, "time"]:
-        axes.axhline(time, color=style.look(AUTOREGRESSIVE).colour, lw=style.scaled(1))
-    drafted = times[times["forced_acceptance"].notna()].sort_values("forced_acceptance")
-    line = {"linestyle": "-", "linewidth": style.scaled(0.9)}
-    for (method, *_), rows in drafted.groupby([*METHOD_COLUMNS], dropna=False, sort=False):
-        style.method_points(axes, rows, str(method), "forced_acceptance", "time", **line)

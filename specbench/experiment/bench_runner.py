@@ -1,0 +1,128 @@
+"""Decode the samples of a benchmark: several engines and batch sizes, and answers without ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specbench.config import EAGER, TRANSFORMERS
+from specbench.decoding.heads.bind import BoundMethod
+from specbench.decoding.heads.head import Head
+from specbench.decoding.records import Generation
+from specbench.engine.engines import Engine
+from specbench.engine.hardware import copy_bandwidth
+from specbench.engine.memory import bytes_per_round
+from specbench.engine.pair import LoadedPair
+from specbench.errors import RunError
+from specbench.experiment.assisted import Assisted
+from specbench.experiment.cells import Cell
+from specbench.experiment.environment import describe_environment
+from specbench.experiment.measurements import SampleResult, times_of
+from specbench.experiment.plan import Plan, Step
+from specbench.experiment.runner import Decoder, Ready, SampleRunner
+from specbench.methods.control import DraftControl
+from specbench.runs.model import SampleRecord
+
+FULL = ("shared_rounds", "full_rounds", "full_seconds")  # of the batches
+WARM_UP_SHARE = 3  # a warm-up has at most a third of the new tokens
+
+
+class BenchRunner(SampleRunner):
+    """Decodes the samples of a benchmark, for their times only.
+
+    Batch sizes run one after another, because caches and graphs have a fixed batch size. All cells
+    of a batch size are warmed up before the first is timed.
+    """
+
+    def __init__(self, plan: Plan, pair: LoadedPair, device: str | None = None) -> None:
+        self._pairs: dict[str, LoadedPair] = {}  # by engine
+        self._assisted: dict[Cell, Assisted] = {}
+        super().__init__(plan, replace(pair, eos_ids=frozenset()), device)
+
+    def run(self, steps: Sequence[Step]) -> Iterator[SampleResult]:
+        """Decode steps of one cell together; see ``SampleRunner.run``.
+
+        Raises:
+            RunError: The device runs out of memory.
+        """
+        ready = [(step, self._prompts.of(step.plan, step.example)) for step in steps]
+        try:
+            self._warm_up(ready)
+            for number, generation in self._decode(ready):
+                yield steps[number], self._timed(steps[number], generation)
+        except torch.OutOfMemoryError as error:
+            raise RunError(
+                f"a batch of {steps[0].plan.batch_size} does not fit in the memory of "
+                f"{self._pair.target.device}: choose a smaller --batch-size, fewer systems or "
+                "shorter prompts"
+            ) from error
+
+    def opening_facts(self) -> dict[str, Any]:
+        """Return the content of ``environment.json`` at the start of a benchmark."""
+        target = self._pair.target
+        bandwidth = copy_bandwidth(target.device, target.weight_bytes())
+        return {**describe_environment(), "models": self.models, "copy_bandwidth": bandwidth}
+
+    def closing_facts(self) -> dict[str, Any]:
+        """Return the facts known at the end: of each cell also the bytes that its rounds read."""
+        systems = []
+        for task in self._plan.tasks:
+            # On average, half of the new tokens are in the cache.
+            prompt = self._prompts.of(task, task.examples[0])
+            cached = len(prompt.ids) + task.max_new_tokens / 2
+            for cell in task.cells:
+                size = bytes_per_round(self._pair, cell.draft_length, task.batch_size, cached)
+                columns = {"batch_size": task.batch_size, "engine": cell.engine, **cell.columns()}
+                seconds = self._warm_ups.get((task.task.name, cell))
+                systems.append({**columns, "warm_up_seconds": seconds, "bytes_per_round": size})
+        return super().closing_facts() | {"warm_ups": systems}
+
+    def _timed(self, step: Step, generation: Generation) -> SampleRecord:
+        times = times_of(generation, step.cell.draft_length > 0)
+        times |= {name: getattr(generation, name) for name in FULL}
+        columns = {name: value for name, value in times.items() if value == value}  # without NaN
+        return self._identity(step).filled(**columns)
+
+    def _compare_engine(self) -> None:
+        return None
+
+    def _bind(self, cell: Cell, heads: dict[Path, Head]) -> BoundMethod:
+        if cell.engine == TRANSFORMERS:
+            rates, weight = cell.values.get("acceptance"), cell.values.get("weight")
+            self._assisted[cell] = Assisted(self._pair, cell.draft_length, weight, rates)
+        return super()._bind(cell, heads)
+
+    def _warm_up(self, ready: Sequence[Ready]) -> None:
+        task = ready[0][0].plan
+        if (task.task.name, ready[0][0].cell) not in self._warm_ups:
+            self._pair.reserve(self._prompts.longest_text(), task.batch_size)
+            for cell in task.cells:
+                steps = ((replace(step, cell=cell), prompt) for step, prompt in ready)
+                self._warm_up_cell([*steps][: task.batch_size])
+
+    def _decode(
+        self,
+        ready: Sequence[Ready],
+        most: int | None = None,
+        instead: DraftControl | None = None,
+        *,
+        greedy: bool = False,
+    ) -> Iterator[tuple[int, Generation]]:
+        if most is not None:
+            most = max(1, min(most, ready[0][0].plan.max_new_tokens // WARM_UP_SHARE))
+        return super()._decode(ready, most, instead, greedy=greedy)
+
+    def _decoder(self, cell: Cell) -> Decoder:
+        if (assisted := self._assisted.get(cell)) is None:
+            return super()._decoder(cell)
+        return lambda _, requests, options: assisted.decode(requests, options)
+
+    def _pair_of(self, cell: Cell) -> LoadedPair:
+        if cell.engine not in self._pairs:
+            engine = Engine(EAGER if cell.engine == TRANSFORMERS else cell.engine)
+            self._pairs[cell.engine] = replace(self._pair, engine=engine)
+        return self._pairs[cell.engine]

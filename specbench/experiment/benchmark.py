@@ -1,0 +1,276 @@
+"""Benchmarks: runs of random prompts whose cells have engines, and may accept drafts by force.
+
+A plan has a task for each batch size, since all cells of a task share caches. Its blocks are the
+repeats: in each of them, every cell decodes the same new prompts, as many as fill its batch several
+times. ``decide`` needs short times only: those of plain and strict rounds at some batch sizes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pydantic import field_validator
+
+from specbench.config import (
+    AUTO,
+    ENGINES,
+    LLAMACPP,
+    TRANSFORMERS,
+    Count,
+    DraftLengths,
+    OneTemperature,
+    Seeded,
+    option,
+)
+from specbench.decoding.heads.registry import HeadFile, find_head
+from specbench.engine.choice import choose_engine
+from specbench.engine.pairs import Loading, PairSpec
+from specbench.errors import UsageError, require
+from specbench.experiment.cells import Cell, Variant, cells_of, method_variants, with_head
+from specbench.experiment.plan import Plan, TaskPlan
+from specbench.experiment.progress import progress_bar
+from specbench.methods.method import COMPUTED, Rates
+from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.configuration import Settings
+from specbench.runs.labels import UNTRAINED
+from specbench.runs.model import SampleRecord
+from specbench.tasks.random_prompts import RandomPrompts, random_task
+from specbench.tasks.task import default_task_names
+
+if TYPE_CHECKING:
+    from specbench.experiment.loader import Loader
+
+SYNTHETIC = "synthetic"
+#: Methods that Transformers implements: by its generate, and by its assisted generation.
+THEIRS = (AUTOREGRESSIVE, "sd", "static")
+DEFAULT_PROMPT = 512
+# New tokens of a batch for `decide`: at most, at least, and of all its texts.
+MOST_TOKENS, LEAST_TOKENS, TOKENS = 48, 12, 96
+# At least three repeats, and up to eight while those of all batch sizes take no longer than this.
+FEW_REPEATS, REPEATS, SECONDS = 3, 8, 180.0
+ACCEPTED = "0.6"  # by force, so that rounds take the same time for all pairs
+
+log = logging.getLogger(__name__)
+
+
+class BenchSettings(DraftLengths, OneTemperature, Seeded):
+    """What to time, on which prompts, and how often."""
+
+    panel = "Sampling"
+
+    engine: list[str] = option(
+        [AUTO],
+        "Several values are all timed; auto means graph on a GPU, else eager.",
+        metavar="NAME[,NAME...]",
+        shown=AUTO,
+        choices=(AUTO, *ENGINES, LLAMACPP),
+    )
+    batch_size: list[Count] = option(
+        [1], "Texts per batch; several values are all timed.", metavar="B[,B...]"
+    )
+    acceptance: list[str] = option(
+        [],
+        "Accept every drafted token with this probability instead of the rule's, which is still "
+        "computed; .8/.6/.5 are probabilities by position; several values are all timed.",
+        metavar="RATE[,RATE...]",
+        shown="the rules' own, on random prompts",
+    )
+    prompt_tokens: int | None = option(
+        None, "Length of the random prompts.", ge=1, shown="512, or less if the context is shorter"
+    )
+    new_tokens: int = option(128, "Length of the answers; end tokens are ignored.", ge=1)
+    # With fewer repeats there are no intervals.
+    repeats: int = option(10, "Number of times to time each system, with new prompts.", ge=1)
+    refill: int = option(
+        2,
+        "Texts per row of a batch in each repeat: the next text takes an ended one's row, and "
+        "tokens/s are those of the rounds without an empty row.",
+        ge=1,
+        metavar="K",
+    )
+    no_transformers: bool = option(
+        False, "Omit Transformers' own generate and assisted generation."
+    )
+
+    @field_validator("acceptance")
+    @classmethod
+    def _rates(cls, texts: list[str]) -> list[str]:
+        try:
+            return [*map(Rates, texts)]
+        except ValueError as error:
+            raise ValueError(f"must be rates from 0 to 1, not {', '.join(texts)}") from error
+
+
+def bench_cells(
+    pair: PairSpec, variants: Iterable[Variant], loading: Loading, settings: BenchSettings
+) -> tuple[list[Cell], list[str]]:
+    """Return every method with every engine, draft length and forced acceptance.
+
+    Also returns one sentence each on what is skipped, and why.
+
+    Raises:
+        UsageError: A head is missing.
+    """
+    notes: list[str] = []
+    task, *_ = default_task_names()
+
+    def find(head: str | None) -> HeadFile:
+        """Return the named head; the default is the pair's head, else an untrained one."""
+        if head is None and not loading.dummy:
+            with suppress(UsageError):
+                return find_head(pair, task)
+        if head is None:
+            notes.append(f"pair {pair.name} has no suitable head: diversed uses an untrained one")
+        return find_head(pair, task, head or UNTRAINED)
+
+    with_heads = [(method, with_head(parameters, find)) for method, parameters in variants]
+    cells = cells_of(with_heads, settings.draft_length)
+    theirs = [c for c in cells if c.method in THEIRS and c.values.get("weight") not in (0, 1)]
+    if settings.no_transformers:
+        theirs = []
+    elif pair.gguf:
+        theirs = []
+        notes.append("Transformers' own loops are skipped: they do not run GGUF files")
+    elif settings.temperature == 0 and settings.acceptance:
+        theirs = [cell for cell in theirs if not cell.draft_length]
+        notes.append(
+            "Transformers' assisted generation is skipped: its acceptance cannot be forced at "
+            "temperature 0"
+        )
+    elif max(settings.batch_size) > 1 and any(cell.draft_length for cell in theirs):
+        notes.append("Transformers' assisted generation supports only batch 1")
+    systems = dict.fromkeys(settings.engine, cells) | {TRANSFORMERS: theirs}
+    rates: Sequence[str | None] = settings.acceptance or [None]
+    forced = (
+        replace(_forced(cell, rate), engine=engine)
+        for engine, of_engine in systems.items()
+        for cell in of_engine
+        for rate in rates
+    )
+    return list(dict.fromkeys(forced)), notes
+
+
+def _forced(cell: Cell, acceptance: str | None) -> Cell:
+    """Return a cell that accepts drafts at given rates, though it computes its own rule."""
+    if acceptance is None or not cell.draft_length:
+        return cell
+    computed: dict[str, Any] = {COMPUTED: cell.method, **cell.values}
+    parameters = {"acceptance": acceptance} | ({} if cell.method in ("sd", SYNTHETIC) else computed)
+    return replace(cell, method=SYNTHETIC, parameters=tuple(parameters.items()))
+
+
+def bench_plan(
+    pair: PairSpec,
+    loading: Loading,
+    settings: BenchSettings,
+    cells: Sequence[Cell],
+    notes: Sequence[str] = (),
+    *,
+    same_prompts: bool = False,
+) -> Plan:
+    """Plan a benchmark on this machine: its engines, and prompts that fit into the context.
+
+    With ``same_prompts`` all repeats have the same prompts, which are read once: their prefill
+    takes no time.
+
+    Raises:
+        UsageError: The benchmark cannot run on this machine.
+    """
+    from specbench.engine.device import choose_device
+
+    device, spread = str(choose_device(loading.device)), loading.device_map is not None
+    chosen = {TRANSFORMERS: TRANSFORMERS}
+    for name in (cell.engine for cell in cells):
+        chosen[name] = chosen.get(name) or choose_engine(name, device, spread, pair.gguf)
+    systems = dict.fromkeys(replace(cell, engine=chosen[cell.engine]) for cell in cells)
+    if any(cell.engine == TRANSFORMERS for cell in systems):
+        from specbench.engine.loading import load_reader
+        from specbench.experiment.assisted import MissingError, require_features
+
+        present = load_reader(pair, loading).present
+        for cell in [cell for cell in systems if cell.engine == TRANSFORMERS]:
+            try:
+                weight, rates = (cell.values.get(name) for name in ("weight", "acceptance"))
+                require_features(present, cell.draft_length, weight, rates)
+            except MissingError as error:
+                name = "assisted generation" if cell.draft_length else "generate"
+                log.warning(f"Transformers' {name} is skipped: {error}")
+                del systems[cell]
+    prompt_tokens, tasks = _prompt_tokens(pair, loading, settings), []
+    for size in settings.batch_size:
+        source = RandomPrompts(prompt_tokens, settings.seed, size if same_prompts else None)
+        task = random_task(size, settings.new_tokens, source)
+        examples = source.examples("test", settings.repeats * settings.refill * size, settings.seed)
+        suited = (c for c in systems if size == 1 or c.engine != TRANSFORMERS or not c.draft_length)
+        tasks.append(TaskPlan(task, (*examples,), (*suited,), settings.new_tokens, size))
+    values: dict[str, Any] = {
+        "engine": next(iter(systems)).engine,
+        "temperature": settings.temperature,
+        "seed": settings.seed,
+        "batch_size": settings.batch_size[0],
+        "refill": settings.refill if settings.refill > 1 else None,
+    }
+    return Plan(pair, loading, Settings(**values), tuple(tasks), notes=tuple(notes))
+
+
+def _prompt_tokens(pair: PairSpec, loading: Loading, settings: BenchSettings) -> int:
+    """Return the prompt length: the requested one, or the default if it fits."""
+    from specbench.engine.runner import context_length
+    from specbench.engine.sources import load_config
+
+    context = context_length(load_config(pair, "target", loading))
+    new, requested = settings.new_tokens, settings.prompt_tokens
+    if context is None:
+        return requested or DEFAULT_PROMPT
+    length = requested or min(DEFAULT_PROMPT, context - new)
+    require(
+        0 < length <= context - new,
+        f"{max(length, 1)} prompt and {new} new tokens exceed the context of {context}: lower "
+        "--prompt-tokens or --new-tokens",
+    )
+    return length
+
+
+def time_rounds(
+    pair: PairSpec, loading: Loading, settings: BenchSettings, loader: Loader, show_progress: bool
+) -> list[SampleRecord]:
+    """Time rounds of `sd` and of no speculation; return the records of the samples.
+
+    All batch sizes of the ``settings`` have equally many repeats.
+
+    Raises:
+        UsageError: The benchmark cannot run on this machine.
+        RunError: The device runs out of memory, or a graph cannot be captured.
+    """
+    from specbench.experiment.bench_runner import BenchRunner
+
+    settings = settings.updated(
+        acceptance=[ACCEPTED], repeats=REPEATS, refill=1, no_transformers=True
+    )
+    variants, records = method_variants([AUTOREGRESSIVE, "sd"], {}), []
+    cells, _ = bench_cells(pair, variants, loading, settings)
+    fewest, seconds = REPEATS, SECONDS / len(settings.batch_size)
+    for size in settings.batch_size:
+        tokens = max(LEAST_TOKENS, min(MOST_TOKENS, TOKENS // size))
+        of_size = settings.updated(batch_size=[size], new_tokens=tokens)
+        plan = bench_plan(pair, loading, of_size, cells, same_prompts=True)
+        runner, batches = BenchRunner(plan, loader.load(plan)), plan.batches()
+        began, most = time.perf_counter(), FEW_REPEATS
+        with progress_bar(len(plan), show_progress, name="measurements") as report:
+            for number in range(REPEATS):
+                if number == FEW_REPEATS:
+                    most = int(seconds * FEW_REPEATS / (time.perf_counter() - began))
+                if number >= most:
+                    break
+                for batch in islice(batches, len(cells)):
+                    for _, record in runner.run(batch):
+                        report(vars(record))
+                        records.append(record)
+        fewest = min(fewest, max(most, FEW_REPEATS))
+    return [record for record in records if (record.block or 0) < fewest]

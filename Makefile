@@ -33,7 +33,7 @@ figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under res
 	$(BIN)/specbench plot tests/benchmarks/claims.py:draw results/reference $(addprefix results/reference-,rules-math \
 		python-line rules-line) -t mini-math,python-line --style screen --output results/reference-rules-math/figures
 	$(BIN)/specbench plot weights --head specbench/pairs/python/heads/python-line --output results/reference-python-learned
-	$(BIN)/specbench plot pareto $(addprefix results/published/,mbpp gsm8k humaneval xsum cnndm) --cost acceptance --width 9 --output results/published/figures
+	$(BIN)/specbench plot pareto $(addprefix results/published/,mbpp gsm8k humaneval xsum cnndm) --cost acceptance --width 6.8 --output results/published/figures
 	$(BIN)/specbench plot pareto results/vllm/mini-math-eager-16 --cost acceptance --width 6.8 --output results/vllm/figures
 
 verify: $(VENV)/.run ## Check that the tables of every run under results/ follow from its samples, in about ten minutes

@@ -40,6 +40,7 @@ _QUALITY = "100*quality"
 _FRONTS = {"front": pareto.STATIC_FAMILY, "sharpened front": (*pareto.STATIC_FAMILY, *CONTROLS)}
 _LINES = {"front": "--", "sharpened front": ":"}
 _COIN = "†"  # behind the title, and in the legend
+_MOST_COLUMNS = 3  # tasks side by side, so that a page's width shows their letters
 _MOST_LABELLED = 100  # points of a panel; more leave no room for labels
 
 
@@ -109,11 +110,16 @@ def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
             )
 
     settings, tasks = layout.blocks(table), style.distinct(table, "task")
-    figure, grid = style.panels(len(costs) * len(settings), len(tasks), height=1.75)
-    panels = []
-    for start, (setting, rows) in zip(range(0, len(grid), len(costs)), settings, strict=True):
+    rows, columns = len(costs) * len(settings), len(tasks)
+    lines = -(-columns // _MOST_COLUMNS) if rows == 1 else 1  # a single row is broken
+    figure, grid = style.panels(rows * lines, -(-columns // lines), height=1.75)
+    grid = grid.reshape(rows, -1)
+    for axes in grid[:, columns:].flat:
+        axes.set_axis_off()
+    grid, panels = grid[:, :columns], []
+    for start, (setting, cells) in zip(range(0, rows, len(costs)), settings, strict=True):
         for task, column in zip(tasks, grid[start : start + len(costs)].T, strict=True):
-            drawn = list(_column(column, costs, rows[rows["task"] == task], results))
+            drawn = list(_column(column, costs, cells[cells["task"] == task], results))
             if drawn:
                 coin = _COIN if drawn[0].coin else ""
                 drawn[0].axes.set_title(layout.title(task + coin, setting, of=task))
@@ -164,6 +170,8 @@ def _draw(panel: _Panel) -> None:
     seeds = _recipes(cells)
     for method, points in cells.drop(seeds.index).groupby("method", sort=False):
         name, size = str(method), panel.size(str(method))
+        beside_recipe = name == LEARNED and len(seeds) > 0  # whose mean is the large mark
+        size *= 0.6 if beside_recipe else 1
         style.method_points(axes, points, name, cost.expression, _QUALITY, markersize=size)
     for _, heads in cells.loc[seeds.index].groupby(seeds, sort=False):
         size, columns = panel.size(LEARNED), [cost.column, "quality"]
@@ -363,7 +371,7 @@ def _handles(
     def line(style: str, width: float, label: str) -> dict[str, Any]:
         return {"linestyle": style, "linewidth": scaled(width), "label": label}
 
-    lines = {"static": line("--", 1.1, "static (w), its front, 95 %")}
+    lines = {"static": line("--", 1.1, "static w (dashed: its front, band: 95 %)")}
     for method in swept:  # joined by a line
         lines[method] = line("-", 0.6, f"{method} (parameters labelled)")
     if controlled := [method for method in CONTROLS if method in methods]:

@@ -73,7 +73,16 @@ def test_pareto_draws_heads_of_one_recipe_small_and_their_mean_large() -> None:
     single = [(88, 75), (92, 70), (96, 65)]
     mean, other = (92, 70), (100, 60)
     assert set(sizes) == {*single, other}
-    assert {place for place, size in sizes.items() if size == max(sizes.values())} == {mean, other}
+    assert sizes[mean] > sizes[other] > max(sizes[place] for place in single if place != mean)
+
+
+def test_pareto_breaks_a_single_row_of_many_tasks() -> None:
+    tasks = ("mini-math", "mini-code", "a", "b", "c")
+    drawing = pareto.draw(made(heads=("h",), tasks=tasks), ("acceptance",))
+    shown = [axes for axes in drawing.figure.axes if axes.axison]
+    assert [axes.get_title().split("\n")[0] for axes in shown] == [*tasks]
+    rows = {round(axes.get_position().y0, 2) for axes in shown}
+    assert len(rows) == 2 and set(drawing.data["task"]) == {*tasks}
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def _draw_break_even(axes: Axes, decision: Decision) -> None:
         )
     axes.set_ylim(0, 1)
     axes.set_ylabel("Acceptance per position")
-    axes.set_title("Needed to pay (lines)")
+    axes.set_title("Needed (line), had (marker)")
 
 
 def tokens_of(acceptance: Floats, length: int) -> Floats:

@@ -100,7 +100,7 @@ class AuditedTexts:
     def decode(
         self, context: Context, temperature: float, count: int, limit: int, first: int = 0
     ) -> list[list[int]]:
-        """Return the tokens of texts with ``count`` seeds, from the audit's seed plus ``first`` on."""
+        """Return the tokens of ``count`` texts, with seeds from the audit's plus ``first`` on."""
         laws = EndedLaws(self.pair, temperature or COLD)
 
         def decode(seed: int, number: int) -> list[list[int]]:

@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from specbench.analysis.output.table import Column, Table
-from specbench.cli.output import print_table
 from specbench.analysis.benchmark import (
     OVER_AUTOREGRESSIVE,
     OVER_ONE,
     OVER_TRANSFORMERS,
     ROUND_OVER_SD,
 )
+from specbench.analysis.output.table import Column, Table
+from specbench.cli.output import print_table
 
 AUTOREGRESSIVE, SD, DIVERSED = "autoregressive", "sd", "diversed"
 ON_CPU = {"eager": (1.4, 1.6), "compile": (1.8, 2.4)}

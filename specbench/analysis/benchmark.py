@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.intervals import Interval, paired_interval, paired_ratio, ratio_interval
+from specbench.analysis import estimates
+from specbench.analysis.intervals import Interval, ratio_interval
 from specbench.analysis.output.table import (
     Column,
     Table,
@@ -41,7 +42,6 @@ SUMMED = (
 )
 PARTS = ("draft_step", "verify", "accept", "other", "round", "prefill")
 
-SPEED = ["emitted", "served_seconds"]
 #: Transformers' names of the methods that it implements.
 THEIR_NAMES = {AUTOREGRESSIVE: "generate", "sd": "assisted", "static": "assisted"}
 OVER_AUTOREGRESSIVE = "tokens/s over autoregressive, same engine"
@@ -126,10 +126,8 @@ def ratio_table(measured: Measured) -> pd.DataFrame:
     repeats = _by_system(measured)
     ratios = []
     for kind, row, base in _compared(rows):
-        upper, lower = repeats[_key(row)], repeats[_key(base)]
-        terms = ["decode_seconds", "rounds"] if kind == ROUND_OVER_SD else SPEED
-        sides = upper[terms], upper["repeat"], lower[terms], lower["repeat"]
-        interval = paired_interval(*sides, paired_ratio, log=True)
+        metric = estimates.ROUND if kind == ROUND_OVER_SD else estimates.SERVED
+        interval = estimates.contrast(repeats[_key(row)], repeats[_key(base)], metric)
         ends = dict(zip(Interval._fields, interval[:4], strict=False))
         over = f"{base['engine']} {name_of(base)}, batch {base['batch_size']}"
         system = {name: row[name] for name in SYSTEM}
@@ -157,7 +155,7 @@ def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row]]:
 
 def _figures(row: Row, repeats: pd.DataFrame, bandwidth: float) -> Row:
     sums: Row = repeats.sum(numeric_only=True, min_count=1, skipna=False).to_dict()
-    speed = ratio_interval(repeats[SPEED[0]], repeats[SPEED[1]], repeats["repeat"])
+    speed = ratio_interval(repeats["emitted"], repeats["served_seconds"], repeats["repeat"])
     draft = _over(sums["draft_seconds"], sums["rounds"])
     verify = _over(sums["verify_seconds"], sums["rounds"])
     accept = _over(sums["accept_seconds"], sums["rounds"])
@@ -195,7 +193,8 @@ def _figures(row: Row, repeats: pd.DataFrame, bandwidth: float) -> Row:
 
 
 def _by_system(measured: Measured) -> dict[tuple[Hashable, ...], pd.DataFrame]:
-    groups = measured.repeats.groupby(list(SYSTEM), dropna=False, sort=False)
+    repeats = measured.repeats.assign(sample_id=measured.repeats["repeat"])  # the units of time
+    groups = repeats.groupby(list(SYSTEM), dropna=False, sort=False)
     return {_key(group.iloc[0].to_dict()): group for _, group in groups}
 
 

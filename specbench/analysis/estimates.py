@@ -34,6 +34,8 @@ AT_LIMIT_LESS, REPETITION_LESS = "length_limit_difference", "repetition_differen
 #: tokens per byte of the text.
 TIMES, SPEED, LENGTH = "times_as_fast", "times_tokens_per_second", "length_ratio"
 DENSITY = "tokens_per_byte_ratio"
+#: Of benchmarks: tokens per second of full batches, and seconds of a round.
+SERVED, ROUND = "times_served_tokens_per_second", "round_seconds_ratio"
 #: Quality minus that of a front at the same gain, and at its nearest point of lower gain; the share
 #: of a saving of time that ``sd`` reaches by its draft length alone.
 ABOVE, ABOVE_MEASURED, SHARE = "quality_above", "quality_above_measured", "share_of_gain"
@@ -69,6 +71,8 @@ RATES = {
     SPEED: Rate(TOKENS, SECONDS, as_ratio=True),
     LENGTH: Rate(TOKENS, as_ratio=True),
     DENSITY: Rate(TOKENS, "delivered_bytes", as_ratio=True),
+    SERVED: Rate("emitted", "served_seconds", as_ratio=True),
+    ROUND: Rate("decode_seconds", "rounds", as_ratio=True),
 }
 
 

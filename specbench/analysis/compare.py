@@ -272,14 +272,6 @@ def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
     return sentences
 
 
-def foremost(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the verdict to read first on each task of each run: DIVERSED's, if it was run."""
-    judged = table[~table["method"].isin(["sd", "static"])]
-    judged = judged if len(judged) else table
-    first = judged.sort_values("method", key=lambda names: names != "diversed", kind="stable")
-    return first.drop_duplicates(_RUN).sort_index()
-
-
 def _coin(run: pd.DataFrame) -> Iterator[Row]:
     """Yield a verdict on the static ensemble for each N at which all weights lie below the coin."""
     for length, weights in run[run["against"] == c.COIN].groupby("draft_length"):

@@ -252,7 +252,21 @@ _PICTURES = {".svg": _svg, ".html": _html}  # of a trace, by the file's suffix
 
 
 class ReportOptions(Options):
-    """Where the page goes."""
+    """What the page compares, and where it goes."""
+
+    against: str | None = option(
+        None,
+        "Compare every other method with this one, such as a server, as `compare` does.",
+        metavar="METHOD",
+        shown="sd and the static front",
+    )
+    margin: float | None = option(
+        None,
+        "Loss of quality that is acceptable, in points, for --against.",
+        metavar="POINTS",
+        gt=0,
+        lt=100,
+    )
 
     output: Path | None = output_option(
         "File to write.", f"{PAGE} in the last run's folder", metavar="FILE"
@@ -267,14 +281,17 @@ def report(options: ReportOptions, rows: Rows, models: Recorded, runs: Runs = No
     """
     from specbench.runs.run import summarised_folders
 
+    if (options.against is None) != (options.margin is None):
+        raise UsageError("--against METHOD and --margin POINTS belong together: give both")
     folders = given_or_newest(runs)
     rows.require_in(summarised_folders(folders))
     path = options.output or folders[-1] / PAGE
     check_parent(path)
 
-    from specbench.analysis.report.build import build
+    from specbench.analysis.report.build import Baseline, build
 
-    page = build(folders, rows.selection(), models.trust())
+    baseline = options.against and Baseline(options.against, options.margin or 0)
+    page = build(folders, rows.selection(), models.trust(), baseline or None)
     note(*page.notes)
     write_atomically(path, page.html)
     print(path)

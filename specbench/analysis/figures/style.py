@@ -76,7 +76,7 @@ LOOKS = {
 }
 # For methods without a look, such as the user's own; filled, since the edge is white.
 _OTHER_MARKERS: tuple[Marker, ...] = ("H", (4, 1, 0), (6, 1, 0), (7, 0, 0), (8, 1, 0))
-_OTHER_COLOURS = ("#EE3377", "#117733", "#DDAA33")
+_OTHER_COLOURS = ("#EE3377", "#117733", "#DDAA33", "#332288", "#88CCEE", "#882255", "#44AA99")
 
 #: Distinct from the colours of methods, and from each other in greyscale.
 PAIR_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#882255", "#88CCEE")
@@ -116,6 +116,8 @@ class Page(NamedTuple):
 PAPER, SCREEN = STYLES
 PAGES = {PAPER: Page(1.0, 1.0, 300), SCREEN: Page(1.6, 1.12, 150)}
 _page = ContextVar("page", default=PAGES[PAPER])
+#: The methods without a look that a figure shows, in order.
+_arms: ContextVar[Sequence[str]] = ContextVar("arms", default=())
 
 _SETTINGS = Path(__file__).with_name("specbench.mplstyle")
 _TICK_POINTS, _PAD_INCHES, _LEGEND_ROW = 7.0, 0.042, 0.17  # points, inches
@@ -147,15 +149,18 @@ def scaled(size: float) -> float:
 
 
 def look(method: str) -> Look:
-    """Return the style of a method; one without an entry gets a stable marker and colour.
+    """Return the style of a method; one without an entry has a stable marker and colour.
 
+    Among the arms of the runs that a figure shows, these are others for each arm.
     A server that verifies by a method, such as ``vllm-sd``, has its colour and marker, but is open.
     """
     _, dash, rule = method.partition("-")
     if dash and method not in LOOKS and rule in LOOKS:
         return look(rule)._replace(open=True)
-    colour, marker = divmod(crc32(short_name(method).encode()), len(_OTHER_MARKERS))
-    generated = Look(_OTHER_COLOURS[colour % len(_OTHER_COLOURS)], _OTHER_MARKERS[marker], 7.0)
+    arms = _arms.get()
+    number = arms.index(method) if method in arms else crc32(short_name(method).encode())
+    colour = _OTHER_COLOURS[number % len(_OTHER_COLOURS)]
+    generated = Look(colour, _OTHER_MARKERS[number % len(_OTHER_MARKERS)], 7.0)
     style = LOOKS.get(method, generated)
     return style._replace(size=scaled(style.size))
 
@@ -179,12 +184,25 @@ def paged(draw: Callable[Given, Drawing]) -> Callable[Given, Drawing]:
     @wraps(draw)
     def with_page(*arguments: Given.args, **named: Given.kwargs) -> Drawing:
         sizes = {name: scaled(size) for name, size in _POINTS.items()}
-        with matplotlib.rc_context(sizes | {"figure.dpi": _page.get().dpi}, fname=_SETTINGS):
-            drawing = draw(*arguments, **named)
-            settle(drawing.figure)
+        before = _arms.set(_without_look(arguments[0] if arguments else None))
+        try:
+            with matplotlib.rc_context(sizes | {"figure.dpi": _page.get().dpi}, fname=_SETTINGS):
+                drawing = draw(*arguments, **named)
+                settle(drawing.figure)
+        finally:
+            _arms.reset(before)
         return drawing
 
     return with_page
+
+
+def _without_look(results: Any) -> list[str]:
+    """Return the methods of runs that have no look of their own, such as servers, in order."""
+    try:
+        methods = distinct(results.cells, "method")
+    except (AttributeError, UsageError):  # of heads, or of runs without a summary
+        return []
+    return [method for method in methods if method not in LOOKS]
 
 
 def settle(figure: Figure) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,13 +13,16 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from specbench.analysis.compare import VERDICTS, by_task, foremost
+from specbench.analysis.compare import VERDICTS, by_task
+from specbench.analysis.compare_tables import verdict_tables
 from specbench.analysis.estimates import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
+from specbench.analysis.margin import margin_rows, margin_tables
 from specbench.analysis.output.shown import ShownFigure, shown, shown_score, temperature_text
 from specbench.analysis.output.table import Column, Field, Table, TableCell
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render
+from specbench.analysis.report.servers import Apart, ends_tables, latency_tables, most_apart
 from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
 from specbench.analysis.summary import further_metrics
 from specbench.analysis.trace import LEGEND
@@ -44,6 +48,8 @@ _ACCEPTANCE = "draft_acceptance_rate"
 _MEASURED = (_ACCEPTANCE, "acceptance_length", "seconds_per_sample", "tokens_per_second", "speedup")
 #: Differences from plain SD in the tables; each of the others takes seconds of bootstraps.
 _COMPARED = (QUALITY, TOKENS, AT_LIMIT)
+# A path on some machine, of which a page that is sent shows the last part; no address of a server.
+_PATH = re.compile(r"""(?<![\w.:/~])(?:~|[A-Za-z]:)?[/\\][^\s'",;]*[/\\]([^\s'",;/\\]+)""")
 
 
 class Report(NamedTuple):
@@ -53,6 +59,13 @@ class Report(NamedTuple):
     notes: list[str]
 
 
+class Baseline(NamedTuple):
+    """The method that all others are compared with, and the loss of quality that is accepted."""
+
+    against: str
+    margin: float  # points
+
+
 class _Recorded(NamedTuple):
     """What the report shows of the records of runs, and notes on what is missing."""
 
@@ -60,12 +73,15 @@ class _Recorded(NamedTuple):
     traced: list[TracedRun]
     notes: list[str]
     trace_notes: list[str]
+    ends: list[Table]  # of the answers of servers
+    apart: list[Apart]  # prompts to which servers answered most differently
 
 
 def build(
     paths: Sequence[Path],
     selection: Selection = Selection(),  # noqa: B008 (frozen)
     trust: Trust = NOTHING_TRUSTED,
+    baseline: Baseline | None = None,
 ) -> Report:
     """Return the report of runs; the same runs always give the same page.
 
@@ -73,27 +89,42 @@ def build(
         paths: Run folders, or folders that contain runs.
         selection: Tasks, methods and draft lengths to show.
         trust: Which tokenizers may be loaded for the traces, besides the bundled ones.
+        baseline: What to compare with; None compares with ``sd`` and the static front.
 
     Raises:
-        UsageError: A run has no readable summary, or nothing in it is selected.
+        UsageError: A run has no readable summary, nothing in it is selected, or it lacks the
+            baseline.
     """
     folders = summarised_folders(paths)
     results = Results(folders, selection, by_folder=True)
     cells = report_cells(results)
     runs = [read_run(folder, trust, required=False) for folder in folders]
     recorded = _recorded(runs, selection, cells)
-    traces = collect_traces(recorded.traced, recorded.trace_notes)
     states = {shown_path(folder): unfinished(folder) for folder in folders}
     notes = [f"{name} is incomplete: {state}" for name, state in states.items() if state]
     notes += missing_shards(folders)
-    notes += recorded.notes
+    notes += map(_without_folders, recorded.notes)
+    traces = collect_traces(recorded.traced, [*map(_without_folders, recorded.trace_notes)])
     positions = pd.concat([pd.DataFrame(), *map(results.named, recorded.positions)])
     samples: pd.DataFrame | None = None
-    verdicts = pd.DataFrame(columns=list(VERDICTS))
+    verdicts, answer = pd.DataFrame(columns=list(VERDICTS)), list[Table]()
+    if baseline is not None:
+        again = [name for run in runs for name in run.same_servers(baseline.against)]
+        every = replace(selection, methods=None).of(results.decodes)
+        verdicts = margin_rows(every, *baseline, selection.methods, again)
+        answer = list(margin_tables(verdicts))
+        verdicts = verdicts[verdicts["sentence"].notna()]
     with suppress(UsageError):  # a run may lack its samples
-        samples, verdicts = results.samples, results.verdicts
-    typed = [run.environment.command for run in runs]
-    itself = ["specbench", "report", *map(str, paths), *str(selection).split()]
+        samples = results.samples
+        if baseline is None:
+            verdicts, answer = results.verdicts, list(verdict_tables(results.comparison))
+    if not answer and any(run.servers for run in runs):
+        notes.append("servers are compared with one method: add --against METHOD --margin POINTS")
+    commands: list[Sequence[object]] = [run.environment.command for run in runs]
+    judged = (
+        [] if baseline is None else ["--against", baseline.against, "--margin", baseline.margin]
+    )
+    commands.append(["specbench", "report", *paths, *str(selection).split(), *judged])
     html = render(
         "report.html",
         title=" and ".join(
@@ -102,21 +133,25 @@ def build(
         ),
         facts=_facts(runs, cells),
         notes=notes,
-        first=by_task(foremost(verdicts)),
+        answer=answer,
         verdicts=by_task(verdicts),
+        served=[*([] if samples is None else latency_tables(samples)), *recorded.ends],
+        apart=recorded.apart,
         tables=[*summary_tables(cells), *text_tables(cells)],
         figures=list(figures(cells, positions, samples)),
         traces=traces,
         legend=LEGEND,
         environment=_environment(runs),
-        commands=[shlex.join(map(str, command)) for command in [*typed, itself] if command],
+        commands=[
+            _without_folders(shlex.join(map(str, command))) for command in commands if command
+        ],
     )
     return Report(html, [*notes, *traces.notes])
 
 
 def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) -> _Recorded:
     """Read the records of each folder once; the rounds of shards are pooled."""
-    recorded = _Recorded([], [], [], [])
+    recorded = _Recorded([], [], [], [], [], [])
     folders = {run.folder: run for run in runs}
     for parts in by_name(folders).values():
         rounds: list[pd.DataFrame] = []
@@ -130,6 +165,10 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
                 recorded.notes.append(f"no acceptance by position of {name}: {error}")
                 recorded.trace_notes.append(f"{lacks_traces}: {error}")
                 continue
+            if served := [record for record in records if record.method in run.servers]:
+                recorded.ends.extend(ends_tables(served))
+                with suppress(UsageError):  # it may lack its examples
+                    recorded.apart.extend(most_apart(served, run.examples))
             if cells["draft_length"].any():
                 try:
                     rounds.append(rounds_of(records, run.folder))
@@ -152,7 +191,10 @@ def _recorded(runs: Sequence[Run], selection: Selection, cells: pd.DataFrame) ->
 def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
     """Return the models of each pair, then temperatures, draft lengths and numbers of prompts."""
     pairs = [run.config.pair for run in runs if run.config.pair.model_fields_set]
-    models = [f"Pair {pair.name}: target {pair.target}, draft {pair.draft}" for pair in pairs]
+    models = [
+        _without_folders(f"Pair {pair.name}: target {pair.target}, draft {pair.draft}")
+        for pair in pairs
+    ]
     shared = {
         "T": cells["temperature"].unique(),
         "N": cells.loc[cells["draft_length"] > 0, "draft_length"].unique(),
@@ -178,7 +220,7 @@ def _environment(runs: Sequence[Run]) -> Table:
         for run in runs
     ]
     facts = dict.fromkeys(name for run in settings for name in run)
-    columns = [Column("run"), *(Column(shown_path(run.folder)) for run in runs)]
+    columns = [Column("run"), *(Column(_without_folders(shown_path(run.folder))) for run in runs)]
     return Table("", columns, [[name, *(run.get(name, "") for run in settings)] for name in facts])
 
 
@@ -188,9 +230,15 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         for key, inner in value.items():
             yield from _flat(inner, f"{name}, {key}" if name else str(key))
     elif isinstance(value, list):
-        yield name, "; ".join(v if isinstance(v, str) else json.dumps(v) for v in value)
+        texts = "; ".join(v if isinstance(v, str) else json.dumps(v) for v in value)
+        yield name, _without_folders(texts)
     elif value is not None:
-        yield name, value if isinstance(value, str) else json.dumps(value)
+        yield name, _without_folders(value if isinstance(value, str) else json.dumps(value))
+
+
+def _without_folders(text: str) -> str:
+    """Return a text with the last part of each absolute path in it, which a page may tell."""
+    return _PATH.sub(r"\1", text)
 
 
 def report_cells(results: Results) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pandas as pd
 from markupsafe import Markup
 
-from specbench.analysis.figures import acceptance, pareto, rounds, style
+from specbench.analysis.figures import acceptance, latency, pareto, rounds, style
 from specbench.analysis.figures.style import Drawing
 from specbench.analysis.output.shown import shown
 from specbench.analysis.results import Results
@@ -77,6 +77,7 @@ def draws_of(cells: pd.DataFrame, samples: pd.DataFrame | None) -> Draws:
         "Quality vs. cost": partial(pareto.draw, results, pareto.known_costs(cells)),
         "Acceptance vs. time": partial(acceptance.draw_time, results),
         "Time of a round": partial(rounds.draw_timeline, results),
+        "Latency": partial(latency.draw, results),
     }
 
 

@@ -20,6 +20,7 @@ from specbench.analysis.results import Results
 from specbench.errors import RunError, UsageError
 from specbench.methods.registry import METHODS
 
+from ...synthetic import samples
 from .made import learned_of, made, rounds_of, summary_of, training_of
 
 HEADS = ("mini-math", "h/acceptance-0.7", "h/acceptance-0.8")
@@ -34,6 +35,11 @@ def draw(name: str, folder: Path) -> style.Drawing:
         return load_figure(name)([training_of(folder / "a"), training_of(folder / "b")])
     if name in ("positions", "accepted-length"):
         return load_figure(name)(rounds_of({"sd": [[0, 1], [3]], "diversed": [[3, 3], [2]]}))
+    if name == "latency":
+        served = [{"method": arm, "latency_seconds": s} for arm in ("a", "b") for s in (1.0, 2.0)]
+        times = {"first_token_seconds": 0.1, "inter_token_seconds": 0.01, "draft_length": 0}
+        table = samples(*served, **times).assign(**times)
+        return load_figure(name)(Results.of(samples=table, cells=table))
     one: dict[str, Any] = {"tasks": ("mini-math",)}
     if name == "acceptance-time":
         return load_figure(name)(made(pairs=("mini", "llama"), settings=SETTINGS, **one))

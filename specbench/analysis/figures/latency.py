@@ -1,0 +1,71 @@
+"""Latency of servers: the share of answers that came within a time, by arm.
+
+A colour is an arm, a dash a number of requests in flight. Times are wall times of the client.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullLocator
+
+from specbench.analysis.figures import figure, layout, style
+from specbench.analysis.figures.style import Drawing, scaled
+from specbench.analysis.results import Results
+from specbench.errors import UsageError
+from specbench.runs.frames import rows_of
+from specbench.runs.labels import method_labels
+
+#: The columns of a sample that are latencies, with what they are called.
+LATENCIES = {
+    "first_token_seconds": "to the first token",
+    "inter_token_seconds": "between tokens",
+    "latency_seconds": "of an answer",
+}
+
+
+@figure("latency")
+def draw(results: Results) -> Drawing:
+    """Draw the share of answers within a time: one column per task, one row per latency.
+
+    Raises:
+        UsageError: No server decoded any sample of the runs.
+    """
+    samples = results.samples
+    if "first_token_seconds" not in samples or samples["first_token_seconds"].isna().all():
+        raise UsageError("these runs have no latencies of servers: run one with --server NAME=URL")
+    samples = samples[samples["first_token_seconds"].notna()]
+    samples = samples.assign(label=method_labels(rows_of(samples)))
+    tasks, loads = style.distinct(samples, "task"), style.distinct(samples, "settings")
+    drawing, grid = style.panels(len(LATENCIES), len(tasks), height=1.4, sharey=True)
+    dashes = dict(zip(loads, cycle(("-", "--", "-.", ":")), strict=False))
+
+    def line(rows: pd.DataFrame) -> dict[str, Any]:
+        method, load = rows[["method", "settings"]].iloc[0]
+        dash = {"linestyle": dashes[load], "linewidth": scaled(1.1)}
+        return dash | {"color": style.look(method).colour, "marker": ""}
+
+    for task, panels in zip(tasks, grid.T, strict=True):
+        panels[0].set_title(task)
+        for axes, (column, meaning) in zip(panels, LATENCIES.items(), strict=True):
+            for _, rows in samples[samples["task"] == task].groupby("label", sort=False):
+                times = np.sort(1000 * rows[column].dropna().to_numpy())
+                shares = 100 * np.arange(1, len(times) + 1) / len(times)
+                axes.step(times, shares, where="post", **line(rows))
+            axes.set_xscale("log")
+            low, high = axes.get_xlim()
+            steps = (1,) if high > 50 * low else (1, 2, 5)
+            axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=5))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.set_xlabel(f"Time {meaning} (ms)")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("Answers (%)")
+    arms = samples.groupby("label", sort=False)
+    handles = [Line2D([], [], label=str(label), **line(rows)) for label, rows in arms]
+    style.legend(drawing, handles)
+    return Drawing(drawing, layout.data(samples, *LATENCIES, "sample_id"))

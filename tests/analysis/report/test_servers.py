@@ -1,0 +1,129 @@
+"""What a report tells of servers, and what it leaves out of a page that is sent."""
+
+import json
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from specbench.analysis.figures import style
+from specbench.analysis.margin import margin_rows, margin_tables
+from specbench.analysis.report.build import Baseline, build
+from specbench.analysis.report.servers import ends_tables, latency_tables, most_apart
+from specbench.analysis.results import Results
+from specbench.analysis.run_tables import write_tables
+from specbench.runs.model import SampleRecord
+from specbench.tasks.example import Example
+
+from ...synthetic import sample_record, samples, write_records
+
+ARMS = {"plain": 1.0, "fast": 0.5}
+TEXTS = {"plain": "#### 7", "fast": "no"}
+
+
+def answers() -> list[SampleRecord]:
+    """Two arms that answer alike but to the last of 20 prompts."""
+    return [
+        sample_record(
+            **{"key": f"{arm} {n}", "place": [0, 0, n, i], "method": arm, "draft_length": 0},
+            **{"sample_id": f"p{n}", "quality_metric": "accuracy", "drafter": None},
+            **{
+                "quality": float(arm == "plain" or n < 19),
+                "text": TEXTS["plain" if n < 19 else arm],
+            },
+            **{"first_token_seconds": 0.01 * (n + 1) * slow, "inter_token_seconds": 0.001 * slow},
+            **{"prefill_seconds": 0.25, "decode_seconds": slow, "latency_seconds": slow},
+            **{"output_tokens": 20, "stopped_by": "eos", "finish_reason": "stop"},
+            **{"token_ids": [], "per_round": {}, "category": None, "turn": None},
+            **{"status": "ok", "scores": {"accuracy": 1.0}, "settings": "concurrency=1"},
+        )
+        for i, (arm, slow) in enumerate(ARMS.items())
+        for n in range(20)
+    ]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Path:
+    """A run of two servers whose configuration names folders of a machine."""
+    folder = write_records(tmp_path / "home" / "secret" / "run", [])
+    (folder / "samples.jsonl").write_bytes(b"".join(record.line() for record in answers()))
+    config = json.loads((folder / "config.json").read_text())
+    config["servers"] = [{"name": arm, "model": arm, "prompts": "chat"} for arm in ARMS]
+    config["pair"] = {"name": "m", "target": "/home/secret/models/big.gguf"}
+    (folder / "config.json").write_text(json.dumps(config))
+    command = [
+        "specbench",
+        "run",
+        "--server",
+        "plain=http://host:8000/v1",
+        "-o",
+        "/home/secret/run",
+    ]
+    (folder / "environment.json").write_text(json.dumps({"command": command}))
+    write_tables(folder)
+    return folder
+
+
+def test_a_page_of_servers_opens_with_the_answer_of_compare_and_names_no_folder(
+    served: Path,
+) -> None:
+    page = build([served], baseline=Baseline("plain", 2.0)).html
+    judged = margin_rows(Results([served]).decodes, "plain", 2.0)
+    (table,) = margin_tables(judged)
+    first = page.split('id="figures"')[0]
+    assert table.title in first and "In sentences" in first
+    assert all(sentence in unescape(first) for sentence in judged["sentence"].dropna())
+    assert "/home" not in page and "secret" not in page
+    assert "big.gguf" in page and "plain=http://host:8000/v1" in page
+    assert "to the first token" in page and "Ends of answers" in page
+    unanswered = build([served])
+    assert any("add --against METHOD --margin POINTS" in note for note in unanswered.notes)
+
+
+def test_latencies_are_quantiles_of_all_answers() -> None:
+    (table,) = latency_tables(samples(*map(vars_of, answers())).assign(**latencies()))
+    assert [column.heading for column in table.columns][:3] == [
+        *("arm", "answers", "to the first token\np50")
+    ]
+    assert table.rows[0][:5] == ["plain concurrency=1", "20", "105", "181", "198"]
+    assert table.rows[1][2] == "52.5"
+    assert [*latency_tables(samples({}))] == []
+
+
+def vars_of(record: SampleRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name != "per_round"}
+
+
+def latencies() -> dict[str, list[float | None]]:
+    names = ("first_token_seconds", "inter_token_seconds")
+    return {name: [getattr(record, name) for record in answers()] for name in names}
+
+
+def test_ends_and_failures_are_shares_of_an_arm() -> None:
+    failed = sample_record(method="plain", settings="concurrency=1", status="error", error="no")
+    (table,) = ends_tables([*answers(), *[failed] * 20])
+    assert table.rows == [
+        ["plain concurrency=1", "50 %", "50 %"],
+        ["fast concurrency=1", "100 %", "0 %"],
+    ]
+
+
+def test_the_prompts_whose_answers_differ_most_come_first() -> None:
+    examples = {"mini-math": {"p19": Example("p19", "Why?")}}
+    (apart,) = most_apart(answers(), examples)  # all others have equal answers
+    assert (apart.sample, apart.prompt) == ("p19", "Why?")
+    assert [answer.text for answer in apart.answers] == ["#### 7", "no"]
+    assert apart.answers[0].facts == "accuracy 100.0, ended by stop"
+    unlike = [r.filled(text="other", quality=1.0) if r.sample_id == "p3" else r for r in answers()]
+    assert [each.sample for each in most_apart(unlike, {})] == ["p19"]
+    unlike[3] = unlike[3].filled(text="#### 7 so")
+    assert [each.sample for each in most_apart(unlike, {})] == ["p19", "p3"]
+
+
+def test_arms_of_a_figure_have_looks_of_their_own() -> None:
+    arms = [f"arm-{number}" for number in range(7)]
+    before = style._arms.set(arms)
+    try:
+        assert len({style.look(arm).colour for arm in arms}) == len(arms)
+    finally:
+        style._arms.reset(before)

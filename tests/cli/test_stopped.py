@@ -20,8 +20,8 @@ import pytest
 from specbench.cli.app import main
 from specbench.runs.frames import read_samples
 from specbench.runs.records import to_line
+from tasks.measure.kill_and_resume import untimed
 
-from ..benchmarks.kill_and_resume import untimed
 from .conftest import Cli
 
 RUN = ("run", "-m", "autoregressive", "-t", "mini-math", "-n", "4", "--output", "r")
@@ -45,7 +45,7 @@ def ended(child: int) -> int:
 
 
 def test_a_run_killed_at_any_moment_resumes_to_the_same_result(cli: Cli, engine: Any) -> None:
-    """A short form of ``tests/benchmarks/kill_and_resume.py`` with a fake engine."""
+    """A short form of ``tasks/measure/kill_and_resume.py`` with a fake engine."""
     plan = ("run", "-m", "sd,diversed", "-t", "mini-math", "-n", "8", "--no-progress", "-o")
     assert cli(*plan, "undisturbed/run").code == 0
     engine.on_call = lambda number: time.sleep(0.01)

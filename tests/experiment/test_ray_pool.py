@@ -27,8 +27,8 @@ from specbench.runs.records import latest_records, read_records
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
 from specbench.tasks.task import Task, load_task
+from tasks.measure.kill_and_resume import workers_of
 
-from ..benchmarks.kill_and_resume import workers_of
 from .ray_workers import ABSENT, DEADLY, ONCE, POISON, SLOW, UNLIKE, Worker
 from .runs import executed, progress
 

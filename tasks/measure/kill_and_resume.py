@@ -1,6 +1,6 @@
 """Kill commands at random, take away the disk or the power, and compare with undisturbed runs.
 
-    python tests/benchmarks/kill_and_resume.py [--times 10] [--seed 0] [--only train,pairs]
+    python tasks/measure/kill_and_resume.py [--times 10] [--seed 0] [--only train,pairs]
 
 Every command is killed with SIGKILL ``--times`` times, also while it resumes. Two workers are
 killed one at a time (needs Ray). A full disk stops the run at ``--times`` sizes of its files, and

@@ -1,6 +1,6 @@
 """Which rules of some runs lie above the static front at equal acceptance, after Holm?
 
-    python tests/benchmarks/claims.py [--rules NAME,NAME] [--tests M] FRONT,RUN... FRONT,RUN...
+    python tasks/measure/claims.py [--rules NAME,NAME] [--tests M] FRONT,RUN... FRONT,RUN...
 
 Each argument names runs of one task, pair and temperature: they are pooled, since runs of one seed
 decode the same prompts with the same random numbers. Each setting of a rule, by default of those
@@ -11,7 +11,7 @@ if a design has more), for each front alone. The target's quality is pooled over
 `autoregressive`. Below each table stand the leads of recipes with several heads over the static
 front minus those of rules without training, where these ran. The figure:
 
-    specbench plot tests/benchmarks/claims.py:draw RUN... --output FOLDER
+    specbench plot tasks/measure/claims.py:draw RUN... --output FOLDER
 """
 
 import sys

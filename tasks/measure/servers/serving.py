@@ -1,7 +1,7 @@
 """Start and stop real servers of a bundled pair: vLLM's on the CPU, and llama.cpp's.
 
-    python tests/serving/serving.py vllm [--pair mini] [--drafts drawn] [--unrepaired]
-    python tests/serving/serving.py llamacpp [--pair mini] [--drafts drawn] [--threads 1]
+    python tasks/measure/servers/serving.py vllm [--pair mini] [--drafts drawn] [--unrepaired]
+    python tasks/measure/servers/serving.py llamacpp [--pair mini] [--drafts drawn] [--threads 1]
 
 serves until Ctrl-C. Both listen on a free port of this machine only, compute in float32 with one
 thread, and take several requests at once. Prompts are not cached between requests. llama.cpp also
@@ -30,7 +30,7 @@ from specbench.serving.arm import VARIABLE
 from specbench.validation.libraries import llamacpp_server
 
 HERE = Path(__file__).parent
-PYTHON = Path(os.environ.get("SPECBENCH_VLLM_PYTHON", HERE.parents[1] / ".servers/bin/python"))
+PYTHON = Path(os.environ.get("SPECBENCH_VLLM_PYTHON", HERE.parents[2] / ".servers/bin/python"))
 DRAFT_LENGTH, TEXTS = 5, 8
 START_SECONDS, STOP_SECONDS = 900, 30
 PLAIN, GREEDY, DRAWN, NGRAM = "plain", "greedy", "drawn", "ngram"
@@ -42,7 +42,7 @@ DRAFTS = {
     NGRAM: {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 3},
 }
 # vLLM looks for its version under another name than that of its package for CPUs.
-NAMED, REPAIRED = HERE / "named", [HERE / "repaired", HERE.parents[1]]
+NAMED, REPAIRED = HERE / "named", [HERE / "repaired", HERE.parents[2]]
 ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "",  # compiling its 4,000 modules takes longer than starting it
     "VLLM_WORKER_MULTIPROCESSING_METHOD": "fork",  # imports them once

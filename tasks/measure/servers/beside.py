@@ -1,6 +1,6 @@
 """Compare rules inside vLLM with our engine by position in the round, on the same prompts.
 
-    python tests/serving/vllm/beside.py [--tokens 128] [--skip 16] RUN [RUN ...]
+    python tasks/measure/servers/beside.py [--tokens 128] [--skip 16] RUN [RUN ...]
 
 A server's arm is named after the rule that it verifies by, with ``vllm-`` before it. It is compared
 with the cell of that rule at the same temperature. A server draws its first token from the prompt,

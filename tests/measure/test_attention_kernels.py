@@ -3,7 +3,8 @@
 import pytest
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..benchmarks import attention_kernels
+from tasks.measure import attention_kernels
+
 from ..engine.tiny import tiny_pair
 
 

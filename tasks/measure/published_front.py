@@ -1,6 +1,6 @@
 """Compute methods' leads above the static front from a run's packed samples, without specbench.
 
-    python tests/benchmarks/published_front.py RUN
+    python tasks/measure/published_front.py RUN
 
 The front is the best mixture of SD and static weights, one drawn at random for each prompt, that
 accepts at least the method's share of the drafts. SD's quality is the mean of `sd` and

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ..benchmarks import gpu_hour
-from .gpu_hour import Part, hour, parts
+from tasks.measure import gpu_hour
+from tasks.measure.gpu_hour import Part, hour, parts
 
 ROOT = Path(__file__).parents[2]
 MACHINE = {
@@ -87,7 +87,7 @@ def test_a_killed_hour_resumes(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     program = f"""
 import os, pathlib, signal, sys
-from tests.benchmarks.test_gpu_hour import MACHINE, hour, part
+from tests.measure.test_gpu_hour import MACHINE, hour, part
 kill = '''
 import os, pathlib, signal
 marker = pathlib.Path({str(marker)!r})
@@ -149,8 +149,8 @@ def test_ending_the_hour_ends_the_running_part(tmp_path: Path) -> None:
     """A signal must not leave a part behind that still uses the GPU."""
     program = f"""
 import pathlib, sys
-from tests.benchmarks import gpu_hour
-from tests.benchmarks.test_gpu_hour import MACHINE, part
+from tasks.measure import gpu_hour
+from tests.measure.test_gpu_hour import MACHINE, part
 child = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 gpu_hour.machine = lambda: MACHINE
 gpu_hour.parts = lambda folder: [part("long", child)]

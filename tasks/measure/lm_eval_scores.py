@@ -1,6 +1,6 @@
 """Score the texts of a run with lm-evaluation-harness, text by text, or let it decode itself.
 
-    python tests/benchmarks/lm_eval_scores.py RUN TASK --data FOLDER [--model FOLDER]
+    python tasks/measure/lm_eval_scores.py RUN TASK --data FOLDER [--model FOLDER]
 
 It needs an environment with ``lm_eval``; specbench need not be there. RUN holds one task (gsm8k,
 humaneval or mbpp), decoded with ``--temperature 0``; FOLDER is that of ``--data``. With --model,

@@ -1,6 +1,6 @@
 """Time one verification in vLLM by each rule, beside vLLM's own sampler, in vLLM's environment.
 
-    PYTHONPATH=. DIR/bin/python tests/serving/vllm/cost.py [FILE]
+    PYTHONPATH=. DIR/bin/python tasks/measure/servers/cost.py [FILE]
 
 Prints microseconds per step: the median of interleaved repetitions, and the middle half of them.
 On a CPU it is the processor time of one thread, so other work on the machine does not count. Models

@@ -1,6 +1,6 @@
 """Compare llama.cpp with PyTorch on the bundled pair, and both speculative loops around it.
 
-    python tests/benchmarks/against_llamacpp.py [--rounds N] [--prompts N] [--threads T]
+    python tasks/measure/against_llamacpp.py [--rounds N] [--prompts N] [--threads T]
 
 Ten systems continue the same prompts of the bundled tasks by the same number of tokens, at
 temperature 1 and N = 5, in float32 on the CPU: specbench's ``autoregressive`` and ``sd`` with three

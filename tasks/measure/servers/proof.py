@@ -1,6 +1,6 @@
 """Compare rules inside vLLM with their laws and with our own engine, in one process of vLLM.
 
-    python tests/serving/vllm/proof.py FOLDER [--url URL] [--device cuda]
+    python tasks/measure/servers/proof.py FOLDER [--url URL] [--device cuda]
         [laws] [greedy] [acceptance]
 
 ``laws``: whole outputs and all their draws against enumeration and plain passes, as ``specbench
@@ -27,33 +27,30 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from serving import DRAFT_LENGTH, DRAWN, PYTHON, vllm_server
+
+from specbench.analysis.intervals import interval, ratio
+from specbench.decoding.heads.bind import BoundMethod, bind
+from specbench.decoding.loop import DecodeOptions, Request, decode_all
+from specbench.decoding.records import Generation, RoundRecord
+from specbench.decoding.sampling import Sampling
+from specbench.engine.loading import load_pair
+from specbench.engine.pair import LoadedPair
+from specbench.engine.pairs import Loading, get_pair
+from specbench.engine.prompts import encode
+from specbench.serving.arm import ARGUMENT, ROUNDS, SEPARATOR
+from specbench.serving.client import Client
+from specbench.serving.delivered import read_rounds
+from specbench.serving.vllm.rules import method_of
+from specbench.tasks.task import load_task
+from specbench.validation.draws import FALSE_ALARM, Counts, Numbers, Stream
+from specbench.validation.findings import FAILED, findings_of
+from specbench.validation.laws import laws_at
+from specbench.validation.outputs import RARE, choose_ends, enumerate_outputs, next_token
+from specbench.validation.rounds import EXCEPTIONS, STREAMS, compare_draws, compare_numbers
+from specbench.validation.texts import Context, Ends, Setup, informative, tokens_of
 
 ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "serving"))
-
-from serving import DRAFT_LENGTH, DRAWN, PYTHON, vllm_server  # noqa: E402
-
-from specbench.analysis.intervals import interval, ratio  # noqa: E402
-from specbench.decoding.heads.bind import BoundMethod, bind  # noqa: E402
-from specbench.decoding.loop import DecodeOptions, Request, decode_all  # noqa: E402
-from specbench.decoding.records import Generation, RoundRecord  # noqa: E402
-from specbench.decoding.sampling import Sampling  # noqa: E402
-from specbench.engine.loading import load_pair  # noqa: E402
-from specbench.engine.pair import LoadedPair  # noqa: E402
-from specbench.engine.pairs import Loading, get_pair  # noqa: E402
-from specbench.engine.prompts import encode  # noqa: E402
-from specbench.serving.arm import ARGUMENT, ROUNDS, SEPARATOR  # noqa: E402
-from specbench.serving.client import Client  # noqa: E402
-from specbench.serving.delivered import read_rounds  # noqa: E402
-from specbench.serving.vllm.rules import method_of  # noqa: E402
-from specbench.tasks.task import load_task  # noqa: E402
-from specbench.validation.draws import FALSE_ALARM, Counts, Numbers, Stream  # noqa: E402
-from specbench.validation.findings import FAILED, findings_of  # noqa: E402
-from specbench.validation.laws import laws_at  # noqa: E402
-from specbench.validation.outputs import RARE, choose_ends, enumerate_outputs, next_token  # noqa: E402
-from specbench.validation.rounds import EXCEPTIONS, STREAMS, compare_draws, compare_numbers  # noqa: E402
-from specbench.validation.texts import Context, Ends, Setup, informative, tokens_of  # noqa: E402
-
 PAIR, TASK = "mini", "mini-math"
 DIVERSED = f"diversed:head={PAIR}/{TASK}"
 USER_RULE = f"{ROOT / 'specbench/docs/my_rules.py'}:geometric:share=0.5"

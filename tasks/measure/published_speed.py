@@ -1,6 +1,6 @@
 """Compare specbench's loops with those of llama.cpp and Transformers on a published pair, greedily.
 
-    python tests/benchmarks/published_speed.py gguf|bfloat16 MODELS --data FOLDER [--prompts N]
+    python tasks/measure/published_speed.py gguf|bfloat16 MODELS --data FOLDER [--prompts N]
 
 MODELS is the folder of ``--models`` and FOLDER that of ``--data``; prompts are those of mbpp, as
 plain text. All systems decode a prompt before the next one starts, in rotating order; reading it

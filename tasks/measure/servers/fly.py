@@ -1,7 +1,7 @@
 """Run vLLM 0.33's own kernels of FLy beside specbench's definition, on a CPU.
 
     uv pip install --target FOLDER --no-deps vllm==0.33.0 scipy
-    .servers/bin/python tests/serving/vllm/fly.py FOLDER
+    .servers/bin/python tasks/measure/servers/fly.py FOLDER
 
 vLLM refuses FLy on a CPU, so Triton's interpreter runs its kernels: those of the first runner,
 which overwrite uniform numbers or target tokens before the usual rejection, and those of the

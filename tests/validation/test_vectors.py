@@ -17,9 +17,7 @@ from specbench.decoding.round import TargetOutput, verify
 from specbench.methods.exact import block
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions, Rule
-
-from ...pages import ROOT, blocks
-from .make_vectors import (
+from tasks.make_vectors import (
     VOID,
     Floats,
     Form,
@@ -30,6 +28,8 @@ from .make_vectors import (
     law_of_rounds,
     thresholds,
 )
+
+from ..pages import ROOT, blocks
 
 DOCS = ROOT / "specbench" / "docs"
 VECTORS: dict[str, list[dict[str, Any]]] = json.loads((DOCS / "vectors.json").read_text())

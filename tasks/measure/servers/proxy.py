@@ -1,7 +1,7 @@
 """A proxy before a server that plants a fault: it corrupts answers, or cools every tenth request.
 
-python tests/serving/proxy.py http://127.0.0.1:8000 --cool 10
-python tests/serving/proxy.py http://127.0.0.1:8000 --corrupt 0.03
+python tasks/measure/servers/proxy.py http://127.0.0.1:8000 --cool 10
+python tasks/measure/servers/proxy.py http://127.0.0.1:8000 --corrupt 0.03
 """
 
 from __future__ import annotations

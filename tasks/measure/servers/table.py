@@ -1,6 +1,6 @@
 """Measure six rules in vLLM beside our engines, at several numbers of texts at once.
 
-    python tests/serving/vllm/table.py FOLDER [--pair mini --task mini-math --limit 96]
+    python tasks/measure/servers/table.py FOLDER [--pair mini --task mini-math --limit 96]
         [--engine compile]
 
 One run per number of texts at once, in which all arms take turns: six rules in our engine, in one
@@ -16,10 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "serving"))
-
-from serving import DRAWN, PLAIN, vllm_server  # noqa: E402
+from serving import DRAWN, PLAIN, vllm_server
 
 HEADS = {"mini-math": "mini/mini-math", "python-line": "python/python-line"}
 METHODS = ("sd", "static", "lossy", "typical", "gated", "diversed")

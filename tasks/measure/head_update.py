@@ -1,6 +1,6 @@
 """Compare one update of a head at an 8B/1B pair's sizes with the plain formulation.
 
-    python tests/benchmarks/head_update.py [--texts B] [--tokens T] [--repeats R] [--device cpu]
+    python tasks/measure/head_update.py [--texts B] [--tokens T] [--repeats R] [--device cpu]
 
 Random data at the sizes of Llama 3.1 8B with Llama 3.2 1B: hidden states of 4,096 and 2,048, a
 vocabulary of 128,256. Our update uses, per token, the hidden states and three scalars. The plain

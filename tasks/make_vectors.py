@@ -1,7 +1,7 @@
 """Write cases with exact answers for the tests of other people's verification kernels.
 
-``python tests/validation/vectors/make_vectors.py specbench/docs/vectors.json`` makes the file that
-the package ships. A case has p, q, drafts and uniform numbers, with what must come out. Uniform
+``python tasks/make_vectors.py specbench/docs/vectors.json`` makes the file that the package ships.
+A case has p, q, drafts and uniform numbers, with what must come out. Uniform
 numbers stay `MARGIN` away from every threshold, except where a case says so, because kernels differ
 in whether they accept at equality.
 

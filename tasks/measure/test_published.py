@@ -19,10 +19,7 @@ from specbench.engine.pairs import Loading, custom_pair
 from specbench.engine.prompts import encode
 from specbench.methods.strict import sd
 from specbench.validation.libraries import llamacpp_server
-
-from ..decoding.helpers import GREEDY, run
-
-pytestmark = pytest.mark.models
+from tests.decoding.helpers import GREEDY, run
 
 FOLDER = Path(os.environ.get("FOLDER", "."))
 PROMPTS = int(os.environ.get("PROMPTS", "30"))

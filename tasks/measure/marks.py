@@ -1,6 +1,6 @@
 """Compare the results of a benchmark with the targets of the project.
 
-    python tests/benchmarks/marks.py RESULTS [--engine NAME]
+    python tasks/measure/marks.py RESULTS [--engine NAME]
 
 RESULTS is a folder of ``specbench bench``; targets that it did not measure are blank.
 """

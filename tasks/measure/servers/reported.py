@@ -1,6 +1,6 @@
 """Compare what a rule inside vLLM reports of each judged draft with plain passes over its texts.
 
-    python tests/serving/vllm/reported.py RUN --models FOLDER --head FOLDER [--texts 8]
+    python tasks/measure/servers/reported.py RUN --models FOLDER --head FOLDER [--texts 8]
 
 RUN has arms named ``vllm-RULE``, and possibly cells of our own engine, which show how large errors
 of rounding are. Both models of the pair read the texts again in one pass each, which gives the

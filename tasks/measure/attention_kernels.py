@@ -1,6 +1,6 @@
 """List the attention kernels that each engine runs, by PyTorch's profiler.
 
-    python tests/benchmarks/attention_kernels.py [--pair NAME] [--device cuda] [--engine NAME,...]
+    python tasks/measure/attention_kernels.py [--pair NAME] [--device cuda] [--engine NAME,...]
 
 Weights are random, in the real shapes of the pair. Engines are compared fairly only if they use the
 same kernels. ``softmax`` outside such a kernel is the slow MATH backend, or the sampling.

@@ -1,6 +1,6 @@
 """Compare the acceptance of vLLM with that of specbench's own loop, on the same prompts.
 
-    python tests/serving/acceptance.py FOLDER [--pair mini] [--task mini-math] [--limit 200]
+    python tasks/measure/servers/acceptance.py FOLDER [--pair mini] [--task mini-math] [--limit 200]
 
 Four servers (without drafts, with greedy, drawn and n-gram drafts) are arms of one run per
 temperature. ``sd`` decodes the same prompts with the same drafters. A server takes its first token

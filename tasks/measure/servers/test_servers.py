@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .serving import DRAWN, GREEDY, NGRAM, PLAIN, TEXTS, llamacpp, vllm_server
-
-pytestmark = pytest.mark.servers
+from tasks.measure.servers.serving import DRAWN, GREEDY, NGRAM, PLAIN, TEXTS, llamacpp, vllm_server
 
 
 def verdict(url: str, output: Path) -> str:

@@ -1,6 +1,6 @@
 """Compare the pass@1 of a run's texts with plain Python, which runs them without a sandbox.
 
-    python tests/benchmarks/plain_scores.py RUN
+    python tasks/measure/plain_scores.py RUN
 
 It executes code of models with your rights: use a machine where that does no harm. Every text that
 has another score is printed.

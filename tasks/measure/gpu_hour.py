@@ -1,6 +1,6 @@
 """Test and time specbench on a GPU in about an hour, and write one page about it.
 
-    python tests/benchmarks/gpu_hour.py [PART ...] [--output FOLDER] [--sources FILE] [--rehearse]
+    python tasks/measure/gpu_hour.py [PART ...] [--output FOLDER] [--sources FILE] [--rehearse]
 
 Without names, all parts run. A part is one command that takes at most 9 minutes. Parts that
 succeeded before are skipped, and a part that fails does not stop the others. FOLDER gets the output
@@ -133,7 +133,7 @@ def parts(
         for pair, tasks in BUNDLED.items()
     ]
     timed, profiled, *slower = of_pair(first)
-    rules = [python, str(HERE.parent / "serving/vllm/proof.py"), str(folder / "vllm"), *device]
+    rules = [python, str(HERE / "servers/proof.py"), str(folder / "vllm"), *device]
     rest = [f"--ignore={file}" for file in (*KERNELS, REPLAYS, ENGINES)]
     return [
         *refilled(folder, options["--device"], first),

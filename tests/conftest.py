@@ -41,7 +41,7 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def process(monkeypatch) -> Iterator[None]:
     """Restore process-wide settings of a command after each test, on an idle machine."""
     monkeypatch.setattr("specbench.engine.limits.STAT", Path("unknown"))
     torch.set_num_threads(1)
@@ -59,7 +59,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+def once(tmp_path_factory) -> Once:
     """Make a file or folder once per session, also if several processes share the tests."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -76,7 +76,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_waiting_for_the_disk(monkeypatch) -> None:
     """Do not sync files: no test depends on the speed of the disk."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
@@ -110,7 +110,7 @@ def few_pixels() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def all_resamples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def all_resamples(request, monkeypatch) -> None:
     """Use the full number in tests of intervals, and where published numbers are compared."""
     if request.path.stem.removeprefix("test_") in EXACT:
         monkeypatch.setattr(intervals, "RESAMPLES", RESAMPLES)
@@ -246,7 +246,7 @@ def make_generation() -> Callable[..., Generation]:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
+def engine(monkeypatch) -> Iterator[FakeEngine]:
     """Replace the engine by a fake one."""
     from specbench.decoding.heads import bind
     from specbench.experiment import loader, runner

@@ -18,12 +18,12 @@ HARMLESS_TEXT = "line\n\t é 漢 👩\u200d🔬 می\u200cخواهم \u00a0"
         ("", ""),
     ],
 )
-def test_characters_that_steer_a_terminal_are_replaced(text: str, expected: str) -> None:
+def test_characters_that_steer_a_terminal_are_replaced(text, expected):
     assert printable(text) == expected
     assert printable(expected) == expected
 
 
-def test_a_quoted_text_is_printable() -> None:
+def test_a_quoted_text_is_printable():
     assert shown("a\x1b[2J\nb") == "a�[2J b"
 
 
@@ -36,10 +36,10 @@ def test_a_quoted_text_is_printable() -> None:
         ("", ""),
     ],
 )
-def test_anything_that_looks_like_a_token_is_masked(text: str, masked: str) -> None:
+def test_anything_that_looks_like_a_token_is_masked(text, masked):
     assert mask_tokens(text) == masked
 
 
-def test_the_token_in_use_is_masked_whatever_it_looks_like(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_in_use_is_masked_whatever_it_looks_like(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "from-somewhere-else")
     assert mask_tokens("from-somewhere-else is wrong") == "hf_*** is wrong"

@@ -13,7 +13,7 @@ from .disk import Recorder
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.EROFS])
-def test_only_a_full_disk_asks_for_space(number: int) -> None:
+def test_only_a_full_disk_asks_for_space(number):
     other = "choose another folder with --output"
     with pytest.raises(UsageError, match=rf"x \(why\): {other}$"), clear_errors(Path("x")):
         raise OSError(number, "why")
@@ -22,19 +22,19 @@ def test_only_a_full_disk_asks_for_space(number: int) -> None:
         raise OSError(errno.ENOSPC, "why")
 
 
-def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+def test_a_link_to_itself_is_refused(tmp_path):
     (tmp_path / "samples.csv").symlink_to("samples.csv")
     with pytest.raises(UsageError, match=r"leads nowhere|is not a regular file"):
         require_plain(tmp_path)
 
 
-def test_a_file_needs_a_folder(tmp_path: Path) -> None:
+def test_a_file_needs_a_folder(tmp_path):
     check_parent(tmp_path / "x")
     with pytest.raises(UsageError, match=r"none/x \(No such file or directory\)"):
         check_parent(tmp_path / "none" / "x")
 
 
-def test_a_replaced_file_is_the_old_or_the_new_one_after_a_power_loss(tmp_path: Path) -> None:
+def test_a_replaced_file_is_the_old_or_the_new_one_after_a_power_loss(tmp_path):
     recorder = Recorder(tmp_path)
     path = tmp_path / "new" / "folder" / "file"
     with recorder.recording():

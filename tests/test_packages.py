@@ -75,14 +75,14 @@ def dotted(path: Path) -> str:
     return ".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts])
 
 
-def test_there_are_twelve_rooms() -> None:
+def test_there_are_twelve_rooms():
     entries = {path.stem for path in ROOT.iterdir() if path.name != "__pycache__"}
     assert entries == ROOMS | LOOSE | DATA | {"__init__", "__main__"}
     assert len(ROOMS) == 12
     assert not [path for name in DATA for path in (ROOT / name).rglob("__init__.py")]
 
 
-def test_rooms_import_each_other_in_one_direction() -> None:
+def test_rooms_import_each_other_in_one_direction():
     """No room depends on itself through others."""
     graph = defaultdict[str, set[str]](set)
     for name, names in needed().items():
@@ -103,13 +103,13 @@ def reached_from(*packages: str) -> set[str]:
     return {name.removeprefix(f"{FACE}.") for name in reached}
 
 
-def test_the_half_that_measures_needs_nothing_of_the_half_that_analyses() -> None:
+def test_the_half_that_measures_needs_nothing_of_the_half_that_analyses():
     measuring = reached_from("experiment", "runs")
     assert {"decoding.loop", "engine.runner"} <= measuring
     assert not {name for name in measuring if name.startswith("analysis")}
 
 
-def test_the_half_that_analyses_needs_no_models() -> None:
+def test_the_half_that_analyses_needs_no_models():
     """Only ``analysis.trace`` reads a tokenizer, which ``analysis.report`` shows."""
     reading = reached_from("analysis", "analysis.figures", "runs")
     assert {"methods.registry", "analysis.output.table", "engine.pairs"} <= reading
@@ -122,7 +122,7 @@ CORE = ("decoding", "methods")
 MOST_FILES, MOST_LINES = 40, 5000
 
 
-def test_the_core_reads_in_an_afternoon() -> None:
+def test_the_core_reads_in_an_afternoon():
     """The round, rules, laws, drafters and records run without the rest of the package."""
     paths = [path for name in CORE for path in sorted((ROOT / name).glob("*.py"))]
     modules = [".".join([FACE, *path.relative_to(ROOT).with_suffix("").parts]) for path in paths]

@@ -20,12 +20,12 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_every_pin_is_exact_and_for_any_build() -> None:
+def test_every_pin_is_exact_and_for_any_build():
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in PINS)
     assert "torch==2.13.0" in PINS
 
 
-def test_every_dependency_has_a_range_and_a_pin() -> None:
+def test_every_dependency_has_a_range_and_a_pin():
     project = PROJECT["project"]
     needed = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
     pinned = {canonical(pin.split("==")[0]) for pin in PINS}
@@ -38,7 +38,7 @@ def test_every_dependency_has_a_range_and_a_pin() -> None:
         assert exact or re.search(r">=[\d.]+,<[\d.]+$", requirement)
 
 
-def test_the_wheel_carries_the_tasks_and_the_command() -> None:
+def test_the_wheel_carries_the_tasks_and_the_command():
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     folders = {name: f"specbench/docs/{name}" for name in ("results", "tests")}
     assert wheel["sources"] == {"tasks": "specbench/tasks/definitions", **folders}
@@ -58,7 +58,7 @@ def test_the_wheel_carries_the_tasks_and_the_command() -> None:
     assert {command.load() for command in commands} == {main}
 
 
-def test_nothing_asks_the_package_index_for_specbench() -> None:
+def test_nothing_asks_the_package_index_for_specbench():
     """``specbench`` on the package index is a different project."""
     assert PROJECT["project"]["name"] == "specbench-toolkit"
     sources = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "specbench").rglob("*.py")]
@@ -67,7 +67,7 @@ def test_nothing_asks_the_package_index_for_specbench() -> None:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path) -> Path:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
@@ -77,13 +77,13 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["make", "-C", str(folder), *arguments], capture_output=True, text=True)
 
 
-def test_make_lists_its_targets(checkout: Path) -> None:
+def test_make_lists_its_targets(checkout):
     shown = make(checkout).stdout
     for target in ("run", "test", "lint", "help"):
         assert re.search(rf"^{target} +\w", shown, re.MULTILINE)
 
 
-def test_make_uses_the_first_suitable_python_or_reports_none(checkout: Path) -> None:
+def test_make_uses_the_first_suitable_python_or_reports_none(checkout):
     for name, code in (("old", "exit 1"), ("new", 'echo "$0 $*" >> used; exit 0')):
         (checkout / name).write_text(f"#!/bin/sh\n{code}\n")
         (checkout / name).chmod(0o755)

@@ -32,7 +32,7 @@ def accept_all(at, x, *, keep: float = 2, form="a"):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "beside.py").write_text("KEEP = 3\n")
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_function_is_loaded_from_a_file_with_modules_beside_it() -> None:
+def test_a_function_is_loaded_from_a_file_with_modules_beside_it():
     method = get_method("./mine.py:accept_all")
     assert (method.name, method.summary, method.source) == (
         *("mine.py:accept_all", "Accept every draft."),
@@ -51,7 +51,7 @@ def test_a_function_is_loaded_from_a_file_with_modules_beside_it() -> None:
     assert get_method("mine.py:accept_all").rule is method.rule  # executed once
 
 
-def test_an_edited_file_is_another_function(folder: Path) -> None:
+def test_an_edited_file_is_another_function(folder):
     before = get_method("mine.py:accept_all")
     (folder / "mine.py").write_text(RULE.replace("keep: float = 2", "keep: float = 4"))
     after = get_method("mine.py:accept_all")
@@ -60,7 +60,7 @@ def test_an_edited_file_is_another_function(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["", "from __future__ import annotations\n"])
-def test_the_kind_of_a_parameter_follows_its_annotation(folder: Path, first: str) -> None:
+def test_the_kind_of_a_parameter_follows_its_annotation(folder, first):
     (folder / "kinds.py").write_text(
         f"{first}from typing import Literal\nfrom specbench.methods import Parameter, rule\n"
         "@rule(Parameter('k', 3, ''))\n"
@@ -109,7 +109,7 @@ WRONG = [  # content, what the message names
 
 
 @pytest.mark.parametrize(("content", "named"), WRONG, ids=str)
-def test_a_mistake_is_one_located_sentence(content: str | None, named: str) -> None:
+def test_a_mistake_is_one_located_sentence(content, named):
     if content is not None:
         Path("wrong.py").write_text(content)
     with pytest.raises(UsageError) as error:
@@ -129,7 +129,7 @@ METRICS = [
 
 
 @pytest.mark.parametrize(("content", "named"), METRICS)
-def test_a_mistake_in_a_metric_is_one_located_sentence(content: str, named: str) -> None:
+def test_a_mistake_in_a_metric_is_one_located_sentence(content, named):
     Path("wrong.py").write_text(content)
     function = "rouge1" if "rouge1" in content else "f"
     with pytest.raises(UsageError) as error:
@@ -137,7 +137,7 @@ def test_a_mistake_in_a_metric_is_one_located_sentence(content: str, named: str)
     assert "wrong.py" in str(error.value) and named in str(error.value)
 
 
-def test_a_metric_gets_the_text_and_its_reference() -> None:
+def test_a_metric_gets_the_text_and_its_reference():
     Path("mine.py").write_text("def same(text, reference): return text == reference\n")
     metric = get_metric("mine.py:same")
     assert (metric.unit, metric.needs, metric.executes) == ("same", "reference", False)
@@ -145,7 +145,7 @@ def test_a_metric_gets_the_text_and_its_reference() -> None:
     assert score("mine.py:same", "other", EXAMPLE) == 0
 
 
-def test_a_declared_metric_gets_the_example_with_what_it_needs() -> None:
+def test_a_declared_metric_gets_the_example_with_what_it_needs():
     Path("mine.py").write_text(
         "from specbench.tasks.metrics import metric\n\n"
         "@metric(needs='greedy')\ndef same(text, example): return text == example.greedy\n"
@@ -164,14 +164,14 @@ def test_a_declared_metric_gets_the_example_with_what_it_needs() -> None:
         (["a.py:rouge1"], "rouge1"),
     ],
 )
-def test_metrics_that_share_a_column_are_refused(metrics: list[str], column: str) -> None:
+def test_metrics_that_share_a_column_are_refused(metrics, column):
     require_own_columns(["accuracy", "rouge1", "a.py:length"])
     with pytest.raises(UsageError, match=f"column of the samples is named {column}"):
         require_own_columns(metrics)
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_rule_cannot_change_the_sampling_of_the_models() -> None:
+def test_a_rule_cannot_change_the_sampling_of_the_models():
     Path("warm.py").write_text("def warm(at, x, *, both_temperature=0.6): ...\n")
     with pytest.raises(UsageError, match="`both_temperature` is a parameter of `cooled`"):
         get_method("warm.py:warm")

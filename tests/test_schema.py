@@ -1,6 +1,5 @@
 import random
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from pydantic import Field, model_validator
@@ -28,7 +27,7 @@ class Document(StrictModel):
         return self
 
 
-def test_values_are_of_the_declared_types() -> None:
+def test_values_are_of_the_declared_types():
     made = validated(Document, {"name": "a", "stop": ["b"], "layer": {"size": 1, "rate": 3}})
     assert made.stop == ("b",)
     assert made.layer is not None and type(made.layer.rate) is float
@@ -68,20 +67,20 @@ def test_values_are_of_the_declared_types() -> None:
         (3, "must be a table, not 3"),
     ],
 )
-def test_a_mistake_is_one_sentence_with_its_place(values: Any, message: str) -> None:
+def test_a_mistake_is_one_sentence_with_its_place(values, message):
     with pytest.raises(UsageError) as caught:
         validated(Document, values, "file.toml")
     assert str(caught.value).startswith(f"file.toml: {message}")
     assert "\n" not in str(caught.value)
 
 
-def test_all_mistakes_are_found() -> None:
+def test_all_mistakes_are_found():
     mistakes = problems(Document, {"name": "", "layer": {"size": 0}, "zzz": 1})
     assert [problem.key for problem in mistakes] == ["zzz", "name", "layer.size"]
     assert problems(Document, {"name": "a"}) == []
 
 
-def test_a_file_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_file_is_read_or_refused_in_one_line(tmp_path):
     """A file with random changes is either read or refused in one line."""
     path, chance, refused = tmp_path / "a.toml", random.Random(0), 0
     original = b'name = "a"\nstop = ["b"]\n[layer]\nsize = 1\n[layers.q]\nsize = 2\nrate = 0.5\n'

@@ -11,7 +11,6 @@ from specbench.analysis import learned
 from specbench.analysis.learned import About, kind_of, readable, tabulate
 from specbench.decoding.heads.head import Head
 from specbench.decoding.heads.kinds import KINDS
-from specbench.engine.pair import LoadedPair
 from specbench.tasks.task import load_task
 from specbench.training import tokens
 from specbench.training.material import split_material
@@ -22,12 +21,12 @@ ABOUT = About("mini", "mini-math", "mini-news", "linear")
 
 
 @pytest.fixture(scope="module")
-def prompts(mini: LoadedPair) -> list[list[int]]:
+def prompts(mini) -> list[list[int]]:
     task = load_task("mini-headline")
     return split_material(mini, task, "train", 5, 7, 512).prompts
 
 
-def test_kinds_of_token() -> None:
+def test_kinds_of_token():
     for kind, tokens_after in {
         learned.NUMBER: [(" 42", " is"), ("7", "3")],
         learned.OPERATOR: [(" +", " "), ("**", "x")],
@@ -40,7 +39,7 @@ def test_kinds_of_token() -> None:
         assert {kind_of(text, before) for text, before in tokens_after} == {kind}
 
 
-def test_names_show_white_space_and_escape_unprintable_characters() -> None:
+def test_names_show_white_space_and_escape_unprintable_characters():
     assert readable(" a b\n\t") == "␣a␣b⏎⇥"
     assert readable("\x07\r") == r"\x07\r"
     assert readable("é$") == "é$"
@@ -49,7 +48,7 @@ def test_names_show_white_space_and_escape_unprintable_characters() -> None:
 VOCABULARY = ["[UNK]", "a", "▁a", "▁the", "the", "##the", "ing", "##ing"]
 
 
-def test_tokens_read_as_inside_a_text() -> None:
+def test_tokens_read_as_inside_a_text():
     """Whether a tokenizer marks spaces, like SentencePiece, or pieces, like WordPiece."""
     vocabulary = {token: i for i, token in enumerate(VOCABULARY)}
     marks_spaces = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -68,7 +67,7 @@ def test_tokens_read_as_inside_a_text() -> None:
         assert token_text(made, VOCABULARY.index(token)) == text
 
 
-def test_names_in_order_are_the_texts(mini: LoadedPair, prompts: list[list[int]]) -> None:
+def test_names_in_order_are_the_texts(mini, prompts):
     head = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 0.6)
     frame = sample_tokens(mini, head, prompts, 64, seed=3)
     generator = torch.Generator().manual_seed(3)
@@ -81,7 +80,7 @@ def test_names_in_order_are_the_texts(mini: LoadedPair, prompts: list[list[int]]
     assert (frame["kind"] == learned.END).any()
 
 
-def test_weights_are_those_of_the_positions(mini: LoadedPair, prompts: list[list[int]]) -> None:
+def test_weights_are_those_of_the_positions(mini, prompts):
     head = Head("features", (mini.target.hidden_size, mini.draft.hidden_size), 0.5)
     # Any head that reads only the total variation will do: it is the ninth feature.
     head.hidden, head.summary = None, torch.nn.Linear(10, 2)
@@ -94,9 +93,7 @@ def test_weights_are_those_of_the_positions(mini: LoadedPair, prompts: list[list
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_head_in_chunks(
-    mini: LoadedPair, prompts: list[list[int]], kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_kind_of_head_in_chunks(mini, prompts, kind, monkeypatch):
     monkeypatch.setattr(tokens, "AT_ONCE", 2)
     head = Head(kind, (mini.target.hidden_size, mini.draft.hidden_size), 0.7)
     frame = sample_tokens(mini, head, prompts, 8, seed=0)
@@ -115,7 +112,7 @@ def made_up() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["text", "name", "kind", "weight", "tv"])
 
 
-def test_the_table_by_hand() -> None:
+def test_the_table_by_hand():
     table = tabulate(made_up(), ABOUT)
     assert list(table.columns) == [*About._fields, *learned.FIGURES]
     assert (table[list(About._fields)] == list(ABOUT)).all(axis=None)

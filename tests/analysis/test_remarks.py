@@ -32,7 +32,7 @@ def said(*cells: dict[str, Any], n: int = 40, of: Run | None = None) -> list[str
     return remarks(cells_of(summarise(samples(*rows))), {"run": of or run()})
 
 
-def test_an_ordinary_run_has_none() -> None:
+def test_an_ordinary_run_has_none():
     assert said({}, {**PLAIN, "decode_seconds": 2.0}) == []
 
 
@@ -44,12 +44,12 @@ def test_an_ordinary_run_has_none() -> None:
         ([{"quality": 0.0}, {**PLAIN, "quality": 0.0}], "every answer of every method scored 0"),
     ],
 )
-def test_scores_that_mean_nothing(cells: list[dict[str, Any]], sentence: str) -> None:
+def test_scores_that_mean_nothing(cells, sentence):
     (remark,) = said(*cells)
     assert remark.startswith(f"mini-math: {sentence}")
 
 
-def test_the_share_of_cut_answers_is_said() -> None:
+def test_the_share_of_cut_answers_is_said():
     ended = ["length"] * 39 + ["eos"]
     rows = [{"sample_id": f"p{i}", "stopped_by": end} for i, end in enumerate(ended)]
     (remark,) = remarks(cells_of(summarise(samples(*rows))), {"run": run()})
@@ -65,19 +65,19 @@ def test_the_share_of_cut_answers_is_said() -> None:
 
 
 @pytest.mark.parametrize(("n", "failed", "lost"), [(37, 3, "3 of 40"), (39, 1, "1 of 40")])
-def test_failed_prompts_are_told_where_no_method_has_them(n: int, failed: int, lost: str) -> None:
+def test_failed_prompts_are_told_where_no_method_has_them(n, failed, lost):
     (remark,) = said({}, n=n, of=run(failed=failed))
     assert remark.startswith(f"mini-math: {lost} prompts of sd failed, and no figure contains them")
     assert said({}, n=n) == []  # the run is not complete, which is said elsewhere
 
 
-def test_a_base_model_gets_plain_prompts() -> None:
+def test_a_base_model_gets_plain_prompts():
     (remark,) = said({}, of=run({"prompt_formats": {"mini-math": "plain"}}))
     assert remark == "mini-math: prompts are plain text, since the target has no chat template"
     assert said({}, of=run({"prompt_formats": {"mini-math": "chat"}})) == []
 
 
-def test_machine_weights_and_library() -> None:
+def test_machine_weights_and_library():
     environment: dict[str, Any] = {
         "models": {"device": "cpu", "dtype": "float32"},
         "packages": {"torch": "2.13.0", "xllamacpp": "2026.10"},

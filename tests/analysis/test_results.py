@@ -56,7 +56,7 @@ def run_of(folder: Path, *records: dict[str, Any], packed: bool = False) -> Path
     return folder
 
 
-def test_importing_the_package_is_cheap() -> None:
+def test_importing_the_package_is_cheap():
     code = "import specbench, sys; sys.exit(any(m in sys.modules for m in ('pandas', 'torch')))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -67,7 +67,7 @@ def reference() -> Results:
     return specbench.load(REFERENCE)
 
 
-def test_the_reference_run_as_frames(reference: Results) -> None:
+def test_the_reference_run_as_frames(reference):
     (run,) = reference.runs.to_dict("records")
     assert list(reference.runs) == list(schema("runs"))
     assert (run["run_id"], run["pair"], run["state"]) == ("reference", "mini", "complete")
@@ -87,7 +87,7 @@ def test_the_reference_run_as_frames(reference: Results) -> None:
     assert reference.samples is reference.samples
 
 
-def test_each_round_is_a_row_that_identifies_its_sample(tmp_path: Path) -> None:
+def test_each_round_is_a_row_that_identifies_its_sample(tmp_path):
     run_of(tmp_path / "run", record(), record(sample_id="b", weight=None, method="sd"))
     rounds = specbench.load(tmp_path / "run").rounds
     assert {name: rounds[name].dtype for name in ("round", "accepted", "rejected")} == {
@@ -107,7 +107,7 @@ def test_each_round_is_a_row_that_identifies_its_sample(tmp_path: Path) -> None:
     assert rounds["weight"].isna().tolist() == [False] * 3 + [True] * 3
 
 
-def test_rounds_of_packed_records_and_without_the_rejected_tokens(tmp_path: Path) -> None:
+def test_rounds_of_packed_records_and_without_the_rejected_tokens(tmp_path):
     per_round = {name: ROUNDS[name] for name in ROUNDS if name not in ("rejected", "agreed")}
     run_of(tmp_path / "old", record(run_id="old", per_round=per_round), packed=True)
     run_of(tmp_path / "new", record(run_id="new"))
@@ -117,7 +117,7 @@ def test_rounds_of_packed_records_and_without_the_rejected_tokens(tmp_path: Path
     assert rounds["rejected"].isna().tolist() == [True, False, False] + [True] * 3
 
 
-def test_only_the_last_attempt_of_a_sample_counts(tmp_path: Path) -> None:
+def test_only_the_last_attempt_of_a_sample_counts(tmp_path):
     failed = {name: value for name, value in record().items() if name != "per_round"}
     short = {name: values[:1] for name, values in ROUNDS.items()}
     tried = [failed | {"status": "error"}, record(), record(per_round=short)]
@@ -125,7 +125,7 @@ def test_only_the_last_attempt_of_a_sample_counts(tmp_path: Path) -> None:
     assert len(specbench.load(tmp_path / "run").rounds) == 1
 
 
-def test_every_committed_run_can_be_read() -> None:
+def test_every_committed_run_can_be_read():
     """Older runs may lack what newer ones have, such as times; each page's commands read them."""
     folders = [file.parent for file in REFERENCE.parent.rglob("config.json")]
     for folder in folders:
@@ -133,7 +133,7 @@ def test_every_committed_run_can_be_read() -> None:
     assert len(folders) > 60
 
 
-def test_rounds_add_up_to_samples() -> None:
+def test_rounds_add_up_to_samples():
     results = specbench.load(REFERENCE.with_name("reference-lengths"))
     key = list(results.rounds)[: list(results.rounds).index("round")]
     summed = results.rounds.groupby(key, dropna=False)[["proposed", "accepted", "emitted"]].sum()
@@ -147,7 +147,7 @@ def test_rounds_add_up_to_samples() -> None:
     )
 
 
-def test_a_run_keeps_its_name_in_a_renamed_folder(tmp_path: Path) -> None:
+def test_a_run_keeps_its_name_in_a_renamed_folder(tmp_path):
     moved = tmp_path / "moved"
     moved.mkdir()
     for name in ("samples.csv", "config.json"):
@@ -158,14 +158,14 @@ def test_a_run_keeps_its_name_in_a_renamed_folder(tmp_path: Path) -> None:
     assert pd.isna(run["device"])
 
 
-def test_tables_print_the_new_name_of_a_renamed_folder(tmp_path: Path) -> None:
+def test_tables_print_the_new_name_of_a_renamed_folder(tmp_path):
     """Not of two whose new names are equal, or equal to the old name of another."""
     folders = [tmp_path / place for place in ("a/one", "a/two", "b/two", "b/three")]
     recorded = ("first", "second", "third", "one")
     for folder, name in zip(folders, recorded, strict=True):
         write_samples(folder, samples({}, run_id=name))
 
-    def printed(*paths: Path) -> list[str]:
+    def printed(*paths):
         results = Results(paths, by_folder=True)
         assert {*results.summary["run_id"]} == {*results.decodes["run_id"]}
         return list(results.cells["run_id"])
@@ -175,14 +175,14 @@ def test_tables_print_the_new_name_of_a_renamed_folder(tmp_path: Path) -> None:
     assert printed(*folders) == ["first", "second", "third", "three"]
 
 
-def test_missing_data_is_one_line(tmp_path: Path) -> None:
+def test_missing_data_is_one_line(tmp_path):
     with pytest.raises(UsageError, match=r"no folder .*nowhere: give"):
         specbench.load([REFERENCE, tmp_path / "nowhere"])
     with pytest.raises(UsageError, match=r"holds no samples\.jsonl"):
         _ = specbench.load(tmp_path).rounds
 
 
-def test_loaded_runs_draw_figures_and_display_themselves(reference: Results) -> None:
+def test_loaded_runs_draw_figures_and_display_themselves(reference):
     html = reference._repr_html_()
     assert html.count("<table") == 2
     assert "mini-math" in html and "24000" in html and "static w=0.5" in html

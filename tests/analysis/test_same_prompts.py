@@ -43,7 +43,7 @@ def frame(times: int, seed: int = 0) -> pd.DataFrame:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path) -> Path:
     """A run folder whose examples share prompts in fives; its table is written from records."""
     folder, table = tmp_path / "run", frame(5)
     folder.mkdir()
@@ -60,7 +60,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_examples_with_one_prompt_are_read_as_one(run: Path) -> None:
+def test_examples_with_one_prompt_are_read_as_one(run):
     table = read_samples(run)
     assert set(table["sample_id"]) == {f"p{n}-0" for n in range(PROMPTS)}
     assert table["example"].nunique() == 5 * PROMPTS
@@ -76,7 +76,7 @@ def test_examples_with_one_prompt_are_read_as_one(run: Path) -> None:
     assert against["quality_difference"].tolist() == pytest.approx([means["typical"] - means["sd"]])
 
 
-def test_intervals_cover_where_prompts_are_given_five_times(monkeypatch) -> None:
+def test_intervals_cover_where_prompts_are_given_five_times(monkeypatch):
     """Ten to twelve prompts, each five times: counted alone, the interval misses in a third."""
     misses = {"once": 0, "many": 0}
     for seed in range(150):
@@ -89,7 +89,7 @@ def test_intervals_cover_where_prompts_are_given_five_times(monkeypatch) -> None
     assert misses["once"] <= 15 and misses["many"] >= 30
 
 
-def test_a_conversation_or_another_turn_is_another_prompt() -> None:
+def test_a_conversation_or_another_turn_is_another_prompt():
     system = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2"})
     examples = [
         Example("a", "2 + 2"),

@@ -32,7 +32,7 @@ def parts(text: str) -> list[tuple[float, list[float]]]:
     return [(float(total), [float(p.split()[0]) for p in of.split(" + ")]) for total, of in found]
 
 
-def test_the_seconds_of_both_sides_add_up(make: Make) -> None:
+def test_the_seconds_of_both_sides_add_up(make):
     (sentence,) = said(make, SLOW, PLAIN)
     assert sentence == (
         "run: mini-math: sd with N = 5 is slower than no speculation, because 1,000 tokens take "
@@ -54,13 +54,11 @@ def test_the_seconds_of_both_sides_add_up(make: Make) -> None:
 @pytest.mark.parametrize(
     ("n", "seconds", "named"), [(3, 3.0, 1), (2, 3.0, 0), (3, 1.71, 0), (3, 1.5, 0), (20, 3.0, 1)]
 )
-def test_a_slower_method_is_named_from_three_prompts_on(
-    make: Make, n: int, seconds: float, named: int
-) -> None:
+def test_a_slower_method_is_named_from_three_prompts_on(make, n, seconds, named):
     assert len(said(make, {**SLOW, "decode_seconds": seconds}, PLAIN, n=n)) == named
 
 
-def test_a_difference_that_no_interval_shows_is_not_named(make: Make) -> None:
+def test_a_difference_that_no_interval_shows_is_not_named(make):
     rows = [
         {"sample_id": f"p{i}", **cell, "decode_seconds": seconds * (1.6 if i % 2 else 0.4)}
         for cell, seconds in ((SLOW, 2.05), (PLAIN, 1.9))
@@ -71,7 +69,7 @@ def test_a_difference_that_no_interval_shows_is_not_named(make: Make) -> None:
     assert not [*slower_methods(uneven)]
 
 
-def test_ends_of_a_batch_are_the_seconds_of_rounds_that_others_had_left(make: Make) -> None:
+def test_ends_of_a_batch_are_the_seconds_of_rounds_that_others_had_left(make):
     """Of four texts that share rounds of one second, two end after 4 rounds and two after 8."""
     sd = [
         {"sample_id": f"p{i}", **SLOW, "rounds": rounds, "decode_seconds": seconds}
@@ -90,7 +88,7 @@ def test_ends_of_a_batch_are_the_seconds_of_rounds_that_others_had_left(make: Ma
         assert sum(pieces) == pytest.approx(total, abs=1e-9)
 
 
-def test_several_slower_methods_are_one_line_and_faster_ones_none(make: Make) -> None:
+def test_several_slower_methods_are_one_line_and_faster_ones_none(make):
     lossy = {**SLOW, "method": "lossy", "lenience": 0.5}
     (sentence,) = said(make, SLOW, lossy, {**SLOW, "method": "block"}, PLAIN)
     assert "sd and 2 more with N = 5 are slower than no speculation, because of sd 1" in sentence
@@ -103,10 +101,10 @@ SERVER = {"draft_length": 0, "drafter": None, "settings": "concurrency=1"}
 SERVER |= dict.fromkeys(("draft_seconds", "verify_seconds", "accept_seconds"))
 
 
-def test_a_slower_server_says_why_by_its_rounds_or_its_tokens(make: Make) -> None:
+def test_a_slower_server_says_why_by_its_rounds_or_its_tokens(make):
     unknown = dict.fromkeys(("rounds", "proposed", "accepted", "acceptance_length"))
 
-    def verdict(**fast: Any) -> str:
+    def verdict(**fast):
         plain = {**SERVER, **unknown, "method": "plain", "decode_seconds": 1.9}
         rows = [
             {"sample_id": f"p{i}", "prefill_seconds": 0.1, **arm}

@@ -5,7 +5,6 @@ import json
 import random
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,7 +99,7 @@ FAILED = made(TEXT, status="error", error="no memory")
         (TURNS, {"method": "sd turn 2"}, "sd turn 2", {"turn": 2}),
     ],
 )
-def test_a_sample_is_found(records: Any, asked: Any, name: str, values: dict[str, Any]) -> None:
+def test_a_sample_is_found(records, asked, name, values):
     record, label = find_sample(records, "a", **asked)
     assert label == name
     assert vars(record).items() >= values.items()
@@ -120,13 +119,13 @@ def test_a_sample_is_found(records: Any, asked: Any, name: str, values: dict[str
         ([made(TEXT, sample_id="b")], {}, "no sample `a`"),
     ],
 )
-def test_choices_are_named(records: Any, asked: Any, place: str) -> None:
+def test_choices_are_named(records, asked, place):
     with pytest.raises(UsageError) as error:
         find_sample(records, "a", **asked)
     assert place in str(error.value)
 
 
-def test_a_sample_worth_seeing_is_chosen() -> None:
+def test_a_sample_worth_seeing_is_chosen():
     everything = made(("ABCD", "", "e"), method="static").filled(weight=0.0)
     relaxed = made(("aB", "x", "c"), method="lossy")
     learned = made(("aBc", "x", "d"), ("a", "x", "b"), method="diversed", weight=0.5, head="h")
@@ -150,15 +149,13 @@ def test_a_sample_worth_seeing_is_chosen() -> None:
         },
     ],
 )
-def test_the_tokenizer_of_a_run_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Any
-) -> None:
+def test_the_tokenizer_of_a_run_is_found(tmp_path, monkeypatch, config):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert run_decoder(read_run(tmp_path))([900, 897]) == " Step one"
 
 
-def test_a_run_without_a_pair_is_refused(tmp_path: Path) -> None:
+def test_a_run_without_a_pair_is_refused(tmp_path):
     with pytest.raises(UsageError, match="is not a run"):
         run_decoder(read_run(tmp_path))
     nowhere = {"pair": {"target": "./nowhere", "draft": "d"}}
@@ -168,7 +165,7 @@ def test_a_run_without_a_pair_is_refused(tmp_path: Path) -> None:
             run_decoder(read_run(tmp_path))
 
 
-def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target() -> None:
+def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target():
     marked = tokens(made(("aB", "x", "c"), ("defgh", "", "i"), weight=0.3))
     assert [(chr(t.id or 0), t.kind, t.round) for t in marked] == [
         ("a", AGREED, 1),
@@ -184,7 +181,7 @@ def test_a_round_is_its_accepted_drafts_and_one_token_of_the_target() -> None:
     assert (marked[-1].expected, marked[-1].weight) == (None, None)
 
 
-def test_the_end_token_has_no_id() -> None:
+def test_the_end_token_has_no_id():
     *_, rejected, end = tokens(made(("ab", "x", "$"), end=True))
     assert [(t.id, t.kind) for t in (rejected, end)] == [(ord("x"), REJECTED), (None, CORRECTION)]
     by_the_draft = tokens(made(("ab$", "", ""), end=True))
@@ -192,11 +189,11 @@ def test_the_end_token_has_no_id() -> None:
     assert [piece.text for piece in pieces(by_the_draft, decode)] == ["a", "b", END]
 
 
-def test_autoregressive_tokens_are_target_tokens() -> None:
+def test_autoregressive_tokens_are_target_tokens():
     assert {t.kind for t in tokens(made(("", "", "a"), ("", "", "b")))} == {TARGET}
 
 
-def test_rounds_that_do_not_match_the_text_are_refused() -> None:
+def test_rounds_that_do_not_match_the_text_are_refused():
     for name in ("rejected", "agreed"):
         record = made(("ab", "x", "c"))
         setattr(record.per_round, name, None)
@@ -211,7 +208,7 @@ def test_rounds_that_do_not_match_the_text_are_refused() -> None:
             tokens(record)
 
 
-def test_tokens_that_share_a_character_are_one_piece() -> None:
+def test_tokens_that_share_a_character_are_one_piece():
     euro = "€".encode()
     marked = [
         Token(ord("a"), AGREED, 1),
@@ -230,7 +227,7 @@ def test_tokens_that_share_a_character_are_one_piece() -> None:
     assert (text_pieces[2].round, text_pieces[2].weight) == (2, 0.3)
 
 
-def test_pieces_add_up_to_the_text() -> None:
+def test_pieces_add_up_to_the_text():
     draw = random.Random(0)
     for _ in range(50):
         text = "".join(draw.choice("aé€🙂\n ") for _ in range(12)).encode()
@@ -247,10 +244,10 @@ def test_pieces_add_up_to_the_text() -> None:
         )
 
 
-def test_a_tokenizer_that_drops_the_first_space() -> None:
+def test_a_tokenizer_that_drops_the_first_space():
     words = [" the", " cat", " sat", "s"]
 
-    def like_sentencepiece(ids: Sequence[int]) -> str:
+    def like_sentencepiece(ids):
         return "".join(words[i] for i in ids).removeprefix(" ")
 
     kinds = enumerate((AGREED, REJECTED, CORRECTION, AGREED))
@@ -258,7 +255,7 @@ def test_a_tokenizer_that_drops_the_first_space() -> None:
     assert [piece.text for piece in text_pieces] == ["the", " cat", " sat", "s"]
 
 
-def test_control_characters_are_shown_as_symbols() -> None:
+def test_control_characters_are_shown_as_symbols():
     assert visible("a\x1b[31m\x07\x9b\tb\n") == "a␛[31m␇␡\tb\n"
     assert visible("a\nb", marked=True) == "a↵\nb"
     assert visible("a\nb", rejected=True) == "a↵b"
@@ -281,7 +278,7 @@ def styles(text: str, output: str) -> set[str]:
     return set(codes.split(";"))
 
 
-def test_without_colours_marks_are_printed() -> None:
+def test_without_colours_marks_are_printed():
     traced = trace(made(*ROUNDS, end=True), "sd", decode)
     head, facts, legend, _, first, second = seen(traced, None).splitlines()
     assert head == "sums, a: sd, N = 5"
@@ -293,14 +290,14 @@ def test_without_colours_marks_are_printed() -> None:
     assert (first, second) == ("a{~B~}", "[-x-]{+c+}d⟨end⟩")
 
 
-def test_the_prompt_precedes_the_text_and_a_long_one_is_shortened() -> None:
+def test_the_prompt_precedes_the_text_and_a_long_one_is_shortened():
     output = seen(trace(made(*ROUNDS), "sd", decode, "Why\x1b?\n"), None)
     assert "\n\nprompt: Why␛?\n\na{~B~}" in output
     long = seen(trace(made(*ROUNDS), "sd", decode, 3000 * "a" + "end"), None)
     assert "[... 1,003 characters ...]" in long and "aend\n\na{~B~}" in long
 
 
-def test_in_colours_each_kind_has_its_own_style() -> None:
+def test_in_colours_each_kind_has_its_own_style():
     body = seen(trace(made(*ROUNDS), "sd", decode), "standard").split("\n\n")[1]
     assert body.startswith("a\x1b")
     assert styles("B", body) == {"4", "32"}  # green, underlined
@@ -308,7 +305,7 @@ def test_in_colours_each_kind_has_its_own_style() -> None:
     assert styles("c", body) == {"1"}
 
 
-def test_a_weight_is_a_shade() -> None:
+def test_a_weight_is_a_shade():
     output = seen(trace(made(("ab", "x", "c"), weight=0.0), "static", decode), "truecolor")
     legend, body = output.split("\n\n")
     assert "mean w 0.00" in legend
@@ -319,7 +316,7 @@ def test_a_weight_is_a_shade() -> None:
     assert "48;2" not in seen(trace(made(("ab", "x", "c")), "sd", decode), "truecolor")
 
 
-def test_autoregressive_needs_no_marks() -> None:
+def test_autoregressive_needs_no_marks():
     record = made(("", "", "a"), ("", "", "b"), method="autoregressive", draft_length=0)
     output = seen(trace(record, "autoregressive", decode), None)
     assert "sums, a: autoregressive\n2 tokens in 2 rounds" in output
@@ -327,7 +324,7 @@ def test_autoregressive_needs_no_marks() -> None:
 
 
 @pytest.mark.parametrize("colours", [None, "truecolor"])
-def test_a_text_cannot_control_the_terminal(colours: str | None) -> None:
+def test_a_text_cannot_control_the_terminal(colours):
     output = seen(trace(made(("\x1b]0;owned\x07", "\x1b", "c")), "sd", decode), colours)
     assert "\x1b]" not in output
     assert "␛" in output

@@ -15,7 +15,6 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.experiment.loader import Loader
 
-from ..conftest import Once
 from ..training.conftest import measured_by_weight
 from .made import reduce_run
 
@@ -43,7 +42,7 @@ def load_once(spec: PairSpec, loading: Loading) -> LoadedPair:
 
 
 @pytest.fixture(autouse=True)
-def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def loaded_once(monkeypatch) -> None:
     """Load the bundled pair once for all runs; ``tests/engine`` tests loading."""
     initialise = Loader.__init__
 
@@ -54,7 +53,7 @@ def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(tmp_path, monkeypatch, capsys) -> Cli:
     """Run ``specbench`` with some arguments in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)  # that of the terminal, or of pytest-xdist
@@ -85,7 +84,7 @@ def imported(*lines: str, code: int = 0) -> set[str]:
 
 
 @pytest.fixture
-def report_without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def report_without_figures(monkeypatch) -> None:
     """Draw no figures in reports: it is slow, and ``tests/analysis/report`` tests them."""
     monkeypatch.setattr("specbench.analysis.report.build.figures", lambda *cells: [])
 
@@ -99,14 +98,14 @@ def measured(folder: Path, line: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def finished(once: Once) -> str:
+def finished(once) -> str:
     """A run of the bundled pair with two tasks, four methods, two draft lengths and two prompts."""
     line = "-t mini-math,mini-headline --set weight=0.4 -n 2 --draft-length 2,3 --max-new-tokens 12"
     return str(once("small", lambda folder: measured(folder, line)))
 
 
 @pytest.fixture(scope="session")
-def one_task(once: Once, finished: str) -> Path:
+def one_task(once, finished) -> Path:
     """The finished run with one of its tasks, one of its draft lengths and no static ensemble."""
 
     def fits(row: dict[str, Any]) -> bool:
@@ -121,13 +120,13 @@ def one_task(once: Once, finished: str) -> Path:
 
 
 @pytest.fixture
-def run(one_task: Path, tmp_path: Path) -> Path:
+def run(one_task, tmp_path) -> Path:
     """A copy of the run with one task, which a test may change; some files have another run."""
     return Path(shutil.copytree(one_task, tmp_path / "r"))
 
 
 @pytest.fixture
-def models(monkeypatch: pytest.MonkeyPatch, mini: Any) -> list[tuple[str, str, str]]:
+def models(monkeypatch, mini) -> list[tuple[str, str, str]]:
     """Provide the loaded pair, train without measurements, and record what is loaded."""
     from specbench.engine import loading
     from specbench.training import material, verifier

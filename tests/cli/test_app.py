@@ -3,7 +3,6 @@
 import logging
 import re
 import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -14,18 +13,18 @@ from specbench.cli.commands import COMMANDS, load, purpose
 from specbench.cli.measurement import Measurement
 from specbench.cli.output import note_loading, picture, show_warnings
 
-from .conftest import Cli, imported
+from .conftest import imported
 
 HEAVY = {"torch", "transformers", "pandas", "numpy", "matplotlib", "datasets"}
 
 
-def test_light_commands_import_nothing_heavy() -> None:
+def test_light_commands_import_nothing_heavy():
     assert not HEAVY & imported(
         "run --help", "list methods", "list drafters", "list tasks", "list pairs"
     )
 
 
-def test_help_of_all_loads_no_command() -> None:
+def test_help_of_all_loads_no_command():
     # Imports dominate the time of the help.
     loaded = imported("--help")
     assert not loaded & {*HEAVY, "pydantic", "jinja2"}
@@ -35,13 +34,13 @@ def test_help_of_all_loads_no_command() -> None:
     }
 
 
-def test_the_summary_of_a_command_starts_its_help() -> None:
+def test_the_summary_of_a_command_starts_its_help():
     for name in COMMANDS:
         summary = (load(name).help or "").partition("\n\n")[0].replace("\n", " ")
         assert summary == purpose(name)
 
 
-def test_without_a_command_three_ways_to_start_are_named(cli: Cli) -> None:
+def test_without_a_command_three_ways_to_start_are_named(cli):
     result = cli()
     assert (result.code, result.err) == (0, "")
     assert re.findall(r"^  specbench (\S+)", result.out, re.MULTILINE) == ["run", "decide", "run"]
@@ -50,7 +49,7 @@ def test_without_a_command_three_ways_to_start_are_named(cli: Cli) -> None:
     assert cli("--version").out == f"specbench {specbench.__version__}\n"
 
 
-def test_measuring_commands_share_their_options(cli: Cli) -> None:
+def test_measuring_commands_share_their_options(cli):
     shown = {name: cli(name, "--help-all").out for name in ("run", "sweep-weights")}
     shared = {flag for name in Measurement.model_fields for flag in Measurement.flags(name)}
     assert {"--pair", "--temperature", "-n", "--workers", "--allow-code-execution"} <= shared
@@ -62,7 +61,7 @@ def test_measuring_commands_share_their_options(cli: Cli) -> None:
     assert leading == sorted(leading) and leading[-1] < shown["run"].index("--top-k ")
 
 
-def test_help_shows_the_options_that_pages_use(cli: Cli) -> None:
+def test_help_shows_the_options_that_pages_use(cli):
     flags = r"(--[a-z-]+) "
     shown = {*re.findall(rf"│ {flags}", cli("run", "-h").out)} - {"--help", "--help-all"}
     used = "--server --models --data --threads --engine --allow-code-execution --batch-size"
@@ -87,9 +86,7 @@ def test_help_shows_the_options_that_pages_use(cli: Cli) -> None:
         ("plot pa", {"pareto"}),
     ],
 )
-def test_the_shell_completes_names(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, typed: str, expected: set[str]
-) -> None:
+def test_the_shell_completes_names(cli, monkeypatch, typed, expected):
     words = f"specbench {typed}"
     monkeypatch.setenv("_SPECBENCH_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
@@ -97,7 +94,7 @@ def test_the_shell_completes_names(
     assert set(cli().out.split()) == expected
 
 
-def test_errors_contain_no_control_characters(cli: Cli) -> None:
+def test_errors_contain_no_control_characters(cli):
     result = cli("table", "no\x1b]0;owned\x07\u202efolder")
     assert result.code == 2
     assert "no�]0;owned��folder" in result.err
@@ -105,7 +102,7 @@ def test_errors_contain_no_control_characters(cli: Cli) -> None:
     assert result.code == 2 and "\x1b" not in result.err
 
 
-def test_notes_contain_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_contain_no_control_characters(capsys):
     from specbench.cli.output import next_step, note
 
     note("a\x1b[31m hf_AbCdEfGhIjKl", "b\nnote: c")
@@ -113,9 +110,7 @@ def test_notes_contain_no_control_characters(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "note: a�[31m hf_***\nnote: b note: c\nnext: �2J\n"
 
 
-def test_what_is_loaded_is_said_once_with_its_size(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_loaded_is_said_once_with_its_size(tmp_path, capsys, monkeypatch):
     for name, size in (("model-1.safetensors", 2 * 10**9), ("model-2.safetensors", 5 * 10**8)):
         with (tmp_path / name).open("wb") as file:
             file.truncate(size)
@@ -136,7 +131,7 @@ def texts(svg: str) -> list[str]:
     return ["".join(text.itertext()).replace("\xa0", " ").strip() for text in elements]
 
 
-def test_a_picture_has_every_line_and_needs_nothing_else() -> None:
+def test_a_picture_has_every_line_and_needs_nothing_else():
     svg = picture(Text("one <two> & three", "bold red"), Text(8 * "four "), width=20)
     assert list(filter(None, texts(svg))) == [
         *("one <two> & three", "four four four four", "four four four four")

@@ -28,7 +28,7 @@ def both(cli: Cli, plain: Fake, fast: Fake, *options: str) -> Any:
         return cli(*RUN, *servers, *options)
 
 
-def test_a_body_is_sent_to_all_or_one_and_belongs_to_the_run(cli: Cli) -> None:
+def test_a_body_is_sent_to_all_or_one_and_belongs_to_the_run(cli):
     plain, fast = Fake(solved), Fake(solved)
     bodies = ("--set-body", f"{TEMPLATE}=true", "--set-body", f"fast:{TEMPLATE}=false")
     bodies += ("--set-body", 'chat_template_kwargs.level="a, b=c"', "--set-body", "fast:user=info")
@@ -71,9 +71,7 @@ def ending(reason: str, every: int = 3) -> Any:
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
-def test_answers_without_an_end_are_failed_requests(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, reason: str
-) -> None:
+def test_answers_without_an_end_are_failed_requests(cli, monkeypatch, reason):
     monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
     done = both(cli, Fake(solved), Fake(solved, fault=ending(reason)), "--seed", "3", "-n", "20")
     failed = [record for record in records(Path("run")) if record["status"] == "error"]
@@ -88,7 +86,7 @@ def test_answers_without_an_end_are_failed_requests(
     assert {*rows["finish_reason"]} == {"stop"} and {*rows["stopped_by"]} == {"eos"}
 
 
-def test_known_ends_are_counted_by_arm(cli: Cli) -> None:
+def test_known_ends_are_counted_by_arm(cli):
     assert both(cli, Fake(solved), Fake(solved, fault=ending("length", 1))).code == 0
     said = told(cli)
     assert "ends" in said and "eos 12" in said and "length 12" in said
@@ -99,15 +97,15 @@ def loops(prompt: str) -> list[str]:
     return ["la"] * 40
 
 
-def test_a_text_that_repeats_itself_is_named_without_token_ids(cli: Cli) -> None:
+def test_a_text_that_repeats_itself_is_named_without_token_ids(cli):
     assert both(cli, Fake(solved), Fake(loops)).code == 0
     rows = pd.read_csv("run/samples.csv").groupby("method")["repetition"].max()
     assert rows["plain"] == 0 and rows["fast"] > 0.5
     assert "12 of 12 answers of fast repeat themselves, as loops do, and none of plain" in told(cli)
 
 
-def test_prompts_and_caches_that_differ_are_named(cli: Cli) -> None:
-    def used(prompt: int, cached: int) -> Any:
+def test_prompts_and_caches_that_differ_are_named(cli):
+    def used(prompt, cached):
         details = {"prompt_tokens_details": {"cached_tokens": cached}}
         counts = {"prompt_tokens": prompt, "completion_tokens": 5, **details}
         return lambda words: {"usage": counts}
@@ -132,10 +130,8 @@ def test_prompts_and_caches_that_differ_are_named(cli: Cli) -> None:
         ("other", ["--alias", "plain=other"], 2),
     ],
 )
-def test_a_server_may_answer_by_another_name_of_its_model(
-    cli: Cli, answered: str, options: list[str], code: int
-) -> None:
-    def names(handler: Handler, body: dict[str, Any]) -> bool:
+def test_a_server_may_answer_by_another_name_of_its_model(cli, answered, options, code):
+    def names(handler, body):
         choice = {"message": {"content": "#### 4"}, "finish_reason": "stop"}
         handler.reply(200, {"model": answered, "choices": [choice]})
         return True
@@ -149,12 +145,10 @@ def test_a_server_may_answer_by_another_name_of_its_model(
     assert (form in done.err) == ("tiny" in answered)
 
 
-def test_waiting_for_a_limit_of_requests_is_not_timed(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_a_limit_of_requests_is_not_timed(cli, monkeypatch):
     monkeypatch.setattr("specbench.serving.client.PAUSE", 0.3)
 
-    def limits(handler: Handler, body: dict[str, Any]) -> bool:
+    def limits(handler, body):
         if len(handler.fake.bodies) % 2:
             return False
         handler.send_response(429)
@@ -171,7 +165,7 @@ def test_waiting_for_a_limit_of_requests_is_not_timed(
     assert (waited["prefill_seconds"] + waited["decode_seconds"]).max() < 0.3
 
 
-def test_comparing_servers_without_a_baseline_names_the_remedy(cli: Cli) -> None:
+def test_comparing_servers_without_a_baseline_names_the_remedy(cli):
     told = both(cli, Fake(solved), Fake(solved), "--margin", "3").err
     assert told.endswith("next: specbench compare run --against plain --margin 3\n")
     done = cli("compare", "run")

@@ -18,7 +18,7 @@ from .conftest import Cli, Result, imported
 
 
 @pytest.fixture(autouse=True)
-def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+def loaded(monkeypatch, tmp_path) -> list[str]:
     """Replace the bundled pair by the one that the server runs; return the formats loaded."""
     formats: list[str] = []
 
@@ -37,7 +37,7 @@ def audit(cli: Cli, url: str, *more: str) -> Result:
     return cli("audit", "--decoder", url, *how, *more)
 
 
-def test_a_lossless_server(cli: Cli, loaded: list[str]) -> None:
+def test_a_lossless_server(cli, loaded):
     with serving() as url:
         result = audit(cli, url, "--samples", "96")
         again = audit(cli, url, "--samples", "96")
@@ -57,7 +57,7 @@ def test_a_lossless_server(cli: Cli, loaded: list[str]) -> None:
     assert all((f["facts"].get("share") or 0) < 1 for f in report["findings"][1:])
 
 
-def test_a_lossy_server_gives_exit_code_1(cli: Cli) -> None:
+def test_a_lossy_server_gives_exit_code_1(cli):
     with serving("forced") as url:
         result = audit(cli, url, "--temperature", "1", "--json", "--samples", "64")
     assert result.code == 1
@@ -66,12 +66,12 @@ def test_a_lossy_server_gives_exit_code_1(cli: Cli) -> None:
     assert report["verdict"] == "fault found" and report["results"] == "out/audit.json"
 
 
-def test_an_option_that_the_server_refuses_is_left_out_alone_and_named(cli: Cli) -> None:
+def test_an_option_that_the_server_refuses_is_left_out_alone_and_named(cli):
     refused = "frequency_penalty"
     bodies: list[dict[str, Any]] = []
 
     class Strict(Handler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             if refused in bodies[-1]:
                 return self.reply(400, {"error": f"{refused} is no option"})
@@ -91,7 +91,7 @@ def test_an_option_that_the_server_refuses_is_left_out_alone_and_named(cli: Cli)
     assert bodies[-1].keys() ^ bodies[0].keys() == {refused}
 
 
-def test_a_weak_audit_says_so(cli: Cli) -> None:
+def test_a_weak_audit_says_so(cli):
     with serving() as url:
         result = audit(cli, url, "--samples", "8")
     assert result.code == 2
@@ -99,12 +99,12 @@ def test_a_weak_audit_says_so(cli: Cli) -> None:
     assert "error: the audit is too weak to judge" in result.err
 
 
-def test_what_was_found_before_an_error_is_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_found_before_an_error_is_kept(cli, monkeypatch):
     from specbench.serving import server
 
     complete = server.Server.complete
 
-    def failing(self: Any, prompt: Any, temperature: float, *how: Any) -> Any:
+    def failing(self, prompt, temperature, *how):
         if temperature == 0.7:
             raise UsageError("the server is gone: start it again")
         return complete(self, prompt, temperature, *how)
@@ -118,12 +118,12 @@ def test_what_was_found_before_an_error_is_kept(cli: Cli, monkeypatch: pytest.Mo
     assert report["verdict"] == "unfinished" and len(report["findings"]) == 7
 
 
-def test_a_killed_audit_goes_on(cli: Cli, tmp_path: Path) -> None:
+def test_a_killed_audit_goes_on(cli, tmp_path):
     """What a killed process leaves is what lies there while it waits for a text."""
     left: list[str] = []
 
     class Watching(Handler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             if not left:
                 left.append((tmp_path / "out" / "audit.json").read_text())
             super().do_POST()
@@ -138,7 +138,7 @@ def test_a_killed_audit_goes_on(cli: Cli, tmp_path: Path) -> None:
     assert "note: resuming out: 44 texts are done" in again.err
 
 
-def test_a_server_that_is_down_leaves_nothing(cli: Cli) -> None:
+def test_a_server_that_is_down_leaves_nothing(cli):
     with serving() as url:
         pass
     result = audit(cli, url)
@@ -147,24 +147,22 @@ def test_a_server_that_is_down_leaves_nothing(cli: Cli) -> None:
     assert not Path("out").exists()
 
 
-def test_a_server_that_is_down_is_refused_before_anything_heavy_is_imported() -> None:
+def test_a_server_that_is_down_is_refused_before_anything_heavy_is_imported():
     with serving() as url:
         pass
     loaded = imported(f"audit --decoder {url}", code=2)
     assert not {"torch", "transformers", "numpy", "pandas"} & loaded
 
 
-def test_the_key_is_sent_and_never_stored_or_printed(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_is_sent_and_never_stored_or_printed(cli, monkeypatch):
     keys: list[str] = []
 
     class Locked(Handler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             keys.append(self.headers["Authorization"])
             super().do_POST()
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             right = self.headers["Authorization"] == "Bearer sk-5150-right"
             self.reply(200 if right else 401, {"you sent": self.headers["Authorization"]})
 

@@ -4,15 +4,12 @@ import errno
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from .conftest import Cli
 
-
-def test_an_unexpected_failure_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
+def test_an_unexpected_failure_is_one_line(cli, monkeypatch):
+    def broken():
         raise ZeroDivisionError("by nothing")
 
     from specbench.cli import lookup as module
@@ -27,10 +24,8 @@ def test_an_unexpected_failure_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("line", ["run --output locked/r", "train"])
-def test_a_folder_without_write_permission_is_refused(
-    cli: Cli, engine: Any, models: list[Any], monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
-    def denied(*_: Any, **__: Any) -> None:
+def test_a_folder_without_write_permission_is_refused(cli, engine, models, monkeypatch, line):
+    def denied(*_, **__):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(Path, "mkdir", denied)
@@ -42,9 +37,7 @@ def test_a_folder_without_write_permission_is_refused(
 
 
 @pytest.mark.parametrize("command", ["run -m sd -n 2", "train"])
-def test_a_missing_extra_is_refused_with_its_install_command(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_a_missing_extra_is_refused_with_its_install_command(cli, models, monkeypatch, command):
     monkeypatch.setitem(sys.modules, "ray", None)
     result = cli(*command.split(), "-t", "mini-math", "--workers", "2")
     assert result.code == 2

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,8 +9,6 @@ import pytest
 from specbench.errors import UsageError
 from specbench.experiment import bench_runner
 from specbench.pricing.costs import read_costs
-
-from .conftest import Cli
 
 SMALL = ("--prompt-tokens", "8", "--new-tokens", "12", "--repeats", "2", "--device", "cpu")
 RUN = [".lock", "config.json", "environment.json", "examples.jsonl", "samples.csv", "samples.jsonl"]
@@ -21,12 +18,12 @@ FIGURES = [f"{name}.{kind}" for name in ("rounds", "time-per-token") for kind in
 
 
 @pytest.fixture(autouse=True)
-def bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
+def bandwidth(monkeypatch) -> None:
     """Use a fixed bandwidth."""
     monkeypatch.setattr(bench_runner, "copy_bandwidth", lambda device, size: 1e10)
 
 
-def test_tables_figures_and_ratios_of_all_systems(cli: Cli) -> None:
+def test_tables_figures_and_ratios_of_all_systems(cli):
     result = cli(
         "bench", *SMALL, "-m", "autoregressive,sd,diversed", "--acceptance", "0.3,1",
         "--batch-size", "1,2", "-o", "out",
@@ -53,7 +50,7 @@ def test_tables_figures_and_ratios_of_all_systems(cli: Cli) -> None:
     assert "supports only batch 1" in result.err
 
 
-def test_bench_without_transformers_in_its_default_folder(cli: Cli) -> None:
+def test_bench_without_transformers_in_its_default_folder(cli):
     result = cli("bench", *SMALL, "-m", "sd", "--no-transformers", "--json")
     assert result.code == 0, result.err
     tables = json.loads(result.out)
@@ -65,12 +62,10 @@ def test_bench_without_transformers_in_its_default_folder(cli: Cli) -> None:
     assert "ratio of" not in result.out
 
 
-def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(cli, monkeypatch):
     decode = bench_runner.BenchRunner.run
 
-    def interrupted(runner: Any, steps: Any) -> Any:
+    def interrupted(runner, steps):
         if steps[0].place[2] > 0:
             raise KeyboardInterrupt
         return decode(runner, steps)
@@ -101,7 +96,7 @@ def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(
 
 
 @pytest.mark.gpu
-def test_every_method_on_a_gpu_with_both_engines(cli: Cli) -> None:
+def test_every_method_on_a_gpu_with_both_engines(cli):
     options = (*SMALL[:6], "--device", "cuda", "--engine", "eager,graph", "--acceptance", "0.5,1")
     result = cli("bench", *options, "--batch-size", "1,4", "-o", "out")
     assert result.code == 0, result.err

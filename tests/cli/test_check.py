@@ -53,7 +53,7 @@ def load_by(monkeypatch: Patch, load_pair: Callable[..., LoadedPair]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
+def loaded(monkeypatch, tmp_path) -> list[str]:
     """Replace the bundled pair by the tiny one, with a head whose weights vary strongly.
 
     Rounds are sampled at T = 1 only, see ``both_samplings``.
@@ -84,7 +84,7 @@ def loaded(monkeypatch: Patch, tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture
-def both_samplings(loaded: list[str], monkeypatch: Patch) -> None:
+def both_samplings(loaded, monkeypatch) -> None:
     """Sample rounds with all options of sampling too."""
     monkeypatch.setattr(checking, "SAMPLINGS", SAMPLINGS)
 
@@ -114,7 +114,7 @@ def failures(cli: Cli, method: str = "sd") -> tuple[set[str], str]:
 
 @pytest.mark.usefixtures("both_samplings")
 @pytest.mark.parametrize("method", ["sd", "diversed"])
-def test_a_correct_pair_passes(cli: Cli, method: str) -> None:
+def test_a_correct_pair_passes(cli, method):
     result, findings = check(cli, method)
     assert result.code == 0
     verdicts: dict[str, set[str]] = {}
@@ -126,7 +126,7 @@ def test_a_correct_pair_passes(cli: Cli, method: str) -> None:
     assert {"outputs", "endings", "replays"} <= verdicts.keys()
 
 
-def test_tables_and_file_of_two_formats(cli: Cli, loaded: list[str]) -> None:
+def test_tables_and_file_of_two_formats(cli, loaded):
     result, findings = check(
         cli, "autoregressive,static", "--set", "weight=0.6", "--dtype", "bfloat16"
     )
@@ -147,8 +147,8 @@ def test_tables_and_file_of_two_formats(cli: Cli, loaded: list[str]) -> None:
     assert time["tokens_per_second"] > 0 and 0 < time["bandwidth_share"] < 1
 
 
-def test_a_pair_too_large_for_float32(cli: Cli, loaded: list[str], monkeypatch: Patch) -> None:
-    def little(spec: Any, loading: Any, *_: Any) -> None:
+def test_a_pair_too_large_for_float32(cli, loaded, monkeypatch):
+    def little(spec, loading, *_):
         if loading.dtype == "float32":
             raise UsageError("mini needs 9 GiB")
 
@@ -162,12 +162,12 @@ def test_a_pair_too_large_for_float32(cli: Cli, loaded: list[str], monkeypatch: 
     assert verdicts["drafts"] == "ok"
 
 
-def test_impossible_times_fail(cli: Cli, monkeypatch: Patch) -> None:
+def test_impossible_times_fail(cli, monkeypatch):
     monkeypatch.setattr(checking, "copy_bandwidth", lambda device, size: 1e3)
     assert failures(cli, "autoregressive")[0] == {"time"}
 
 
-def test_without_power_a_verdict_is_weak(cli: Cli, monkeypatch: Patch) -> None:
+def test_without_power_a_verdict_is_weak(cli, monkeypatch):
     """With the target as its own draft, p equals q, so no test has power."""
     self_drafting = replace(pair(), draft=Runner(pair().target.model, pair().target.vocabulary))
     load_by(monkeypatch, lambda spec, loading: self_drafting)
@@ -180,10 +180,10 @@ def test_without_power_a_verdict_is_weak(cli: Cli, monkeypatch: Patch) -> None:
     assert "weak: the negative control passed too" in result.out
 
 
-def test_a_greedy_draft_against_a_soft_q(cli: Cli, monkeypatch: Patch) -> None:
+def test_a_greedy_draft_against_a_soft_q(cli, monkeypatch):
     right = drafting.draft_token
 
-    def likeliest(*args: Any) -> drafting.Drafts:
+    def likeliest(*args):
         drafts = right(*args)
         return drafts._replace(x=drafts.q.argmax(-1))
 
@@ -195,11 +195,11 @@ def test_a_greedy_draft_against_a_soft_q(cli: Cli, monkeypatch: Patch) -> None:
 
 @pytest.mark.usefixtures("both_samplings")
 @pytest.mark.parametrize("consistent", [False, True])
-def test_no_temperature_on_the_draft(cli: Cli, monkeypatch: Patch, consistent: bool) -> None:
+def test_no_temperature_on_the_draft(cli, monkeypatch, consistent):
     """If verification gets the wrong q too, the tokens of `sd` are right and only q is wrong."""
     right = drafting.draft_token
 
-    def untempered(*args: Any) -> drafting.Drafts:
+    def untempered(*args):
         drafts = right(*args[:-1], Sampling())
         if consistent:
             return drafts
@@ -215,7 +215,7 @@ def test_no_temperature_on_the_draft(cli: Cli, monkeypatch: Patch, consistent: b
 
 
 @pytest.mark.usefixtures("both_samplings")
-def test_a_residual_that_is_not_renormalised(cli: Cli, monkeypatch: Patch) -> None:
+def test_a_residual_that_is_not_renormalised(cli, monkeypatch):
     """A draw would hide it, so the round itself looks at the sum."""
     monkeypatch.setattr(verdict, "normalise", lambda mass, fallback: mass)
     result = cli("check", "-m", "sd", "--prompts", "prompts.txt", "--samples", "160", "-o", "out")
@@ -223,10 +223,10 @@ def test_a_residual_that_is_not_renormalised(cli: Cli, monkeypatch: Patch) -> No
     assert re.search(r"`residual` of draft .* sums to 0\.\d+, not to 1", result.err)
 
 
-def test_a_head_that_sees_the_drafted_token(cli: Cli, monkeypatch: Patch) -> None:
+def test_a_head_that_sees_the_drafted_token(cli, monkeypatch):
     right = rounds.verify
 
-    def one_too_far(rule: Any, state: Any, drafts: Any, output: Any, *more: Any) -> Any:
+    def one_too_far(rule, state, drafts, output, *more):
         shifted = output._replace(hidden=output.hidden.roll(-1, 1))
         return right(rule, state, drafts, shifted, *more)
 
@@ -237,10 +237,10 @@ def test_a_head_that_sees_the_drafted_token(cli: Cli, monkeypatch: Patch) -> Non
     assert not failed & {"drafts", "bonus tokens", PLAIN, EQUAL}
 
 
-def test_a_bonus_token_from_q(cli: Cli, monkeypatch: Patch) -> None:
+def test_a_bonus_token_from_q(cli, monkeypatch):
     right = rounds.verify
 
-    def generous(rule: Any, state: Any, drafts: Any, output: Any, *more: Any) -> Any:
+    def generous(rule, state, drafts, output, *more):
         p = torch.cat((output.p[:, :-1], drafts.q[:, -1:]), 1)
         return right(rule, state, drafts, output._replace(p=p), *more)
 
@@ -295,13 +295,7 @@ def skips_the_last_accepted_draft(monkeypatch: Patch) -> None:
         ),
     ],
 )
-def test_a_cache_that_is_off_by_one(
-    cli: Cli,
-    monkeypatch: Patch,
-    plant: Callable[[Patch], None],
-    shown: set[str],
-    unharmed: set[str],
-) -> None:
+def test_a_cache_that_is_off_by_one(cli, monkeypatch, plant, shown, unharmed):
     plant(monkeypatch)
     failed, out = failures(cli)
     assert shown <= failed
@@ -339,7 +333,7 @@ def wrong(at, x, *, keep=3):
 """
 
 
-def test_an_own_rule_is_compared_with_its_law(cli: Cli) -> None:
+def test_an_own_rule_is_compared_with_its_law(cli):
     """Without a law, acceptance is compared with what the rule said it would be."""
     Path("mine.py").write_text(USER_RULES)
     rules = ("right", "plain", "wrong", "lying")

@@ -10,17 +10,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specbench.engine.pair import LoadedPair
 from specbench.experiment.loader import Loader
 
-from .conftest import Cli, load_once
+from .conftest import load_once
 from .made import rows
 
 TEXTS = "-t mini-math -n 12 --max-new-tokens 12 --no-progress"
 
 
 @pytest.fixture
-def costs(tmp_path: Path) -> Path:
+def costs(tmp_path) -> Path:
     """Costs at which drafting pays for one text and never for eight."""
     path = tmp_path / "costs.csv"
     times = [(b, n, 1 + 0.1 * n if b == 1 else b * (1 + n)) for b in (1, 8) for n in (0, 1, 4)]
@@ -29,7 +28,7 @@ def costs(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
+def test_it_says_where_speculation_pays(cli, costs):
     line = f"decide {TEXTS} --costs {costs} --batch-size 1,8 --draft-length 1,2,4 --output run"
     line += " --top-k 50"
     result = cli(*line.split())
@@ -60,16 +59,14 @@ def test_it_says_where_speculation_pays(cli: Cli, costs: Path) -> None:
     assert len(json.loads(machine.out)["settings"]) == 2 * 3 * 8
 
 
-def test_no_drafts_and_no_schedule_where_nothing_pays(cli: Cli, costs: Path) -> None:
+def test_no_drafts_and_no_schedule_where_nothing_pays(cli, costs):
     result = cli(*f"decide --acceptance .3,.2 --costs {costs} --batch-size 8 --output o".split())
     assert result.code == 0, result.err
     assert result.out.startswith("Leave it off: speculation loses at every batch size (best: ")
     assert "--speculative" not in result.out
 
 
-def test_acceptance_by_position_needs_no_models(
-    cli: Cli, costs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_acceptance_by_position_needs_no_models(cli, costs, monkeypatch):
     monkeypatch.setattr("specbench.engine.loading.load_pair", None)
     line = f"decide --acceptance .9,.9,.8 --costs {costs} --batch-size 1,8 --drafter greedy"
     result = cli(*line.split(), "--output", "o")
@@ -88,7 +85,7 @@ def test_acceptance_by_position_needs_no_models(
 PUBLISHED = "--target llama-3.3-70b --draft llama-3.2-1b --machine h100 --gpus 2"
 
 
-def test_models_and_machines_that_are_not_here_are_answered_without_torch(tmp_path: Path) -> None:
+def test_models_and_machines_that_are_not_here_are_answered_without_torch(tmp_path):
     """The whole command, offline: no weights, no configuration, no figure."""
     code = """
 import sys, time
@@ -144,7 +141,7 @@ finally:
         ("--pair llama --machine h200 --serving specbench --acceptance .8", "CUDA graphs"),
     ],
 )
-def test_what_people_run_is_answered_by_its_shape(cli: Cli, options: str, said: str) -> None:
+def test_what_people_run_is_answered_by_its_shape(cli, options, said):
     result = cli("decide", *options.split(), "--json", "--output", "o")
     assert result.code == 0, result.err
     content = json.loads(result.out)
@@ -154,7 +151,7 @@ def test_what_people_run_is_answered_by_its_shape(cli: Cli, options: str, said: 
     assert said in text and "[" not in text.partition("start ")[0]
 
 
-def test_one_rate_is_as_good_as_the_same_rate_at_every_position(cli: Cli) -> None:
+def test_one_rate_is_as_good_as_the_same_rate_at_every_position(cli):
     outs = []
     for rates in (".8", ",".join([".8"] * 8)):
         result = cli("decide", *PUBLISHED.split(), "--acceptance", rates, "--json", "-o", "o")
@@ -163,8 +160,8 @@ def test_one_rate_is_as_good_as_the_same_rate_at_every_position(cli: Cli) -> Non
     assert outs[0] == outs[1] and {row["draft_length"] for row in outs[0]} == {*range(1, 9)}
 
 
-def test_costs_may_be_what_llama_bench_wrote(cli: Cli) -> None:
-    def test(name: str, size: int, prompt: int, seconds: float) -> dict[str, object]:
+def test_costs_may_be_what_llama_bench_wrote(cli):
+    def test(name, size, prompt, seconds):
         rows = {"n_prompt": prompt, "n_gen": 0 if prompt else 32}
         return {"model_filename": name, "model_size": size, **rows, "avg_ns": 1e9 * seconds}
 
@@ -198,7 +195,7 @@ def test_costs_may_be_what_llama_bench_wrote(cli: Cli) -> None:
         ("--target qwen3-32b --machine h100 --acceptance .8", "needs a draft model"),
     ],
 )
-def test_what_cannot_be_computed_is_one_sentence(cli: Cli, options: str, complaint: str) -> None:
+def test_what_cannot_be_computed_is_one_sentence(cli, options, complaint):
     result = cli("decide", *options.split())
     assert result.code == 2
     assert complaint in result.err and len(result.err.strip().splitlines()) == 1
@@ -206,15 +203,13 @@ def test_what_cannot_be_computed_is_one_sentence(cli: Cli, options: str, complai
 
 
 @pytest.mark.parametrize(("seconds", "repeats"), [(0.0, 3), (1e9, 8)])
-def test_models_are_read_once_and_timed_as_often_as_time_allows(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, seconds: float, repeats: int
-) -> None:
+def test_models_are_read_once_and_timed_as_often_as_time_allows(cli, monkeypatch, seconds, repeats):
     monkeypatch.setattr("specbench.experiment.benchmark.SECONDS", seconds)
     for name in ("MOST_TOKENS", "LEAST_TOKENS"):
         monkeypatch.setattr(f"specbench.experiment.benchmark.{name}", 4)
     read: list[object] = []
 
-    def load(*models: object) -> LoadedPair:
+    def load(*models):
         read.append(models)
         return load_once(*models)  # type: ignore[arg-type]
 
@@ -251,7 +246,7 @@ def test_models_are_read_once_and_timed_as_often_as_time_allows(
         ("--task mini-math,mini-code", "2 tasks: name one"),
     ],
 )
-def test_mistakes_are_told_before_texts_are_written(cli: Cli, options: str, complaint: str) -> None:
+def test_mistakes_are_told_before_texts_are_written(cli, options, complaint):
     rows = "1,0,1\n1,12,2\n2,0,1\n2,12,2\n"
     Path("few.csv").write_text("batch_size,draft_length,round_seconds\n" + rows)
     result = cli(*f"decide {TEXTS} {options}".split())

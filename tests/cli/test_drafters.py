@@ -10,13 +10,11 @@ from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
 from specbench.engine.pairs import get_pair
 from specbench.runs.records import read_records
 
-from .conftest import Cli
-
 FAST = ("-t", "mini-headline", "-n", "2", "--max-new-tokens", "12", "--no-progress")
 
 
 @pytest.mark.usefixtures("report_without_figures")
-def test_drafters_beside_each_other(cli: Cli, tmp_path: Path) -> None:
+def test_drafters_beside_each_other(cli, tmp_path):
     drafters = ("--drafter", "model,greedy,prompt-lookup")
     assert (
         cli("run", "-m", "autoregressive,sd,static,typical", *drafters, *FAST, "--output", "r").code
@@ -34,7 +32,7 @@ def test_drafters_beside_each_other(cli: Cli, tmp_path: Path) -> None:
     assert cli("report", "r", "--output", "r.html").code == 0
 
 
-def test_a_target_without_a_draft_model(cli: Cli) -> None:
+def test_a_target_without_a_draft_model(cli):
     how = ("--target", get_pair("mini").target, *FAST, "-n", "1")
     result = cli("run", *how, "--drafter", "prompt-lookup", "--output", "r")
     assert result.code == 0
@@ -47,7 +45,7 @@ def test_a_target_without_a_draft_model(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("copies", [False, True])  # with the draft model, and without it
-def test_every_drafter_is_listed_run_priced_and_decided_on(copies: bool, cli: Cli) -> None:
+def test_every_drafter_is_listed_run_priced_and_decided_on(copies, cli):
     names = [name for name in DRAFTERS if parse_kind(name).copies == copies]
     drafters = ("--drafter", ",".join(names))
     texts = ("-t", "mini-headline", "-n", "10", "--max-new-tokens", "8", "--no-progress")

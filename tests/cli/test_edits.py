@@ -15,7 +15,6 @@ from specbench.runs.configuration import Settings, TaskConfig
 from specbench.tasks.task import load_task
 from specbench.validation.verification.plan import check_examples
 
-from .conftest import Cli
 from .made import Values, configure, edit_object, lines, records
 
 NOT_CHECKED = "not checked"
@@ -194,7 +193,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_is_noticed_or_named(cli: Cli, run: Path, name: str) -> None:
+def test_an_edit_is_noticed_or_named(cli, run, name):
     edit, expected = EDITS[name]
     edit(run)
     shown = cli("verify", "r", "-n", "0", "--json")
@@ -204,16 +203,14 @@ def test_an_edit_is_noticed_or_named(cli: Cli, run: Path, name: str) -> None:
     assert shown.code == (0 if expected.startswith(NOT_CHECKED) else 1)
 
 
-def test_the_samples_that_are_decoded_again_cannot_be_foreseen(
-    cli: Cli, one_task: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_samples_that_are_decoded_again_cannot_be_foreseen(cli, one_task, monkeypatch):
     monkeypatch.setattr(runs, "randbelow", lambda _: 4711)
     for options, seed in (((), 4711), (("--seed", "8"), 8)):
         shown = cli("verify", str(one_task), "-n", "1", *options)
         assert f"not decoded again (--seed {seed} chose the others)" in " ".join(shown.out.split())
 
 
-def test_keys_that_no_sample_has_are_named(cli: Cli, finished: str, tmp_path: Path) -> None:
+def test_keys_that_no_sample_has_are_named(cli, finished, tmp_path):
     """All files agree on a batch size, which the texts do not show."""
     run = Path(shutil.copytree(finished, tmp_path / "r"))
     configure(run, lambda config: config["settings"].update(batch_size=2))
@@ -226,7 +223,7 @@ def test_keys_that_no_sample_has_are_named(cli: Cli, finished: str, tmp_path: Pa
     assert "other files: `report.html`" in said
 
 
-def test_the_digest_of_the_data_is_compared() -> None:
+def test_the_digest_of_the_data_is_compared():
     task = load_task("python-line")
     examples = {example.id: example for example in task.examples("test", 2, 1)}
     facts = copy.deepcopy(task.provenance())

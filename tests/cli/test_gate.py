@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ..serving.fake import Fake, Handler, serving, solved
-from .conftest import Cli
 from .made import Values, write_run
 
 SERVED = ("run", "--prompts", "asked.jsonl", "--metric", "accuracy", "--no-progress", "-o", "run")
@@ -15,7 +14,7 @@ WITHIN = ("--against", "plain", "--margin", "40", "--require", "within")
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def made(tmp_path) -> Path:
     return write_run(tmp_path / "made")
 
 
@@ -56,9 +55,7 @@ def planned(run: Path, tasks: Values, state: str = "complete") -> None:
     ],
 )
 @pytest.mark.parametrize("form", ["--format csv", "--json"])
-def test_a_gate_ends_with_1_and_one_sentence(
-    cli: Cli, made: Path, options: str, reason: str, form: str
-) -> None:
+def test_a_gate_ends_with_1_and_one_sentence(cli, made, options, reason, form):
     line = f"compare {made} {options} {form}".split()
     done = cli(*line)
     assert done.code == (1 if reason else 0), done.err
@@ -90,16 +87,14 @@ METHODS = ["autoregressive", "sd", "static", "diversed"]
         ({"mini-math": METHODS, "mini-code": METHODS}, "complete", "-t mini-math", ""),
     ],
 )
-def test_what_is_missing_is_not_shown(
-    cli: Cli, made: Path, tasks: Values, state: str, options: str, reason: str, gate: str
-) -> None:
+def test_what_is_missing_is_not_shown(cli, made, tasks, state, options, reason, gate):
     planned(made, tasks, state)
     done = cli("compare", made.name, *f"{gate} --draft-length 3 {options}".split())
     assert done.code == (1 if reason else 0), done.err
     assert reason in done.err and done.err.count("error: not shown to ") == bool(reason)
 
 
-def test_a_method_or_baseline_without_any_answer_ends_with_1(cli: Cli, made: Path) -> None:
+def test_a_method_or_baseline_without_any_answer_ends_with_1(cli, made):
     """A run that is stopped early has no method to compare, or none to compare with."""
     planned(made, {"mini-math": [*METHODS, "lossy"]}, "interrupted")
     for options in ("--against lossy", "--against sd -m lossy"):
@@ -138,23 +133,13 @@ def silent(handler: Handler, body: dict[str, Any]) -> bool:
             "fast concurrency=1 on asked (50",
         ),
         (Fake(solved), ["--require-acceptance", "60"], ": no method tells its acceptance"),
-        (
-            Fake(solved),
-            [*WITHIN, "--require-acceptance", "60"],
-            "fast concurrency=1 on asked (its",
-        ),
+        (Fake(solved), [*WITHIN, "--require-acceptance", "60"], "fast concurrency=1 on asked (its"),
         (Fake(solved, report=drafting(0, 0)), ["--require-acceptance", "1"], ": no method tells"),
         (Fake(wrong, report=drafting(7)), WITHIN, "of plain: fast on asked (lossy: -100.0 "),
-        (
-            Fake(solved, fault=silent),
-            WITHIN,
-            "points, 20 answers are missing)",
-        ),
+        (Fake(solved, fault=silent), WITHIN, "points, 20 answers are missing)"),
     ],
 )
-def test_a_pipeline_notices_when_an_engine_gets_worse(
-    cli: Cli, fast: Fake, options: list[str], reason: str
-) -> None:
+def test_a_pipeline_notices_when_an_engine_gets_worse(cli, fast, options, reason):
     asked = [{"prompt": f"Say {i}.", "reference": str(i)} for i in range(40)]
     Path("asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
     with serving(Fake(solved)) as first, serving(fast) as second:

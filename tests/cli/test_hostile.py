@@ -7,7 +7,6 @@ import os
 import shutil
 import unicodedata
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from specbench.runs.run import read_run
 from specbench.tasks.example import Example
 from specbench.validation.verification.plan import check_plan
 
-from .conftest import Cli
 from .made import configure, lines, reduce_run
 
 SECRET = "a private text"
@@ -42,7 +40,7 @@ READERS = [name for name in COMMANDS if name != "resume"]
 
 
 @pytest.fixture(scope="module")
-def small(finished: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(finished, tmp_path_factory) -> Path:
     """One task of the finished run with two methods."""
     run = Path(shutil.copytree(finished, tmp_path_factory.mktemp("runs") / "r"))
 
@@ -55,7 +53,7 @@ def small(finished: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(small: Path, tmp_path: Path) -> Path:
+def run(small, tmp_path) -> Path:
     return Path(shutil.copytree(small, tmp_path / "r"))
 
 
@@ -93,7 +91,7 @@ def code(run: Path) -> None:
 
 @pytest.mark.usefixtures("report_without_figures")
 @pytest.mark.parametrize("command", READERS)
-def test_nothing_that_a_run_names_is_executed(cli: Cli, run: Path, command: str) -> None:
+def test_nothing_that_a_run_names_is_executed(cli, run, command):
     code(run)
     shown = cli(*COMMANDS[command])
     assert not (run.parent / "canary").exists()
@@ -108,7 +106,7 @@ def test_nothing_that_a_run_names_is_executed(cli: Cli, run: Path, command: str)
 
 @pytest.mark.parametrize("name", ["samples.jsonl", "config.json", ".lock", "figures", "notes"])
 @pytest.mark.parametrize("command", ["score", "table", "report", "plot", "resume"])
-def test_links_out_of_a_run_are_refused(cli: Cli, run: Path, command: str, name: str) -> None:
+def test_links_out_of_a_run_are_refused(cli, run, command, name):
     outside = run.parent / "outside"
     outside.mkdir() if name == "figures" else outside.write_text(SECRET)
     path = run / name
@@ -120,7 +118,7 @@ def test_links_out_of_a_run_are_refused(cli: Cli, run: Path, command: str, name:
     assert outside.is_dir() or outside.read_text() == SECRET
 
 
-def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_temporary_file_is_not_followed(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     (tmp_path / ".page.html.partial").symlink_to(secret)
@@ -149,9 +147,7 @@ BOMB = gzip.compress(b"," * 2**24, 9)
 
 
 @pytest.mark.parametrize("plant", [pipe, holes, bomb])
-def test_special_and_huge_files_are_refused(
-    cli: Cli, run: Path, plant: Callable[[Path], None]
-) -> None:
+def test_special_and_huge_files_are_refused(cli, run, plant):
     plant(run)
     shown = cli("compare", "r", "--sentences")
     assert shown.code == 2 and "remove it" in shown.err
@@ -159,7 +155,7 @@ def test_special_and_huge_files_are_refused(
 
 @pytest.mark.usefixtures("report_without_figures")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_deep_and_odd_json_is_one_sentence(cli: Cli, run: Path, command: str) -> None:
+def test_deep_and_odd_json_is_one_sentence(cli, run, command):
     for text in (
         '{"progress": ' + "[" * 100_000,
         '{"pair": ' + "[" * 900 + "]" * 900 + "}",
@@ -172,7 +168,7 @@ def test_deep_and_odd_json_is_one_sentence(cli: Cli, run: Path, command: str) ->
         assert "(for the traceback" not in shown.err, (text[:60], shown.err)
 
 
-def test_a_plan_of_any_size_is_not_enumerated(small: Path) -> None:
+def test_a_plan_of_any_size_is_not_enumerated(small):
     run = read_run(small)
     examples = {"mini-math": {str(n): Example(str(n), "") for n in range(2)}}
     run.config.settings["repeats"] = 10**12
@@ -181,7 +177,7 @@ def test_a_plan_of_any_size_is_not_enumerated(small: Path) -> None:
 
 
 @pytest.fixture
-def steered(run: Path) -> Path:
+def steered(run) -> Path:
     """A run whose names contain control characters, a formula, HTML and LaTeX."""
     evil = f"=cmd|' /C calc'!A0{STEERING}<script>alert(1)</script>\\input{{/etc/passwd}}"
 
@@ -202,7 +198,7 @@ def steered(run: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", READERS)
-def test_names_steer_nothing(cli: Cli, steered: Path, command: str) -> None:
+def test_names_steer_nothing(cli, steered, command):
     shown = cli(*COMMANDS[command])
     assert not steering(shown.out + shown.err)
     assert "(for the traceback" not in shown.err, shown.err
@@ -218,7 +214,7 @@ def test_names_steer_nothing(cli: Cli, steered: Path, command: str) -> None:
 
 @pytest.mark.parametrize("damage", [b'x,"' + b"a" * 30_000_000, b'"\n' * 9, b"\xff\xfe,"])
 @pytest.mark.parametrize("name", ["summary.csv", "samples.csv"])
-def test_a_damaged_table_is_named(cli: Cli, run: Path, name: str, damage: bytes) -> None:
+def test_a_damaged_table_is_named(cli, run, name, damage):
     with (run / name).open("ab") as file:
         file.write(damage)
     for command in ("verify", "table"):
@@ -228,7 +224,7 @@ def test_a_damaged_table_is_named(cli: Cli, run: Path, name: str, damage: bytes)
 
 
 @pytest.mark.parametrize("suffix", ["", ".xz"])
-def test_a_line_that_would_fill_the_memory_is_refused(cli: Cli, run: Path, suffix: str) -> None:
+def test_a_line_that_would_fill_the_memory_is_refused(cli, run, suffix):
     (run / "samples.jsonl").unlink()
     opened = lzma.open if suffix else open
     with opened(run / f"samples.jsonl{suffix}", "wb") as file:
@@ -238,7 +234,7 @@ def test_a_line_that_would_fill_the_memory_is_refused(cli: Cli, run: Path, suffi
     assert f"samples.jsonl{suffix}:1 is longer than 16 MiB: remove the line" in shown.err
 
 
-def test_warnings_of_libraries_steer_nothing(cli: Cli) -> None:
+def test_warnings_of_libraries_steer_nothing(cli):
     cli("--version")
     text = warnings.formatwarning(f"Glyph 7 ({STEERING}) missing", UserWarning, "style.py", 1)
     assert text.startswith("note: Glyph 7") and not steering(text)

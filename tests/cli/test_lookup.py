@@ -1,7 +1,6 @@
 """What ``specbench list`` and ``specbench docs`` print, and mistakes in task files."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,17 +11,15 @@ from specbench.runs.tables import dictionary
 from specbench.tasks.metrics import METRICS
 from specbench.tasks.task import definitions_folder, task_names
 
-from .conftest import Cli
 
-
-def test_the_bundled_tasks_are_valid(cli: Cli) -> None:
+def test_the_bundled_tasks_are_valid(cli):
     result = cli("list", "tasks", "--validate")
     assert result.code == 0
     assert len(result.out.splitlines()) == len(task_names())
     assert all(line.endswith(".toml: ok") for line in result.out.splitlines())
 
 
-def test_every_mistake_names_its_file_and_key(cli: Cli, tmp_path: Path) -> None:
+def test_every_mistake_names_its_file_and_key(cli, tmp_path):
     text = (definitions_folder() / "gsm8k.toml").read_text()
     (tmp_path / "good.toml").write_text(text)
     broken = text.replace("version", "versoin").replace("= 1024", "= 0")
@@ -55,7 +52,7 @@ def test_every_mistake_names_its_file_and_key(cli: Cli, tmp_path: Path) -> None:
     }
 
 
-def test_columns_of_every_table_are_explained(cli: Cli) -> None:
+def test_columns_of_every_table_are_explained(cli):
     rows = json.loads(cli("list", "columns", "--json").out)
     assert len(rows) == len(dictionary())
     (rate,) = [row for row in rows if row["name"] == "draft_seconds" and "samples" in row["tables"]]
@@ -74,9 +71,7 @@ def test_columns_of_every_table_are_explained(cli: Cli) -> None:
     assert "samples, rounds" in lines and "runs" in lines
 
 
-def test_bundled_models_are_named_and_not_located(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bundled_models_are_named_and_not_located(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     shown = cli("list", "pairs").out
     assert "bundled" in shown and "specbench/pairs" not in shown
@@ -85,7 +80,7 @@ def test_bundled_models_are_named_and_not_located(
     assert rows[0]["target"] == rows[0]["draft"] == "bundled"
 
 
-def test_heads_are_listed_by_the_names_that_every_command_takes(cli: Cli) -> None:
+def test_heads_are_listed_by_the_names_that_every_command_takes(cli):
     rows = json.loads(cli("list", "heads", "--json").out)
     assert [row["head"] for row in rows] == [*bundled_heads()]
     printed = cli("list", "heads").out
@@ -114,7 +109,7 @@ def test_heads_are_listed_by_the_names_that_every_command_takes(cli: Cli) -> Non
 
 
 @pytest.mark.parametrize("kind", ["metrics", "figures"])
-def test_metrics_and_figures_are_described(cli: Cli, kind: str) -> None:
+def test_metrics_and_figures_are_described(cli, kind):
     rows = json.loads(cli("list", kind, "--json").out)
     names = {"metrics": METRICS, "figures": bundled_figures()}[kind]
     assert [row["name"] for row in rows] == [*names]
@@ -122,7 +117,7 @@ def test_metrics_and_figures_are_described(cli: Cli, kind: str) -> None:
     assert rows[0]["description"].split()[0] in cli("list", kind).out
 
 
-def test_every_page_is_listed_with_its_question(cli: Cli) -> None:
+def test_every_page_is_listed_with_its_question(cli):
     result = cli("docs")
     assert result.code == 0
     for name, path in pages().items():
@@ -132,14 +127,14 @@ def test_every_page_is_listed_with_its_question(cli: Cli) -> None:
     assert {"methods", "tasks", "training", "results", "findings", "tests"} <= set(pages())
 
 
-def test_a_page_is_printed_as_it_is_written(cli: Cli) -> None:
+def test_a_page_is_printed_as_it_is_written(cli):
     assert cli("docs", "tasks").out == pages()["tasks"].read_text(encoding="utf-8")
     result = cli("docs", "trainig")
     assert (result.code, result.out) == (2, "")
     assert result.err == "error: unknown page `trainig`; did you mean `training`?\n"
 
 
-def test_pages_of_an_installed_package_need_no_clone(monkeypatch, tmp_path: Path) -> None:
+def test_pages_of_an_installed_package_need_no_clone(monkeypatch, tmp_path):
     import specbench
 
     package = tmp_path / "specbench"

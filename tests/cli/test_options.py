@@ -51,9 +51,9 @@ def typed(*arguments: str) -> Sketch:
     return got[0]
 
 
-def test_a_command_that_a_library_ends_is_an_error() -> None:
+def test_a_command_that_a_library_ends_is_an_error():
     @grouped
-    def ends(sketch: Sketch) -> None:
+    def ends(sketch):
         """End the process with the exit code of success."""
         sys.exit(0)
 
@@ -63,7 +63,7 @@ def test_a_command_that_a_library_ends_is_an_error() -> None:
         app(["--pencil", "red"], standalone_mode=False)
 
 
-def test_a_field_is_an_option_with_its_type_and_default() -> None:
+def test_a_field_is_an_option_with_its_type_and_default():
     assert typed("--pencil", "2b", "--names", "a,b", "--names", "a").names == ["a", "b"]
     assert typed("--pencil", "2b").model_dump() == {
         **{"size": 2.0, "shades": [3, 5], "names": None, "inks": None},
@@ -80,7 +80,7 @@ def test_a_field_is_an_option_with_its_type_and_default() -> None:
     assert Sketch.ordered_fields()[0] == "pencil"
 
 
-def test_explicit_options_override_a_preset_even_at_their_defaults() -> None:
+def test_explicit_options_override_a_preset_even_at_their_defaults():
     preset = RunSettings(preset="paper")
     assert (preset.limit, preset.max_new_tokens, preset.draft_length) == (100, 128, [5])
     changed = RunSettings(preset="paper", limit=3, max_new_tokens=None)
@@ -88,7 +88,7 @@ def test_explicit_options_override_a_preset_even_at_their_defaults() -> None:
     assert set(preset.part(Settings).model_dump()) == set(Settings.model_fields)
 
 
-def test_options_that_differ_from_defaults_become_arguments() -> None:
+def test_options_that_differ_from_defaults_become_arguments():
     assert Models().retyped() == Tasks().retyped() == []
     models = Models(pair="llama", threads=2, dtype="bfloat16", trust_remote_code=True)
     tasks = Tasks(task=["gsm8k", "my task.toml"], folder=Path("files"), shots=0)
@@ -102,13 +102,13 @@ def test_options_that_differ_from_defaults_become_arguments() -> None:
     assert models.updated(pair="mini").part(Loading).threads == 2
 
 
-def test_a_pair_is_named_given_another_draft_or_made_of_two_models() -> None:
+def test_a_pair_is_named_given_another_draft_or_made_of_two_models():
     assert Models().spec() == get_pair("mini")
     assert Models(pair="llama", draft="a/b").spec() == with_draft(get_pair("llama"), "a/b")
     assert Models(target="a/b", draft="a/c").spec() == custom_pair("a/b", "a/c")
 
 
-def test_all_is_every_method_and_paper_those_of_the_paper() -> None:
+def test_all_is_every_method_and_paper_those_of_the_paper():
     paper = ["autoregressive", "sd", "lossy", "speccascade", "static", "diversed"]
     assert Methods().names == Methods(method=["paper"]).names == paper
     assert Methods(method=["all"]).names == list(METHODS)
@@ -117,7 +117,7 @@ def test_all_is_every_method_and_paper_those_of_the_paper() -> None:
     assert some.optional == {*paper} - {"sd"}  # only methods named explicitly need a head
 
 
-def test_offline_applies_to_models_too() -> None:
+def test_offline_applies_to_models_too():
     """This needs a new process, because the hub's library reads the variable on import."""
     program = (
         "from specbench.cli.options import Tasks; Tasks(offline=True)\n"
@@ -128,7 +128,7 @@ def test_offline_applies_to_models_too() -> None:
     subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
-def test_any_parameter_of_a_method_can_be_set_by_name() -> None:
+def test_any_parameter_of_a_method_can_be_set_by_name():
     asked = Methods(method=["relaxed", "static"], set_values=["margin=0.1", "0.2", "weight=0.3"])
     assert [(name, p.get("margin"), p.get("weight")) for name, p in asked.variants()] == [
         *(("relaxed", 0.1, None), ("relaxed", 0.2, None)),
@@ -139,7 +139,7 @@ def test_any_parameter_of_a_method_can_be_set_by_name() -> None:
             Methods(method=["relaxed"], set_values=[text]).variants()
 
 
-def test_a_list_may_name_a_value_twice() -> None:
+def test_a_list_may_name_a_value_twice():
     assert split("--set", ["margin=0.1,0.3, ratio=0.1", "0.3"]) == [
         *("margin=0.1", "0.3", "ratio=0.1", "0.3")
     ]

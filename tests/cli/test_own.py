@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Cli
 from .made import records
 
 PAGE = Path(__file__).parents[2] / "specbench" / "docs" / "python.md"
@@ -23,18 +22,18 @@ def blocks(kind: str) -> list[str]:
 
 
 @pytest.fixture
-def files(cli: Cli) -> None:
+def files(cli) -> None:
     """Write both files of the page to the working directory."""
     for name, content in zip(("my_rules.py", "my_metrics.py"), blocks("python"), strict=True):
         Path(name).write_text(content)
 
 
-def test_the_file_to_copy_is_the_one_on_the_page() -> None:
+def test_the_file_to_copy_is_the_one_on_the_page():
     assert blocks("python")[0] == SHIPPED.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("files", "report_without_figures")
-def test_the_page_leads_from_nothing_to_a_figure(cli: Cli) -> None:
+def test_the_page_leads_from_nothing_to_a_figure(cli):
     """Run its commands in order, with fewer samples; finished runs are read without the files.
 
     ``test_check.py`` checks a rule of the user's own.
@@ -76,8 +75,8 @@ def test_the_page_leads_from_nothing_to_a_figure(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_an_edited_rule_is_decoded_again(cli: Cli) -> None:
-    def keys() -> dict[str, list[str]]:
+def test_an_edited_rule_is_decoded_again(cli):
+    def keys():
         """Return the keys of the samples by method, in the order in which they were written."""
         by_method: dict[str, list[str]] = {}
         for record in records(Path("run")):
@@ -125,7 +124,7 @@ def ends(text, reference):
 """
 
 
-def test_a_file_that_misbehaves_after_its_trial_fails_its_samples(cli: Cli) -> None:
+def test_a_file_that_misbehaves_after_its_trial_fails_its_samples(cli):
     Path("bad.py").write_text(MISBEHAVING)
     Path("prompts.jsonl").write_text('{"prompt": "Tom has 3 pens.", "reference": "3"}')
     selection = ["-m", "sd,bad.py:exits,bad.py:breaks", "--prompts", "prompts.jsonl"]
@@ -147,7 +146,7 @@ def test_a_file_that_misbehaves_after_its_trial_fails_its_samples(cli: Cli) -> N
 
 
 @pytest.mark.usefixtures("files")
-def test_texts_do_not_depend_on_batches(cli: Cli) -> None:
+def test_texts_do_not_depend_on_batches(cli):
     texts = []
     for output, size in (("one", "1"), ("four", "4")):
         more = ["--batch-size", size, "--output", output]
@@ -158,7 +157,7 @@ def test_texts_do_not_depend_on_batches(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_prompts_are_scored_by_an_own_metric(cli: Cli) -> None:
+def test_prompts_are_scored_by_an_own_metric(cli):
     rows = [{"prompt": f"{n} + 1 =", "reference": f"{n + 1}"} for n in range(3)]
     Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = ["run", "-m", "sd", "--prompts", "q.jsonl", "--output", "out", *SMALL]
@@ -177,7 +176,7 @@ def test_prompts_are_scored_by_an_own_metric(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_rules_of_one_name_are_refused(cli: Cli) -> None:
+def test_rules_of_one_name_are_refused(cli):
     small = ["-t", "mini-math", *SMALL]
     Path("mine.py").write_text("def geometric(at, x, *, share=0.5): pass\n")
     both = cli("run", "-m", f"{RULE},mine.py:geometric", *small)

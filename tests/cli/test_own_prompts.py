@@ -25,7 +25,7 @@ EXACT = "autoregressive,sd,static --set weight=0,1 --temperature 0 --draft-lengt
 
 
 @pytest.fixture
-def questions(tmp_path: Path) -> Path:
+def questions(tmp_path) -> Path:
     path = tmp_path / "question.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
     return path
@@ -38,7 +38,7 @@ def run(cli: Cli, output: str, line: str) -> list[dict[str, str]]:
     return rows(Path(output))
 
 
-def test_ids_and_categories_may_look_like_numbers_or_blanks(cli: Cli, tmp_path: Path) -> None:
+def test_ids_and_categories_may_look_like_numbers_or_blanks(cli, tmp_path):
     names = ("nan", "NA", "null", "None", "1.0", "1", "1e5", "-inf", "007", "true", "", "N/A")
     lines = [{"id": name, "category": name, "prompt": "Add 1 and 2."} for name in names]
     (tmp_path / "question.jsonl").write_text("\n".join(map(json.dumps, lines)))
@@ -52,9 +52,7 @@ def test_ids_and_categories_may_look_like_numbers_or_blanks(cli: Cli, tmp_path: 
     assert cli("verify", "r", "--limit", "0").code == 1
 
 
-def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(
-    cli: Cli, questions: Path
-) -> None:
+def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(cli, questions):
     """At temperature 0, on prompts and turns; the draft alone is the negative control."""
     scores = defaultdict(list)
     for row in run(cli, "r", f"--metric agreement -m {EXACT}"):
@@ -79,9 +77,7 @@ def test_agreement_is_whole_for_exact_methods_and_less_for_the_draft_alone(
 
 
 @pytest.mark.usefixtures("report_without_figures")
-def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(
-    cli: Cli, questions: Path
-) -> None:
+def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(cli, questions):
     samples = run(cli, "r", "-m sd,typical --cut-prompts --max-prompt-tokens 16 --max-new-tokens 4")
     assert {row["quality"] for row in samples} == {""}
     assert max(int(row["prompt_tokens"]) for row in samples) == 16  # others were cut to it
@@ -96,7 +92,7 @@ def test_without_a_quality_or_a_front_the_rest_is_compared_and_drawn(
     assert drawn.code == 0 and "no static front on question" in drawn.err
 
 
-def test_prompts_with_the_same_text_count_once(cli: Cli, tmp_path: Path) -> None:
+def test_prompts_with_the_same_text_count_once(cli, tmp_path):
     texts = [{"id": n, "prompt": f"Add {n % 10} and 4.", "reference": "5"} for n in range(12)]
     (tmp_path / "twice.json").write_text(json.dumps(texts))
     line = "run --prompts twice.json -m sd,typical --max-new-tokens 2 --device cpu --output r"

@@ -14,11 +14,8 @@ import specbench
 from specbench.cli.app import main
 from specbench.decoding.heads.registry import is_head
 from specbench.engine.loading import load_pair
-from specbench.engine.pair import LoadedPair
 from specbench.experiment.loader import Loader
 from specbench.runs.frames import read_samples
-
-from .conftest import Cli
 
 LINE = (
     *("-m", "sd,static", "--set", "weight=0.5", "-t", "mini-math,mini-headline", "-n", "3"),
@@ -41,7 +38,7 @@ def counts(*folders: str) -> pd.DataFrame:
     return read_samples(*folders).set_index(PLACE)[COUNTS].sort_index()
 
 
-def test_shards_are_read_as_the_whole_run(cli: Cli, tmp_path: Path) -> None:
+def test_shards_are_read_as_the_whole_run(cli, tmp_path):
     for folder, more in (("whole", ()), ("a/1", ("--shard", "1/2")), ("a/2", ("--shard", "2/2"))):
         assert cli("run", *LINE, *more, "--no-progress", "-o", folder).code == 0
     assert [len(counts(folder)) for folder in ("a/1", "a/2", "whole")] == [12, 6, 18]
@@ -65,7 +62,7 @@ def copy_of(folder: str) -> Path:
     return Path(shutil.copytree(folder, f"{folder}-copy"))
 
 
-def test_pairs_are_measured_in_folders_of_their_own(cli: Cli, engine: Any, tmp_path: Path) -> None:
+def test_pairs_are_measured_in_folders_of_their_own(cli, engine, tmp_path):
     planned = cli("run", "--pair", "mini,python", *FAST, "-o", "r", "--dry-run")
     assert planned.code == 0 and not (tmp_path / "r").exists()
     assert "mini-math on mini" in planned.out and "mini-math on python" in planned.out
@@ -83,13 +80,11 @@ def test_pairs_are_measured_in_folders_of_their_own(cli: Cli, engine: Any, tmp_p
     assert refused.code == 2 and "--json prints one run" in refused.err
 
 
-def test_the_models_of_a_pair_are_freed_before_the_next_ones_are_loaded(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_models_of_a_pair_are_freed_before_the_next_ones_are_loaded(cli, monkeypatch):
     loaded: list[weakref.ref[Any]] = []
     alive: list[int] = []
 
-    def load(spec: Any, loading: Any) -> LoadedPair:
+    def load(spec, loading):
         alive.append(sum(model() is not None for model in loaded))
         pair = load_pair(spec, loading)
         loaded.extend(map(weakref.ref, (pair.target, pair.draft)))
@@ -102,7 +97,7 @@ def test_the_models_of_a_pair_are_freed_before_the_next_ones_are_loaded(
     assert alive == [0, 0]
 
 
-def test_a_failure_of_one_pair_leaves_the_others(cli: Cli, engine: Any) -> None:
+def test_a_failure_of_one_pair_leaves_the_others(cli, engine):
     engine.failing = {number: ValueError("broken") for number in range(5)}
     failed = cli("sweep-weights", "--pair", "mini,python", *FAST, "--weights", "0.5", "-o", "r")
     assert failed.code == 1
@@ -113,13 +108,13 @@ def test_a_failure_of_one_pair_leaves_the_others(cli: Cli, engine: Any) -> None:
 
 
 @pytest.fixture
-def tiny(models: list[Any]) -> list[str]:
+def tiny(models) -> list[str]:
     """A training of two heads."""
     sizes = "--steps 2 --prompts-per-step 2 --rollouts 2"
     return f"train -t mini-headline,mini-code {sizes} --no-progress".split()
 
 
-def test_a_shard_of_a_training_has_some_of_its_tasks(cli: Cli, tiny: list[str]) -> None:
+def test_a_shard_of_a_training_has_some_of_its_tasks(cli, tiny):
     shown = cli(*tiny, "--shard", "2/2", "--dry-run")
     plan, _ = shown.out.splitlines()  # and the memory
     assert plan.startswith("mini-code on mini: ") and plan.endswith(" results/heads/mini/mini-code")
@@ -127,15 +122,13 @@ def test_a_shard_of_a_training_has_some_of_its_tasks(cli: Cli, tiny: list[str]) 
     assert [path.name for path in Path("results/heads/mini").iterdir()] == ["mini-headline"]
 
 
-def test_workers_train_a_task_by_a_command_each(
-    cli: Cli, tiny: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_train_a_task_by_a_command_each(cli, tiny, monkeypatch):
     lines: list[list[str]] = []
 
     class Workers:
         """Runs the first command, and fails with the others."""
 
-        def run(self, commands: list[list[str]]) -> Any:
+        def run(self, commands):
             lines.extend(commands)
             with pytest.raises(SystemExit) as end:
                 main(commands[0])

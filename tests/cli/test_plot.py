@@ -3,16 +3,13 @@
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 
-from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import get_pair
 
-from .conftest import Cli
 from .made import POINTS, write_run
 
 TASK = "mini-headline"
@@ -21,9 +18,7 @@ FILES = [f"weights-head.{kind}" for kind in ("png", "svg", "pdf", "csv")]
 TABLE = "weights-head.csv"
 
 
-def test_a_head_names_its_pair_and_task_and_gets_table_and_figure(
-    cli: Cli, models: list[Any]
-) -> None:
+def test_a_head_names_its_pair_and_task_and_gets_table_and_figure(cli, models):
     result = cli("plot", "weights", "--head", str(HEAD), "-n", "4")
     assert result.code == 0, result.err
     folder = Path("results/heads/mini") / TASK  # never the package
@@ -40,9 +35,7 @@ def test_a_head_names_its_pair_and_task_and_gets_table_and_figure(
     assert (folder / TABLE).read_bytes() == (Path("again") / TABLE).read_bytes()
 
 
-def test_a_head_below_results_keeps_its_figure_beside_it(
-    cli: Cli, models: list[Any], tmp_path: Path
-) -> None:
+def test_a_head_below_results_keeps_its_figure_beside_it(cli, models, tmp_path):
     folder = tmp_path / "results" / "mine" / "here"
     shutil.copytree(HEAD, folder)
     line = "plot weights --head results/mine/here --task mini-math -n 1 --device cpu"
@@ -53,9 +46,7 @@ def test_a_head_below_results_keeps_its_figure_beside_it(
     assert (set(table["task"]), set(table["trained_on"])) == ({"mini-math"}, {TASK})
 
 
-def test_the_bundled_head_and_the_authors_file_need_a_task(
-    cli: Cli, models: list[Any], tmp_path: Path, mini: LoadedPair
-) -> None:
+def test_the_bundled_head_and_the_authors_file_need_a_task(cli, models, tmp_path, mini):
     sizes = mini.target.hidden_size + mini.draft.hidden_size
     weights = {"summary.weight": torch.zeros(2, sizes), "summary.bias": torch.zeros(2)}
     torch.save(weights, tmp_path / "ensemble_head.bin")
@@ -72,12 +63,12 @@ def test_the_bundled_head_and_the_authors_file_need_a_task(
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path) -> Path:
     points = [point for point in POINTS if point[2] in (0, 3) and point[0] != "autoregressive"]
     return write_run(tmp_path / "results" / "mine", [*points, ("static", 0.5, 3, 0.5, 15, 0.5)])
 
 
-def test_figures_go_into_the_run_folder_with_their_data(cli: Cli, run: Path) -> None:
+def test_figures_go_into_the_run_folder_with_their_data(cli, run):
     result = cli("plot", "pareto")
     assert result.code == 0, result.err
     names = [f"pareto.{kind}" for kind in ("png", "svg", "pdf", "csv")]
@@ -87,7 +78,7 @@ def test_figures_go_into_the_run_folder_with_their_data(cli: Cli, run: Path) -> 
     assert data.loc[data["mark"] == "front", "quality_low"].notna().all()  # a band, from samples
 
 
-def test_a_front_of_one_point_is_called_so(cli: Cli, tmp_path: Path) -> None:
+def test_a_front_of_one_point_is_called_so(cli, tmp_path):
     points = [("static", 0.0, 3, 0.0, 25, 0.4), ("static", 0.5, 3, 0.0, 15, 0.6)]
     write_run(tmp_path / "zero", [("sd", None, 3, 0.0, 10, 0.8), *points])
     result = cli("plot", "pareto", "zero")
@@ -104,9 +95,7 @@ def test_a_front_of_one_point_is_called_so(cli: Cli, tmp_path: Path) -> None:
         ("--task all -m sd,static", "-sd-static", "method", {"sd", "static"}),
     ],
 )
-def test_filters_are_part_of_the_file_name(
-    cli: Cli, run: Path, line: str, name: str, column: str, values: set[str]
-) -> None:
+def test_filters_are_part_of_the_file_name(cli, run, line, name, column, values):
     for file in ("samples.csv", "summary.csv"):
         rows = (run / file).read_text().splitlines()
         more = [row.replace("mini-math", "mini-news") for row in rows[1:]]
@@ -118,7 +107,7 @@ def test_filters_are_part_of_the_file_name(
     assert column == "against" or values == drawn_values
 
 
-def test_the_newest_training_is_drawn(cli: Cli, tmp_path: Path) -> None:
+def test_the_newest_training_is_drawn(cli, tmp_path):
     columns = "step,reward,acceptance,weight,disagreement,held_out_quality,held_out_acceptance,"
     columns += "held_out_weight,held_out_distance\n"
     for number, name in enumerate(("new", "old")):

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from .conftest import Cli
 
-
-def test_a_run_is_priced_once_and_compared_with_its_rounds(cli: Cli, finished: str) -> None:
+def test_a_run_is_priced_once_and_compared_with_its_rounds(cli, finished):
     shutil.copytree(finished, "run")
     options = ("-t", "mini-math", "--draft-length", "2,3", "--drafting", "fixed,svip:0.9")
     first = cli("price", "run", *options, "--format", "csv")
@@ -29,7 +27,7 @@ def test_a_run_is_priced_once_and_compared_with_its_rounds(cli: Cli, finished: s
     assert (tokens.min() > 1).all() and (tokens.nunique() == 2).all()
 
 
-def test_texts_of_a_file_are_priced(cli: Cli) -> None:
+def test_texts_of_a_file_are_priced(cli):
     lines = [{"prompt": f"What is {n} + 2?", "answer": f"{n} + 2 = {n + 2}."} for n in range(2)]
     Path("texts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     asked = ("price", "--prompts", "texts.jsonl", "--draft-length", "2")

@@ -25,7 +25,6 @@ from specbench.training import finetune
 from specbench.validation import check
 
 from ..analysis.figures.made import training_of
-from ..conftest import Once
 from ..pages import PAGES, ROOT, blocks, commands
 from ..serving.fake import Fake, Handler, serving, solved
 from .conftest import Cli, measured
@@ -89,7 +88,7 @@ def faults(text: str, cli: Cli) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def small(once: Once) -> Path:
+def small(once) -> Path:
     """A real run with the names of the reference run, and fewer prompts and cells."""
     line = "-t mini-math --set weight=0,0.5 -n 10 --seed 1 --max-new-tokens 8"
     return once("reference", lambda folder: measured(folder, line))
@@ -111,15 +110,7 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture
-def reader(
-    cli: Cli,
-    small: Path,
-    engine: Any,
-    server: str,
-    report_without_figures: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Cli:
+def reader(cli, small, engine, server, report_without_figures, tmp_path, monkeypatch) -> Cli:
     """Run commands in a folder with what a reader of a page has at hand."""
     for module, name in (
         (progress, "forecast"),  # it reads from the hub
@@ -174,7 +165,7 @@ def reader(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_commands_work_as_printed(page: Path, reader: Cli) -> None:
+def test_commands_work_as_printed(page, reader):
     assert faults(page.read_text(encoding="utf-8"), reader) == []
 
 
@@ -186,7 +177,7 @@ FAULTS = (
 )
 
 
-def test_faulty_commands_are_found_among_good_ones(reader: Cli) -> None:
+def test_faulty_commands_are_found_among_good_ones(reader):
     good = "specbench list tasks\n"
     lines = good.join(f"specbench {fault}  # a comment\n" for fault in FAULTS)
     messages = faults(f"```sh\n{good}{lines}{good}```\n", reader)
@@ -194,9 +185,7 @@ def test_faulty_commands_are_found_among_good_ones(reader: Cli) -> None:
         assert sentence.startswith(f"specbench {fault}: ")
 
 
-def test_the_notebook_page_runs(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_notebook_page_runs(small, tmp_path, monkeypatch):
     shutil.copytree(small, tmp_path / RUN)
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "specbench" / "docs" / "python.md").read_text(encoding="utf-8")

@@ -1,15 +1,12 @@
 """What commands say of their progress where the output is no terminal."""
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from specbench.experiment.lines import LINES
 from specbench.experiment.progress import Display
 
-from .conftest import Cli
 from .test_train import TINY
 
 SMALL = "-t mini-math -n 1 --max-new-tokens 4 --device cpu"
@@ -28,19 +25,11 @@ COMMANDS = {
 
 @pytest.mark.parametrize("silent", [False, True])
 @pytest.mark.parametrize(("line", "last"), COMMANDS.items())
-def test_long_commands_tell_their_progress(
-    cli: Cli,
-    monkeypatch: pytest.MonkeyPatch,
-    models: object,
-    run: Path,
-    line: str,
-    last: str,
-    silent: bool,
-) -> None:
+def test_long_commands_tell_their_progress(cli, monkeypatch, models, run, line, last, silent):
     ends = []
 
     @contextmanager
-    def printed(progress: Callable[[], str]) -> Iterator[None]:
+    def printed(progress):
         yield
         ends.append(progress())
 
@@ -51,9 +40,7 @@ def test_long_commands_tell_their_progress(
     assert "progress:" not in done.err
 
 
-def test_texts_that_are_decoded_are_not_called_loading(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_that_are_decoded_are_not_called_loading(cli, monkeypatch):
     """A batch of llama.cpp, say, takes minutes until its first text is finished."""
     events = list[tuple[object, ...]]()
     monkeypatch.setattr(Display, "doing", lambda self, *texts: events.append(texts))

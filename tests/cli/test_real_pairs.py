@@ -59,9 +59,7 @@ def measure(
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
-def test_all_methods_run_on_the_architecture_without_weights_or_hub(
-    cli: Cli, tmp_path: Path, name: str
-) -> None:
+def test_all_methods_run_on_the_architecture_without_weights_or_hub(cli, tmp_path, name):
     pair = str(shrunk(name, tmp_path))
     # Rules see no models, so one architecture runs all of them.
     methods = "all" if name == "gemma3" else "autoregressive,sd,diversed"
@@ -81,8 +79,6 @@ def test_all_methods_run_on_the_architecture_without_weights_or_hub(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
-def test_all_methods_run_on_the_architecture_in_full_size(
-    cli: Cli, tmp_path: Path, name: str
-) -> None:
+def test_all_methods_run_on_the_architecture_in_full_size(cli, tmp_path, name):
     samples = measure(cli, tmp_path, name, "--preset", "paper", "--device", "cuda")
     assert {row["output_tokens"] for row in samples} == {"128"}

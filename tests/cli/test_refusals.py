@@ -88,7 +88,7 @@ def url():
 
 
 @pytest.fixture
-def folders(tmp_path: Path, finished: str) -> None:
+def folders(tmp_path, finished) -> None:
     """Make p.txt with a prompt, wrong.py with a policy, and heads, tasks and folders of all kinds.
 
     custom is a head of a pair without a name and own one of an unknown task; full, taken and begun

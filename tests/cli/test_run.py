@@ -1,21 +1,18 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-from torch import Tensor
 
 from specbench.analysis.run_tables import NO_BASELINE
 from specbench.engine.cache import SlotCache
 
-from .conftest import Cli
 from .made import records, rows
 
 FAST = ("--limit", "2", "--output", "r")
 
 
-def test_a_run_prints_its_table_and_folder(cli: Cli, engine: Any, tmp_path: Path) -> None:
+def test_a_run_prints_its_table_and_folder(cli, engine, tmp_path):
     result = cli("run", "-m", "autoregressive,sd", "-t", "mini-math", *FAST)
     assert result.code == 0
     for text in ("mini-math on mini, n = 2", "60.0 %", "4.00", "1.00", "results: r"):
@@ -29,7 +26,7 @@ def test_a_run_prints_its_table_and_folder(cli: Cli, engine: Any, tmp_path: Path
     assert {row["method"] for row in rows(tmp_path / "s")} == {"autoregressive", "sd"}
 
 
-def test_without_a_flag_everything_bundled_runs(cli: Cli, engine: Any, tmp_path: Path) -> None:
+def test_without_a_flag_everything_bundled_runs(cli, engine, tmp_path):
     result = cli("run")
     assert result.code == 0
     (folder,) = (tmp_path / "results").iterdir()
@@ -56,9 +53,7 @@ def heads(folder: Path) -> list[tuple[str, str]]:
     return [(r["task"], r["head"]) for r in rows(folder) if r["method"] == "diversed"]
 
 
-def test_the_default_head_is_found_and_named_in_one_line(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
+def test_the_default_head_is_found_and_named_in_one_line(cli, engine, tmp_path):
     pair = ("--target", "a/big", "--draft", "a/small")
     make_head(tmp_path / "results/heads/big+small/mini-math", "mini-math", target_acceptance=0.85)
     result = cli("run", "-m", "diversed", "-t", "mini-math", *FAST, *pair)
@@ -74,7 +69,7 @@ def test_the_default_head_is_found_and_named_in_one_line(
     assert heads(tmp_path / "s") == [("mini-math", "h"), ("mini-news", "h")]
 
 
-def test_several_heads_are_interleaved_in_one_run(cli: Cli, engine: Any, tmp_path: Path) -> None:
+def test_several_heads_are_interleaved_in_one_run(cli, engine, tmp_path):
     for wish in (0.7, 0.9):
         make_head(tmp_path / f"f/acceptance-{wish}/mini-math", "mini-math", target_acceptance=wish)
     line = ("sweep-weights", "--weights", "0,1", "-t", "mini-math", *FAST)
@@ -96,7 +91,7 @@ def test_several_heads_are_interleaved_in_one_run(cli: Cli, engine: Any, tmp_pat
     }
 
 
-def test_an_untrained_head_decodes_as_static_does(cli: Cli, tmp_path: Path) -> None:
+def test_an_untrained_head_decodes_as_static_does(cli, tmp_path):
     command = ("run", "-m", "static,diversed", "--head", "untrained", "-t", "mini-math")
     assert cli(*command, "--set", "weight=0.5", "--max-new-tokens", "24", *FAST).code == 0
     texts: dict[str, list[str]] = {}
@@ -105,12 +100,10 @@ def test_an_untrained_head_decodes_as_static_does(cli: Cli, tmp_path: Path) -> N
     assert texts["diversed"] == texts["static"]
 
 
-def test_without_a_compiler_the_compiling_engine_is_refused(
-    cli: Cli, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_the_compiling_engine_is_refused(cli, engine, tmp_path, monkeypatch):
     from torch._inductor import cpp_builder, exc
 
-    def none() -> str:
+    def none():
         raise exc.InvalidCxxCompiler()
 
     monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
@@ -121,9 +114,7 @@ def test_without_a_compiler_the_compiling_engine_is_refused(
     assert not (tmp_path / "r").exists()
 
 
-def test_samples_that_fail_make_the_run_fail_after_its_table(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
+def test_samples_that_fail_make_the_run_fail_after_its_table(cli, engine, tmp_path):
     engine.failing = {2: ValueError("broken")}
     result = cli("run", "-m", "sd", "-t", "mini-math", *FAST)
     assert result.code == 1
@@ -135,10 +126,10 @@ def test_samples_that_fail_make_the_run_fail_after_its_table(
     assert not list((tmp_path / "s").glob("*.csv"))
 
 
-def test_unavailable_models_leave_no_folder(cli: Cli, engine: Any, tmp_path: Path) -> None:
+def test_unavailable_models_leave_no_folder(cli, engine, tmp_path):
     from specbench.errors import UsageError
 
-    def absent(*_: Any) -> None:
+    def absent(*_):
         raise UsageError("cannot load meta-llama/x from the hub: accept the licence")
 
     engine.load_pair = absent
@@ -156,14 +147,7 @@ def test_unavailable_models_leave_no_folder(cli: Cli, engine: Any, tmp_path: Pat
         ("accuracy", ["#### 8", None], ["0.0", ""]),
     ],
 )
-def test_prompt_files_replace_tasks(
-    cli: Cli,
-    engine: Any,
-    tmp_path: Path,
-    metric: str,
-    references: list[str | None],
-    quality: list[str],
-) -> None:
+def test_prompt_files_replace_tasks(cli, engine, tmp_path, metric, references, quality):
     lines = [{"prompt": f"{i}", "reference": each} for i, each in enumerate(references)]
     json_lines = [{name: value for name, value in line.items() if value} for line in lines]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in json_lines))
@@ -177,7 +161,7 @@ def test_prompt_files_replace_tasks(
     assert (counted in result.err) == (len(references) == 2)
 
 
-def test_chat_prompts_need_a_template(cli: Cli, engine: Any, tmp_path: Path) -> None:
+def test_chat_prompts_need_a_template(cli, engine, tmp_path):
     line = ("run", "-m", "sd", "-t", "mini-math", "-n", "1", "-o", "r", "--prompt-format")
     result = cli(*line, "chat")
     assert result.code == 2
@@ -186,13 +170,11 @@ def test_chat_prompts_need_a_template(cli: Cli, engine: Any, tmp_path: Path) -> 
     assert cli(*line, "plain").code == 0
 
 
-def test_a_prompt_is_read_once_for_all_cells_and_once_more_to_warm_up(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_prompt_is_read_once_for_all_cells_and_once_more_to_warm_up(cli, monkeypatch, tmp_path):
     read: Counter[tuple[SlotCache, tuple[int, ...]]] = Counter()
     store = SlotCache.store
 
-    def counted(cache: SlotCache, prompt: Tensor, row: int, _: float, most_bytes: int) -> None:
+    def counted(cache, prompt, row, _, most_bytes):
         read[cache, tuple(prompt.tolist())] += 1
         store(cache, prompt, row, 1000.0, most_bytes)  # no machine needs so long by itself
 
@@ -211,7 +193,7 @@ def test_a_prompt_is_read_once_for_all_cells_and_once_more_to_warm_up(
     assert list(read_before.values()) == [7 + 6 - 2] * 6
 
 
-def test_a_margin_says_how_many_prompts_it_needs_and_who_judges_it(cli: Cli) -> None:
+def test_a_margin_says_how_many_prompts_it_needs_and_who_judges_it(cli):
     line = "run -m sd -t mini-math -n 2 --max-new-tokens 4 --device cpu --margin 2.5 -o out"
     done = cli(*line.split())
     needs = "a margin of 2.5 points needs 566 prompts if 2 % of the scores differ, 1,570 if 10 % do"

@@ -12,13 +12,11 @@ from specbench.runs.records import lacks
 from specbench.runs.run import run_folders, unfinished
 from specbench.runs.running import LOCK, still_running
 
-from .conftest import Cli
-
 PROGRESS = {"state": "running", "samples": 0, "failed": 0}
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Path]:
+def run(tmp_path) -> Iterator[Path]:
     """A run that is being written: 21 of 180 samples, and a half of the next one."""
     folder = tmp_path / "results" / "r"
     folder.mkdir(parents=True)
@@ -29,7 +27,7 @@ def run(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_a_run_that_is_being_written_says_how_far_it_is(run: Path) -> None:
+def test_a_run_that_is_being_written_says_how_far_it_is(run):
     state = "still running, 21 of 180 samples"
     assert still_running(run) == unfinished(run) == state
     assert lacks(run, "samples.csv") == f"{run} is {state}: wait until it ends"
@@ -37,7 +35,7 @@ def test_a_run_that_is_being_written_says_how_far_it_is(run: Path) -> None:
         run_folders([run], "samples.csv")
 
 
-def test_a_run_that_nobody_writes_is_unfinished(run: Path) -> None:
+def test_a_run_that_nobody_writes_is_unfinished(run):
     (run / LOCK).unlink()
     (run / LOCK).touch()
     assert still_running(run) is None
@@ -45,19 +43,16 @@ def test_a_run_that_nobody_writes_is_unfinished(run: Path) -> None:
     assert "is unfinished: repeat its command" in lacks(run, "samples.csv")
 
 
-def test_a_finished_run_that_is_scored_again_is_complete(run: Path) -> None:
+def test_a_finished_run_that_is_scored_again_is_complete(run):
     config = {"samples_planned": 180, "progress": PROGRESS | {"state": "complete"}}
     (run / "config.json").write_text(json.dumps(config))
     assert unfinished(run) is None
 
 
 @pytest.mark.parametrize(
-    "command",
-    ["table", "compare", "report", "plot pareto", "verify", "score"],
+    "command", ["table", "compare", "report", "plot pareto", "verify", "score"]
 )
-def test_every_command_says_that_a_run_is_still_running(
-    command: str, run: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_every_command_says_that_a_run_is_still_running(command, run, cli, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert "still running, 21 of 180 samples" in cli(*command.split(), "results/r").err
     assert "still running, 21 of 180 samples" in cli("table").err  # the newest run

@@ -11,14 +11,14 @@ import pytest
 from specbench.experiment import rescore
 from specbench.tasks.metrics.sandbox.launch import layers
 
-from .conftest import Cli, imported
+from .conftest import imported
 from .made import configure, records, rows
 
 TABLES = ("samples.csv", "summary.csv", "summary.md", "config.json", "samples.jsonl")
 
 
 @pytest.fixture
-def run(finished: str, tmp_path: Path) -> Path:
+def run(finished, tmp_path) -> Path:
     """A copy of the finished run that a test may change."""
     return Path(shutil.copytree(finished, tmp_path / "r"))
 
@@ -31,7 +31,7 @@ def remarked(line: str) -> str:
     return line.split(": ", 2)[2]
 
 
-def test_scoring_again_changes_nothing(cli: Cli, run: Path) -> None:
+def test_scoring_again_changes_nothing(cli, run):
     before = {name: (run / name).read_bytes() for name in TABLES[:-1]}, records(run)
     shown = cli("score", "r")
     assert shown.code == 0 and not set(map(remarked, shown.err.splitlines())) - REMARKED
@@ -40,7 +40,7 @@ def test_scoring_again_changes_nothing(cli: Cli, run: Path) -> None:
     assert ({name: (run / name).read_bytes() for name in TABLES[:-1]}, records(run)) == before
 
 
-def test_added_metrics_are_measured_where_they_apply(cli: Cli, run: Path) -> None:
+def test_added_metrics_are_measured_where_they_apply(cli, run):
     shown = cli("score", "r", "--metric", "rougeL, accuracy-flexible")
     assert shown.code == 0
     assert shown.err.startswith("note: `accuracy-flexible` is skipped on mini-headline")
@@ -52,7 +52,7 @@ def test_added_metrics_are_measured_where_they_apply(cli: Cli, run: Path) -> Non
     assert again.code == 0 and set(map(remarked, again.err.splitlines())) == REMARKED
 
 
-def test_code_is_scored_after_permission(cli: Cli, engine: Any, tmp_path: Path) -> None:
+def test_code_is_scored_after_permission(cli, engine, tmp_path):
     models = ("--target", "a/big", "--draft", "a/small")
     line = ("run", "-m", "sd", "-t", "mini-code", "--limit", "2", "--output", "r", *models)
     assert cli(*line).code == 0
@@ -74,12 +74,10 @@ def test_code_is_scored_after_permission(cli: Cli, engine: Any, tmp_path: Path) 
     assert {row["quality"] for row in rows(folder)} == {"0.0"}
 
 
-def test_an_interruption_leaves_the_files(
-    cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_leaves_the_files(cli, run, monkeypatch):
     before = {name: (run / name).read_bytes() for name in TABLES}
 
-    def stop(*_: Any, **__: Any) -> Any:
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(rescore, "score_text", stop)
@@ -89,7 +87,7 @@ def test_an_interruption_leaves_the_files(
     assert {name: (run / name).read_bytes() for name in TABLES} == before
 
 
-def test_scoring_loads_no_models(run: Path) -> None:
+def test_scoring_loads_no_models(run):
     assert not {"torch", "transformers", "datasets"} & imported(f"score {run}")
 
 
@@ -104,7 +102,7 @@ def line_of(run: str, method: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("method", ["autoregressive", "sd", "diversed"])
-def test_a_trace_is_the_text_of_its_sample(cli: Cli, finished: str, method: str) -> None:
+def test_a_trace_is_the_text_of_its_sample(cli, finished, method):
     shown = cli(*line_of(finished, method))
     assert shown.code == 0, shown.err
     head, prompt, body = shown.out.split("\n\n", 2)
@@ -118,8 +116,8 @@ def test_a_trace_is_the_text_of_its_sample(cli: Cli, finished: str, method: str)
     assert f"{made['output_tokens']} tokens in {made['rounds']} rounds" in head
 
 
-def test_the_sample_with_the_most_mismatches_is_traced_by_default(cli: Cli, finished: str) -> None:
-    def mismatches(record: dict[str, Any]) -> int:
+def test_the_sample_with_the_most_mismatches_is_traced_by_default(cli, finished):
+    def mismatches(record):
         return [flag for flags in record["per_round"]["agreed"] for flag in flags].count(False)
 
     static = [r for r in records(Path(finished)) if r["method"] == "static"]
@@ -131,7 +129,7 @@ def test_the_sample_with_the_most_mismatches_is_traced_by_default(cli: Cli, fini
     assert shown.out.count("{~") == most + 1  # one more in the legend
 
 
-def test_a_trace_is_a_picture_with_every_token(cli: Cli, finished: str) -> None:
+def test_a_trace_is_a_picture_with_every_token(cli, finished):
     written = cli(*line_of(finished, "diversed"), "-o", "trace.svg")
     assert (written.code, written.out) == (0, "trace.svg\n")
     picture = Path("trace.svg").read_text()
@@ -143,7 +141,7 @@ def test_a_trace_is_a_picture_with_every_token(cli: Cli, finished: str) -> None:
     assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
-def test_a_trace_is_a_page_with_the_same_marks(cli: Cli, finished: str) -> None:
+def test_a_trace_is_a_page_with_the_same_marks(cli, finished):
     written = cli(*line_of(finished, "diversed"), "-o", "trace.html")
     assert (written.code, written.out) == (0, "trace.html\n")
     page = Path("trace.html").read_text()
@@ -155,7 +153,7 @@ def test_a_trace_is_a_page_with_the_same_marks(cli: Cli, finished: str) -> None:
     )
 
 
-def test_a_damaged_record_is_refused(cli: Cli, run: Path) -> None:
+def test_a_damaged_record_is_refused(cli, run):
     made = sample("r", "sd")
     made["token_ids"].append(5)
     made["per_round"]["emitted"][0] += 7
@@ -166,9 +164,7 @@ def test_a_damaged_record_is_refused(cli: Cli, run: Path) -> None:
 
 
 @pytest.mark.usefixtures("report_without_figures")
-def test_the_report_of_the_newest_run_is_in_its_folder(
-    cli: Cli, finished: str, tmp_path: Path
-) -> None:
+def test_the_report_of_the_newest_run_is_in_its_folder(cli, finished, tmp_path):
     folder = tmp_path / "results" / "mine"
     shutil.copytree(finished, folder)
     done = cli("report", "-t", "mini-math", "-m", "sd")
@@ -179,7 +175,7 @@ def test_the_report_of_the_newest_run_is_in_its_folder(
 
 
 @pytest.mark.usefixtures("report_without_figures")
-def test_a_report_of_several_runs_names_incomplete_ones(cli: Cli, run: Path) -> None:
+def test_a_report_of_several_runs_names_incomplete_ones(cli, run):
     other = run.with_name("other")
     shutil.copytree(run, other)
     for name in ("samples.csv", "summary.csv", "samples.jsonl"):

@@ -14,14 +14,13 @@ import pytest
 from tasks.measure.servers.proxy import proxied
 
 from ..serving.fake import Fake, Fault, Handler, serving, solved, threaded
-from .conftest import Cli
 from .made import records
 
 FOLDER = Path("run")
 RUN = ("run", "-t", "mini-math", "--no-progress", "--output", "run")
 
 
-def test_two_arms_are_measured_in_turns_and_scored(cli: Cli) -> None:
+def test_two_arms_are_measured_in_turns_and_scored(cli):
     steps = {"num_spec_steps": 2, "num_accepted_draft_tokens": 2, "num_draft_tokens": 6}
     steps |= {"per_step_accepted": [1, 1], "per_step_drafted": [3, 3]}
     fast = Fake(solved, report=lambda words: {"metrics": {"speculative_decoding": steps}})
@@ -54,10 +53,10 @@ def test_two_arms_are_measured_in_turns_and_scored(cli: Cli) -> None:
     assert environment["servers"]["plain"]["version"] == "1.2.3"
 
 
-def test_as_many_requests_are_in_flight_as_asked_for_and_no_more(cli: Cli) -> None:
+def test_as_many_requests_are_in_flight_as_asked_for_and_no_more(cli):
     together = Barrier(3)
 
-    def waits(handler: Handler, body: dict[str, Any]) -> bool:
+    def waits(handler, body):
         if body["max_tokens"] > 16:
             together.wait(timeout=20)  # until three are there
         return False
@@ -69,7 +68,7 @@ def test_as_many_requests_are_in_flight_as_asked_for_and_no_more(cli: Cli) -> No
     assert fake.most_in_flight == 3
 
 
-def test_requests_in_flight_share_the_elapsed_time(cli: Cli) -> None:
+def test_requests_in_flight_share_the_elapsed_time(cli):
     with serving(Fake(solved, delay=0.5)) as url:
         options = "--server", f"slow={url}", "-n", "4", "--concurrency", "4", "--batch-size", "4"
         assert cli(*RUN, *options).code == 0
@@ -78,7 +77,7 @@ def test_requests_in_flight_share_the_elapsed_time(cli: Cli) -> None:
     assert rows["latency_seconds"].max() * 0.9 < shares < rows["latency_seconds"].sum() / 2
 
 
-def test_the_pair_gives_token_ids_and_text_stays_text(cli: Cli) -> None:
+def test_the_pair_gives_token_ids_and_text_stays_text(cli):
     for form, kind in (("tokens", list), ("text", str)):
         fake = Fake(solved)
         with serving(fake) as url:
@@ -88,7 +87,7 @@ def test_the_pair_gives_token_ids_and_text_stays_text(cli: Cli) -> None:
         assert all("messages" not in body for body in fake.bodies)
 
 
-def test_conversations_are_sent_as_they_are(cli: Cli) -> None:
+def test_conversations_are_sent_as_they_are(cli):
     parts = [{"type": "text", "text": "And"}, {"type": "text", "text": "3?"}]
     turns = [("system", "Brief."), ("user", "1 + 1?"), ("assistant", "2"), ("user", parts)]
     messages = [{"role": role, "content": content} for role, content in turns]
@@ -106,12 +105,10 @@ def test_conversations_are_sent_as_they_are(cli: Cli) -> None:
     assert [record["quality"] for record in records(FOLDER)] == [None, 1.0]
 
 
-def test_a_run_resumes_with_the_server_at_another_address(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_resumes_with_the_server_at_another_address(cli, monkeypatch):
     monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
 
-    def dies(handler: Handler, body: dict[str, Any]) -> bool:
+    def dies(handler, body):
         if len(handler.fake.bodies) < 6:
             return False
         handler.close_connection = True
@@ -181,15 +178,13 @@ FAULTS: list[tuple[Fault, str]] = [
 ]
 
 
-def test_a_server_that_misbehaves_is_named_and_nothing_is_lost(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_misbehaves_is_named_and_nothing_is_lost(cli, monkeypatch):
     """Each prompt meets the next fault, also when it is sent again."""
     monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
     monkeypatch.setattr("specbench.experiment.arms.MOST_FAILED", len(FAULTS) + 1)
     met: dict[str, Fault] = {}
 
-    def misbehaves(handler: Handler, body: dict[str, Any]) -> bool:
+    def misbehaves(handler, body):
         if body["max_tokens"] <= 16:  # the warm-up
             return False
         return met.setdefault(str(body["prompt"]), FAULTS[len(met)][0])(handler, body)
@@ -206,12 +201,10 @@ def test_a_server_that_misbehaves_is_named_and_nothing_is_lost(
     assert sum(record["method"] == "good" for record in records(FOLDER)) == len(FAULTS)
 
 
-def test_a_busy_server_is_asked_again_and_the_tries_are_counted(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_server_is_asked_again_and_the_tries_are_counted(cli, monkeypatch):
     monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
 
-    def busy(handler: Handler, body: dict[str, Any]) -> bool:
+    def busy(handler, body):
         if len(handler.fake.bodies) % 2:
             return False
         handler.reply(503, {"error": "busy"})
@@ -222,10 +215,10 @@ def test_a_busy_server_is_asked_again_and_the_tries_are_counted(
     assert [*pd.read_csv("run/samples.csv")["retries"]] == [1, 1, 1]
 
 
-def test_an_option_that_a_server_refuses_is_named_in_the_run_and_in_the_verdict(cli: Cli) -> None:
+def test_an_option_that_a_server_refuses_is_named_in_the_run_and_in_the_verdict(cli):
     refused = "min_p"
 
-    def strict(handler: Handler, body: dict[str, Any]) -> bool:
+    def strict(handler, body):
         if refused not in body and body.get("top_k") != 0:
             return False
         handler.reply(400, {"error": "bad request"})
@@ -252,8 +245,8 @@ def test_an_option_that_a_server_refuses_is_named_in_the_run_and_in_the_verdict(
         assert "both may be sampled differently" in told
 
 
-def test_a_server_that_counts_tokens_of_no_text_is_named_in_the_verdict(cli: Cli) -> None:
-    def inflated(words: int) -> dict[str, Any]:
+def test_a_server_that_counts_tokens_of_no_text_is_named_in_the_verdict(cli):
+    def inflated(words):
         return {"usage": {"prompt_tokens": 9, "completion_tokens": 2 * words}}
 
     with serving(Fake(solved)) as first, serving(Fake(solved, report=inflated)) as second:
@@ -264,12 +257,12 @@ def test_a_server_that_counts_tokens_of_no_text_is_named_in_the_verdict(cli: Cli
     assert "times as long" not in told
 
 
-def test_a_get_is_sent_again_and_counters_are_optional(cli: Cli) -> None:
+def test_a_get_is_sent_again_and_counters_are_optional(cli):
     class Flaky(Handler):
         fake = Fake(solved)
         gets: ClassVar[Counter[str]] = Counter()
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.gets[self.path] += 1
             if self.path != "/metrics" and self.gets[self.path] % 2:
                 self.close_connection = True  # without an answer
@@ -288,7 +281,7 @@ def test_a_get_is_sent_again_and_counters_are_optional(cli: Cli) -> None:
     assert pd.read_csv("run/samples.csv")["rounds"].isna().all()
 
 
-def test_a_proxy_corrupts_the_answers_to_a_share_of_the_prompts(cli: Cli) -> None:
+def test_a_proxy_corrupts_the_answers_to_a_share_of_the_prompts(cli):
     with serving(Fake(solved)) as url, proxied(url, corrupted=0.3) as worse:
         arms = "--server", f"plain={url}", "--server", f"worse={worse}"
         assert cli(*RUN, *arms, "-n", "40").code == 0
@@ -298,7 +291,7 @@ def test_a_proxy_corrupts_the_answers_to_a_share_of_the_prompts(cli: Cli) -> Non
     assert not texts["worse"][differ].str.contains(r"\d").any()
 
 
-def test_a_dry_run_tells_the_cells_and_decodes_no_sample(cli: Cli) -> None:
+def test_a_dry_run_tells_the_cells_and_decodes_no_sample(cli):
     fake = Fake(solved, delay=0.001)
     with serving(fake) as url:
         plan = (*RUN, "--server", f"a={url}", "-n", "7", "--concurrency", "1,2")
@@ -312,15 +305,13 @@ def test_a_dry_run_tells_the_cells_and_decodes_no_sample(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("has_driver", [False, True])
-def test_on_a_cpu_vllm_reads_each_prompt_in_one_piece(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, has_driver: bool
-) -> None:
+def test_on_a_cpu_vllm_reads_each_prompt_in_one_piece(cli, monkeypatch, has_driver):
     monkeypatch.setattr("specbench.cli.servers.has_gpu_driver", lambda: has_driver)
     command = cli("serve", "--pair", "mini", "-m", "sd", "--dry-run").out
     assert ("--max-num-batched-tokens" in command) != has_driver
 
 
-def test_vllm_gets_the_models_of_a_folder(cli: Cli, tmp_path: Path) -> None:
+def test_vllm_gets_the_models_of_a_folder(cli, tmp_path):
     for size in ("0.5b", "1.5b"):
         (tmp_path / f"qwen2.5-coder-{size}-instruct").mkdir()
     serve = ["serve", "--pair", "qwen2.5-coder", "-m", "sd", "--dry-run", "--models"]

@@ -13,15 +13,14 @@ import specbench
 from specbench.analysis.report.build import build
 from specbench.cli.app import main
 
-from ..conftest import Once
-from .conftest import Cli, Result
+from .conftest import Result
 from .made import configure
 
 LINE = "run -m autoregressive,sd -t mini-math -n 3 --max-new-tokens 6 --temperature 0"
 
 
 @pytest.fixture(scope="session")
-def measured_shards(once: Once) -> Path:
+def measured_shards(once) -> Path:
     """A greedy run, and its two shards."""
 
     def measure(folder: Path) -> None:
@@ -35,7 +34,7 @@ def measured_shards(once: Once) -> Path:
 
 
 @pytest.fixture
-def run_id(measured_shards: Path, cli: Cli, tmp_path: Path) -> str:
+def run_id(measured_shards, cli, tmp_path) -> str:
     """Copy the runs into the working directory; the name that the shards share."""
     shutil.copytree(measured_shards, tmp_path, dirs_exist_ok=True)
     (name,) = set(specbench.load("a").runs["run_id"])
@@ -47,9 +46,7 @@ def edited(folder: str, **changes: Any) -> None:
     configure(Path(folder), lambda config: config.update(changes))
 
 
-def test_the_report_pools_the_positions_of_shards(
-    run_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_report_pools_the_positions_of_shards(run_id, monkeypatch):
     drawn: list[pd.DataFrame] = []
     module = "specbench.analysis.report.build.figures"
     monkeypatch.setattr(module, lambda cells, positions, samples: drawn.append(positions) or [])
@@ -61,7 +58,7 @@ def test_the_report_pools_the_positions_of_shards(
 
 
 @pytest.mark.usefixtures("report_without_figures")
-def test_the_report_names_folders_of_one_name_by_their_paths(run_id: str) -> None:
+def test_the_report_names_folders_of_one_name_by_their_paths(run_id):
     shutil.copytree("a/1", "b/1")
     for file in ("samples.csv", "summary.csv"):
         table = Path("b/1") / file
@@ -76,8 +73,8 @@ def test_the_report_names_folders_of_one_name_by_their_paths(run_id: str) -> Non
     assert {"a/1", "a/2", "b/1"} <= heads
 
 
-def test_remarks_speak_of_all_shards(run_id: str) -> None:
-    def greedy() -> list[str]:
+def test_remarks_speak_of_all_shards(run_id):
+    def greedy():
         return [text for text in specbench.load("a").remarks if "greedy texts" in text]
 
     assert greedy() == [
@@ -97,7 +94,7 @@ def missing_of(result: Result) -> list[str]:
     return [line for line in result.err.splitlines() if "missing or unfinished" in line]
 
 
-def test_missing_and_unfinished_shards_are_named_once(cli: Cli, run_id: str) -> None:
+def test_missing_and_unfinished_shards_are_named_once(cli, run_id):
     settings = json.loads(Path("a/1/config.json").read_text())["settings"]
     for command in ("table", "compare", "plot acceptance-time"):
         assert missing_of(cli(*command.split(), "a")) == []
@@ -115,7 +112,7 @@ def test_missing_and_unfinished_shards_are_named_once(cli: Cli, run_id: str) -> 
     assert any("shards 2/4 and 4/4" in note for note in build([Path("a")]).notes)
 
 
-def test_a_shard_without_its_summary_is_not_left_out(cli: Cli, run_id: str) -> None:
+def test_a_shard_without_its_summary_is_not_left_out(cli, run_id):
     whole = cli("table", "a", "--format", "csv").out
     Path("a/2/summary.csv").unlink()
     assert set(specbench.load("a").summary["n"]) >= {3}
@@ -131,7 +128,7 @@ def test_a_shard_without_its_summary_is_not_left_out(cli: Cli, run_id: str) -> N
     assert "without its summary.csv" in cli("table", "a/1", "whole").err
 
 
-def test_a_folder_of_a_similar_name_is_an_ordinary_run(cli: Cli, run_id: str) -> None:
+def test_a_folder_of_a_similar_name_is_an_ordinary_run(cli, run_id):
     for table in Path("whole").glob("s*.csv"):
         table.write_text(table.read_text().replace("whole", "shards-1"))
     other = Path(shutil.copytree("whole", "other"))
@@ -141,7 +138,7 @@ def test_a_folder_of_a_similar_name_is_an_ordinary_run(cli: Cli, run_id: str) ->
     assert "both hold run shards-1" in cli("compare", "whole", "other").err
 
 
-def test_a_shard_without_its_examples_is_priced(cli: Cli, run_id: str) -> None:
+def test_a_shard_without_its_examples_is_priced(cli, run_id):
     asked = ("--draft-length", "2", "--no-progress", "--format", "csv", "-o")
     first = cli("price", "a/2", *asked, "first")
     Path("a/2/examples.jsonl").unlink()
@@ -150,7 +147,7 @@ def test_a_shard_without_its_examples_is_priced(cli: Cli, run_id: str) -> None:
     assert again.out == first.out
 
 
-def test_advice_and_folder_name_the_shard(cli: Cli) -> None:
+def test_advice_and_folder_name_the_shard(cli):
     result = cli(*LINE.split(), "--shard", "2/2", "--no-progress")
     assert result.code == 0
     (folder,) = Path("results").iterdir()

@@ -22,8 +22,6 @@ from specbench.runs.frames import read_samples
 from specbench.runs.records import to_line
 from tasks.measure.kill_and_resume import untimed
 
-from .conftest import Cli
-
 RUN = ("run", "-m", "autoregressive", "-t", "mini-math", "-n", "4", "--output", "r")
 
 
@@ -44,7 +42,7 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_run_killed_at_any_moment_resumes_to_the_same_result(cli: Cli, engine: Any) -> None:
+def test_a_run_killed_at_any_moment_resumes_to_the_same_result(cli, engine):
     """A short form of ``tasks/measure/kill_and_resume.py`` with a fake engine."""
     plan = ("run", "-m", "sd,diversed", "-t", "mini-math", "-n", "8", "--no-progress", "-o")
     assert cli(*plan, "undisturbed/run").code == 0
@@ -78,9 +76,7 @@ def samples(folder: Path) -> int:
     return len((folder / "r" / "samples.csv").read_text().splitlines()) - 1
 
 
-def test_ctrl_c_drops_the_text_that_is_decoded_and_the_same_command_resumes(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
+def test_ctrl_c_drops_the_text_that_is_decoded_and_the_same_command_resumes(cli, engine, tmp_path):
     before = signal.getsignal(signal.SIGINT)
     press(engine, at=2)
     stopped = cli(*RUN)
@@ -104,10 +100,8 @@ class _Finalized:
     [ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGINT)), _Finalized],
     ids=["callback", "finalizer"],
 )
-def test_ctrl_c_counts_where_python_ignores_exceptions(
-    cli: Cli, engine: Any, tmp_path: Path, swallow: Any
-) -> None:
-    def on_call(number: int) -> None:
+def test_ctrl_c_counts_where_python_ignores_exceptions(cli, engine, tmp_path, swallow):
+    def on_call(number):
         if number == 2:
             swallow()
             time.sleep(5)
@@ -121,10 +115,8 @@ def test_ctrl_c_counts_where_python_ignores_exceptions(
     assert sys.unraisablehook is hook
 
 
-def test_ctrl_c_while_a_record_is_written_stops_behind_it(
-    cli: Cli, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def line(record: Any) -> bytes:
+def test_ctrl_c_while_a_record_is_written_stops_behind_it(cli, engine, tmp_path, monkeypatch):
+    def line(record):
         if not done:
             done.append(os.kill(os.getpid(), signal.SIGINT))
         return to_line(record)
@@ -135,10 +127,8 @@ def test_ctrl_c_while_a_record_is_written_stops_behind_it(
     assert samples(tmp_path) == 1
 
 
-def test_an_interrupt_that_a_library_swallows_arrives_a_second_later(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
-    def on_call(number: int) -> None:
+def test_an_interrupt_that_a_library_swallows_arrives_a_second_later(cli, engine, tmp_path):
+    def on_call(number):
         if number == 2:
             with suppress(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
@@ -150,10 +140,8 @@ def test_an_interrupt_that_a_library_swallows_arrives_a_second_later(
     assert samples(tmp_path) == 1
 
 
-def test_ctrl_c_while_the_models_are_loaded_stops_at_once(
-    cli: Cli, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load(*_: Any) -> None:
+def test_ctrl_c_while_the_models_are_loaded_stops_at_once(cli, engine, tmp_path, monkeypatch):
+    def load(*_):
         os.kill(os.getpid(), signal.SIGINT)
         pytest.fail("the models are still loaded")
 
@@ -170,9 +158,7 @@ def test_ctrl_c_while_the_models_are_loaded_stops_at_once(
         f"gsm8k,mbpp,humaneval --data {Path(__file__).parents[1] / 'data'}",
     ],
 )
-def test_batches_are_stopped_at_four_moments_and_resumed(
-    cli: Cli, engine: Any, tmp_path: Path, tasks: str
-) -> None:
+def test_batches_are_stopped_at_four_moments_and_resumed(cli, engine, tmp_path, tasks):
     """Cells without a whole block stand beside whole ones, and ids of numbers beside names."""
     line = f"run -m autoregressive,sd,lossy -t {tasks} -n 5 --batch-size 4 --no-progress --output"
     assert cli(*line.split(), "whole/r").code == 0
@@ -189,7 +175,7 @@ def test_batches_are_stopped_at_four_moments_and_resumed(
 STRANGE_IDS = ["007", "1e5", "12.0", "true", "NA", "9" * 40, 7, 2.5, False, 10**40 - 7, "block 1"]
 
 
-def test_ids_are_text_from_the_file_to_the_tables(cli: Cli, engine: Any, tmp_path: Path) -> None:
+def test_ids_are_text_from_the_file_to_the_tables(cli, engine, tmp_path):
     names = [*map(json.dumps, STRANGE_IDS), "1e6", "1E400", "-0.0"]
     rows = [f'{{"id": {name}, "prompt": "{"p" * n}"}}' for n, name in enumerate(names, 1)]
     (tmp_path / "p.jsonl").write_text("\n".join(rows))
@@ -203,13 +189,11 @@ def test_ids_are_text_from_the_file_to_the_tables(cli: Cli, engine: Any, tmp_pat
     assert cli("table", "r").code == 0
 
 
-def test_a_second_ctrl_c_stops_at_once_and_a_third_prints_no_traceback(
-    cli: Cli, engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_ctrl_c_stops_at_once_and_a_third_prints_no_traceback(cli, engine, monkeypatch):
     class Interrupted(StringIO):
         """A terminal on which Ctrl-C is pressed once an error is printed."""
 
-        def write(self, text: str) -> int:
+        def write(self, text):
             count = super().write(text)
             if text == "\n" and "error:" in self.getvalue():
                 os.kill(os.getpid(), signal.SIGINT)
@@ -223,15 +207,13 @@ def test_a_second_ctrl_c_stops_at_once_and_a_third_prints_no_traceback(
     assert error.startswith("error: ") and "1 of 4 samples are in r" in error
 
 
-def test_a_run_interrupted_before_its_first_sample_leaves_nothing(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
+def test_a_run_interrupted_before_its_first_sample_leaves_nothing(cli, engine, tmp_path):
     engine.failing = {0: KeyboardInterrupt()}
     assert cli(*RUN).code == 130
     assert not (tmp_path / "r").exists()
 
 
-def test_ctrl_c_at_the_very_end_is_no_traceback() -> None:
+def test_ctrl_c_at_the_very_end_is_no_traceback():
     code = (
         "import atexit, os, signal, sys; sys.argv = ['specbench', '--version']; "
         "atexit.register(os.kill, os.getpid(), signal.SIGINT); "
@@ -241,7 +223,7 @@ def test_ctrl_c_at_the_very_end_is_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_dry_run_prints_the_plan_and_writes_nothing(cli: Cli, tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan_and_writes_nothing(cli, tmp_path):
     line = "run -m autoregressive,sd -t mini-math -n 30 --draft-length 2,4 --dry-run"
     result = cli(*line.split())
     assert result.code == 0
@@ -249,7 +231,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(cli: Cli, tmp_path: Path) 
     assert re.search(r"90 samples; needs 0\.0\d GiB of \d+\.\d free; engine", result.out)
 
 
-def test_a_dry_run_of_training_prints_steps_and_memory(cli: Cli, tmp_path: Path) -> None:
+def test_a_dry_run_of_training_prints_steps_and_memory(cli, tmp_path):
     result = cli("train", "--pair", "mini", "-t", "mini-math", "--steps", "3", "--dry-run")
     assert result.code == 0 and not list(tmp_path.iterdir())
     plan, memory = result.out.splitlines()
@@ -258,7 +240,7 @@ def test_a_dry_run_of_training_prints_steps_and_memory(cli: Cli, tmp_path: Path)
     assert re.match(r"needs \d\.\d\d GiB of \d+\.\d free; --minutes", memory)
 
 
-def test_a_limit_beyond_the_prompts_is_noted(cli: Cli, tmp_path: Path) -> None:
+def test_a_limit_beyond_the_prompts_is_noted(cli, tmp_path):
     (tmp_path / "q.txt").write_text("one\ntwo\nthree\n")
     for limit, noted in (("3", False), ("6", True)):
         err = cli("run", "-m", "sd", "--prompts", "q.txt", "--limit", limit, "--dry-run").err

@@ -4,7 +4,6 @@ import codecs
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ def output(*further: str, **variables: str) -> "subprocess.CompletedProcess[byte
     ("encoding", "rule"),
     [("cp1252", "---"), ("latin-1", "---"), ("ascii", "---"), ("cp437", "───"), ("utf-8", "───")],
 )
-def test_a_table_is_printed_in_any_encoding(encoding: str, rule: str) -> None:
+def test_a_table_is_printed_in_any_encoding(encoding, rule):
     done = output(PYTHONIOENCODING=encoding)
     lines = codecs.decode(done.stdout, encoding).splitlines()
     assert (done.returncode, done.stderr) == (0, b"")
@@ -28,18 +27,18 @@ def test_a_table_is_printed_in_any_encoding(encoding: str, rule: str) -> None:
 
 
 @pytest.mark.parametrize("columns", ["0", "00", ""])
-def test_a_width_of_0_is_none(columns: str) -> None:
+def test_a_width_of_0_is_none(columns):
     assert output(COLUMNS=columns).stdout == output().stdout
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&-"])
-def test_closed_streams_are_no_error(closed: str) -> None:
+def test_closed_streams_are_no_error(closed):
     command = f'"$@" {closed}'
     done = subprocess.run(["sh", "-c", command, "sh", *LIST], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_json_keeps_every_character(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_json_keeps_every_character(monkeypatch, capsys):
     from specbench.cli.output import print_json
 
     monkeypatch.setattr(type(sys.stdout), "encoding", "cp1252", raising=False)

@@ -12,7 +12,6 @@ import pytest
 from specbench.errors import UsageError
 from specbench.experiment import progress
 
-from .conftest import Cli
 from .made import rows
 
 ROOT = Path(__file__).parents[2]
@@ -67,14 +66,7 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
         ),
     ],
 )
-def test_a_grid_is_measured_with_its_anchors(
-    cli: Cli,
-    engine: Any,
-    tmp_path: Path,
-    line: str,
-    columns: tuple[str, ...],
-    expected: list[tuple[str, ...]],
-) -> None:
+def test_a_grid_is_measured_with_its_anchors(cli, engine, tmp_path, line, columns, expected):
     result = cli(*line.split(), *FAST)
     assert result.code == 0, result.err
     measured = variants(tmp_path / "r", *columns)
@@ -83,9 +75,7 @@ def test_a_grid_is_measured_with_its_anchors(
     assert measured == expected
 
 
-def test_heads_that_are_named_by_their_tasks_are_compared_on_every_task(
-    cli: Cli, engine: Any, tmp_path: Path
-) -> None:
+def test_heads_that_are_named_by_their_tasks_are_compared_on_every_task(cli, engine, tmp_path):
     result = cli(*TRANSFER, "--head", "mini-math,mini-code")
     assert result.code == 0
     assert [path.name for path in engine.heads] == ["mini-math", "mini-code"]
@@ -101,12 +91,10 @@ def test_heads_that_are_named_by_their_tasks_are_compared_on_every_task(
     assert cli("plot", "transfer", "other").code == 2
 
 
-def test_make_run_plans_few_samples_of_bundled_tasks(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_make_run_plans_few_samples_of_bundled_tasks(cli, monkeypatch):
     planned: list[Any] = []
 
-    def stop(plan: Any, worker: Any, probe: bool) -> None:
+    def stop(plan, worker, probe):
         planned.append(plan)
         raise UsageError("it is planned")
 

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,11 @@ from specbench.runs.configuration import RunConfig
 from specbench.runs.frames import read_summary
 from specbench.runs.run import Run
 
-from .conftest import Cli
 from .made import POINTS, write_run
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path) -> Path:
     return write_run(tmp_path / "results" / "one")
 
 
@@ -50,9 +48,7 @@ def drawn(result: Any) -> pd.DataFrame:
         ("plot acceptance-time -o figures", drawn),
     ],
 )
-def test_every_command_applies_the_filters(
-    cli: Cli, finished: str, command: str, read: Callable[[Any], pd.DataFrame]
-) -> None:
+def test_every_command_applies_the_filters(cli, finished, command, read):
     line = "-t mini-math -m diversed --draft-length 3"
     rows = read(cli(*command.split(), finished, *line.split()))
     assert set(rows["task"]) == {"mini-math"}
@@ -61,9 +57,7 @@ def test_every_command_applies_the_filters(
 
 
 @pytest.mark.parametrize("command", ["table", "compare"])
-def test_all_formats_of_a_table_have_the_same_content(
-    cli: Cli, finished: str, command: str
-) -> None:
+def test_all_formats_of_a_table_have_the_same_content(cli, finished, command):
     texts = [cli(command, finished, "--format", name) for name in ("text", "markdown", "csv")]
     assert [result.code for result in texts] == [0] * 3
     text, markdown, csv = (result.out for result in texts)
@@ -77,9 +71,9 @@ def test_all_formats_of_a_table_have_the_same_content(
     assert "\x1b" not in text
 
 
-def test_a_terminal_gets_its_width_and_the_best_in_bold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_its_width_and_the_best_in_bold(monkeypatch):
     class Terminal(io.StringIO):
-        def isatty(self) -> bool:
+        def isatty(self):
             return True
 
     screen = Terminal()
@@ -93,7 +87,7 @@ def test_a_terminal_gets_its_width_and_the_best_in_bold(monkeypatch: pytest.Monk
     assert max(map(len, plain.splitlines())) <= 70
 
 
-def test_the_newest_run_or_a_folder_of_runs_is_taken(cli: Cli, run: Path) -> None:
+def test_the_newest_run_or_a_folder_of_runs_is_taken(cli, run):
     shown = cli("table")
     assert shown.code == 0
     assert shown.out.startswith("Pair mini, T = 1, N = 3, 30 prompts per task\n")
@@ -104,7 +98,7 @@ def test_the_newest_run_or_a_folder_of_runs_is_taken(cli: Cli, run: Path) -> Non
     assert list(drawn(cli(*framed))["run_id"].unique()) == ["two"]
 
 
-def test_notes_on_runs(cli: Cli, run: Path) -> None:
+def test_notes_on_runs(cli, run):
     config: dict[str, Any] = {
         "samples_planned": 9,
         "tasks": [],
@@ -119,9 +113,7 @@ def test_notes_on_runs(cli: Cli, run: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["text", "csv"])
-def test_published_numbers_are_shown_or_their_absence_explained(
-    cli: Cli, run: Path, format: str
-) -> None:
+def test_published_numbers_are_shown_or_their_absence_explained(cli, run, format):
     shown = cli("table", str(run), "--paper", "--format", format)
     said = shown.err if format == "csv" else shown.out
     line = "The paper has no numbers for this setting: its pairs are llama, qwen3, gemma3"
@@ -138,7 +130,7 @@ def test_published_numbers_are_shown_or_their_absence_explained(
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
-def test_latex_compiles(cli: Cli, run: Path, tmp_path: Path) -> None:
+def test_latex_compiles(cli, run, tmp_path):
     table = cli("table", "--format", "latex", "--intervals", "--paper").out
     document = (
         "\\documentclass[twocolumn]{article}\n\\usepackage{booktabs}\n"
@@ -155,7 +147,7 @@ def without_sd(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("sd: ")]
 
 
-def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
+def test_the_newest_run_is_compared_in_every_way(cli, run):
     short = cli("compare", "--sentences")
     table, _, sentences = short.out.partition("mini-math on mini, T = 1, n = 30\n")
     assert cli("compare").out == table.removesuffix("\n")
@@ -191,7 +183,7 @@ def test_the_newest_run_is_compared_in_every_way(cli: Cli, run: Path) -> None:
     assert set(table["at"]) == {"quality", "own quality"}
 
 
-def test_what_a_comparison_lacks_is_noted_once(cli: Cli, tmp_path: Path) -> None:
+def test_what_a_comparison_lacks_is_noted_once(cli, tmp_path):
     points = [point for point in POINTS if point[0] in ("sd", "diversed") and point[2] == 5]
     write_run(tmp_path / "bare", points)
     result = cli("compare", "bare", "--at", "all", "--sentences")
@@ -205,7 +197,7 @@ def test_what_a_comparison_lacks_is_noted_once(cli: Cli, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_the_figures_of_runs_are_written_to_a_file(cli: Cli, run: Path, suffix: str) -> None:
+def test_the_figures_of_runs_are_written_to_a_file(cli, run, suffix):
     result = cli("table", "--frame", f"out.{suffix}")
     assert (result.code, result.out) == (0, f"out.{suffix}\n")
     written = getattr(pd, f"read_{suffix}")(f"out.{suffix}")
@@ -227,8 +219,8 @@ def environment(folder: Path, day: str = "2026-01-01", model: str = "x") -> None
     ],
 )
 def test_two_runs_are_paired_and_timed_only_on_one_machine_and_day(
-    cli: Cli, run: Path, changes: dict[str, str], options: tuple[str, ...], timed: bool
-) -> None:
+    cli, run, changes, options, timed
+):
     other = write_run(run.with_name("two"))
     environment(run)
     environment(other, **changes)
@@ -255,7 +247,7 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def test_what_differs_includes_unset_options_and_edited_files(tmp_path: Path) -> None:
+def test_what_differs_includes_unset_options_and_edited_files(tmp_path):
     first, second = (
         Run(
             tmp_path / name,
@@ -271,9 +263,7 @@ def test_what_differs_includes_unset_options_and_edited_files(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("command", ["table", "compare", "verify"])
-def test_json_has_numbers_and_nothing_else_is_printed(
-    cli: Cli, finished: str, command: str
-) -> None:
+def test_json_has_numbers_and_nothing_else_is_printed(cli, finished, command):
     options = ("-n", "0") if command == "verify" else ()
     shown = cli(command, finished, "--json", *options)
     document = strict(shown.out)
@@ -286,7 +276,7 @@ def test_json_has_numbers_and_nothing_else_is_printed(
         ]
 
 
-def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli: Cli, engine: Any) -> None:
+def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli, engine):
     line = "run -m sd,diversed -t mini-math -n 12 --json -o out"
     shown = cli(*line.split())
     assert shown.code == 0, shown.err
@@ -301,7 +291,7 @@ def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli: Cli, engin
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex"])
-def test_methods_are_compared_with_one_within_a_margin(cli: Cli, run: Path, form: str) -> None:
+def test_methods_are_compared_with_one_within_a_margin(cli, run, form):
     options = "--margin 2 --draft-length 5 --sentences"
     line = ("compare", str(run), "--against", "static w=0", *options.split())
     shown = cli(*line, "-m", "diversed", "--format", form)
@@ -328,9 +318,7 @@ def test_methods_are_compared_with_one_within_a_margin(cli: Cli, run: Path, form
         ({}, ["--noise", "other"], None),
     ],
 )
-def test_two_arms_with_one_address_and_rule_are_an_a_a_test(
-    cli: Cli, run: Path, diversed: dict[str, str], options: list[str], times: int | None
-) -> None:
+def test_two_arms_with_one_address_and_rule_are_an_a_a_test(cli, run, diversed, options, times):
     told = {"sd": {"url": "http://a"}, "diversed": {"url": "http://a"} | diversed}
     (run / "environment.json").write_text(json.dumps({"servers": told}))
     servers = [{"name": "sd"}, {"name": "diversed", **diversed}]
@@ -354,9 +342,7 @@ def test_two_arms_with_one_address_and_rule_are_an_a_a_test(
         (".xz", True, ("compare {} --draft-length 2",)),
     ],
 )
-def test_a_run_may_be_packed(
-    cli: Cli, finished: str, tmp_path: Path, suffix: str, records: bool, commands: tuple[str, ...]
-) -> None:
+def test_a_run_may_be_packed(cli, finished, tmp_path, suffix, records, commands):
     """All tables and checks are those of the plain run."""
     plain, packed = (Path(shutil.copytree(finished, tmp_path / n / "small")) for n in ("a", "b"))
     if not records:

@@ -20,8 +20,6 @@ from specbench.training import front, verifier
 from specbench.training.budget import Pace
 from specbench.training.recipe import CHECKPOINT
 
-from .conftest import Cli
-
 TINY = [
     *("train", "-t", "mini-headline", "--steps", "3", "--prompts-per-step", "2"),
     *("--rollouts", "2", "--seed", "5"),
@@ -46,14 +44,12 @@ def logged_steps(folder: Path) -> list[str]:
     return [line.split(",")[0] for line in (folder / LOG).read_text().splitlines()[1:]]
 
 
-def test_rewards_score_the_text_before_a_stop_string(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, mini: Any
-) -> None:
+def test_rewards_score_the_text_before_a_stop_string(cli, models, monkeypatch, mini):
     task = load_task("mini-headline")
     monkeypatch.setattr(Tasks, "tasks", lambda _: [replace(task, stop=(".",))])
     honest, ends = verifier.reward, []
 
-    def reward(rollouts: Any, *rest: Any) -> torch.Tensor:
+    def reward(rollouts, *rest):
         assert not any("." in text for text in rollouts.texts)
         last = [rollouts.token[rollouts.row == i][-1] for i in range(len(rollouts.texts))]
         ends.extend(map(mini.tokenizer.decode, last))
@@ -64,7 +60,7 @@ def test_rewards_score_the_text_before_a_stop_string(
     assert "." in ends
 
 
-def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
+def test_a_head_is_trained_shown_and_used(cli, models):
     result = cli(
         *TINY, "--head-kind", "linear", "--acceptance-weight", "3", "--allow-code-execution"
     )
@@ -93,10 +89,8 @@ def test_a_head_is_trained_shown_and_used(cli: Cli, models: list[Any]) -> None:
     assert "in training it was not shown to be above the randomised static front" in run.err
 
 
-def test_a_head_above_the_front_is_advised(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def distance(head: Any, static: Any) -> Interval:
+def test_a_head_above_the_front_is_advised(cli, models, monkeypatch):
+    def distance(head, static):
         return Interval(0.02, 0.01, 0.03, len(head.quality))
 
     monkeypatch.setattr(front, "distance", distance)
@@ -107,12 +101,10 @@ def test_a_head_above_the_front_is_advised(
     assert cli(*shlex.split(used), "--dry-run").code == 0
 
 
-def test_a_refusal_of_one_task_leaves_the_others(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_of_one_task_leaves_the_others(cli, models, monkeypatch):
     honest = front.require_trade
 
-    def require_trade(static: Any, task: str, metric: Any) -> None:
+    def require_trade(static, task, metric):
         if task == "mini-news":
             raise UsageError("mini-news: the target is not measurably better than the draft")
         honest(static, task, metric)
@@ -125,14 +117,12 @@ def test_a_refusal_of_one_task_leaves_the_others(
     assert "mini-headline" in result.out and "mini-news  " not in result.out
 
 
-def test_memory_is_compared_before_models_load(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_compared_before_models_load(cli, models, monkeypatch):
     from specbench.engine import memory
 
     asked: list[tuple[int, ...]] = []
 
-    def check(spec: Any, how: Any, *sizes: int) -> None:
+    def check(spec, how, *sizes):
         asked.append(sizes)
         raise UsageError("mini needs 99 GiB to train a head")
 
@@ -164,9 +154,7 @@ def long_ones(monkeypatch: pytest.MonkeyPatch, which: Callable[[int], bool]) -> 
     monkeypatch.setattr(Tasks, "tasks", lambda _: [replace(task, source=source)])
 
 
-def test_a_family_has_one_head_per_target_and_skips_long_prompts(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_family_has_one_head_per_target_and_skips_long_prompts(cli, models, monkeypatch):
     with monkeypatch.context() as patch:
         long_ones(patch, lambda i: i % 4 == 3)
         result = cli(*TINY, "--target-acceptance", "0.9,0.95", "-o", "family")
@@ -187,11 +175,11 @@ def test_a_family_has_one_head_per_target_and_skips_long_prompts(
 
 
 def test_heads_that_differ_in_seed_share_a_front_and_are_those_trained_alone(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cli, models, monkeypatch
+):
     measure, fronts = verifier.Training.measure, list[int]()
 
-    def counted(training: Any, heads: Any, *others: Any) -> Any:
+    def counted(training, heads, *others):
         fronts.extend([1] * (len(heads) == len(front.WEIGHTS)))
         return measure(training, heads, *others)
 
@@ -223,12 +211,10 @@ def test_heads_that_differ_in_seed_share_a_front_and_are_those_trained_alone(
     ("target", "why"),
     [("0.2", "strict verification already accepts about 0."), ("0.99", "more --steps")],
 )
-def test_missed_targets_and_steps_without_gradient_are_noted(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch, target: str, why: str
-) -> None:
+def test_missed_targets_and_steps_without_gradient_are_noted(cli, models, monkeypatch, target, why):
     flat, honest, calls = rewards(0.0, 0.0), verifier.reward, []
 
-    def reward(*arguments: Any) -> torch.Tensor:
+    def reward(*arguments):
         calls.append(1)
         return flat(*arguments) if len(calls) < 3 else honest(*arguments)
 
@@ -246,7 +232,7 @@ def test_missed_targets_and_steps_without_gradient_are_noted(
     assert f"target {target}" in missed and why in missed
 
 
-def test_a_budget_is_kept_or_refused_with_what_is_needed(cli: Cli, models: list[Any]) -> None:
+def test_a_budget_is_kept_or_refused_with_what_is_needed(cli, models):
     """Times of a machine are made, so that the plan is the same everywhere."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Pace, "measured", lambda _: Pace(0.1, 0.0, 0.001))
@@ -260,9 +246,7 @@ def test_a_budget_is_kept_or_refused_with_what_is_needed(cli: Cli, models: list[
     assert described["recipe"]["minutes"] == 60 and described["plan"]["steps"] == 3
 
 
-def test_after_ctrl_c_it_resumes_unless_values_differ(
-    cli: Cli, models: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_ctrl_c_it_resumes_unless_values_differ(cli, models, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(verifier, "reward", rewards(0.5, KeyboardInterrupt()))
         stopped = cli(*TINY)
@@ -290,7 +274,7 @@ def test_after_ctrl_c_it_resumes_unless_values_differ(
 SHORT = ("--steps", "5", "--batch-size", "1")
 
 
-def test_every_task_gets_a_draft_that_a_run_can_use(cli: Cli, tmp_path: Path) -> None:
+def test_every_task_gets_a_draft_that_a_run_can_use(cli, tmp_path):
     result = cli("finetune-draft", "-t", "mini-headline,mini-math", *SHORT)
     assert result.code == 0
     folder = "results/drafts/mini/mini-headline"
@@ -312,14 +296,12 @@ def test_every_task_gets_a_draft_that_a_run_can_use(cli: Cli, tmp_path: Path) ->
     assert (tmp_path / "r" / "summary.csv").is_file()
 
 
-def test_an_interruption_keeps_finished_samples_and_names_missing_ones(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_keeps_finished_samples_and_names_missing_ones(cli, tmp_path, monkeypatch):
     from specbench.training import finetune
 
     once = finetune.finetune_draft
 
-    def stopped(draft: str, task: Any, *rest: Any) -> Any:
+    def stopped(draft, task, *rest):
         if task.name == "mini-math":
             raise KeyboardInterrupt
         return once(draft, task, *rest)

@@ -14,7 +14,7 @@ from specbench.validation.findings import REPORT, Finding
 from specbench.validation.verification.decoding import AGAIN
 from specbench.validation.verification.verify import Verification
 
-from .conftest import Cli, Result
+from .conftest import Result
 from .made import configure, edit_object, lines, rows
 
 Record = dict[str, Any]
@@ -49,12 +49,10 @@ def failures(shown: Result) -> list[str]:
 
 
 @pytest.mark.parametrize(("dtype", "verdict"), [("bfloat16", "report"), ("float32", "FAILED")])
-def test_other_texts_in_bfloat16_are_reported_only(
-    cli: Cli, run: Path, dtype: str, verdict: str
-) -> None:
+def test_other_texts_in_bfloat16_are_reported_only(cli, run, dtype, verdict):
     """Rounding depends on the batch there; the fault is planted in all records."""
 
-    def change(records: list[Record]) -> None:
+    def change(records):
         for record in records:
             record["expected_acceptance"] = 0.123
 
@@ -65,16 +63,14 @@ def test_other_texts_in_bfloat16_are_reported_only(
     assert any(verdict in line for line in again)
 
 
-def test_the_answer_says_that_texts_decoded_again_differ(
-    cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_says_that_texts_decoded_again_differ(cli, run, monkeypatch):
     reported = Finding("", "mini-math", AGAIN, REPORT, "token_ids[0] is 1, not 2")
     monkeypatch.setattr(Verification, "findings", lambda self, report: iter([reported]))
     shown = cli("verify", "r")
     assert (shown.code, "samples decoded again differ" in shown.out) == (0, True)
 
 
-def test_a_faithful_run_passes(cli: Cli, finished: str, tmp_path: Path) -> None:
+def test_a_faithful_run_passes(cli, finished, tmp_path):
     run = Path(shutil.copytree(finished, tmp_path / "r"))
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     shown = cli("verify", "r", "-n", "9")
@@ -102,9 +98,7 @@ def test_a_faithful_run_passes(cli: Cli, finished: str, tmp_path: Path) -> None:
         ("summary.csv", lambda rows: rows.pop(), "is missing from summary.csv"),
     ],
 )
-def test_an_edited_table_is_found(
-    cli: Cli, run: Path, file: str, change: Callable[[list[Record]], object], expected: str
-) -> None:
+def test_an_edited_table_is_found(cli, run, file, change, expected):
     edit_row(run / file, change)
     shown = cli("verify", "r", "-n", "0")
     assert shown.code == 1
@@ -126,9 +120,7 @@ def longer(record: Record) -> None:
         (lambda record: record.update(quality=0.5), "texts scored again", "quality is 0.5"),
     ],
 )
-def test_an_edited_number_is_found(
-    cli: Cli, run: Path, change: Callable[[Record], object], check: str, expected: str
-) -> None:
+def test_an_edited_number_is_found(cli, run, change, check, expected):
     edit_records(run, lambda records: change(records[0]))
     shown = cli("verify", "r", "-n", "0")
     assert shown.code == 1
@@ -161,9 +153,7 @@ def stop(records: list[Record]) -> None:
         (stop, ["texts follow from tokens", "decoded again"]),
     ],
 )
-def test_an_edited_text_is_found(
-    cli: Cli, run: Path, change: Callable[[list[Record]], object], checks: list[str]
-) -> None:
+def test_an_edited_text_is_found(cli, run, change, checks):
     edit_records(run, change)
     shown = cli("verify", "r", "-n", "2")
     assert shown.code == 1
@@ -193,9 +183,7 @@ def drop_one(run: Path) -> str:
         (lambda run: '"state": "running"', "its state is running"),
     ],
 )
-def test_a_run_that_is_not_whole_ends_with_3(
-    cli: Cli, run: Path, change: Callable[[Path], str], reason: str
-) -> None:
+def test_a_run_that_is_not_whole_ends_with_3(cli, run, change, reason):
     name, _, value = change(run).partition(": ")
     configure(run, lambda config: config["progress"].update({json.loads(name): json.loads(value)}))
     write_tables(run)
@@ -215,9 +203,7 @@ def test_a_run_that_is_not_whole_ends_with_3(
         (lambda facts: facts["torch"].update(gpus={}), 1, "environment.json can be read r FAILED"),
     ],
 )
-def test_an_environment_that_cannot_be_compared_is_told(
-    cli: Cli, run: Path, change: Callable[[Record], object] | None, code: int, told: str
-) -> None:
+def test_an_environment_that_cannot_be_compared_is_told(cli, run, change, code, told):
     path = run / "environment.json"
     if change is None:
         path.unlink()
@@ -228,7 +214,7 @@ def test_an_environment_that_cannot_be_compared_is_told(
     assert told in " ".join(shown.out.split())
 
 
-def test_what_is_absent_is_not_checked(cli: Cli, run: Path) -> None:
+def test_what_is_absent_is_not_checked(cli, run):
     for name in ("samples.jsonl", "examples.jsonl", "environment.json"):
         (run / name).unlink()
     configure(run, lambda config: config["tasks"][0]["cells"][-1]["head"].update(name="gone"))
@@ -245,7 +231,7 @@ def test_what_is_absent_is_not_checked(cli: Cli, run: Path) -> None:
     assert "rounds is 99" in " ".join(shown.out.split())
 
 
-def test_models_that_are_not_here_are_named_once_for_all_methods(cli: Cli, run: Path) -> None:
+def test_models_that_are_not_here_are_named_once_for_all_methods(cli, run):
     configure(run, lambda config: config["pair"].update(target="folder/x", draft="folder/y"))
     write_tables(run)
     shown = cli("verify", "r", "-n", "0")
@@ -255,7 +241,7 @@ def test_models_that_are_not_here_are_named_once_for_all_methods(cli: Cli, run: 
     assert said.count("are not bundled") == 1
 
 
-def test_the_data_of_a_bundled_task_is_read_from_a_folder(cli: Cli, tmp_path: Path) -> None:
+def test_the_data_of_a_bundled_task_is_read_from_a_folder(cli, tmp_path):
     data = tmp_path / "data" / "gsm8k" / "test.jsonl"
     shutil.copytree(DATA / "gsm8k", data.parent)
     options = ("-t", "gsm8k", "--data", "data", "-n", "2", "--max-new-tokens", "2")

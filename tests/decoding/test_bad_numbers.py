@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -63,7 +62,7 @@ def raised(error: BaseException) -> Callable[[Verdict], Verdict]:
         *(("weight", value) for value in (NAN, 1.5, -1)),
     ],
 )
-def test_a_number_out_of_range_names_rule_quantity_and_value(name: str, value: float) -> None:
+def test_a_number_out_of_range_names_rule_quantity_and_value(name, value):
     with pytest.raises(SpecbenchError) as error:
         run(tiny_pair("llama"), random_prompt(6), from_the_third_round(replaced(name, value)))
     message = str(error.value)
@@ -86,18 +85,18 @@ def test_a_number_out_of_range_names_rule_quantity_and_value(name: str, value: f
         (lambda verdict: verdict._replace(expected=None), "`expected` must be a tensor"),
     ],
 )
-def test_an_error_of_a_rule_is_one_located_sentence(change: Any, named: str) -> None:
+def test_an_error_of_a_rule_is_one_located_sentence(change, named):
     with pytest.raises(SpecbenchError, match=r"late \(test_bad_numbers.py, line \d+\)") as error:
         run(tiny_pair("llama"), random_prompt(6), from_the_third_round(change))
     assert named in str(error.value)
 
 
-def test_ctrl_c_in_a_rule_is_not_an_error_of_the_rule() -> None:
+def test_ctrl_c_in_a_rule_is_not_an_error_of_the_rule():
     with pytest.raises(KeyboardInterrupt):
         run(tiny_pair("llama"), random_prompt(6), from_the_third_round(raised(KeyboardInterrupt())))
 
 
-def test_numbers_that_are_not_used_may_be_undefined() -> None:
+def test_numbers_that_are_not_used_may_be_undefined():
     """After the first rejection a rule may divide by zero."""
     used = ([1, 2], (0.0, 1.0), (0.1, 0.1), [7, 8], [True, True])
     report = RoundReport(9, 1, 2, *used, accept=[1.0, 0.5], expected=[1.0, 0.5], weights=[])
@@ -112,15 +111,13 @@ def test_numbers_that_are_not_used_may_be_undefined() -> None:
 @pytest.mark.parametrize("model", ["target", "draft"])
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(), Sampling(temperature=0.7, top_k=5)])
 @pytest.mark.parametrize("change", [lambda x: x * NAN, lambda x: x.fill_(-INF), one_infinite])
-def test_logits_that_are_not_finite_are_named(
-    monkeypatch: pytest.MonkeyPatch, model: str, sampling: Sampling, change: Any
-) -> None:
+def test_logits_that_are_not_finite_are_named(monkeypatch, model, sampling, change):
     """At temperature 0 the argmax of NaNs is a token like any other."""
     pair = tiny_pair("llama")
     runner, rule = getattr(pair, model), partial(typical, epsilon=0.09, delta=0.3)
     read, calls = runner.read, []
 
-    def late(*arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    def late(*arguments, **options):
         calls.append(1)
         hidden, logits = read(*arguments, **options)
         return hidden, logits if len(calls) < 3 else change(logits.clone())
@@ -141,10 +138,10 @@ def test_logits_that_are_not_finite_are_named(
         lambda at, x: x.zero_(),
     ],
 )
-def test_a_rule_that_writes_to_its_inputs_only_later_is_noticed(write: Any) -> None:
+def test_a_rule_that_writes_to_its_inputs_only_later_is_noticed(write):
     calls: list[int] = []
 
-    def late(at: Positions, x: Tensor) -> Verdict:
+    def late(at, x):
         calls.append(1)
         if len(calls) == 3:
             write(at, x)

@@ -119,7 +119,7 @@ def rule_of(pair: LoadedPair, method: str) -> Rule | None:
 
 
 @pytest.mark.parametrize(("name", "rows"), [(PAIRS[0], 1), *((name, 4) for name in PAIRS)])
-def test_no_part_of_a_round_waits_or_draws_random_numbers(name: str, rows: int) -> None:
+def test_no_part_of_a_round_waits_or_draws_random_numbers(name, rows):
     pair, drafter = meta_pair(name), ModelDrafter()
     # A rule sees the distributions but not the models, so one pair runs all of them.
     for method in METHODS if (name, rows) == (PAIRS[0], 4) else BASIC_METHODS:
@@ -162,7 +162,7 @@ RANDOM: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("fault", [*WAITING, *RANDOM])
-def test_a_part_that_waits_or_draws_is_detected(fault: str) -> None:
+def test_a_part_that_waits_or_draws_is_detected(fault):
     pair = meta_pair("llama")
     with pytest.raises(UsageError) as error:
         step(pair, planted((WAITING | RANDOM)[fault]), 1, SAMPLINGS[0], ModelDrafter())

@@ -10,7 +10,6 @@ import torch
 from specbench.decoding import drafting
 from specbench.decoding.drafters.policies import (
     Drafting,
-    Integers,
     Online,
     Policy,
     get_policy,
@@ -18,7 +17,7 @@ from specbench.decoding.drafters.policies import (
     policy,
 )
 from specbench.errors import UsageError
-from specbench.methods import Rule, laws
+from specbench.methods import laws
 from specbench.methods.control import warmup_lengths
 from specbench.methods.exact import block
 from specbench.methods.strict import sd
@@ -42,14 +41,14 @@ def proposals(cost: float, **changes: Any) -> list[int]:
     return [record.proposed for record in generation.rounds[:-1]]
 
 
-def test_drafting_stops_when_it_does_not_pay_off() -> None:
+def test_drafting_stops_when_it_does_not_pay_off():
     assert set(proposals(1e-9, max_new_tokens=60)) == {5}
     assert set(proposals(1e9, max_new_tokens=60)) == {1}
     some = proposals(0.1, max_new_tokens=60)
     assert len(set(some)) > 1 and min(some) >= 1 and max(some) <= 5
 
 
-def test_the_rule_by_hand() -> None:
+def test_the_rule_by_hand():
     """Confidences .9, .8, .5 at a cost of .2: the third draft is the last."""
     control = adaptive(0.2)
     state = control.begin(torch.tensor([True]))
@@ -63,7 +62,7 @@ def test_the_rule_by_hand() -> None:
     assert state.proposed.tolist() == [3]
 
 
-def test_every_round_length_is_warmed_up() -> None:
+def test_every_round_length_is_warmed_up():
     pair = tiny_pair("llama")
     rehearsed = warmup_lengths(adaptive(0.3), 3, static=True)
     lengths = [
@@ -78,14 +77,14 @@ def test_every_round_length_is_warmed_up() -> None:
     assert warmup_lengths(None, 3, static=True) == []
 
 
-def test_greedy_tokens_are_those_of_the_target() -> None:
+def test_greedy_tokens_are_those_of_the_target():
     pair, prompt = tiny_pair("gemma3"), random_prompt(9)
     greedy = partial(run, pair, prompt, sampling=GREEDY, max_new_tokens=40)
     for cost in (0.02, 0.2):
         assert greedy(sd, control=adaptive(cost)).token_ids == greedy().token_ids
 
 
-def test_a_text_does_not_depend_on_its_neighbours() -> None:
+def test_a_text_does_not_depend_on_its_neighbours():
     pair, control = tiny_pair("llama"), adaptive(0.15)
     together = side_by_side(pair, sd, 3, control=control)
     alone = [run(pair, list(r.prompt), sd, sample_key=r.key, control=control) for r in REQUESTS]
@@ -93,7 +92,7 @@ def test_a_text_does_not_depend_on_its_neighbours() -> None:
     assert len({r.proposed for g in together for r in g.rounds}) > 2
 
 
-def test_the_law_is_the_targets() -> None:
+def test_the_law_is_the_targets():
     samples = sample(lookup_pair(), sd, control=adaptive(0.3))
     assert p_value(samples, enumeration().law(laws.sd, 2, LENGTH)) > LOWEST_P
     assert (
@@ -104,7 +103,7 @@ def test_the_law_is_the_targets() -> None:
 @pytest.mark.parametrize(
     ("rule", "policy"), [(sd, "confidence:0.4"), (sd, "moving-average"), (block, "svip:1.2")]
 )
-def test_a_policy_that_runs_online_keeps_the_law(rule: Rule, policy: str) -> None:
+def test_a_policy_that_runs_online_keeps_the_law(rule, policy):
     control = Online(get_policy(policy), N)
     samples = sample(lookup_pair(), rule, control=control)
     assert p_value(samples, enumeration().law(laws.sd, N, LENGTH)) > LOWEST_P
@@ -113,7 +112,7 @@ def test_a_policy_that_runs_online_keeps_the_law(rule: Rule, policy: str) -> Non
 @pytest.mark.parametrize(
     "policy", ["confidence:0.4", "p-min:0.5", "svip:1.1", "adaedl:0.45", "adaptive:0.2"]
 )
-def test_a_policy_drafts_online_as_it_is_priced(policy: str) -> None:
+def test_a_policy_drafts_online_as_it_is_priced(policy):
     """The number of drafts at each start of a round is the one along the text."""
     chosen = get_policy(policy)
     random = np.random.default_rng(0)
@@ -131,13 +130,11 @@ def test_a_policy_drafts_online_as_it_is_priced(policy: str) -> None:
     assert state.proposed.tolist() == priced.tolist() and len({*priced}) > 2
 
 
-def test_a_stop_that_depends_on_the_drafted_token_changes_the_law(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stop_that_depends_on_the_drafted_token_changes_the_law(monkeypatch):
     """A negative control: whether a token is judged depends on the token."""
     draft_adaptively = drafting.draft_adaptively
 
-    def choosy(*arguments: Any) -> drafting.Drafts:
+    def choosy(*arguments):
         drafts = draft_adaptively(*arguments)
         unlikely = drafts.x[:, 0] != drafts.q[:, 0].argmax(-1)
         return drafts._replace(proposed=drafts.proposed * unlikely)
@@ -147,8 +144,8 @@ def test_a_stop_that_depends_on_the_drafted_token_changes_the_law(
     assert p_value(samples, enumeration().law(laws.sd, 2, LENGTH)) < CERTAIN
 
 
-def test_a_policy_that_drops_unlikely_tokens_is_refused_and_changes_the_law() -> None:
-    def dropping(rounds: Drafting, threshold: float = 0.4) -> Integers:
+def test_a_policy_that_drops_unlikely_tokens_is_refused_and_changes_the_law():
+    def dropping(rounds, threshold=0.4):
         return leading(rounds.q >= threshold)
 
     with pytest.raises(UsageError, match="looks at the tokens that it drops"):

@@ -50,20 +50,20 @@ SUFFIX = SuffixDrafter()
         ([1, 2, 3], []),
     ],
 )
-def test_it_copies_the_most_frequent_continuation(text: list[int], copied: list[int]) -> None:
+def test_it_copies_the_most_frequent_continuation(text, copied):
     assert SUFFIX.propose(text, 4) == copied
     x, proposed = SUFFIX.copy(torch.tensor([text]), torch.tensor([len(text)]), 4)
     assert x[0, : proposed[0]].tolist() == copied
 
 
-def test_it_differs_from_prompt_lookup_beyond_its_n_gram() -> None:
+def test_it_differs_from_prompt_lookup_beyond_its_n_gram():
     text = [1, 2, 3, 4, 5, 9, 2, 3, 4, 6, 1, 2, 3, 4]
     assert SUFFIX.propose(text, 1) == [5] and LookupDrafter().propose(text, 1) == [6]
     repeated = [7] * 2 * DEPTH
     assert SUFFIX.propose(repeated, 3) == [7, 7, 7]
 
 
-def test_vllm_gets_a_tree_of_one_request() -> None:
+def test_vllm_gets_a_tree_of_one_request():
     settings = SUFFIX.vllm(3, None)
     assert settings["method"] == "suffix" and settings["num_speculative_tokens"] == 3
     assert settings["suffix_decoding_max_cached_requests"] == 0

@@ -3,7 +3,6 @@
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from specbench.decoding.loop import Request
 from specbench.decoding.sampling import Sampling
 from specbench.errors import UsageError
 from specbench.methods import METHODS, Rule, laws, strict
-from specbench.methods.laws import Next, Split, likeliest
+from specbench.methods.laws import Next, likeliest
 from specbench.runs.labels import DEFAULT_DRAFTER
 from specbench.training.rollouts import _draft_law
 
@@ -53,7 +52,7 @@ def texts(rule: Rule | None, **settings: Any) -> list[Tokens]:
 
 @pytest.mark.parametrize("drafter", [LOOKUP, SUFFIX, LIKELIEST], ids=str)
 @pytest.mark.parametrize("method", ["sd", "block", "match"])
-def test_lossless_rules_emit_the_target_whatever_drafts(method: str, drafter: Any) -> None:
+def test_lossless_rules_emit_the_target_whatever_drafts(method, drafter):
     processing = {"temperature": 0.7, "top_k": 4}
     samples = texts(METHODS[method].rule, sampling=Sampling(**processing), drafter=drafter)
     law = enumeration(**processing).law(laws.sd, 0, LENGTH)
@@ -67,14 +66,11 @@ def copied(at: Next) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("drafter", "q"),
-    [(LOOKUP, copied), (SUFFIX, copied), (LIKELIEST, lambda at: likeliest(at.q))],
+    ("drafter", "q"), [(LOOKUP, copied), (SUFFIX, copied), (LIKELIEST, lambda at: likeliest(at.q))]
 )
 @pytest.mark.parametrize(("method", "parameters"), [("static", {"weight": 0.4}), ("sd", {})])
-def test_rules_receive_the_one_hot_q_that_the_draft_is_drawn_from(
-    method: str, parameters: dict[str, Any], drafter: Any, q: Any
-) -> None:
-    def law(at: Next) -> Split:
+def test_rules_receive_the_one_hot_q_that_the_draft_is_drawn_from(method, parameters, drafter, q):
+    def law(at):
         emitted = METHODS[method].law
         assert emitted is not None
         return emitted(at._replace(q=q(at)), **parameters)
@@ -89,7 +85,7 @@ def test_rules_receive_the_one_hot_q_that_the_draft_is_drawn_from(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_greedy_texts_with_copied_drafts_are_the_targets_own(family: str) -> None:
+def test_greedy_texts_with_copied_drafts_are_the_targets_own(family):
     pair = tiny_pair(family)
     how = {"sampling": GREEDY, "drafter": LOOKUP}
     alone, with_lookup = (run_all(pair, rule, REQUESTS, **how) for rule in (None, strict.sd))
@@ -98,7 +94,7 @@ def test_greedy_texts_with_copied_drafts_are_the_targets_own(family: str) -> Non
 
 
 @pytest.mark.parametrize("drafter", [LOOKUP, LIKELIEST], ids=str)
-def test_a_text_does_not_depend_on_its_neighbours(drafter: Any) -> None:
+def test_a_text_does_not_depend_on_its_neighbours(drafter):
     pair = tiny_pair("llama")
     # A rule that sees rows alone, one that sees whole blocks, and one with hidden states.
     for name in ("sd", "block") if drafter is LOOKUP else ("sd", "block", "diversed"):
@@ -109,7 +105,7 @@ def test_a_text_does_not_depend_on_its_neighbours(drafter: Any) -> None:
         assert [said(text) for text in together] == alone, name
 
 
-def test_prompt_lookup_never_runs_the_draft_model() -> None:
+def test_prompt_lookup_never_runs_the_draft_model():
     pair = tiny_pair("llama")
     pair = pair_of(pair.target.model, deepcopy(pair.draft.model))
     for layer in pair.draft.model.modules():
@@ -120,7 +116,7 @@ def test_prompt_lookup_never_runs_the_draft_model() -> None:
     assert all(bool(record.expected) == (record.proposed > 0) for record in rounds)
 
 
-def test_tokens_that_only_the_target_knows_are_not_proposed() -> None:
+def test_tokens_that_only_the_target_knows_are_not_proposed():
     tokens = torch.tensor([[1, 2, 9, 1, 0, 0], [1, 9, 2, 1, 0, 0]])
     four, on = torch.tensor([4, 4]), torch.tensor([True, True])
     state = State(tokens[:, 2:4], four, torch.zeros(2, 7), on, None, tokens)
@@ -131,7 +127,7 @@ def test_tokens_that_only_the_target_knows_are_not_proposed() -> None:
     assert int(drafts.x.max()) < 5
 
 
-def test_names() -> None:
+def test_names():
     assert str(parse_drafter("prompt-lookup:1-3")) == "prompt-lookup"
     assert str(parse_drafter("prompt-lookup:2-2")) == "prompt-lookup:2-2"
     assert parse_drafter("greedy+svip:0.6") == DrafterSpec(GreedyDrafter(), "svip:0.6")
@@ -144,7 +140,7 @@ def test_names() -> None:
             parse_drafter(name)
 
 
-def test_a_folder_does_not_hide_a_drafter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_does_not_hide_a_drafter(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("model", "suffix", "other"):
         (tmp_path / name).mkdir()
@@ -155,13 +151,13 @@ def test_a_folder_does_not_hide_a_drafter(tmp_path: Path, monkeypatch: pytest.Mo
         parse_drafter("suffix", ["suffix"])
 
 
-def test_a_run_may_name_a_module_that_is_gone() -> None:
+def test_a_run_may_name_a_module_that_is_gone():
     spec = recorded_drafter("results/gone+svip:0.6")
     assert str(spec) == "results/gone+svip:0.6"
     assert spec.kind.has_weights and not spec.kind.files({})
 
 
-def test_the_default_of_tables_is_the_draft_model() -> None:
+def test_the_default_of_tables_is_the_draft_model():
     assert str(MODEL) == DEFAULT_DRAFTER
 
 
@@ -175,9 +171,7 @@ def greedy_texts() -> list[list[int]]:
 @pytest.mark.parametrize(("batch_size", "law"), [(1, None), (3, None), (3, _draft_law)])
 @pytest.mark.parametrize("context", [1, 7, 20])
 @pytest.mark.parametrize("kind", ["model", "greedy", "eagle3", "mtp"])
-def test_nothing_is_drafted_beyond_the_drafters_context(
-    kind: str, context: int, batch_size: int, law: Any
-) -> None:
+def test_nothing_is_drafted_beyond_the_drafters_context(kind, context, batch_size, law):
     pair = tiny_pair("llama")
     if kind in ("model", "greedy"):
         pair = replace(pair, draft=copy(pair.draft))

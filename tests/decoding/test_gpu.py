@@ -17,7 +17,6 @@ from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, get_pair
 from specbench.engine.prompts import encode
-from specbench.methods import Positions, Verdict
 from specbench.methods.ensembles import static
 from specbench.methods.strict import sd
 from specbench.tasks.task import default_task_names, load_task
@@ -68,7 +67,7 @@ def require_equal_up_to_a_tie(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("task", default_task_names())
-def test_greedy_decoding_equals_generate(pair: LoadedPair, task: str, engine: str) -> None:
+def test_greedy_decoding_equals_generate(pair, task, engine):
     prompt = encode(pair.tokenizer, load_task(task).examples("test", 1)[0].prompt).ids
     expected = [token for token in generate(pair, prompt, 128) if token not in pair.eos_ids]
     fast = replace(pair, engine=Engine(engine))
@@ -81,7 +80,7 @@ def test_greedy_decoding_equals_generate(pair: LoadedPair, task: str, engine: st
     "method", ["autoregressive", "sd", "lossy", "speccascade", "static", "block", "mentored"]
 )
 @pytest.mark.parametrize("engine", [GRAPH, COMPILE])
-def test_engines_agree_greedily(pair: LoadedPair, engine: str, method: str) -> None:
+def test_engines_agree_greedily(pair, engine, method):
     verify = rules(pair)[method]
     by_engine = [texts(pair, name, verify) for name in (EAGER, engine)]
     require_equal_up_to_ties(pair, prompts(pair), *by_engine)
@@ -89,7 +88,7 @@ def test_engines_agree_greedily(pair: LoadedPair, engine: str, method: str) -> N
 
 @pytest.mark.parametrize("name", get_pair("mini").drafters)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_modules_draft_for_greedy_texts(pair: LoadedPair, engine: str, name: str) -> None:
+def test_modules_draft_for_greedy_texts(pair, engine, name):
     drafter = parse_kind(name, pair.drafters).load(pair)
     expected = texts(pair, EAGER, None)
     generations = texts(pair, engine, sd, drafter=drafter, batch_size=2)
@@ -100,20 +99,20 @@ def test_modules_draft_for_greedy_texts(pair: LoadedPair, engine: str, name: str
 
 @pytest.mark.parametrize("n", [1, 3, 15])
 @pytest.mark.parametrize("rows", [1, 4])
-def test_a_graph_serves_any_draft_length_and_batch(pair: LoadedPair, n: int, rows: int) -> None:
+def test_a_graph_serves_any_draft_length_and_batch(pair, n, rows):
     expected = texts(pair, EAGER, sd, draft_length=n)
     generations = texts(pair, GRAPH, sd, draft_length=n, batch_size=rows)
     require_equal_up_to_ties(pair, prompts(pair), expected, generations)
 
 
-def test_draws_are_those_of_the_eager_engine(pair: LoadedPair) -> None:
+def test_draws_are_those_of_the_eager_engine(pair):
     """At temperature 1 texts may diverge where rounding decides between two tokens; most do not."""
     eager, graph = (texts(pair, name, sd, sampling=Sampling()) for name in (EAGER, GRAPH))
     same = [said(one) == said(other) for one, other in zip(eager, graph, strict=True)]
     assert sum(same) >= 4
 
 
-def test_logits_of_a_replayed_pass_are_those_of_an_eager_one(pair: LoadedPair) -> None:
+def test_logits_of_a_replayed_pass_are_those_of_an_eager_one(pair):
     from specbench.decoding.drafting import State
     from specbench.decoding.round import target_forward
 
@@ -131,7 +130,7 @@ def test_logits_of_a_replayed_pass_are_those_of_an_eager_one(pair: LoadedPair) -
     torch.testing.assert_close(again, replayed, rtol=0, atol=0)
 
 
-def test_alternating_graphs_of_many_cells_equal_the_eager_engine(pair: LoadedPair) -> None:
+def test_alternating_graphs_of_many_cells_equal_the_eager_engine(pair):
     """Graphs share memory, and each is replayed after others have been captured."""
     pair.reserve(512)
     fast = Engine(GRAPH)
@@ -155,7 +154,7 @@ def test_alternating_graphs_of_many_cells_equal_the_eager_engine(pair: LoadedPai
             assert sum(same) >= len(plan) - 1
 
 
-def test_graphs_of_many_rules_take_no_more_memory(pair: LoadedPair) -> None:
+def test_graphs_of_many_rules_take_no_more_memory(pair):
     pair.reserve(512)
     fast = replace(pair, engine=Engine(GRAPH))
     prompt, held = list(prompts(pair)[0].prompt), []
@@ -166,8 +165,8 @@ def test_graphs_of_many_rules_take_no_more_memory(pair: LoadedPair) -> None:
     assert held[-1] - held[1] < 4 * 2**20  # a separate pool takes at least 2 MiB
 
 
-def test_decoding_continues_eagerly_after_a_failed_capture(pair: LoadedPair) -> None:
-    def waiting(at: Positions, x: torch.Tensor) -> Verdict:
+def test_decoding_continues_eagerly_after_a_failed_capture(pair):
+    def waiting(at, x):
         assert x[0].item() >= 0  # waits for the device, which a capture must not
         return sd(at, x)
 

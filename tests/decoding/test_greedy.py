@@ -7,7 +7,6 @@ import torch
 
 from specbench.decoding.loop import Request
 from specbench.decoding.records import RoundRecord
-from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode
 from specbench.methods.strict import sd
 from specbench.tasks.task import default_task_names, load_task
@@ -33,7 +32,7 @@ def ends_inside(last: RoundRecord, n: int) -> bool:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_texts_and_their_ends_are_those_of_generate(family: str) -> None:
+def test_texts_and_their_ends_are_those_of_generate(family):
     ends_cut = ends_eos = 0
     accepted: set[int] = set()
     for index, prompt in enumerate(PROMPTS):
@@ -56,7 +55,7 @@ def test_texts_and_their_ends_are_those_of_generate(family: str) -> None:
     assert ends_cut and ends_eos and {0, 1, 5} <= accepted, "the cases show too little"
 
 
-def test_greedy_texts_of_the_bundled_pair_are_those_of_generate(mini: LoadedPair) -> None:
+def test_greedy_texts_of_the_bundled_pair_are_those_of_generate(mini):
     pair, ended_inside = mini, 0
     assert pair.target.dtype == torch.float32
     for task in default_task_names():
@@ -78,7 +77,7 @@ def test_greedy_texts_of_the_bundled_pair_are_those_of_generate(mini: LoadedPair
 PROMPT = random_prompt(5)
 
 
-def test_a_tie_is_accepted_and_another_token_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tie_is_accepted_and_another_token_is_not(capsys):
     pair, best, other = twins(PROMPT)
     request = Request(PROMPT, "tied")
     text = run(pair, PROMPT, None, sampling=GREEDY)
@@ -95,7 +94,7 @@ def test_a_tie_is_accepted_and_another_token_is_not(capsys: pytest.CaptureFixtur
         require_equal_up_to_ties(plain, [request], [right], [wrong])
 
 
-def test_only_a_round_with_other_counts_or_tokens_differs() -> None:
+def test_only_a_round_with_other_counts_or_tokens_differs():
     pair = tiny_pair("llama")
     text = run(pair, PROMPT, sd, sampling=GREEDY)
     assert divergence(pair, PROMPT, text, text) is None

@@ -4,7 +4,6 @@ Seeds are fixed, so results are reproducible; the wrong laws and wrong rules at 
 this number of samples detects a fault.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
-from specbench.methods import METHODS, Rule, Verdict, get_method, laws, strict
+from specbench.methods import METHODS, Rule, get_method, laws, strict
 from specbench.methods.laws import Next, Split, sd, static, total
 
 from ..engine.tiny import build, config, pair_of, random_prompt
@@ -116,9 +115,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("method", "parameters", "processing"), CASES)
-def test_samples_follow_the_closed_form(
-    method: str, parameters: dict[str, Any], processing: dict[str, Any]
-) -> None:
+def test_samples_follow_the_closed_form(method, parameters, processing):
     rule = METHODS[method].rule
     verify, n = (partial(rule, **parameters), N) if rule else (None, 0)
     samples = sample(lookup_pair(), verify, sampling=Sampling(**processing))
@@ -130,7 +127,7 @@ def test_samples_follow_the_closed_form(
         assert p_value(samples, models.law(laws.sd, N, LENGTH)) < CERTAIN
 
 
-def test_samples_follow_a_law_that_depends_on_the_position() -> None:
+def test_samples_follow_a_law_that_depends_on_the_position():
     """A rule of the user's own, whose weight decays along the round."""
     method = get_method(f"{RULES}:decaying")
     assert method.law is not None and callable(method.rule)
@@ -138,14 +135,14 @@ def test_samples_follow_a_law_that_depends_on_the_position() -> None:
     models = enumeration()
     assert p_value(samples, models.law(partial(method.law, decay=0.3), N, LENGTH)) > LOWEST_P
 
-    def forgets(at: Next) -> Split:
+    def forgets(at):
         assert method.law is not None
         return method.law(at._replace(position=torch.zeros_like(at.position)), decay=0.3)
 
     assert p_value(samples, models.law(forgets, N, LENGTH)) < CERTAIN
 
 
-def test_samples_of_the_engine_follow_the_closed_form() -> None:
+def test_samples_of_the_engine_follow_the_closed_form():
     """Gemma 3 with a prompt longer than its window, without the table of logits."""
     real, prompt = pair("gemma3"), random_prompt(12, VOCABULARY)
     samples = sample(real, strict.sd, 600, prompt=prompt)
@@ -162,7 +159,7 @@ def replaced_by_p(at: Next) -> Split:
     return Split(accepted, total(gain) * at.p)
 
 
-def test_a_wrong_law_is_rejected() -> None:
+def test_a_wrong_law_is_rejected():
     samples = sample(lookup_pair(), strict.sd)
     models = enumeration()
     right = models.law(laws.sd, N, LENGTH)
@@ -189,9 +186,7 @@ def test_a_wrong_law_is_rejected() -> None:
         (greedy_block, {"temperature": 2.0}),
     ],
 )
-def test_a_wrong_rule_is_rejected(
-    broken: Callable[..., Verdict], processing: dict[str, Any]
-) -> None:
+def test_a_wrong_rule_is_rejected(broken, processing):
     samples = sample(lookup_pair(), broken, sampling=Sampling(**processing))
     law = enumeration(**processing).law(laws.sd, N, LENGTH)
     assert p_value(samples, law) < CERTAIN
@@ -206,19 +201,19 @@ class Spelled:
         return "".join(map(str, tokens))
 
 
-def test_the_last_begin_mark_without_an_end_behind_it_begins_the_part() -> None:
+def test_the_last_begin_mark_without_an_end_behind_it_begins_the_part():
     marks = ("12", "30")
     texts = {(1,): False, (1, 2): True, (1, 2, 3, 0): False, (1, 2, 3, 0, 1, 2, 5): True}
     assert {text: is_inside(Spelled(), text, marks) for text in texts} == texts
 
 
 @pytest.mark.parametrize("marks", ["a,a", "<a>,a", "a,<a>", "a,", ",a", "a", "a,b,c"])
-def test_marks_that_end_nothing_are_refused(marks: str) -> None:
+def test_marks_that_end_nothing_are_refused(marks):
     with pytest.raises(UsageError, match="neither of which contains the other"):
         METHODS["static"].resolve({"inside": marks})
 
 
-def test_the_law_follows_the_phase_at_the_beginning_of_each_round() -> None:
+def test_the_law_follows_the_phase_at_the_beginning_of_each_round():
     pair = lookup_pair()
     spelled = replace(pair, tokenizer=cast(Any, Spelled()))
     prompt = "".join(map(str, enumeration().prompt))
@@ -230,8 +225,8 @@ def test_the_law_follows_the_phase_at_the_beginning_of_each_round() -> None:
         assert fits == [relaxed, not relaxed], begin
 
 
-def test_the_law_of_a_method_is_that_of_its_rule_inside() -> None:
-    def at(inside: bool) -> Next:
+def test_the_law_of_a_method_is_that_of_its_rule_inside():
+    def at(inside):
         rows = enumeration().next((), 0)
         return rows._replace(inside=rows.position == (0 if inside else 1))
 

@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 
 from specbench.decoding.heads.head import Head
 from specbench.decoding.loop import Request
-from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling, uniforms
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
@@ -38,7 +37,7 @@ RULES: dict[str, Rule | None] = {
 
 
 @pytest.mark.parametrize(("method", "limit"), list(product(RULES, (1, 4, 16))))
-def test_counts_are_consistent(method: str, limit: int) -> None:
+def test_counts_are_consistent(method, limit):
     pair, n = tiny_pair("gemma3"), 4
     output = run(pair, PROMPT, RULES[method], draft_length=n, max_new_tokens=limit)
     assert output.prompt_tokens == len(PROMPT)
@@ -57,7 +56,7 @@ def test_counts_are_consistent(method: str, limit: int) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_target_that_drafts_for_itself_is_always_accepted(family: str) -> None:
+def test_a_target_that_drafts_for_itself_is_always_accepted(family):
     pair = own_draft(tiny_pair(family))
     for sampling in (GREEDY, Sampling()):
         output = run(pair, PROMPT, sd, max_new_tokens=60, sampling=sampling)
@@ -65,7 +64,7 @@ def test_a_target_that_drafts_for_itself_is_always_accepted(family: str) -> None
         assert all(x == pytest.approx(1, abs=1e-4) for r in output.rounds for x in r.expected)
 
 
-def test_an_end_token_inside_an_accepted_block_ends_all_counts() -> None:
+def test_an_end_token_inside_an_accepted_block_ends_all_counts():
     pair = own_draft(tiny_pair("llama"))
     block = run(pair, PROMPT, sd, max_new_tokens=6).token_ids
     assert len(set(block)) == 6, "each token of this block must be able to be the first end token"
@@ -79,13 +78,13 @@ def test_an_end_token_inside_an_accepted_block_ends_all_counts() -> None:
         assert len(record.expected) == record.proposed
 
 
-def test_rejecting_everything_and_replacing_greedily_is_autoregressive() -> None:
+def test_rejecting_everything_and_replacing_greedily_is_autoregressive():
     pair = tiny_pair("gemma3")
     refused = run(pair, PROMPT, constantly(0), sampling=GREEDY)
     assert refused.token_ids == run(pair, PROMPT, sampling=GREEDY).token_ids
 
 
-def test_accepting_everything_emits_the_draft_and_a_bonus_token() -> None:
+def test_accepting_everything_emits_the_draft_and_a_bonus_token():
     pair = tiny_pair("llama")
     output = run(pair, PROMPT, constantly(1), sampling=GREEDY, draft_length=3, max_new_tokens=4)
     drafting = pair_of(pair.draft.model, pair.target.model)
@@ -96,7 +95,7 @@ def test_accepting_everything_emits_the_draft_and_a_bonus_token() -> None:
 
 
 @pytest.mark.parametrize("verify", [None, sd], ids=["autoregressive", "sd"])
-def test_a_stop_string_ends_the_output_and_is_cut_off(verify: Rule | None) -> None:
+def test_a_stop_string_ends_the_output_and_is_cut_off(verify):
     pair = own_draft(tiny_pair("llama"))
     whole = run(pair, PROMPT, verify).text
     stop = whole[6:9]  # three tokens, not at the end of a block
@@ -108,7 +107,7 @@ def test_a_stop_string_ends_the_output_and_is_cut_off(verify: Rule | None) -> No
 
 
 @pytest.mark.parametrize("verify", [None, sd], ids=["autoregressive", "sd"])
-def test_consecutive_requests_may_have_any_length(verify: Rule | None) -> None:
+def test_consecutive_requests_may_have_any_length(verify):
     """The second request exceeds the cache; the third is shorter than the cache."""
     shared = tiny_pair("gemma3")
     for length, limit in ((1, 8), (250, 12), (3, 8), (255, 1)):
@@ -126,7 +125,7 @@ def test_a_request_beyond_the_context_is_refused():
         run(pair, [1] * 60, sd, max_new_tokens=5)
 
 
-def test_the_weight_does_not_depend_on_the_token() -> None:
+def test_the_weight_does_not_depend_on_the_token():
     """Weights up to and including a rejected position depend only on the tokens before it."""
     generator = torch.Generator().manual_seed(0)
     head = Head("linear", (32, 32)).requires_grad_(False)
@@ -149,7 +148,7 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def read(monkeypatch) -> Iterator[list[int]]:
     """The lengths of prompts that were read, less the last token."""
     lengths: list[int] = []
     forward = Runner._forward
@@ -171,9 +170,7 @@ def texts(pair: LoadedPair, rule: Rule | None, requests: list[Request]) -> list[
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("size", [1, 4])
-def test_a_prompt_that_is_not_read_again_has_the_same_text(
-    family: str, size: int, read: list[int]
-) -> None:
+def test_a_prompt_that_is_not_read_again_has_the_same_text(family, size, read):
     pair = tiny_pair(family)
     requests = [Request(random_prompt(length), f"{length}") for length in LENGTHS[:size]]
     expected = []
@@ -188,11 +185,11 @@ def test_a_prompt_that_is_not_read_again_has_the_same_text(
     assert sorted(n for n in read if n) == sorted(2 * [n - 1 for n in LENGTHS[:size] if n > 1])
 
 
-def test_the_time_of_reading_counts_for_every_cell() -> None:
+def test_the_time_of_reading_counts_for_every_cell():
     pair, requests = tiny_pair("llama"), [Request(random_prompt(20), "")]
     pair.drop_caches()
 
-    def generation(rule: Rule | None) -> Generation:
+    def generation(rule):
         return run_all(pair, rule, requests)[0]
 
     assert 0 < generation(sd).prefill_seconds < HOUR
@@ -204,7 +201,7 @@ def test_the_time_of_reading_counts_for_every_cell() -> None:
     assert generation(sd).latency_seconds > 2 * HOUR
 
 
-def test_an_overwritten_prompt_is_restored_in_any_row(read: list[int]) -> None:
+def test_an_overwritten_prompt_is_restored_in_any_row(read):
     pair = tiny_pair("llama")
     pair.drop_caches()
     requests = [Request(random_prompt(length), "") for length in (20, 12)]
@@ -219,9 +216,7 @@ def test_an_overwritten_prompt_is_restored_in_any_row(read: list[int]) -> None:
     assert texts(pair, sd, changed) != expected and read == [19, 19]
 
 
-def test_the_states_of_prompts_take_no_more_than_their_share_of_memory(
-    read: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_states_of_prompts_take_no_more_than_their_share_of_memory(read, monkeypatch):
     pair = tiny_pair("llama")
     pair.drop_caches()
     requests = [Request(random_prompt(length), "") for length in (20, 12, 16)]
@@ -240,9 +235,7 @@ def test_the_states_of_prompts_take_no_more_than_their_share_of_memory(
     assert read == [19, 11, 15, 19]
 
 
-def test_a_prompt_is_read_again_after_one_whose_reading_broke_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_prompt_is_read_again_after_one_whose_reading_broke_off(monkeypatch):
     pair = tiny_pair("llama")
     pair.drop_caches()
     requests = [Request(random_prompt(20), "")]
@@ -289,7 +282,7 @@ def naive_round(pair: LoadedPair, tokens: list[int], chance: Array) -> list[int]
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("n", [0, 1, 3, 5])
-def test_the_sampled_loop_equals_the_naive_one(family: str, n: int) -> None:
+def test_the_sampled_loop_equals_the_naive_one(family, n):
     pair = tiny_pair(family)
     for prompt in PROMPTS:
         expected = list(prompt)

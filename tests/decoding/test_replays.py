@@ -72,15 +72,15 @@ def largest_difference(pair: LoadedPair, count: int, record: Record | None = Non
     return 1.0 if equal < 0.99 * count else largest
 
 
-def test_replays_of_a_stand_in_equal_eager_passes() -> None:
+def test_replays_of_a_stand_in_equal_eager_passes():
     assert largest_difference(tiny_pair("llama"), 8, record) == 0
 
 
-def test_replays_without_new_arguments_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replays_without_new_arguments_are_detected(monkeypatch):
     """A negative control: every round sees the first one's lengths."""
     first: list[State] = []
 
-    def place(engine: Engine, state: State) -> State:
+    def place(engine, state):
         if engine.name != GRAPH:
             return state
         first.append(state)
@@ -91,7 +91,7 @@ def test_replays_without_new_arguments_are_detected(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.gpu
-def test_a_thousand_replays_equal_eager_passes() -> None:
+def test_a_thousand_replays_equal_eager_passes():
     pair = load_pair(get_pair("mini"), Loading(device="cuda", dtype="float32"))
     assert largest_difference(pair, 1_000) < 1e-4
 
@@ -101,7 +101,7 @@ def test_a_thousand_replays_equal_eager_passes() -> None:
     "check_input_liveness" not in signature(torch.cuda.graph.__init__).parameters,
     reason="needs PyTorch 2.13",
 )
-def test_no_graph_reads_memory_that_was_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_graph_reads_memory_that_was_freed(monkeypatch):
     monkeypatch.setattr(torch.cuda, "graph", partial(torch.cuda.graph, check_input_liveness=True))
     pair = load_pair(get_pair("mini"), Loading(device="cuda", dtype="float32"))
     assert largest_difference(pair, 20) < 1e-4

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from torch import Tensor
 
 from specbench.decoding import round as rounds
 from specbench.decoding.heads.head import Head
@@ -13,7 +12,7 @@ from specbench.decoding.loop import Request
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.methods import Positions, Rule, Verdict
+from specbench.methods import Rule
 from specbench.methods.ensembles import diversed, static
 from specbench.methods.exact import block
 from specbench.methods.mentored import mentored
@@ -56,7 +55,7 @@ def rules_of(family: str) -> dict[str, Rule | None]:
 
 @pytest.mark.parametrize("sampling", [Sampling(), GREEDY], ids=["T=1", "T=0"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_text_does_not_depend_on_its_neighbours(family: str, sampling: Sampling) -> None:
+def test_a_text_does_not_depend_on_its_neighbours(family, sampling):
     pair = tiny_pair(family)
     settings: dict[str, Any] = {"sampling": sampling, "max_new_tokens": 12}
     for name, rule in rules_of(family).items():
@@ -71,13 +70,11 @@ def test_a_text_does_not_depend_on_its_neighbours(family: str, sampling: Samplin
 @pytest.mark.parametrize(
     "sampling", [Sampling(temperature=0.7, top_k=9), Sampling(), GREEDY], ids=str
 )
-def test_texts_judged_one_by_one_equal_texts_judged_together(
-    sampling: Sampling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_judged_one_by_one_equal_texts_judged_together(sampling, monkeypatch):
     pair, judged = tiny_pair("llama"), set()
 
-    def texts(rule: Rule | None) -> list[Any]:
-        def counted(at: Positions, x: Tensor) -> Verdict:
+    def texts(rule):
+        def counted(at, x):
             assert rule is not None
             judged.add((len(x) // at.n, at.p is at.p1))
             return rule(at, x)
@@ -94,7 +91,7 @@ def test_texts_judged_one_by_one_equal_texts_judged_together(
 
 
 @pytest.mark.parametrize("n", [1, 7, 15])
-def test_texts_that_end_at_different_times(n: int) -> None:
+def test_texts_that_end_at_different_times(n):
     plain = tiny_pair("llama")
     ends = {token for g in side_by_side(plain, sd, 3) for token in g.token_ids[4:5]}
     pair = with_eos(plain, *list(ends)[:3])
@@ -104,16 +101,14 @@ def test_texts_that_end_at_different_times(n: int) -> None:
     assert {g.stopped_by for g in together} == {"eos", "length"}
 
 
-def test_joining_texts_do_not_count_in_another_texts_latency(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_joining_texts_do_not_count_in_another_texts_latency(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("specbench.decoding.loop.now", lambda device: clock[0])
     monkeypatch.setattr("specbench.decoding.loop.perf_counter", lambda: clock[0])
     pair = replace(tiny_pair("llama"), eos_ids=frozenset())
     read = pair.target.prefill
 
-    def prefill(prompt: Any, row: int = 0) -> None:
+    def prefill(prompt, row=0):
         clock[0] += 1.0
         read(prompt, row)
 
@@ -123,9 +118,7 @@ def test_joining_texts_do_not_count_in_another_texts_latency(
     assert [g.latency_seconds for g in generations] == [2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0]
 
 
-def test_a_missing_mask_is_detected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_missing_mask_is_detected(monkeypatch):
     """A negative control: with all slots visible, a short text reads what a longer one left."""
     from specbench.engine import runner
 
@@ -133,20 +126,20 @@ def test_a_missing_mask_is_detected(
     whole = runner.visible
     expected = [said(g) for g in side_by_side(pair, sd, 3)]
 
-    def blind(at: Any, seen: int, window: int | None) -> Any:
+    def blind(at, seen, window):
         return whole(at, seen, window).fill_(True)
 
     monkeypatch.setattr(runner, "visible", blind)
     assert [said(g) for g in side_by_side(pair, sd, 3)] != expected
 
 
-def test_another_seed_or_key_gives_another_sample() -> None:
+def test_another_seed_or_key_gives_another_sample():
     decode = partial(run, tiny_pair("llama"), random_prompt(4), sd)
     outputs = [decode(seed=seed, sample_key=key) for seed in (0, 1) for key in ("a", "b")]
     assert len({tuple(output.token_ids) for output in outputs}) == len(outputs)
 
 
-def test_a_longer_limit_only_adds_tokens() -> None:
+def test_a_longer_limit_only_adds_tokens():
     decode = partial(run, tiny_pair("qwen3"), random_prompt(4), partial(static, weight=0.5))
     short, long = decode(max_new_tokens=9), decode(max_new_tokens=20)
     assert long.token_ids[:9] == short.token_ids

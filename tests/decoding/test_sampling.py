@@ -37,23 +37,23 @@ def logits(*probabilities: float) -> torch.Tensor:
     ],
     ids=str,
 )
-def test_processing_by_hand(sampling: Sampling, expected: list[float]) -> None:
+def test_processing_by_hand(sampling, expected):
     processed, plain = sampling.distributions(logits(0.5, 0.25, 0.125, 0.125))
     torch.testing.assert_close(processed, torch.tensor([expected], dtype=torch.float32))
     torch.testing.assert_close(plain, torch.tensor([[0.5, 0.25, 0.125, 0.125]]))
 
 
-def test_top_k_keeps_k_of_equal_tokens() -> None:
+def test_top_k_keeps_k_of_equal_tokens():
     processed, _ = Sampling(top_k=2).distributions(torch.zeros(1, 5))
     assert sorted(processed[0].tolist()) == [0, 0, 0, 0.5, 0.5]
 
 
-def test_a_top_p_of_one_keeps_every_token() -> None:
+def test_a_top_p_of_one_keeps_every_token():
     processed, plain = Sampling(top_p=1.0).distributions(torch.tensor([[0.0, -20.0, -25.0]]))
     assert torch.equal(processed, plain) and processed.min() > 0
 
 
-def test_without_processing_there_is_one_tensor() -> None:
+def test_without_processing_there_is_one_tensor():
     processed, plain = Sampling().distributions(torch.randn(2, 5))
     assert processed is plain
 
@@ -61,7 +61,7 @@ def test_without_processing_there_is_one_tensor() -> None:
 # Draws.
 
 
-def test_a_token_without_mass_is_never_drawn() -> None:
+def test_a_token_without_mass_is_never_drawn():
     uniform = torch.tensor([0.0, 2**-53, 0.5, HIGHEST], dtype=torch.float64)
     for mass in (
         [0.0, 1.0, 0.0],
@@ -75,7 +75,7 @@ def test_a_token_without_mass_is_never_drawn() -> None:
         assert all(mass[token] > 0 for token in tokens.tolist())
 
 
-def test_draws_split_the_unit_interval_by_mass() -> None:
+def test_draws_split_the_unit_interval_by_mass():
     mass = torch.tensor([0.1, 0.0, 0.6, 0.3])
     grid = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     counts = torch.bincount(draw(mass.expand(1000, -1), grid), minlength=4)
@@ -85,17 +85,17 @@ def test_draws_split_the_unit_interval_by_mass() -> None:
 # Uniform numbers.
 
 
-def test_uniforms_are_the_same_in_every_process() -> None:
+def test_uniforms_are_the_same_in_every_process():
     table = uniforms(3, "mini-math/test-0", rounds=2, draft_length=1)
     expected = [[0.354947352, 0.258365257, 0.604224399], [0.773923168, 0.84343211, 0.672648142]]
     np.testing.assert_allclose(table.numpy(), expected, rtol=0, atol=1e-9)
 
 
-def test_more_rounds_do_not_change_the_first_ones() -> None:
+def test_more_rounds_do_not_change_the_first_ones():
     assert torch.equal(uniforms(0, "a", 100, 5)[:10], uniforms(0, "a", 10, 5))
 
 
-def test_every_seed_and_sample_has_different_numbers() -> None:
+def test_every_seed_and_sample_has_different_numbers():
     keys = [(0, "a"), (1, "a"), (-1, "a"), (2**40, "a"), (0, "b"), (0, "")]
     tables = torch.stack([uniforms(*key, 50, 5).flatten() for key in keys])
     assert tables.unique().numel() == tables.numel()
@@ -105,7 +105,7 @@ def test_every_seed_and_sample_has_different_numbers() -> None:
 
 
 @pytest.mark.parametrize("size", [LARGE, LARGE + 1, 151_665])
-def test_a_large_vocabulary_is_drawn_from_as_a_small_one(size: int) -> None:
+def test_a_large_vocabulary_is_drawn_from_as_a_small_one(size):
     """Numbers at the ends of tokens and blocks, masses of 0, and rows that are not normalised."""
     generator = torch.Generator().manual_seed(size)
     mass = torch.randint(0, 4, (4, size), generator=generator).float()

@@ -15,7 +15,7 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.engine.vocabulary import DraftTokens
-from specbench.methods import METHODS, Rule, laws, strict
+from specbench.methods import METHODS, laws, strict
 from specbench.methods.laws import Next
 
 from ..engine.tiny import build, config, pair_of, random_prompt
@@ -76,9 +76,7 @@ def models(kind: type[Lacking] = Lacking, **processing: Any) -> Lacking:
     ("method", "parameters", "processing", "batch_size"),
     [*((*case, 64) for case in CASES), ("sd", {}, {}, 1)],
 )
-def test_samples_follow_the_closed_form(
-    method: str, parameters: dict[str, Any], processing: dict[str, Any], batch_size: int
-) -> None:
+def test_samples_follow_the_closed_form(method, parameters, processing, batch_size):
     rule = METHODS[method].rule
     verify = None if rule is None else partial(rule, **parameters)
     settings = {"sampling": Sampling(**processing), "batch_size": batch_size, "prompt": PROMPT}
@@ -98,14 +96,14 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("rule", [strict.sd, METHODS["block"].rule], ids=["sd", "block"])
-def test_lossless_rules_emit_every_token_of_the_target(rule: Rule, drafter: str) -> None:
+def test_lossless_rules_emit_every_token_of_the_target(rule, drafter):
     samples = sample(pair(), rule, 700, prompt=PROMPT, drafter=DRAFTERS[drafter]())
     assert p_value(samples, models().law(laws.sd, 0, LENGTH)) > LOWEST_P
     assert p_value(samples, models(Cut).law(laws.sd, 0, LENGTH)) < CERTAIN
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
-def test_greedy_texts_are_those_of_transformers(family: str) -> None:
+def test_greedy_texts_are_those_of_transformers(family):
     for length in range(3, 9):
         prompt = random_prompt(length, VOCABULARY)
         text = run(pair(family), prompt, strict.sd, sampling=GREEDY).token_ids

@@ -10,7 +10,6 @@ import pytest
 
 from specbench.engine.pairs import PairSpec, custom_pair, get_pair
 
-from ..conftest import Once
 from .tiny import blurred, build, config, tokenizer
 
 needs_llamacpp = pytest.mark.skipif(
@@ -26,7 +25,7 @@ def run_simulated(code: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def mini_files(once: Once) -> Path:
+def mini_files(once) -> Path:
     """The folder with the bundled pair as float32 files."""
     from specbench.engine.export import export_pair
 
@@ -34,7 +33,7 @@ def mini_files(once: Once) -> Path:
 
 
 @pytest.fixture
-def spec(tmp_path: Path) -> PairSpec:
+def spec(tmp_path) -> PairSpec:
     """A target, and a draft whose embedding has eight rows more than there are tokens."""
     target = build(config("llama", eos_token_id=5))
     target.generation_config.eos_token_id = [5, 7]

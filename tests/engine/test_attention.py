@@ -24,16 +24,7 @@ from specbench.engine.runner import Runner, visible
 from specbench.errors import UsageError
 
 from ..decoding.helpers import generate
-from .tiny import (
-    FAMILIES,
-    SIZES,
-    VOCABULARY,
-    build,
-    config,
-    own_logits,
-    random_prompt,
-    read,
-)
+from .tiny import FAMILIES, SIZES, VOCABULARY, build, config, own_logits, random_prompt, read
 
 KEY_HEADS, GROUPS, WIDTH, SEEN = 2, 3, 8, 40
 ROUNDING = {torch.float32: 1e-6, torch.bfloat16: 1e-2}
@@ -60,7 +51,7 @@ def transformers_output(*arguments: Any, **options: Any) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", list(ROUNDING), ids=str)
-def test_grouped_attention_equals_attention_with_repeated_keys(dtype: torch.dtype) -> None:
+def test_grouped_attention_equals_attention_with_repeated_keys(dtype):
     for k, rows, window, scale in product((1, 6, SEEN), (1, 3), (None, 5), (None, 0.7)):
         query, key, value = states(rows, k, dtype)
         starts = torch.arange(rows)[:, None] * (SEEN - k) // 2
@@ -73,7 +64,7 @@ def test_grouped_attention_equals_attention_with_repeated_keys(dtype: torch.dtyp
         torch.testing.assert_close(output, expected, rtol=0, atol=ROUNDING[dtype])
 
 
-def test_a_wrong_order_of_heads_is_detected() -> None:
+def test_a_wrong_order_of_heads_is_detected():
     """A negative control: heads that share a key head are adjacent, not interleaved."""
     query, key, value = states(1, 6)
     mask = visible(torch.arange(20, 26)[None], SEEN, None)
@@ -85,7 +76,7 @@ def test_a_wrong_order_of_heads_is_detected() -> None:
         assert (output - expected).abs().max() > 0.1
 
 
-def test_other_masks_and_options_are_passed_on() -> None:
+def test_other_masks_and_options_are_passed_on():
     inputs, mask = states(1, 6), visible(torch.arange(20, 26)[None], SEEN, None)
     for other in (None, mask):
         output = grouped_attention(layer(), *inputs, other)[0]
@@ -99,7 +90,7 @@ def test_other_masks_and_options_are_passed_on() -> None:
         assert torch.equal(output, expected)
 
 
-def test_cudnn_is_excluded_after_cuda_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cudnn_is_excluded_after_cuda_is_initialised(monkeypatch):
     happened: list[str] = []
     monkeypatch.setattr(torch.cuda, "init", lambda: happened.append("init"))
     switch = torch.backends.cuda.enable_cudnn_sdp
@@ -121,11 +112,11 @@ def test_cudnn_is_excluded_after_cuda_is_initialised(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_only_a_prompt_repeats_keys(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_prompt_repeats_keys(family, monkeypatch):
     subject = Runner(build(config(family)), VOCABULARY)
     lengths: list[int] = []
 
-    def repeated(states: Tensor, times: int) -> Tensor:
+    def repeated(states, times):
         lengths.append(states.shape[2])
         return states.repeat_interleave(times, 1)
 
@@ -142,7 +133,7 @@ def test_only_a_prompt_repeats_keys(family: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_models_own_forward_pass_is_unchanged(family: str) -> None:
+def test_a_models_own_forward_pass_is_unchanged(family):
     plain, ours = (build(config(family)) for _ in range(2))
     subject = Runner(ours, VOCABULARY)
     assert (plain.config._attn_implementation, ours.config._attn_implementation) == (SDPA, GROUPED)
@@ -153,14 +144,14 @@ def test_a_models_own_forward_pass_is_unchanged(family: str) -> None:
     assert generate(pair, tokens, 12) == generate(before, tokens, 12)  # type: ignore[arg-type]
 
 
-def test_a_model_without_grouped_heads_is_unchanged() -> None:
+def test_a_model_without_grouped_heads_is_unchanged():
     for heads in (4, None):
         model = build(LlamaConfig(**(SIZES | {"num_key_value_heads": heads})))
         assert group_heads(model) == 1
         assert model.config._attn_implementation == SDPA
 
 
-def test_layers_that_pass_on_only_the_mask_are_supported() -> None:
+def test_layers_that_pass_on_only_the_mask_are_supported():
     subject = Runner(build(StableLmConfig(**SIZES)), VOCABULARY)
     assert subject.groups == 2
     tokens = random_prompt(6)
@@ -169,9 +160,7 @@ def test_layers_that_pass_on_only_the_mask_are_supported() -> None:
     )
 
 
-def test_a_model_whose_heads_were_grouped_wrongly_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_model_whose_heads_were_grouped_wrongly_is_refused(monkeypatch):
     """A negative control: the comparison with a model's own forward pass detects it."""
     monkeypatch.setattr(runner, "grouped_mask", lambda mask, n: mask.repeat_interleave(n, 2))
     with pytest.raises(UsageError, match="logits differ by"):

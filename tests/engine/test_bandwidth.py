@@ -19,26 +19,26 @@ STATES = 4 * 2 * 2 * 2 * 8  # two layers, keys and values, two heads of width 8
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_embedding_table_counts_only_as_output_head(tied: bool) -> None:
+def test_the_embedding_table_counts_only_as_output_head(tied):
     runner = Runner(build(config("llama", tie_word_embeddings=tied)), VOCABULARY)
     assert runner.weight_bytes() == WEIGHTS
     whole = sum(w.numel() for w in runner.model.parameters())
     assert 4 * whole == WEIGHTS + (0 if tied else 4 * HEAD)
 
 
-def test_half_the_bits_are_half_the_bytes() -> None:
+def test_half_the_bits_are_half_the_bytes():
     runner = Runner(build(config("llama"), dtype=torch.bfloat16), VOCABULARY)
     assert runner.weight_bytes() == WEIGHTS / 2
     assert runner.cache_bytes(10) == 10 * STATES / 2
 
 
-def test_bytes_beyond_a_window_do_not_count() -> None:
+def test_bytes_beyond_a_window_do_not_count():
     runner = Runner(build(config("gemma3")), VOCABULARY)
     assert runner.cache_bytes(WINDOW) == WINDOW * STATES
     assert runner.cache_bytes(3 * WINDOW) == (WINDOW + 3 * WINDOW) * STATES / 2
 
 
-def test_a_round_reads_the_target_once_and_the_draft_for_every_token() -> None:
+def test_a_round_reads_the_target_once_and_the_draft_for_every_token():
     target, draft = build(config("llama")), build(config("llama", num_hidden_layers=1))
     pair = pair_of(target, draft)
     of_draft = WEIGHTS - 2 * LAYERS
@@ -47,11 +47,11 @@ def test_a_round_reads_the_target_once_and_the_draft_for_every_token() -> None:
     assert bytes_per_round(pair, 3, 4, 10) == expected
 
 
-def test_a_copy_reads_and_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_reads_and_writes(monkeypatch):
     """With a clock that counts copies: every byte takes a millisecond."""
     copied: list[int] = []
 
-    def copy(self: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    def copy(self, source):
         copied.append(len(source))
         return self
 

@@ -97,7 +97,7 @@ class Graph:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+def device(monkeypatch) -> Device:
     fake = Device()
     parts: dict[str, Any] = {
         "Stream": Stream,
@@ -115,19 +115,19 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     return fake
 
 
-def test_errors_of_triton_are_those_of_a_capture_and_others_are_not(device: Device) -> None:
+def test_errors_of_triton_are_those_of_a_capture_and_others_are_not(device):
     name = {"__module__": "triton.runtime.errors"}
     exhausted = type("OutOfResources", (Exception,), name)("out of resource: shared memory")
     for error, kind in ((exhausted, CaptureError), (ValueError("a mistake"), ValueError)):
 
-        def fail(error: Exception = error) -> None:
+        def fail(error=error):
             raise error
 
         with pytest.raises(kind, match=str(error)):
             Capture()(fail)
 
 
-def test_a_failed_capture_restores_the_current_stream(device: Device) -> None:
+def test_a_failed_capture_restores_the_current_stream(device):
     with pytest.raises(CaptureError, match=r"\(operation failed due to a previous error"):
         Capture()(device.synchronising_call)
     assert device.current is device.default
@@ -135,7 +135,7 @@ def test_a_failed_capture_restores_the_current_stream(device: Device) -> None:
     assert device.current is device.default
 
 
-def test_graphs_share_one_pool_and_one_warm_up_stream(device: Device) -> None:
+def test_graphs_share_one_pool_and_one_warm_up_stream(device):
     capture = Capture()
     captures = [capture(device.call) for _ in range(3)]
     assert len(captures) == 3 and len(set(device.pools)) == 1
@@ -145,10 +145,8 @@ def test_graphs_share_one_pool_and_one_warm_up_stream(device: Device) -> None:
     assert device.streams[-1] not in device.streams[:-1]
 
 
-def test_a_capture_that_kills_the_device_ends_the_run(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def dead(where: torch.device) -> None:
+def test_a_capture_that_kills_the_device_ends_the_run(device, monkeypatch):
+    def dead(where):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(specbench.engine.device, "run_kernel", dead)
@@ -156,7 +154,7 @@ def test_a_capture_that_kills_the_device_ends_the_run(
         Capture()(device.synchronising_call)
 
 
-def test_recordings_are_dropped_after_the_device_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recordings_are_dropped_after_the_device_is_idle(monkeypatch):
     recordings = Graphs(lambda call: (call(), lambda: None))
     seen: list[int] = []
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
@@ -167,7 +165,7 @@ def test_recordings_are_dropped_after_the_device_is_idle(monkeypatch: pytest.Mon
     assert seen == [2] and len(recordings) == 0
 
 
-def test_memory_is_shared_only_with_live_graphs_that_did_not_fail(device: Device) -> None:
+def test_memory_is_shared_only_with_live_graphs_that_did_not_fail(device):
     """PyTorch may free a pool without live graphs."""
     capture = Capture()
     capture(device.call)
@@ -244,16 +242,14 @@ def assert_texts_are_eager(pair: LoadedPair, record: Shared, **how: Any) -> None
     ("family", "control"),
     [*((family, None) for family in FAMILIES), ("qwen3", Online(get_policy("adaptive:0.2")))],
 )
-def test_graphs_in_one_pool_equal_the_eager_engine(
-    family: str, control: DraftControl | None
-) -> None:
+def test_graphs_in_one_pool_equal_the_eager_engine(family, control):
     record, names = Shared(), rules_of(family).keys() - {"autoregressive"}
     assert_texts_are_eager(tiny_pair(family), record, control=control, names=sorted(names))
     assert len(record.outputs) > 10
 
 
 @pytest.mark.parametrize("kind", [*DRAFTERS, *MODULES])
-def test_graphs_of_other_drafters_equal_the_eager_engine(kind: str) -> None:
+def test_graphs_of_other_drafters_equal_the_eager_engine(kind):
     """A module reads what the graph of the target's pass left in the shared memory."""
     pair, record = tiny_pair("llama"), Shared()
     how: dict[str, Any] = {"names": ("sd", "block")}
@@ -262,7 +258,7 @@ def test_graphs_of_other_drafters_equal_the_eager_engine(kind: str) -> None:
     assert len(record.outputs) > 10
 
 
-def test_a_pool_that_overwrites_earlier_outputs_is_detected() -> None:
+def test_a_pool_that_overwrites_earlier_outputs_is_detected():
     """A negative control: the target's pass must not overwrite the drafts."""
     with pytest.raises((AssertionError, RuntimeError, RunError, IndexError)):
         assert_texts_are_eager(tiny_pair("llama"), Shared(spares=False))
@@ -276,14 +272,14 @@ def look(model: Runner) -> torch.Tensor:
     return model.forward(at, at)
 
 
-def test_a_cache_is_freed_before_a_larger_one_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_is_freed_before_a_larger_one_is_allocated(monkeypatch):
     pair = fresh_pair()
     pair.engine = Engine(GRAPH, record=Shared())
     alive: weakref.WeakSet[SlotCache] = weakref.WeakSet()
     others: list[int] = []
 
     class Counted(SlotCache):
-        def __init__(self, *args: Any) -> None:
+        def __init__(self, *args):
             others.append(len(alive))
             super().__init__(*args)
             alive.add(self)
@@ -294,7 +290,7 @@ def test_a_cache_is_freed_before_a_larger_one_is_allocated(monkeypatch: pytest.M
     assert others == [0, 1, 1, 1, 1, 1]  # the other model's
 
 
-def test_a_new_cache_is_never_mistaken_for_the_old_one() -> None:
+def test_a_new_cache_is_never_mistaken_for_the_old_one():
     subject, recorded, replayed = fresh_pair().target, [], []
     recordings = Graphs(lambda call: (recorded.append(1) or call(), lambda: replayed.append(1)))
     for _ in range(20):  # some will reuse the address of another

@@ -33,7 +33,7 @@ def texts(pair: LoadedPair, rule: Any, n: int, **how: Any) -> list[list[int]]:
 
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
-def test_compiled_code_gives_the_texts_of_the_eager_engine() -> None:
+def test_compiled_code_gives_the_texts_of_the_eager_engine():
     """As few kernels as possible, since compiling one takes a second without a cache."""
     target = build(config("llama", num_hidden_layers=1))
     pair = pair_of(target, blurred(target, noise=0.01))
@@ -42,7 +42,7 @@ def test_compiled_code_gives_the_texts_of_the_eager_engine() -> None:
     assert ours == texts(pair, sd, 1)
 
 
-def test_every_rule_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_rule_is_traced_as_one_graph(monkeypatch):
     """Trace without generating code; a graph break raises."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     pair = tiny_pair("gemma3")
@@ -60,7 +60,7 @@ def branching(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
-def test_code_that_cannot_be_compiled_is_named_or_runs_eagerly() -> None:
+def test_code_that_cannot_be_compiled_is_named_or_runs_eagerly():
     """A rule of the user's own may branch on the value of a tensor."""
     line = branching.__code__.co_firstlineno + 1
     with pytest.raises(EngineError, match=rf"test_compiled\.py, line {line}: .*--engine eager"):
@@ -72,9 +72,7 @@ def test_code_that_cannot_be_compiled_is_named_or_runs_eagerly() -> None:
 
 
 @pytest.mark.parametrize(("module", "is_named"), [("torch._inductor.utils", True), ("own", False)])
-def test_any_error_of_the_compiler_is_one_sentence(
-    module: str, is_named: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_error_of_the_compiler_is_one_sentence(module, is_named, monkeypatch):
     file = getattr(sys.modules.get(module), "__file__", f"{module}.py")
     code = compile("def fail(*_):\n    return [][0]", file, "exec")
     exec(code, functions := {})
@@ -85,12 +83,10 @@ def test_any_error_of_the_compiler_is_one_sentence(
         Engine(COMPILE)(branching)(torch.ones(2))
 
 
-def test_a_compiled_round_that_loses_results_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_compiled_round_that_loses_results_is_one_sentence(monkeypatch):
     """PyTorch 2.11 returns an empty named tuple for copied drafts."""
 
-    def compiled(*_: Any) -> Drafts:
+    def compiled(*_):
         return tuple.__new__(Drafts, ())
 
     monkeypatch.setattr(torch, "compile", lambda function, **_: compiled)

@@ -37,7 +37,7 @@ PUBLISHED = {
 }
 
 
-def test_the_architectures_are_those_of_the_published_models() -> None:
+def test_the_architectures_are_those_of_the_published_models():
     for (name, role), published in PUBLISHED.items():
         config = load_config(get_pair(name), role, DUMMY)
         with torch.device("meta"):
@@ -74,12 +74,12 @@ def shrunken(name: str) -> PairSpec:
 
 
 @pytest.fixture(scope="module", params=PAIRS)
-def pair(request: pytest.FixtureRequest) -> LoadedPair:
+def pair(request) -> LoadedPair:
     return load_pair(shrunken(request.param), DUMMY)
 
 
 @pytest.fixture(scope="module")
-def prompt(pair: LoadedPair) -> list[int]:
+def prompt(pair) -> list[int]:
     return encode(pair.tokenizer, "How many apples are left of the seven after lunch?").ids
 
 
@@ -91,7 +91,7 @@ def bound(pair: LoadedPair, name: str, parameters: Mapping[str, Any]) -> BoundMe
     return bind(name, parameters, pair)
 
 
-def test_every_method_decodes(pair: LoadedPair, prompt: list[int]) -> None:
+def test_every_method_decodes(pair, prompt):
     # Draws cover the whole vocabulary, of which the tokenizer knows only a small part.
     assert pair.target.vocabulary == pair.target.config.vocab_size > 50 * len(pair.tokenizer)
     assert len(prompt) + 16 > WINDOW
@@ -105,20 +105,18 @@ def test_every_method_decodes(pair: LoadedPair, prompt: list[int]) -> None:
         assert len(pair.tokenizer) < max(output.token_ids) < pair.target.vocabulary
 
 
-def test_lossless_text_is_the_targets_own(pair: LoadedPair, prompt: list[int]) -> None:
+def test_lossless_text_is_the_targets_own(pair, prompt):
     greedy = partial(run, pair, prompt, sampling=GREEDY, max_new_tokens=16)
     drafted = greedy(sd)
     assert drafted.token_ids == greedy().token_ids
     assert any(r.accepted < r.proposed for r in drafted.rounds)
 
 
-def test_the_same_weights_every_time_without_the_hub(
-    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_weights_every_time_without_the_hub(pair, monkeypatch):
     asked: list[str] = []
     original_loader = sources.load_pretrained
 
-    def load_pretrained(factory: Any, name: str, **options: Any) -> Any:
+    def load_pretrained(factory, name, **options):
         asked.append(name)
         return original_loader(factory, name, **options)
 
@@ -132,7 +130,7 @@ def test_the_same_weights_every_time_without_the_hub(
     assert pair.facts["shared_vocabulary"] == pair.target.config.vocab_size
 
 
-def test_an_invalid_entry_is_located() -> None:
+def test_an_invalid_entry_is_located():
     for values, told in (
         ({"model_type": "lama"}, "lama"),
         ({"model_type": "clip"}, "CLIPConfig"),

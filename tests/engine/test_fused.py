@@ -74,7 +74,7 @@ def errors(runner: Runner, rows: int, k: int) -> tuple[float, float]:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("role", ["target", "draft"])
 @pytest.mark.parametrize("name", PAIRS)
-def test_fused_layers_round_no_worse_than_transformers(name: str, role: str) -> None:
+def test_fused_layers_round_no_worse_than_transformers(name, role):
     runner = runner_of(name, role, "cuda")
     for rows, k in SHAPES:
         ours, plain = errors(runner, rows, k)
@@ -85,7 +85,7 @@ def test_fused_layers_round_no_worse_than_transformers(name: str, role: str) -> 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("rows", [1, 6, 20, 40])
-def test_the_output_head_is_that_of_transformers(rows: int) -> None:
+def test_the_output_head_is_that_of_transformers(rows):
     runner = runner_of("llama", "draft", "cuda", vocab_size=40_000)
     hidden = torch.randn(rows, runner.hidden_size, device="cuda", dtype=runner.dtype)
     assert runner.fused is not None
@@ -97,11 +97,11 @@ def test_the_output_head_is_that_of_transformers(rows: int) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_gemma_keeps_the_layers_of_transformers() -> None:
+def test_gemma_keeps_the_layers_of_transformers():
     assert runner_of("gemma3", "target", "cuda").fused is None
 
 
-def test_the_kernels_compute_what_the_layers_do_on_a_simulated_device() -> None:
+def test_the_kernels_compute_what_the_layers_do_on_a_simulated_device():
     run_simulated(f"""
 import torch
 from specbench.engine.fused import FusedLayers

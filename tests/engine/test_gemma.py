@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors.torch import load as load_bytes
 from safetensors.torch import save_file
-from torch import Tensor
 from transformers import Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration
 
 from specbench.engine.cache import SlotCache
@@ -33,7 +32,7 @@ VISION = {
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Gemma3ForConditionalGeneration:
+def whole(tmp_path) -> Gemma3ForConditionalGeneration:
     """A multimodal model, saved in ``tmp_path / "whole"`` in the format of the hub."""
     text = config("gemma3", tie_word_embeddings=True).to_dict()
     settings: Any = Gemma3Config(text_config=text, vision_config=VISION, mm_tokens_per_image=4)
@@ -58,9 +57,7 @@ def load(folder: Path) -> LoadedPair:
     return load_pair(custom_pair(str(folder), str(folder)), Loading(device="cpu"))
 
 
-def test_a_multimodal_checkpoint_gives_its_text_model(
-    whole: Gemma3ForConditionalGeneration, tmp_path: Path
-) -> None:
+def test_a_multimodal_checkpoint_gives_its_text_model(whole, tmp_path):
     text = [w for name, w in whole.named_parameters() if "language_model" in name]
     old = "language_model.model."
     for prefix in (old, "model.language_model."):
@@ -97,14 +94,12 @@ def fresh() -> LoadedPair:
     return LoadedPair("fresh", *runners, pair.tokenizer, pair.eos_ids)
 
 
-def test_a_cache_of_the_windows_size_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_of_the_windows_size_is_detected(monkeypatch):
     """A negative control: a ring buffer has lost the slots that a rejection brings back."""
     whole_cache = SlotCache.update
     highest: dict[int, int] = {}
 
-    def forgetful(
-        self: SlotCache, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any
-    ) -> tuple[Tensor, Tensor]:
+    def forgetful(self, keys, values, layer, *_, **__):
         if layer == 0:  # the sliding one
             begin = self._at.start if isinstance(self._at, slice) else int(self._at.min())
             read = highest.get(id(self), 0) if begin else 0
@@ -121,7 +116,7 @@ def test_a_cache_of_the_windows_size_is_detected(monkeypatch: pytest.MonkeyPatch
     assert texts(pair, sd) != expected
 
 
-def test_an_ignored_window_would_be_detected() -> None:
+def test_an_ignored_window_would_be_detected():
     """A negative control: the same weights, with all tokens in the window."""
     unbounded = build(config("gemma3", sliding_window=4096))
     assert texts(pair_of(unbounded, unbounded)) != texts(fresh())

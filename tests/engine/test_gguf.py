@@ -31,7 +31,6 @@ from specbench.engine.sources import decoder_config
 from specbench.errors import UsageError
 from specbench.methods.strict import sd
 
-from ..conftest import Once
 from ..decoding.helpers import GREEDY, run
 from .conftest import needs_llamacpp
 
@@ -84,7 +83,7 @@ def rewrite(
     [{"eot": 9}, {"eos": 11, "eot": 9}, {"eom": 9}, {"eos": 0}, {"eos": 11, "eom": 0}],
     ids=str,
 )
-def test_all_ends_of_a_file_count(ids: dict[str, int], mini_files: Path, tmp_path: Path) -> None:
+def test_all_ends_of_a_file_count(ids, mini_files, tmp_path):
     file = rewrite(mini_files / "target-f32.gguf", tmp_path / "ends.gguf", **ids)
     spec = custom_pair(str(file), None)
     pair = load_pair(spec, CPU)
@@ -94,7 +93,7 @@ def test_all_ends_of_a_file_count(ids: dict[str, int], mini_files: Path, tmp_pat
 
 @needs_llamacpp
 @pytest.mark.parametrize("padded", ["target", "draft"])
-def test_padding_is_no_token(padded: str, mini_files: Path, tmp_path: Path) -> None:
+def test_padding_is_no_token(padded, mini_files, tmp_path):
     files = {role: mini_files / f"{role}-f32.gguf" for role in ("target", "draft")}
     expected = load_pair(custom_pair(*map(str, files.values())), CPU)
     files[padded] = rewrite(files[padded], tmp_path / "padded.gguf", padding=PADDING)
@@ -107,7 +106,7 @@ def test_padding_is_no_token(padded: str, mini_files: Path, tmp_path: Path) -> N
 
 
 @pytest.fixture
-def shards(once: Once, mini_files: Path, tmp_path: Path) -> list[Path]:
+def shards(once, mini_files, tmp_path) -> list[Path]:
     """The target in three files."""
 
     def make(folder: Path) -> None:
@@ -118,7 +117,7 @@ def shards(once: Once, mini_files: Path, tmp_path: Path) -> list[Path]:
 
 
 @needs_llamacpp
-def test_all_shards_count_and_none_may_be_missing(shards: list[Path], mini_files: Path) -> None:
+def test_all_shards_count_and_none_may_be_missing(shards, mini_files):
     source = mini_files / "target-f32.gguf"
     first, second, third = shards
     whole, sharded = (load_pair(custom_pair(str(file), None), CPU) for file in (source, first))
@@ -142,9 +141,7 @@ REPOSITORY, COMMIT = "org/files-GGUF", "a" * 40
 
 
 @pytest.fixture
-def hub_files(
-    shards: list[Path], mini_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[Any]:
+def hub_files(shards, mini_files, tmp_path, monkeypatch) -> list[Any]:
     """Serve files as the hub does, into an empty cache; return the names that were asked for."""
     served, cache, asked = tmp_path / "served", tmp_path / "cache", list[Any]()
     served.mkdir()
@@ -183,9 +180,7 @@ def hub_files(
 
 @needs_llamacpp
 @pytest.mark.parametrize("file", ["target.gguf", "big-00001-of-00003.gguf"])
-def test_a_file_of_the_hub_is_downloaded_once_with_its_shards(
-    file: str, hub_files: list[Any], tmp_path: Path
-) -> None:
+def test_a_file_of_the_hub_is_downloaded_once_with_its_shards(file, hub_files, tmp_path):
     pairs, model = tmp_path / "pairs.toml", f"{REPOSITORY}:{file}"
     pairs.write_text(f"[m]\ntarget = '{model}'\ndraft = '{model}'\ntarget_revision = 'v1'\n")
     spec, served = without_draft(get_pair(str(pairs))), tmp_path / "served"
@@ -204,10 +199,8 @@ def test_a_file_of_the_hub_is_downloaded_once_with_its_shards(
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), ValueError("x"), ConnectError("no host")])
-def test_a_file_that_the_hub_does_not_give_is_one_sentence(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> None:
+def test_a_file_that_the_hub_does_not_give_is_one_sentence(error, monkeypatch):
+    def fail(*_, **__):
         raise error
 
     monkeypatch.setattr(hub, "snapshot_download", fail)
@@ -218,9 +211,7 @@ def test_a_file_that_the_hub_does_not_give_is_one_sentence(
 
 
 @needs_llamacpp
-def test_a_file_is_read_once_until_it_changes(
-    mini_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_read_once_until_it_changes(mini_files, tmp_path, monkeypatch):
     from specbench.engine import gguf
 
     parse, parsed = gguf._parsed, []
@@ -237,7 +228,7 @@ def test_a_file_is_read_once_until_it_changes(
 
 
 @pytest.mark.parametrize("size", [0, 3, 20, 500, 3000])
-def test_a_cut_file_is_refused(size: int, tmp_path: Path) -> None:
+def test_a_cut_file_is_refused(size, tmp_path):
     from specbench.engine.gguf import read_gguf
 
     path = tmp_path / "cut.gguf"
@@ -257,9 +248,7 @@ def text(file: Path) -> None:
 @needs_llamacpp
 @pytest.mark.parametrize("damage", [cut, text, Path.unlink])
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_damaged_shard_is_refused_before_any_weights_are_loaded(
-    damage: Callable[[Path], None], number: int, shards: list[Path]
-) -> None:
+def test_a_damaged_shard_is_refused_before_any_weights_are_loaded(damage, number, shards):
     damage(shards[number])
     with pytest.raises(UsageError, match=rf"{shards[0].name}.*: (give|download)") as caught:
         load_reader(custom_pair(str(shards[0]), None), CPU)
@@ -277,9 +266,7 @@ STATEFUL: list[Callable[..., Any]] = [
 
 
 @pytest.mark.parametrize("kind", STATEFUL)
-def test_a_folder_of_a_model_with_a_state_is_refused_by_name(
-    kind: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_folder_of_a_model_with_a_state_is_refused_by_name(kind, tmp_path):
     config = kind(**SMALL)
     config.save_pretrained(tmp_path)
     with pytest.raises(UsageError, match=rf"{config.model_type} model.* choose a model whose"):
@@ -288,9 +275,7 @@ def test_a_folder_of_a_model_with_a_state_is_refused_by_name(
 
 @needs_llamacpp
 @pytest.mark.parametrize("architecture", ["mamba", "lfm2", "jamba", "rwkv7"])
-def test_a_file_of_a_model_with_a_state_is_refused_by_name(
-    architecture: str, mini_files: Path, tmp_path: Path
-) -> None:
+def test_a_file_of_a_model_with_a_state_is_refused_by_name(architecture, mini_files, tmp_path):
     """The vocabulary alone is read, so it does not matter which tensors the file has."""
     file = rewrite(mini_files / "target-f32.gguf", tmp_path / "state.gguf", architecture)
     spec = custom_pair(str(file), None)

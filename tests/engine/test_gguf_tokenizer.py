@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,9 +90,7 @@ def export(tokenizer: PreTrainedTokenizerFast, path: Path, *splits: tuple[str, .
         pytest.param(lambda: sentencepiece(prefix=False), id="Gemma"),
     ],
 )
-def test_llamacpp_splits_an_unseen_text_in_the_same_way(
-    tokenizer: Callable[[], PreTrainedTokenizerFast], tmp_path: Path
-) -> None:
+def test_llamacpp_splits_an_unseen_text_in_the_same_way(tokenizer, tmp_path):
     from specbench.engine.gguf_tokenizer import read_tokenizer, tokenize
 
     original = tokenizer()
@@ -105,12 +102,12 @@ def test_llamacpp_splits_an_unseen_text_in_the_same_way(
     assert read_tokenizer(twin) is read_tokenizer(path)  # converting it takes seconds
 
 
-def test_another_split_gives_other_tokens(tmp_path: Path) -> None:
+def test_another_split_gives_other_tokens(tmp_path):
     """The negative control: the right name is not among those to try."""
     with pytest.raises(UsageError, match=r"would split .* into other tokens"):
         export(byte_level(r"\p{N}{1,3}", ignore_merges=True), tmp_path / "v.gguf", ("gpt-2",))
 
 
-def test_marked_spaces_without_byte_tokens_are_refused(tmp_path: Path) -> None:
+def test_marked_spaces_without_byte_tokens_are_refused(tmp_path):
     with pytest.raises(UsageError, match="cannot export this tokenizer"):
         export(sentencepiece(prefix=True, in_bytes=False), tmp_path / "v.gguf")

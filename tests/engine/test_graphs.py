@@ -68,7 +68,7 @@ def both(
     return by_engine[0], by_engine[1]
 
 
-def test_batches_and_texts_that_end_within_a_round() -> None:
+def test_batches_and_texts_that_end_within_a_round():
     for n, rows in ((1, 2), (15, 1), (15, 5)):
         plain = fresh_pair()
         first = run(plain, list(REQUESTS[0].prompt), sd, sample_key=REQUESTS[0].key, draft_length=n)
@@ -78,7 +78,7 @@ def test_batches_and_texts_that_end_within_a_round() -> None:
         assert {"eos", "length"} <= {reason for _, _, reason, _ in eager}
 
 
-def test_one_recording_serves_all_rounds_and_methods_share_what_they_can() -> None:
+def test_one_recording_serves_all_rounds_and_methods_share_what_they_can():
     pair = fresh_pair()
     pair.engine = Engine(GRAPH, record=record)
     pair.reserve(64)
@@ -91,7 +91,7 @@ def test_one_recording_serves_all_rounds_and_methods_share_what_they_can() -> No
     assert len(recorded) == 7
 
 
-def test_a_replaced_cache_is_recorded_again() -> None:
+def test_a_replaced_cache_is_recorded_again():
     eager = [run(fresh_pair(), random_prompt(length), sd) for length in (20, 300, 20)]
     pair = fresh_pair()
     pair.engine = Engine(GRAPH, record=record)
@@ -106,16 +106,16 @@ class Pair(NamedTuple):
     n: int
 
 
-def test_placed_tuples_and_outputs_are_not_copied_again() -> None:
+def test_placed_tuples_and_outputs_are_not_copied_again():
     recordings = Graphs(record)
     read: list[int] = []
     returned: list[int] = []
 
-    def times(pair: Pair) -> Tensor:
+    def times(pair):
         read.append(pair.x.data_ptr())
         return pair.x * pair.n
 
-    def plus(pair: Pair, x: Tensor) -> Tensor:
+    def plus(pair, x):
         read.append(pair.x.data_ptr())
         returned.append(x.data_ptr())
         return x + pair.n
@@ -129,7 +129,7 @@ def test_placed_tuples_and_outputs_are_not_copied_again() -> None:
     assert len(recordings) == 2
 
 
-def test_stale_outputs_of_a_replay_are_detected() -> None:
+def test_stale_outputs_of_a_replay_are_detected():
     """A negative control: every round would see the results of the first one."""
     with pytest.raises(AssertionError):
         eager, graph = both(fresh_pair(), sd, lambda call: (call(), lambda: None))
@@ -140,7 +140,7 @@ def failing(call: Callable[[], Any]) -> Any:
     raise CaptureError("a round cannot be captured in a CUDA graph (no memory)")
 
 
-def test_a_failing_capture_is_one_line_or_falls_back_to_eager() -> None:
+def test_a_failing_capture_is_one_line_or_falls_back_to_eager():
     pair = fresh_pair()
     expected = said(run(pair, random_prompt(9), sd))
     pair.engine = Engine(GRAPH, record=failing)
@@ -154,7 +154,7 @@ def test_a_failing_capture_is_one_line_or_falls_back_to_eager() -> None:
     assert len(told) == 1 and "no memory" in told[0]
 
 
-def test_the_engine_of_a_device() -> None:
+def test_the_engine_of_a_device():
     cpu, gpu = "cpu", "cuda:1"
     assert choose_engine(AUTO, cpu) == EAGER
     assert choose_engine(AUTO, gpu) == GRAPH

@@ -15,7 +15,7 @@ STAT = "anon 800000\ninactive_file 200000\ntotal_inactive_file 300000\n"
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(limits, "ROOT", tmp_path)
     monkeypatch.setattr(limits, "MEMBERSHIP", tmp_path / "membership")
     return tmp_path
@@ -46,9 +46,7 @@ V1 = {"cpu/a/cpu.cfs_period_us": "100000", "cpu/a/b/cpu.cfs_period_us": "100000"
         ("", {}, None),
     ],
 )
-def test_the_least_quota_of_a_group_and_its_outer_ones_holds(
-    membership: str, files: dict[str, str], quota: float | None, root: Path
-) -> None:
+def test_the_least_quota_of_a_group_and_its_outer_ones_holds(membership, files, quota, root):
     write(root, membership, files)
     assert limits.cpu_quota() == quota
 
@@ -76,9 +74,7 @@ def test_the_least_quota_of_a_group_and_its_outer_ones_holds(
         ("0::/", {"memory.max": "max", "memory.current": "1", "memory.stat": STAT}, None),
     ],
 )
-def test_the_least_memory_of_a_group_and_its_outer_ones_is_free(
-    membership: str, files: dict[str, str], free: float | None, root: Path
-) -> None:
+def test_the_least_memory_of_a_group_and_its_outer_ones_is_free(membership, files, free, root):
     write(root, membership, files)
     assert limits.free_memory() == free
 
@@ -99,16 +95,8 @@ def test_the_least_memory_of_a_group_and_its_outer_ones_is_free(
     ],
 )
 def test_threads_have_a_core_each(
-    affinity: int,
-    quota: float | None,
-    busy: float,
-    threads: int | None,
-    width: int,
-    used: int,
-    noted: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    affinity, quota, busy, threads, width, used, noted, monkeypatch, caplog
+):
     chosen = [8]
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)

@@ -30,18 +30,18 @@ CPU = Loading(device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
-def files(mini_files: Path) -> PairSpec:
+def files(mini_files) -> PairSpec:
     """The bundled pair as float32 GGUF files."""
     target, draft = (str(mini_files / f"{role}-f32.gguf") for role in ("target", "draft"))
     return PairSpec("files", target, draft)
 
 
 @pytest.fixture(scope="module")
-def exported(files: PairSpec) -> LoadedPair:
+def exported(files) -> LoadedPair:
     return load_pair(files, CPU)
 
 
-def test_the_record_has_file_size_and_quantisation(exported: LoadedPair, files: PairSpec) -> None:
+def test_the_record_has_file_size_and_quantisation(exported, files):
     size = Path(files.target).stat().st_size
     target = {"file": "target-f32.gguf", "bytes": size, "type": "F32"}
     assert exported.weights["target"] == target and exported.weights["draft"]["type"] == "F32"
@@ -59,7 +59,7 @@ def decoded(pair: LoadedPair, rule: Any, how: DecodeOptions, count: int) -> list
     return [texts[n].token_ids for n in range(count)]
 
 
-def test_prompts_and_vocabulary_survive_the_export(exported: LoadedPair, mini: LoadedPair) -> None:
+def test_prompts_and_vocabulary_survive_the_export(exported, mini):
     assert prompts(exported, 20) == prompts(mini, 20)
     assert exported.target.vocabulary == mini.target.vocabulary
     assert exported.eos_ids == mini.eos_ids
@@ -67,7 +67,7 @@ def test_prompts_and_vocabulary_survive_the_export(exported: LoadedPair, mini: L
     assert exported.tokenizer.pad_token == mini.tokenizer.pad_token
 
 
-def test_distributions_are_those_of_transformers(exported: LoadedPair, mini: LoadedPair) -> None:
+def test_distributions_are_those_of_transformers(exported, mini):
     for prompt in prompts(mini, 3):
         for ours, theirs in zip((exported.target, exported.draft), mini.runners, strict=True):
             for last in (len(prompt), 3, 1):
@@ -79,12 +79,10 @@ def test_distributions_are_those_of_transformers(exported: LoadedPair, mini: Loa
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_taking_drafts_back_leaves_no_trace(
-    exported: LoadedPair, mini: LoadedPair, rows: int
-) -> None:
+def test_taking_drafts_back_leaves_no_trace(exported, mini, rows):
     generator = torch.Generator().manual_seed(rows)
 
-    def drawn(*shape: int) -> torch.Tensor:
+    def drawn(*shape):
         return torch.randint(3, 1189, shape, generator=generator)
 
     models = (exported.target, mini.target)
@@ -102,14 +100,12 @@ def test_taking_drafts_back_leaves_no_trace(
         lengths = lengths + torch.randint(0, k + 1, (rows,), generator=generator)
 
 
-def test_tokens_in_the_cache_are_not_read_again(
-    exported: LoadedPair, mini: LoadedPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_in_the_cache_are_not_read_again(exported, mini, monkeypatch):
     """Of two tokens the second is needed; the first was read, unless it is another one now."""
     passes: list[int] = []
     decode = type(exported.draft)._decode
 
-    def counted(model: Any, items: Any, outputs: bool) -> None:
+    def counted(model, items, outputs):
         passes.append(len(items))
         decode(model, items, outputs)
 
@@ -126,13 +122,11 @@ def test_tokens_in_the_cache_are_not_read_again(
     assert passes == [11, 2, 1, 2, 1, 2]
 
 
-def test_a_prompt_in_the_cache_is_not_read_again(
-    exported: LoadedPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompt_in_the_cache_is_not_read_again(exported, monkeypatch):
     read: list[int] = []
     read_tokens = type(exported.draft)._decode
 
-    def counted(model: Any, items: Any, outputs: bool) -> None:
+    def counted(model, items, outputs):
         read.extend([] if outputs else [len(items)])
         read_tokens(model, items, outputs)
 
@@ -159,9 +153,7 @@ def test_a_prompt_in_the_cache_is_not_read_again(
     assert exported.target.saved_seconds == 0
 
 
-def test_a_prompt_longer_than_one_call_is_read_whole(
-    exported: LoadedPair, mini: LoadedPair
-) -> None:
+def test_a_prompt_longer_than_one_call_is_read_whole(exported, mini):
     prompt = torch.randint(3, 1189, (1200,), generator=torch.Generator().manual_seed(0))
     distributions = []
     for model in (exported.target, mini.target):
@@ -172,9 +164,7 @@ def test_a_prompt_longer_than_one_call_is_read_whole(
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
-def test_texts_are_those_of_pytorch(
-    exported: LoadedPair, mini: LoadedPair, batch_size: int
-) -> None:
+def test_texts_are_those_of_pytorch(exported, mini, batch_size):
     greedy = DecodeOptions(Sampling(temperature=0.0), 5, 32, batch_size=batch_size)
     # With the same draws a text differs only where a draw is within rounding of a boundary.
     sampled = replace(greedy, sampling=Sampling())
@@ -183,7 +173,7 @@ def test_texts_are_those_of_pytorch(
     assert texts[0] != texts[1]
 
 
-def test_a_head_of_the_original_serves_the_export(exported: LoadedPair, mini: LoadedPair) -> None:
+def test_a_head_of_the_original_serves_the_export(exported, mini):
     folder = Path(get_pair("mini").heads or "") / "mini-math"
     how, texts = DecodeOptions(Sampling(), 5, 48), []
     for pair in (exported, mini):
@@ -194,9 +184,7 @@ def test_a_head_of_the_original_serves_the_export(exported: LoadedPair, mini: Lo
     assert texts[0] == texts[1]
 
 
-def test_smaller_types_are_smaller_and_close(
-    mini: LoadedPair, files: PairSpec, tmp_path: Path
-) -> None:
+def test_smaller_types_are_smaller_and_close(mini, files, tmp_path):
     from specbench.engine.export import export_pair
 
     sizes, prompt = [Path(files.target).stat().st_size], torch.tensor(prompts(mini, 1))
@@ -211,7 +199,7 @@ def test_smaller_types_are_smaller_and_close(
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def fresh(monkeypatch) -> Iterator[Any]:
     """Load the library anew in this test and after it."""
     from specbench.engine import llamacpp_library
 
@@ -220,15 +208,13 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     llamacpp_library.library.cache_clear()
 
 
-def test_a_missing_or_other_library_is_refused(
-    files: PairSpec, fresh: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_or_other_library_is_refused(files, fresh, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(fresh, "CONTEXT_DEFAULTS", {"n_ctx": 1})
         with pytest.raises(UsageError, match=r"another build of llama\.cpp: pip install"):
             load_pair(files, CPU)
 
-    def missing(_: str) -> str:
+    def missing(_):
         raise PackageNotFoundError
 
     monkeypatch.setattr(fresh, "distribution", missing)
@@ -236,7 +222,7 @@ def test_a_missing_or_other_library_is_refused(
         load_pair(files, CPU)
 
 
-def test_unusable_files_are_refused(files: PairSpec, tmp_path: Path) -> None:
+def test_unusable_files_are_refused(files, tmp_path):
     junk, cut = tmp_path / "junk.gguf", tmp_path / "cut.gguf"
     junk.write_bytes(b"junk")
     cut.write_bytes(Path(files.target).read_bytes()[:-1000])
@@ -257,7 +243,7 @@ def test_unusable_files_are_refused(files: PairSpec, tmp_path: Path) -> None:
             load_pair(files, how)
 
 
-def test_files_of_a_pair_file_are_found_beside_it(files: PairSpec) -> None:
+def test_files_of_a_pair_file_are_found_beside_it(files):
     target, draft = Path(files.target), Path(files.draft or "")
     table = target.with_name("my.toml")
     table.write_text(f'[small]\ntarget = "./{target.name}"\ndraft = "./{draft.name}"\n')
@@ -266,9 +252,7 @@ def test_files_of_a_pair_file_are_found_beside_it(files: PairSpec) -> None:
     assert load_pair(spec, CPU).target.fingerprint() == load_pair(files, CPU).target.fingerprint()
 
 
-def test_other_architectures_and_vocabularies_are_refused(
-    files: PairSpec, mini: LoadedPair, tmp_path: Path
-) -> None:
+def test_other_architectures_and_vocabularies_are_refused(files, mini, tmp_path):
     from gguf import GGUFWriter
 
     from specbench.engine.export import write_gguf
@@ -289,15 +273,13 @@ def test_other_architectures_and_vocabularies_are_refused(
             load_pair(PairSpec("bad", files.target, str(tmp_path / f"{draft}.gguf")), CPU)
 
 
-def test_eagle_needs_pytorch(exported: LoadedPair) -> None:
+def test_eagle_needs_pytorch(exported):
     with pytest.raises(UsageError, match="this needs PyTorch models"):
         exported.runners  # noqa: B018
 
 
 @pytest.mark.parametrize("kind", ["linear", "features"])
-def test_texts_to_train_on_are_those_of_pytorch(
-    exported: LoadedPair, mini: LoadedPair, kind: str
-) -> None:
+def test_texts_to_train_on_are_those_of_pytorch(exported, mini, kind):
     """Each prompt is read once for three texts, and texts end at different times."""
     sizes = (mini.target.hidden_size, mini.draft.hidden_size)
     heads = [Head(kind, sizes, weight) for weight in (0.9, 0.5, 0.1)]
@@ -311,7 +293,7 @@ def test_texts_to_train_on_are_those_of_pytorch(
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-def test_too_many_texts_are_refused(exported: LoadedPair) -> None:
+def test_too_many_texts_are_refused(exported):
     with pytest.raises(RunError, match="cannot allocate"):
         exported.target.reserve(100_000, 256)
     exported.target.reserve(1, 256)

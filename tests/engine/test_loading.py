@@ -17,7 +17,7 @@ from transformers import AddedToken, AutoConfig, AutoModelForCausalLM, PreTraine
 
 from specbench.engine import loading, sources, weights
 from specbench.engine.loading import load_pair, load_reader
-from specbench.engine.pairs import Loading, PairSpec, custom_pair
+from specbench.engine.pairs import Loading, custom_pair
 from specbench.engine.vocabulary import draft_tokens, vocabulary_size
 from specbench.errors import RunError, UsageError
 from specbench.methods.strict import sd
@@ -30,7 +30,7 @@ CPU = Loading(device="cpu")
 HUB = custom_pair("org/big", "org/small")
 
 
-def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec: PairSpec) -> None:
+def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec):
     pair = load_pair(replace(spec, thinking=True), CPU)
     assert pair.name == "target+draft"
     assert pair.target.vocabulary == pair.draft.vocabulary == VOCABULARY
@@ -47,7 +47,7 @@ def test_a_pair_is_loaded_and_cut_to_its_shared_vocabulary(spec: PairSpec) -> No
         run(pair, [1, VOCABULARY, 2], sd)
 
 
-def test_the_pairs_dtype_is_the_default(spec: PairSpec) -> None:
+def test_the_pairs_dtype_is_the_default(spec):
     double = replace(spec, dtype="float64")
     assert load_pair(double, CPU).target.dtype == torch.float64
     assert load_pair(double, CPU.updated(dtype="bfloat16")).draft.dtype == torch.bfloat16
@@ -66,9 +66,7 @@ REFUSED: list[tuple[dict[str, str], dict[str, Any], str]] = [
 ]
 
 
-def test_pairs_that_cannot_be_loaded_are_refused(
-    spec: PairSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pairs_that_cannot_be_loaded_are_refused(spec, monkeypatch):
     monkeypatch.setattr(sources, "find_spec", lambda name: None)
     for changes, given, told in REFUSED:
         with pytest.raises(UsageError, match=told):
@@ -76,12 +74,10 @@ def test_pairs_that_cannot_be_loaded_are_refused(
 
 
 @pytest.mark.parametrize("name", ["cpu", "cuda", "cuda:1"])
-def test_attention_backends_are_chosen_on_a_gpu_before_models_are_loaded(
-    spec: PairSpec, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attention_backends_are_chosen_on_a_gpu_before_models_are_loaded(spec, name, monkeypatch):
     happened: list[str] = []
 
-    def configs(*_: Any) -> Any:
+    def configs(*_):
         raise UsageError(f"{' '.join(happened)}.")
 
     monkeypatch.setattr(loading, "choose_device", torch.device)
@@ -196,10 +192,8 @@ DAMAGED: list[tuple[Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("damage", "told"), DAMAGED)
-def test_damaged_models_are_refused_before_any_weights_are_loaded(
-    damage: Callable[[Path], object], told: str, spec: PairSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load_model(*_: Any) -> None:
+def test_damaged_models_are_refused_before_any_weights_are_loaded(damage, told, spec, monkeypatch):
+    def load_model(*_):
         pytest.fail("weights are loaded")
 
     monkeypatch.setattr(loading, "load_model", load_model)
@@ -238,8 +232,8 @@ INNER = "model.layers.0.self_attn."
     ],
 )
 def test_weights_without_a_place_are_refused_unless_they_are_of_other_parts(
-    names: list[str], told: str | None, spec: PairSpec, caplog: pytest.LogCaptureFixture
-) -> None:
+    names, told, spec, caplog
+):
     file = Path(spec.target) / WEIGHTS
     tensors = load(file.read_bytes()) | {name: torch.zeros(4) for name in names}
     file.write_bytes(save(tensors, metadata={"format": "pt"}))
@@ -251,7 +245,7 @@ def test_weights_without_a_place_are_refused_unless_they_are_of_other_parts(
         assert ("has 2 weights without use" in caplog.text) == (told == "")
 
 
-def test_layers_that_predict_several_tokens_are_no_layers_of_the_decoder(spec: PairSpec) -> None:
+def test_layers_that_predict_several_tokens_are_no_layers_of_the_decoder(spec):
     file, settings = Path(spec.target) / WEIGHTS, Path(spec.target) / "config.json"
     tensors = load(file.read_bytes()) | {"model.layers.2.enorm.weight": torch.zeros(4)}
     file.write_bytes(save(tensors, metadata={"format": "pt"}))
@@ -261,7 +255,7 @@ def test_layers_that_predict_several_tokens_are_no_layers_of_the_decoder(spec: P
     load_pair(spec, CPU)
 
 
-def test_missing_weights_and_foreign_code_are_refused(spec: PairSpec) -> None:
+def test_missing_weights_and_foreign_code_are_refused(spec):
     file = Path(spec.target) / WEIGHTS
     whole = file.read_bytes()
     # Transformers would initialise missing weights.
@@ -287,7 +281,7 @@ def test_missing_weights_and_foreign_code_are_refused(spec: PairSpec) -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+def asked(monkeypatch) -> list[tuple[str, dict[str, Any]]]:
     """Record the requests and report that nothing exists."""
     calls: list[tuple[str, dict[str, Any]]] = []
 
@@ -299,9 +293,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     return calls
 
 
-def test_revision_and_trust_are_passed_on_without_a_prompt_on_the_terminal(
-    asked: list[tuple[str, dict[str, Any]]],
-) -> None:
+def test_revision_and_trust_are_passed_on_without_a_prompt_on_the_terminal(asked):
     for revision in (None, "v1"):
         spec = replace(HUB, target_revision=revision, draft_revision="other")
         for trust in (False, True):
@@ -312,9 +304,7 @@ def test_revision_and_trust_are_passed_on_without_a_prompt_on_the_terminal(
             assert options["trust_remote_code"] is trust
 
 
-def test_a_pair_comes_from_the_hubs_cache_at_its_revision(
-    spec: PairSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pair_comes_from_the_hubs_cache_at_its_revision(spec, tmp_path, monkeypatch):
     """Two versions of the target are in the cache; the newest has other weights."""
     fingerprint = load_pair(spec, CPU).target.fingerprint()
     newest = tmp_path / "newest"
@@ -366,9 +356,7 @@ FAILURES: list[tuple[Exception, Exception | None, str]] = [
 ]
 
 
-def test_a_missing_model_is_one_line_without_a_token(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_missing_model_is_one_line_without_a_token(monkeypatch):
     monkeypatch.delenv("HF_TOKEN", raising=False)
     for error, cause, told in FAILURES:
         monkeypatch.setattr(AutoConfig, "from_pretrained", failing(error, cause))
@@ -384,7 +372,7 @@ def test_a_missing_model_is_one_line_without_a_token(
     assert "secret" not in str(caught.value)
 
 
-def test_running_out_of_memory_is_one_line(spec: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_out_of_memory_is_one_line(spec, monkeypatch):
     error = torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", failing(error))
     with pytest.raises(UsageError, match=r"target\+draft does not fit into the memory of cpu: "):
@@ -416,9 +404,7 @@ def words(tokens: Sequence[str], *added: str) -> PreTrainedTokenizerFast:
         (words(WORDS[:4], *"xy"), words(WORDS, *"y"), [4]),
     ],
 )
-def test_the_target_keeps_tokens_that_the_draft_lacks(
-    target: PreTrainedTokenizerFast, draft: PreTrainedTokenizerFast, missing: list[int]
-) -> None:
+def test_the_target_keeps_tokens_that_the_draft_lacks(target, draft, missing):
     size = vocabulary_size(target, 100)  # the rest are rows of padding
     assert size == len(target)
     for rows in (len(draft), 90):
@@ -433,7 +419,7 @@ def test_the_target_keeps_tokens_that_the_draft_lacks(
             assert logits[0, 0].isneginf().nonzero()[:, 0].tolist() == missing
 
 
-def test_the_first_difference_is_named() -> None:
+def test_the_first_difference_is_named():
     for target, draft, told in (
         (words(WORDS), words(list("acbde")), r"token 1 is 'b' .* and 'c' .*\(2 ids"),
         (words(WORDS), words(list("abcdE")), r"token 4 is 'e' .* and 'E' .*\(1 ids differ\)"),
@@ -443,7 +429,7 @@ def test_the_first_difference_is_named() -> None:
 
 
 @pytest.mark.parametrize("ends", [0, [0, 7], [5, 64]])
-def test_all_ends_of_a_folder_count(ends: Any, spec: PairSpec) -> None:
+def test_all_ends_of_a_folder_count(ends, spec):
     """Also with the id 0, from ``generation_config.json``, ``config.json`` and the tokenizer."""
     marked = PreTrainedTokenizerFast.from_pretrained(spec.target)
     marked.eos_token = "h"
@@ -461,7 +447,7 @@ def test_all_ends_of_a_folder_count(ends: Any, spec: PairSpec) -> None:
 
 
 @pytest.mark.parametrize("added", [["<|im_end|>"], ["<|im_start|>", "<|im_end|>", "<think>"]])
-def test_a_target_ends_with_a_token_that_the_draft_lacks(added: list[str], spec: PairSpec) -> None:
+def test_a_target_ends_with_a_token_that_the_draft_lacks(added, spec):
     tokenizer = PreTrainedTokenizerFast.from_pretrained(spec.target)
     tokenizer.add_special_tokens({"eos_token": added[-1], "additional_special_tokens": added[:-1]})
     model: Any = AutoModelForCausalLM.from_pretrained(spec.target)
@@ -491,9 +477,7 @@ def test_a_target_ends_with_a_token_that_the_draft_lacks(added: list[str], spec:
     ]
 
 
-def test_threads_are_as_many_as_the_user_says(
-    spec: PairSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_are_as_many_as_the_user_says(spec, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for threads, expected in ((3, 3), (None, 1), (2, 2)):  # a small target takes one
         load_pair(spec, Loading(device="cpu", threads=threads))

@@ -1,7 +1,5 @@
 """Texts read in lockstep give the same outputs as texts read alone."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -23,7 +21,7 @@ def alone(pair: LoadedPair, tokens: list[int]) -> tuple[torch.Tensor, torch.Tens
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_row_is_read_as_if_alone(family: str) -> None:
+def test_every_row_is_read_as_if_alone(family):
     pair, texts = tiny_pair(family), [random_prompt(length) for length in LENGTHS]
     batch = LockstepBatch(pair.target, texts, NEW)
     said = batch.start()
@@ -39,7 +37,7 @@ def test_every_row_is_read_as_if_alone(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rows_may_be_repeated_dropped_and_reordered(family: str) -> None:
+def test_rows_may_be_repeated_dropped_and_reordered(family):
     pair, texts = tiny_pair(family), [random_prompt(length) for length in LENGTHS]
     batch = LockstepBatch(pair.target, texts, NEW)
     batch.start()
@@ -54,13 +52,11 @@ def test_rows_may_be_repeated_dropped_and_reordered(family: str) -> None:
             torch.testing.assert_close(logits[row], alone(pair, text)[0], **TOLERANCE)
 
 
-def test_prompts_of_different_lengths_are_read_without_much_padding(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_prompts_of_different_lengths_are_read_without_much_padding(monkeypatch):
     pair, texts = tiny_pair("llama"), [random_prompt(length) for length in (40, 4, 5, 41)]
     read, shapes = pair.target.through_layers, []
 
-    def noted(tokens: torch.Tensor, *others: Any) -> torch.Tensor:
+    def noted(tokens, *others):
         shapes.append(tuple(tokens.shape))
         return read(tokens, *others)
 

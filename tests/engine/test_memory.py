@@ -51,7 +51,7 @@ def cached(runner: Runner) -> int:
         ("gemma3", True, torch.bfloat16),
     ],
 )
-def test_the_estimate_matches_a_loaded_model(family: str, tied: bool, dtype: torch.dtype) -> None:
+def test_the_estimate_matches_a_loaded_model(family, tied, dtype):
     settings = config(family, tie_word_embeddings=tied)
     runner = Runner(build(settings, dtype=dtype), VOCABULARY)
     runner.reserve(1, sum(SIZE) + 1)
@@ -64,7 +64,7 @@ def test_the_estimate_matches_a_loaded_model(family: str, tied: bool, dtype: tor
     assert tables + masks < need.work < 3 * (tables + masks) + GIB / 100
 
 
-def test_all_linear_layers_but_the_last_are_quantised() -> None:
+def test_all_linear_layers_but_the_last_are_quantised():
     settings = config("llama")
     whole, small = (model_need(settings, torch.float32, *SIZE, bits=b) for b in (None, 8))
     linear = [m.weight for m in build(settings).model.modules() if isinstance(m, nn.Linear)]
@@ -72,7 +72,7 @@ def test_all_linear_layers_but_the_last_are_quantised() -> None:
     assert whole[1:] == small[1:]
 
 
-def test_a_quantised_checkpoint_declares_its_bits() -> None:
+def test_a_quantised_checkpoint_declares_its_bits():
     settings = config("llama")
     for stored, bits in (
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4.5),
@@ -98,9 +98,7 @@ def peak(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     ("prompt", "new", "texts", "words"), [(256, 4, 32, 99), (16, 16, 64, 9999)]
 )
-def test_training_memory_stays_within_the_estimate(
-    prompt: int, new: int, texts: int, words: int
-) -> None:
+def test_training_memory_stays_within_the_estimate(prompt, new, texts, words):
     sizes = {"vocab_size": words, "hidden_size": 64, "intermediate_size": 224}
     settings = [config("llama", **{**sizes, "num_hidden_layers": layers}) for layers in (4, 2)]
     models = [Runner(build(one), words) for one in settings]
@@ -120,7 +118,7 @@ def with_free(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda *_, **__: size)
 
 
-def test_a_refusal_names_the_sizes_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_names_the_sizes_and_what_to_do(monkeypatch):
     with_free(monkeypatch, 20 * GIB)
     dummy = Loading(device="cpu", dtype="float32", load_format="dummy")
     with pytest.raises(UsageError) as caught:
@@ -131,7 +129,7 @@ def test_a_refusal_names_the_sizes_and_what_to_do(monkeypatch: pytest.MonkeyPatc
     check_memory(get_pair("llama"), dummy.updated(dtype="bfloat16"), 2048, 128, 5)
 
 
-def test_a_training_that_just_fits_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_just_fits_is_accepted(monkeypatch):
     configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
     needs = [training_need(one, torch.float32, 512, 64, 128) for one in configs]
     # The models run one after the other and free their working memory.
@@ -143,9 +141,7 @@ def test_a_training_that_just_fits_is_accepted(monkeypatch: pytest.MonkeyPatch) 
         check_training_memory(MINI, CPU, 512, 64, 128)
 
 
-def test_a_pair_that_just_fits_is_accepted_and_prompts_end_at_the_context(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pair_that_just_fits_is_accepted_and_prompts_end_at_the_context(monkeypatch):
     context = load_config(MINI, "target", CPU).max_position_embeddings
     configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
     for given, prompt in ((900, 900), (4_000_000, context - 106)):
@@ -157,20 +153,20 @@ def test_a_pair_that_just_fits_is_accepted_and_prompts_end_at_the_context(
             check_memory(MINI, CPU, given, 100, 5)
 
 
-def test_prompt_tokens_are_overestimated(mini: LoadedPair) -> None:
+def test_prompt_tokens_are_overestimated(mini):
     prompts = [example.prompt for example in load_task("mini-news").examples("test", 20)]
     longest = max(len(mini.tokenizer(prompt)["input_ids"]) for prompt in prompts)
     assert longest <= estimate_tokens(prompts) < 3 * longest
 
 
-def test_unknown_free_memory_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_free_memory_refuses_nothing(monkeypatch):
     monkeypatch.setattr(hardware, "MEMINFO", Path("/nothing"))
     monkeypatch.setattr(limits, "ROOT", Path("/nothing"))
     assert hardware.available_memory(torch.device("cpu")) is None
     check_memory(get_pair("gemma3"), Loading(device="cpu", load_format="dummy"), *SIZE)
 
 
-def test_a_container_has_at_most_its_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_container_has_at_most_its_limit(monkeypatch, tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    5000 kB\n")
     (tmp_path / "memory.current").write_text("1000000\n")
     (tmp_path / "memory.stat").write_text("anon 800000\ninactive_file 200000\n")
@@ -187,7 +183,7 @@ def test_a_container_has_at_most_its_limit(monkeypatch: pytest.MonkeyPatch, tmp_
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_gpu_memory_stays_within_the_estimate() -> None:
+def test_gpu_memory_stays_within_the_estimate():
     spec = get_pair("llama")
     loading = Loading(device="cuda", load_format="dummy")
     torch.cuda.empty_cache()
@@ -202,9 +198,7 @@ def test_gpu_memory_stays_within_the_estimate() -> None:
 
 
 @pytest.mark.parametrize(("free", "stored"), [(None, 2**30), (2**36, 2**30), (2**30, 2**27)])
-def test_prompts_are_stored_in_a_small_part_of_the_free_memory(
-    free: int | None, stored: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_are_stored_in_a_small_part_of_the_free_memory(free, stored, monkeypatch):
     monkeypatch.setattr(loading, "available_memory", lambda device: free)
     target, draft = load_pair(MINI, CPU).runners
     assert target.prompt_bytes == draft.prompt_bytes == stored

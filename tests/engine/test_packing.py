@@ -18,7 +18,7 @@ def layer(dtype: torch.dtype = torch.bfloat16) -> nn.Linear:
 
 
 @pytest.mark.parametrize("tokens", [1, 6, 200])
-def test_a_packed_product_is_that_of_the_weights(tokens: int) -> None:
+def test_a_packed_product_is_that_of_the_weights(tokens):
     subject, inputs = layer(), torch.randn(2, tokens, 96, dtype=torch.bfloat16)
     with torch.inference_mode():
         expected = subject(inputs)
@@ -29,7 +29,7 @@ def test_a_packed_product_is_that_of_the_weights(tokens: int) -> None:
         torch.testing.assert_close(subject(inputs), expected)
 
 
-def test_other_layers_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_layers_are_left_as_they_are(monkeypatch):
     pack(wide := layer(torch.float32))
     pack(nn.Embedding(8, 8, dtype=torch.bfloat16))
     monkeypatch.setattr(packing, "available_memory", lambda device: wide.weight.nbytes // 4)
@@ -38,7 +38,7 @@ def test_other_layers_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> N
     assert not packed_layers(wide, large)
 
 
-def test_gradients_and_float32_come_from_the_weights() -> None:
+def test_gradients_and_float32_come_from_the_weights():
     pack(subject := layer())
     tokens = torch.randn(3, 96, dtype=torch.bfloat16, requires_grad=True)
     subject(tokens).sum().backward()
@@ -47,7 +47,7 @@ def test_gradients_and_float32_come_from_the_weights() -> None:
     assert subject(tokens.detach().float()).dtype == torch.float32
 
 
-def test_other_libraries_read_the_weights() -> None:
+def test_other_libraries_read_the_weights():
     pack(subject := layer())
     inputs = torch.randn(1, 96, dtype=torch.bfloat16)
     with torch.no_grad():

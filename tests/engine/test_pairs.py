@@ -49,7 +49,7 @@ PAIR = "[m]\ntarget = 'a/b'\ndraft = 'a/c'\n"
 DRAFT = f"{PAIR}[m.architecture.draft]\nmodel_type = 'llama'\n"
 
 
-def test_the_bundled_pairs_lie_beside_their_file_and_others_on_the_hub() -> None:
+def test_the_bundled_pairs_lie_beside_their_file_and_others_on_the_hub():
     bundled = {"mini", "python"}
     for name in bundled:
         pair, folder = get_pair(name), module.PAIRS_FILE.parent / name
@@ -61,16 +61,14 @@ def test_the_bundled_pairs_lie_beside_their_file_and_others_on_the_hub() -> None
         assert (pair.heads, pair.thinking, pair.bundled) == (None, False, False)
 
 
-def test_a_pair_of_the_user_is_named_after_its_models() -> None:
+def test_a_pair_of_the_user_is_named_after_its_models():
     for target, draft in (("org/big", "org/small"), ("/models/big/", "./small")):
         pair = custom_pair(target, draft)
         assert (pair.name, pair.target, pair.draft) == ("big+small", target, draft)
 
 
 @pytest.mark.parametrize("pair", ["qwen2.5-coder", "qwen2.5-coder-gguf"])
-def test_models_of_the_hub_are_taken_from_a_folder_by_their_names(
-    pair: str, tmp_path: Path
-) -> None:
+def test_models_of_the_hub_are_taken_from_a_folder_by_their_names(pair, tmp_path):
     spec = get_pair(pair)
     with pytest.raises(UsageError, match=r"^no (?i:qwen2.5-coder-1.5b)\S* in .*: put it there"):
         in_folder(spec, tmp_path)
@@ -85,7 +83,7 @@ def test_models_of_the_hub_are_taken_from_a_folder_by_their_names(
         in_folder(spec, tmp_path / "none")
 
 
-def test_a_file_of_the_hub_has_a_repository_and_a_name(tmp_path: Path) -> None:
+def test_a_file_of_the_hub_has_a_repository_and_a_name(tmp_path):
     for repository, file in (("org/a-GGUF", "a.gguf"), ("org/b", "q4/b-00001-of-00002.gguf")):
         assert hub_file(f"{repository}:{file}") == (repository, file)
         assert custom_pair(f"{repository}:{file}", None).name == Path(file).name
@@ -96,7 +94,7 @@ def test_a_file_of_the_hub_has_a_repository_and_a_name(tmp_path: Path) -> None:
         require_model("a:b.gguf")
 
 
-def test_another_draft_has_neither_heads_nor_revision_nor_architecture_of_the_pairs_own() -> None:
+def test_another_draft_has_neither_heads_nor_revision_nor_architecture_of_the_pairs_own():
     pair = with_draft(get_pair("mini"), "results/drafts/mini/mini-math/")
     assert (pair.name, pair.draft) == ("mini+mini-math", "results/drafts/mini/mini-math/")
     assert pair.target == get_pair("mini").target
@@ -107,18 +105,18 @@ def test_another_draft_has_neither_heads_nor_revision_nor_architecture_of_the_pa
     assert list(pair.architecture) == ["target"]
 
 
-def test_a_pair_may_have_no_draft() -> None:
+def test_a_pair_may_have_no_draft():
     alone = custom_pair("org/big", None)
     assert alone.name == "big"
     assert list(alone.models) == ["target"]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     return tmp_path / "my pairs.toml"
 
 
-def test_the_only_pair_of_a_file_needs_no_name(file: Path) -> None:
+def test_the_only_pair_of_a_file_needs_no_name(file):
     file.write_text(ONE)
     pair = get_pair(str(file))
     place = str(file.parent / "models/big")
@@ -127,7 +125,7 @@ def test_the_only_pair_of_a_file_needs_no_name(file: Path) -> None:
     assert (pair.thinking, pair.target_revision, pair.heads) == (False, None, None)
 
 
-def test_every_key_is_read(file: Path) -> None:
+def test_every_key_is_read(file):
     file.write_text(FULL)
     pair = get_pair(f"{file}:mine")
     assert (pair.target, pair.draft) == (str(file.parent / "../big"), "/models/small")
@@ -155,14 +153,14 @@ def test_every_key_is_read(file: Path) -> None:
         (f"{DRAFT}hidden_size = 0", "hidden_size` must be above 0, not 0"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(file: Path, text: str, told: str) -> None:
+def test_what_is_wrong_is_told_with_its_place(file, text, told):
     file.write_text(text)
     with pytest.raises(UsageError, match=f"^{re.escape(str(file))}: .*{re.escape(told)}") as caught:
         get_pair(str(file))
     assert "\n" not in str(caught.value)
 
 
-def test_a_name_that_the_file_lacks_is_refused(file: Path) -> None:
+def test_a_name_that_the_file_lacks_is_refused(file):
     file.write_text(ONE)
     with pytest.raises(UsageError, match=r"unknown pair `mime`; did you mean `mine`\?"):
         get_pair(f"{file}:mime")

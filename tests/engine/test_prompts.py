@@ -8,7 +8,6 @@ import pytest
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerBase
 
-from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode
 from specbench.errors import UsageError
 from specbench.tasks.example import CHAT, PLAIN
@@ -25,12 +24,12 @@ BEFORE, AFTER = "Sum up this text in one line.\n\n", "\n\nOne line:"
 
 
 @pytest.fixture(scope="module")
-def plain(mini: LoadedPair) -> PreTrainedTokenizerBase:
+def plain(mini) -> PreTrainedTokenizerBase:
     return mini.tokenizer
 
 
 @pytest.fixture(scope="module")
-def chat(plain: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+def chat(plain) -> PreTrainedTokenizerBase:
     tokenizer = deepcopy(plain)
     tokenizer.chat_template = TEMPLATE
     return tokenizer
@@ -44,9 +43,7 @@ def prompt_of(passage: str) -> dict[str, str]:
     return {"prompt": BEFORE + passage + AFTER, "passage": passage}
 
 
-def test_a_prompt_is_the_text_or_one_user_message(
-    chat: PreTrainedTokenizerBase, plain: PreTrainedTokenizerBase
-) -> None:
+def test_a_prompt_is_the_text_or_one_user_message(chat, plain):
     bos, text = [chat.bos_token_id], "How many?"
     message = "<user>How many?<assistant>"
     assert encode(chat, text) == ([*bos, *text_ids(chat, f"{message}(quiet)")], 0)
@@ -59,9 +56,7 @@ def test_a_prompt_is_the_text_or_one_user_message(
 
 
 @pytest.mark.parametrize(("written", "behind"), [("", []), ("</s>", ["</s>"])])
-def test_one_end_token_that_a_tokenizer_appends_is_dropped(
-    plain: PreTrainedTokenizerBase, written: str, behind: list[str]
-) -> None:
+def test_one_end_token_that_a_tokenizer_appends_is_dropped(plain, written, behind):
     ending = deepcopy(plain)
     end, ids = str(ending.eos_token), text_ids(plain, "How many?")
     text = "How many?" + written.replace("</s>", end)
@@ -84,9 +79,7 @@ CONVERSATION = (
 )
 
 
-def test_messages_of_other_roles_are_templated(
-    chat: PreTrainedTokenizerBase, plain: PreTrainedTokenizerBase
-) -> None:
+def test_messages_of_other_roles_are_templated(chat, plain):
     whole = encode(chat, "5", conversation=CONVERSATION).ids
     text = "<system>Be\nbrief.<user>How many?<assistant><tool>5<assistant>(quiet)"
     assert whole[1:] == text_ids(chat, text)
@@ -105,18 +98,14 @@ def test_messages_of_other_roles_are_templated(
 @pytest.mark.parametrize(
     "template", ["{{ raise_exception('no system role') }}", "{{ messages[0].content + 1 }}"]
 )
-def test_a_template_that_does_not_take_the_messages(
-    chat: PreTrainedTokenizerBase, template: str
-) -> None:
+def test_a_template_that_does_not_take_the_messages(chat, template):
     strict = deepcopy(chat)
     strict.chat_template = template
     with pytest.raises(UsageError, match="the chat template does not take these messages"):
         encode(strict, "5", conversation=CONVERSATION)
 
 
-def test_a_conversation_has_all_messages(
-    chat: PreTrainedTokenizerBase, plain: PreTrainedTokenizerBase
-) -> None:
+def test_a_conversation_has_all_messages(chat, plain):
     later = ["Five.", "Why?"]
     ids = encode(chat, "How many?", later).ids
     text = "<user>How many?<assistant>Five.<user>Why?<assistant>(quiet)"
@@ -128,7 +117,7 @@ def test_a_conversation_has_all_messages(
     assert (cut.ids[-4:], cut.cut > 0) == (whole[-4:], True)
 
 
-def test_a_prompt_does_not_depend_on_the_date(chat: PreTrainedTokenizerBase) -> None:
+def test_a_prompt_does_not_depend_on_the_date(chat):
     dated = deepcopy(chat)
     dated.chat_template = (
         '{% if not date_string is defined %}{% set date_string = strftime_now("%d %b %Y") %}'
@@ -138,9 +127,7 @@ def test_a_prompt_does_not_depend_on_the_date(chat: PreTrainedTokenizerBase) -> 
 
 
 @pytest.mark.parametrize("prompt_format", [CHAT, PLAIN])
-def test_a_prompt_has_exactly_one_start_token(
-    chat: PreTrainedTokenizerBase, prompt_format: str
-) -> None:
+def test_a_prompt_has_exactly_one_start_token(chat, prompt_format):
     for text in ("How many?", "<s>How many?", "<s><s>How many?", ""):
         ids = encode(chat, text, prompt_format=prompt_format).ids
         assert ids[0] == chat.bos_token_id not in ids[1:2]
@@ -150,9 +137,7 @@ def test_a_prompt_has_exactly_one_start_token(
 
 
 @pytest.mark.parametrize("prompt_format", [CHAT, PLAIN])
-def test_only_the_end_of_the_passage_is_cut(
-    chat: PreTrainedTokenizerBase, prompt_format: str
-) -> None:
+def test_only_the_end_of_the_passage_is_cut(chat, prompt_format):
     for seed in range(20):
         cut_at_random(chat, prompt_format, random.Random(seed))
 
@@ -176,7 +161,7 @@ def cut_at_random(chat: PreTrainedTokenizerBase, prompt_format: str, chance: ran
     assert lengths[-1] == len(passage) or len(of(passage[: lengths[-1] + 1])) > limit
 
 
-def test_the_last_of_equal_passages_is_cut(plain: PreTrainedTokenizerBase) -> None:
+def test_the_last_of_equal_passages_is_cut(plain):
     passage = "one two three four five six"
     prompt = f"Example: {passage} = 6\nNow: {passage} ="
     whole = encode(plain, prompt)
@@ -191,7 +176,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_prompts_that_cannot_be_encoded_are_refused(plain: PreTrainedTokenizerBase) -> None:
+def test_prompts_that_cannot_be_encoded_are_refused(plain):
     for options, told in REFUSED:
         with pytest.raises(UsageError, match=told):
             encode(plain, f"{BEFORE}long text{AFTER}", **options)

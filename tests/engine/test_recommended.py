@@ -38,15 +38,13 @@ def folder(path: Path, **settings: Any) -> str:
         ({"do_sample": True, "sequence_bias": [[[3], 2.0]]}, {"sequence_bias": [[[3], 2.0]]}),
     ],
 )
-def test_a_folder_recommends_what_changes_a_distribution(
-    tmp_path: Path, settings: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_a_folder_recommends_what_changes_a_distribution(tmp_path, settings, expected):
     spec = custom_pair(folder(tmp_path, **settings), None)
     assert load_recommended(spec, Loading()) == expected
     assert load_recommended(spec, Loading(load_format="dummy")) == {}
 
 
-def test_a_gguf_file_recommends_by_its_own_names(tmp_path: Path) -> None:
+def test_a_gguf_file_recommends_by_its_own_names(tmp_path):
     from gguf import GGUFWriter
 
     from specbench.engine.gguf import finish
@@ -84,9 +82,7 @@ def test_a_gguf_file_recommends_by_its_own_names(tmp_path: Path) -> None:
         ({"min_length": 9}, {}, ["recommend min length 9; this run has temperature 1, and no min"]),
     ],
 )
-def test_a_run_that_decodes_otherwise_says_so(
-    settings: dict[str, Any], run: dict[str, Any], parts: list[str]
-) -> None:
+def test_a_run_that_decodes_otherwise_says_so(settings, run, parts):
     recommended = {name: value for name, value in settings.items() if name != "do_sample"}
     sentence = unlike_recommended(recommended, SamplingOptions(**run))
     assert bool(sentence) == bool(parts)
@@ -94,14 +90,14 @@ def test_a_run_that_decodes_otherwise_says_so(
 
 
 @pytest.mark.parametrize("wrong", [{"top_p": 7.0}, {"temperature": "hot"}, {"top_k": 0.5}])
-def test_values_of_a_folder_are_checked(wrong: dict[str, Any]) -> None:
+def test_values_of_a_folder_are_checked(wrong):
     with pytest.raises(UsageError, match="--" + next(iter(wrong)).replace("_", "-")):
         sampling_of(wrong, "m")
     with pytest.raises(UsageError, match="m recommends no temperature"):
         sampling_of({"repetition_penalty": 1.1}, "m")
 
 
-def test_options_override_what_the_model_recommends(tmp_path: Path) -> None:
+def test_options_override_what_the_model_recommends(tmp_path):
     model = folder(tmp_path / "m", **QWEN)
     asked: dict[str, Any] = {"target": model, "draft": model, "sampling": "model"}
     settings = Measurement(**asked).plan([("autoregressive", {})]).settings

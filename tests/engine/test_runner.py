@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
 
 import pytest
 import torch
@@ -52,16 +51,16 @@ def in_pieces(runner: Runner, tokens: list[int], *pieces: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("keyword", ["cache", "past_key_values"])
-def test_layers_take_their_cache_by_the_name_of_their_version(keyword: str) -> None:
+def test_layers_take_their_cache_by_the_name_of_their_version(keyword):
     model = build(config("llama"))
     installed = Runner(model, VOCABULARY)
     expected = read(installed, TOKENS)[0]
 
-    def named(whole: Callable[..., Any]) -> Callable[..., Any]:
-        def old(hidden: Any, past_key_values: Any = None, **others: Any) -> Any:
+    def named(whole):
+        def old(hidden, past_key_values=None, **others):
             return whole(hidden, **{installed.cache_keyword: past_key_values}, **others)
 
-        def new(hidden: Any, cache: Any = None, **others: Any) -> Any:
+        def new(hidden, cache=None, **others):
             return old(hidden, **({"past_key_values": cache} | others))
 
         return new if keyword == "cache" else old
@@ -85,7 +84,7 @@ WINDOWED = {
 
 
 @pytest.mark.parametrize("settings", [*map(config, FAMILIES), *WINDOWED.values()])
-def test_pieces_equal_one_forward_pass(settings: PreTrainedConfig) -> None:
+def test_pieces_equal_one_forward_pass(settings):
     subject = runner(settings)
     expected = own_logits(subject.model, TOKENS)
     for pieces in ([40], [1] * 40, [13, 1, 6, 2, 6, 12]):
@@ -94,7 +93,7 @@ def test_pieces_equal_one_forward_pass(settings: PreTrainedConfig) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_prefill_reads_all_tokens_but_the_last(family: str) -> None:
+def test_prefill_reads_all_tokens_but_the_last(family):
     subject = runner(config(family))
     for length in (30, 1, 2):
         subject.reserve(1, len(TOKENS))
@@ -105,7 +104,7 @@ def test_prefill_reads_all_tokens_but_the_last(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rereading_from_an_earlier_position_equals_a_first_read(family: str) -> None:
+def test_rereading_from_an_earlier_position_equals_a_first_read(family):
     subject, fresh = runner(config(family)), runner(config(family))
     other = TOKENS[::-1]
     for length in (1, WINDOW, 20, 39):
@@ -114,7 +113,7 @@ def test_rereading_from_an_earlier_position_equals_a_first_read(family: str) -> 
         torch.testing.assert_close(read(subject, other, length)[0], expected, rtol=1e-3, atol=1e-3)
 
 
-def test_capacity_is_checked_and_grows_with_a_request() -> None:
+def test_capacity_is_checked_and_grows_with_a_request():
     subject = runner(config("gemma3"))
     long = TOKENS * 8
     assert len(long) > CAPACITY_STEP
@@ -127,7 +126,7 @@ def test_capacity_is_checked_and_grows_with_a_request() -> None:
     torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_logits_are_cut_to_the_shared_vocabulary() -> None:
+def test_logits_are_cut_to_the_shared_vocabulary():
     model = build(config("llama"))
     whole, cut = Runner(model, VOCABULARY), Runner(model, 50)
     tokens = [token % 50 for token in TOKENS]
@@ -139,7 +138,7 @@ def test_logits_are_cut_to_the_shared_vocabulary() -> None:
 # Models that are not a plain stack of layers.
 
 
-def test_unsupported_architectures_are_refused_in_one_sentence() -> None:
+def test_unsupported_architectures_are_refused_in_one_sentence():
     gpt2 = build(GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4))
     # Key heads that differ between layers raise ``RuntimeError`` in the cache.
     mixed, other = build(config("llama")), build(config("llama", num_key_value_heads=4))
@@ -158,7 +157,7 @@ SCALED: dict[str, Callable[[float], PreTrainedConfig]] = {
 
 
 @pytest.mark.parametrize("kind", SCALED)
-def test_a_scale_outside_the_layers_is_refused_in_every_dtype(kind: str) -> None:
+def test_a_scale_outside_the_layers_is_refused_in_every_dtype(kind):
     for dtype in (torch.float32, torch.bfloat16):
         Runner(build(SCALED[kind](1.0), dtype=dtype), VOCABULARY)  # a control: this one is accepted
         with pytest.raises(UsageError, match=r"logits differ by .*: choose a"):
@@ -166,7 +165,7 @@ def test_a_scale_outside_the_layers_is_refused_in_every_dtype(kind: str) -> None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_check_does_not_change_a_model(family: str) -> None:
+def test_the_check_does_not_change_a_model(family):
     model = build(config(family), dtype=torch.bfloat16)
     expected = {name: weights.clone() for name, weights in model.state_dict().items()}
     said = own_logits(model, TOKENS)
@@ -178,8 +177,8 @@ def test_the_check_does_not_change_a_model(family: str) -> None:
     assert torch.equal(own_logits(model, TOKENS), said)
 
 
-def test_lack_of_memory_is_not_reported_as_an_unsupported_architecture() -> None:
-    def full(*_: Any) -> None:
+def test_lack_of_memory_is_not_reported_as_an_unsupported_architecture():
+    def full(*_):
         raise torch.OutOfMemoryError("no room")
 
     model = build(config("llama"))
@@ -212,7 +211,7 @@ LENGTH_DEPENDENT = {
 
 
 @pytest.mark.parametrize("kind", LENGTH_DEPENDENT)
-def test_a_text_up_to_the_first_tables_length_is_decoded_as_by_transformers(kind: str) -> None:
+def test_a_text_up_to_the_first_tables_length_is_decoded_as_by_transformers(kind):
     target = build(LENGTH_DEPENDENT[kind])
     pair = pair_of(target, blurred(target, noise=0.01))
     prompt = TOKENS[:20]
@@ -227,15 +226,13 @@ def test_a_text_up_to_the_first_tables_length_is_decoded_as_by_transformers(kind
 
 
 @pytest.mark.parametrize("kind", LENGTH_DEPENDENT)
-def test_the_check_finds_a_table_that_depends_on_the_length(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_check_finds_a_table_that_depends_on_the_length(kind, monkeypatch):
     monkeypatch.setattr(module, "context_length", lambda config: 8 * ORIGINAL)
     with pytest.raises(UsageError, match="angles depend on the length of the text"):
         runner(LENGTH_DEPENDENT[kind])
 
 
-def test_a_fingerprint_depends_on_the_model_and_not_on_its_dtype() -> None:
+def test_a_fingerprint_depends_on_the_model_and_not_on_its_dtype():
     model = build(config("llama"))
     others = [build(config("llama"), seed=5), build(config("qwen3")), blurred(model, 0.01)]
     half = build(config("llama"), dtype=torch.float16)

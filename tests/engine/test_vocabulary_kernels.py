@@ -41,9 +41,9 @@ def require_same_numbers(device: str, vocabulary: int, rows: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("vocabulary", SIZES)
-def test_softmax_and_draws_are_those_of_a_cpu(vocabulary: int) -> None:
+def test_softmax_and_draws_are_those_of_a_cpu(vocabulary):
     require_same_numbers("cuda", vocabulary, 40)
 
 
-def test_softmax_and_draws_are_those_of_a_cpu_on_a_simulated_device() -> None:
+def test_softmax_and_draws_are_those_of_a_cpu_on_a_simulated_device():
     run_simulated(f"from {__name__} import *; require_same_numbers('cpu', {SIZES[0]}, 20)")

@@ -28,7 +28,7 @@ def full_disk() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+def written(tmp_path_factory) -> Callable[[bool], Path]:
     """Write a finished run, with or without executed code, once for all tests."""
 
     @cache
@@ -53,6 +53,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
 
 
 @pytest.fixture
-def make_run(tmp_path: Path, written: Callable[[bool], Path]) -> Run:
+def make_run(tmp_path, written) -> Run:
     """Copy a finished run."""
     return lambda may_execute=True, name="r": shutil.copytree(written(may_execute), tmp_path / name)

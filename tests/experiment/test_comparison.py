@@ -68,7 +68,7 @@ def compared(pair: LoadedPair, record: Record = faithful, **changes: Any) -> Com
         {"draft_length": 0},
     ],
 )
-def test_a_faithful_engine_is_the_same(family: str, changes: dict[str, Any]) -> None:
+def test_a_faithful_engine_is_the_same(family, changes):
     pair = tiny_pair(family)
     if changes.get("drafter") == EAGLE:
         changes = {"drafter": module_drafter(pair)}
@@ -78,7 +78,7 @@ def test_a_faithful_engine_is_the_same(family: str, changes: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("n", [0, 3])
-def test_what_is_compared_is_what_runs(n: int) -> None:
+def test_what_is_compared_is_what_runs(n):
     pair = replace(tiny_pair("llama"), engine=Engine(GRAPH, record=faithful))
     pair.drop_caches()
     rule, options = sd if n else None, replace(OPTIONS, draft_length=n)
@@ -103,8 +103,8 @@ class WrongHead:
         return 1.1 * logits
 
 
-def test_a_wrong_kernel_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def twin(runner: Runner) -> Runner:  # on a GPU, twins have the kernels too
+def test_a_wrong_kernel_is_noticed(monkeypatch):
+    def twin(runner):  # on a GPU, twins have the kernels too
         copy = Runner(runner.model, runner.vocabulary)
         if runner.fused is not None:
             copy.fused = WrongHead(copy)  # type: ignore[assignment]
@@ -117,7 +117,7 @@ def test_a_wrong_kernel_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_rounding_in_a_half_precision_is_no_difference(dtype: torch.dtype) -> None:
+def test_rounding_in_a_half_precision_is_no_difference(dtype):
     target = build(config("llama", initializer_range=0.05), dtype=dtype)
     comparison = compared(pair_of(target, blurred(target, noise=0.01)), batch_size=4)
     assert (comparison.difference, comparison.dtype) == (None, str(dtype).removeprefix("torch."))
@@ -127,12 +127,12 @@ def test_rounding_in_a_half_precision_is_no_difference(dtype: torch.dtype) -> No
 @pytest.mark.parametrize(
     "changes", [{}, {"draft_length": 0}, {"sampling": Sampling(temperature=0)}]
 )
-def test_stale_memory_is_noticed(record: Record, changes: dict[str, Any]) -> None:
+def test_stale_memory_is_noticed(record, changes):
     assert compared(tiny_pair("llama"), record, **changes).difference is not None
 
 
-def test_stale_arguments_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def first(self: Graphs, values: Any) -> Any:
+def test_stale_arguments_are_noticed(monkeypatch):
+    def first(self, values):
         if isinstance(values, RowTensors):
             return values
         parts = (part.clone() if isinstance(part, torch.Tensor) else part for part in values)
@@ -149,24 +149,24 @@ class Shifted(Runner):
         return super().read(tokens, at + 1 if kv_length is None else at, kv_length, last)
 
 
-def test_a_wrong_position_is_noticed() -> None:
+def test_a_wrong_position_is_noticed():
     pair = tiny_pair("llama")
     target, draft = (Shifted(m.model, m.vocabulary) for m in pair.runners)
     for wrong in (replace(pair, target=target), replace(pair, draft=draft)):
         assert "distributions differ by" in str(compared(wrong).difference)
 
 
-def test_a_wrong_mask_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_mask_is_noticed(monkeypatch):
     """Every token sees the slot behind it if the whole cache is attended to."""
 
-    def unmasked(at: torch.Tensor, kv_length: int, window: int | None) -> torch.Tensor:
+    def unmasked(at, kv_length, window):
         return visible(at + (kv_length % CAPACITY_STEP == 0), kv_length, window)
 
     monkeypatch.setattr(runner, "visible", unmasked)
     assert "distributions differ by" in str(compared(tiny_pair("llama")).difference)
 
 
-def test_a_wrong_draw_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_draw_is_noticed(monkeypatch):
     monkeypatch.setattr(drafting, "draw", lambda q, u: q.argmax(-1))
     comparison = compared(tiny_pair("llama"))
     assert comparison.difference == "drafts are not drawn from the draft's distributions"

@@ -31,7 +31,7 @@ def prompts(calls: list[dict[str, Any]]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_a_turn_follows_the_answers_before_it(engine: Any, tmp_path: Path, batch_size: int) -> None:
+def test_a_turn_follows_the_answers_before_it(engine, tmp_path, batch_size):
     engine.tokenizer = ByCharacter()
     plan = plan_of(["sd"], task_of(LONE, TALK), batch_size=batch_size)
     samples = measure(plan, tmp_path / "r")
@@ -50,9 +50,7 @@ def test_a_turn_follows_the_answers_before_it(engine: Any, tmp_path: Path, batch
     assert engine.reserved[0] == len("one\n\n\n\ntwo\n\n\n\nsix") + 3 * 16 + 5 + 1
 
 
-def test_a_conversation_stopped_at_any_turn_resumes_to_the_same_tables(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_a_conversation_stopped_at_any_turn_resumes_to_the_same_tables(engine, tmp_path):
     plan = plan_of(["autoregressive", "sd"], task_of(TALK, LONE, metrics=("agreement",)))
     whole = tmp_path / "whole" / "r"
     assert len(measure(plan, whole)) == 8
@@ -63,7 +61,7 @@ def test_a_conversation_stopped_at_any_turn_resumes_to_the_same_tables(
         assert tables(folder) == tables(whole)
 
 
-def test_the_turns_after_a_failed_one_fail_and_are_retried(engine: Any, tmp_path: Path) -> None:
+def test_the_turns_after_a_failed_one_fail_and_are_retried(engine, tmp_path):
     plan = plan_of(["sd"], task_of(TALK))
     engine.failing = {2: ValueError("no")}  # after the warm-up and the first turn
     samples = measure(plan, tmp_path / "r")
@@ -73,7 +71,7 @@ def test_the_turns_after_a_failed_one_fail_and_are_retried(engine: Any, tmp_path
     assert [r.status for r in measure(plan, tmp_path / "r")] == ["ok"] * 3
 
 
-def test_samples_without_turns_keep_their_names_and_keys() -> None:
+def test_samples_without_turns_keep_their_names_and_keys():
     """The keys of unfinished runs must not change with labels or the fields of conversations."""
     before = Example("e", "p", "r")
     fields = {"id", "prompt", "reference", "tests", "passage", "code_prefix", "entry_point"}
@@ -91,9 +89,7 @@ def greedy_calls(engine: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_the_greedy_text_is_made_once_per_prompt_and_stored(
-    engine: Any, tmp_path: Path, batch_size: int
-) -> None:
+def test_the_greedy_text_is_made_once_per_prompt_and_stored(engine, tmp_path, batch_size):
     task = task_of(TALK, LONE, metrics=("agreement",))
     plan = plan_of(["autoregressive", "sd"], task, batch_size=batch_size, repeats=2)
     samples = measure(plan, tmp_path / "r")
@@ -105,7 +101,7 @@ def test_the_greedy_text_is_made_once_per_prompt_and_stored(
     assert len(greedy_calls(engine)) == 4
 
 
-def test_agreement_is_scored_again_from_the_stored_texts(engine: Any, tmp_path: Path) -> None:
+def test_agreement_is_scored_again_from_the_stored_texts(engine, tmp_path):
     folder = tmp_path / "r"
     measure(plan_of(["sd"], task_of(TALK, LONE, metrics=("agreement",))), folder)
     before = (folder / "samples.csv").read_bytes()
@@ -120,9 +116,7 @@ def test_agreement_is_scored_again_from_the_stored_texts(engine: Any, tmp_path: 
     assert "greedy" in open_run(tmp_path / "s", ["agreement"]).notes[0]
 
 
-def test_a_prompt_without_room_for_its_last_turn_loses_only_that_turn(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_a_prompt_without_room_for_its_last_turn_loses_only_that_turn(engine, tmp_path):
     engine.tokenizer, engine.context = ByCharacter(), 30
     samples = measure(plan_of(["sd"], task_of(TALK)), tmp_path / "r")
     assert [r.status for r in samples] == ["ok", ERROR, ERROR]

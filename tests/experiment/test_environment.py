@@ -5,8 +5,6 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
-
 import specbench
 from specbench.experiment.environment import (
     UNKNOWN,
@@ -18,9 +16,7 @@ from specbench.experiment.environment import (
 )
 
 
-def test_the_environment_is_plain_data_with_the_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_is_plain_data_with_the_versions(tmp_path, monkeypatch):
     import torch
 
     environment = describe_environment()
@@ -38,9 +34,7 @@ def test_the_environment_is_plain_data_with_the_versions(
     assert cpu_model(tmp_path / "missing")
 
 
-def test_the_enabled_attention_backends_are_recorded_on_a_gpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_enabled_attention_backends_are_recorded_on_a_gpu(monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -52,13 +46,13 @@ def test_the_enabled_attention_backends_are_recorded_on_a_gpu(
     assert torch_facts["driver"] == UNKNOWN and torch_facts["gpus"] == []
 
 
-def test_git_state_is_that_of_the_code(tmp_path: Path) -> None:
+def test_git_state_is_that_of_the_code(tmp_path):
     package, tasks = tmp_path / "package", tmp_path / "tasks"
     for folder in (package, tasks):
         folder.mkdir()
         (folder / "__init__.py").touch()
 
-    def git(*arguments: str) -> None:
+    def git(*arguments):
         identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
         subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True)
 
@@ -76,10 +70,8 @@ def test_git_state_is_that_of_the_code(tmp_path: Path) -> None:
     assert git_state(package)["dirty"] is True
 
 
-def test_the_driver_reports_gpus_and_other_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def install(gpus: str, processes: str) -> None:
+def test_the_driver_reports_gpus_and_other_processes(tmp_path, monkeypatch):
+    def install(gpus, processes):
         tool = tmp_path / "nvidia-smi"
         tool.write_text(
             f'#!/bin/sh\ncase "$1" in --query-gpu*) echo "{gpus}";; *) echo "{processes}";; esac\n'

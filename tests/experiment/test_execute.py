@@ -37,9 +37,7 @@ def records(plan: Plan, folder: Path) -> list[dict[str, Any]]:
     return list(read_records(folder))
 
 
-def test_every_sample_is_decoded_scored_and_recorded(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_every_sample_is_decoded_scored_and_recorded(engine, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(runner, "other_processes", lambda: [{"pid": 42, "memory_mib": 512}])
     records(plan_of(["autoregressive", "sd"]), tmp_path / "r")
     samples = latest_records(tmp_path / "r")
@@ -63,23 +61,14 @@ def test_every_sample_is_decoded_scored_and_recorded(
 
 
 @pytest.mark.parametrize(("share", "noted"), [(0.1, False), (0.5, True)])
-def test_a_busy_machine_is_noted(
-    engine: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    share: float,
-    noted: bool,
-) -> None:
+def test_a_busy_machine_is_noted(engine, tmp_path, monkeypatch, caplog, share, noted):
     monkeypatch.setattr(runner, "busy_share", lambda: share)
     records(plan_of(["sd"]), tmp_path / "r")
     assert json.loads((tmp_path / "r" / "environment.json").read_text())["busy_share"] == share
     assert ("other processes use 50 % of the processor" in caplog.text) is noted
 
 
-def test_the_share_of_other_processes_is_that_of_ticks_that_are_not_idle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_share_of_other_processes_is_that_of_ticks_that_are_not_idle(tmp_path, monkeypatch):
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 0 20 300 5 0 0 0 0 0\ncpu0 50 0 10 150 2 0 0 0 0 0\n")
     later = "cpu  125 5 25 360 10 0 0 0 0 0\n"  # 65 of 100 ticks are idle or wait for a disk
@@ -92,7 +81,7 @@ def test_the_share_of_other_processes_is_that_of_ticks_that_are_not_idle(
     assert limits.busy_share() == 0
 
 
-def test_the_loop_receives_the_settings_of_the_plan(engine: Any, tmp_path: Path) -> None:
+def test_the_loop_receives_the_settings_of_the_plan(engine, tmp_path):
     plan = plan_of(
         ["static"], temperature=0.5, top_k=4, top_p=0.9, seed=3, batch_size=2, engine="compile"
     )
@@ -111,8 +100,8 @@ def test_the_loop_receives_the_settings_of_the_plan(engine: Any, tmp_path: Path)
 
 
 def test_an_engine_that_differs_from_eager_is_left_only_by_auto(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    engine, tmp_path, monkeypatch, caplog
+):
     """``auto`` may leave it, and an engine that the user named may not."""
     monkeypatch.setattr(loader, "choose_engine", lambda *_: "graph")  # as on a GPU
     environment = tmp_path / "same" / "environment.json"
@@ -131,13 +120,13 @@ def test_an_engine_that_differs_from_eager_is_left_only_by_auto(
     assert compared["compared_with_eager"]["difference"] == engine.difference
 
 
-def test_the_first_decode_of_each_method_is_a_warm_up(engine: Any, tmp_path: Path) -> None:
+def test_the_first_decode_of_each_method_is_a_warm_up(engine, tmp_path):
     samples = records(plan_of(["autoregressive", "sd"], repeats=2), tmp_path / "r")
     assert len(engine.calls) == len(samples) + 2 == 2 * 2 * 3 + 2
     assert [call["draft_length"] for call in engine.calls][:5] == [0, 0, 5, 5, 0]
 
 
-def test_all_cells_are_captured_before_the_first_sample(engine: Any, tmp_path: Path) -> None:
+def test_all_cells_are_captured_before_the_first_sample(engine, tmp_path):
     names = ["autoregressive", "sd"]
     plan = plan_of(names, engine="compile")
     tasks = [TASK, replace(TASK, name="u")]
@@ -151,10 +140,8 @@ def test_all_cells_are_captured_before_the_first_sample(engine: Any, tmp_path: P
     assert len(keys) == len(samples) + 4
 
 
-def test_a_cell_that_cannot_be_warmed_up_fails_alone(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def decode_all(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
+def test_a_cell_that_cannot_be_warmed_up_fails_alone(engine, tmp_path, monkeypatch):
+    def decode_all(pair, rule, requests, options):
         if options.draft_length:
             raise ValueError("no")
         return engine.decode_all(pair, rule, requests, options)
@@ -167,7 +154,7 @@ def test_a_cell_that_cannot_be_warmed_up_fails_alone(
     }
 
 
-def test_each_sample_is_warmed_up_if_code_runs_between_samples(engine: Any, tmp_path: Path) -> None:
+def test_each_sample_is_warmed_up_if_code_runs_between_samples(engine, tmp_path):
     rows = tuple(replace(row, tests=("assert True",)) for row in ROWS)
     plan = plan_of(["autoregressive", "sd"], task_of(*rows, metrics=("pass@1",)))
     unrun = records(plan, tmp_path / "unrun")
@@ -182,7 +169,7 @@ def test_each_sample_is_warmed_up_if_code_runs_between_samples(engine: Any, tmp_
     assert limits[4:] == [2, 16, 12, 16, 2, 16, 12, 16]
 
 
-def test_heads_are_loaded_once_and_before_anything_runs(engine: Any, tmp_path: Path) -> None:
+def test_heads_are_loaded_once_and_before_anything_runs(engine, tmp_path):
     heads = [tmp_path / "x", tmp_path / "y"]
     for head in heads:
         head.mkdir()
@@ -198,9 +185,7 @@ def test_heads_are_loaded_once_and_before_anything_runs(engine: Any, tmp_path: P
     assert used == {("sd", None), ("diversed", str(heads[0])), ("diversed", str(heads[1]))}
 
 
-def test_a_failed_sample_is_recorded_and_the_run_continues(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_sample_is_recorded_and_the_run_continues(engine, tmp_path, monkeypatch):
     freed: list[int] = []
     monkeypatch.setattr(runner, "free_memory", lambda: freed.append(len(engine.calls)))
     engine.failing = {1: torch.OutOfMemoryError("no room"), 3: UsageError("one sentence")}
@@ -213,10 +198,8 @@ def test_a_failed_sample_is_recorded_and_the_run_continues(
     assert freed == [2, 4]
 
 
-def test_in_a_batch_only_the_failing_text_fails(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def decode_all(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
+def test_in_a_batch_only_the_failing_text_fails(engine, tmp_path, monkeypatch):
+    def decode_all(pair, rule, requests, options):
         for number, generation in engine.decode_all(pair, rule, requests, options):
             if requests[number].prompt == [len("three")]:
                 raise ValueError("three")
@@ -228,9 +211,7 @@ def test_in_a_batch_only_the_failing_text_fails(
     assert status == {"t-0": "ok", "t-1": "error", "t-2": "ok"}
 
 
-def test_texts_that_are_decoded_alone_after_an_error_are_in_no_block(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_texts_that_are_decoded_alone_after_an_error_are_in_no_block(engine, tmp_path):
     engine.failing = {1: ValueError("no room")}  # for both texts together, not for each alone
     samples = records(plan_of(["sd"], batch_size=2), tmp_path / "r")
     assert {r.sample_id: (r.status, r.block) for r in samples} == {
@@ -240,12 +221,10 @@ def test_texts_that_are_decoded_alone_after_an_error_are_in_no_block(
     }
 
 
-def test_a_text_that_cannot_be_recorded_is_a_failed_sample(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_that_cannot_be_recorded_is_a_failed_sample(engine, tmp_path, monkeypatch):
     """It was neither recorded nor decoded again, and the run exited with 0."""
 
-    def score_text(metrics: Any, text: str, example: Example, may_execute: bool) -> Any:
+    def score_text(metrics, text, example, may_execute):
         value = float("nan") if example.id == "t-1" else 1.0
         if example.id == "t-2":
             raise ValueError("no score")
@@ -262,10 +241,8 @@ def test_a_text_that_cannot_be_recorded_is_a_failed_sample(
     assert b"NaN" not in (tmp_path / "r" / "samples.jsonl").read_bytes()
 
 
-def test_a_run_that_lacks_samples_is_an_error(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def decode_all(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
+def test_a_run_that_lacks_samples_is_an_error(engine, tmp_path, monkeypatch):
+    def decode_all(pair, rule, requests, options):
         return list(engine.decode_all(pair, rule, requests, options))[:-1]
 
     monkeypatch.setattr(runner, "decode_all", decode_all)
@@ -275,9 +252,7 @@ def test_a_run_that_lacks_samples_is_an_error(
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt(), EngineError("cannot be captured")])
-def test_an_error_not_caused_by_a_sample_ends_the_run(
-    engine: Any, tmp_path: Path, problem: BaseException
-) -> None:
+def test_an_error_not_caused_by_a_sample_ends_the_run(engine, tmp_path, problem):
     engine.failing = {2: problem}
     with pytest.raises(type(problem)):
         records(plan_of(["sd"]), tmp_path / "r")
@@ -285,10 +260,8 @@ def test_an_error_not_caused_by_a_sample_ends_the_run(
     assert (tmp_path / "r" / "samples.csv").is_file()
 
 
-def test_a_device_that_stopped_working_ends_the_run(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def dead(device: torch.device) -> None:
+def test_a_device_that_stopped_working_ends_the_run(engine, tmp_path, monkeypatch):
+    def dead(device):
         raise RuntimeError("CUDA error: an illegal memory access\nMore.")
 
     engine.failing = {2: torch.AcceleratorError("CUDA error: an illegal memory access", 700)}
@@ -299,10 +272,8 @@ def test_a_device_that_stopped_working_ends_the_run(
     assert [r.status for r in read_records(tmp_path / "r")] == ["ok"]
 
 
-def test_a_failed_sample_on_a_working_gpu_is_only_recorded(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(device: torch.device) -> None:
+def test_a_failed_sample_on_a_working_gpu_is_only_recorded(engine, tmp_path, monkeypatch):
+    def full(device):
         raise torch.OutOfMemoryError
 
     engine.failing = {2: torch.OutOfMemoryError("no room")}
@@ -312,12 +283,10 @@ def test_a_failed_sample_on_a_working_gpu_is_only_recorded(
     assert [r.status for r in samples] == ["ok", "error", "ok"]
 
 
-def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(monkeypatch):
     errors = iter([RuntimeError("operation failed due to a previous error during capture"), None])
 
-    def run_kernel(where: torch.device) -> None:
+    def run_kernel(where):
         if (error := next(errors)) is not None:
             raise error
 
@@ -326,7 +295,7 @@ def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(
     assert next(errors, "none left") == "none left"
 
 
-def test_measurements_follow_their_definitions(make_generation: Any) -> None:
+def test_measurements_follow_their_definitions(make_generation):
     columns = measurements(make_generation(), drafts=True)
     assert columns["rounds"] == 2
     assert (columns["proposed"], columns["accepted"]) == (10, 6)
@@ -345,14 +314,14 @@ def test_measurements_follow_their_definitions(make_generation: Any) -> None:
     assert columns["repetition"] is None  # three tokens
 
 
-def test_repetition_is_the_share_of_repeated_4_grams() -> None:
+def test_repetition_is_the_share_of_repeated_4_grams():
     assert repetition([1, 2, 3, 4, 5, 6]) == 0
     assert repetition([7] * 13) == pytest.approx(9 / 10)  # ten 4-grams, all equal
     assert repetition([1, 2, 3, 4] * 3) == pytest.approx(5 / 9)  # nine 4-grams, four different
     assert repetition([1, 2, 3]) is None
 
 
-def test_a_long_prompt_is_cut_inside_its_passage(engine: Any, tmp_path: Path) -> None:
+def test_a_long_prompt_is_cut_inside_its_passage(engine, tmp_path):
     """The context of 40 minus 16 new tokens, 5 drafted tokens and the bonus token."""
     engine.tokenizer, engine.context = ByCharacter(), 40
     article = Example("t-0", "Sum up: a long article. End.", passage="a long article.")
@@ -369,16 +338,14 @@ def test_a_long_prompt_is_cut_inside_its_passage(engine: Any, tmp_path: Path) ->
         records(plan_of(["sd"], task, max_prompt_tokens=12), tmp_path / "12")
 
 
-def test_prompts_that_do_not_fit_are_reported_before_loading(
-    engine: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_prompts_that_do_not_fit_are_reported_before_loading(engine, tmp_path, caplog):
     engine.tokenizer, engine.context = ByCharacter(), 40
     task = task_of(Example("t-0", "short"), Example("t-1", 30 * "long "))
     with pytest.raises(UsageError, match=r"2 of 2 examples of t .*exceed the context of 40"):
         records(plan_of(["sd"], task, max_new_tokens=60), tmp_path / "r")
     assert engine.loaded is None and not (tmp_path / "r").exists()
 
-    def refuse(spec: Any, loading: Any, *sizes: int) -> None:
+    def refuse(spec, loading, *sizes):
         assert sizes == (int(len("three") / 2.5), 16, 5, 1)
         raise UsageError("p needs 99 GiB")
 

@@ -35,11 +35,11 @@ def doubts(seconds: list[float], device: str = "cpu", batch_size: int = 1, round
 
 
 @pytest.fixture(autouse=True)
-def bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
+def bandwidth(monkeypatch) -> None:
     monkeypatch.setattr(pace, "copy_bandwidth", lambda device, size: 1e10)
 
 
-def test_slow_rounds_are_named_once_with_the_remedy() -> None:
+def test_slow_rounds_are_named_once_with_the_remedy():
     assert CELL.draft_length > 0
     steps = 0.1 * (1 + CELL.draft_length)
     cases: list[tuple[list[float], int | None, str]] = [
@@ -56,5 +56,5 @@ def test_slow_rounds_are_named_once_with_the_remedy() -> None:
 
 
 @pytest.mark.parametrize("how", [{"device": "cuda"}, {"batch_size": 2}, {"rounds": 7}])
-def test_other_rounds_are_not_compared(how: dict[str, Any]) -> None:
+def test_other_rounds_are_not_compared(how):
     assert doubts([0.1, 0.1, 0.1, 90.0], **how) == [None] * 4

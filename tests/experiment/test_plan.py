@@ -37,11 +37,11 @@ def plan_of(names: list[str], tasks: list[Task] | None = None, **changes: Any) -
     )
 
 
-def test_all_cells_decode_an_example_before_the_next() -> None:
+def test_all_cells_decode_an_example_before_the_next():
     tasks = [make_task("a", 2), make_task("b", 1)]
     plan = plan_of(["autoregressive", "sd"], tasks, settings=Settings(repeats=2))
 
-    def steps() -> list[tuple[str, int, str, str]]:
+    def steps():
         return [(s.plan.task.name, s.repeat, s.example.id, s.cell.method[0]) for s in plan.steps()]
 
     order = steps()
@@ -53,7 +53,7 @@ def test_all_cells_decode_an_example_before_the_next() -> None:
     assert order == steps()
 
 
-def test_no_cell_always_follows_the_same_one() -> None:
+def test_no_cell_always_follows_the_same_one():
     plan = plan_of(["autoregressive", "sd", "lossy"], [make_task("a", 300)])
     methods = [step.cell.method for step in plan.steps()]
     first = Counter(methods[::3])
@@ -63,7 +63,7 @@ def test_no_cell_always_follows_the_same_one() -> None:
     assert min(behind.values()) > 110
 
 
-def test_cells_take_turns_block_by_block() -> None:
+def test_cells_take_turns_block_by_block():
     """With batches of 4, each block of 4 prompts is decoded by all cells before the next."""
     plan = plan_of(["autoregressive", "sd"], [make_task("a", 10)], settings=Settings(batch_size=4))
     batches = list(plan.batches())
@@ -77,7 +77,7 @@ def test_cells_take_turns_block_by_block() -> None:
     assert alone.identify(next(alone.steps()), "eager").block is None
 
 
-def test_several_batches_share_their_rows_for_all_cells_alike() -> None:
+def test_several_batches_share_their_rows_for_all_cells_alike():
     settings = Settings(batch_size=2, refill=3)
     plan = plan_of(["autoregressive", "sd"], [make_task("a", 10)], settings=settings)
     batches = list(plan.batches())
@@ -85,13 +85,13 @@ def test_several_batches_share_their_rows_for_all_cells_alike() -> None:
     assert plan.identify(batches[0][0], "eager").block is None
 
 
-def test_every_drafting_method_runs_with_each_draft_length_and_autoregressive_once() -> None:
+def test_every_drafting_method_runs_with_each_draft_length_and_autoregressive_once():
     plan = plan_of(["autoregressive", "sd", "lossy"], draft_lengths=[3, 7])
     cells = [(cell.method, cell.draft_length) for cell in plan.tasks[0].cells]
     assert cells == [("autoregressive", 0), ("sd", 3), ("sd", 7), ("lossy", 3), ("lossy", 7)]
 
 
-def test_draws_are_shared_by_cells_and_differ_between_examples_tasks_and_repeats() -> None:
+def test_draws_are_shared_by_cells_and_differ_between_examples_tasks_and_repeats():
     tasks = [make_task("a", 2), make_task("b", 2)]
     plan = plan_of(["sd", "lossy"], tasks, settings=Settings(repeats=2))
     keys: dict[str, set[str]] = {}
@@ -101,7 +101,7 @@ def test_draws_are_shared_by_cells_and_differ_between_examples_tasks_and_repeats
     assert all(methods == {"sd", "lossy"} for methods in keys.values())
 
 
-def test_tasks_and_user_decide_examples_and_lengths() -> None:
+def test_tasks_and_user_decide_examples_and_lengths():
     listed, generated = [make_task(rows=30)], [make_task(generator="mini-math")]
     assert [len(plan_of(["sd"], listed, limit=limit)) for limit in (None, 4)] == [30, 4]
     counts = [len(plan_of(["sd"], generated, limit=limit)) for limit in (None, 25)]
@@ -115,7 +115,7 @@ def test_tasks_and_user_decide_examples_and_lengths() -> None:
         plan_of(["sd"], [make_task("a"), make_task("b"), make_task("a", 2)])
 
 
-def test_without_a_head_diversed_is_skipped_with_a_note_or_refused() -> None:
+def test_without_a_head_diversed_is_skipped_with_a_note_or_refused():
     plan = plan_of(["sd", "diversed"], [make_task("a"), make_task("b")], optional={"diversed"})
     assert {step.cell.method for step in plan.steps()} == {"sd"}
     assert len(plan.notes) == 1
@@ -126,8 +126,8 @@ def test_without_a_head_diversed_is_skipped_with_a_note_or_refused() -> None:
         plan_of(["diversed"], optional={"diversed"})
 
 
-def test_methods_that_a_drafter_leaves_out_are_named_in_one_sentence() -> None:
-    def note(*names: str) -> str:
+def test_methods_that_a_drafter_leaves_out_are_named_in_one_sentence():
+    def note(*names):
         every = ["sd", *names]
         return plan_of(every, optional=names, drafters=[LOOKUP]).notes[0]
 
@@ -135,7 +135,7 @@ def test_methods_that_a_drafter_leaves_out_are_named_in_one_sentence() -> None:
     assert note("diversed", "sd-adaptive").startswith("diversed, sd-adaptive are skipped with")
 
 
-def test_a_note_warns_that_code_is_not_executed() -> None:
+def test_a_note_warns_that_code_is_not_executed():
     code, other = replace(make_task("code"), metrics=("pass@1",)), make_task("other")
     (note,) = plan_of(["sd"], [code, other]).notes
     assert note.startswith("code generated for code is not executed or scored")
@@ -144,7 +144,7 @@ def test_a_note_warns_that_code_is_not_executed() -> None:
     assert plan_of(["sd"], [other]).notes == ()
 
 
-def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
+def test_a_head_is_found_for_each_task(tmp_path):
     descriptions = {"a": '{"kind": "linear", "task": "math"}', "b": '{"kind": "mlp", "task": "b"}'}
     for name, description in descriptions.items():
         (tmp_path / name).mkdir()
@@ -163,7 +163,7 @@ def test_a_head_is_found_for_each_task(tmp_path: Path) -> None:
     assert described == {"name": str(tmp_path), "path": path, "kind": "linear", "task": "math"}
 
 
-def test_methods_run_with_every_combination_of_their_values() -> None:
+def test_methods_run_with_every_combination_of_their_values():
     variants = method_variants(["sd", "diversed"], {"head": ["x", "y"], "weight": None})
     assert variants == [("sd", {}), ("diversed", {"head": "x"}), ("diversed", {"head": "y"})]
     mixed = dict(method_variants(["sd", "lossy", "static"], {"weight": 0.25, "lenience": None}))
@@ -175,9 +175,7 @@ def test_methods_run_with_every_combination_of_their_values() -> None:
     assert combined == [("chow", 0.1), ("chow", 0.2), ("diff", 0.1), ("diff", 0.2)]
 
 
-def test_the_description_is_complete_and_names_no_path_of_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_description_is_complete_and_names_no_path_of_this_machine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     revisions = {"target_revision": "abc", "draft_revision": "v2"}
     pair = PairSpec("p", str(tmp_path / "models" / "t"), "org/d", **revisions)
@@ -192,8 +190,8 @@ def test_the_description_is_complete_and_names_no_path_of_this_machine(
     assert shown_path("/elsewhere/x") == "/elsewhere/x"
 
 
-def test_every_drafter_is_a_cell_of_its_own() -> None:
-    def cells(*methods: str, **how: Any) -> list[tuple[str, str | None]]:
+def test_every_drafter_is_a_cell_of_its_own():
+    def cells(*methods, **how):
         plan = build_plan(
             PAIR,
             [make_task()],
@@ -219,7 +217,7 @@ def test_every_drafter_is_a_cell_of_its_own() -> None:
             cells(method, **alone)
 
 
-def test_a_described_cell_can_be_read() -> None:
+def test_a_described_cell_can_be_read():
     pair, task = get_pair("mini"), load_task("mini-math")
     variants = method_variants(METHODS, {"alpha": [0.1, 0.9]})
     loaded = {"loading": Loading(), "drafters": [parse_drafter("greedy"), LOOKUP]}
@@ -231,8 +229,8 @@ def test_a_described_cell_can_be_read() -> None:
     assert len(set(cells)) > 2 * len(METHODS)
 
 
-def test_shards_share_the_prompts_and_their_blocks_differ() -> None:
-    def planned(shard: str | None) -> list[tuple[str, int | None]]:
+def test_shards_share_the_prompts_and_their_blocks_differ():
+    def planned(shard):
         settings = Settings(batch_size=2, shard=shard)
         plan = plan_of(["sd"], [make_task("a", 7)], settings=settings)
         identities = [plan.identify(step, "eager") for step in plan.steps()]
@@ -245,7 +243,7 @@ def test_shards_share_the_prompts_and_their_blocks_differ() -> None:
 
 
 @pytest.mark.parametrize("names", [["sd"], ["sd", "typical"], ["static", "autoregressive"]])
-def test_drafts_are_compared_with_no_speculation(names: list[str]) -> None:
+def test_drafts_are_compared_with_no_speculation(names):
     chosen = method_variants(names, {})
     methods = [method for method, _ in with_baselines(chosen)]
     assert sorted(methods) == sorted({"autoregressive", *names})

@@ -26,7 +26,7 @@ def console(terminal: bool) -> tuple[Console, io.StringIO]:
     return Console(file=stream, force_terminal=terminal, width=160), stream
 
 
-def test_the_bar_shows_method_task_count_acceptance_and_speed() -> None:
+def test_the_bar_shows_method_task_count_acceptance_and_speed():
     bar, stream = console(terminal=True)
     with progress_bar(4, shown=True, console=bar) as display:
         display.resumed(1)
@@ -38,7 +38,7 @@ def test_the_bar_shows_method_task_count_acceptance_and_speed() -> None:
         assert text in shown
 
 
-def test_the_bar_says_what_is_done_after_the_last_sample() -> None:
+def test_the_bar_says_what_is_done_after_the_last_sample():
     bar, stream = console(terminal=True)
     with progress_bar(1, shown=True, console=bar) as display:
         display(record())
@@ -46,7 +46,7 @@ def test_the_bar_says_what_is_done_after_the_last_sample() -> None:
     assert "reading texts" in stream.getvalue()
 
 
-def test_every_worker_has_a_line() -> None:
+def test_every_worker_has_a_line():
     bar, stream = console(terminal=True)
     with progress_bar(3, shown=True, console=bar) as display:
         for number in range(2):
@@ -61,7 +61,7 @@ def test_every_worker_has_a_line() -> None:
 
 
 @pytest.mark.parametrize(("terminal", "shown"), [(False, True), (True, False)])
-def test_no_progress_without_a_terminal_or_on_request(terminal: bool, shown: bool) -> None:
+def test_no_progress_without_a_terminal_or_on_request(terminal, shown):
     bar, stream = console(terminal)
     with progress_bar(1, shown=shown, console=bar) as display:
         display.worker(0, "loading")
@@ -80,9 +80,7 @@ class Clock:
 
 
 @pytest.fixture
-def said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[float], str]:
+def said(monkeypatch, capsys) -> Callable[[float], str]:
     """Return a function that waits so many seconds and returns what was said in that time."""
     clock, progresses = Clock(monkeypatch), list[Callable[[], str]]()
 
@@ -106,7 +104,7 @@ def said(
 Waiting = Callable[[float], str]
 
 
-def test_without_a_terminal_there_is_a_line_a_minute(said: Waiting) -> None:
+def test_without_a_terminal_there_is_a_line_a_minute(said):
     with progress_bar(180, shown=True, console=console(False)[0]) as display:
         display.doing("loading the models")
         assert said(29) == ""
@@ -123,7 +121,7 @@ def test_without_a_terminal_there_is_a_line_a_minute(said: Waiting) -> None:
         assert said(60) == "progress: 180 of 180 samples, finishing: mini-code, sd"
 
 
-def test_the_steps_of_a_command_share_the_minute(said: Waiting) -> None:
+def test_the_steps_of_a_command_share_the_minute(said):
     with step_status(shown=True, console=console(False)[0]) as show:
         assert said(20) == ""
         show("loading the models")
@@ -141,18 +139,16 @@ def test_the_steps_of_a_command_share_the_minute(said: Waiting) -> None:
 
 
 @pytest.mark.parametrize(("terminal", "shown"), [(True, True), (True, False), (False, False)])
-def test_no_lines_on_a_terminal_or_on_request(said: Waiting, terminal: bool, shown: bool) -> None:
+def test_no_lines_on_a_terminal_or_on_request(said, terminal, shown):
     with progress_bar(180, shown, console(terminal)[0]), step_status(shown, console(terminal)[0]):
         assert said(1000) == ""
 
 
-def test_a_line_comes_while_nothing_is_finished(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_comes_while_nothing_is_finished(monkeypatch, capsys):
     pauses = []
 
     class Waiting(Event):
-        def wait(self, timeout: float | None = None) -> bool:
+        def wait(self, timeout=None):
             pauses.append(timeout)
             clock.now += timeout or 0
             return len(pauses) > 2

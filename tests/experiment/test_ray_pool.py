@@ -45,7 +45,7 @@ def pool() -> Iterator[RayPool]:
 
 
 @pytest.fixture(autouse=True)
-def no_tables(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def no_tables(monkeypatch, request) -> None:
     """Write no tables, because workers without models record no times."""
     if "mini" not in request.node.name:
         monkeypatch.setattr(store, "write_samples", lambda folder: False)
@@ -70,9 +70,7 @@ def run(plan: Plan, pool: RayPool, folder: Path, **arguments: Any) -> list[dict[
 
 
 @pytest.mark.parametrize("settings", [{"repeats": 2}, {"batch_size": 2}])
-def test_every_sample_is_found_once_and_a_row_on_one_device(
-    pool: RayPool, tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_every_sample_is_found_once_and_a_row_on_one_device(pool, tmp_path, settings):
     plan = plan_of(*"abcdefghij", **settings)
     records = run(plan, pool, tmp_path / "r")
     assert [tuple(record["place"]) for record in records] == sorted(s.place for s in plan.steps())
@@ -88,9 +86,7 @@ def test_every_sample_is_found_once_and_a_row_on_one_device(
     assert environment["warm_ups"][0]["seconds"] == 1.0
 
 
-def test_killed_workers_of_the_mini_pair_match_one_process(
-    pool: RayPool, tmp_path: Path, mini: Any
-) -> None:
+def test_killed_workers_of_the_mini_pair_match_one_process(pool, tmp_path, mini):
     variants = method_variants(["autoregressive", "diversed"], {})
     settings, tasks = Settings(max_new_tokens=32), [load_task("mini-math")]
     plan = build_plan(get_pair("mini"), tasks, variants, [5], settings, loading=CPU, limit=3)
@@ -98,7 +94,7 @@ def test_killed_workers_of_the_mini_pair_match_one_process(
     executed(plan, tmp_path / "one", pool=local, summarise=write_summary)
     kills: list[int] = []
 
-    def kill_one() -> bool:
+    def kill_one():
         for worker in islice(workers_of(os.getpid()), 1 - len(kills)):
             kills.append(worker)
             os.kill(worker, signal.SIGKILL)
@@ -115,9 +111,7 @@ def test_killed_workers_of_the_mini_pair_match_one_process(
     assert one == two
 
 
-def test_a_sample_that_kills_three_workers_fails_and_the_others_finish(
-    pool: RayPool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_sample_that_kills_three_workers_fails_and_the_others_finish(pool, tmp_path, caplog):
     plan = plan_of("a", POISON, f"{ONCE}{tmp_path / 'mark'}", "b", names="t", only="sd")
     records = run(plan, pool, tmp_path / "r")
     (failed,) = [record for record in records if record["status"] == "error"]
@@ -127,12 +121,12 @@ def test_a_sample_that_kills_three_workers_fails_and_the_others_finish(
     assert "is lost, other workers take over" in caplog.text
 
 
-def test_a_stopped_run_resumes(pool: RayPool, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes(pool, tmp_path):
     plan = plan_of(*[SLOW] * 8, names="t")
     seen: list[Any] = []
 
     class Counting(Display):
-        def __call__(self, *records: Any) -> None:
+        def __call__(self, *records):
             seen.extend(records)
 
     with pytest.raises(KeyboardInterrupt):
@@ -151,14 +145,12 @@ def test_a_stopped_run_resumes(pool: RayPool, tmp_path: Path) -> None:
         (DEADLY, RunError, "died 3 times before it was ready"),
     ],
 )
-def test_workers_that_cannot_start_end_the_run(
-    pool: RayPool, tmp_path: Path, pair: str, error: type[Exception], said: str
-) -> None:
+def test_workers_that_cannot_start_end_the_run(pool, tmp_path, pair, error, said):
     with pytest.raises(error, match=said):
         run(plan_of(*[SLOW] * 40, pair=pair), pool, tmp_path / "r")
 
 
-def test_commands_run_in_parallel_and_return_their_outcome(pool: RayPool) -> None:
+def test_commands_run_in_parallel_and_return_their_outcome(pool):
     for number in list(pool._actors):
         pool.dismiss(number)
     ended = sorted(pool.run([["--version"], ["run", "--workers", "0"]]))
@@ -166,7 +158,7 @@ def test_commands_run_in_parallel_and_return_their_outcome(pool: RayPool) -> Non
     assert ended[1][2].startswith("error: --workers must be 1 or more")
 
 
-def test_more_workers_than_devices_are_refused() -> None:
+def test_more_workers_than_devices_are_refused():
     assert uses_gpus({"CPU": 4, "GPU": 2}, 2, Loading())
     assert not uses_gpus({"CPU": 4, "GPU": 2}, 4, CPU)
     for resources, number, said in (

@@ -17,7 +17,7 @@ from specbench.experiment.store import Summarise, lock
 from specbench.files import PACKINGS
 from specbench.runs.records import read_records
 
-from .runs import TASKS, Run, brief_summary, contents, records, rows
+from .runs import TASKS, brief_summary, contents, records, rows
 
 WHOLE = Outcome(7, 1, 0, "broken")
 
@@ -40,7 +40,7 @@ def first_record(folder: Path, drop: str = "", **changes: Any) -> None:
     (folder / "samples.jsonl").write_text(lines)
 
 
-def test_the_same_metrics_give_the_same_folder(make_run: Run) -> None:
+def test_the_same_metrics_give_the_same_folder(make_run):
     folder = make_run()
     before, recorded = contents(folder), records(folder)
     reported: list[str] = []
@@ -60,7 +60,7 @@ def test_the_same_metrics_give_the_same_folder(make_run: Run) -> None:
     assert header.partition(",stopped_by,")[2].startswith("accuracy-flexible,rouge1,bleu_terms")
 
 
-def test_wrong_scores_are_corrected(make_run: Run) -> None:
+def test_wrong_scores_are_corrected(make_run):
     folder = make_run()
     before = contents(folder)
     first_record(folder, quality=0.25, scores={}, status="unscored", error="once")
@@ -77,7 +77,7 @@ def test_wrong_scores_are_corrected(make_run: Run) -> None:
     assert config["notes"] == ["kept"]
 
 
-def test_added_metrics_persist(make_run: Run) -> None:
+def test_added_metrics_persist(make_run):
     folder = make_run()
     quality = [row["quality"] for row in rows(folder / "samples.csv")]
     rescored(folder, "rougeL", "rouge1")
@@ -92,7 +92,7 @@ def test_added_metrics_persist(make_run: Run) -> None:
     assert ("code", "rougeL") not in summary
 
 
-def test_a_metric_is_added_only_where_it_can_score(make_run: Run) -> None:
+def test_a_metric_is_added_only_where_it_can_score(make_run):
     folder = make_run()
     run = open_run(folder, ["accuracy", "pass@1", "accuracy"])
     assert run.metrics == {task: list(metrics) for task, metrics in TASKS.items()}
@@ -106,10 +106,8 @@ def test_a_metric_is_added_only_where_it_can_score(make_run: Run) -> None:
     assert contents(folder)["summary.csv"] == before["summary.csv"]
 
 
-def test_checking_whether_a_metric_applies_executes_no_code(
-    make_run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> Any:
+def test_checking_whether_a_metric_applies_executes_no_code(make_run, monkeypatch):
+    def fail(*_):
         raise AssertionError("it was run")
 
     folder = make_run()
@@ -118,8 +116,8 @@ def test_checking_whether_a_metric_applies_executes_no_code(
     assert open_run(folder, ["pass@1"]).metrics["code"] == ["pass@1"]
 
 
-def test_without_permission_code_is_not_executed_and_scores_are_kept(make_run: Run) -> None:
-    def scores(folder: Path) -> list[Any]:
+def test_without_permission_code_is_not_executed_and_scores_are_kept(make_run):
+    def scores(folder):
         return [(r["quality"], r["scores"]) for r in records(folder) if r["task"] == "code"]
 
     ran, waiting = make_run(), make_run(may_execute=False, name="s")
@@ -134,7 +132,7 @@ def test_without_permission_code_is_not_executed_and_scores_are_kept(make_run: R
 
 @pytest.mark.parametrize("suffix", PACKINGS)
 @pytest.mark.parametrize("plain", [True, False])
-def test_packed_samples_are_scored_and_stay_packed(make_run: Run, plain: bool, suffix: str) -> None:
+def test_packed_samples_are_scored_and_stay_packed(make_run, plain, suffix):
     folder = make_run()
     (folder / "environment.json").write_text('{"python": "3"}')
     with PACKINGS[suffix](folder / f"samples.jsonl{suffix}", "wb") as packed:
@@ -152,8 +150,8 @@ def test_packed_samples_are_scored_and_stay_packed(make_run: Run, plain: bool, s
     assert (environment["python"], environment["sandbox"] != []) == ("3", True)
 
 
-def test_a_crash_leaves_all_files_unchanged(make_run: Run, full_disk: Any) -> None:
-    def stop(*_: Any, **__: Any) -> Any:
+def test_a_crash_leaves_all_files_unchanged(make_run, full_disk):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     folder = make_run()
@@ -170,14 +168,12 @@ def test_a_crash_leaves_all_files_unchanged(make_run: Run, full_disk: Any) -> No
         assert contents(folder) == before
 
 
-def test_scoring_again_repairs_an_interruption_between_two_files(
-    make_run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scoring_again_repairs_an_interruption_between_two_files(make_run, monkeypatch):
     folder, other = make_run(), make_run(name="s")
     replace = os.replace
     moved: list[Any] = []
 
-    def once(source: Any, target: Any) -> None:
+    def once(source, target):
         if moved and Path(source).parent.name == ".scoring":
             raise KeyboardInterrupt
         moved.append(target)
@@ -193,7 +189,7 @@ def test_scoring_again_repairs_an_interruption_between_two_files(
     assert rows(folder / "summary.csv") == rows(other / "summary.csv")
 
 
-def test_a_running_run_cannot_be_scored(make_run: Run) -> None:
+def test_a_running_run_cannot_be_scored(make_run):
     folder = make_run()
     held = lock(folder)
     before, run = contents(folder), open_run(folder)
@@ -204,7 +200,7 @@ def test_a_running_run_cannot_be_scored(make_run: Run) -> None:
     assert score_run(run, True, summarise=brief_summary).samples == 7
 
 
-def test_a_retried_sample_counts_once(make_run: Run) -> None:
+def test_a_retried_sample_counts_once(make_run):
     folder = make_run()
     *_, failed = records(folder)
     with (folder / "samples.jsonl").open("a") as file:
@@ -213,7 +209,7 @@ def test_a_retried_sample_counts_once(make_run: Run) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_damaged_lines_are_kept_beside_the_scored_samples(make_run: Run, packed: bool) -> None:
+def test_damaged_lines_are_kept_beside_the_scored_samples(make_run, packed):
     folder = make_run()
     path, damage = folder / "samples.jsonl", b'{"key": \0\n[]\n'
     content = damage + path.read_bytes()
@@ -227,14 +223,14 @@ def test_damaged_lines_are_kept_beside_the_scored_samples(make_run: Run, packed:
     assert path.exists() != packed
 
 
-def test_a_folder_that_cannot_be_scored_is_one_located_error(make_run: Run) -> None:
-    def named(metrics: Any) -> Callable[[Path], None]:
+def test_a_folder_that_cannot_be_scored_is_one_located_error(make_run):
+    def named(metrics):
         return lambda folder: configured(folder, tasks=[{"name": "sums", "metrics": metrics}])
 
-    def without(name: str) -> Callable[[Path], None]:
+    def without(name):
         return lambda folder: (folder / name).unlink()
 
-    def packed(folder: Path) -> None:
+    def packed(folder):
         content = gzip.compress((folder / "samples.jsonl").read_bytes())
         (folder / "samples.jsonl.gz").write_bytes(content[:-20])
         (folder / "samples.jsonl").unlink()

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -41,7 +40,7 @@ def damage_config(folder: Path, content: bytes | None) -> None:
         (folder / CONFIG).write_bytes(content)
 
 
-def test_a_run_cut_anywhere_resumes_to_the_same_result(engine: Any, tmp_path: Path) -> None:
+def test_a_run_cut_anywhere_resumes_to_the_same_result(engine, tmp_path):
     """However much of the file reached the disk, no complete sample is lost or duplicated."""
     whole = tmp_path / "whole" / "r"
     run(whole)
@@ -57,9 +56,7 @@ def test_a_run_cut_anywhere_resumes_to_the_same_result(engine: Any, tmp_path: Pa
         assert (folder / RECORDS).read_bytes() == content
 
 
-def test_damaged_lines_are_set_aside_and_their_samples_decoded_again(
-    engine: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_lines_are_set_aside_and_their_samples_decoded_again(engine, tmp_path, caplog):
     whole, folder = tmp_path / "whole" / "r", tmp_path / "damaged" / "r"
     run(whole)
     run(folder)
@@ -78,9 +75,7 @@ def test_damaged_lines_are_set_aside_and_their_samples_decoded_again(
 
 
 @pytest.mark.parametrize("half", [None, b"", b'{"pair": {"name": "p"', b"\0" * 100])
-def test_a_lost_configuration_is_rebuilt(
-    engine: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, half: bytes | None
-) -> None:
+def test_a_lost_configuration_is_rebuilt(engine, tmp_path, caplog, half):
     folder = tmp_path / "r"
     run(folder)
     before = (tables(folder), (folder / CONFIG).read_bytes())
@@ -95,9 +90,7 @@ def test_a_lost_configuration_is_rebuilt(
 
 
 @pytest.mark.parametrize("half", [None, b"{"])
-def test_samples_of_another_command_do_not_get_its_configuration(
-    engine: Any, tmp_path: Path, half: bytes | None
-) -> None:
+def test_samples_of_another_command_do_not_get_its_configuration(engine, tmp_path, half):
     folder = tmp_path / "r"
     run(folder)
     damage_config(folder, half)
@@ -118,9 +111,7 @@ def test_samples_of_another_command_do_not_get_its_configuration(
 @pytest.mark.parametrize(
     "files", [[LOCK], [LOCK, ".config.json.partial"], [LOCK, CONFIG, "environment.json"]]
 )
-def test_a_run_killed_at_its_start_begins_again(
-    engine: Any, tmp_path: Path, files: list[str]
-) -> None:
+def test_a_run_killed_at_its_start_begins_again(engine, tmp_path, files):
     folder = tmp_path / "r"
     folder.mkdir()
     for name in files:
@@ -129,19 +120,17 @@ def test_a_run_killed_at_its_start_begins_again(
     assert progress(folder) == COMPLETE_RUN
 
 
-def test_a_sample_counts_only_once_it_is_synced(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_counts_only_once_it_is_synced(engine, tmp_path, monkeypatch):
     """Progress never shows a sample that a power loss could take."""
     folder, synced, shown = tmp_path / "r", 0, 0
 
-    def fsync(handle: int) -> None:
+    def fsync(handle):
         nonlocal synced
         path = Path(os.readlink(f"/proc/self/fd/{handle}"))
         synced = len(path.read_bytes().splitlines()) if path.name == RECORDS else synced
 
     class Shown(Display):
-        def __call__(self, *records: Mapping[str, Any]) -> None:
+        def __call__(self, *records):
             nonlocal shown
             shown += len(records)
             assert shown <= store.done <= synced
@@ -153,9 +142,7 @@ def test_a_sample_counts_only_once_it_is_synced(
         assert shown == synced == 6
 
 
-def test_a_run_survives_a_power_loss_at_any_moment(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_survives_a_power_loss_at_any_moment(engine, tmp_path, monkeypatch):
     """Nothing that was called done is lost, and the tables are those of an undisturbed run."""
     monkeypatch.setattr(module, "SYNC_SHARE", float("inf"))  # sync each sample
     recorder = Recorder(tmp_path)
@@ -163,7 +150,7 @@ def test_a_run_survives_a_power_loss_at_any_moment(
     plan = plan_of(METHODS)
 
     class Shown(Display):
-        def __call__(self, *records: Mapping[str, Any]) -> None:
+        def __call__(self, *records):
             recorder.done += len(records)
 
     with recorder.recording():
@@ -183,15 +170,13 @@ def test_a_run_survives_a_power_loss_at_any_moment(
             assert len(list(read_records(folder))) == 6
 
 
-def test_samples_are_synced_together_if_syncing_is_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samples_are_synced_together_if_syncing_is_slow(tmp_path, monkeypatch):
     """All syncs but the first take at most 1 % of the time since the start, at any moment."""
     now, spent = 0.0, 0.0
     plan = plan_of(METHODS)
     monkeypatch.setattr(time, "monotonic", lambda: now)
 
-    def fsync(handle: int) -> None:
+    def fsync(handle):
         nonlocal now, spent
         now, spent = now + 0.25, spent + 0.25  # of a file, or of its folder
 
@@ -209,7 +194,7 @@ def test_samples_are_synced_together_if_syncing_is_slow(
     assert progress(tmp_path / "r")["samples"] == 6
 
 
-def test_a_torn_block_is_decoded_again_as_a_whole(engine: Any, tmp_path: Path) -> None:
+def test_a_torn_block_is_decoded_again_as_a_whole(engine, tmp_path):
     """Its texts share their time, so one of them cannot be timed alone."""
     folder = tmp_path / "r"
     run(folder, batch_size=2)
@@ -223,7 +208,7 @@ def test_a_torn_block_is_decoded_again_as_a_whole(engine: Any, tmp_path: Path) -
     assert progress(folder) == COMPLETE_RUN
 
 
-def test_failed_samples_are_retried_and_count_once(engine: Any, tmp_path: Path) -> None:
+def test_failed_samples_are_retried_and_count_once(engine, tmp_path):
     engine.failing = {1: ValueError("no"), 5: ValueError("no")}
     folder = tmp_path / "r"
     run(folder)
@@ -240,9 +225,7 @@ def test_failed_samples_are_retried_and_count_once(engine: Any, tmp_path: Path) 
     assert progress(folder) == COMPLETE_RUN
 
 
-def test_tables_have_the_order_of_the_plan_and_a_renamed_run_stays_one(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_tables_have_the_order_of_the_plan_and_a_renamed_run_stays_one(engine, tmp_path):
     folder = tmp_path / "r"
     run(folder)
     before = tables(folder)
@@ -254,7 +237,7 @@ def test_tables_have_the_order_of_the_plan_and_a_renamed_run_stays_one(
     assert {record.run_id for record in read_records(renamed)} == {"r"}
 
 
-def test_a_plan_may_grow_and_not_shrink(engine: Any, tmp_path: Path) -> None:
+def test_a_plan_may_grow_and_not_shrink(engine, tmp_path):
     folder = tmp_path / "r"
     run(folder, methods=["sd"])
     assert run(folder, methods=["autoregressive", "sd", "lossy"]) == 3
@@ -278,7 +261,7 @@ def test_a_plan_may_grow_and_not_shrink(engine: Any, tmp_path: Path) -> None:
         run(folder, methods=["autoregressive", "sd", "lossy"])
 
 
-def test_another_run_is_refused_and_untouched(engine: Any, tmp_path: Path) -> None:
+def test_another_run_is_refused_and_untouched(engine, tmp_path):
     folder = tmp_path / "r"
     run(folder)
     before = contents(folder)
@@ -301,7 +284,7 @@ def test_another_run_is_refused_and_untouched(engine: Any, tmp_path: Path) -> No
     assert contents(folder) == before
 
 
-def test_fresh_renames_an_existing_run(engine: Any, tmp_path: Path) -> None:
+def test_fresh_renames_an_existing_run(engine, tmp_path):
     folder = tmp_path / "r"
     run(folder)
     before = tables(folder)
@@ -313,9 +296,7 @@ def test_fresh_renames_an_existing_run(engine: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ['{"model_type": "llama"}', "no JSON", '{"progress": 3}'])
-def test_fresh_leaves_the_folder_of_a_model_where_it_is(
-    engine: Any, tmp_path: Path, content: str
-) -> None:
+def test_fresh_leaves_the_folder_of_a_model_where_it_is(engine, tmp_path, content):
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text(content)
@@ -326,10 +307,10 @@ def test_fresh_leaves_the_folder_of_a_model_where_it_is(
     assert (folder / "config.json").read_text() == content
 
 
-def test_a_process_that_a_rule_forks_writes_nothing(engine: Any, tmp_path: Path) -> None:
+def test_a_process_that_a_rule_forks_writes_nothing(engine, tmp_path):
     children: list[int] = []
 
-    def fork(number: int) -> None:
+    def fork(number):
         if number == 2:
             children.append(os.fork())
 
@@ -340,11 +321,11 @@ def test_a_process_that_a_rule_forks_writes_nothing(engine: Any, tmp_path: Path)
 
 
 def test_without_a_folder_the_newest_unfinished_run_of_the_plan_resumes(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    engine, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
 
-    def begin(stop_after: int | None, **settings: Any) -> Store:
+    def begin(stop_after, **settings):
         return executed(plan_of(METHODS, **settings), None, stop_after=stop_after)
 
     stopped = begin(2)
@@ -365,9 +346,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_process_is_refused_and_a_killed_one_leaves_no_lock(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_a_second_process_is_refused_and_a_killed_one_leaves_no_lock(engine, tmp_path):
     folder = tmp_path / "r"
     config = json.dumps(plan_of(METHODS).describe())
     command = [sys.executable, "-c", HOLD, str(folder), config]

@@ -25,9 +25,7 @@ from .runs import executed, plan_of
         ((END, 2), 0.2, 1.0986),
     ],
 )
-def test_a_lead_is_that_of_the_likeliest_token(
-    tokens: tuple[int, int], margin: float, behind: float
-) -> None:
+def test_a_lead_is_that_of_the_likeliest_token(tokens, margin, behind):
     logits = torch.tensor([0.6, 0.4, 0.2, 0.2]).log().log_softmax(-1)
     lead = Lead.of(logits, tokens, [3, 9])
     assert lead.behind == pytest.approx(behind, abs=1e-3)
@@ -52,9 +50,7 @@ def texts(*tokens: list[int]) -> list[dict[str, Any]]:
         ([{"token_ids": [], "stopped_by": "eos", "text": "other"}], 0, []),
     ],
 )
-def test_texts_are_compared_with_those_of_the_target_alone(
-    other: list[dict[str, Any]], equal: int, forks: list[Any]
-) -> None:
+def test_texts_are_compared_with_those_of_the_target_alone(other, equal, forks):
     plan = plan_of(["sd", "autoregressive", "typical"], **GREEDY)
     made = []
     for cell, of_cell in enumerate((texts([1, 2, 3], [4]), texts([1, 2, 3], [4]), other)):
@@ -102,15 +98,13 @@ def sentences_on(folder: Path, *cells: dict[str, Any]) -> list[str]:
         ({"margins": []}, "on 17 of 20 prompts"),
     ],
 )
-def test_a_lossy_rule_is_told_from_rounding(
-    cell: dict[str, Any], end: str, tmp_path: Path, engine: Any
-) -> None:
+def test_a_lossy_rule_is_told_from_rounding(cell, end, tmp_path, engine):
     (sentence,) = sentences_on(tmp_path, cell)
     assert sentence.startswith("t: greedy texts of sd equal those of autoregressive on ")
     assert sentence.endswith(end)
 
 
-def test_methods_with_the_same_equality_share_a_sentence(tmp_path: Path) -> None:
+def test_methods_with_the_same_equality_share_a_sentence(tmp_path):
     some, none = {"equal": 17, "margins": [0.1]}, {"equal": 0}
     cells = {"a": some, "b": some, "c": some | {"lossless": False}, "d": none}
     sentences = sentences_on(tmp_path, *({"method": name} | c for name, c in cells.items()))
@@ -118,16 +112,14 @@ def test_methods_with_the_same_equality_share_a_sentence(tmp_path: Path) -> None
     assert named == [f"t: greedy texts of {names}" for names in ("a, b", "c", "d")]
 
 
-def test_a_greedy_run_measures_where_texts_part(
-    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_generation: Any
-) -> None:
-    def decode_all(pair: Any, rule: Any, requests: list[Any], options: Any) -> Any:
+def test_a_greedy_run_measures_where_texts_part(engine, tmp_path, monkeypatch, make_generation):
+    def decode_all(pair, rule, requests, options):
         text = [7, 2, 4]
         if options.draft_length and requests[0].prompt == [3]:
             text[options.draft_length] = 1  # the texts differ there
         yield 0, make_generation(token_ids=text)
 
-    def plain(text: torch.Tensor, last: int, hidden: bool) -> Any:
+    def plain(text, last, hidden):
         assert text.tolist() == [[3, 7, 2]] and last == 2  # prompt and shared tokens
         return torch.tensor([[[0.0, 1.5, 2.0, 0.0, 0.0], [0.0, 1.5, 0.0, 0.0, 9.0]]]), None
 

@@ -53,7 +53,7 @@ def scored(
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
+def failing(monkeypatch) -> dict[str, Exception]:
     """Metrics that raise instead of scoring."""
     errors: dict[str, Exception] = {}
 
@@ -68,7 +68,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
     return errors
 
 
-def test_the_first_metric_stands_for_quality_and_what_cannot_be_compared_is_blank() -> None:
+def test_the_first_metric_stands_for_quality_and_what_cannot_be_compared_is_blank():
     names = ("accuracy", "accuracy-flexible", "rouge1")
     assert scored(names, "in all 7", EXAMPLE, may_execute=False) == {
         "quality": 0.0,
@@ -81,7 +81,7 @@ def test_the_first_metric_stands_for_quality_and_what_cannot_be_compared_is_blan
     assert fields == {**blank, "scores": {"accuracy": None, "pass@1": None}}
 
 
-def test_code_is_executed_only_with_permission(failing: dict[str, Exception]) -> None:
+def test_code_is_executed_only_with_permission(failing):
     names = ("pass@1", "rouge1")
     allowed = scored(names, PROGRAM, EXAMPLE, may_execute=True)
     assert (allowed["quality"], allowed["scores"]["pass@1"]) == (1.0, 1.0)
@@ -91,7 +91,7 @@ def test_code_is_executed_only_with_permission(failing: dict[str, Exception]) ->
     assert held["scores"] == {"pass@1": None, "rouge1": allowed["scores"]["rouge1"]}
 
 
-def test_a_metric_that_fails_leaves_the_others(failing: dict[str, Exception]) -> None:
+def test_a_metric_that_fails_leaves_the_others(failing):
     failing.update(accuracy=UsageError("no number"), rouge1=ValueError("odd"))
     fields = scored(("accuracy", "rouge1", "rouge2"), "so #### 7", EXAMPLE, may_execute=False)
     assert fields == {
@@ -102,7 +102,7 @@ def test_a_metric_that_fails_leaves_the_others(failing: dict[str, Exception]) ->
     }
 
 
-def test_bleu_keeps_the_terms_of_the_corpus_figure() -> None:
+def test_bleu_keeps_the_terms_of_the_corpus_figure():
     example = Example("e", "prompt", "a b c d e")
     fields = scored(("rouge2", "bleu"), "a b c d", example, may_execute=False)
     assert fields["bleu_terms"] == [4, 5, 4, 3, 2, 1, 4, 3, 2, 1]
@@ -129,9 +129,7 @@ def test_bleu_keeps_the_terms_of_the_corpus_figure() -> None:
         ("Analysis of all: 7", "eos", 1.0),
     ],
 )
-def test_a_cut_answer_must_state_its_number_and_thoughts_state_none(
-    text: str, stopped_by: str, expected: float
-) -> None:
+def test_a_cut_answer_must_state_its_number_and_thoughts_state_none(text, stopped_by, expected):
     fields = scored(("accuracy-flexible",), text, EXAMPLE, may_execute=False, stopped_by=stopped_by)
     assert fields["quality"] == expected
 
@@ -158,9 +156,7 @@ class Letters:
         ("Why?", "<|channel|>analysis<|message|>3", 31, ""),
     ],
 )
-def test_tokens_of_thoughts_are_counted_apart(
-    prompt: str, text: str, count: int | None, answer: str
-) -> None:
+def test_tokens_of_thoughts_are_counted_apart(prompt, text, count, answer):
     tokens = [*map(ord, text)]
     generation = Generation(tokens, text, len(prompt), len(tokens), "length", *[0.0] * 6)
     assert thought_tokens(Letters(), [*map(ord, prompt)], generation) == count
@@ -181,13 +177,13 @@ def test_tokens_of_thoughts_are_counted_apart(
         ("[1] I think", ""),
     ],
 )
-def test_marks_that_are_open_or_new_are_noted(text: str, note: str) -> None:
+def test_marks_that_are_open_or_new_are_noted(text, note):
     records = [sample_record(text=text) for text in (text, text, "7")]
     notes = doubtful_thoughts([*records, sample_record(method="static", text="7")])
     assert [line[: len(note)] for line in notes] == [note] * bool(note)
 
 
-def test_marks_that_are_special_tokens_stay_in_a_text() -> None:
+def test_marks_that_are_special_tokens_stay_in_a_text():
     letters = deepcopy(tokenizer())
     pair = LoadedPair("t", None, None, letters, frozenset())  # type: ignore[arg-type]
     plain = letters("ab")["input_ids"]

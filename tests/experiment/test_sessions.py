@@ -46,7 +46,7 @@ def sessions(folder: Path) -> list[tuple[str, int, str]]:
     return sorted(set(cells))
 
 
-def test_an_added_method_is_timed_with_the_baselines(engine: Any, tmp_path: Path) -> None:
+def test_an_added_method_is_timed_with_the_baselines(engine, tmp_path):
     folder = tmp_path / "r"
     run(folder, plan_of(FIRST))
     before = (folder / RECORDS).read_bytes()
@@ -68,9 +68,7 @@ def test_an_added_method_is_timed_with_the_baselines(engine: Any, tmp_path: Path
         run(folder, plan_of(FIRST))
 
 
-def test_nothing_is_timed_again_for_texts_whose_times_are_not_compared(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_nothing_is_timed_again_for_texts_whose_times_are_not_compared(engine, tmp_path):
     folder = tmp_path / "r"
     batches: dict[str, Any] = {"batch_size": 2, "refill": 2}
     run(folder, plan_of(FIRST, **batches))
@@ -82,9 +80,7 @@ def test_nothing_is_timed_again_for_texts_whose_times_are_not_compared(
     assert has_speedup == {"autoregressive": True, "sd": True, "lossy": False}
 
 
-def test_a_sample_that_is_timed_again_has_the_same_draws_and_no_other_use(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_a_sample_that_is_timed_again_has_the_same_draws_and_no_other_use(engine, tmp_path):
     folder, alone = tmp_path / "grown" / "r", tmp_path / "alone" / "r"
     run(folder, plan_of(FIRST))
     run(folder, plan_of(GROWN))
@@ -105,9 +101,7 @@ def test_a_sample_that_is_timed_again_has_the_same_draws_and_no_other_use(
     assert first.quality.dropna().to_dict() == sd["quality"].dropna().to_dict()
 
 
-def test_an_addition_stopped_anywhere_resumes_to_the_same_result(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_an_addition_stopped_anywhere_resumes_to_the_same_result(engine, tmp_path):
     whole = tmp_path / "whole" / "r"
     run(whole, plan_of(FIRST))
     started = (whole / RECORDS).read_bytes()
@@ -125,7 +119,7 @@ def test_an_addition_stopped_anywhere_resumes_to_the_same_result(
         assert progress(folder) == {"state": "complete", "samples": 9 + 9, "failed": 0, **damaged}
 
 
-def test_a_failed_timing_is_retried(engine: Any, tmp_path: Path) -> None:
+def test_a_failed_timing_is_retried(engine, tmp_path):
     engine.failing = {number: ValueError("no") for number in range(2, 20)}
     folder = tmp_path / "r"
     run(folder, a_a(plan_of(["sd"])))
@@ -135,7 +129,7 @@ def test_a_failed_timing_is_retried(engine: Any, tmp_path: Path) -> None:
     assert {r.status for r in timed_records(folder)} == {"ok"}
 
 
-def test_a_a_times_sd_twice_and_leaves_all_else_alone(engine: Any, tmp_path: Path) -> None:
+def test_a_a_times_sd_twice_and_leaves_all_else_alone(engine, tmp_path):
     folder, plain = tmp_path / "a" / "r", tmp_path / "b" / "r"
     run(folder, a_a(plan_of(FIRST)), write_summary)
     run(plain, plan_of(FIRST), write_summary)
@@ -147,7 +141,7 @@ def test_a_a_times_sd_twice_and_leaves_all_else_alone(engine: Any, tmp_path: Pat
     assert ("sd", 1, "a-a") in sessions(folder)
 
 
-def test_a_grown_run_can_be_scored_again(engine: Any, tmp_path: Path) -> None:
+def test_a_grown_run_can_be_scored_again(engine, tmp_path):
     folder = tmp_path / "r"
     run(folder, plan_of(FIRST))
     run(folder, plan_of(GROWN))
@@ -157,7 +151,7 @@ def test_a_grown_run_can_be_scored_again(engine: Any, tmp_path: Path) -> None:
     assert run(folder, plan_of(GROWN)) == 15
 
 
-def test_a_new_task_starts_with_the_first_session(engine: Any, tmp_path: Path) -> None:
+def test_a_new_task_starts_with_the_first_session(engine, tmp_path):
     plan = plan_of(FIRST)
     (task,) = plan.tasks
     other = replace(task, task=replace(task.task, name="u"))

@@ -9,9 +9,7 @@ from ..engine.tiny import tiny_pair
 
 
 @pytest.mark.parametrize(("backend", "name"), [("FLASH_ATTENTION", "flash"), ("MATH", "math")])
-def test_the_kernels_of_both_methods_are_listed(
-    backend: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kernels_of_both_methods_are_listed(backend, name, monkeypatch):
     monkeypatch.setattr(attention_kernels, "PROMPT", 20)
     with sdpa_kernel(getattr(SDPBackend, backend)):
         rows = list(attention_kernels.kernels(tiny_pair("llama"), "eager"))

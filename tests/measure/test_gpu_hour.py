@@ -36,7 +36,7 @@ def records(folder: Path) -> dict[str, str]:
     }
 
 
-def test_a_failing_and_a_slow_part_do_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_failing_and_a_slow_part_do_not_stop_the_others(tmp_path):
     child = "import subprocess; subprocess.run(['sleep', '600'])"
     all_parts = [
         part("broken", "raise SystemExit('no such thing')"),
@@ -67,7 +67,7 @@ def test_a_failing_and_a_slow_part_do_not_stop_the_others(tmp_path: Path) -> Non
     assert sorted(told, key=page.index) == told
 
 
-def test_only_parts_that_succeeded_are_skipped(tmp_path: Path) -> None:
+def test_only_parts_that_succeeded_are_skipped(tmp_path):
     marker = tmp_path / "marker"
     flaky = f"import pathlib; p = pathlib.Path({str(marker)!r}); ok = p.exists(); p.touch(); "
     all_parts = [
@@ -82,7 +82,7 @@ def test_only_parts_that_succeeded_are_skipped(tmp_path: Path) -> None:
     assert records(folder) == {"good": "ok", "flaky": "ok"}
 
 
-def test_a_killed_hour_resumes(tmp_path: Path) -> None:
+def test_a_killed_hour_resumes(tmp_path):
     """The second part kills the orchestration when it first runs."""
     marker = tmp_path / "marker"
     program = f"""
@@ -109,7 +109,7 @@ hour(known, known, pathlib.Path({str(tmp_path / "out")!r}), MACHINE)
     assert records(tmp_path / "out") == {"first": "ok", "second": "ok"}
 
 
-def test_the_parts_are_commands_that_exist(tmp_path: Path) -> None:
+def test_the_parts_are_commands_that_exist(tmp_path):
     all_parts = parts(tmp_path)
     names = [part.name for part in all_parts]
     assert len(set(names)) == len(names)
@@ -124,18 +124,13 @@ def test_the_parts_are_commands_that_exist(tmp_path: Path) -> None:
         assert "cuda" in part.command or "gpu" in part.command or part.name == "targets"
 
 
-def test_the_machine_is_described_in_another_process() -> None:
+def test_the_machine_is_described_in_another_process():
     facts = gpu_hour.machine()
     assert facts.keys() > MACHINE.keys() and facts["packages"].keys() > MACHINE["packages"].keys()
 
 
 @pytest.mark.parametrize("name", ["nothing", "kernels"])
-def test_an_unknown_part_or_a_missing_gpu_is_refused(
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_unknown_part_or_a_missing_gpu_is_refused(name, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(gpu_hour, "machine", lambda: MACHINE | {"torch": {}})
     monkeypatch.setattr(sys, "argv", ["gpu_hour.py", name, "--output", str(tmp_path / "out")])
     with pytest.raises(SystemExit, match="2"):
@@ -145,7 +140,7 @@ def test_an_unknown_part_or_a_missing_gpu_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_ending_the_hour_ends_the_running_part(tmp_path: Path) -> None:
+def test_ending_the_hour_ends_the_running_part(tmp_path):
     """A signal must not leave a part behind that still uses the GPU."""
     program = f"""
 import pathlib, sys

@@ -114,7 +114,7 @@ def acceptance_chances(models: Models, rule: Rule) -> Array:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_block_emits_the_target_s_law(kind: str) -> None:
+def test_a_block_emits_the_target_s_law(kind):
     for n in (1, 2, 3):
         pair = models(kind, n)
         assert error(pair, block) < 1e-12
@@ -122,7 +122,7 @@ def test_a_block_emits_the_target_s_law(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_block_keeps_no_fewer_drafts_than_sd(kind: str) -> None:
+def test_a_block_keeps_no_fewer_drafts_than_sd(kind):
     for n in (1, 2, 3):
         pairs = [models(kind, n, seed) for seed in range(4)]
         more = np.array(
@@ -139,7 +139,7 @@ def test_a_block_keeps_no_fewer_drafts_than_sd(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dense", "zeros", "far"])
-def test_the_number_of_accepted_drafts_is_that_of_the_paper(kind: str) -> None:
+def test_the_number_of_accepted_drafts_is_that_of_the_paper(kind):
     """P(at least i are kept | x_1..x_i) = P_i, whatever the later drafts."""
     pair = models(kind, 3)
     expected = np.zeros(pair.n)
@@ -153,7 +153,7 @@ def test_the_number_of_accepted_drafts_is_that_of_the_paper(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_expected_is_the_acceptance_before_this_and_later_drafts_are_drawn(kind: str) -> None:
+def test_expected_is_the_acceptance_before_this_and_later_drafts_are_drawn(kind):
     pair = models(kind, 3)
     at, x = pair.positions()
     accept, _, expected, _ = block(at, x)
@@ -213,9 +213,7 @@ def difference(first: dict[Text, float], second: dict[Text, float]) -> float:
     ("n", "window", "entropy", "bound"),
     [(4, 1, 0.7, 0), (4, 2, 0.7, 0), (3, 2, 0.3, 0), (4, 1, 0.7, 2), (3, 1, 0.3, 3)],
 )
-def test_fly_has_the_law_of_its_flags(
-    kind: str, n: int, window: int, entropy: float, bound: int
-) -> None:
+def test_fly_has_the_law_of_its_flags(kind, n, window, entropy, bound):
     pair = models(kind, n)
     law = law_by_flags(pair, window, entropy, bound)
     rule = partial(fly, window=window, entropy=entropy, bound=bound)
@@ -231,14 +229,14 @@ def test_fly_has_the_law_of_its_flags(
             assert difference(law_of_round(pair, other), law) > 1e-3
 
 
-def test_fly_without_a_gate_or_a_window_is_sd() -> None:
+def test_fly_without_a_gate_or_a_window_is_sd():
     for n, entropy in ((4, 9.0), (1, 0.0)):
         pair = models("dense", n)
         rule = partial(fly, window=6, entropy=entropy)
         assert difference(law_of_round(pair, rule), law_of_round(pair, sd)) < 1e-12
 
 
-def test_fly_at_temperature_0_and_in_a_shorter_round() -> None:
+def test_fly_at_temperature_0_and_in_a_shorter_round():
     """Flags 0 1 1 0: the first is deferred with W = 2, the last is rejected; 0 1 0 1 with W = 1.
 
     With W = 1 and a bound of 2, the third of the latter is rejected, as one draft follows it.
@@ -246,9 +244,7 @@ def test_fly_at_temperature_0_and_in_a_shorter_round() -> None:
     p1 = torch.tensor([[0.5, 0.4, 0.1]]).repeat(4, 1)
     p, one = torch.eye(3)[[0] * 4], torch.eye(3)
 
-    def accepted(
-        x: list[int], window: int, drafts: int = 4, bound: int | None = None
-    ) -> list[float]:
+    def accepted(x, window, drafts=4, bound=None):
         q = one[x] * (torch.arange(4) < drafts)[:, None]
         at = Positions(p, q, p1, q, p, q, greedy=True, n=4)
         return fly(at, torch.tensor(x), window=window, entropy=0.3, bound=bound).accept.tolist()
@@ -282,5 +278,5 @@ def neighbours(at: Positions, x: torch.Tensor) -> Verdict:
 
 
 @pytest.mark.parametrize("broken", [unscaled, greedy_block, neighbours])
-def test_a_broken_block_is_caught(broken: Rule) -> None:
+def test_a_broken_block_is_caught(broken):
     assert max(error(models("dense", 2, seed), broken) for seed in range(8)) > 1e-3

@@ -87,17 +87,9 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     ("match", {}, P, Q, "1/12 1/9 1/12", "5/12 2/9 1/12"),
     # Only p = 1/2 is always kept: q a = (1/6, 1/9, 1/12). The second, rejected with 2/9, becomes
     # (3/4, 0, 1/4); the third, rejected with 5/12, becomes (3/5, 2/5, 0).
-    (
-        "threshold",
-        {"single": 0.5, "accumulated": 1.0},
-        *(P, Q, "1/6 1/9 1/12", "5/12 1/6 1/18"),
-    ),
+    ("threshold", {"single": 0.5, "accumulated": 1.0}, *(P, Q, "1/6 1/9 1/12", "5/12 1/6 1/18")),
     # a = min(1, 2 p) = (1, 2/3, 1/3): the second is rejected with 1/9, the third with 1/3.
-    (
-        "threshold",
-        {"single": 1.0, "accumulated": 0.5},
-        *(P, Q, "1/6 2/9 1/6", "17/60 2/15 1/36"),
-    ),
+    ("threshold", {"single": 1.0, "accumulated": 0.5}, *(P, Q, "1/6 2/9 1/6", "17/60 2/15 1/36")),
     # p >= 1/2 - 1/5 keeps the first two; the third becomes the likeliest, or a draw from p.
     (
         "relaxed",
@@ -167,18 +159,14 @@ def compare(method: str, parameters: dict[str, Any], at: Positions, *worked: str
 
 
 @pytest.mark.parametrize(("method", "parameters", "p", "q", "accepted", "replaced"), WORKED)
-def test_values_worked_by_hand(
-    method: str, parameters: dict[str, Any], p: str, q: str, accepted: str, replaced: str
-) -> None:
+def test_values_worked_by_hand(method, parameters, p, q, accepted, replaced):
     said = rows(p), rows(q)
     at = Positions(*said, *said, *said, greedy=False, top=torch.tensor([2.0]))
     compare(method, parameters, at, accepted, replaced)
 
 
 @pytest.mark.parametrize(("method", "parameters", "accepted"), SECOND)
-def test_values_worked_by_hand_at_temperature_0(
-    method: str, parameters: dict[str, Any], accepted: bool
-) -> None:
+def test_values_worked_by_hand_at_temperature_0(method, parameters, accepted):
     p1, q1 = rows(P), rows("1/4 1/2 1/4")
     top = torch.tensor([2.0])
     at = Positions(rows("1 0 0"), rows("0 1 0"), p1, q1, p1, q1, greedy=True, top=top)
@@ -186,7 +174,7 @@ def test_values_worked_by_hand_at_temperature_0(
     compare(method, parameters, at, *worked)
 
 
-def test_forced_acceptance_of_a_round_worked_by_hand() -> None:
+def test_forced_acceptance_of_a_round_worked_by_hand():
     """L = 3.25 is 2 drafts and a quarter of a third, and none that was not made."""
     p, q = (rows(x).repeat(4, 1) for x in (P, Q))
     at = Positions(p, q, p, q, p, q, greedy=False, n=4)
@@ -198,7 +186,7 @@ def test_forced_acceptance_of_a_round_worked_by_hand() -> None:
     assert rates.accept.tolist() == rates.expected.tolist() == [0.75, 0.5, 0.5, 0.5]
 
 
-def test_a_block_of_two_worked_by_hand() -> None:
+def test_a_block_of_two_worked_by_hand():
     """The example of the paper: p = (1/3, 2/3) and q = (2/3, 1/3) after whatever text.
 
     AA: P = 1/2, 1/4; S_1 = (1/6 - 2/3)+ + (1/3 - 1/3)+ = 0, h = 0, 1/4, so A = 1/4, 1/4.

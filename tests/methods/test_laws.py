@@ -9,17 +9,7 @@ import torch
 from specbench.methods import METHODS
 from specbench.methods.verdict import Positions, Rule, Verdict, maximal_coupling, normalise
 
-from .cases import (
-    emitted,
-    judge,
-    kinds_at,
-    law_of,
-    linear_head,
-    make_case,
-    rule_of,
-    split,
-    stacked,
-)
+from .cases import emitted, judge, kinds_at, law_of, linear_head, make_case, rule_of, split, stacked
 
 TOLERANCE = 1e-6
 
@@ -86,7 +76,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("method", "parameters"), SETTINGS)
-def test_emitted_law_is_the_closed_form(method: str, parameters: dict[str, Any]) -> None:
+def test_emitted_law_is_the_closed_form(method, parameters):
     for greedy in (False, True):
         at = stacked(greedy)
         verdict = judge(rule_of(method), at, **parameters)
@@ -108,9 +98,7 @@ def test_emitted_law_is_the_closed_form(method: str, parameters: dict[str, Any])
         ("gated", {"gate": 0, "weight": 0.5}),
     ],
 )
-def test_rules_and_laws_choose_the_same_of_equally_likely_tokens(
-    method: str, parameters: dict[str, Any]
-) -> None:
+def test_rules_and_laws_choose_the_same_of_equally_likely_tokens(method, parameters):
     for seed in range(200):
         at = make_case("temperature 0, ties", seed)
         verdict = judge(rule_of(method), at, **parameters)
@@ -119,7 +107,7 @@ def test_rules_and_laws_choose_the_same_of_equally_likely_tokens(
             torch.testing.assert_close(part, expected)
 
 
-def test_every_method_that_drafts_has_a_law() -> None:
+def test_every_method_that_drafts_has_a_law():
     drafting = {m.name for m in METHODS.values() if m.rule}
     assert drafting - JOINT == {m.name for m in METHODS.values() if m.law}
     assert set(ROWS) == {name for name in drafting - JOINT if not METHODS[name].control}
@@ -154,7 +142,7 @@ def undivided(at: Positions, x: torch.Tensor) -> Verdict:
         (undivided, "dense"),
     ],
 )
-def test_a_broken_rule_is_caught(broken: Rule, kind: str) -> None:
+def test_a_broken_rule_is_caught(broken, kind):
     at = make_case(kind)
     error = (emitted(at.q, judge(broken, at)) - at.p).abs().amax(-1)
     assert (error > 1000 * TOLERANCE).double().mean() > 0.8
@@ -241,16 +229,14 @@ BROKEN: list[tuple[Rule, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("broken", "method", "parameters"), BROKEN)
-def test_another_rule_s_law_is_not_the_closed_form(
-    broken: Rule, method: str, parameters: dict[str, Any]
-) -> None:
+def test_another_rule_s_law_is_not_the_closed_form(broken, method, parameters):
     at = make_case("dense")
     accepted, replaced = law_of(method, at, **parameters)
     error = (emitted(at.q, judge(broken, at)) - accepted - replaced).abs().amax(-1)
     assert (error > 1000 * TOLERANCE).double().mean() > 0.5
 
 
-def test_a_greedy_draft_verified_against_a_soft_q_is_caught() -> None:
+def test_a_greedy_draft_verified_against_a_soft_q_is_caught():
     at = make_case("dense")
     drawn_from = torch.zeros_like(at.q).scatter(-1, at.q.argmax(-1, keepdim=True), 1.0)
     verdict = judge(rule_of("sd"), at)

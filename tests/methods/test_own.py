@@ -26,8 +26,8 @@ def attempt(rule: Callable[..., Any], /, **values: Any) -> None:
     try_rule(method, partial(rule, **values), SIZES, torch.device("cpu"), torch.bfloat16)
 
 
-def test_every_rule_of_the_package_passes() -> None:
-    def head(at: Positions) -> torch.Tensor:
+def test_every_rule_of_the_package_passes():
+    def head(at):
         assert at.h_p.shape == (4, 6) and at.h_q.shape == (4, 3) and at.h_q.dtype == torch.bfloat16
         return at.p.new_full((4,), 0.3)
 
@@ -48,11 +48,11 @@ def unused_residual(at: Positions, x: torch.Tensor) -> Verdict:
     return good(at, x)._replace(residual=rest / rest.sum(-1, keepdim=True))
 
 
-def test_a_residual_that_is_never_used_may_be_undefined() -> None:
+def test_a_residual_that_is_never_used_may_be_undefined():
     attempt(unused_residual)
 
 
-def test_the_rule_that_decays_along_the_round_emits_its_law() -> None:
+def test_the_rule_that_decays_along_the_round_emits_its_law():
     """By enumeration of all drafts at four positions of a round; a law without positions fails."""
     method = get_method(f"{RULES}:decaying")
     rule, law = method.rule, method.law
@@ -66,7 +66,7 @@ def test_the_rule_that_decays_along_the_round_emits_its_law() -> None:
         emitted[:, token] += at.q[:, token] * verdict.accept
         emitted += (at.q[:, token] * (1 - verdict.accept))[:, None] * verdict.residual
 
-    def error(position: torch.Tensor) -> torch.Tensor:
+    def error(position):
         split = law(Next(*at[:4], position), decay=0.6)
         return (emitted - split.accepted - split.replaced).abs().amax(-1)
 
@@ -85,10 +85,8 @@ WAITING: dict[str, Callable[[Positions], Any]] = {
 
 
 @pytest.mark.parametrize("read", WAITING)
-def test_a_rule_that_waits_for_the_device_is_noted_once(
-    read: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def rule(at: Positions, x: torch.Tensor) -> Verdict:
+def test_a_rule_that_waits_for_the_device_is_noted_once(read, caplog):
+    def rule(at, x):
         WAITING[read](at)
         return good(at, x)
 
@@ -100,8 +98,8 @@ def test_a_rule_that_waits_for_the_device_is_noted_once(
     assert all(f"(line {line}) needs the value of a tensor (line" in note for note in notes)
 
 
-def test_an_error_of_the_trial_names_line_and_values() -> None:
-    def rule(at: Positions, x: torch.Tensor, *, keep: int) -> Verdict:
+def test_an_error_of_the_trial_names_line_and_values():
+    def rule(at, x, *, keep):
         at.p.topk(keep)
         return good(at, x)
 
@@ -133,7 +131,7 @@ WRONG: dict[str, tuple[Callable[[Positions, torch.Tensor], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_verdict_is_one_located_sentence(name: str) -> None:
+def test_a_wrong_verdict_is_one_located_sentence(name):
     rule, named = WRONG[name]
     with pytest.raises(UsageError) as error:
         attempt(rule)
@@ -142,7 +140,7 @@ def test_a_wrong_verdict_is_one_located_sentence(name: str) -> None:
     assert "\n" not in message
 
 
-def test_whole_numbers_are_checked_and_passed_as_such() -> None:
+def test_whole_numbers_are_checked_and_passed_as_such():
     keep = Parameter("keep", 2, "", int, ge=1)
     assert [keep.check(value) for value in (3, 3.0, "3")] == [3, 3, 3]
     assert isinstance(keep.check(3.0), int)

@@ -31,11 +31,7 @@ def tied() -> Positions:
     return Positions(p, q, p1, q1, p1, q1, greedy=True)
 
 
-STACKS = {
-    "sampled": stacked(greedy=False),
-    "greedy": stacked(greedy=True),
-    "tied": tied(),
-}
+STACKS = {"sampled": stacked(greedy=False), "greedy": stacked(greedy=True), "tied": tied()}
 
 
 def ones(at: Positions) -> torch.Tensor:
@@ -81,7 +77,7 @@ LENIENT: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_the_strict_end_is_sd(stack: str) -> None:
+def test_the_strict_end_is_sd(stack):
     """At temperature 0, this holds for any rule that reads only the processed p."""
     at = STACKS[stack]
     strict = judge(rule_of("sd"), at)
@@ -90,7 +86,7 @@ def test_the_strict_end_is_sd(stack: str) -> None:
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_the_lenient_end_accepts_every_draft(stack: str) -> None:
+def test_the_lenient_end_accepts_every_draft(stack):
     at = STACKS[stack]
     for method, parameters in LENIENT:
         verdict = judge(rule_of(method), at, **parameters)
@@ -99,7 +95,7 @@ def test_the_lenient_end_accepts_every_draft(stack: str) -> None:
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_a_constant_head_and_an_open_gate_are_static(stack: str) -> None:
+def test_a_constant_head_and_an_open_gate_are_static(stack):
     at = STACKS[stack]
     for weight in (0.0, 0.3, 1.0):
         fixed = judge(rule_of("static"), at, weight=weight)
@@ -112,7 +108,7 @@ def test_a_constant_head_and_an_open_gate_are_static(stack: str) -> None:
         torch.testing.assert_close(fixed.weight, torch.full_like(fixed.accept, weight))
 
 
-def test_a_larger_alpha_never_trusts_the_draft_less() -> None:
+def test_a_larger_alpha_never_trusts_the_draft_less():
     for stack in ("sampled", "greedy"):
         at = STACKS[stack]
         for rule in DEFERRAL_RULES.values():
@@ -135,7 +131,7 @@ ON_FRONT: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_rejection_plus_bias_equals_the_distance_on_the_front_and_exceeds_it_elsewhere() -> None:
+def test_rejection_plus_bias_equals_the_distance_on_the_front_and_exceeds_it_elsewhere():
     at = STACKS["sampled"]
     for method, parameters in ON_FRONT:
         gap = front_gap(at, judge(rule_of(method), at, **parameters))
@@ -155,7 +151,7 @@ def divergence(p: torch.Tensor, pi: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["dense", "zeros in p", "temperature 0.6", "temperature 2"])
-def test_mentored_uses_its_budget_and_no_more(kind: str) -> None:
+def test_mentored_uses_its_budget_and_no_more(kind):
     at = make_case(kind)
     all_of_it = divergence(at.p, emitted(at.q, judge(rule_of("mentored"), at, budget=1e9)))
     for budget in (0.01, 0.1, 0.4):
@@ -168,9 +164,7 @@ def test_mentored_uses_its_budget_and_no_more(kind: str) -> None:
     ("method", "parameters"),
     [("static", {"weight": 0.5}), ("lossy", {"lenience": 0.3}), ("cactus", {"divergence": 0.3})],
 )
-def test_no_rule_of_the_same_divergence_rejects_less_than_mentored(
-    method: str, parameters: dict[str, Any]
-) -> None:
+def test_no_rule_of_the_same_divergence_rejects_less_than_mentored(method, parameters):
     at = make_case("dense")
     other = judge(rule_of(method), at, **parameters)
     spent = divergence(at.p, emitted(at.q, other))

@@ -13,7 +13,7 @@ from specbench.methods.registry import PAPER, PARAMETER_COLUMNS, from_columns, t
 from specbench.methods.speccascade import DEFERRAL_RULES
 
 
-def test_every_name_finds_its_rule_and_its_defaults_are_permitted() -> None:
+def test_every_name_finds_its_rule_and_its_defaults_are_permitted():
     for name, method in METHODS.items():
         rule = get_method(name).rule
         assert (rule is None) == (name == "autoregressive")
@@ -23,7 +23,7 @@ def test_every_name_finds_its_rule_and_its_defaults_are_permitted() -> None:
     assert tuple(name for name in METHODS if name in PAPER) == PAPER
 
 
-def test_every_deferral_rule_has_its_own_alpha() -> None:
+def test_every_deferral_rule_has_its_own_alpha():
     assert sorted(get_method("speccascade").parameters[0].choices) == sorted(DEFERRAL_RULES)
     for rule in DEFERRAL_RULES:
         assert isinstance(get_method("speccascade").resolve({"rule": rule})["alpha"], float)
@@ -40,7 +40,7 @@ GIVEN: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-def test_given_values_are_converted() -> None:
+def test_given_values_are_converted():
     for name, given, resolved in GIVEN:
         assert get_method(name).resolve(given) == resolved
 
@@ -59,14 +59,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_values_that_are_not_permitted_are_refused_in_one_sentence() -> None:
+def test_values_that_are_not_permitted_are_refused_in_one_sentence():
     for name, given, said in REFUSED:
         with pytest.raises(UsageError) as error:
             get_method(name).resolve(given)
         assert said in str(error.value) and "\n" not in str(error.value)
 
 
-def test_an_unknown_method_suggests_the_nearest() -> None:
+def test_an_unknown_method_suggests_the_nearest():
     for name, nearest in (("diverse", "diversed"), ("SD", "sd"), ("speccascades", "speccascade")):
         with pytest.raises(UsageError, match=f"did you mean `{nearest}`"):
             get_method(name)
@@ -74,7 +74,7 @@ def test_an_unknown_method_suggests_the_nearest() -> None:
         get_method("xyz")
 
 
-def test_listing_the_methods_does_not_import_torch() -> None:
+def test_listing_the_methods_does_not_import_torch():
     code = (
         "import sys; import specbench.methods.registry, specbench.methods as m; "
         "m.get_method('static').resolve({}); assert 'torch' not in sys.modules"
@@ -91,7 +91,7 @@ def test_listing_the_methods_does_not_import_torch() -> None:
         {"rule": "opt", "alpha": -1.0, "form": "ratio", "ratio": 1 / 3},
     ],
 )
-def test_columns_hold_all_parameters(parameters: dict[str, object]) -> None:
+def test_columns_hold_all_parameters(parameters):
     columns = to_columns(parameters)
     assert tuple(columns) == PARAMETER_COLUMNS
     blanks = {name: math.nan if value is None else value for name, value in columns.items()}
@@ -100,11 +100,11 @@ def test_columns_hold_all_parameters(parameters: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("text", ["two words", "a=b"])
-def test_a_text_that_cannot_be_read_back_is_refused(text: str) -> None:
+def test_a_text_that_cannot_be_read_back_is_refused(text):
     with pytest.raises(UsageError, match="mode cannot be"):
         to_columns({"mode": text})
 
 
 @pytest.mark.parametrize("text", ["1e3", "nan", "inf", "007", "top"])
-def test_a_text_that_reads_like_a_number_is_read_back(text: str) -> None:
+def test_a_text_that_reads_like_a_number_is_read_back(text):
     assert from_columns(to_columns({"mode": text})) == {"mode": text}

@@ -45,7 +45,7 @@ def rounded_to_float32(at: Positions) -> Positions:
 
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize(("method", "parameters"), EVERY_RULE)
-def test_float32_agrees_with_float64(method: str, parameters: dict[str, Any], greedy: bool) -> None:
+def test_float32_agrees_with_float64(method, parameters, greedy):
     rule, double = rule_of(method), stacked(greedy)
     single = rounded_to_float32(double)
     exact, rounded = judge(rule, double, **parameters), judge(rule, single, **parameters)
@@ -66,9 +66,7 @@ def sharp_positions(vocabulary: int = 4096) -> Positions:
 
 
 @pytest.mark.parametrize(("method", "parameters"), EVERY_RULE)
-def test_a_wide_range_of_probabilities_stays_a_distribution(
-    method: str, parameters: dict[str, Any]
-) -> None:
+def test_a_wide_range_of_probabilities_stays_a_distribution(method, parameters):
     at = sharp_positions()
     for x in (at.q.argmax(-1), at.q.argmin(-1)):
         verdict = rule_of(method)(at, x, **parameters)
@@ -77,7 +75,7 @@ def test_a_wide_range_of_probabilities_stays_a_distribution(
         torch.testing.assert_close(verdict.residual.sum(-1), torch.ones(8), rtol=0, atol=1e-5)
 
 
-def test_static_residual_keeps_its_digits_at_small_weights() -> None:
+def test_static_residual_keeps_its_digits_at_small_weights():
     double = make_case("dense")
     single = rounded_to_float32(double)
     exact = normalise((double.p - double.q).clamp_min(0), double.p)
@@ -91,20 +89,20 @@ def test_static_residual_keeps_its_digits_at_small_weights() -> None:
         assert (noisy > 1e-2) == (weight == 1e-7)
 
 
-def test_a_token_the_draft_cannot_draw_is_accepted_only_where_v_allows_it() -> None:
+def test_a_token_the_draft_cannot_draw_is_accepted_only_where_v_allows_it():
     p = torch.tensor([[0.5, 0.0, 0.5], [0.5, 0.0, 0.5]])
     q = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
     at = Positions(p, q, p, q, p, q, greedy=False)
     assert maximal_coupling(at, torch.tensor([0, 1]), p).accept.tolist() == [1.0, 0.0]
 
 
-def test_a_row_without_mass_becomes_the_fallback() -> None:
+def test_a_row_without_mass_becomes_the_fallback():
     mass = torch.tensor([[0.0, 0.0], [1.0, 3.0]])
     rows = normalise(mass, torch.tensor([[0.9, 0.1], [0.5, 0.5]]))
     np.testing.assert_allclose(rows, [[0.9, 0.1], [0.25, 0.75]])
 
 
-def test_the_residual_is_p_if_nothing_can_be_rejected() -> None:
+def test_the_residual_is_p_if_nothing_can_be_rejected():
     at = make_case("dense")
     verdict = maximal_coupling(at, at.q.argmax(-1), v=at.q)
     assert (verdict.accept == 1).all()
@@ -112,7 +110,7 @@ def test_the_residual_is_p_if_nothing_can_be_rejected() -> None:
 
 
 @pytest.mark.parametrize("rare", [1e-36, 1e-39, 1e-44])
-def test_mentored_keeps_its_law_when_a_token_is_almost_excluded(rare: float) -> None:
+def test_mentored_keeps_its_law_when_a_token_is_almost_excluded(rare):
     """Two softmaxes at T = 0.1 whose logits differ by 9 are that far apart."""
     for dtype, budget in product((torch.float32, torch.float64), (0.03, 0.5, 2.0)):
         p, q = (torch.tensor([row], dtype=dtype) for row in ([rare, 0.4, 0.6], [0.63, 0.07, 0.3]))
@@ -146,9 +144,7 @@ def meta_head(at: Positions) -> torch.Tensor:
 
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize(("method", "parameters"), EVERY_RULE)
-def test_a_rule_is_few_operations_and_never_waits_for_the_device(
-    method: str, parameters: dict[str, Any], greedy: bool
-) -> None:
+def test_a_rule_is_few_operations_and_never_waits_for_the_device(method, parameters, greedy):
     # Meta tensors have no values: copying one to the host, as .item() does, raises.
     at = rounded_to_float32(make_case("dense"))
     at = transform(at, lambda rows: rows.to("meta"))._replace(greedy=greedy, n=6)
@@ -161,7 +157,7 @@ def test_a_rule_is_few_operations_and_never_waits_for_the_device(
 
 
 @pytest.mark.parametrize("vocabulary", [1, 3, 128, 129, 1000])
-def test_likeliest_is_the_first_largest_and_entropy_that_of_pytorch(vocabulary: int) -> None:
+def test_likeliest_is_the_first_largest_and_entropy_that_of_pytorch(vocabulary):
     generator = torch.Generator().manual_seed(vocabulary)
     ties = torch.randint(0, 4, (50, vocabulary), generator=generator).float()
     first = [row.index(max(row)) for row in ties.tolist()]

@@ -4,7 +4,6 @@ import ast
 import lzma
 import re
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -130,7 +129,7 @@ def test_only_answers_carry_loss(tokenizer, name):
         assert prompt == example.prompt
 
 
-def test_the_models_of_a_pair_fit_each_other(tmp_path: Path) -> None:
+def test_the_models_of_a_pair_fit_each_other(tmp_path):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE)
     make_pair(recipe, tmp_path / "out", ROLES)
@@ -139,7 +138,7 @@ def test_the_models_of_a_pair_fit_each_other(tmp_path: Path) -> None:
     assert (pair.target.hidden_size, pair.draft.hidden_size) == (16, 16)
 
 
-def test_a_killed_build_resumes_to_the_same_model(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_killed_build_resumes_to_the_same_model(tmp_path, monkeypatch):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(RECIPE)
     monkeypatch.setattr(loop, "SAVE_EVERY", 0.0)
@@ -147,7 +146,7 @@ def test_a_killed_build_resumes_to_the_same_model(tmp_path: Path, monkeypatch: A
 
     honest = Generated.batches
 
-    def batches(self: Generated, step: int, style: str | None) -> Any:
+    def batches(self, step, style):
         if step == 6:
             raise Killed
         return honest(self, step, style)
@@ -157,7 +156,7 @@ def test_a_killed_build_resumes_to_the_same_model(tmp_path: Path, monkeypatch: A
         make_pair(recipe, tmp_path / "killed", ["draft"])
     used: list[int] = []
 
-    def noted(self: Generated, step: int, style: str | None) -> Any:
+    def noted(self, step, style):
         used.append(step)
         return honest(self, step, style)
 
@@ -173,7 +172,7 @@ def test_a_killed_build_resumes_to_the_same_model(tmp_path: Path, monkeypatch: A
         make_pair(recipe, tmp_path / "killed", ["draft"])
 
 
-def test_a_pair_is_built_from_source_code(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_pair_is_built_from_source_code(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "can_compile", lambda: False)  # compiling takes half a minute
     recipe, out = tmp_path / "recipe.toml", tmp_path / "out"
     packages = {name: described(name) for name in ("tabulate", "six", "safetensors")}
@@ -186,7 +185,7 @@ def test_a_pair_is_built_from_source_code(tmp_path: Path, monkeypatch: Any) -> N
     assert 1.2 < per_token / per_character < 4
 
 
-def test_packed_source_code_stands_for_the_packages(tmp_path: Path, monkeypatch: Any) -> None:
+def test_packed_source_code_stands_for_the_packages(tmp_path, monkeypatch):
     packages = {"train": {"tabulate": described("tabulate")}, "choice": {"six": described("six")}}
     packages["test"] = {}
     packed = tmp_path / "sources.jsonl.xz"
@@ -200,7 +199,7 @@ def test_packed_source_code_stands_for_the_packages(tmp_path: Path, monkeypatch:
         read_splits(packages, packed)
 
 
-def test_blocks_are_the_texts_without_a_gap(tmp_path: Path) -> None:
+def test_blocks_are_the_texts_without_a_gap(tmp_path):
     packages = {"train": {"tabulate": described("tabulate")}, "choice": {}, "test": {}}
     corpus = Corpus(packages, for_merges=50_000, folder=tmp_path, rows_per_step=8)
     tokenizer = build_tokenizer(corpus.for_tokenizer(), 400)
@@ -224,7 +223,7 @@ def described(name: str) -> str:
 
 
 @pytest.fixture
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def library(tmp_path, monkeypatch) -> Path:
     """A standard library with few files."""
     monkeypatch.setattr(sources.sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     return tmp_path
@@ -237,7 +236,7 @@ def write(folder: Path, **files: str) -> None:
         path.with_suffix(".py").write_text(text)
 
 
-def test_tests_vendored_generated_and_large_files_are_left_out(library: Path) -> None:
+def test_tests_vendored_generated_and_large_files_are_left_out(library):
     write(library, good="x = 1\n", sub__other="y = 2\n", empty="")
     write(library, test__a="a", sub__tests__b="b", sub__test_c="c", sub__conftest="d")
     write(library, _vendor__e="e", large="#" * 120_001, made="# Automatically generated\n")
@@ -247,7 +246,7 @@ def test_tests_vendored_generated_and_large_files_are_left_out(library: Path) ->
     ]
 
 
-def test_a_digest_depends_on_paths_and_texts() -> None:
+def test_a_digest_depends_on_paths_and_texts():
     digests = {
         digest([Source("p", path, text)])
         for path, text in (("a.py", "x"), ("b.py", "x"), ("a.py", "y"))
@@ -255,7 +254,7 @@ def test_a_digest_depends_on_paths_and_texts() -> None:
     assert len(digests) == 3
 
 
-def test_another_environment_is_refused_by_its_first_difference() -> None:
+def test_another_environment_is_refused_by_its_first_difference():
     packages = {"train": {"tabulate": described("tabulate")}, "choice": {"six": "0.1 0123"}}
     packages["test"] = {}
     with pytest.raises(UsageError, match=r"^six is \S+ \w{12} here, and 0\.1 0123 in the recipe"):
@@ -264,14 +263,14 @@ def test_another_environment_is_refused_by_its_first_difference() -> None:
         read_splits({"train": {"no-such-package": "1 2"}, "choice": {}, "test": {}})
 
 
-def test_a_text_occurs_once_and_rather_in_the_test_split(library: Path) -> None:
+def test_a_text_occurs_once_and_rather_in_the_test_split(library):
     write(library, a="x = 1\n", b="x = 1\n")
     python = {"python": described("python")}
     splits = read_splits({"train": python, "choice": {}, "test": python})
     assert [len(splits[name]) for name in ("train", "choice", "test")] == [0, 0, 1]
 
 
-def test_documented_functions_become_code_and_sentence() -> None:
+def test_documented_functions_become_code_and_sentence():
     text = '''
 class A:
     def f(self, x):
@@ -306,11 +305,11 @@ class A:
         ('Say "quoted" words in a sentence.', ""),
     ],
 )
-def test_first_sentences_are_on_one_line(docstring: str, expected: str) -> None:
+def test_first_sentences_are_on_one_line(docstring, expected):
     assert first_sentence(docstring) == expected
 
 
-def test_the_recipe_keeps_its_splits_apart() -> None:
+def test_the_recipe_keeps_its_splits_apart():
     packages = load_toml(PAIRS_FILE.parent / "python" / "recipe.toml", "recipe")["packages"]
     names = [name for split in sources.SPLITS for name in packages[split]]
     assert len(names) == len(set(names))

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +34,8 @@ def train(*words: str) -> Any:
 
 @pytest.mark.parametrize("shape", [("--hidden-size", "64"), LINEAR])
 def test_an_interrupted_training_resumes_and_its_module_drafts(
-    shape: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    shape, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(training, "SAVE_EVERY", 1)
     monkeypatch.setattr(session, "HELD_OUT", 3)
@@ -56,7 +52,7 @@ def test_an_interrupted_training_resumes_and_its_module_drafts(
 
     steps = training.DrafterTraining.steps
 
-    def interrupted(self: Any, folder: Path) -> Iterator[Any]:
+    def interrupted(self, folder):
         yield next(steps(self, folder))
         raise KeyboardInterrupt
 
@@ -83,9 +79,7 @@ def test_an_interrupted_training_resumes_and_its_module_drafts(
     assert end.value.code == 0 and "sd whole" in capsys.readouterr().out
 
 
-def test_a_pair_is_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pair_is_exported(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["export_pair.py", "mini", "--output", str(tmp_path)])
     export_pair.main()
     files = [tmp_path / f"{role}-f32.gguf" for role in ("target", "draft")]
@@ -102,14 +96,14 @@ LAYERS = {"eagle3": [0, 2], "mtp": None}
 
 @pytest.mark.parametrize("kind", MODULES)
 @torch.no_grad()
-def test_a_linear_start_predicts_as_well_as_least_squares(kind: str) -> None:
+def test_a_linear_start_predicts_as_well_as_least_squares(kind):
     pair = tiny_pair("llama")
     target: Any = pair.runners[0]
     recipe = {"kind": kind, "intermediate_size": 64, "layers": LAYERS[kind]}
     module: Any = initial_module(*pair.runners, DrafterRecipe(**recipe))
     layer = module.mtp_layers[0] if kind == "mtp" else module.layers[0]
 
-    def relative_error() -> float:
+    def relative_error():
         """Squared error of the linear part, relative to the best one on these texts."""
         rows = []
         for text in TEXTS:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,7 +26,7 @@ def affine(batches: tuple[int, ...] = (1, 4), lengths: tuple[int, ...] = (0, 1, 
     return pd.DataFrame(rows, columns=columns)
 
 
-def test_between_measured_sizes_costs_are_linear() -> None:
+def test_between_measured_sizes_costs_are_linear():
     costs = costs_of(affine(), "here")
     for batch, length in ((1, 1), (2, 3), (4, 5), (3, 2)):
         exact = (2 + batch) * (1 + length) + 0.1 * np.arange(3)
@@ -41,7 +39,7 @@ def test_between_measured_sizes_costs_are_linear() -> None:
 
 
 @pytest.mark.parametrize(("batch", "length"), [(5, 1), (1, 6), (2, 9)])
-def test_beyond_the_measured_sizes_nothing_is_guessed(batch: int, length: int) -> None:
+def test_beyond_the_measured_sizes_nothing_is_guessed(batch, length):
     with pytest.raises(UsageError, match="outside of the measured 1 to"):
         costs_of(affine(), "here").seconds(batch, length, MODEL)
 
@@ -59,9 +57,7 @@ def test_beyond_the_measured_sizes_nothing_is_guessed(batch: int, length: int) -
         ({"batch_size": 7}, r"lacks batch 7 with draft length 1|lacks batch 1 with"),
     ],
 )
-def test_other_numbers_are_refused(
-    tmp_path: Path, change: dict[str, object], complaint: str
-) -> None:
+def test_other_numbers_are_refused(tmp_path, change, complaint):
     table = affine().astype(object)
     for name, value in change.items():
         table.loc[0, name] = value
@@ -74,13 +70,13 @@ def test_other_numbers_are_refused(
 @pytest.mark.parametrize(
     "content", [b"", b"\x1f\x8bjunk", b"batch_size,draft_length,round_seconds\n"]
 )
-def test_files_without_costs_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
+def test_files_without_costs_are_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=r"cannot read the costs|has no rows|has no column"):
         read_costs(tmp_path / name)
 
 
-def test_times_of_bench_become_costs(tmp_path: Path) -> None:
+def test_times_of_bench_become_costs(tmp_path):
     rows = [
         {
             "engine": engine,

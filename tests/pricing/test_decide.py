@@ -29,12 +29,7 @@ from specbench.pricing.decide import (
     where_not_to_draft,
 )
 from specbench.pricing.figures import break_even, draw_crossover, equivalent, tokens_of
-from specbench.pricing.flags import (
-    engine_flags,
-    gguf_draft,
-    tensorrt_llm_settings,
-    vllm_flags,
-)
+from specbench.pricing.flags import engine_flags, gguf_draft, tensorrt_llm_settings, vllm_flags
 from specbench.pricing.rounds import PricedRounds, rate_of_length, rates_of, rounds_of_rates
 
 MODEL, GREEDY, LOOKUP = ModelDrafter(), GreedyDrafter(), LookupDrafter()
@@ -67,7 +62,7 @@ def decision() -> Decision:
     return decide(priced, costs(), (1, 2, 8))
 
 
-def test_speed_ups_by_hand() -> None:
+def test_speed_ups_by_hand():
     (setting, *_) = decide([constant(MODEL, 0.5)], costs(), (1,)).settings
     assert setting.tokens_per_round.value == pytest.approx(1.5)
     assert setting.seconds_per_token == pytest.approx(1.1 / 1.5)
@@ -75,7 +70,7 @@ def test_speed_ups_by_hand() -> None:
     assert setting.speedup.low == pytest.approx(1.5 / 1.1)  # all prompts are alike
 
 
-def test_noise_of_costs_widens_the_interval() -> None:
+def test_noise_of_costs_widens_the_interval():
     noisy = costs(8).table()
     noisy["round_seconds"] *= np.random.default_rng(1).lognormal(0, 0.1, len(noisy))
     priced = [constant(MODEL, 0.5)]
@@ -85,7 +80,7 @@ def test_noise_of_costs_widens_the_interval() -> None:
     assert 0.03 < wide.speedup.high - wide.speedup.low < 0.6
 
 
-def test_few_repeats_of_costs_give_intervals_that_contain_the_truth() -> None:
+def test_few_repeats_of_costs_give_intervals_that_contain_the_truth():
     random, times, table = np.random.default_rng(0), 100, costs(3).table()
     contained = 0
     for _ in range(times):
@@ -98,7 +93,7 @@ def test_few_repeats_of_costs_give_intervals_that_contain_the_truth() -> None:
     assert contained >= 0.9 * times
 
 
-def test_where_it_pays_and_where_it_loses() -> None:
+def test_where_it_pays_and_where_it_loses():
     pair_decision = decision()
     assert pair_decision.fastest(1).drafter == MODEL
     assert pair_decision.fastest(1, MODEL).verdict == "pays"
@@ -112,7 +107,7 @@ def test_where_it_pays_and_where_it_loses() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed: int) -> None:
+def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed):
     noise = np.random.default_rng(seed)
     table = costs(4).table()
     table["round_seconds"] *= noise.lognormal(0, 0.25, len(table))
@@ -135,7 +130,7 @@ def test_the_schedule_drafts_where_speculation_pays_and_nowhere_else(seed: int) 
         assert off == {batch for batch in pair_decision.batches if not drafts[batch]}
 
 
-def test_rates_by_position_are_conditional() -> None:
+def test_rates_by_position_are_conditional():
     rounds = rounds_of_rates(rates_of(".8,.5,.5", 8), MODEL)
     assert rounds.resampled[0] == pytest.approx([1.8, 2.2, 2.4])
     for text in (".8,1.2", "nothing", "", ".8,,.7", "nan"):
@@ -144,12 +139,12 @@ def test_rates_by_position_are_conditional() -> None:
 
 
 @pytest.mark.parametrize("longest", [1, 4, 8])
-def test_one_rate_means_the_same_at_every_position(longest: int) -> None:
+def test_one_rate_means_the_same_at_every_position(longest):
     assert rates_of(".8", longest) == rates_of(",".join([".8"] * longest), longest)
 
 
 @pytest.mark.parametrize(("accepted", "drafts"), [(3.4, 4), (1.0, 3), (5.0, 4), (2.02, 2)])
-def test_a_mean_accepted_length_is_a_rate(accepted: float, drafts: int) -> None:
+def test_a_mean_accepted_length_is_a_rate(accepted, drafts):
     rate = rate_of_length(accepted, drafts)
     assert rounds_of_rates([rate] * drafts, MODEL).resampled[0][-1] == pytest.approx(accepted)
     with pytest.raises(UsageError, match=f"with {drafts} drafts, which emit 1 to {drafts + 1}"):
@@ -164,7 +159,7 @@ def computed(
     return decide([rounds_of_rates([rate] * 4, MODEL)], table, batches)
 
 
-def test_what_is_computed_has_no_interval_and_says_how_sure_it_is() -> None:
+def test_what_is_computed_has_no_interval_and_says_how_sure_it_is():
     decision = computed(0.9)
     assert re.search(
         r"\nComputed; within \d+ % in nine of ten: .* in nine of ten\.$", answer(decision)
@@ -179,20 +174,20 @@ def test_what_is_computed_has_no_interval_and_says_how_sure_it_is() -> None:
 
 
 @pytest.mark.parametrize(("rate", "verdict"), [(0.9, "pays"), (0.2, "undecided"), (0.0, "loses")])
-def test_the_error_of_a_prediction_decides_as_an_interval_does(rate: float, verdict: str) -> None:
+def test_the_error_of_a_prediction_decides_as_an_interval_does(rate, verdict):
     fastest = computed(rate, batches=(8,) if verdict == "loses" else (1,)).settings
     assert {"undecided", verdict} >= {setting.verdict for setting in fastest if setting.length == 1}
     assert verdict in {setting.verdict for setting in fastest}
 
 
-def test_where_the_best_n_is_the_largest_possible_that_is_said() -> None:
+def test_where_the_best_n_is_the_largest_possible_that_is_said():
     few = decide([rounds_of_rates([0.9] * 4, MODEL)], costs(), (1,), (1, 2, 3))
     (said,) = largest_possible(few)
     assert said.startswith("model: N = 3 is the largest that was priced, and the best at batch 1,")
     assert not list(largest_possible(computed(0.9, batches=(1,))))
 
 
-def test_flags_stand_in_one_block_for_each_engine_with_the_ranges_that_differ() -> None:
+def test_flags_stand_in_one_block_for_each_engine_with_the_ranges_that_differ():
     lines = list(engine_flags(MODEL, [(1, 4, 5), (5, 8, 2), (9, 32, 0)], custom_pair("o/t", "o/d")))
     at = lines.index("start SGLang with:")
     assert [line.rpartition("  # ")[2] for line in lines[at + 1 : at + 3]] == [
@@ -204,7 +199,7 @@ def test_flags_stand_in_one_block_for_each_engine_with_the_ranges_that_differ() 
     ]
 
 
-def test_break_even_and_equivalent_acceptance() -> None:
+def test_break_even_and_equivalent_acceptance():
     pair_decision = decide([constant(MODEL, 0.8)], costs(), (1, 8))
     # At batch 1, a draft pays from 1 + a > 1.1 on.
     assert break_even(pair_decision, 1, MODEL) == pytest.approx(0.1, abs=0.011)
@@ -212,14 +207,14 @@ def test_break_even_and_equivalent_acceptance() -> None:
     assert equivalent(pair_decision.fastest(1, MODEL)) == pytest.approx(0.8, abs=0.01)
 
 
-def test_the_schedule_for_vllm() -> None:
+def test_the_schedule_for_vllm():
     schedule = decision().schedule(MODEL)
     settings = json.loads(vllm_flags(MODEL, schedule, "org/d")[-1])
     assert settings["num_speculative_tokens_per_batch_size"] == [[*row] for row in schedule]
     assert settings["model"] == "org/d"
 
 
-def test_a_schedule_of_batches_with_gaps_begins_at_batch_1() -> None:
+def test_a_schedule_of_batches_with_gaps_begins_at_batch_1():
     rows = [(b, n, b + 0.9 * n) for b in (4, 32) for n in (0, 3)]  # pays for 32 texts, not for 4
     table = pd.DataFrame(rows, columns=["batch_size", "draft_length", "round_seconds"])
     pair_decision = decide([constant(MODEL, 0.3, 0.1)], costs_of(table, "by hand"), (4, 32))
@@ -228,7 +223,7 @@ def test_a_schedule_of_batches_with_gaps_begins_at_batch_1() -> None:
     assert first[0] == 1 and first[2] == 0  # vLLM refuses a schedule that begins later
 
 
-def test_the_schedule_for_tensorrt_llm_ends_where_drafting_does() -> None:
+def test_the_schedule_for_tensorrt_llm_ends_where_drafting_does():
     schedule = [(1, 4, 5), (5, 8, 2), (9, 32, 0)]
     text = tensorrt_llm_settings(MODEL, schedule, "org/d") or ""
     settings = yaml.safe_load(text)["speculative_config"]
@@ -241,15 +236,13 @@ def test_the_schedule_for_tensorrt_llm_ends_where_drafting_does() -> None:
     assert tensorrt_llm_settings(SuffixDrafter(), schedule, "") is None
 
 
-def test_flags_of_engines() -> None:
+def test_flags_of_engines():
     assert MODEL.sglang(3, "d")[-1] == "4"  # the token after the drafts is counted
     assert GREEDY.llamacpp(3, "d")[-1] == "greedy"
     assert "--model-draft" not in LOOKUP.llamacpp(3, "d")
 
 
-def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert gguf_draft(custom_pair("whole.gguf", "half.gguf")) == ("half.gguf", "")
     file, command = gguf_draft(get_pair("mini"))
@@ -266,7 +259,7 @@ def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(
     assert "convert_hf" in gguf_draft(custom_pair(get_pair("mini").target, "spare"))[1]
 
 
-def test_the_map_is_drawn() -> None:
+def test_the_map_is_drawn():
     drawing = draw_crossover(decision())
     assert len(drawing.data) == 3 * 3 * 4
     assert len(drawing.figure.axes) == 4  # three panels and a scale of colours

@@ -172,7 +172,7 @@ def test_what_breaks_the_conditions_has_another_mean():
         assert abs(other - priced) > 0.01
 
 
-def test_a_limit_counts_prompts_with_all_their_repeats() -> None:
+def test_a_limit_counts_prompts_with_all_their_repeats():
     names = product(("sd", "static"), "abc", (0, 1))
     records = [
         sample_record(task="t", method=method, sample_id=name, repeat=repeat, token_ids=[1])
@@ -192,7 +192,7 @@ def test_a_limit_counts_prompts_with_all_their_repeats() -> None:
         ("tv", [math.nan, 0.5]),
     ],
 )
-def test_scores_of_other_numbers_are_computed_again(name: str, numbers: Any) -> None:
+def test_scores_of_other_numbers_are_computed_again(name, numbers):
     scores = {column: [0.5, 0.5] for column in COLUMNS}
     of_head = {n: c if n in OF_TARGET else [c] * 2 for n, c in scores.items()}
     assert is_scored(scores, 2) and is_scored(of_head, 2, 2)

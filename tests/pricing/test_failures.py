@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,7 +111,7 @@ def test_texts_of_another_temperature_or_of_a_lossy_rule_are_seen():
     ("rank", "top", "is_seen"), [(2, 0.5, False), (2, 0.7, True), (3, 0.5, True)]
 )
 def test_greedy_texts_may_have_another_token_only_where_two_are_as_likely(
-    honest, rank: int, top: float, is_seen: bool
+    honest, rank, top, is_seen
 ):
     scores, _ = honest
     ranks = np.ones_like(scores.rank_p)
@@ -132,14 +131,14 @@ def test_a_drafter_that_reads_the_targets_states_is_seen():
 
 
 @pytest.mark.parametrize("prompts", [3, 8, 1000])
-def test_few_prompts_need_a_larger_difference(prompts: int) -> None:
+def test_few_prompts_need_a_larger_difference(prompts):
     assert t.sf(sure(prompts), prompts - 1) == pytest.approx(norm.sf(SURE), rel=1e-6)
 
 
 def test_no_policy_needs_less_time_than_the_oracle(honest):
     rounds = rounds_of(honest[0], 8)
 
-    def seconds_of(policy: Policy, most: int = 8) -> float:
+    def seconds_of(policy, most=8):
         walk = visits(rounds.within(most), policy)
         return float(walk.rounds.sum() + DRAFT_COST * walk.drafted.sum())
 
@@ -163,10 +162,7 @@ def test_a_policy_that_returns_no_numbers_of_drafts_is_refused(honest, returned)
 def test_a_schedule_of_other_numbers_is_refused(honest, tmp_path, rows):
     (tmp_path / "s.json").write_text(rows)
     with pytest.raises(UsageError, match="is no schedule"):
-        visits(
-            rounds_of(honest[0], 3),
-            get_policy(f"schedule:{tmp_path}/s.json:1"),
-        )
+        visits(rounds_of(honest[0], 3), get_policy(f"schedule:{tmp_path}/s.json:1"))
 
 
 def test_a_replayed_policy_has_the_rounds_of_its_numbers(honest):
@@ -178,9 +174,7 @@ def test_a_replayed_policy_has_the_rounds_of_its_numbers(honest):
 
 
 @pytest.mark.parametrize(("interval", "expected"), [(0, [0, 1, 2]), (3600, [0, 0, 0])])
-def test_scores_are_saved_while_texts_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interval: float, expected: list[int]
-) -> None:
+def test_scores_are_saved_while_texts_are_read(tmp_path, monkeypatch, interval, expected):
     monkeypatch.setattr(passes, "SAVED_EVERY", interval)
     saved = []
     texts = [ScoredText(TextName("task", f"{n}", "sd"), [0], [n, END]) for n in range(3)]

@@ -41,7 +41,7 @@ def known(name: str, layers: float = 16, cache: float = 16) -> Model:
     return Model(name, known_shapes()[name], Precision(layers, head, cache))
 
 
-def test_a_pass_and_a_round_by_hand() -> None:
+def test_a_pass_and_a_round_by_hand():
     machine = Machine(description="m", bandwidth=10, flops=100)
     engine = PLAIN.model_copy(update={"fixed": 0.5, "step": 0.25, "round": 2, "layer": 0.125})
     server, target, draft = Server(machine, engine), tiny(1), tiny(1)
@@ -59,7 +59,7 @@ def test_a_pass_and_a_round_by_hand() -> None:
     assert pass_seconds(joined, target, 1, 3, 5) == pytest.approx(expected)
 
 
-def test_figures_of_a_machine_take_the_place_of_an_engines() -> None:
+def test_figures_of_a_machine_take_the_place_of_an_engines():
     machine = Machine(description="m", bandwidth=10, flops=100, overhead=0.5, share=1.0)
     server = Server.of(machine, engines()["vllm"].model_copy(update={"overlap": 1.0}))
     seconds = round_seconds(server, tiny(1), Drafting(tiny(1)), 1, 1, 5)
@@ -67,7 +67,7 @@ def test_figures_of_a_machine_take_the_place_of_an_engines() -> None:
     assert seconds[0] == pytest.approx(pass_of(2) + pass_of(1))
 
 
-def test_several_devices_share_layers_and_add_up_results() -> None:
+def test_several_devices_share_layers_and_add_up_results():
     machine = Machine(description="m", bandwidth=10, flops=100, link=8, hop=0.5)
     target = tiny(4, layers=3)
     one, two = (pass_seconds(Server(machine, PLAIN, n), target, 1, 2, 0) for n in (1, 2))
@@ -76,7 +76,7 @@ def test_several_devices_share_layers_and_add_up_results() -> None:
     assert pass_seconds(Server(machine, turns, 2), target, 1, 2, 0) == pytest.approx(one)
 
 
-def test_few_rows_of_quantised_weights_are_unpacked_again() -> None:
+def test_few_rows_of_quantised_weights_are_unpacked_again():
     machine = Machine(description="m", bandwidth=1e9, flops=50, vector=100)
     engine = PLAIN.model_copy(update={"few_rows": {"cuda": 0.5}})
     target = Model("q", tiny(1).shape, Precision(4, 4))
@@ -90,9 +90,7 @@ def test_few_rows_of_quantised_weights_are_unpacked_again() -> None:
     ("machine", "target", "kv", "slower"),
     [("a100", "llama-3.1-8b", 8, True), ("h100", "llama-3.1-8b", 8, False)],
 )
-def test_a_small_cache_costs_time_where_8_bits_are_no_units(
-    machine: str, target: str, kv: float, slower: bool
-) -> None:
+def test_a_small_cache_costs_time_where_8_bits_are_no_units(machine, target, kv, slower):
     server = Server(machines()[machine], engines()["vllm"])
     rounds = [
         round_seconds(server, known(target, cache=bits), Drafting(None), 4, 1, 512)[0]
@@ -101,7 +99,7 @@ def test_a_small_cache_costs_time_where_8_bits_are_no_units(
     assert (rounds[1] > rounds[0]) == slower
 
 
-def test_a_round_on_an_h200_costs_what_was_measured_there() -> None:
+def test_a_round_on_an_h200_costs_what_was_measured_there():
     """Within an eighth, in passes without drafts; the longer of both terms alone is 29 % off."""
     server = Server(machines()["h200"], engines()["specbench"])
     drafting, workload = Drafting(known("llama-3.2-1b")), Workload(512, 128)
@@ -130,7 +128,7 @@ PUBLISHED = [
 
 
 @pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row[0]}-{row[4]}-{row[6]}")
-def test_published_speed_ups_are_met_within_a_tenth(row: tuple) -> None:
+def test_published_speed_ups_are_met_within_a_tenth(row):
     name, gpus, engine, (target, bits), kind, drafts, batch, lengths, accepted, speedup = row
     server = Server(machines()[name], engines()[engine], gpus)
     served = known(target, bits)
@@ -141,7 +139,7 @@ def test_published_speed_ups_are_met_within_a_tenth(row: tuple) -> None:
     assert plain / rounds == pytest.approx(speedup, rel=0.1)
 
 
-def test_requests_that_do_not_fit_wait_outside_of_the_batch() -> None:
+def test_requests_that_do_not_fit_wait_outside_of_the_batch():
     server, target = Server(machines()["h100-94gb"], engines()["vllm"]), known("qwen3-32b")
     workload = Workload(170, 147)
     large = [seconds_per_token(server, target, None, 0, 1, b, workload) for b in (64, 512, 4096)]
@@ -156,28 +154,20 @@ def test_requests_that_do_not_fit_wait_outside_of_the_batch() -> None:
 @pytest.mark.parametrize(
     ("machine", "gpus", "target", "batch", "complaint"),
     [
-        (
-            "rtx4090",
-            1,
-            "llama-3.3-70b",
-            1,
-            "the weights .* do not fit the memory of NVIDIA",
-        ),
+        ("rtx4090", 1, "llama-3.3-70b", 1, "the weights .* do not fit the memory of NVIDIA"),
         ("h100", 1, "qwen3-32b", 512, r"--batch-size 512 does not fit .*: at most \d+ texts do"),
         ("h100", 3, "llama-3.3-70b", 1, "--gpus 3 does not divide the 8 key-value heads"),
         ("h200", 16, "llama-3.3-70b", 1, "choose 2 or 4 or 8"),
         ("h200", 8, "qwen3-30b-a3b", 1, "does not divide the 4 key-value heads"),
     ],
 )
-def test_what_a_machine_cannot_hold_is_refused(
-    machine: str, gpus: int, target: str, batch: int, complaint: str
-) -> None:
+def test_what_a_machine_cannot_hold_is_refused(machine, gpus, target, batch, complaint):
     server = Server(machines()[machine], engines()["vllm"], gpus)
     with pytest.raises(UsageError, match=complaint):
         require_fits_machine(server, known(target), Drafting(None), Workload(512, 256), batch)
 
 
-def test_machines_are_named_or_read(tmp_path: Path) -> None:
+def test_machines_are_named_or_read(tmp_path):
     assert find_machine("h100").bandwidth == pytest.approx(3.35e12)
     assert find_machine("2x RTX 3090") == machines()["rtx3090"]
     with pytest.raises(UsageError, match=r"no figures of a machine `h1000`: choose one of .*h100"):

@@ -34,7 +34,7 @@ s,vLLM,H100,1,Nobody-7B,bf16,,,eagle3,x,4,p,60,400,0,2,3,13.37,6.17,2.1
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     path = tmp_path / "rows.csv"
     path.write_text(ROWS)
     return path
@@ -45,9 +45,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     public_measurements.main()
 
 
-def test_rows_are_predicted_and_the_others_named(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_are_predicted_and_the_others_named(file, monkeypatch, capsys):
     run(monkeypatch, str(file), "--worst", "2", "--figure", str(file.with_suffix(".png")))
     *_, before, last = capsys.readouterr().out.splitlines()
     assert before == "not predicted: 3 rows: model Nobody-7B (2); machine RTX 9999 (1)"
@@ -57,13 +55,7 @@ def test_rows_are_predicted_and_the_others_named(
 
 
 @pytest.mark.parametrize("left", ["source", "gpu"])
-def test_what_is_left_out_is_predicted_by_the_others(
-    file: Path,
-    left: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
+def test_what_is_left_out_is_predicted_by_the_others(file, left, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(public_measurements, "TRIED_FILE", tmp_path / "tried.csv")
     run(monkeypatch, str(file), "--leave-out", left, "--write")
     assert re.search(r"\nn 4, median \S+ %", capsys.readouterr().out)
@@ -77,7 +69,7 @@ def test_what_is_left_out_is_predicted_by_the_others(
         tried.tried.cache_clear()
 
 
-def test_the_last_line_by_hand() -> None:
+def test_the_last_line_by_hand():
     measured = np.array([2.0, 0.5, 1.04, 1.5])
     predicted = np.array([2.2, 0.45, 0.9, 0.9])
     assert line(measured, predicted) == "n 4, median 11.7 %, ninth decile 32.0 %, sign 66.7 %"
@@ -94,9 +86,7 @@ def test_the_last_line_by_hand() -> None:
         ({"gpus": 4, "kv": "fp8"}, 16, 4),
     ],
 )
-def test_rows_say_what_they_were_measured_with(
-    file: Path, change: dict[str, object], bits: float, gpus: int
-) -> None:
+def test_rows_say_what_they_were_measured_with(file, change, bits, gpus):
     row = pd.read_csv(file).astype(object).iloc[0].copy()
     for name, value in change.items():
         row[name] = value
@@ -108,13 +98,13 @@ def test_rows_say_what_they_were_measured_with(
 
 
 @pytest.mark.parametrize("column", ["engine", "drafter", "gpu", "target"])
-def test_what_is_unknown_is_named(file: Path, column: str) -> None:
+def test_what_is_unknown_is_named(file, column):
     row = pd.read_csv(file).astype(object).iloc[0].copy()
     row[column] = "unheard"
     assert "unheard" in str(setting_of(row))
 
 
-def test_blank_cells_are_filled_or_named(file: Path) -> None:
+def test_blank_cells_are_filled_or_named(file):
     row = pd.read_csv(file).astype(object).iloc[0].copy()
     for column in ("gpus", "batch", "prompt_tokens", "new_tokens", "weights", "kv"):
         row[column] = float("nan")
@@ -125,7 +115,7 @@ def test_blank_cells_are_filled_or_named(file: Path) -> None:
     assert setting_of(row) == "accepted length nan"
 
 
-def test_a_draft_model_has_its_own_precision(file: Path) -> None:
+def test_a_draft_model_has_its_own_precision(file):
     row = pd.read_csv(file).astype(object).iloc[1].copy()
     row["weights"] = "awq"
     drafts = {"Qwen/Qwen3-1.7B": 16, "Qwen3-0.6B-FP8": 8, "Qwen3-0.6B-Q4_0.gguf": 4.9}

@@ -33,13 +33,13 @@ def llama_bench(
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Path:
+def target(tmp_path) -> Path:
     path = tmp_path / "target.json"
     path.write_text(json.dumps(llama_bench("t.gguf", 9_000, 2.0, (1, 2, 3, 4, 6, 8))))
     return path
 
 
-def test_passes_of_llama_bench_become_rounds(tmp_path: Path, target: Path) -> None:
+def test_passes_of_llama_bench_become_rounds(tmp_path, target):
     draft = tmp_path / "draft.jsonl"
     lines = map(json.dumps, llama_bench("d.gguf", 900, -9.0, (1, 2)))
     draft.write_text("\n".join(lines) + "\n")
@@ -55,7 +55,7 @@ def test_passes_of_llama_bench_become_rounds(tmp_path: Path, target: Path) -> No
     assert read_reports([both]).seconds(1, 4, MODEL)[0] == pytest.approx(0.024)
 
 
-def test_a_pass_over_one_token_is_that_of_generation_if_it_is_there(target: Path) -> None:
+def test_a_pass_over_one_token_is_that_of_generation_if_it_is_there(target):
     tests = json.loads(target.read_text())
     tests[0]["samples_ns"] = [int(50e6)] * 2  # llama-bench -p 1
     target.write_text(json.dumps(tests))
@@ -64,7 +64,7 @@ def test_a_pass_over_one_token_is_that_of_generation_if_it_is_there(target: Path
     assert read_reports([target]).seconds(1, 0, LOOKUP)[0] == pytest.approx(0.050)
 
 
-def test_several_texts_are_rows_of_one_pass(target: Path) -> None:
+def test_several_texts_are_rows_of_one_pass(target):
     costs = read_reports([target], [1, 2])
     assert list(costs.lengths) == [0, 1, 2, 3]
     assert costs.seconds(2, 3, LOOKUP)[0] == pytest.approx(0.026)
@@ -82,7 +82,7 @@ def serve(texts: int | None, tpot: float, drafts: int = 0, length: float = 1.0) 
     return plain | (spec if drafts else {})
 
 
-def test_rounds_of_vllm_serve_take_the_time_of_their_tokens(tmp_path: Path) -> None:
+def test_rounds_of_vllm_serve_take_the_time_of_their_tokens(tmp_path):
     paths = []
     for texts in (1, 8):
         for drafts in (0, 3):
@@ -95,7 +95,7 @@ def test_rounds_of_vllm_serve_take_the_time_of_their_tokens(tmp_path: Path) -> N
     assert costs.seconds(1, 0, MODEL) == pytest.approx([0.021])
 
 
-def test_latencies_of_vllm_need_the_file_with_their_options(tmp_path: Path) -> None:
+def test_latencies_of_vllm_need_the_file_with_their_options(tmp_path):
     plain, records = tmp_path / "l.json", tmp_path / "l.pytorch.json"
     plain.write_text(json.dumps({"avg_latency": 1.0, "latencies": [1.0], "percentiles": {}}))
     with pytest.raises(UsageError, match="says neither batch size nor length"):
@@ -134,9 +134,7 @@ def test_latencies_of_vllm_need_the_file_with_their_options(tmp_path: Path) -> N
         ),
     ],
 )
-def test_other_files_are_refused_in_one_sentence(
-    tmp_path: Path, content: str, complaint: str
-) -> None:
+def test_other_files_are_refused_in_one_sentence(tmp_path, content, complaint):
     path = tmp_path / "r.json"
     path.write_text(content)
     if not complaint:
@@ -146,6 +144,6 @@ def test_other_files_are_refused_in_one_sentence(
         read_reports([path])
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_told(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read .*nowhere\.json"):
         read_reports([tmp_path / "nowhere.json"])

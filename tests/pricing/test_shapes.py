@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,12 +40,12 @@ from specbench.pricing.shapes import (
         ("GPT-2", None),
     ],
 )
-def test_models_are_known_by_any_name(name: str, key: str | None) -> None:
+def test_models_are_known_by_any_name(name, key):
     shape = known_shape(name)
     assert shape == (known_shapes()[key] if key else None)
 
 
-def test_known_shapes_have_as_many_weights_as_their_names_say() -> None:
+def test_known_shapes_have_as_many_weights_as_their_names_say():
     for name, shape in known_shapes().items():
         sizes = re.findall(r"(?<![\dx])(\d+(?:\.\d+)?)b", name)
         if sizes and not name.startswith("mixtral"):
@@ -80,16 +79,16 @@ def test_known_shapes_have_as_many_weights_as_their_names_say() -> None:
         ("TPU v5e", None),
     ],
 )
-def test_machines_are_known_by_any_name(name: str, key: str | None) -> None:
+def test_machines_are_known_by_any_name(name, key):
     assert known_machine(name) == (machines()[key] if key else None)
 
 
-def test_names_may_count_devices() -> None:
+def test_names_may_count_devices():
     counts = {"2x RTX 3090": 2, "8xH100": 8, "RTX 3090 x2": 2, "RTX 3090": 1, "RX 7900 XTX": 1}
     assert {name: devices_in(name) for name in counts} == counts
 
 
-def test_engines_begin_a_name() -> None:
+def test_engines_begin_a_name():
     assert known_engine("vLLM 0.24.0") == known_engine("SGLang (Aug 2026)")
     assert known_engine("Ollama") == known_engine("llama.cpp b1") != known_engine("vLLM")
     assert known_engine("my own loop") is None
@@ -109,13 +108,13 @@ def test_engines_begin_a_name() -> None:
         ("model-q6_k.gguf", 6.6, 6.6),
     ],
 )
-def test_formats_have_bits(text: str, layers: float, head: float) -> None:
+def test_formats_have_bits(text, layers, head):
     precision = precision_of(text, "fp8")
     assert precision is not None and precision == (layers, head, 8)
     assert precision_of("seven") is None
 
 
-def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path: Path) -> None:
+def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path):
     pair = get_pair("llama")
     described = find_model("x", pair.architecture["target"])
     assert described.shape.stored == known_shapes()["llama-3.1-8b"].stored
@@ -134,7 +133,7 @@ def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path
     assert bundled.shape.layers == 8
 
 
-def test_a_deepseek_configuration_compresses_keys() -> None:
+def test_a_deepseek_configuration_compresses_keys():
     config = {
         **{"num_hidden_layers": 61, "hidden_size": 7168, "intermediate_size": 18432},
         **{"num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129280},
@@ -148,7 +147,7 @@ def test_a_deepseek_configuration_compresses_keys() -> None:
     assert shape.values_cached(1) == known.values_cached(1) == 61 * 576
 
 
-def test_a_gguf_file_has_the_bits_of_its_size(tmp_path: Path) -> None:
+def test_a_gguf_file_has_the_bits_of_its_size(tmp_path):
     gguf = pytest.importorskip("gguf")
     import numpy as np
 
@@ -179,23 +178,19 @@ def test_a_gguf_file_has_the_bits_of_its_size(tmp_path: Path) -> None:
     ("content", "complaint"),
     [("{}", "no 'num_hidden_layers'"), ("{", "cannot read"), ('{"hidden_size": "x"}', "no '")],
 )
-def test_a_configuration_without_sizes_is_refused(
-    tmp_path: Path, content: str, complaint: str
-) -> None:
+def test_a_configuration_without_sizes_is_refused(tmp_path, content, complaint):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(UsageError, match=complaint):
         find_model(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["nobody", "llama-9-9b", "no such model"])
-def test_a_model_without_a_shape_is_refused_in_one_sentence(name: str) -> None:
+def test_a_model_without_a_shape_is_refused_in_one_sentence(name):
     with pytest.raises(UsageError, match=f"no shape of `{name}`: name a folder"):
         find_model(name)
 
 
-def test_a_model_of_the_hub_is_described_by_its_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_the_hub_is_described_by_its_configuration(tmp_path, monkeypatch):
     config = get_pair("qwen3").architecture["target"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     monkeypatch.setattr(
@@ -204,7 +199,7 @@ def test_a_model_of_the_hub_is_described_by_its_configuration(
     model = find_model("someone/unheard-of-FP8")
     assert model.shape.width == 4096 and model.precision == (8, 16, 16)
 
-    def absent(*_: object) -> str:
+    def absent(*_):
         raise OSError("no network")
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", absent)
@@ -212,7 +207,7 @@ def test_a_model_of_the_hub_is_described_by_its_configuration(
         find_model("someone/unheard-of")
 
 
-def test_a_batch_reads_the_experts_that_its_tokens_take() -> None:
+def test_a_batch_reads_the_experts_that_its_tokens_take():
     shape = known_shapes()["qwen3-30b-a3b"]
     one, all_experts = shape.weights(8), shape.weights(128)
     assert shape.weights_read(1) == pytest.approx(one)
@@ -222,7 +217,7 @@ def test_a_batch_reads_the_experts_that_its_tokens_take() -> None:
     assert dense.weights_read(1) == dense.weights_read(64)
 
 
-def test_attention_of_gpt_oss_stays_in_16_bits() -> None:
+def test_attention_of_gpt_oss_stays_in_16_bits():
     shape = known_shapes()["gpt-oss-120b"]
     served = Model("m", shape, Precision(4.25))
     in_file = Model("m", shape, Precision(4.25, 4.25))
@@ -237,7 +232,7 @@ def model(name: str, **change: Any) -> Model:
     return Model(name, known_shapes()[name].model_copy(update=change))
 
 
-def test_heads_have_the_sizes_of_published_ones() -> None:
+def test_heads_have_the_sizes_of_published_ones():
     target = model("llama-3.1-8b")
     eagle3 = drafting_of("eagle3", target, None)
     assert eagle3.model is not None and eagle3.once == 3 * 4096**2
@@ -257,7 +252,7 @@ def test_heads_have_the_sizes_of_published_ones() -> None:
     assert {name: kind_called(name) for name in names} == names
 
 
-def test_a_head_or_a_draft_of_another_model_is_refused() -> None:
+def test_a_head_or_a_draft_of_another_model_is_refused():
     target = model("qwen3-32b")
     require_fits(target, "RedHatAI/Qwen3-32B-speculator.eagle3")
     require_fits(target, "someone/a-head")

@@ -48,9 +48,7 @@ def listing(base: str, *rows: dict[str, Any], others: int = 404) -> Iterator[str
         ("/proxy/8000/v1", "/proxy/8000"),
     ],
 )
-def test_an_address_with_and_without_version_prefix_and_endpoint(
-    base: str, given: str, others: int
-) -> None:
+def test_an_address_with_and_without_version_prefix_and_endpoint(base, given, others):
     with listing(base, {"id": "m"}, others=others) as url:
         server = Server(f"{url}{given}").located()
         assert server.base == f"{url}{base}"
@@ -59,7 +57,7 @@ def test_an_address_with_and_without_version_prefix_and_endpoint(
         assert server.describe()["model"] == "m"
 
 
-def test_a_server_without_a_list_has_the_likeliest_address() -> None:
+def test_a_server_without_a_list_has_the_likeliest_address():
     with listing("/none") as url:
         for given, base in (("", "/v1"), ("/x", "/x/v1"), ("/v2/x", "/v2/x"), ("/x/v3", "/x/v3")):
             server = Server(f"{url}{given}").located()
@@ -69,7 +67,7 @@ def test_a_server_without_a_list_has_the_likeliest_address() -> None:
             assert Server(server.url, model="any").describe()["model"] == "any"
 
 
-def test_a_server_that_still_loads_says_so() -> None:
+def test_a_server_that_still_loads_says_so():
     with (
         listing("/none", others=503) as url,
         pytest.raises(UsageError, match=r"answers 503 \(Not Found\): wait until it is ready"),
@@ -78,15 +76,13 @@ def test_a_server_that_still_loads_says_so() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_list_of_models_is_asked_for_when_the_server_wants_it(
-    monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
+def test_a_list_of_models_is_asked_for_when_the_server_wants_it(monkeypatch, status):
     monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
 
     class Busy(Handler):
         fake, asked = Fake(), 0
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             Busy.asked += 1
             if Busy.asked % 3:
                 self.send_response(status)
@@ -121,11 +117,11 @@ def test_a_list_of_models_is_asked_for_when_the_server_wants_it(
         ("m", "m:8b", False),
     ],
 )
-def test_a_name_with_a_date_or_folders_is_an_alias(asked: str, answered: str, same: bool) -> None:
+def test_a_name_with_a_date_or_folders_is_an_alias(asked, answered, same):
     assert is_alias(asked, answered) == is_alias(answered, asked) == same
 
 
-def test_a_list_may_be_long_have_long_names_and_several_names_of_one_model() -> None:
+def test_a_list_may_be_long_have_long_names_and_several_names_of_one_model():
     long = f"/models/{'x' * 200}/snapshots/0"
     rows = [{"id": f"m{i}"} for i in range(60)]
     rows += [{"id": name, "root": "/data/m", "max_model_len": 9} for name in ("base", "second")]
@@ -156,9 +152,7 @@ def test_a_list_may_be_long_have_long_names_and_several_names_of_one_model() -> 
         ("http://[", False),
     ],
 )
-def test_no_proxy_stands_before_this_machine(
-    monkeypatch: pytest.MonkeyPatch, url: str, here: bool
-) -> None:
+def test_no_proxy_stands_before_this_machine(monkeypatch, url, here):
     monkeypatch.setenv("HTTP_PROXY", "http://me:secret@127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
     assert is_here(url) == here
@@ -167,9 +161,7 @@ def test_no_proxy_stands_before_this_machine(
 
 
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9"])
-def test_a_proxy_is_left_out_here_and_named_elsewhere(
-    monkeypatch: pytest.MonkeyPatch, proxy: str
-) -> None:
+def test_a_proxy_is_left_out_here_and_named_elsewhere(monkeypatch, proxy):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, proxy)
     monkeypatch.delenv("NO_PROXY", raising=False)
@@ -181,11 +173,11 @@ def test_a_proxy_is_left_out_here_and_named_elsewhere(
     assert "by the proxy 127.0.0.1:9 (" in message and "variable NO_PROXY" in message
 
 
-def test_the_answer_of_a_proxy_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answer_of_a_proxy_is_named_as_such(monkeypatch):
     class Refusing(Handler):
         fake = Fake()
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             self.reply(407, json.dumps({"error": "who?"}).encode())
 

@@ -52,16 +52,14 @@ def vllm(accepted: list[int], drafted: list[int]) -> dict[str, Any]:
         (1, ()),
     ],
 )
-def test_rounds_of_vllm_stop_where_the_text_ends(
-    tokens: int, rounds: tuple[RoundRecord, ...]
-) -> None:
+def test_rounds_of_vllm_stop_where_the_text_ends(tokens, rounds):
     acceptance = answer(ended(tokens, **vllm([3, 3], [5, 5]))).acceptance
     assert acceptance is not None and acceptance.by_round == rounds
     assert acceptance.rounds == len(rounds)
     assert acceptance.accepted == sum(r.accepted for r in rounds)
 
 
-def test_engines_report_under_different_names() -> None:
+def test_engines_report_under_different_names():
     summary = vllm([3, 3], [5, 5])
     del summary["metrics"]["speculative_decoding"]["per_step_accepted"]
     assert answer(ended(8, **summary)).acceptance == Acceptance(2, 10, 6)
@@ -86,7 +84,7 @@ def timed(*sums: tuple[int, int, int], tokens: int | None = None) -> Answer:
     return answer(*chunks, ended(tokens or sums[-1][0], timings=chunks[-1]["timings"]))
 
 
-def test_rounds_of_llamacpp_are_the_growth_of_its_sums() -> None:
+def test_rounds_of_llamacpp_are_the_growth_of_its_sums():
     one = [(2, 5, 3), (3, 5, 3), (4, 5, 3), (5, 5, 3)]
     acceptance = timed((1, 0, 0), *one, (6, 5, 3), (7, 10, 8), (8, 10, 8), (9, 10, 8)).acceptance
     # The sixth token has no drafts; the text ends in the middle of the last round.
@@ -100,8 +98,8 @@ def test_rounds_of_llamacpp_are_the_growth_of_its_sums() -> None:
         timed((1, 0, 0), (2, 3, 5))
 
 
-def test_refusals_are_noticed_by_how_they_begin() -> None:
-    def refuses(text: str, reason: str = "stop") -> bool:
+def test_refusals_are_noticed_by_how_they_begin():
+    def refuses(text, reason="stop"):
         return answer({"choices": [{"text": text, "finish_reason": reason}]}).refused
 
     assert (
@@ -123,7 +121,7 @@ def test_refusals_are_noticed_by_how_they_begin() -> None:
         ("repetition", "repetition"),
     ],
 )
-def test_reasons_of_engines_are_brought_to_one_word(reason: str, ended: str) -> None:
+def test_reasons_of_engines_are_brought_to_one_word(reason, ended):
     got = answer({"choices": [{"text": "a", "finish_reason": reason}]})
     assert (got.finish_reason, got.stopped_by) == (reason, ended)
 
@@ -142,13 +140,13 @@ def test_reasons_of_engines_are_brought_to_one_word(reason: str, ended: str) -> 
         ({}, None),
     ],
 )
-def test_tokens_from_a_cache_are_read(told: dict[str, Any], cached: int | None) -> None:
+def test_tokens_from_a_cache_are_read(told, cached):
     choice = {"choices": [{"text": "a", "finish_reason": "stop"}]}
     assert answer({**choice, **told}).cached_tokens == cached
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_halves_of_a_character_in_two_chunks_are_one(chat: bool) -> None:
+def test_halves_of_a_character_in_two_chunks_are_one(chat):
     parts = ("so \ud83d", "\ude00 and \ud83d", "x")
     choices = [{"delta": {"content": part}} if chat else {"text": part} for part in parts]
     last = {"finish_reason": "stop", **({} if chat else {"text": ""})}
@@ -157,7 +155,7 @@ def test_halves_of_a_character_in_two_chunks_are_one(chat: bool) -> None:
     assert got.delivered_bytes == len(got.text.encode())
 
 
-def test_an_empty_name_of_the_model_is_none() -> None:
+def test_an_empty_name_of_the_model_is_none():
     first, last = {"text": "a"}, {"text": "", "finish_reason": "stop"}
     values = [
         {"model": name, "choices": [c]} for name, c in (("", first), ("m", first), ("", last))
@@ -166,12 +164,12 @@ def test_an_empty_name_of_the_model_is_none() -> None:
 
 
 @pytest.mark.parametrize("wrong", [([9], [5]), ([-1], [5]), ([1.5], [5]), ([1, 2], [5])])
-def test_impossible_reports_are_refused(wrong: tuple[list[Any], list[Any]]) -> None:
+def test_impossible_reports_are_refused(wrong):
     with pytest.raises(UsageError, match="no counts of drafts"):
         answer(ended(8, **vllm(*wrong)))
 
 
-def test_impossible_sums_are_refused() -> None:
+def test_impossible_sums_are_refused():
     timings = {"timings": {"draft_n": 1, "draft_n_accepted": 100, "predicted_n": 8}}
     details = {"spec_verify_ct": 2, "spec_num_proposed_drafts": 1, "spec_num_correct_drafts": 9}
     for report in (timings, {"sglext": {"spec_tokens_details": details}}):
@@ -185,13 +183,13 @@ def test_impossible_sums_are_refused() -> None:
     assert answer(few).output_tokens == 8 and answer(few).contradictions == (UNEQUAL,)
 
 
-def test_sums_that_jump_far_have_no_rounds() -> None:
+def test_sums_that_jump_far_have_no_rounds():
     far = 2**31 - 1
     jumping = timed((1, 0, 0), (far - 1, 0, 0), (far, 5, 3), tokens=8)
     assert jumping.acceptance == Acceptance(None, 5, 3)
 
 
-def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them() -> None:
+def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them():
     role = {"choices": [{"text": "", "token_ids": []}]}
     first = {"choices": [{"text": "", "token_ids": [1, 2]}]}  # its text comes later
     last = {"choices": [{"text": "abc", "token_ids": [3, 4, 0], "finish_reason": "stop"}]}
@@ -203,12 +201,12 @@ def test_tokens_are_counted_by_ids_and_timed_by_the_chunks_that_hold_them() -> N
     assert got.inter_token_seconds == pytest.approx(0.1 / 3)
 
 
-def test_an_empty_text_has_no_tokens_but_its_server_returns_them() -> None:
+def test_an_empty_text_has_no_tokens_but_its_server_returns_them():
     choice = {"text": "", "token_ids": [0], "finish_reason": "stop"}
     assert answer({"choices": [choice], "usage": {"completion_tokens": 1}}).token_ids == []
 
 
-def test_a_stop_string_is_not_the_end_token() -> None:
+def test_a_stop_string_is_not_the_end_token():
     choice = {"text": "a", "token_ids": [5, 6], "finish_reason": "stop", "stop_reason": "\n"}
     got = answer({"choices": [choice], "usage": {"completion_tokens": 2}})
     assert got.stopped_by == "stop" and got.token_ids == [5, 6]
@@ -218,7 +216,7 @@ def test_a_stop_string_is_not_the_end_token() -> None:
 
 
 @pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
-def test_chat_has_messages_and_thoughts_are_no_text(key: str) -> None:
+def test_chat_has_messages_and_thoughts_are_no_text(key):
     thought = {"choices": [{"delta": {key: "hm", "content": None}}]}
     text = {"choices": [{"delta": {"content": "yes"}}]}
     end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
@@ -230,7 +228,7 @@ def test_chat_has_messages_and_thoughts_are_no_text(key: str) -> None:
     assert counted.inter_token_seconds == pytest.approx(0.1 / 4)  # one token came first
 
 
-def test_shares_add_up_to_the_time_in_which_requests_are_in_flight() -> None:
+def test_shares_add_up_to_the_time_in_which_requests_are_in_flight():
     spans = [(0.0, 1.0, 4.0), (0.0, 2.0, 4.0), (10.0, 11.0, 12.0)]
     shares = shares_of(spans)
     assert shares == [(0.5, 1.5), (1.0, 1.0), (1.0, 1.0)]
@@ -265,8 +263,8 @@ ABCS = "abc " * 15  # of 30 tokens
     ],
 )
 def test_tokens_that_the_text_does_not_have_are_not_counted(
-    ids: list[int], text: str, usage: int | None, exact: Any, unknown: Any, has_tokenizer: bool
-) -> None:
+    ids, text, usage, exact, unknown, has_tokenizer
+):
     choice = {"text": text, "token_ids": ids, "finish_reason": "stop", "stop_reason": " "}
     value = {"choices": [choice], "usage": {"completion_tokens": usage}}
     streamed = Streamed(0.0, 1.0, [Event(0.1, value)], 0)
@@ -277,7 +275,7 @@ def test_tokens_that_the_text_does_not_have_are_not_counted(
 
 
 @pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
-def test_thoughts_that_are_not_delivered_are_no_tokens(key: str) -> None:
+def test_thoughts_that_are_not_delivered_are_no_tokens(key):
     message = {"content": "yes"}
     value: dict[str, Any] = {"choices": [{"message": message, "finish_reason": "stop"}]}
     details = {"completion_tokens_details": {"reasoning_tokens": 48}}
@@ -297,9 +295,7 @@ def test_thoughts_that_are_not_delivered_are_no_tokens(key: str) -> None:
         *((0.3, 2e-3, 20, False), (1e-3, 1e-4, 20, False), (0.02, 0.0, 2, False)),
     ],
 )
-def test_chunks_that_a_proxy_holds_back_have_no_times(
-    first: float, between: float, chunks: int, held: bool
-) -> None:
+def test_chunks_that_a_proxy_holds_back_have_no_times(first, between, chunks, held):
     content = {"choices": [{"delta": {"content": 20 // chunks * "a"}}]}
     end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": 20}}
     times = [first + between * number for number in range(chunks)]
@@ -325,7 +321,7 @@ def row(accepted: int, proposed: int = 2, **changes: Any) -> list[Any]:
     return [number for part in (values | changes).values() for number in part]
 
 
-def test_rounds_stop_where_the_text_ends() -> None:
+def test_rounds_stop_where_the_text_ends():
     whole, rejected = RoundRecord(2, 2, 3, None, (True, False), (0.9, 0.4)), row(1)
     assert read_rounds([row(2), rejected], 6) == (
         whole,
@@ -356,6 +352,6 @@ def test_rounds_stop_where_the_text_ends() -> None:
         [row(1, checks=[-1, 1, 0, 0])],
     ],
 )
-def test_what_is_no_round_is_refused(rounds: Any) -> None:
+def test_what_is_no_round_is_refused(rounds):
     with pytest.raises(UsageError, match="the server tells"):
         read_rounds(rounds, 9, vocabulary=500)

@@ -17,7 +17,7 @@ from specbench.errors import UsageError, mask_tokens
 from specbench.serving.client import KEY_VARIABLE, MAX_BODY, Client, Streamed
 from specbench.serving.server import NEUTRAL, OPTIONS, learn_dialect
 
-from .fake import Fake, Handler, serving
+from .fake import Fake, serving
 from .sockets import Reply, answering, http, received, saying
 
 KEY = "sk-visible-nowhere-5150"
@@ -47,7 +47,7 @@ def refused(reply: Reply, client: Client | None = None) -> str:
         (b"9" * 5000, "Exceeds the limit"),
     ],
 )
-def test_what_is_no_json_is_named(body: bytes, why: str) -> None:
+def test_what_is_no_json_is_named(body, why):
     assert why in refused(saying(body))
 
 
@@ -60,7 +60,7 @@ def test_what_is_no_json_is_named(body: bytes, why: str) -> None:
         ("http://user:word@127.0.0.1:1/v1", "contains a name or a password"),
     ],
 )
-def test_an_odd_address_is_one_sentence(url: str, advice: str) -> None:
+def test_an_odd_address_is_one_sentence(url, advice):
     with pytest.raises(UsageError, match=advice) as error:
         Client().reach(url)
     assert "word@" not in str(error.value)
@@ -75,7 +75,7 @@ def test_an_odd_address_is_one_sentence(url: str, advice: str) -> None:
         ("500 Broken", "look into the server's log"),
     ],
 )
-def test_a_refusal_says_what_to_do(status: str, advice: str) -> None:
+def test_a_refusal_says_what_to_do(status, advice):
     client = Client(api_key=KEY, advice={418: "brewing"})
     error = refused(saying(f"no {KEY} \x1b[2J".encode(), status), client)
     assert f"answers {status[:3]} (no *** \ufffd[2J): " in error and advice in error
@@ -106,11 +106,11 @@ def silent(connection: socket.socket, _: bytes) -> None:
         silent,
     ],
 )
-def test_the_deadline_holds_for_the_whole_request(reply: Reply) -> None:
+def test_the_deadline_holds_for_the_whole_request(reply):
     assert "did not answer within 0.1 seconds: raise --timeout" in refused(reply, Client(0.1))
 
 
-def test_the_size_of_an_answer_is_bounded() -> None:
+def test_the_size_of_an_answer_is_bounded():
     chunked = STATUS + b"Transfer-Encoding: chunked\r\n\r\n"
     chunk = b"10000\r\n" + b"[" * 0x10000 + b"\r\n"
     assert f"answers more than {MAX_BODY >> 20} MiB" in refused(endless(chunked, chunk))
@@ -120,10 +120,10 @@ def test_the_size_of_an_answer_is_bounded() -> None:
     assert "compresses its answer (gzip)" in error
 
 
-def test_a_redirect_is_not_followed_and_gets_no_key() -> None:
+def test_a_redirect_is_not_followed_and_gets_no_key():
     requests: list[bytes] = []
 
-    def note(connection: socket.socket, request: bytes) -> None:
+    def note(connection, request):
         requests.append(request)
         connection.sendall(http(b"{}"))
 
@@ -133,10 +133,10 @@ def test_a_redirect_is_not_followed_and_gets_no_key() -> None:
     assert not requests
 
 
-def test_the_key_is_sent_and_never_shown() -> None:
+def test_the_key_is_sent_and_never_shown():
     seen: list[bytes] = []
 
-    def note(connection: socket.socket, request: bytes) -> None:
+    def note(connection, request):
         seen.append(request)
         connection.sendall(http(json.dumps({"you sent": KEY}).encode()))
 
@@ -151,8 +151,8 @@ def test_the_key_is_sent_and_never_shown() -> None:
         assert wrong not in str(error.value) and KEY not in str(error.value)
 
 
-def test_requests_are_sent_at_once_and_answers_keep_their_order() -> None:
-    def echo(connection: socket.socket, request: bytes) -> None:
+def test_requests_are_sent_at_once_and_answers_keep_their_order():
+    def echo(connection, request):
         while request:
             connection.sendall(http(request.partition(b"\r\n\r\n")[2]))
             request = received(connection)
@@ -162,7 +162,7 @@ def test_requests_are_sent_at_once_and_answers_keep_their_order() -> None:
         assert Client(requests=4).post(url, bodies) == bodies
 
 
-def test_ctrl_c_ends_a_request_at_once() -> None:
+def test_ctrl_c_ends_a_request_at_once():
     program = (
         # A process in the background of a shell without job control ignores Ctrl-C.
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -171,7 +171,7 @@ def test_ctrl_c_ends_a_request_at_once() -> None:
     )
     heard: list[bytes] = []
 
-    def wait(connection: socket.socket, request: bytes) -> None:
+    def wait(connection, request):
         heard.append(request)
         os.kill(process.pid, signal.SIGINT)
         connection.recv(1)
@@ -204,10 +204,8 @@ Refuses = Callable[[dict[str, Any]], bool]
     ],
 )
 @pytest.mark.parametrize("status", [400, 200])
-def test_an_option_that_is_refused_is_changed_or_left_out_alone(
-    refuses: Refuses, changed: dict[str, Any], unset: list[str], status: int
-) -> None:
-    def refuse(handler: Handler, body: dict[str, Any]) -> bool:
+def test_an_option_that_is_refused_is_changed_or_left_out_alone(refuses, changed, unset, status):
+    def refuse(handler, body):
         if refuses(body) and status == 200:  # within a stream
             handler.begin()
             handler.event({"error": {"message": "bad request"}})
@@ -227,8 +225,8 @@ def test_an_option_that_is_refused_is_changed_or_left_out_alone(
 
 @pytest.mark.parametrize("further", [[], ["top_k"], ["top_k", "min_p", "seed"]])
 @pytest.mark.parametrize("status", [400, 422])
-def test_a_server_may_want_another_name_of_the_limit(further: list[str], status: int) -> None:
-    def ask(body: Any) -> Streamed:
+def test_a_server_may_want_another_name_of_the_limit(further, status):
+    def ask(body):
         failed = not {"max_tokens", *further}.isdisjoint(body)
         return Streamed(0.0, 0.0, [], 0, "failed" * failed, status * failed)
 
@@ -247,12 +245,10 @@ def test_a_server_may_want_another_name_of_the_limit(further: list[str], status:
         *(("prompt", status, (), 1) for status in (0, 401, 429, 503)),  # busy or away
     ],
 )
-def test_only_options_are_left_out(
-    failing: str, status: int, refused: tuple[str, ...], requests: int
-) -> None:
+def test_only_options_are_left_out(failing, status, refused, requests):
     bodies = []
 
-    def ask(body: Any) -> Streamed:
+    def ask(body):
         bodies.append(body)
         failed = failing in body
         return Streamed(0.0, 0.0, [], 0, "failed" * failed, status * failed)

@@ -42,9 +42,7 @@ def limiting(connection: socket.socket, seen: list[bytes], status: str, *headers
         ([], None),
     ],
 )
-def test_a_server_is_asked_when_it_wants_to_be(
-    monkeypatch: pytest.MonkeyPatch, status: str, headers: list[str], wait: float | None
-) -> None:
+def test_a_server_is_asked_when_it_wants_to_be(monkeypatch, status, headers, wait):
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -95,9 +93,7 @@ ABORTED = {"choices": [{"text": "", "finish_reason": "abort"}]}
         ({"message": "bad", "code": 400}, False),
     ],
 )
-def test_a_text_that_breaks_off_is_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch, failure: Any, again: bool
-) -> None:
+def test_a_text_that_breaks_off_is_asked_for_again(monkeypatch, failure, again):
     monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
     with answering(breaking(failure, failure)) as url:
         (answer,) = Client().stream(url, [{}], 1)

@@ -50,7 +50,7 @@ def fit(tokens: torch.Tensor, law: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_the_first_token_has_the_law_of_its_rule(temperature: float) -> None:
+def test_the_first_token_has_the_law_of_its_rule(temperature):
     p, q = ((logits[0] / temperature).softmax(-1) for logits in (RAW, DRAFT))
     laws = {"sd": p, "static:weight=0.5": (p + q) / 2, "static:weight=0.2": 0.2 * p + 0.8 * q}
     for rule, law in laws.items():
@@ -60,13 +60,13 @@ def test_the_first_token_has_the_law_of_its_rule(temperature: float) -> None:
         assert fit(tokens, other) < 1e-9, rule  # the test can fail
 
 
-def test_the_second_token_has_the_law_of_its_rule_if_the_first_draft_is_accepted() -> None:
+def test_the_second_token_has_the_law_of_its_rule_if_the_first_draft_is_accepted():
     tokens = decode("sd", 1.0, [2] * REQUESTS)
     later = tokens[tokens[:, 1] != END][:, 1:]
     assert fit(later, RAW[1].softmax(-1)) > 1e-4
 
 
-def test_requests_have_as_many_drafts_as_they_have() -> None:
+def test_requests_have_as_many_drafts_as_they_have():
     tokens = decode("sd", 1.0, [0, 1, 2] * 2000)
     none, one, two = tokens[::3], tokens[1::3], tokens[2::3]
     assert (none == torch.tensor([5, END, END])).all()
@@ -77,9 +77,7 @@ def test_requests_have_as_many_drafts_as_they_have() -> None:
 
 
 @pytest.mark.parametrize("rule", ["sd", "gated", "diversed:head=python/python-line"])
-def test_requests_are_verified_alone_as_together(
-    rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_are_verified_alone_as_together(rule, monkeypatch):
     counts = [0, 1, 2, 2, 1] * 20
     together = [decode(rule, temperature, counts) for temperature in (0.0, 0.5, 1.0)]
     monkeypatch.setattr(rounds, "CACHED", 1)
@@ -87,7 +85,7 @@ def test_requests_are_verified_alone_as_together(
         assert decode(rule, temperature, counts).tolist() == tokens.tolist()
 
 
-def test_one_batch_has_several_rules_and_temperatures() -> None:
+def test_one_batch_has_several_rules_and_temperatures():
     counts = [2] * 3
     kinds = ["sd", "static:weight=0", "lossy:lenience=0.5"]
     q = DRAFT.softmax(-1).repeat(3, 1)
@@ -101,26 +99,26 @@ def test_one_batch_has_several_rules_and_temperatures() -> None:
     assert tokens[1].tolist() == [*q.argmax(-1)[:2].tolist(), 5]  # all drafts
 
 
-def test_drafts_without_probabilities_are_certain() -> None:
+def test_drafts_without_probabilities_are_certain():
     tokens = decode("sd", 1.0, [2] * REQUESTS, with_probabilities=False)
     assert fit(tokens, RAW[0].softmax(-1)) > 1e-4
 
 
-def test_at_temperature_0_rules_compare_probabilities_at_temperature_1() -> None:
+def test_at_temperature_0_rules_compare_probabilities_at_temperature_1():
     near = decode("lossy:lenience=0.5", 0.0, [2])
     assert near[0, 0] == DRAFT[0].argmax()  # half as likely as the target's choice
     far = decode("lossy:lenience=0.7", 0.0, [2])
     assert far[0, 0] == RAW[0].argmax()
 
 
-def test_a_request_with_a_seed_repeats_itself() -> None:
-    def seeded() -> torch.Tensor:
+def test_a_request_with_a_seed_repeats_itself():
+    def seeded():
         return decode("sd", 1.0, [2] * 8, generators={3: torch.Generator().manual_seed(7)})[3]
 
     assert seeded().tolist() == seeded().tolist()
 
 
-def test_temperatures_are_expanded() -> None:
+def test_temperatures_are_expanded():
     cumulative = torch.tensor([2, 2, 5])
     got = expand_batch_to_tokens(torch.tensor([0.0, 3.0, 0.5]), cumulative, 5, 0, 1)
     assert got.tolist() == [1, 1, 0.5, 0.5, 0.5]
@@ -139,12 +137,12 @@ def test_temperatures_are_expanded() -> None:
         ("static:weight", "is not NAME=VALUE"),
     ],
 )
-def test_rules_that_cannot_run_in_vllm_are_refused(rule: str, message: str) -> None:
+def test_rules_that_cannot_run_in_vllm_are_refused(rule, message):
     with pytest.raises(UsageError, match=message):
         rule_of(rule)
 
 
-def test_a_request_chooses_a_rule_but_no_file() -> None:
+def test_a_request_chooses_a_rule_but_no_file():
     default = ["static:weight=0.5", "sd"]
     assert checked_rule(None, default) == default[0]
     assert checked_rule({ARGUMENT: "sd"}, default) == "sd"
@@ -160,11 +158,11 @@ def test_a_request_chooses_a_rule_but_no_file() -> None:
         checked_rule({ROUNDS: "k" * 65}, default)
 
 
-def test_an_own_rule_is_named_by_its_file() -> None:
+def test_an_own_rule_is_named_by_its_file():
     assert rule_of("specbench/docs/my_rules.py:geometric:share=0.7") is not None
 
 
-def test_without_the_variable_vllm_is_not_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_variable_vllm_is_not_even_imported(monkeypatch):
     monkeypatch.delenv("SPECBENCH_VLLM_RULE", raising=False)
     register()
     assert "vllm" not in sys.modules

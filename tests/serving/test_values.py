@@ -22,13 +22,13 @@ ERRORS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "words"), ERRORS)
-def test_the_words_of_a_server_are_found_in_every_form(value: Any, words: str) -> None:
+def test_the_words_of_a_server_are_found_in_every_form(value, words):
     assert error_words(json.dumps(value).encode()) == words
     failure = failure_of(value)
     assert failure is not None and failure.words == f"fails in its answer: {words}"
 
 
-def test_other_content_is_quoted_and_a_long_text_is_cut() -> None:
+def test_other_content_is_quoted_and_a_long_text_is_cut():
     assert error_words(b"<html>gone\x1b") == "<html>gone\ufffd"
     assert error_words(b'{"e": 1}') == '{"e": 1}'
     assert error_words(json.dumps({"error": 300 * "a"}).encode()) == 200 * "a" + "..."
@@ -50,12 +50,12 @@ def test_other_content_is_quoted_and_a_long_text_is_cut() -> None:
         None,
     ],
 )
-def test_what_is_no_failure(value: Any) -> None:
+def test_what_is_no_failure(value):
     assert failure_of(value) is None
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "timeout", "cancelled", "load", ""])
-def test_a_reason_that_is_no_end_is_a_failure(reason: str) -> None:
+def test_a_reason_that_is_no_end_is_a_failure(reason):
     by = f"ends an answer by the finish_reason {reason}"
     value: dict[str, Any] = {"choices": [{"delta": {"content": "so"}, "finish_reason": reason}]}
     assert failure_of(value) == Failure(by, 0)
@@ -75,7 +75,7 @@ def test_a_reason_that_is_no_end_is_a_failure(reason: str) -> None:
         ({"error": {"message": "m", "code": 7}}, 200),
     ],
 )
-def test_the_status_in_an_error_is_read(value: Any, status: int) -> None:
+def test_the_status_in_an_error_is_read(value, status):
     failure = failure_of(value)
     assert failure is not None and failure.status == status
 
@@ -91,7 +91,7 @@ def test_the_status_in_an_error_is_read(value: Any, status: int) -> None:
         (["\ufeffa", "é"], "\ufeffaé"),
     ],
 )
-def test_halves_of_a_character_are_joined_or_replaced(parts: list[str], text: str) -> None:
+def test_halves_of_a_character_are_joined_or_replaced(parts, text):
     assert whole(parts) == text
     assert whole(parsed(json.dumps(part).encode()) for part in parts) == text
     in_bytes = [f'"{part}"'.encode(errors="surrogatepass") for part in parts]

@@ -83,7 +83,7 @@ TASKS = {"python-line": 500, "python-block": 500, "python-docstring": 500}
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_splits_are_of_packages_that_the_models_have_not_seen(name: str) -> None:
+def test_splits_are_of_packages_that_the_models_have_not_seen(name):
     task = load_task(name)
     for split, packages in (("test", "test"), ("train", "choice"), ("held-out", "choice")):
         examples = task.examples(split, None)
@@ -94,7 +94,7 @@ def test_splits_are_of_packages_that_the_models_have_not_seen(name: str) -> None
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_references_have_the_best_score_and_end_where_a_text_is_stopped(name: str) -> None:
+def test_references_have_the_best_score_and_end_where_a_text_is_stopped(name):
     task = load_task(name)
     for example in task.examples("test", 100):
         assert score(task.metric or "", example.reference or "", example) == pytest.approx(1)
@@ -104,7 +104,7 @@ def test_references_have_the_best_score_and_end_where_a_text_is_stopped(name: st
 
 
 @pytest.mark.parametrize("name", ["python-line", "python-block"])
-def test_prompt_and_reference_are_a_part_of_their_file(name: str) -> None:
+def test_prompt_and_reference_are_a_part_of_their_file(name):
     """As far as the same versions of the packages are installed."""
     texts: dict[str, dict[str, str]] = {}
     for package, wanted in PACKAGES["test"].items():
@@ -132,9 +132,7 @@ def last_line(text: str) -> str:
     return text.rsplit("\n", 1)[-1].rstrip()
 
 
-def test_the_file_of_a_bundled_task_is_recorded_without_the_place_of_the_clone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_file_of_a_bundled_task_is_recorded_without_the_place_of_the_clone(monkeypatch):
     monkeypatch.chdir(PAIRS_FILE.parents[2])
     task = load_task("python-line")
     task.examples("test", 1)

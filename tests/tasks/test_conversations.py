@@ -38,15 +38,13 @@ def read(tmp_path: Path, *rows: Any, name: str = "a.jsonl") -> list[Example]:
         ([USER, CALL], 1, "1 + 1?", None),
     ],
 )
-def test_messages_are_kept_as_they_are(
-    tmp_path: Path, name: str, messages: list[Any], asked: int, prompt: str, reference: str | None
-) -> None:
+def test_messages_are_kept_as_they_are(tmp_path, name, messages, asked, prompt, reference):
     (example,) = read(tmp_path, {"messages": messages, "source": "x"}, name=name)
     assert example.chat() == messages[:asked] and example.columns == {"source": "x"}
     assert (example.messages, example.reference) == ((prompt,), reference)
 
 
-def test_conversations_of_sharegpt_are_messages(tmp_path: Path) -> None:
+def test_conversations_of_sharegpt_are_messages(tmp_path):
     spoken = ("system", "Be brief."), ("Human", "1 + 1?"), ("gpt", "2"), ("tool", "4"), ("gpt", "5")
     turns = [{"from": speaker, "value": text} for speaker, text in spoken]
     rows = {"id": "x_0", "conversations": turns}, {"conversations": turns[1:3]}
@@ -61,7 +59,7 @@ def test_conversations_of_sharegpt_are_messages(tmp_path: Path) -> None:
     assert stored.chat() == [SYSTEM, USER]
 
 
-def test_a_file_may_be_one_request(tmp_path: Path) -> None:
+def test_a_file_may_be_one_request(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"model": "m", "messages": [SYSTEM, USER]}, indent=2))
     (example,) = prompts_task(path).examples("test", None)
@@ -85,7 +83,7 @@ def test_a_file_may_be_one_request(tmp_path: Path) -> None:
         ([{"role": "user", "content": " "}], "a.jsonl:1: the prompt is empty"),
     ],
 )
-def test_what_is_no_conversation_is_located(tmp_path: Path, messages: Any, told: str) -> None:
+def test_what_is_no_conversation_is_located(tmp_path, messages, told):
     with pytest.raises(UsageError) as caught:
         read(tmp_path, {"messages": messages})
     assert told in str(caught.value) and "\n" not in str(caught.value)
@@ -100,9 +98,7 @@ def test_what_is_no_conversation_is_located(tmp_path: Path, messages: Any, told:
         ({"chat": [{"from": "human", "value": "a"}], "source": "x"}, "conversations"),
     ],
 )
-def test_the_advice_for_a_wrong_column_works(
-    tmp_path: Path, row: dict[str, Any], column: str
-) -> None:
+def test_the_advice_for_a_wrong_column_works(tmp_path, row, column):
     name = next(iter(row))
     with pytest.raises(UsageError, match=f"rename `{name}` to `{column}`$"):
         read(tmp_path, row)
@@ -110,7 +106,7 @@ def test_the_advice_for_a_wrong_column_works(
     assert len(read(tmp_path, row)) == 1
 
 
-def test_advice_where_the_column_is_not_clear(tmp_path: Path) -> None:
+def test_advice_where_the_column_is_not_clear(tmp_path):
     with pytest.raises(UsageError, match=r"rename the right one of `a`, `b` to `prompt`$"):
         read(tmp_path, {"a": "x", "b": "y"})
     with pytest.raises(UsageError, match="give each row `prompt`, a text"):

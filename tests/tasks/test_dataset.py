@@ -3,8 +3,6 @@
 import json
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from .files import QUIZ, WRITERS, pack, quiz_folder, quiz_row, quiz_rows, write_
 
 
 @pytest.fixture
-def quiz(tmp_path: Path) -> Callable[..., Task]:
+def quiz(tmp_path) -> Callable[..., Task]:
     """Load the quiz with local files."""
     path = quiz_folder(tmp_path)
     return lambda **asked: load_task(path, DataOptions(folder=tmp_path / "data", **asked))
@@ -25,7 +23,7 @@ def quiz(tmp_path: Path) -> Callable[..., Task]:
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_every_format_gives_the_same_examples(suffix: str, packed: bool, tmp_path: Path) -> None:
+def test_every_format_gives_the_same_examples(suffix, packed, tmp_path):
     task = load_task(quiz_folder(tmp_path, test=1), DataOptions(folder=tmp_path / "data"))
     path = tmp_path / f"data/quiz/test{suffix}"
     (tmp_path / "data/quiz/test.jsonl").unlink()
@@ -44,7 +42,7 @@ def test_every_format_gives_the_same_examples(suffix: str, packed: bool, tmp_pat
     assert task.provenance()["splits"] == {"test": {"file": str(path), "sha256": digest, "rows": 2}}
 
 
-def test_rows_without_a_name_are_counted(tmp_path: Path) -> None:
+def test_rows_without_a_name_are_counted(tmp_path):
     path = quiz_folder(tmp_path)
     path.write_text(QUIZ.replace('id = "{kind}-{nr}"\n', ""))
     task = load_task(path, DataOptions(folder=tmp_path / "data"))
@@ -72,7 +70,7 @@ category = "{category}"
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
-def test_a_task_of_local_files_needs_no_hub_licence_or_metric(suffix: str, tmp_path: Path) -> None:
+def test_a_task_of_local_files_needs_no_hub_licence_or_metric(suffix, tmp_path):
     path = tmp_path / "mine.toml"
     turns = ["one", "two"]
     data = tmp_path / f"questions{suffix}"
@@ -99,7 +97,7 @@ def test_a_task_of_local_files_needs_no_hub_licence_or_metric(suffix: str, tmp_p
         load_task(path).examples("test", 1)
 
 
-def test_a_fixed_tenth_of_the_training_rows_is_held_out(quiz: Callable[..., Task]) -> None:
+def test_a_fixed_tenth_of_the_training_rows_is_held_out(quiz):
     task = quiz()
     train, held_out = (
         [e.id for e in task.examples(split, None)] for split in ("train", "held-out")
@@ -113,7 +111,7 @@ def test_a_fixed_tenth_of_the_training_rows_is_held_out(quiz: Callable[..., Task
     assert {e.id for e in task.examples("held-out", None, seed=3)} == set(held_out)
 
 
-def test_data_is_read_only_when_examples_are_requested(quiz: Callable[..., Task]) -> None:
+def test_data_is_read_only_when_examples_are_requested(quiz):
     task = quiz(shots=1)
     assert task.provenance() == {
         "dataset": "somebody/quiz",
@@ -126,9 +124,7 @@ def test_data_is_read_only_when_examples_are_requested(quiz: Callable[..., Task]
     assert set(task.provenance()["splits"]) == {"test", "train"}
 
 
-def test_shots_are_the_same_for_all_prompts_and_come_from_training(
-    quiz: Callable[..., Task],
-) -> None:
+def test_shots_are_the_same_for_all_prompts_and_come_from_training(quiz):
     task = quiz(shots=3)
     held_out = {e.passage for e in task.examples("held-out", None)}
     for seed in range(4):
@@ -145,7 +141,7 @@ def test_shots_are_the_same_for_all_prompts_and_come_from_training(
     assert len({task.examples("test", 1, seed)[0].prompt[:60] for seed in range(4)}) > 1
 
 
-def test_a_task_file_s_own_shots_and_the_users_go_before(tmp_path: Path) -> None:
+def test_a_task_file_s_own_shots_and_the_users_go_before(tmp_path):
     path = quiz_folder(tmp_path)
     path.write_text(QUIZ.replace("shot =", "shots = 2\nshot ="))
     for asked, count in ((None, 2), (0, 0), (5, 5)):
@@ -169,9 +165,7 @@ def test_a_task_file_s_own_shots_and_the_users_go_before(tmp_path: Path) -> None
         (0, "ask.de", "ask", "test", "test.jsonl:1: `ask` must be text"),
     ],
 )
-def test_missing_data(
-    shots: int, old: str, new: str, split: str, message: str, tmp_path: Path
-) -> None:
+def test_missing_data(shots, old, new, split, message, tmp_path):
     path = quiz_folder(tmp_path)
     assert old in QUIZ
     path.write_text(QUIZ.replace(old, new) if old else QUIZ)
@@ -193,7 +187,7 @@ def test_missing_data(
         ({"gold": "\ud800"}, "`gold` has half a surrogate pair"),
     ],
 )
-def test_values_that_no_example_can_hold(row: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_values_that_no_example_can_hold(row, message, tmp_path):
     task = load_task(quiz_folder(tmp_path), DataOptions(folder=tmp_path / "data"))
     write_jsonl([quiz_row(0), {**quiz_row(1), **row}], tmp_path / "data/quiz/test.jsonl")
     assert len(task.examples("test", 1)) == 1
@@ -201,13 +195,13 @@ def test_values_that_no_example_can_hold(row: dict[str, Any], message: str, tmp_
         task.examples("test", None)
 
 
-def test_windows_line_ends_do_not_reach_a_prompt(tmp_path: Path) -> None:
+def test_windows_line_ends_do_not_reach_a_prompt(tmp_path):
     task = load_task(quiz_folder(tmp_path), DataOptions(folder=tmp_path / "data"))
     write_jsonl([{**quiz_row(0), "gold": "a\r\nb"}], tmp_path / "data/quiz/test.jsonl")
     assert task.examples("test", 1)[0].reference == "#### a\nb"
 
 
-def test_two_files_of_a_split_are_refused(quiz: Callable[..., Task], tmp_path: Path) -> None:
+def test_two_files_of_a_split_are_refused(quiz, tmp_path):
     pack(tmp_path / "data/quiz/test.jsonl")
     write_jsonl(quiz_rows(1), tmp_path / "data/quiz/test.jsonl")
     with pytest.raises(UsageError, match=r"contains test\.jsonl and test\.jsonl\.gz: keep one"):

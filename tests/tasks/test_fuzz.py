@@ -48,7 +48,7 @@ def outcome(path: Path, data: Path) -> str:
     return ""
 
 
-def test_broken_task_files(tmp_path: Path) -> None:
+def test_broken_task_files(tmp_path):
     path, rng, refused = quiz_folder(tmp_path), random.Random(0), 0
     assert not outcome(path, tmp_path / "data")
     for _ in range(300):
@@ -59,7 +59,7 @@ def test_broken_task_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_broken_data_files(suffix: str, packed: bool, tmp_path: Path) -> None:
+def test_broken_data_files(suffix, packed, tmp_path):
     path, rng = quiz_folder(tmp_path), random.Random(suffix)
     data = tmp_path / "data/quiz" / f"test{suffix}"
     (tmp_path / "data/quiz/test.jsonl").unlink()
@@ -89,14 +89,14 @@ LONG = "x" * 10_000_000
         ("test.jsonl.gz", b"\x1f\x8b\x08", r"test\.jsonl\.gz is damaged"),
     ],
 )
-def test_broken_files_are_located(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_broken_files_are_located(name, content, message, tmp_path):
     path = quiz_folder(tmp_path)
     (tmp_path / "data/quiz/test.jsonl").unlink()
     (tmp_path / "data/quiz" / name).write_bytes(content)
     assert re.search(message, outcome(path, tmp_path / "data"))
 
 
-def test_a_row_of_ten_megabytes_is_valid(tmp_path: Path) -> None:
+def test_a_row_of_ten_megabytes_is_valid(tmp_path):
     row = {**quiz_row(0), "ask": {"de": LONG}}
     task = load_task(quiz_folder(tmp_path), DataOptions(folder=tmp_path / "data"))
     WRITERS[".jsonl"]([row], tmp_path / "data/quiz/test.jsonl")

@@ -34,7 +34,7 @@ class Table:
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def hub(monkeypatch) -> SimpleNamespace:
     """A fake for the hub's library: ``answer`` is what it returns or raises."""
     fake = SimpleNamespace(asked=[], answer=Table(quiz_rows(30)))
 
@@ -57,7 +57,7 @@ def quiz(folder: Path, at: str = "refs/convert/parquet", **options: Any) -> Task
     return load_task(folder / "quiz.toml", DataOptions(**options))
 
 
-def test_the_hub_receives_the_settings_of_the_file(hub: SimpleNamespace, tmp_path: Path) -> None:
+def test_the_hub_receives_the_settings_of_the_file(hub, tmp_path):
     task = quiz(tmp_path)
     assert hub.asked == []
     examples = task.examples("test", 3)
@@ -74,9 +74,7 @@ def test_the_hub_receives_the_settings_of_the_file(hub: SimpleNamespace, tmp_pat
     }
 
 
-def test_another_commit_than_that_of_the_file_is_refused(
-    hub: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_another_commit_than_that_of_the_file_is_refused(hub, tmp_path):
     quiz(tmp_path, "v2").examples("train", 1)
     assert hub.asked[0][1] == {"split": "train", "revision": "v2"}
     quiz(tmp_path, COMMIT).examples("test", 1)
@@ -84,12 +82,10 @@ def test_another_commit_than_that_of_the_file_is_refused(
         quiz(tmp_path, COMMIT[::-1]).examples("test", 1)
 
 
-def test_offline_is_set_before_the_library_is_imported(
-    hub: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_is_set_before_the_library_is_imported(hub, tmp_path, monkeypatch):
     seen, real = [], builtins.__import__
 
-    def spy(name: str, *rest: Any) -> Any:
+    def spy(name, *rest):
         if name == "datasets":
             seen.append((os.environ["HF_HUB_OFFLINE"], os.environ["HF_DATASETS_OFFLINE"]))
         return real(name, *rest)
@@ -103,9 +99,7 @@ def test_offline_is_set_before_the_library_is_imported(
     ("offline", "kind", "told"),
     [(True, UsageError, "not in the cache"), (False, RunError, "cannot be loaded")],
 )
-def test_a_hub_error_is_one_line(
-    hub: SimpleNamespace, tmp_path: Path, offline: bool, kind: type[Exception], told: str
-) -> None:
+def test_a_hub_error_is_one_line(hub, tmp_path, offline, kind, told):
     for error in (ConnectionError, ValueError):
         hub.answer = error("no way.\nReally")
         with pytest.raises(kind, match=rf"^somebody/quiz \(test\) .*{told}.*\(no way\)") as caught:
@@ -116,7 +110,7 @@ def test_a_hub_error_is_one_line(
         quiz(tmp_path, offline=offline).examples("test", 1)
 
 
-def test_wrong_rows_on_the_hub(hub: SimpleNamespace, tmp_path: Path) -> None:
+def test_wrong_rows_on_the_hub(hub, tmp_path):
     empty = Table([quiz_row(0)])
     empty.rows = []
     for hub.answer, message in (
@@ -129,7 +123,7 @@ def test_wrong_rows_on_the_hub(hub: SimpleNamespace, tmp_path: Path) -> None:
             quiz(tmp_path).examples("test", 1)
 
 
-def test_the_hubs_real_library_gives_the_same_rows(tmp_path: Path) -> None:
+def test_the_hubs_real_library_gives_the_same_rows(tmp_path):
     """A folder of Parquet files loads like a repository of them, without a network."""
     repository = tmp_path / "somebody/quiz"
     repository.mkdir(parents=True)

@@ -43,7 +43,7 @@ def read(path: Path, content: bytes) -> list[Example]:
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_every_format_gives_the_same_prompts(suffix: str, tmp_path: Path) -> None:
+def test_every_format_gives_the_same_prompts(suffix, tmp_path):
     packed = {"mine.gz": gzip.compress(FORMATS[suffix]), "mine.xz": lzma.compress(FORMATS[suffix])}
     for name, content in {"mine": FORMATS[suffix], **packed}.items():
         path = tmp_path / name.replace("mine", f"mine{suffix}")
@@ -57,12 +57,12 @@ def test_every_format_gives_the_same_prompts(suffix: str, tmp_path: Path) -> Non
         assert task.generator is None
 
 
-def test_examples_are_named_by_the_line_they_start_on(tmp_path: Path) -> None:
+def test_examples_are_named_by_the_line_they_start_on(tmp_path):
     examples = read(tmp_path / "mine.csv", b'prompt\n"two\nlines"\n\nlast\n')
     assert [(e.id, e.prompt) for e in examples] == [("mine-2", "two\nlines"), ("mine-5", "last")]
 
 
-def test_limit_and_seed(tmp_path: Path) -> None:
+def test_limit_and_seed(tmp_path):
     path = tmp_path / "mine.txt"
     every = read(path, "".join(f"prompt {i}\n" for i in range(50)).encode())
     task = prompts_task(path)
@@ -75,7 +75,7 @@ def test_limit_and_seed(tmp_path: Path) -> None:
     assert task.examples("test", 7, seed=3) == shuffled[:7]
 
 
-def test_the_version_depends_on_the_content_not_on_compression(tmp_path: Path) -> None:
+def test_the_version_depends_on_the_content_not_on_compression(tmp_path):
     versions = []
     for name, content in (("a.txt", b"one"), ("b.txt.gz", gzip.compress(b"one")), ("c.txt", b"2")):
         (tmp_path / name).write_bytes(content)
@@ -91,7 +91,7 @@ def test_the_version_depends_on_the_content_not_on_compression(tmp_path: Path) -
         ("c.csv", b"prompt,reference\np"),  # fields missing at the end of a line
     ],
 )
-def test_an_empty_or_missing_reference_is_none(name: str, content: bytes, tmp_path: Path) -> None:
+def test_an_empty_or_missing_reference_is_none(name, content, tmp_path):
     assert read(tmp_path / name, content)[0].reference is None
 
 
@@ -114,11 +114,7 @@ def test_an_empty_or_missing_reference_is_none(name: str, content: bytes, tmp_pa
         ("a.jsonl", b'{"turns": []}', "a.jsonl:1: the prompt is empty"),
         ("a.jsonl", b'{"turns": ["a", " "]}', "a.jsonl:1: the prompt is empty"),
         ("a.jsonl", b'{"prompt": "p", "reference": true}', "not true: write it in double quotes"),
-        (
-            "a.jsonl",
-            b'{"prompt": "p", "reference": ["a", 4]}',
-            "a string, not 4: write it in",
-        ),
+        ("a.jsonl", b'{"prompt": "p", "reference": ["a", 4]}', "a string, not 4: write it in"),
         ("a.jsonl", b'{"prompt": "p", "reference": {"a": 4}}', "must be a string, not an object"),
         ("a.jsonl", b'{"turns": ["a", 5]}', "a.jsonl:1: `turns` must be a string, not 5: write"),
         ("a.jsonl", b'{"turns": ["a"]}\n{"text": "b"}', "a.jsonl:2: no `prompt` column"),
@@ -151,7 +147,7 @@ def test_an_empty_or_missing_reference_is_none(name: str, content: bytes, tmp_pa
         ("a.txt.gz", b"p", "a.txt.gz is damaged"),
     ],
 )
-def test_wrong_prompt_files(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_wrong_prompt_files(name, content, message, tmp_path):
     with pytest.raises(UsageError) as caught:
         read(tmp_path / name, content)
     assert message in str(caught.value)
@@ -167,7 +163,7 @@ QUESTIONS = [
 ]
 
 
-def test_the_questions_of_spec_bench_are_read_as_they_are(tmp_path: Path) -> None:
+def test_the_questions_of_spec_bench_are_read_as_they_are(tmp_path):
     examples = read(tmp_path / "question.jsonl", "\n".join(map(json.dumps, QUESTIONS)).encode())
     assert [(e.id, e.category, e.messages) for e in examples] == [
         (str(row["question_id"]), row["category"], tuple(row["turns"])) for row in QUESTIONS
@@ -196,9 +192,7 @@ def test_the_questions_of_spec_bench_are_read_as_they_are(tmp_path: Path) -> Non
         ({"turns": ["p", "q"], "reference": "a"}, ("a", None), ()),
     ],
 )
-def test_a_list_of_references_has_alternatives_or_turns(
-    row: dict[str, object], references: tuple[str], alternatives: tuple[object], tmp_path: Path
-) -> None:
+def test_a_list_of_references_has_alternatives_or_turns(row, references, alternatives, tmp_path):
     (example,) = read(tmp_path / "mine.jsonl", json.dumps(row).encode())
     assert example.reference == references[0]
     assert example.references == (references if len(references) > 1 else ())
@@ -206,7 +200,7 @@ def test_a_list_of_references_has_alternatives_or_turns(
     assert ("alternatives" in example.identity()) == bool(alternatives)
 
 
-def test_own_names_and_other_columns_are_kept_and_long_prompts_can_be_cut(tmp_path: Path) -> None:
+def test_own_names_and_other_columns_are_kept_and_long_prompts_can_be_cut(tmp_path):
     path = tmp_path / "mine.jsonl"
     rows = [
         {"id": "a", "prompt": "Sum up: long text", "passage": "long text", "level": [1]},
@@ -219,20 +213,20 @@ def test_own_names_and_other_columns_are_kept_and_long_prompts_can_be_cut(tmp_pa
     assert [e.passage for e in cut] == ["long text", "no passage"]
 
 
-def test_a_csv_may_hold_an_article_of_any_length(tmp_path: Path) -> None:
+def test_a_csv_may_hold_an_article_of_any_length(tmp_path):
     article = "so it is. " * 20_000
     (example,) = read(tmp_path / "mine.csv", as_csv([{"prompt": article, "reference": "r"}]))
     assert example.prompt == article
 
 
-def test_prompt_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_prompt_file_that_cannot_be_read(tmp_path):
     (tmp_path / "folder.txt").mkdir()
     for name in ("none.txt", "folder.txt"):
         with pytest.raises(UsageError, match=f"cannot read the prompt file .*{name}: "):
             prompts_task(tmp_path / name)
 
 
-def test_a_csv_file_may_hold_conversations(tmp_path: Path) -> None:
+def test_a_csv_file_may_hold_conversations(tmp_path):
     rows = [{"turns": '["one", "two"]', "reference": '["1", "2"]'}]
     (example,) = read(tmp_path / "talk.csv", as_csv(rows))
     assert (example.turns, example.references) == (("one", "two"), ("1", "2"))

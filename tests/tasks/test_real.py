@@ -26,7 +26,7 @@ def whole(name: str, **asked: int) -> Task:
     return load_task(name, DataOptions(folder=Path(WHOLE), **asked))
 
 
-def test_gsm8k() -> None:
+def test_gsm8k():
     first, *_ = examples = shipped("gsm8k").examples("test", None)
     assert len(examples) == 3
     assert first.id == "test-0"
@@ -37,7 +37,7 @@ def test_gsm8k() -> None:
     assert first.reference.endswith("#### 18")
 
 
-def test_gsm8k_with_few_shot_examples() -> None:
+def test_gsm8k_with_few_shot_examples():
     plain, shot = (shipped("gsm8k", shots=k).examples("test", 1)[0] for k in (0, 2))
     assert shot.prompt.endswith(f"\n\n{plain.prompt}")
     worked = shot.prompt.removesuffix(plain.prompt)
@@ -46,7 +46,7 @@ def test_gsm8k_with_few_shot_examples() -> None:
     assert (shot.id, shot.reference) == (plain.id, plain.reference)
 
 
-def test_mbpp() -> None:
+def test_mbpp():
     first, *_ = examples = shipped("mbpp").examples("test", None)
     assert [e.id for e in examples] == ["11", "12", "13"]
     assert first.prompt.startswith("Write a python function to remove first and last occurrence")
@@ -60,7 +60,7 @@ def test_mbpp() -> None:
     assert first.reference.startswith("def remove_Occ(s,ch): \n")
 
 
-def test_humaneval() -> None:
+def test_humaneval():
     first, *_ = shipped("humaneval").examples("test", None)
     assert first.id == "HumanEval/0"
     assert first.entry_point == "has_close_elements"
@@ -72,14 +72,14 @@ def test_humaneval() -> None:
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "mbpp"])
-def test_the_next_few_shot_example_ends_an_answer(name: str) -> None:
+def test_the_next_few_shot_example_ends_an_answer(name):
     task = shipped(name, shots=2)
     for example in task.examples("test", None):
         assert [example.prompt.count(string) for string in task.stop] == [2 + (name == "mbpp")]
         assert not any(string in (example.reference or "") for string in task.stop)
 
 
-def test_a_few_shot_example_begins_with_the_stop_string() -> None:
+def test_a_few_shot_example_begins_with_the_stop_string():
     for name in ("cnndm", "gsm8k", "mbpp", "wmt16", "xsum"):
         task = load_task(name)
         assert isinstance(task.source, Dataset)
@@ -106,7 +106,7 @@ ROWS = {
 
 
 @needs_whole
-def test_every_split_loads_completely() -> None:
+def test_every_split_loads_completely():
     for (name, split), rows in ROWS.items():
         task = whole(name)
         examples = task.examples(split, None)
@@ -126,7 +126,7 @@ def test_every_split_loads_completely() -> None:
 
 @needs_whole
 @pytest.mark.parametrize(("name", "words"), [("cnndm", "Summary:"), ("xsum", "one sentence")])
-def test_an_article_can_be_cut_without_the_instruction(name: str, words: str) -> None:
+def test_an_article_can_be_cut_without_the_instruction(name, words):
     for example in whole(name).examples("test", None):
         before, passage, after = example.prompt.rpartition(example.passage)
         assert passage == example.passage
@@ -135,7 +135,7 @@ def test_an_article_can_be_cut_without_the_instruction(name: str, words: str) ->
 
 
 @needs_whole
-def test_wmt16_asks_for_english() -> None:
+def test_wmt16_asks_for_english():
     first: Example = whole("wmt16").examples("test", 1)[0]
     assert "German: Biker reagiert blitzschnell und verhindert Schlimmeres\n" in first.prompt
     assert first.prompt.endswith("English:")

@@ -33,7 +33,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Task:
+def toy(monkeypatch, tmp_path) -> Task:
     """Load a task with a generator that numbers its prompts."""
 
     def numbered(split: str, index: int) -> Example:
@@ -43,7 +43,7 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Task:
     return load_task(written(tmp_path, TOY.replace("mini-math", "toy")))
 
 
-def test_the_bundled_tasks_and_those_that_need_no_data() -> None:
+def test_the_bundled_tasks_and_those_that_need_no_data():
     generated = ["mini-code", "mini-headline", "mini-math", "mini-news"]
     assert default_task_names() == generated
     assert set(generated) < set(task_names())
@@ -51,7 +51,7 @@ def test_the_bundled_tasks_and_those_that_need_no_data() -> None:
 
 
 @pytest.mark.parametrize("name", default_task_names())
-def test_bundled_references_score_full_marks(name: str) -> None:
+def test_bundled_references_score_full_marks(name):
     task = load_task(name)
     assert task.name == name
     assert task.metric
@@ -61,12 +61,12 @@ def test_bundled_references_score_full_marks(name: str) -> None:
         assert score(task.metric, example.reference, example) == 1.0
 
 
-def test_template_is_filled_without_touching_other_braces(toy: Task) -> None:
+def test_template_is_filled_without_touching_other_braces(toy):
     assert [e.prompt for e in toy.examples("test", 2)] == ["Q: {0} {x}", "Q: {1} {x}"]
     assert len(toy.examples("test", None)) == GENERATED_EXAMPLES
 
 
-def test_seeds_and_held_out_examples_are_disjoint(toy: Task) -> None:
+def test_seeds_and_held_out_examples_are_disjoint(toy):
     ids = [[e.id for e in toy.examples("train", 5, seed)] for seed in (0, 1)]
     assert ids[0] == [f"train-{i}" for i in range(5)]
     assert not set(ids[0]) & set(ids[1])
@@ -77,21 +77,19 @@ def test_seeds_and_held_out_examples_are_disjoint(toy: Task) -> None:
     assert RESERVED_SEEDS * SEED_STRIDE == 1_000_000_000
 
 
-def test_shots_need_a_template() -> None:
+def test_shots_need_a_template():
     with pytest.raises(UsageError, match=r"^mini-math has no template for few-shot examples"):
         load_task("mini-math", DataOptions(shots=2))
     assert load_task("mini-math", DataOptions(shots=0)).generator
 
 
 @pytest.mark.parametrize("name", ["mini-mth", "squad", ""])
-def test_unknown_tasks(name: str) -> None:
+def test_unknown_tasks(name):
     with pytest.raises(UsageError, match=f"unknown task `{name}`.*`(mini-math|gsm8k)`"):
         load_task(name)
 
 
-def test_definitions_in_a_wheel_take_precedence_over_a_checkout(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_definitions_in_a_wheel_take_precedence_over_a_checkout(monkeypatch, tmp_path):
     package = tmp_path / "specbench" / "tasks"
     assert definitions_folder(package) == tmp_path / "tasks"
     (package / "definitions").mkdir(parents=True)
@@ -138,7 +136,7 @@ WRONG_DATASET = [
         (QUIZ.replace("shot =", "shots = 1\nshot ="), 'train = "train"', "", "`source.train`"),
     ],
 )
-def test_wrong_task_files(text: str, old: str, new: str, told: str, tmp_path: Path) -> None:
+def test_wrong_task_files(text, old, new, told, tmp_path):
     assert old in text
     path = written(tmp_path, text.replace(old, new, 1))
     if not told:
@@ -151,7 +149,7 @@ def test_wrong_task_files(text: str, old: str, new: str, told: str, tmp_path: Pa
     assert "\n" not in str(caught.value)
 
 
-def test_every_problem_of_a_file_is_found(tmp_path: Path) -> None:
+def test_every_problem_of_a_file_is_found(tmp_path):
     text = TOY.replace("version", "versions").replace("= 8", "= 0").replace("accuracy", "x")
     path = written(tmp_path, text)
     keys = [problem.key for problem in problems(Definition, load_toml(path))]

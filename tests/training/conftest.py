@@ -29,6 +29,6 @@ def measured_by_weight(training: Any, heads: list[Head], material: Any, *_: Any)
 
 
 @pytest.fixture
-def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+def unmeasured(monkeypatch) -> None:
     """Replace all measurements of trainings."""
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)

@@ -1,7 +1,6 @@
 """Fine-tuning a draft: which tokens have loss, what is saved, and cleanup after failures."""
 
 import json
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from specbench.engine.loading import load_pair
-from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, get_pair, with_draft
 from specbench.errors import RunError, UsageError
 from specbench.tasks.example import Example
@@ -58,7 +56,7 @@ def chatty() -> PreTrainedTokenizerFast:
     return mine
 
 
-def test_the_result_is_a_better_draft_in_an_ordinary_folder(tmp_path: Path) -> None:
+def test_the_result_is_a_better_draft_in_an_ordinary_folder(tmp_path):
     folder, losses = tmp_path / "drafts" / "news", []
     stale = tmp_path / "drafts" / ".news.partial"  # from a killed process
     stale.mkdir(parents=True)
@@ -84,7 +82,7 @@ def test_the_result_is_a_better_draft_in_an_ordinary_folder(tmp_path: Path) -> N
     assert pair.eos_ids == base_pair.eos_ids
 
 
-def test_the_seed_decides_the_result(tmp_path: Path) -> None:
+def test_the_seed_decides_the_result(tmp_path):
     weights = []
     for number, seed in enumerate((0, 0, 1)):
         folder = tmp_path / str(number)
@@ -93,13 +91,11 @@ def test_the_seed_decides_the_result(tmp_path: Path) -> None:
     assert weights[0] == weights[1] != weights[2]
 
 
-def test_examples_are_fresh_and_held_out_ones_are_unseen_training_examples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_are_fresh_and_held_out_ones_are_unseen_training_examples(tmp_path, monkeypatch):
     asked: list[tuple[str, int]] = []
     generate = GENERATORS[TASK.name]
 
-    def record(split: str, index: int) -> Example:
+    def record(split, index):
         asked.append((split, index))
         return generate(split, index)
 
@@ -110,7 +106,7 @@ def test_examples_are_fresh_and_held_out_ones_are_unseen_training_examples(
     assert {split for split, _ in asked} == {"train"}
 
 
-def test_the_loss_covers_only_the_answers_tokens(mini: LoadedPair) -> None:
+def test_the_loss_covers_only_the_answers_tokens(mini):
     """Compared with the loss of Transformers, one example at a time, without padding."""
     model, examples = mini.draft.model, TASK.examples("train", 5)
     end = mini.tokenizer.eos_token_id
@@ -123,7 +119,7 @@ def test_the_loss_covers_only_the_answers_tokens(mini: LoadedPair) -> None:
             loss = model(torch.tensor([prompt + answer]), labels=labels).loss
         total, tokens = total + loss.item() * len(answer), tokens + len(answer)
 
-    def batch(chosen: Material) -> Any:
+    def batch(chosen):
         return answer_batch(mini.tokenizer, chosen, end, end)
 
     for size in (5, 2):
@@ -131,7 +127,7 @@ def test_the_loss_covers_only_the_answers_tokens(mini: LoadedPair) -> None:
         assert held_out_loss == pytest.approx(total / tokens, rel=1e-4)
 
 
-def test_a_chat_model_learns_its_own_template(chatty: PreTrainedTokenizerFast) -> None:
+def test_a_chat_model_learns_its_own_template(chatty):
     examples = [Example("1", "hi", "yes"), Example("2", "b", "no")]
     ids, labels = answer_batch(chatty, read(chatty, examples), 51, 51)
     assert ids.shape == labels.shape == (2, 16)
@@ -140,7 +136,7 @@ def test_a_chat_model_learns_its_own_template(chatty: PreTrainedTokenizerFast) -
     assert chatty.decode(ids[0]) == "u hi.a yes" + "Z" * 6
 
 
-def test_the_template_determines_the_end_token(chatty: PreTrainedTokenizerFast) -> None:
+def test_the_template_determines_the_end_token(chatty):
     model: PreTrainedModel = build(config("llama"))
     letter = chatty.get_vocab()
     model.generation_config.eos_token_id = [letter[c] for c in ".YZ"]
@@ -151,7 +147,7 @@ def test_the_template_determines_the_end_token(chatty: PreTrainedTokenizerFast) 
         finetune._end_token(model, tokenizer())
 
 
-def test_a_nonfinite_loss_saves_nothing(tmp_path: Path) -> None:
+def test_a_nonfinite_loss_saves_nothing(tmp_path):
     recipe = DraftRecipe(steps=9, batch_size=2, learning_rate=1e30)
     with pytest.raises(RunError, match=r"is (nan|inf) at step \d: .* lower --learning-rate"):
         tune(recipe, tmp_path / "a" / "b")
@@ -170,25 +166,17 @@ def fill_disk(*_: Any, **__: Any) -> None:
     ("fault", "expected", "told"),
     [(interrupt, KeyboardInterrupt, None), (fill_disk, RunError, "cannot write .*No space left")],
 )
-def test_an_error_while_saving_leaves_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fault: Callable[..., None],
-    expected: type[BaseException],
-    told: str | None,
-) -> None:
+def test_an_error_while_saving_leaves_nothing(tmp_path, monkeypatch, fault, expected, told):
     monkeypatch.setattr(PreTrainedModel, "save_pretrained", fault)
     with pytest.raises(expected, match=told):
         tune(DraftRecipe(steps=1, batch_size=1), tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_long_prompts_are_skipped_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_prompts_are_skipped_and_counted(tmp_path, monkeypatch):
     generate = GENERATORS[TASK.name]
 
-    def sometimes_long(split: str, index: int) -> Example:
+    def sometimes_long(split, index):
         example = generate(split, index)
         words = example.prompt + "word " * 600
         return replace(example, prompt=words, passage="") if index % 3 == 1 else example
@@ -201,9 +189,7 @@ def test_long_prompts_are_skipped_and_counted(
     assert (said["data"], said["prompt_format"]) == ({"generator": TASK.name}, "chat")
 
 
-def test_a_task_without_references_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_without_references_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(GENERATORS, TASK.name, lambda split, index: Example("1", "prompt"))
     with pytest.raises(UsageError, match="mini-headline has examples without a reference"):
         finetune_draft(DRAFT, TASK, SHORT, tmp_path / "d", "cpu", pytest.fail)

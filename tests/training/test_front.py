@@ -19,7 +19,7 @@ ROUGE = get_metric("rouge2")
 STATIC = [made_point(weight) for weight in (1.0, 0.6, 0.0)]
 
 
-def test_a_head_on_the_line_has_no_distance_and_one_above_it_has_its_own() -> None:
+def test_a_head_on_the_line_has_no_distance_and_one_above_it_has_its_own():
     on, above = made_point(0.5), made_point(0.5, quality=0.75)
     assert front.distance(on, STATIC).value == pytest.approx(0)
     distance = front.distance(above, STATIC)
@@ -29,14 +29,14 @@ def test_a_head_on_the_line_has_no_distance_and_one_above_it_has_its_own() -> No
     assert distance.low == pytest.approx(distance.high)
 
 
-def test_a_mixture_of_weights_is_not_beaten_by_a_weight_between_them() -> None:
+def test_a_mixture_of_weights_is_not_beaten_by_a_weight_between_them():
     """A static weight below its own hull: the front is the chord of its neighbours."""
     sagging = made_point(0.6, quality=0.5)
     distance = front.distance(made_point(0.6), [STATIC[0], sagging, STATIC[-1]])
     assert distance.value == pytest.approx(0)
 
 
-def test_slope_and_weights_follow_the_measured_points() -> None:
+def test_slope_and_weights_follow_the_measured_points():
     assert front.slope(STATIC) == pytest.approx(0.4 / 0.3)
     assert front.weight_for_acceptance(0.85, STATIC) == pytest.approx(0.5)
     assert front.weight_for_quality(0.6, STATIC) == pytest.approx(0.5)
@@ -59,7 +59,7 @@ def test_slope_and_weights_follow_the_measured_points() -> None:
         (made_point(0.999), "collapsed to the target", False),
     ],
 )
-def test_one_sentence_says_what_a_head_is_worth(head: Point, told: str, better: bool) -> None:
+def test_one_sentence_says_what_a_head_is_worth(head, told, better):
     noise = np.random.default_rng(0).normal(0, 1e-3, PROMPTS)
     head = head._replace(quality=head.quality + noise - noise.mean())
     worth = Worth(head, STATIC)
@@ -76,7 +76,7 @@ def test_one_sentence_says_what_a_head_is_worth(head: Point, told: str, better: 
     assert described["static_weight"] == pytest.approx(head.weight, abs=1e-6)
 
 
-def test_the_smallest_effect_is_shown_in_the_share_of_measurements_that_it_says() -> None:
+def test_the_smallest_effect_is_shown_in_the_share_of_measurements_that_it_says():
     rng, se = np.random.default_rng(0), 0.7
     half = 1.96 * se
     effect = smallest_shown(Interval(0.0, -half, half, 100))
@@ -84,7 +84,7 @@ def test_the_smallest_effect_is_shown_in_the_share_of_measurements_that_it_says(
     assert shown == pytest.approx(0.8, abs=0.01)
 
 
-def test_two_texts_of_a_prompt_count_as_one_with_their_means() -> None:
+def test_two_texts_of_a_prompt_count_as_one_with_their_means():
     first, second = made_point(0.4, quality=0.7), made_point(0.6, quality=0.8)
     mean = Point.mean([first, second])
     assert (mean.weight, len(mean.quality)) == (pytest.approx(0.5), PROMPTS)
@@ -92,7 +92,7 @@ def test_two_texts_of_a_prompt_count_as_one_with_their_means() -> None:
     np.testing.assert_allclose(mean.acceptance, (first.acceptance + second.acceptance) / 2)
 
 
-def test_without_anything_to_protect_training_is_refused() -> None:
+def test_without_anything_to_protect_training_is_refused():
     front.require_trade(STATIC, "quiz", ROUGE)
     noise = np.random.default_rng(0).normal(0, 0.2, PROMPTS)
     equal = made_point(0.0, quality=0.8)
@@ -108,7 +108,7 @@ def test_without_anything_to_protect_training_is_refused() -> None:
         front.require_enough(9, "quiz")
 
 
-def test_a_point_survives_a_checkpoint() -> None:
+def test_a_point_survives_a_checkpoint():
     restored = Point.from_lists(STATIC[0].lists())
     assert restored.weight == 1
     np.testing.assert_array_equal(restored.quality, STATIC[0].quality)
@@ -116,7 +116,7 @@ def test_a_point_survives_a_checkpoint() -> None:
     assert not math.isnan(front.distance(restored, STATIC).value)
 
 
-def test_points_on_parts_of_the_prompts_give_the_mean_and_spread_of_all_inputs() -> None:
+def test_points_on_parts_of_the_prompts_give_the_mean_and_spread_of_all_inputs():
     inputs = np.random.default_rng(1).normal(3, [0.1, 5], size=(40, 2))
     parts = [
         Point(1.0, np.ones(n), np.zeros(n), InputSums.of(torch.from_numpy(part)))

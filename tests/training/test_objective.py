@@ -1,7 +1,6 @@
 """The objective has the plain gradient, and the control of lambda reaches its goal."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +9,7 @@ from torch import Tensor
 
 from specbench.decoding.heads.head import Head
 from specbench.training.goal import FIRST, STRICTEST, Multiplier
-from specbench.training.objective import (
-    CLIP,
-    Surrogate,
-    advantages,
-    evaluate,
-    text_mean,
-)
+from specbench.training.objective import CLIP, Surrogate, advantages, evaluate, text_mean
 from specbench.training.rollouts import Rollouts
 
 TEXTS, LENGTH, VOCABULARY, HIDDEN_P, HIDDEN_Q = 3, 4, 5, 3, 2
@@ -87,7 +80,7 @@ class Toy:
 
 
 @pytest.mark.parametrize("price", [0.0, 0.7, 5.0])
-def test_the_gradient_is_that_of_the_plain_formulation(price: float) -> None:
+def test_the_gradient_is_that_of_the_plain_formulation(price):
     toy = Toy()
     ours = toy.gradient(lambda: evaluate(toy.head, toy.step(price)).objective)
     plain = toy.gradient(lambda: toy.plain(price))
@@ -95,14 +88,14 @@ def test_the_gradient_is_that_of_the_plain_formulation(price: float) -> None:
 
 
 @pytest.mark.parametrize("fault", [{"sign": -1.0}, {"mix": "logits"}], ids=str)
-def test_the_faults_of_the_release_are_detected(fault: dict[str, Any]) -> None:
+def test_the_faults_of_the_release_are_detected(fault):
     toy = Toy()
     ours = toy.gradient(lambda: evaluate(toy.head, toy.step()).objective)
     wrong = toy.gradient(lambda: toy.plain(**fault))
     assert (ours - wrong).norm() > 0.05 * ours.norm()
 
 
-def test_a_clipped_token_has_no_gradient() -> None:
+def test_a_clipped_token_has_no_gradient():
     toy = Toy()
     step = toy.step(acceptance_weight=0.0)
     rollouts = step.rollouts
@@ -120,7 +113,7 @@ def test_a_clipped_token_has_no_gradient() -> None:
     # By hand: only unclipped tokens, each with its ratio.
     free = torch.where(held, 0.0, gain)
 
-    def by_hand() -> Tensor:
+    def by_hand():
         v = torch.lerp(rollouts.q, rollouts.p, toy.head(rollouts.inputs))
         old = torch.lerp(rollouts.q, rollouts.p, far.old_weight)
         return (v / old * free).sum() / TEXTS / step.advantage.std()
@@ -128,7 +121,7 @@ def test_a_clipped_token_has_no_gradient() -> None:
     torch.testing.assert_close(gradient, toy.gradient(by_hand))
 
 
-def test_text_mean_averages_each_text() -> None:
+def test_text_mean_averages_each_text():
     rollouts = Toy().step().rollouts
     uneven = rollouts._replace(row=torch.tensor([0, 0, 0, 1, 1, 2]))
     values = torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0, 9.0])
@@ -138,11 +131,11 @@ def test_text_mean_averages_each_text() -> None:
 GAINS = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
 
 
-def test_advantages_by_hand() -> None:
+def test_advantages_by_hand():
     assert advantages(GAINS).tolist() == [-1, 1, -1, 1]
 
 
-def test_a_token_that_has_become_impossible_leaves_the_objective_finite() -> None:
+def test_a_token_that_has_become_impossible_leaves_the_objective_finite():
     toy = Toy()
     step = toy.step()
     p = step.rollouts.p.clone()
@@ -178,7 +171,7 @@ class SimulatedHead:
 
 
 @pytest.mark.parametrize("asked", [0.1, 0.3, 0.6, 0.9])
-def test_a_target_acceptance_is_reached_from_the_strict_side(asked: float) -> None:
+def test_a_target_acceptance_is_reached_from_the_strict_side(asked):
     head, multiplier, path = SimulatedHead(0.02, noise=0.02), Multiplier(0.4), []
     for step in range(60):
         multiplier = multiplier.for_acceptance(head.gained, asked, (step + 1) / 60)
@@ -189,7 +182,7 @@ def test_a_target_acceptance_is_reached_from_the_strict_side(asked: float) -> No
 
 
 @pytest.mark.parametrize("allowed", [0.02, 0.1, 0.4])
-def test_an_allowed_quality_loss_is_used_up_but_not_exceeded(allowed: float) -> None:
+def test_an_allowed_quality_loss_is_used_up_but_not_exceeded(allowed):
     head, multiplier, path = SimulatedHead(0.02, noise=0.03), Multiplier(0.4), []
     for _ in range(60):
         multiplier = multiplier.for_quality(head.lost / allowed)
@@ -199,7 +192,7 @@ def test_an_allowed_quality_loss_is_used_up_but_not_exceeded(allowed: float) -> 
     assert np.mean(path[-15:]) == pytest.approx(allowed, abs=0.03)
 
 
-def test_too_much_acceptance_gives_a_negative_multiplier() -> None:
+def test_too_much_acceptance_gives_a_negative_multiplier():
     assert Multiplier(0.4).for_acceptance(0.9, 0.5, 1.0).value == STRICTEST < 0
     assert Multiplier(0.4).for_quality(9.0).value < Multiplier(0.4).for_quality(1.0).value
     # At the goal the multiplier is the integral part alone.

@@ -19,7 +19,7 @@ from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 PAIR, TASK = get_pair("mini"), load_task("mini-math")
 
 
-def test_the_user_overrides_the_pair_the_task_and_the_defaults() -> None:
+def test_the_user_overrides_the_pair_the_task_and_the_defaults():
     task = replace(TASK, training={"steps": 1, "rollouts": 3, "learning_rate": 0.1})
     pair = replace(PAIR, training={"rollouts": 4, "learning_rate": 0.2})
     recipe = head_recipe(pair, task, {"learning_rate": 0.3, "seed": None})
@@ -43,9 +43,7 @@ def test_the_user_overrides_the_pair_the_task_and_the_defaults() -> None:
         ({"head_kind": "cubic"}, "head_kind", "one of `linear`, `features`"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option(
-    values: dict[str, object], key: str, problem: str
-) -> None:
+def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option(values, key, problem):
     plain = replace(TASK, training={})
     for start, pair, task, given in (
         (f"{TASK.path}: `training.{key}`", PAIR, replace(TASK, training=values), {}),
@@ -60,7 +58,7 @@ def test_a_wrong_value_is_named_with_its_file_and_key_or_its_option(
         assert problem in str(caught.value)
 
 
-def test_the_learning_rate_warms_up_and_falls_to_zero() -> None:
+def test_the_learning_rate_warms_up_and_falls_to_zero():
     for recipe in (
         HeadRecipe(steps=100, learning_rate=1.0),
         DraftRecipe(steps=100, learning_rate=1.0),
@@ -73,7 +71,7 @@ def test_the_learning_rate_warms_up_and_falls_to_zero() -> None:
         assert rates[100] == pytest.approx(0)
 
 
-def test_a_drafts_default_rate_depends_on_its_width() -> None:
+def test_a_drafts_default_rate_depends_on_its_width():
     default = {width: DraftRecipe().for_width(width).learning_rate for width in (64, 512, 2048)}
     assert default == {64: 3e-3, 512: 1e-5, 2048: 1e-5}
     assert DraftRecipe(learning_rate=0.5).for_width(64).learning_rate == 0.5
@@ -83,10 +81,8 @@ HEADLINE = load_task("mini-headline")
 EXAMPLES = [Example(str(i), "x" * length) for i, length in enumerate((3, 9, 1, 12, 4))]
 
 
-def test_long_prompts_are_skipped_unless_they_are_the_majority(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def by_length(_: Any, example: Example, __: str, limit: int, *, thinking: bool) -> Any:
+def test_long_prompts_are_skipped_unless_they_are_the_majority(monkeypatch):
+    def by_length(_, example, __, limit, *, thinking):
         if len(example.prompt) > limit:
             raise UsageError(f"the prompt has {len(example.prompt)} tokens")
         return SimpleNamespace(ids=[len(example.prompt)])
@@ -104,7 +100,7 @@ def test_long_prompts_are_skipped_unless_they_are_the_majority(
         read_material(tokenizer, HEADLINE, EXAMPLES, "train", 2)
 
 
-def test_every_split_of_a_training_is_read_in_the_order_of_its_task(mini: Any) -> None:
+def test_every_split_of_a_training_is_read_in_the_order_of_its_task(mini):
     recipe = HeadRecipe(steps=2, prompts_per_step=3, seed=7)
     materials = read_materials(mini, HEADLINE, recipe)
     assert materials.train.examples == HEADLINE.examples("train", 6, 7)
@@ -120,15 +116,13 @@ def test_every_split_of_a_training_is_read_in_the_order_of_its_task(mini: Any) -
 
 
 @pytest.mark.parametrize(("prompts", "texts"), [(255, 2), (256, 1)])
-def test_a_task_with_few_final_prompts_has_two_texts_of_each(prompts: int, texts: int) -> None:
+def test_a_task_with_few_final_prompts_has_two_texts_of_each(prompts, texts):
     nothing, [example] = Material([], []), HEADLINE.examples("held-out", 1)
     final = Material([example] * prompts, [[]] * prompts)
     assert Materials(nothing, nothing, final).final_texts == texts
 
 
-def test_few_held_out_prompts_serve_both_measurements(
-    mini: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_held_out_prompts_serve_both_measurements(mini, monkeypatch):
     monkeypatch.setattr(material, "FINAL", 100)
     materials = read_materials(mini, HEADLINE, HeadRecipe(steps=1, prompts_per_step=1))
     assert materials.held_out == materials.final
@@ -141,18 +135,18 @@ WHOLE = Workload(steps=60, prompts_per_step=16, held_out=128, final=256, final_t
 RECIPE = HeadRecipe()
 
 
-def test_the_pace_is_found_from_three_timed_roll_outs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pace_is_found_from_three_timed_roll_outs(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
-    def roll_out(texts: int, tokens: int) -> None:
+    def roll_out(texts, tokens):
         clock[0] += PROMPT + (tokens - 1) * (STEP + texts * ROW)
 
     assert Pace.measured(roll_out) == pytest.approx((PROMPT, STEP, ROW))
     assert clock[0] < 12
 
 
-def test_seconds_are_those_of_the_texts_and_their_prompts() -> None:
+def test_seconds_are_those_of_the_texts_and_their_prompts():
     seconds = WHOLE.seconds(PACE, rollouts=4, tokens=TOKENS)
     # 64 texts of 16 prompts in one batch, 60 times.
     assert seconds["steps"] == pytest.approx(60 * (16 * PROMPT + TOKENS * (STEP + 64 * ROW)))
@@ -164,7 +158,7 @@ def test_seconds_are_those_of_the_texts_and_their_prompts() -> None:
 
 @pytest.mark.parametrize("greedy", [True, False])
 @pytest.mark.parametrize("minutes", [40, 60, 120, 200])
-def test_a_plan_fits_its_budget_and_uses_most_of_it(minutes: float, greedy: bool) -> None:
+def test_a_plan_fits_its_budget_and_uses_most_of_it(minutes, greedy):
     whole = WHOLE._replace(greedy=greedy)
     assert sum(whole.seconds(PACE, 4, TOKENS).values()) > 200 * 60
     workload = whole.within(60 * minutes, PACE, RECIPE, TOKENS)
@@ -177,11 +171,11 @@ def test_a_plan_fits_its_budget_and_uses_most_of_it(minutes: float, greedy: bool
     assert seconds["final"] <= max(0.2 * 60 * minutes, least) + a_step  # what is left of a step
 
 
-def test_more_time_than_needed_changes_nothing() -> None:
+def test_more_time_than_needed_changes_nothing():
     assert WHOLE.within(1e6, PACE, RECIPE, TOKENS) == WHOLE
 
 
-def test_the_least_plan_fits_its_own_time() -> None:
+def test_the_least_plan_fits_its_own_time():
     least = WHOLE.least()
     assert (least.steps, least.held_out, least.final) == (10, 32, 32)
     seconds = sum(least.seconds(PACE, 4, TOKENS).values())
@@ -190,14 +184,14 @@ def test_the_least_plan_fits_its_own_time() -> None:
     assert workload.held_out >= 32 and workload.final >= 32 and workload.steps >= 10
 
 
-def test_a_plan_without_enough_time_still_has_the_least_steps() -> None:
+def test_a_plan_without_enough_time_still_has_the_least_steps():
     least = WHOLE.least()
     seconds = 0.7 * sum(least.seconds(PACE, 4, TOKENS).values())
     assert WHOLE.within(seconds, PACE, RECIPE, TOKENS).steps == least.steps
 
 
 @pytest.mark.parametrize("prompts", [1, 22, 43])  # 6 texts of each, at most 128 at once
-def test_the_front_shows_how_fast_texts_are_however_many_prompts_were_timed(prompts: int) -> None:
+def test_the_front_shows_how_fast_texts_are_however_many_prompts_were_timed(prompts):
     budget = Budget(RECIPE.updated(minutes=200), WHOLE._replace(held_out=43), TOKENS)
     budget.pace = PACE
     took = 1.5 * PACE.texts(6 * prompts, 6, 0.7 * TOKENS)
@@ -206,10 +200,10 @@ def test_the_front_shows_how_fast_texts_are_however_many_prompts_were_timed(prom
     assert budget.pace == pytest.approx((1.5 * PROMPT, 1.5 * STEP, 1.5 * ROW))
 
 
-def test_the_front_gets_fewer_prompts_once_texts_prove_slow() -> None:
+def test_the_front_gets_fewer_prompts_once_texts_prove_slow():
     measured = 21
 
-    def prompts_after(slower: float, done: int = measured) -> int:
+    def prompts_after(slower, done=measured):
         budget = Budget(RECIPE.updated(minutes=30), WHOLE, 4 * TOKENS)
         budget.pace, seconds = PACE, slower * PACE.texts(6 * measured, 6, TOKENS)
         return budget.divided_again(seconds, measured, TOKENS, done, 256).held_out
@@ -219,7 +213,7 @@ def test_the_front_gets_fewer_prompts_once_texts_prove_slow() -> None:
 
 
 @pytest.mark.parametrize(("spent", "is_said"), [(0, False), (25, True)])
-def test_a_plan_that_exceeds_its_minutes_says_so(spent: float, is_said: bool) -> None:
+def test_a_plan_that_exceeds_its_minutes_says_so(spent, is_said):
     budget = Budget(RECIPE.updated(minutes=30), WHOLE, TOKENS)
     budget.pace, budget.spent = PACE, 60 * spent
     budget.workload = WHOLE.least()
@@ -227,7 +221,7 @@ def test_a_plan_that_exceeds_its_minutes_says_so(spent: float, is_said: bool) ->
     assert ("more than --minutes leaves" in told) == is_said
 
 
-def test_heads_that_share_a_front_have_more_steps() -> None:
+def test_heads_that_share_a_front_have_more_steps():
     alone, shared = WHOLE, WHOLE._replace(heads=3)
     seconds = [workload.seconds(PACE, 4, TOKENS)["front"] for workload in (alone, shared)]
     assert seconds[0] == pytest.approx(3 * seconds[1])
@@ -239,8 +233,7 @@ def test_heads_that_share_a_front_have_more_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.2, "1 s"), (80, "80 s"), (600, "10 min"), (7_200, "2.0 h")],
+    ("seconds", "said"), [(0.2, "1 s"), (80, "80 s"), (600, "10 min"), (7_200, "2.0 h")]
 )
-def test_a_duration_is_said_in_its_own_unit(seconds: Any, said: str) -> None:
+def test_a_duration_is_said_in_its_own_unit(seconds, said):
     assert spoken(seconds) == said

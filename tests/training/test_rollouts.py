@@ -1,7 +1,6 @@
 """Roll-outs record the models' outputs for exactly the sampled tokens, also with a drafter."""
 
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -116,7 +115,7 @@ def test_tokens_are_drawn_from_the_mixture(mini):
     told = fresh_read(mini, prompt, [0])
     p, q = (told[name][0].double()[: mini.target.vocabulary] for name in "pq")
 
-    def statistic(drawn: torch.Tensor, expected: torch.Tensor) -> float:
+    def statistic(drawn, expected):
         """Chi-square per degree of freedom, with rare tokens pooled."""
         counts = drawn.bincount(minlength=mini.target.vocabulary).double()
         often = expected * copies >= 5
@@ -155,10 +154,10 @@ def test_a_pair_decodes_and_rolls_out_in_any_order(mini, prompts, decoded_first)
     pair = LoadedPair("fresh", *runners, mini.tokenizer, mini.eos_ids)
     long = prompts[0] * (1 + CAPACITY_STEP // len(prompts[0]))
 
-    def decoded() -> list[int]:
+    def decoded():
         return run(pair, long, sd, max_new_tokens=4).token_ids
 
-    def rolled_out() -> list[str]:
+    def rolled_out():
         rollouts = rolled(pair, prompts[:1])
         fresh_read(pair, prompts[0], rollouts.token[rollouts.row == 0].tolist())
         return rollouts.texts
@@ -180,7 +179,7 @@ SAMPLING = Sampling(temperature=0.8)
 
 
 @pytest.mark.parametrize("name", ["eagle3", "greedy"])
-def test_records_are_those_of_each_text_alone(mini: Any, name: str) -> None:
+def test_records_are_those_of_each_text_alone(mini, name):
     """Each text has its head's weight, and all its tokens but the bonus tokens are recorded."""
     drafter = parse_kind(name, mini.drafters).load(mini)
     examples = load_task("mini-math").examples("test", 2)

@@ -17,7 +17,6 @@ from rich.console import Console
 
 from specbench import files
 from specbench.decoding.heads.registry import DESCRIPTION, WEIGHTS, is_head
-from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError, UsageError
 from specbench.experiment.progress import LINE_AFTER, training_bar
 from specbench.runs.labels import LOG
@@ -31,11 +30,7 @@ from .conftest import made_point, measured_by_weight
 
 TASK = replace(load_task("mini-headline"), max_new_tokens=8)
 RECIPE = HeadRecipe(
-    steps=2,
-    prompts_per_step=2,
-    rollouts=2,
-    epochs_per_rollout=2,
-    target_acceptance=0.85,
+    steps=2, prompts_per_step=2, rollouts=2, epochs_per_rollout=2, target_acceptance=0.85
 )
 WRITES = 8  # two checkpoints, log and checkpoint of two steps, weights, description
 Train = Callable[..., dict[str, Any]]
@@ -46,7 +41,7 @@ class Killed(BaseException):
 
 
 @pytest.fixture(scope="module")
-def train(mini: LoadedPair) -> Iterator[Train]:
+def train(mini) -> Iterator[Train]:
     """Train into a folder, without measurements on held-out prompts."""
 
     def into(folder: Path, report: Any = lambda _: None, **changes: Any) -> dict[str, Any]:
@@ -61,7 +56,7 @@ def train(mini: LoadedPair) -> Iterator[Train]:
 
 
 @pytest.fixture(scope="module")
-def unbroken(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unbroken(train, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("unbroken")
     train(folder)
     return folder
@@ -84,7 +79,7 @@ def step_of_checkpoint(folder: Path) -> Any:
     return torch.load(folder / CHECKPOINT, weights_only=True)["step"]
 
 
-def test_a_finished_training_leaves_its_log_and_a_head(unbroken: Path) -> None:
+def test_a_finished_training_leaves_its_log_and_a_head(unbroken):
     left = contents(unbroken)
     assert left["files"] == sorted([DESCRIPTION, WEIGHTS, LOG])
     assert [row["step"] for row in left["rows"]] == ["1", "2"]
@@ -96,11 +91,11 @@ def test_a_finished_training_leaves_its_log_and_a_head(unbroken: Path) -> None:
 
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
 def test_a_killed_training_resumes_as_if_uninterrupted(
-    train: Train, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: int
-) -> None:
+    train, unbroken, tmp_path, monkeypatch, write
+):
     done = 0
 
-    def replaced(source: Path, target: Path) -> None:
+    def replaced(source, target):
         nonlocal done
         done += 1
         if done == write:
@@ -120,16 +115,12 @@ def test_a_killed_training_resumes_as_if_uninterrupted(
 
 
 def test_static_weights_are_announced_measured_once_and_kept(
-    train: Train,
-    unbroken: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    train, unbroken, tmp_path, monkeypatch, caplog
+):
     measured: list[int] = []
     measure = verifier.Training.measure
 
-    def counted(training: Any, heads: Any, *others: Any) -> Any:
+    def counted(training, heads, *others):
         measured.append(len(heads))
         return measure(training, heads, *others)
 
@@ -145,17 +136,12 @@ def test_static_weights_are_announced_measured_once_and_kept(
     assert 6 not in measured[1:] and contents(tmp_path) == contents(unbroken)
 
 
-def test_every_batch_of_held_out_prompts_is_kept(
-    train: Train,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_every_batch_of_held_out_prompts_is_kept(train, tmp_path, monkeypatch, caplog):
     """With 12 texts at once, two of ten prompts are measured together."""
     monkeypatch.setattr(verifier, "AT_ONCE", 12)
     measure, prompts = verifier.Training.measure, list[int]()
 
-    def counted(training: Any, heads: Any, chosen: Any, *others: Any) -> Any:
+    def counted(training, heads, chosen, *others):
         if len(prompts) == 3:
             raise Killed
         prompts.append(len(chosen.examples))
@@ -177,9 +163,7 @@ def test_every_batch_of_held_out_prompts_is_kept(
     assert {len(point["quality"]) for point in stored} == {10}
 
 
-def test_seeds_and_goals_share_a_front_and_other_recipes_do_not(
-    mini: LoadedPair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_seeds_and_goals_share_a_front_and_other_recipes_do_not(mini, monkeypatch, tmp_path):
     monkeypatch.setattr(material, "HELD_OUT", 10)
     monkeypatch.setattr(material, "FINAL", 10)
     recipes = {
@@ -210,16 +194,16 @@ def test_seeds_and_goals_share_a_front_and_other_recipes_do_not(
 
 @pytest.mark.parametrize("fault", ["disk", "loss"])
 def test_a_full_disk_or_a_nonfinite_loss_keeps_the_previous_step(
-    train: Train, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
+    train, unbroken, tmp_path, monkeypatch, fault
+):
     seen: list[TrainingStep] = []
     honest = verifier.reward
 
-    def full(path: Path) -> None:
+    def full(path):
         if seen and CHECKPOINT in path.name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def spoilt(*arguments: Any) -> torch.Tensor:
+    def spoilt(*arguments):
         return honest(*arguments) * (float("nan") if seen else 1.0)
 
     with monkeypatch.context() as patch:
@@ -235,9 +219,7 @@ def test_a_full_disk_or_a_nonfinite_loss_keeps_the_previous_step(
     assert contents(tmp_path) == contents(unbroken)
 
 
-def test_a_refused_training_leaves_nothing(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_training_leaves_nothing(train, tmp_path, monkeypatch):
     alike = made_point(1.0)
     monkeypatch.setattr(verifier.Training, "measure", lambda _, heads, *__: [alike] * len(heads))
     with pytest.raises(UsageError, match="not measurably better"):
@@ -259,9 +241,7 @@ def from_files(**train: Any) -> Task:
     return replace(TASK, source=source)  # type: ignore[arg-type]
 
 
-def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(
-    train: Train, tmp_path: Path
-) -> None:
+def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(train, tmp_path):
     data = {"file": "here/train.jsonl", "sha256": "a1", "rows": 90}
     with pytest.raises(Killed):
         train(tmp_path, stop, task=from_files(**data))
@@ -295,9 +275,7 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(
         train(tmp_path, pytest.fail, resume=True)
 
 
-def test_slow_steps_have_a_line_each(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slow_steps_have_a_line_each(monkeypatch, capsys):
     clock = [1e6]
     monkeypatch.setattr("specbench.experiment.progress.monotonic", lambda: clock[0])
     with training_bar("mini-math", 9, console=Console(file=io.StringIO())) as draw:
@@ -310,9 +288,7 @@ def test_slow_steps_have_a_line_each(
 
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("shown", [True, False])
-def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
-    terminal: bool, shown: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(terminal, shown, capsys):
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=terminal, width=80)
     with training_bar("mini-math", 25, shown, console=console) as draw:

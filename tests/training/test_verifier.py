@@ -12,7 +12,6 @@ from specbench.tasks.task import Task, load_task
 from specbench.training import front, verifier
 from specbench.training.goal import FIRST
 from specbench.training.material import Material, Materials, split_material
-from specbench.training.objective import TrainingStep
 from specbench.training.recipe import HeadRecipe
 from specbench.training.verifier import Training
 
@@ -56,7 +55,7 @@ def trained(mini: Any, recipe: HeadRecipe, task: Task = CUT) -> Training:
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_without_reward_training_maximises_acceptance(mini: Any, monkeypatch: Any) -> None:
+def test_without_reward_training_maximises_acceptance(mini, monkeypatch):
     monkeypatch.setattr(verifier, "reward", lambda rollouts, *_: torch.zeros(len(rollouts.texts)))
     before = mini.target.fingerprint(), mini.draft.fingerprint()
     rows = trained(mini, RECIPE).history
@@ -71,7 +70,7 @@ def test_without_reward_training_maximises_acceptance(mini: Any, monkeypatch: An
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_the_same_recipe_gives_the_same_head(mini: Any) -> None:
+def test_the_same_recipe_gives_the_same_head(mini):
     recipe = RECIPE.updated(steps=2)
     one, same, other = (
         trained(mini, each, BRIEF).head.state_dict()
@@ -81,7 +80,7 @@ def test_the_same_recipe_gives_the_same_head(mini: Any) -> None:
     assert not all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini: Any) -> None:
+def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
     """Compared with its start, the static ensemble with w = 0.9, on held-out examples."""
     recipe = RECIPE.updated(
         steps=4,
@@ -112,7 +111,7 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini: An
     assert after.acceptance.mean() > before.acceptance.mean() + 0.025
 
 
-def test_a_static_weight_is_measured_as_what_it_is(mini: Any) -> None:
+def test_a_static_weight_is_measured_as_what_it_is(mini):
     """Acceptance is 1 at w = 0; quality and acceptance do not depend on the kind of head."""
     points = []
     for kind in ("linear", "features"):
@@ -127,13 +126,11 @@ def test_a_static_weight_is_measured_as_what_it_is(mini: Any) -> None:
         assert one.acceptance.tolist() == other.acceptance.tolist()
 
 
-def test_prompts_and_steps_take_the_temperatures_in_turn(
-    mini: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_and_steps_take_the_temperatures_in_turn(mini, monkeypatch):
     asked: list[tuple[float, int]] = []
     honest = verifier.roll_out
 
-    def noted(*arguments: Any) -> Any:
+    def noted(*arguments):
         asked.append((arguments[-1].temperature, len(arguments[2])))
         return honest(*arguments)
 
@@ -163,9 +160,7 @@ def test_prompts_and_steps_take_the_temperatures_in_turn(
         ({"max_quality_loss": 2.0}, ((0.9, 0.6), (0.6, 0.7), (0.4, 0.65), (0.2, 0.6)), 2),
     ],
 )
-def test_the_best_head_is_kept(
-    mini: Any, monkeypatch: Any, changes: Any, points: Any, chosen: int
-) -> None:
+def test_the_best_head_is_kept(mini, monkeypatch, changes, points, chosen):
     training = prepared(mini, RECIPE.updated(**changes), BRIEF)
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
     training.begin()
@@ -184,8 +179,8 @@ def test_the_best_head_is_kept(
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_the_start_keeps_most_of_the_quality_and_is_stricter_than_a_goal(mini: Any) -> None:
-    def first(**changes: Any) -> float:
+def test_the_start_keeps_most_of_the_quality_and_is_stricter_than_a_goal(mini):
+    def first(**changes):
         training = prepared(mini, RECIPE.updated(**{"initial_weight": None, **changes}))
         training.begin()
         return training.start.summary.bias.softmax(0)[1].item()
@@ -199,10 +194,8 @@ def test_the_start_keeps_most_of_the_quality_and_is_stricter_than_a_goal(mini: A
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_lambda_is_in_units_of_the_static_slope_and_follows_a_goal(
-    mini: Any, monkeypatch: Any
-) -> None:
-    def prices(**changes: Any) -> list[TrainingStep]:
+def test_lambda_is_in_units_of_the_static_slope_and_follows_a_goal(mini, monkeypatch):
+    def prices(**changes):
         training = trained(mini, RECIPE.updated(**{"steps": 2, **changes}), BRIEF)
         assert training.slope == pytest.approx(0.4 / 0.3)
         return training.history
@@ -216,7 +209,7 @@ def test_lambda_is_in_units_of_the_static_slope_and_follows_a_goal(
     assert lost.acceptance_weight < FIRST
 
 
-def test_agreement_rewards_the_targets_own_text(mini: Any) -> None:
+def test_agreement_rewards_the_targets_own_text(mini):
     task = replace(CUT, metrics=())
     training = prepared(mini, RECIPE.updated(reward="agreement"), task)
     training.begin()

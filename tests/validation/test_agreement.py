@@ -36,11 +36,11 @@ def errors_from_0(texts: list[dict[str, Any]]) -> float:
 
 
 @pytest.mark.parametrize("method", ["sd-adaptive", "speccascade", "typical"])
-def test_expected_acceptance_adds_up_to_the_measured_one(mini: Any, method: str) -> None:
+def test_expected_acceptance_adds_up_to_the_measured_one(mini, method):
     assert errors_from_0(sampled(mini, method)) < 4
 
 
-def test_a_wrong_weight_is_detected(mini: Any) -> None:
+def test_a_wrong_weight_is_detected(mini):
     texts = sampled(mini, "static", weight=WEIGHT)
     assert errors_from_0(texts) < 4
     for rounds in texts:  # 1 - TV(p, q) instead of 1 - w TV(p, q)

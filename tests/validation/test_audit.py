@@ -4,13 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import chisquare
-from torch import Tensor
 
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
@@ -90,7 +88,7 @@ def failed(findings: list[Finding]) -> set[str]:
     return {f"{f.name} {f.subject}" for f in findings if f.verdict == FAILED}
 
 
-def test_a_correct_server_is_lossless_and_the_power_is_named() -> None:
+def test_a_correct_server_is_lossless_and_the_power_is_named():
     with serving() as url:
         findings = audit(Server(url, Client(requests=2)), 96)
     assert verdict(findings) == NO_FAULT, findings
@@ -100,13 +98,13 @@ def test_a_correct_server_is_lossless_and_the_power_is_named() -> None:
     assert f"notices {100 * tokens.facts['share']:.0f} % of wrong draws" in tokens.sentence
 
 
-def test_a_correct_server_is_never_fault() -> None:
+def test_a_correct_server_is_never_fault():
     assert FAULT not in [verdict(audit(Local(), 96, seed=1000 * seed)) for seed in range(20)]
 
 
 @pytest.mark.parametrize("as_text", [True, False])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_lossy(fault: str, as_text: bool) -> None:
+def test_a_fault_is_lossy(fault, as_text):
     findings = audit(Local(fault, as_text), 128)
     assert verdict(findings) == FAULT, findings
     if fault == "temperature":  # nothing is wrong at T = 1
@@ -139,7 +137,7 @@ class Distorted(Local):
     ("fault", "name"),
     [({"heat": 1.2}, TEMPERATURE), ({"heat": 1 / 1.2}, TEMPERATURE), ({"least": 0.05}, FILTERS)],
 )
-def test_another_temperature_and_a_filter_are_found(fault: dict[str, float], name: str) -> None:
+def test_another_temperature_and_a_filter_are_found(fault, name):
     findings = audit(Distorted(**fault), 512)
     assert f"{name} T=1" in failed(findings)
     (finding,) = [f for f in findings if f.name == name and f.subject == "T=1"]
@@ -147,18 +145,18 @@ def test_another_temperature_and_a_filter_are_found(fault: dict[str, float], nam
     assert ("is a filter on?" in finding.sentence) == (name == FILTERS)
 
 
-def test_one_weak_test_does_not_make_an_audit_weak() -> None:
+def test_one_weak_test_does_not_make_an_audit_weak():
     findings = audit(Local(), 96)
     assert any(f.verdict == WEAK for f in findings)
     assert verdict(findings) == NO_FAULT
     assert "at T=1 it would have seen" in visible_faults(findings)
 
 
-def test_a_stored_text_is_not_decoded_again(tmp_path: Path) -> None:
+def test_a_stored_text_is_not_decoded_again(tmp_path):
     class Counting(Local):
         texts = 0
 
-        def complete(self, *how: Any) -> list[Completion]:
+        def complete(self, *how):
             self.texts += how[2]
             if self.texts > self.most:
                 raise KeyboardInterrupt
@@ -167,7 +165,7 @@ def test_a_stored_text_is_not_decoded_again(tmp_path: Path) -> None:
     path = tmp_path / "texts.jsonl"
     decoder = Counting()
 
-    def run(most: float) -> list[Finding]:
+    def run(most):
         decoder.most = most
         return audit(decoder, 96, temperature=(1.0,), stored=StoredTexts(path))
 
@@ -185,7 +183,7 @@ def test_a_stored_text_is_not_decoded_again(tmp_path: Path) -> None:
     assert findings == audit(Local(), 96, temperature=(1.0,))
 
 
-def test_a_fault_of_bonus_tokens_alone_is_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_bonus_tokens_alone_is_fault(monkeypatch):
     """They are few, and none of them is among the first tokens, or after a cut prompt."""
     monkeypatch.setattr(auditing, "CUT_SAMPLES", 0)
     faults = failed(audit(Local(BONUS_FROM_Q), 4096))
@@ -193,12 +191,12 @@ def test_a_fault_of_bonus_tokens_alone_is_fault(monkeypatch: pytest.MonkeyPatch)
     assert not {"first tokens T=1", "first tokens T=0.7"} & faults
 
 
-def test_no_seed_is_decoded_twice() -> None:
+def test_no_seed_is_decoded_twice():
     """Equal random numbers would count as independent ones, also after different prompts."""
     asked: list[tuple[float, int]] = []
 
     class Noting(Local):
-        def complete(self, prompt: Sequence[int], *how: Any) -> list[Completion]:
+        def complete(self, prompt, *how):
             temperature, count, _, seed = how
             asked.extend((temperature, number) for number in range(seed, seed + count))
             return super().complete(prompt, *how)
@@ -208,17 +206,17 @@ def test_no_seed_is_decoded_twice() -> None:
     assert len(sampled) == len(set(sampled))
 
 
-def test_few_samples_are_too_weak() -> None:
+def test_few_samples_are_too_weak():
     findings = audit(Local(), 8)
     assert verdict(findings) == TOO_WEAK
     assert any("would hardly be noticed" in finding.sentence for finding in findings)
 
 
-def test_a_fork_by_rounding_is_not_fault() -> None:
+def test_a_fork_by_rounding_is_not_fault():
     """A text that takes the second choice is lossy unless the logits tie."""
 
     class Second(Local):
-        def complete(self, prompt: Sequence[int], *how: float) -> list[Completion]:
+        def complete(self, prompt, *how):
             if how[0]:
                 return super().complete(prompt, *how)  # type: ignore[arg-type]
             tokens = [int(toy().target.logits[prompt[-1]].argsort()[-2])]  # type: ignore[attr-defined]
@@ -236,16 +234,16 @@ def test_a_fork_by_rounding_is_not_fault() -> None:
 
 
 @pytest.mark.parametrize("token", [END + 1, 10**30])
-def test_tokens_beyond_the_vocabulary_are_refused(token: int) -> None:
+def test_tokens_beyond_the_vocabulary_are_refused(token):
     class Odd(Local):
-        def complete(self, *how: object) -> list[Completion]:
+        def complete(self, *how):
             return [Completion("", [0, token], True)]
 
     with pytest.raises(UsageError, match=f"returns token {token}, but the target has {END + 1}"):
         audit(Odd(), 16)
 
 
-def test_a_text_is_spelled_with_the_probabilities_of_its_spellings() -> None:
+def test_a_text_is_spelled_with_the_probabilities_of_its_spellings():
     """`abc` and an end: the tokens are drawn from their exact distribution given the text."""
     laws = EndedLaws(toy(), 3.0)
     spellings = [["abc"], ["ab", "c"], ["a", "bc"], ["a", "b", "c"]]
@@ -272,7 +270,7 @@ def test_a_text_is_spelled_with_the_probabilities_of_its_spellings() -> None:
         spelling.tokens([Completion("a" * 10**6, None, False)], 3, along, np.random.default_rng(0))
 
 
-def test_the_passes_that_spell_a_text_grow_with_its_length() -> None:
+def test_the_passes_that_spell_a_text_grow_with_its_length():
     """A rare token is possible at each position, so there are as many spellings as positions."""
     logits = np.full((END + 1, END + 1), -50.0)
     logits[:, PIECES.index("ab")] = 0
@@ -281,12 +279,12 @@ def test_the_passes_that_spell_a_text_grow_with_its_length() -> None:
     passes: Counter[int] = Counter()
 
     class Counting(Table):
-        def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
+        def plain(self, tokens, last, hidden):
             passes[draft_length] += len(tokens)
             return super().plain(tokens, last, hidden)
 
     class Speaking(Local):
-        def complete(self, *how: Any) -> list[Completion]:
+        def complete(self, *how):
             _, _, count, limit, _ = how
             return count * [Completion("ab" * (limit // 2), None, ended=True)]
 
@@ -297,17 +295,17 @@ def test_the_passes_that_spell_a_text_grow_with_its_length() -> None:
     assert passes[31] < 2.5 * passes[15]
 
 
-def test_prompts_are_cut_where_the_next_token_varies_most_at_each_temperature() -> None:
+def test_prompts_are_cut_where_the_next_token_varies_most_at_each_temperature():
     prompt, cut = [8, 0, 1, 2, 3, 4, 5, 6, 7], {}
 
     class Noting(Local):
-        def complete(self, prompt: Sequence[int], *how: Any) -> list[Completion]:
+        def complete(self, prompt, *how):
             temperature, _, limit, _ = how
             if limit == CUT_TOKENS:
                 cut[temperature] = prompt[-1]
             return super().complete(prompt, *how)
 
-    def variance(token: int, temperature: float) -> float:
+    def variance(token, temperature):
         law = toy().target.law(token, temperature)  # type: ignore[attr-defined]
         return float(law @ np.log(law) ** 2 - (law @ np.log(law)) ** 2)
 

@@ -1,8 +1,6 @@
 """Decoders of other libraries with the bundled pair."""
 
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,17 +16,17 @@ LIMIT = 12
 
 
 @pytest.fixture(scope="module")
-def prompt(mini: Any) -> list[int]:
+def prompt(mini) -> list[int]:
     (example,) = load_task("mini-math").examples("test", 1)
     return encode(mini.tokenizer, example.prompt).ids
 
 
 @pytest.fixture(scope="module")
-def expected(mini: Any, prompt: list[int]) -> list[int]:
+def expected(mini, prompt) -> list[int]:
     return decode_one(mini, Context("", prompt), LIMIT).token_ids
 
 
-def test_assisted_generation(mini: Any, prompt: list[int], expected: list[int]) -> None:
+def test_assisted_generation(mini, prompt, expected):
     decoder = assisted(mini, 3, None)
     (greedy,) = decoder.complete(prompt, 0.0, 1, LIMIT, seed=0)
     assert greedy.tokens == expected and not greedy.ended
@@ -39,18 +37,14 @@ def test_assisted_generation(mini: Any, prompt: list[int], expected: list[int]) 
     assert ends.ended and ends.tokens is not None and not mini.eos_ids & {*ends.tokens}
 
 
-def test_a_version_without_the_weight_is_refused(
-    mini: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_without_the_weight_is_refused(mini, monkeypatch):
     monkeypatch.setattr(loops, "ENSEMBLE", "weight")
     with pytest.raises(UsageError, match="has no weight: install a newer one, or omit --weight"):
         assisted(mini, 3, 0.5)
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the package xllamacpp")
-def test_the_server_of_llamacpp(
-    mini: Any, prompt: list[int], expected: list[int], tmp_path: Path
-) -> None:
+def test_the_server_of_llamacpp(mini, prompt, expected, tmp_path):
     from specbench.engine.export import export_pair
 
     files = export_pair(get_pair("mini"), tmp_path, "f32")

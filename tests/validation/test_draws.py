@@ -40,7 +40,7 @@ def laws(seed: int, size: int = K) -> tuple[Tensor, Tensor, Tensor]:
     return law, wrong, torch.multinomial(law, 1, generator=generator)[:, 0]
 
 
-def test_draws_of_a_law_are_uniform_by_it() -> None:
+def test_draws_of_a_law_are_uniform_by_it():
     law, wrong, seen = laws(0)
     uniforms = torch.rand(K, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     numbers = uniform(law, wrong, seen, uniforms).sort().values
@@ -49,13 +49,13 @@ def test_draws_of_a_law_are_uniform_by_it() -> None:
     assert float((numbers - grid).abs().max()) < 1.63 / math.sqrt(K)
 
 
-def test_a_draw_without_mass_comes_last() -> None:
+def test_a_draw_without_mass_comes_last():
     law = torch.tensor([[0.25, 0.75, 0.0]], dtype=torch.float64)
     number = uniform(law, torch.full_like(law, 1 / 3), torch.tensor([2]), torch.tensor([0.5]))
     assert float(number) == 1
 
 
-def test_a_stream_passes_its_law_and_refuses_a_wrong_one() -> None:
+def test_a_stream_passes_its_law_and_refuses_a_wrong_one():
     law, wrong, seen = laws(1)
     p_values = []
     for given, other in ((law, wrong), (wrong, law)):
@@ -69,7 +69,7 @@ def test_a_stream_passes_its_law_and_refuses_a_wrong_one() -> None:
     assert p_values[0] > 1e-3 > 1e-9 > p_values[1]
 
 
-def test_without_power_the_control_passes() -> None:
+def test_without_power_the_control_passes():
     law, _, seen = laws(2)
     stream, few = Stream(seed=0), Stream(seed=0)
     stream.add(law, law, seen)
@@ -81,7 +81,7 @@ def test_without_power_the_control_passes() -> None:
     assert Stream(seed=0).judge(ALPHA).facts == NOTHING
 
 
-def test_the_smallest_share_is_detected_and_a_third_of_it_is_not() -> None:
+def test_the_smallest_share_is_detected_and_a_third_of_it_is_not():
     law, wrong, seen = laws(3)
     generator = torch.Generator().manual_seed(4)
     stream = Stream(seed=0)
@@ -89,7 +89,7 @@ def test_the_smallest_share_is_detected_and_a_third_of_it_is_not() -> None:
     share = stream.judge(ALPHA).facts["share"]
     assert share is not None and 0.02 < share < 0.5
 
-    def refused(part: float) -> int:
+    def refused(part):
         count = 0
         for seed in range(20):
             false = torch.rand(K, generator=generator) < part
@@ -105,7 +105,7 @@ def test_the_smallest_share_is_detected_and_a_third_of_it_is_not() -> None:
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_counts_of_the_next_token(right: bool) -> None:
+def test_counts_of_the_next_token(right):
     law, wrong, _ = laws(5, size=3)
     counts = Counts(seed=0)
     generator = torch.Generator().manual_seed(6)
@@ -118,14 +118,14 @@ def test_counts_of_the_next_token(right: bool) -> None:
     assert facts["control"] < 1e-9
 
 
-def test_a_certain_token_tests_nothing() -> None:
+def test_a_certain_token_tests_nothing():
     law = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     counts = Counts(seed=0)
     counts.add(law, law, torch.zeros(100, dtype=torch.long))
     assert counts.judge(ALPHA).facts == NOTHING
 
 
-def test_cells_of_rare_tokens_are_filled() -> None:
+def test_cells_of_rare_tokens_are_filled():
     """For laws without common tokens, and with a few."""
     flat = np.full(1000, 0.2)
     steep = 400 * 0.5 ** np.arange(1, 40)
@@ -136,7 +136,7 @@ def test_cells_of_rare_tokens_are_filled() -> None:
     assert set(cells_of(np.array([95.0, 3.0, 2.0]))) == {0}  # the rest is too rare to be a cell
 
 
-def test_deviance_by_hand() -> None:
+def test_deviance_by_hand():
     assert deviance([0, 20], 10) == pytest.approx(2 * 20 * math.log(2))
 
 
@@ -165,19 +165,19 @@ def score(count: int, seed: int, heat: float = 1.0) -> dict[str, Any]:
     return judge(TemperatureScore(1.0), count, seed, heat)
 
 
-def test_p_values_of_the_temperature_are_uniform() -> None:
+def test_p_values_of_the_temperature_are_uniform():
     p_values = [score(320, seed)["p_value"] for seed in range(200)]
     assert kstest(p_values, "uniform").pvalue > 1e-3
 
 
-def test_false_alarms_of_filters_are_rare() -> None:
+def test_false_alarms_of_filters_are_rare():
     p_values = [judge(FilteredTails(), 320, seed)["p_value"] for seed in range(100)]
     assert min(p_values) > LEVEL
     assert np.mean(np.array(p_values) < 0.1) < 0.2
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_temperature_that_would_be_seen_is_seen(sign: int) -> None:
+def test_the_temperature_that_would_be_seen_is_seen(sign):
     visible = score(1600, 0)["visible"]
     scores = [score(1600, seed, (1 + visible) ** sign) for seed in range(40)]
     assert sum(facts["p_value"] < LEVEL for facts in scores) >= 36
@@ -186,14 +186,14 @@ def test_the_temperature_that_would_be_seen_is_seen(sign: int) -> None:
     )
 
 
-def test_the_filters_that_would_be_seen_are_seen() -> None:
+def test_the_filters_that_would_be_seen_are_seen():
     visible = judge(FilteredTails(), 1600, 0)["visible"]
     assert {TOP_K, TOP_P, MIN_P} == visible.keys() and visible[TOP_K] >= 20
     facts = judge(FilteredTails(), 1600, 1, top=int(visible[TOP_K]))
     assert facts["p_value"] < LEVEL and facts["seen"] == 0 and facts["expected"] > 5
 
 
-def test_lower_tails_are_those_of_the_binomial() -> None:
+def test_lower_tails_are_those_of_the_binomial():
     masses = np.array([np.full(1000, 0.004), np.full(1000, 0.2)])
     few, many = lower_tails(masses, np.array([1, 160]))
     assert few == pytest.approx(binom.cdf(1, 1000, 0.004))

@@ -84,16 +84,14 @@ def drafter_of(name: str) -> DrafterKind:
     ("method", "parameters"),
     [("static", {"weight": 0.4}), ("block", {}), ("fly", {"window": 1, "entropy": 0.3})],
 )
-def test_correct_outputs_of_every_drafter_pass(
-    name: str, method: str, parameters: dict[str, Any]
-) -> None:
+def test_correct_outputs_of_every_drafter_pass(name, method, parameters):
     compared = findings(drafter_of(name), method=method, **parameters)
     assert not failures(compared)
     verdicts = {finding.name: finding.verdict for finding in compared}
     assert verdicts["outputs"] == verdicts["endings"] == verdicts["replays"] == "ok"
 
 
-def test_outputs_of_fly_show_a_rejection_that_is_not_deferred() -> None:
+def test_outputs_of_fly_show_a_rejection_that_is_not_deferred():
     """The law of the outputs is that of rounds; other comparisons of `fly` have none."""
     never = partial(fly, window=1, entropy=9.0)
     parameters = {"window": 1, "entropy": 0.3}
@@ -220,14 +218,12 @@ FAULTS: list[tuple[Callable[[Patch], None], Any, bool, str]] = [
 
 
 @pytest.mark.parametrize(("plant", "drafter", "whole", "name"), FAULTS)
-def test_a_planted_fault_is_found(
-    monkeypatch: Patch, plant: Callable[[Patch], None], drafter: Any, whole: bool, name: str
-) -> None:
+def test_a_planted_fault_is_found(monkeypatch, plant, drafter, whole, name):
     plant(monkeypatch)
     assert name in failures(findings(drafter, whole=whole))
 
 
-def test_a_smaller_fault_is_below_the_share_that_is_printed(monkeypatch: Patch) -> None:
+def test_a_smaller_fault_is_below_the_share_that_is_printed(monkeypatch):
     """What is not found is smaller than the limit of the comparison, which is below 1 %."""
     accepts_more(1.0005)(monkeypatch)
     compared = findings(MODEL, whole=False)
@@ -236,8 +232,8 @@ def test_a_smaller_fault_is_below_the_share_that_is_printed(monkeypatch: Patch) 
     assert 0.0005 < replays.facts["share"] < 0.01
 
 
-def test_a_crash_is_a_finding() -> None:
-    def crash() -> list[Finding]:
+def test_a_crash_is_a_finding():
+    def crash():
         raise IndexError("index 8 is out of bounds")
 
     (finding,) = findings_or_crash("sd, T=1", crash)

@@ -3,11 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import torch
 
 from specbench.decoding.drafters.registry import MODEL, parse_drafter
-from specbench.decoding.records import Generation
 from specbench.engine.pair import LoadedPair
 from specbench.experiment.rounding import END
 from specbench.validation import greedy
@@ -46,16 +44,16 @@ def verdicts(pair: LoadedPair, strict: bool = True) -> list[str]:
     return [finding.verdict for finding in check_greedy(pair, CONTEXTS, 3, LIMIT, strict=strict)]
 
 
-def test_correct_decoding_passes() -> None:
+def test_correct_decoding_passes():
     assert verdicts(tiny_pair("llama")) == [OK, OK]
     assert verdicts(tiny_pair("llama"), strict=False) == [REPORT, REPORT]
 
 
-def test_a_draft_that_always_agrees_shows_nothing() -> None:
+def test_a_draft_that_always_agrees_shows_nothing():
     assert verdicts(own_draft(tiny_pair("llama"))) == [OK, WEAK]
 
 
-def test_a_tie_is_no_divergence_and_a_worse_token_is() -> None:
+def test_a_tie_is_no_divergence_and_a_worse_token_is():
     pair, best, other = twins([*CONTEXTS[0].prompt, 7])
     tie = divergence(pair, CONTEXTS[0], [7, best, 3], [7, other, 5])
     assert (tie["position"], tie["tie"]) == (1, True)
@@ -67,7 +65,7 @@ def test_a_tie_is_no_divergence_and_a_worse_token_is() -> None:
     assert worse["behind"] > greedy.TIE
 
 
-def test_a_text_that_ends_early_diverges_at_its_end() -> None:
+def test_a_text_that_ends_early_diverges_at_its_end():
     pair = replace(tiny_pair("llama"), eos_ids=frozenset({3}))
     text = decode_one(tiny_pair("llama"), CONTEXTS[0], 4).token_ids
     difference = divergence(pair, CONTEXTS[0], text, [*text[:2], END])
@@ -76,8 +74,8 @@ def test_a_text_that_ends_early_diverges_at_its_end() -> None:
     assert (without["position"], without["tie"]) == (2, False)
 
 
-def test_a_fault_fails_with_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(*options: Any, **how: Any) -> Generation:
+def test_a_fault_fails_with_its_position(monkeypatch):
+    def wrong(*options, **how):
         text = decode_one(*options, **how)
         if how:
             text.token_ids[6] = (text.token_ids[6] + 1) % VOCABULARY
@@ -91,7 +89,7 @@ def test_a_fault_fails_with_its_position(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "the first at token 6 of task/5" in equal.sentence
 
 
-def test_every_drafter_is_compared() -> None:
+def test_every_drafter_is_compared():
     drafters = [MODEL, parse_drafter("prompt-lookup")]
     findings = check_greedy(tiny_pair("llama"), CONTEXTS, 3, LIMIT, strict=True, drafters=drafters)
     subjects = ["T=0, float32", "T=0, float32", "T=0, float32, prompt-lookup"]
@@ -100,7 +98,7 @@ def test_every_drafter_is_compared() -> None:
     assert rejected[0] != rejected[1]
 
 
-def test_lag_is_measured_from_the_first_choice() -> None:
+def test_lag_is_measured_from_the_first_choice():
     pair = tiny_pair("llama")
     text = decode_one(pair, CONTEXTS[1], 5).token_ids
     target_lag = lag(pair.target, CONTEXTS[1], [*text[:4], (text[4] + 1) % VOCABULARY], frozenset())

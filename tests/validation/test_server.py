@@ -4,7 +4,6 @@ import json
 import socket
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
-from typing import Any
 
 import pytest
 
@@ -36,14 +35,14 @@ def asked(url: str, **options: object) -> str:
         (lambda h: h.connection.close(), "no server answers at http"),
     ],
 )
-def test_wrong_answers_are_named(reply: Callable[[Handler], None], told: str) -> None:
+def test_wrong_answers_are_named(reply, told):
     with serving(handler=answering(reply)) as url:
         error = asked(url)
     assert told in error
     assert f"{url}/v1/completions" in error
 
 
-def test_a_server_that_is_down_and_no_server_at_all() -> None:
+def test_a_server_that_is_down_and_no_server_at_all():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -60,8 +59,8 @@ CHOICE = {"text": "", "finish_reason": "length"}
     "tokens",
     [[-1], [1.0], ["1"], [True], [None], [[1]], {"0": 1}, "12", 3, False, [1, 2, 3, 4, 5, 6]],
 )
-def test_odd_token_ids_are_refused(tokens: Any) -> None:
-    def reply(handler: Handler) -> None:
+def test_odd_token_ids_are_refused(tokens):
+    def reply(handler):
         handler.reply(200, {"choices": [{**CHOICE, "token_ids": tokens}]})
 
     with serving(handler=answering(reply)) as url:
@@ -82,29 +81,29 @@ def test_odd_token_ids_are_refused(tokens: Any) -> None:
         None,
     ],
 )
-def test_answers_of_other_types_are_refused(answer: Any) -> None:
+def test_answers_of_other_types_are_refused(answer):
     with serving(handler=answering(lambda h: h.reply(200, answer))) as url:
         error = asked(url)
     assert "without choices, text and finish_reason: give the address" in error
 
 
 @pytest.mark.parametrize("wrong", ["http://me:secret@host/v1", "http://host/v1?key=secret"])
-def test_an_address_with_a_secret_is_refused_without_printing_it(wrong: str) -> None:
+def test_an_address_with_a_secret_is_refused_without_printing_it(wrong):
     error = asked(wrong)
     assert "put a key into SPECBENCH_API_KEY" in error and "secret" not in error
 
 
-def test_a_wrong_model_is_refused_and_the_right_one_is_not() -> None:
+def test_a_wrong_model_is_refused_and_the_right_one_is_not():
     with serving() as url:
         with pytest.raises(UsageError, match=r"404 .*no model other.*name one of"):
             Server(url, model="other").complete([8, 0], 1.0, 1, 5, seed=0)
         assert Server(url, model="toy").complete([8, 0], 1.0, 1, 5, seed=0)
 
 
-def test_prompts_are_sent_as_tokens_or_as_text() -> None:
+def test_prompts_are_sent_as_tokens_or_as_text():
     prompts = []
 
-    def note(self: Handler) -> None:
+    def note(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         prompts.append(asked["prompt"])
         self.reply(200, {"choices": [{"text": "", "finish_reason": "stop", "token_ids": [3]}]})
@@ -125,10 +124,8 @@ def test_prompts_are_sent_as_tokens_or_as_text() -> None:
         ({}, {"__verbose": "tokens"}, None),
     ],
 )
-def test_tokens_come_from_vllm_and_from_llamacpp(
-    choice: dict[str, Any], answer: dict[str, Any], tokens: list[int] | None
-) -> None:
-    def reply(handler: Handler) -> None:
+def test_tokens_come_from_vllm_and_from_llamacpp(choice, answer, tokens):
+    def reply(handler):
         handler.reply(200, {"choices": [CHOICE | choice], **answer})
 
     with serving(handler=answering(reply)) as url:
@@ -136,7 +133,7 @@ def test_tokens_come_from_vllm_and_from_llamacpp(
     assert completion.tokens == tokens
 
 
-def test_texts_have_the_seeds_that_follow_the_first() -> None:
+def test_texts_have_the_seeds_that_follow_the_first():
     with serving() as url:
         completions = Server(url, Client(requests=3)).complete([8, 0], 1.0, 8, 5, seed=7)
     texts = [speculate([8, 0], 1.0, 5, seed) for seed in range(7, 15)]

@@ -1,6 +1,5 @@
 """The origin of every token of a sampled text, and the laws of plain passes."""
 
-from collections.abc import Callable
 from math import nan
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.modules.module import MODULES
-from specbench.decoding.records import Generation, RoundRecord
+from specbench.decoding.records import RoundRecord
 from specbench.decoding.sampling import Sampling
 from specbench.engine import passes
 from specbench.engine.passes import plain_pass
@@ -35,7 +34,7 @@ ROUNDS = [
 ]
 
 
-def test_the_origin_of_every_token(make_generation: Callable[..., Generation]) -> None:
+def test_the_origin_of_every_token(make_generation):
     text = make_generation(token_ids=[1, 2, 3, 4, 5, 6], rounds=ROUNDS)
     texts = tokens_of([text, text], [7], Ends(6), lambda text: [DRAWN] * 3)
     assert texts.tokens.tolist() == [[1, 2, 3, 4, 5, 6]] * 2
@@ -51,18 +50,14 @@ def test_the_origin_of_every_token(make_generation: Callable[..., Generation]) -
     torch.testing.assert_close(texts.weight[0], weights, equal_nan=True)
 
 
-def test_autoregressive_tokens_are_the_targets_own(
-    make_generation: Callable[..., Generation],
-) -> None:
+def test_autoregressive_tokens_are_the_targets_own(make_generation):
     text = make_generation(token_ids=[4, 5], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 2)
     texts = tokens_of([text], [7], Ends(2), lambda text: [])
     assert texts.kind.tolist() == [[TARGET, TARGET]]
     assert texts.expected.isnan().all()
 
 
-def test_the_end_token_is_part_of_a_text_and_what_follows_is_void(
-    make_generation: Callable[..., Generation],
-) -> None:
+def test_the_end_token_is_part_of_a_text_and_what_follows_is_void(make_generation):
     ended = make_generation(token_ids=[4], rounds=[RoundRecord(2, 2, 2, None, (), (0.9, 0.8))])
     longer = make_generation(
         token_ids=[4, 4, 4], stopped_by="length", rounds=[RoundRecord(0, 0, 1)] * 3
@@ -73,7 +68,7 @@ def test_the_end_token_is_part_of_a_text_and_what_follows_is_void(
     assert texts.proposed[0].tolist() == [DRAWN, DRAWN, NOTHING]
 
 
-def test_what_a_prompt_lookup_must_propose() -> None:
+def test_what_a_prompt_lookup_must_propose():
     lookup = LookupDrafter()
     assert proposals(lookup, [1, 2, 3, 9, 1, 2, 4, 1, 2], 3, 10) == [4, 1, 2]  # the last one
     assert proposals(lookup, [1, 2, 3, 4, 2, 9, 1, 2], 5, 10) == [3, 4, 2, 9, 1]  # the longest
@@ -91,7 +86,7 @@ SAMPLINGS = [
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
-def test_plain_passes_match_the_engine(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_passes_match_the_engine(family, monkeypatch):
     target = tiny_pair(family).target
     texts = [random_prompt(14), random_prompt(15)[:14]]
     monkeypatch.setattr(passes, "MAX_NUMBERS", 1)  # one text at a time
@@ -104,14 +99,14 @@ def test_plain_passes_match_the_engine(family: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-def test_logits_are_processed_like_the_engines(sampling: Sampling) -> None:
+def test_logits_are_processed_like_the_engines(sampling):
     logits = 3 * torch.randn(50, 30, generator=torch.Generator().manual_seed(0))
     ours, theirs = processed(logits, sampling), sampling.distributions(logits)[0]
     torch.testing.assert_close(ours.float(), theirs, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", MODULES)
-def test_one_pass_of_a_module_along_a_text_has_the_drafts_of_all_rounds(kind: str) -> None:
+def test_one_pass_of_a_module_along_a_text_has_the_drafts_of_all_rounds(kind):
     pair = tiny_pair("llama")
     drafter, text = module_drafter(pair, kind), random_prompt(14)
     for depth, along in enumerate(drafter.along(pair, text, 6, depths=3)):

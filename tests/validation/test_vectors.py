@@ -83,7 +83,7 @@ def wrong_cases(kernel: Kernel, most_texts: int = 1000) -> set[str]:
     return wrong
 
 
-def test_numpy_passes_and_its_law_is_the_target_s() -> None:
+def test_numpy_passes_and_its_law_is_the_target_s():
     assert not wrong_cases(of(thresholds))
     for case in LAWS:
         p = np.array(case["p"])
@@ -123,7 +123,7 @@ def by_rule(form: Form, p: Floats, q: Floats, x: list[int], u: Floats) -> Answer
     return report.accepted, source, report.new_tokens[: report.accepted + 1]
 
 
-def test_our_rules_pass() -> None:
+def test_our_rules_pass():
     assert not wrong_cases(by_rule)
     for case in LAWS:
         if case["form"] == "block":
@@ -133,15 +133,15 @@ def test_our_rules_pass() -> None:
             np.testing.assert_allclose(accepted, case["accepted"], atol=1e-12)
 
 
-def test_transformers_passes_except_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transformers_passes_except_at_zero(monkeypatch):
     """It accepts p(x) = 0 if its uniform number is exactly 0, which has probability 2^-24."""
 
-    def kernel(form: Form, p: Floats, q: Floats, x: list[int], u: Floats) -> Answer:
+    def kernel(form, p, q, x, u):
         if not x or form == "block":
             return of(thresholds)(form, p, q, x, u)
         sources: list[torch.Tensor] = []
 
-        def last(mass: torch.Tensor, num_samples: int) -> torch.Tensor:
+        def last(mass, num_samples):
             sources.append(mass[0])
             return torch.tensor([[draw(mass[0].numpy(), u[-1])]])
 
@@ -255,7 +255,7 @@ def with_epsilon(epsilon: float) -> Thresholds:
     return lambda form, p, q, x: thresholds(form, p, q + epsilon, x)
 
 
-def test_every_planted_fault_of_size_is_rejected() -> None:
+def test_every_planted_fault_of_size_is_rejected():
     """Each is invisible to vocabularies of 6, three drafts and batches of 17."""
     large = {
         "drops the last part of a tile of 1,024": wrong_cases(within(0, 1024)),
@@ -272,7 +272,7 @@ def test_every_planted_fault_of_size_is_rejected() -> None:
         assert wrong_cases(of(thresholds), most_texts=texts) == {"many texts"}
 
 
-def test_every_planted_fault_is_rejected() -> None:
+def test_every_planted_fault_is_rejected():
     rejected_cases = {
         name: wrong_cases(kernel)
         for name, kernel in {
@@ -295,7 +295,7 @@ DISTANCES = {
 
 
 @pytest.mark.parametrize(("fault", "distance"), DISTANCES.items())
-def test_a_fault_changes_the_law_as_far_as_it_should(fault: str, distance: float) -> None:
+def test_a_fault_changes_the_law_as_far_as_it_should(fault, distance):
     case = next(case for case in LAWS if case["name"] == "base")
     wrong, accepted = law_of_rounds("tokens", *map(np.array, (case["p"], case["q"])), FAULTS[fault])
     assert np.abs(wrong - case["law"]).sum() / 2 == pytest.approx(distance, abs=5e-4)
@@ -345,13 +345,13 @@ def wrong_drafts(drafter: Drafter, draws: int = 20_000) -> set[str]:
     return wrong
 
 
-def test_faults_of_drafting_are_rejected() -> None:
+def test_faults_of_drafting_are_rejected():
     assert not wrong_drafts(drafted)
     assert wrong_drafts(soft) == {"temperature", "top-k", "greedy"}
     assert wrong_drafts(rounded) == {"bfloat16 would tie"}
 
 
-def test_the_shipped_file_is_what_the_script_makes() -> None:
+def test_the_shipped_file_is_what_the_script_makes():
     made = json.loads(encoded())
     assert made.keys() == VECTORS.keys()
     for kind, cases in made.items():
@@ -364,11 +364,11 @@ def test_the_shipped_file_is_what_the_script_makes() -> None:
                     assert value == shipped[key]
 
 
-def test_the_documented_lines_work() -> None:
+def test_the_documented_lines_work():
     page = (DOCS / "proofs.md").read_text()
     (lines,) = (code for code in blocks(page, "python") if "vectors.json" in code)
 
-    def my_kernel(*arrays: Any) -> tuple[list[int], list[Floats]]:
+    def my_kernel(*arrays):
         answers = [
             of(thresholds)("tokens", p[: n + 1], q[:n], x[:n].tolist(), np.append(u[:n], u[-1]))
             for p, q, x, n, u in zip(*arrays, strict=True)

@@ -1,6 +1,5 @@
 """The data behind each figure, and the computations for it."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from .made import (
 )
 
 
-def test_acceptance_time_is_normalised_per_pair_task_and_engine() -> None:
+def test_acceptance_time_is_normalised_per_pair_task_and_engine():
     frame = summary_of(pairs=("mini", "llama"), settings=(("eager", 1), ("compile", 1)))
     slower = (frame["pair"] == "llama") & (frame["metric"] == "seconds_per_sample")
     frame.loc[slower, "value"] *= 1000
@@ -44,7 +43,7 @@ def test_acceptance_time_is_normalised_per_pair_task_and_engine() -> None:
         np.testing.assert_allclose(fits[0], np.linspace(100, 60, 101), atol=1e-6)
 
 
-def test_acceptance_time_has_a_row_per_point() -> None:
+def test_acceptance_time_has_a_row_per_point():
     data = acceptance.draw_time(made()).data
     assert len(data) == 2 * (4 + 5)  # without autoregressive
     sd = data[(data["method"] == "sd") & (data["task"] == "mini-math")].iloc[0]
@@ -55,7 +54,7 @@ def test_acceptance_time_has_a_row_per_point() -> None:
     assert single["time"].tolist() == [0]
 
 
-def test_quadratic_is_recovered_exactly_and_its_band_covers_the_truth() -> None:
+def test_quadratic_is_recovered_exactly_and_its_band_covers_the_truth():
     x, at = np.linspace(0, 1, 8), np.linspace(0, 1, 5)
     for curve in acceptance.quadratic_band(x, 3 * x**2 - 2 * x + 1, at):
         np.testing.assert_allclose(curve, 3 * at**2 - 2 * at + 1)
@@ -66,7 +65,7 @@ def test_quadratic_is_recovered_exactly_and_its_band_covers_the_truth() -> None:
     assert 0.88 < covered < 0.99
 
 
-def test_weights_has_a_curve_per_draft_length_that_sd_closes() -> None:
+def test_weights_has_a_curve_per_draft_length_that_sd_closes():
     frame = summary_of(lengths=(3, 5), pairs=("a", "b"))
     short = frame[~((frame["method"] == "static") & (frame["weight"] == 1))]
     for table in (frame, short):  # sd and static at w = 1 are one point
@@ -87,7 +86,7 @@ def test_weights_has_a_curve_per_draft_length_that_sd_closes() -> None:
 SD = [[0, 1], [1, 3, 3]]
 
 
-def test_positions_are_drawn_as_in_their_table_with_few_settings_of_a_method() -> None:
+def test_positions_are_drawn_as_in_their_table_with_few_settings_of_a_method():
     by_round = rounds_of({"diversed": 5 * SD, "static": 5 * SD}).rounds
     static = by_round["method"] == "static"
     by_round = pd.concat([by_round.assign(weight=np.where(static, w, np.nan)) for w in range(6)])
@@ -106,7 +105,7 @@ def test_positions_are_drawn_as_in_their_table_with_few_settings_of_a_method() -
     assert names == ["static w=0", "static w=2", "static w=3", "static w=5", "diversed"]
 
 
-def test_accepted_length_by_hand() -> None:
+def test_accepted_length_by_hand():
     marks = rounds.histogram(rounds_of({"sd": 5 * SD}).rounds)
     np.testing.assert_allclose(marks["value"], [20, 40, 0, 40, 8 / 5])
     assert marks["accepted"].tolist()[:-1] == [0, 1, 2, 3]
@@ -115,7 +114,7 @@ def test_accepted_length_by_hand() -> None:
     assert (marks["value"] <= marks["value_high"]).all()
 
 
-def test_accepted_length_intervals_are_over_prompts_not_rounds() -> None:
+def test_accepted_length_intervals_are_over_prompts_not_rounds():
     alike = rounds.histogram(rounds_of({"sd": [[0, 3]] * 10}).rounds)
     apart = rounds.histogram(rounds_of({"sd": [[0, 0]] * 5 + [[3, 3]] * 5}).rounds)
     np.testing.assert_allclose(alike["value"], apart["value"])
@@ -123,7 +122,7 @@ def test_accepted_length_intervals_are_over_prompts_not_rounds() -> None:
     assert np.ptp(apart.loc[apart["mark"] == "mean", ["value_low", "value_high"]]) > 1
 
 
-def test_accepted_length_has_a_row_per_setting_and_a_column_per_task() -> None:
+def test_accepted_length_has_a_row_per_setting_and_a_column_per_task():
     by_round = rounds_of({"diversed": [[3, 3], [3, 2]], "static": SD}).rounds
     static = by_round["method"] == "static"
     weighted = by_round[static].assign(weight=0.5, draft_length=5, task="mini-news")
@@ -136,7 +135,7 @@ def test_accepted_length_has_a_row_per_setting_and_a_column_per_task() -> None:
     assert drawing.data["mark"].value_counts().to_dict() == {"share": 14, "mean": 3}
 
 
-def test_timeline_stacks_the_parts_of_a_round() -> None:
+def test_timeline_stacks_the_parts_of_a_round():
     rows = [sample(method, number) for method in ("diversed", "sd") for number in range(3)]
     drawing = rounds.draw_timeline(from_samples(samples(*rows)))
     assert drawing.data["method"].tolist() == ["sd", "diversed"]
@@ -156,7 +155,7 @@ def texts(axes: Any) -> list[list[str]]:
     return fields.tolist()
 
 
-def test_transfer_compares_quality_with_strict_verification() -> None:
+def test_transfer_compares_quality_with_strict_verification():
     tasks = ("mini-math", "mini-news")
     frame = summary_of(tasks=tasks, heads=tasks)
     quality = frame["metric"] == "quality"
@@ -174,7 +173,7 @@ def test_transfer_compares_quality_with_strict_verification() -> None:
     assert [row[1] for row in texts(right)] == ["", "", ""]
 
 
-def test_training_has_a_row_per_head_and_step(tmp_path: Path) -> None:
+def test_training_has_a_row_per_head_and_step(tmp_path):
     short, long = training_of(tmp_path / "a", steps=3), training_of(tmp_path / "b")
     data = heads.draw_training([short, long]).data
     assert data["head"].value_counts().to_dict() == {"b": 40, "a": 3}
@@ -189,12 +188,12 @@ def test_training_has_a_row_per_head_and_step(tmp_path: Path) -> None:
     assert alone["head"].tolist() == ["mini/mini-math"]
 
 
-def test_learned_names_tokens_from_the_whole_range() -> None:
+def test_learned_names_tokens_from_the_whole_range():
     table = learned_of()
     drawing = heads.draw_learned(table)
     pd.testing.assert_frame_equal(drawing.data, table)
 
-    def names(words: int, **changes: Any) -> list[str]:
+    def names(words, **changes):
         _, right = heads.draw_learned(learned_of(words, **changes)).figure.axes
         return [label.get_text() for label in right.get_yticklabels()]
 
@@ -212,7 +211,7 @@ def test_learned_names_tokens_from_the_whole_range() -> None:
     np.testing.assert_allclose(drawn_points(left)[:, 0], kinds["mean_weight"])
 
 
-def test_learned_tokens_are_not_read_as_formulas(tmp_path: Path) -> None:
+def test_learned_tokens_are_not_read_as_formulas(tmp_path):
     table = learned_of(words=3)
     table.loc[table["name"] == "t01", "name"] = "$\\frac$"
     drawing = heads.draw_learned(table)

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,7 @@ def draw(name: str, folder: Path) -> style.Drawing:
 
 
 @pytest.mark.parametrize("name", [*bundled_figures(), "weights-head"])
-def test_every_figure_is_drawn_within_its_page_and_saved(name: str, tmp_path: Path) -> None:
+def test_every_figure_is_drawn_within_its_page_and_saved(name, tmp_path):
     files = style.save(draw(name, tmp_path / "1"), tmp_path / "a", name)
     assert [path.name for path in files] == [f"{name}.{kind}" for kind in KINDS]
     assert len(pd.read_csv(files[-1])) > 0
@@ -61,14 +60,14 @@ def test_every_figure_is_drawn_within_its_page_and_saved(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["acceptance-time", "transfer"])  # with a legend, and without
-def test_a_figure_has_the_users_width(name: str, tmp_path: Path) -> None:
+def test_a_figure_has_the_users_width(name, tmp_path):
     with style.page("paper", width=4.0):
         assert draw(name, tmp_path).figure.get_figwidth() == 4.0
     with style.page("paper", width=1.0), pytest.raises(UsageError, match="--width 1 is too narrow"):
         draw(name, tmp_path)
 
 
-def test_the_same_figure_gives_the_same_bytes_and_leaves_no_settings_behind(tmp_path: Path) -> None:
+def test_the_same_figure_gives_the_same_bytes_and_leaves_no_settings_behind(tmp_path):
     first = style.save(draw("weights", tmp_path), tmp_path / "a", "weights")
     assert b"Date" not in first[1].read_bytes() + first[2].read_bytes()
     with matplotlib.rc_context({"ytick.labelsize": 30, "font.size": 30}):  # has no effect
@@ -81,7 +80,7 @@ def test_the_same_figure_gives_the_same_bytes_and_leaves_no_settings_behind(tmp_
     assert style.scaled(1) == 1
 
 
-def test_a_method_has_its_own_style_and_a_new_one_a_stable_style() -> None:
+def test_a_method_has_its_own_style_and_a_new_one_a_stable_style():
     assert set(style.LOOKS) <= set(METHODS)
     for part in ("colour", "marker"):
         assert len({getattr(look, part) for look in style.LOOKS.values()}) == len(style.LOOKS)
@@ -92,15 +91,13 @@ def test_a_method_has_its_own_style_and_a_new_one_a_stable_style() -> None:
     assert style.ordered(["new", "diversed", "sd"]) == ["sd", "diversed", "new"]
 
 
-def test_a_failed_write_leaves_the_old_figure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_figure(tmp_path, monkeypatch):
     drawing = load_figure("weights")(made(tasks=("mini-math",)))
     (tmp_path / "taken").touch()
     with pytest.raises(UsageError, match="taken"):
         style.save(drawing, tmp_path / "taken", "weights")
 
-    def full(path: Path) -> None:
+    def full(path):
         raise OSError(28, "No space left on device")
 
     (tmp_path / "taken").unlink()
@@ -112,7 +109,7 @@ def test_a_failed_write_leaves_the_old_figure(
     assert (tmp_path / "weights.png").read_bytes() == b"old"
 
 
-def test_heavy_imports_wait_until_drawing_and_pyplot_is_never_used() -> None:
+def test_heavy_imports_wait_until_drawing_and_pyplot_is_never_used():
     code = (
         "import sys, specbench.analysis.figures as f;"
         "early = [m for m in ('matplotlib', 'pandas') if m in sys.modules];"
@@ -152,14 +149,14 @@ def changed(metric: str | None = None, column: str = "value", value: Any = float
         ("training", lambda folder: [training_of(folder / "head", steps=0)], "no step yet"),
     ],
 )
-def test_refusals(name: str, source: Callable[[Path], Any], place: str, tmp_path: Path) -> None:
+def test_refusals(name, source, place, tmp_path):
     with pytest.raises(UsageError) as raised:
         load_figure(name)(source(tmp_path))
     assert place in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_an_empty_table_of_tokens_is_refused() -> None:
+def test_an_empty_table_of_tokens_is_refused():
     with pytest.raises(UsageError, match="no token"):
         draw_learned(learned_of().iloc[:0])
 
@@ -182,7 +179,7 @@ def plain(results):
 """
 
 
-def test_a_file_of_the_users_own_declares_figures_by_the_same_decorator(tmp_path: Path) -> None:
+def test_a_file_of_the_users_own_declares_figures_by_the_same_decorator(tmp_path):
     file = tmp_path / "own.py"
     file.write_text(USER_FIGURES)
     results = made(tasks=("mini-math",))

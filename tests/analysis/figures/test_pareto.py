@@ -14,7 +14,7 @@ from ...synthetic import samples
 from .made import drawn_points, from_samples, made, sample, summary_of, titles
 
 
-def test_pareto_has_every_point_of_every_panel() -> None:
+def test_pareto_has_every_point_of_every_panel():
     drawing = pareto.draw(made())
     data = drawing.data
     points = data[data["mark"] == "point"]
@@ -29,7 +29,7 @@ def test_pareto_has_every_point_of_every_panel() -> None:
     np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(here[["x", "quality"]], axis=0))
 
 
-def test_pareto_costs_and_settings_have_separate_panels() -> None:
+def test_pareto_costs_and_settings_have_separate_panels():
     drawing = pareto.draw(made(tasks=("mini-math",)), ("speedup", "time"))
     labels = [axes.get_xlabel() for axes in drawing.figure.axes]
     assert labels == ["Tokens/s / AR's (×)", "Time per sample (s)"]
@@ -46,7 +46,7 @@ def test_pareto_costs_and_settings_have_separate_panels() -> None:
 FAMILY = ("h/acceptance-0.95", "h/acceptance-0.7", "h/acceptance-0.8")
 
 
-def test_pareto_joins_and_labels_a_family_of_heads() -> None:
+def test_pareto_joins_and_labels_a_family_of_heads():
     figure = pareto.draw(made(heads=FAMILY, tasks=("mini-math",)), ("acceptance",)).figure
     (axes,) = figure.axes
     (line,) = [one.get_xydata() for one in axes.get_lines() if one.get_linestyle() == "-"]
@@ -59,7 +59,7 @@ def test_pareto_joins_and_labels_a_family_of_heads() -> None:
     assert not [one for one in axes.get_lines() if one.get_linestyle() == "-"]
 
 
-def test_pareto_draws_heads_of_one_recipe_small_and_their_mean_large() -> None:
+def test_pareto_draws_heads_of_one_recipe_small_and_their_mean_large():
     heads = ("h/seed-0", "h/seed-1", "h/seed-2", "other/seed-0")
     figure = pareto.draw(made(heads=heads, tasks=("mini-math",)), ("acceptance",)).figure
     (axes,) = figure.axes
@@ -96,9 +96,7 @@ def test_pareto_breaks_a_single_row_of_many_tasks() -> None:
         ),
     ],
 )
-def test_pareto_joins_and_labels_swept_parameters_of_a_rule(
-    swept: dict[tuple[float, ...], float], labels: set[str], ratios: list[float]
-) -> None:
+def test_pareto_joins_and_labels_swept_parameters_of_a_rule(swept, labels, ratios):
     frame = summary_of(tasks=("mini-math",))
     rule = frame[frame["method"] == "sd"].assign(method="typical")
     cells = [
@@ -116,7 +114,7 @@ def test_pareto_joins_and_labels_swept_parameters_of_a_rule(
     np.testing.assert_allclose(sorted(last / first for first, last in joined), ratios)
 
 
-def test_pareto_labels_are_omitted_where_it_is_crowded() -> None:
+def test_pareto_labels_are_omitted_where_it_is_crowded():
     for axes in pareto.draw(made(tasks=("mini-math",))).figure.axes:
         labels = sorted(text.get_text() for text in axes.texts if text.get_text())
         assert labels == ["0", "0.25", "0.5", "0.75", "1"]
@@ -127,7 +125,7 @@ def test_pareto_labels_are_omitted_where_it_is_crowded() -> None:
     assert 1 <= len(labels) <= 5 and 1 <= len(lines) <= len(labels)
 
 
-def test_pareto_names_the_recipes_of_means_over_seeds() -> None:
+def test_pareto_names_the_recipes_of_means_over_seeds():
     frame = summary_of(
         tasks=("mini-math",), heads=tuple(f"h/{r}/seed-{s}" for r in ("a", "b") for s in (0, 1))
     )
@@ -135,7 +133,7 @@ def test_pareto_names_the_recipes_of_means_over_seeds() -> None:
     assert {"a", "b"} <= {text.get_text() for text in axes.texts}
 
 
-def test_pareto_labels_cells_of_several_runs_with_their_run() -> None:
+def test_pareto_labels_cells_of_several_runs_with_their_run():
     frame = summary_of(tasks=("mini-math",))
     again = frame[frame["method"].isin(["diversed", "sd"])].assign(run_id="again")
     again["value"] *= 1.3
@@ -164,7 +162,7 @@ def sweep(run_id: str = "run-mini", prompts: int = 20) -> list[dict[str, Any]]:
     return rows + [sample("autoregressive", number, run_id=run_id) for number in range(prompts)]
 
 
-def test_pareto_front_of_samples_has_a_band() -> None:
+def test_pareto_front_of_samples_has_a_band():
     data = pareto.draw(from_samples(samples(*sweep())), ("time", "speedup")).data
     for _, line in data[data["mark"] == "front"].groupby("against"):
         assert (line["quality_low"] <= line["quality"]).all()
@@ -181,7 +179,7 @@ def test_pareto_front_of_samples_has_a_band() -> None:
 
 
 @pytest.mark.parametrize(("middle", "tossed"), [(0.6, False), (0.2, True)])
-def test_pareto_says_where_every_static_weight_is_below_a_coin(middle: float, tossed: bool) -> None:
+def test_pareto_says_where_every_static_weight_is_below_a_coin(middle, tossed):
     rows = sweep(prompts=60)
     for number, row in enumerate(row for row in rows if row.get("weight") == 0.5):
         row["quality"] = float((number + 0.5) / 60 < middle)
@@ -191,7 +189,7 @@ def test_pareto_says_where_every_static_weight_is_below_a_coin(middle: float, to
     assert ("†" in title) == any("the front mixes sd and" in text for text in explained) == tossed
 
 
-def test_a_control_adds_a_front_that_is_nowhere_lower() -> None:
+def test_a_control_adds_a_front_that_is_nowhere_lower():
     cooled = [
         sample("cooled", n, run_id="r", weight=1.0, quality=1.0, accepted=150) for n in range(4)
     ]

@@ -15,8 +15,6 @@ import pytest
 from specbench.analysis.report.build import build
 from specbench.cli.app import main
 
-from ...conftest import Once
-
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "chromium-headless-shell")
 NAMED = "SPECBENCH_TEST_BROWSER"
 TASKS = ("mini-math", "mini-headline")
@@ -37,7 +35,7 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def finished(once: Once) -> Path:
+def finished(once) -> Path:
     """A run of two tasks, ten prompts and four methods."""
     methods, tasks = ",".join(METHODS), ",".join(TASKS)
     line = f"run -m {methods} --set weight=0.4 -t {tasks} -n 10 --max-new-tokens 16"
@@ -51,12 +49,12 @@ def finished(once: Once) -> Path:
 
 
 @pytest.fixture(scope="session")
-def page(once: Once, finished: Path) -> str:
+def page(once, finished) -> str:
     return once("page.html", lambda path: path.write_text(build([finished]).html)).read_text()
 
 
 @pytest.fixture
-def ask(tmp_path: Path) -> Ask:
+def ask(tmp_path) -> Ask:
     """Open a page in a browser, run a script in it and return what the script returns."""
     browser = os.environ.get(NAMED) or next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:

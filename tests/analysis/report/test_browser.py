@@ -2,7 +2,7 @@
 
 import pytest
 
-from .conftest import METHODS, Ask
+from .conftest import METHODS
 
 HELPERS = """
 const every = selector => [...document.querySelectorAll(selector)];
@@ -16,9 +16,7 @@ const press = (box, key) => box.dispatchEvent(new KeyboardEvent("keydown", { key
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (320, True)])
-def test_the_page_fits_without_errors_or_requests(
-    ask: Ask, page: str, width: int, dark: bool
-) -> None:
+def test_the_page_fits_without_errors_or_requests(ask, page, width, dark):
     layout = ask(
         page,
         """return {
@@ -36,7 +34,7 @@ def test_the_page_fits_without_errors_or_requests(
     assert layout == fitting | {"dark": dark, "width": width}
 
 
-def test_points_tables_and_traces_answer_to_pointer_and_keys(ask: Ask, page: str) -> None:
+def test_points_tables_and_traces_answer_to_pointer_and_keys(ask, page):
     """One page load for all of them, since starting a browser takes a second."""
     (hovered, left, focused), (as_run, down, up), (seen, token) = ask(
         page,

@@ -6,7 +6,6 @@ import shlex
 import shutil
 from html.parser import HTMLParser
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from specbench.runs.run import read_run
 
 from ...synthetic import samples
 from ..figures.made import from_samples, sample
-from .conftest import METHODS, TASKS, Ask
+from .conftest import METHODS, TASKS
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"wrong.push(1)\">&amp;"
 
@@ -65,12 +64,12 @@ class Elements(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def cells(finished: Path) -> pd.DataFrame:
+def cells(finished) -> pd.DataFrame:
     return report_cells(Results([finished]))
 
 
 @pytest.fixture(scope="module")
-def evil(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def evil(finished, tmp_path_factory) -> str:
     """The report of a run in which every text is an injection attempt."""
     from specbench.analysis.trace import run_decoder
     from specbench.runs.run import read_run
@@ -99,7 +98,7 @@ def evil(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return build([folder]).html
 
 
-def test_injected_markup_stays_text(page: str, evil: str) -> None:
+def test_injected_markup_stays_text(page, evil):
     plain, attacked = Elements(page), Elements(evil)
     assert attacked.count("script") == plain.count("script") == 1
     assert attacked.count("img") == 0
@@ -108,7 +107,7 @@ def test_injected_markup_stays_text(page: str, evil: str) -> None:
     assert any(f"diversed {EVIL.rpartition('/')[2]}; " in text for text in attacked.tooltips())
 
 
-def test_injected_markup_stays_text_in_a_browser(ask: Ask, evil: str) -> None:
+def test_injected_markup_stays_text_in_a_browser(ask, evil):
     title, wrong, prompt, traced = ask(
         evil,
         """const text = document.querySelector(".trace .text").cloneNode(true);
@@ -121,7 +120,7 @@ def test_injected_markup_stays_text_in_a_browser(ask: Ask, evil: str) -> None:
     assert prompt == traced == EVIL
 
 
-def test_the_page_loads_nothing_external(page: str) -> None:
+def test_the_page_loads_nothing_external(page):
     elements = Elements(page)
     links = [(name, value) for _, attrs in elements.tags for name, value in attrs.items()]
     linked = [value for name, value in links if name in ("src", "href", "xlink:href")]
@@ -131,7 +130,7 @@ def test_the_page_loads_nothing_external(page: str) -> None:
     assert policy and policy.startswith("default-src 'none'")
 
 
-def test_the_report_contains_what_a_reader_needs(finished: Path, page: str) -> None:
+def test_the_report_contains_what_a_reader_needs(finished, page):
     elements = Elements(page)
     assert elements.count("article") == len(TASKS) * len(METHODS) * 5  # of the first prompts
     assert elements.count("svg") == 4
@@ -144,7 +143,7 @@ def test_the_report_contains_what_a_reader_needs(finished: Path, page: str) -> N
     assert build([finished]).html == page  # deterministic
 
 
-def test_points_have_tooltips_with_their_values(page: str, cells: pd.DataFrame) -> None:
+def test_points_have_tooltips_with_their_values(page, cells):
     tooltips = Elements(page).tooltips()
     sd = cells[(cells["task"] == TASKS[0]) & (cells["method"] == "sd")].iloc[0]
     sd_tooltips = [
@@ -159,7 +158,7 @@ def test_points_have_tooltips_with_their_values(page: str, cells: pd.DataFrame) 
     assert len({*tooltips} - {*by_position}) == len(cells)
 
 
-def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells: pd.DataFrame) -> None:
+def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells):
     here = cells[(cells["task"] == TASKS[0]) & cells["method"].isin(["autoregressive", "sd"])]
     other = here[here["method"] == "sd"].assign(draft_length=7, label="other")
     both = pd.concat([here, other], ignore_index=True)
@@ -172,7 +171,7 @@ def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells: pd.DataFrame
     assert [title for title, _ in block.figures] == ["Quality vs. cost", "Time of a round"]
 
 
-def test_tables_omit_unknown_columns_and_name_several_runs(cells: pd.DataFrame) -> None:
+def test_tables_omit_unknown_columns_and_name_several_runs(cells):
     math, headline = summary_tables(cells)
     assert math.title.startswith("mini-math on mini, T = 1, 10 prompts; the same in all rows: N 5")
     assert [column.heading for column in math.columns[:2]] != ["method", "N"]
@@ -190,7 +189,7 @@ def test_tables_omit_unknown_columns_and_name_several_runs(cells: pd.DataFrame) 
     assert [row[1] for row in table.rows] == ["reported", "other"]
 
 
-def test_a_column_that_is_constant_is_in_the_title_only() -> None:
+def test_a_column_that_is_constant_is_in_the_title_only():
     rows = [
         ["sd", "5", TableCell("0.0"), ""],
         ["own", "5", TableCell("0.0"), "1"],
@@ -202,12 +201,12 @@ def test_a_column_that_is_constant_is_in_the_title_only() -> None:
     assert table.rows == [["sd", ""], ["own", "1"], ["alone", ""]]
 
 
-def test_prompts_are_counted_where_times_are_those_of_blocks() -> None:
+def test_prompts_are_counted_where_times_are_those_of_blocks():
     counts = pd.DataFrame({"seconds_per_sample_n": [10, 0, 8], "output_tokens_n": [500, 500, 0]})
     assert [*prompts_of(counts)] == [500, 500, 8]
 
 
-def test_the_page_begins_with_the_question_and_its_answer(page: str, finished: Path) -> None:
+def test_the_page_begins_with_the_question_and_its_answer(page, finished):
     tags = [tag for tag, _ in Elements(page).tags]
     figures, tables = ([at for at, tag in enumerate(tags) if tag == of] for of in ("svg", "table"))
     assert tables[0] < figures[0] < tables[len(TASKS)]
@@ -221,9 +220,7 @@ def test_the_page_begins_with_the_question_and_its_answer(page: str, finished: P
     assert shown == [table.title for table in answers] and len(shown) == len(TASKS)
 
 
-def test_traces_are_bounded(
-    finished: Path, cells: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_traces_are_bounded(finished, cells, monkeypatch):
     monkeypatch.setattr(pages, "PROMPTS", 2)
     records = latest_records(finished, ROUND_COLUMNS)
     run = pages.open_run(read_run(finished), records, cells)
@@ -238,9 +235,7 @@ def test_traces_are_bounded(
     assert "`specbench trace`" in cut.notes[0]
 
 
-def test_a_run_without_traces_or_end_is_still_reported(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_traces_or_end_is_still_reported(finished, tmp_path, monkeypatch):
     drawn: list[pd.DataFrame] = []
     module = "specbench.analysis.report.build.figures"
     monkeypatch.setattr(module, lambda cells, positions, samples: drawn.append(positions) or [])
@@ -263,8 +258,8 @@ def test_a_run_without_traces_or_end_is_still_reported(
     assert [note for note in report.notes if "by position of run: " in note]
 
 
-def test_text_has_contrast_on_light_and_dark_backgrounds() -> None:
-    def luminance(colour: str) -> float:
+def test_text_has_contrast_on_light_and_dark_backgrounds():
+    def luminance(colour):
         shares = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares]
         return sum(a * b for a, b in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
@@ -307,7 +302,7 @@ def altered() -> pd.DataFrame:
     return samples(*rows)
 
 
-def test_report_figure_table_and_sentence_have_one_front(altered: pd.DataFrame) -> None:
+def test_report_figure_table_and_sentence_have_one_front(altered):
     rows = compare(altered, ["acceptance"]).rows
     placed = rows[(rows["metric"] == ABOVE) & (rows["against"] == FRONT)]
     front, lead = 100 * placed["reference"].item(), 100 * placed["value"].item()
@@ -331,6 +326,6 @@ def test_report_figure_table_and_sentence_have_one_front(altered: pd.DataFrame) 
     assert f" {80 - front:.1f} [" in sentence and "above the randomised static front" in sentence
 
 
-def test_without_samples_the_report_draws_no_front(altered: pd.DataFrame) -> None:
+def test_without_samples_the_report_draws_no_front(altered):
     drawing = draws_of(from_samples(altered).cells, None)["Quality vs. cost"]()
     assert set(drawing.data["mark"]) == {"point"}

@@ -43,9 +43,7 @@ def random_head(kind: str = "linear", sizes: tuple[int, int] = (32, 16)) -> Head
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_untrained_head_gives_one_weight_and_its_seed_decides_the_hidden_layer(
-    kind: str,
-) -> None:
+def test_an_untrained_head_gives_one_weight_and_its_seed_decides_the_hidden_layer(kind):
     for weight in (0.5, 0.9):
         head = Head(kind, SIZES, weight)
         torch.testing.assert_close(head.weigh(positions()), torch.full((5,), weight))
@@ -58,13 +56,13 @@ def test_an_untrained_head_gives_one_weight_and_its_seed_decides_the_hidden_laye
     assert all(not torch.equal(one[name], other[name]) for name in hidden)
 
 
-def test_the_linear_weight_is_the_second_share_of_a_softmax_over_draft_and_target() -> None:
+def test_the_linear_weight_is_the_second_share_of_a_softmax_over_draft_and_target():
     head, at = random_head("linear", SIZES), positions()
     scores = torch.cat([at.h_q, at.h_p], -1) @ head.summary.weight.T + head.summary.bias
     torch.testing.assert_close(head.weigh(at), scores.softmax(-1)[:, 1])
 
 
-def test_hidden_states_may_have_another_dtype() -> None:
+def test_hidden_states_may_have_another_dtype():
     head, at = random_head("linear", SIZES), positions()
     halves = at._replace(h_p=at.h_p.bfloat16(), h_q=at.h_q.bfloat16())
     assert head.weigh(halves).dtype == torch.float32
@@ -72,7 +70,7 @@ def test_hidden_states_may_have_another_dtype() -> None:
 
 
 @pytest.mark.parametrize("vocabulary", [2, 7, 128, 129, 200, 5000])
-def test_features_of_many_tokens_are_those_of_the_plain_formulas(vocabulary: int) -> None:
+def test_features_of_many_tokens_are_those_of_the_plain_formulas(vocabulary):
     logits = 3 * torch.randn(2, 40, vocabulary, generator=torch.Generator().manual_seed(3))
     logits[:, :, 1::2] -= 200  # probabilities that underflow to 0
     p, q = logits.softmax(-1)
@@ -88,7 +86,7 @@ def test_features_of_many_tokens_are_those_of_the_plain_formulas(vocabulary: int
     torch.testing.assert_close(ours, torch.stack(expected, 1))
 
 
-def test_features_by_hand() -> None:
+def test_features_by_hand():
     p, q = torch.tensor([[0.5, 0.25, 0.25]]), torch.tensor([[0.0, 1.0, 0.0]])
     nothing = torch.zeros(1, 1)
     inputs = features(Positions(q, p, p, q, nothing, nothing, greedy=True))  # only p1 and q1 matter
@@ -98,7 +96,7 @@ def test_features_by_hand() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_weight_depends_only_on_its_own_position(kind: str) -> None:
+def test_a_weight_depends_only_on_its_own_position(kind):
     head, at = random_head(kind, SIZES), positions()
     tampered = Positions(
         *(
@@ -122,7 +120,7 @@ def description(pair: LoadedPair) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_head_survives_a_round_trip_to_disk(tmp_path: Path, kind: str) -> None:
+def test_a_head_survives_a_round_trip_to_disk(tmp_path, kind):
     head, folder = random_head(kind), tmp_path / "heads" / "task"
     save_head(head, folder, description(pair()) | {"kind": kind})
     assert sorted(file.name for file in folder.iterdir()) == [DESCRIPTION, WEIGHTS]
@@ -132,7 +130,7 @@ def test_a_head_survives_a_round_trip_to_disk(tmp_path: Path, kind: str) -> None
     assert not any(weights.requires_grad for weights in loaded.parameters())
 
 
-def test_a_head_fits_its_pair_in_every_dtype(tmp_path: Path) -> None:
+def test_a_head_fits_its_pair_in_every_dtype(tmp_path):
     save_head(random_head(), tmp_path, description(pair()))
     halves = pair_of(
         build(config("llama"), dtype=torch.float16),
@@ -141,7 +139,7 @@ def test_a_head_fits_its_pair_in_every_dtype(tmp_path: Path) -> None:
     assert load_head(tmp_path, halves).summary.weight.dtype == torch.float32
 
 
-def test_a_head_of_another_pair_is_refused(tmp_path: Path) -> None:
+def test_a_head_of_another_pair_is_refused(tmp_path):
     save_head(random_head(), tmp_path, description(pair()) | {"pair": "neighbour"})
     for target, draft in ((0, 2), (2, 1)):
         other = pair_of(
@@ -152,7 +150,7 @@ def test_a_head_of_another_pair_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [DESCRIPTION, WEIGHTS])
-def test_missing_broken_or_empty_files_are_refused(tmp_path: Path, name: str) -> None:
+def test_missing_broken_or_empty_files_are_refused(tmp_path, name):
     save_head(random_head(), tmp_path, description(pair()))
     file = tmp_path / name
     whole = file.read_bytes()
@@ -167,7 +165,7 @@ def test_missing_broken_or_empty_files_are_refused(tmp_path: Path, name: str) ->
             load_head(tmp_path, pair())
 
 
-def test_wrong_weights_are_refused(tmp_path: Path) -> None:
+def test_wrong_weights_are_refused(tmp_path):
     (tmp_path / DESCRIPTION).write_text(json.dumps(description(pair())))
     for weights in (
         {"summary.weight": torch.zeros(2, 47), "summary.bias": torch.zeros(2)},
@@ -185,9 +183,7 @@ def test_wrong_weights_are_refused(tmp_path: Path) -> None:
     [torch.full((2, 48), float("nan")), torch.full((2, 48), torch.inf), torch.ones(2, 48).int()],
     ids=["nan", "inf", "int"],
 )
-def test_weights_that_are_not_finite_numbers_are_refused(
-    tmp_path: Path, wrong: torch.Tensor, released_file: bool
-) -> None:
+def test_weights_that_are_not_finite_numbers_are_refused(tmp_path, wrong, released_file):
     weights = {"summary.weight": wrong, "summary.bias": torch.zeros(2)}
     if released_file:
         path = tmp_path / "head.bin"
@@ -200,7 +196,7 @@ def test_weights_that_are_not_finite_numbers_are_refused(
         load_head(path, pair())
 
 
-def test_a_description_from_anyone_is_one_sentence(tmp_path: Path) -> None:
+def test_a_description_from_anyone_is_one_sentence(tmp_path):
     save_head(random_head(), tmp_path, description(pair()))
     for text in (
         '{"kind": ["linear"]}',
@@ -220,7 +216,7 @@ def test_a_description_from_anyone_is_one_sentence(tmp_path: Path) -> None:
         assert message.isprintable()
 
 
-def test_a_broken_file_of_the_authors_is_one_sentence(tmp_path: Path) -> None:
+def test_a_broken_file_of_the_authors_is_one_sentence(tmp_path):
     path = tmp_path / "head.bin"
     released(path)
     whole = path.read_bytes()
@@ -239,15 +235,13 @@ def test_a_broken_file_of_the_authors_is_one_sentence(tmp_path: Path) -> None:
     ],
     ids=["sparse", "without values", "numbered"],
 )
-def test_odd_tensors_of_the_authors_file_are_refused(
-    tmp_path: Path, odd: dict[Any, torch.Tensor]
-) -> None:
+def test_odd_tensors_of_the_authors_file_are_refused(tmp_path, odd):
     torch.save({"summary.bias": torch.zeros(2), **odd}, tmp_path / "head.bin")
     with pytest.raises(UsageError, match="holds no named weights"):
         load_head(tmp_path / "head.bin", pair())
 
 
-def test_a_head_without_hidden_states_serves_any_pair(tmp_path: Path) -> None:
+def test_a_head_without_hidden_states_serves_any_pair(tmp_path):
     other = pair_of(build(config("llama", hidden_size=48)), build(config("llama"), seed=1))
     head = random_head("features")
     save_head(head, tmp_path, description(pair()) | {"kind": "features"})
@@ -266,7 +260,7 @@ def released(path: Path, width: int = 48) -> dict[str, torch.Tensor]:
     return weights
 
 
-def test_the_authors_file_loads(tmp_path: Path) -> None:
+def test_the_authors_file_loads(tmp_path):
     path = tmp_path / "ensemble_head.bin"
     weights = released(path)
     head, inputs = load_head(path, pair()), torch.randn(5, 48)
@@ -274,7 +268,7 @@ def test_the_authors_file_loads(tmp_path: Path) -> None:
     torch.testing.assert_close(head(inputs), scores.softmax(-1)[:, 1])
 
 
-def test_a_file_for_other_sizes_or_without_weights_is_refused(tmp_path: Path) -> None:
+def test_a_file_for_other_sizes_or_without_weights_is_refused(tmp_path):
     path = tmp_path / "head.bin"
     released(path, width=6144)
     with pytest.raises(UsageError, match=r"summary.weight \[2, 6144\].* instead of .*\[2, 48\]"):
@@ -292,9 +286,7 @@ class Bomb:
         return os.system, ("touch exploded",)
 
 
-def test_a_file_with_code_is_refused_and_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_with_code_is_refused_and_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"summary.weight": Bomb()}, tmp_path / "head.bin")
     with pytest.raises(UsageError, match="cannot read the head in"):
@@ -302,7 +294,7 @@ def test_a_file_with_code_is_refused_and_not_run(
     assert not (tmp_path / "exploded").exists()
 
 
-def test_a_method_is_bound_to_its_parameters(mini: Any) -> None:
+def test_a_method_is_bound_to_its_parameters(mini):
     bound = bind("static", {"weight": 0.25}, mini)
     assert isinstance(bound.rule, partial) and bound.rule.keywords == {"weight": 0.25}
     assert bound[2:5] == (None, {"weight": 0.25}, None)
@@ -312,7 +304,7 @@ def test_a_method_is_bound_to_its_parameters(mini: Any) -> None:
     assert bind("autoregressive", {}, mini).rule is None
 
 
-def test_a_cooled_method_changes_how_both_models_are_sampled(mini: Any) -> None:
+def test_a_cooled_method_changes_how_both_models_are_sampled(mini):
     run, given = Sampling(temperature=0.8, top_k=9, min_p=0.2), {"cooled_weight": 1.0}
     bound = bind("cooled", given | {"both_temperature": 0.5, "both_min_p": 0.1}, mini)
     assert bound.parameters == given
@@ -323,7 +315,7 @@ def test_a_cooled_method_changes_how_both_models_are_sampled(mini: Any) -> None:
     assert bind("static", {"weight": 1.0}, mini).sampling(run) is run
 
 
-def test_a_head_is_loaded_once_and_called_as_a_function(mini: Any) -> None:
+def test_a_head_is_loaded_once_and_called_as_a_function(mini):
     heads: dict[Path, Head] = {}
     file = HeadFile(UNTRAINED, Path(UNTRAINED))
     for method in ("diversed", "gated-diversed"):

@@ -29,7 +29,7 @@ def make_head(folder: Path, **description: object) -> Path:
     return folder
 
 
-def test_heads_are_found_in_all_their_places(tmp_path: Path) -> None:
+def test_heads_are_found_in_all_their_places(tmp_path):
     bundled = make_head(tmp_path / "heads" / "math")
     spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
     alone = make_head(tmp_path / "alone")
@@ -42,9 +42,7 @@ def test_heads_are_found_in_all_their_places(tmp_path: Path) -> None:
         assert find_head(spec, "math", str(given)) == HeadFile(str(given), folder)
 
 
-def test_bundled_heads_take_precedence_unless_one_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bundled_heads_take_precedence_unless_one_is_given(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
     trained = make_head(tmp_path / "results" / "heads" / "p" / "math")
@@ -58,7 +56,7 @@ def test_bundled_heads_take_precedence_unless_one_is_given(
     assert find_head(spec, "math", "bundled").path == bundled
 
 
-def test_a_missing_head_is_refused(tmp_path: Path) -> None:
+def test_a_missing_head_is_refused(tmp_path):
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "head.safetensors").touch()
     spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
@@ -72,7 +70,7 @@ def test_a_missing_head_is_refused(tmp_path: Path) -> None:
         find_head(get_pair("mini"), "news")
 
 
-def test_prompt_files_take_a_head_by_its_task_and_cannot_train_one(tmp_path: Path) -> None:
+def test_prompt_files_take_a_head_by_its_task_and_cannot_train_one(tmp_path):
     spec = PairSpec("p", "t", "d", heads=tmp_path / "heads")
     heads = {task: make_head(tmp_path / "heads" / task) for task in ("math", "code")}
     assert find_head(spec, "q", "code", trainable=False) == HeadFile("code", heads["code"])
@@ -83,9 +81,7 @@ def test_prompt_files_take_a_head_by_its_task_and_cannot_train_one(tmp_path: Pat
         assert "train" not in str(refused.value)
 
 
-def test_a_bundled_head_has_one_name_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundled_head_has_one_name_everywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, folder in bundled_heads().items():
         assert find_head(PairSpec("p", "t", "d"), "q", name) == HeadFile(name, folder)
@@ -105,7 +101,7 @@ def test_a_bundled_head_has_one_name_everywhere(
     }
 
 
-def test_a_family_lists_its_members_in_order(tmp_path: Path) -> None:
+def test_a_family_lists_its_members_in_order(tmp_path):
     for name in ("acceptance-0.9", "acceptance-0.75", "other"):
         make_head(tmp_path / "f" / name / "math")
     family = str(tmp_path / "f")
@@ -132,7 +128,7 @@ def test_a_family_lists_its_members_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:
+def test_the_note_names_the_head_and_its_training(tmp_path):
     wish, loss = {"target_acceptance": 0.85}, {"max_quality_loss": 2.5}
     useless = {"better": False, "sentence": "no better than anything"}
     useful = {"better": True, "sentence": "above the front"}
@@ -166,7 +162,7 @@ def test_the_note_names_the_head_and_its_training(tmp_path: Path) -> None:
     ]
 
 
-def test_an_unreadable_head_does_not_break_the_note(tmp_path: Path) -> None:
+def test_an_unreadable_head_does_not_break_the_note(tmp_path):
     folder = make_head(tmp_path / "h")
     for content in ("{", "[]", "3", '{"recipe": 1}'):
         (folder / "head.json").write_text(content)
@@ -194,7 +190,7 @@ def test_bundled_heads_load_and_differ(mini):
 
 
 @pytest.mark.parametrize("task", ["python-line", "python-block", "python-docstring"])
-def test_the_heads_of_the_pair_python_follow_its_recipe(task: str) -> None:
+def test_the_heads_of_the_pair_python_follow_its_recipe(task):
     """Their descriptions say that none is better than static weights."""
     pair = get_pair("python")
     path = find_head(pair, task).path

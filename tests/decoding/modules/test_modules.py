@@ -21,7 +21,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, get_pair
 from specbench.engine.prompts import encode
 from specbench.errors import UsageError
-from specbench.methods.control import DraftControl, FixedLength
+from specbench.methods.control import FixedLength
 from specbench.methods.strict import sd
 from specbench.tasks.task import load_task
 
@@ -32,7 +32,7 @@ REQUESTS = [Request(random_prompt(n), f"sample {n}") for n in (1, 2, 3, 9, 14)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_greedy_texts_are_the_targets(family: str) -> None:
+def test_greedy_texts_are_the_targets(family):
     pair = tiny_pair(family)
     expected = run_all(pair, None, REQUESTS, sampling=GREEDY)
     reduced = {"draft_vocabulary": 40, "own_output": True, "norm_output": True}
@@ -45,7 +45,7 @@ def test_greedy_texts_are_the_targets(family: str) -> None:
 
 
 @pytest.mark.parametrize("control", [None, FixedLength(2)])
-def test_a_text_does_not_depend_on_its_neighbours(control: DraftControl | None) -> None:
+def test_a_text_does_not_depend_on_its_neighbours(control):
     """Nor on the window of states, which has more positions than a short text."""
     pair = tiny_pair("llama")
     how: dict[str, Any] = {"drafter": module_drafter(pair), "control": control}
@@ -55,7 +55,7 @@ def test_a_text_does_not_depend_on_its_neighbours(control: DraftControl | None) 
     assert any(r.accepted for text in together for r in text.rounds)
 
 
-def test_the_whole_chain_is_traced_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_chain_is_traced_as_one_graph(monkeypatch):
     compiled = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **how: compiled(f, backend="eager", **how))
     pair = tiny_pair("llama")
@@ -76,7 +76,7 @@ def saved(folder: Path, **shape: Any) -> Path:
 @pytest.mark.parametrize(
     "shape", [{}, {"draft_vocabulary": 40, "own_output": True}, {"kind": "mtp"}]
 )
-def test_a_saved_module_drafts_as_before(tmp_path: Path, shape: dict[str, Any]) -> None:
+def test_a_saved_module_drafts_as_before(tmp_path, shape):
     pair = tiny_pair("llama")
     before = module_drafter(pair, **shape)
     for weights in before.module.parameters():
@@ -87,10 +87,10 @@ def test_a_saved_module_drafts_as_before(tmp_path: Path, shape: dict[str, Any]) 
     assert [said(text) for text in ours] == [said(text) for text in theirs]
 
 
-def test_a_fingerprint_depends_on_weights_buffers_and_configuration() -> None:
+def test_a_fingerprint_depends_on_weights_buffers_and_configuration():
     shape = {"draft_vocabulary": 40, "own_output": True}
 
-    def fingerprint(**changes: Any) -> str:
+    def fingerprint(**changes):
         drafter = module_drafter(tiny_pair("llama"), **shape)
         drafter.module.config = replace(drafter.module.config, **changes)
         return drafter.fingerprint()
@@ -104,13 +104,13 @@ def test_a_fingerprint_depends_on_weights_buffers_and_configuration() -> None:
     assert len({*prints}) == len(prints) and prints[0] == fingerprint()
 
 
-def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_draft_is_named(tmp_path):
     target: Any = tiny_pair("llama").runners[0].config
     folder = saved(tmp_path / "head")
     config, weights = folder / "config.json", folder / "model.safetensors"
     values, tensors = json.loads(config.read_text()), load_file(weights)
 
-    def message(new: dict[str, Any], names: Any) -> str:
+    def message(new, names):
         config.write_text(json.dumps(values | new))
         save_file({name: tensors[name] for name in names}, weights)
         with pytest.raises(UsageError, match=r"--drafter .*head: ") as error:
@@ -158,9 +158,7 @@ def test_a_folder_that_cannot_draft_is_named(tmp_path: Path) -> None:
         ("d2t", lambda offsets: -torch.arange(len(offsets)), "different tokens from 0 to 63"),
     ],
 )
-def test_tensors_that_cannot_draft_are_named(
-    tmp_path: Path, name: str, change: Any, reason: str
-) -> None:
+def test_tensors_that_cannot_draft_are_named(tmp_path, name, change, reason):
     folder = saved(tmp_path / "head", draft_vocabulary=40, own_output=True)
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors | {name: change(tensors[name])}, folder / "model.safetensors")
@@ -212,7 +210,7 @@ def tensors(layer: str, intermediate: int, vocabulary: int) -> dict[str, tuple[i
     }
 
 
-def test_published_modules_fit_their_targets() -> None:
+def test_published_modules_fit_their_targets():
     """The flat form for Llama 3.1 8B and speculators' form for Qwen3 8B, without values."""
     flat = published(
         LLAMA, 14_336, architectures=["LlamaForCausalLMEagle3"], draft_vocab_size=32_000
@@ -249,7 +247,7 @@ def loaded(name: str) -> LoadedPair:
 
 
 @pytest.mark.parametrize(("name", "module"), BUNDLED)
-def test_greedy_texts_of_bundled_modules_are_the_targets(name: str, module: str) -> None:
+def test_greedy_texts_of_bundled_modules_are_the_targets(name, module):
     pair, emitted, rounds = loaded(name), 0, 0
     for example in load_task(TASKS[name]).examples("test", limit=2):
         prompt = encode(pair.tokenizer, example.prompt, prompt_format="plain").ids
@@ -262,7 +260,7 @@ def test_greedy_texts_of_bundled_modules_are_the_targets(name: str, module: str)
 
 
 @pytest.mark.parametrize(("name", "module"), BUNDLED)
-def test_a_module_was_trained_for_its_target(name: str, module: str) -> None:
+def test_a_module_was_trained_for_its_target(name, module):
     description = json.loads((get_pair(name).drafters[module] / "training.json").read_text())
     assert description["target"] == loaded(name).runners[0].fingerprint()
     assert description["held_out"]["n"] >= 64

@@ -88,7 +88,7 @@ def fresh_cache() -> Iterator[None]:
 
 
 @pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> list["subprocess.Popen[bytes]"]:
+def processes(monkeypatch) -> list["subprocess.Popen[bytes]"]:
     """Collect the processes that are started."""
     started = []
     popen = subprocess.Popen
@@ -101,7 +101,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list["subprocess.Popen[bytes]"
     return started
 
 
-def test_right_programs_pass() -> None:
+def test_right_programs_pass():
     for program in (
         "from __future__ import annotations\n" + RIGHT,
         "import collections, functools, heapq, json, math, random, re, typing\n" + RIGHT,
@@ -114,7 +114,7 @@ def test_right_programs_pass() -> None:
     assert not passes(program, (*TESTS, "assert double(1) == 3"))
 
 
-def test_other_programs_fail() -> None:
+def test_other_programs_fail():
     for program in (
         WRONG,
         "",
@@ -132,9 +132,7 @@ def test_other_programs_fail() -> None:
         assert not passes(program, TESTS), program
 
 
-def test_an_idle_program_and_busy_tests_end_in_time(
-    processes: "list[subprocess.Popen[bytes]]",
-) -> None:
+def test_an_idle_program_and_busy_tests_end_in_time(processes):
     """In far less than an hour, which the idle one waits, and the time that the busy ones have."""
     start = time.monotonic()
     idle = RIGHT + "import time\ntime.sleep(3600)"
@@ -146,13 +144,13 @@ def test_an_idle_program_and_busy_tests_end_in_time(
     assert None not in [process.returncode for process in processes]
 
 
-def test_memory_limit_is_what_stops_a_large_allocation() -> None:
+def test_memory_limit_is_what_stops_a_large_allocation():
     attempt = "try:\n    x = bytes(600 << 20)\nexcept MemoryError:\n    stopped = True"
     assert passes(attempt, ("assert stopped",))
     assert not passes(attempt, ("assert stopped",), limits=Limits(memory_bytes=900 << 20))
 
 
-def test_files_processes_and_network_are_refused(tmp_path: Path) -> None:
+def test_files_processes_and_network_are_refused(tmp_path):
     file = tmp_path / "kept.txt"
     file.write_text("kept")
     deeds = [
@@ -175,14 +173,12 @@ def test_files_processes_and_network_are_refused(tmp_path: Path) -> None:
     assert file.read_text() == "kept"
 
 
-def test_equal_programs_run_once(processes: "list[subprocess.Popen[bytes]]") -> None:
+def test_equal_programs_run_once(processes):
     assert [passes(RIGHT, TESTS), passes(RIGHT, TESTS), passes(RIGHT, TESTS[:1])] == [True] * 3
     assert len(processes) == 2
 
 
-def test_a_process_that_does_not_start_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_that_does_not_start_is_an_error(monkeypatch):
     for python in ("/missing/python", "/bin/false"):
         monkeypatch.setattr(launch, "_COMMAND", [python, *launch._COMMAND[1:]])
         with pytest.raises(RunError):
@@ -197,9 +193,7 @@ def test_a_process_that_does_not_start_is_an_error(
             passes(RIGHT, TESTS)
 
 
-def test_python_finds_its_libraries_and_the_program_no_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_python_finds_its_libraries_and_the_program_no_environment(monkeypatch, tmp_path):
     python = tmp_path / "python"
     check = 'test "$LD_LIBRARY_PATH$SECRET" = /opt/lib || { echo no libpython >&2; exit 127; }'
     python.write_text(f'#!/bin/sh\n{check}\nexec {launch._COMMAND[0]} "$@"\n')
@@ -213,7 +207,7 @@ def test_python_finds_its_libraries_and_the_program_no_environment(
     assert passes("import os\nseen = dict(os.environ)", ("assert seen == {}",))
 
 
-def test_programs_that_cannot_be_run_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_cannot_be_run_are_refused(monkeypatch):
     with pytest.raises(RunError):
         passes("#" * (9 << 20), TESTS)
     monkeypatch.setattr(launch.os, "name", "nt")
@@ -221,7 +215,7 @@ def test_programs_that_cannot_be_run_are_refused(monkeypatch: pytest.MonkeyPatch
         passes(RIGHT, TESTS)
 
 
-def test_continuations_and_answers_are_right() -> None:
+def test_continuations_and_answers_are_right():
     for text in (
         BODY,
         ANEW,
@@ -252,12 +246,12 @@ def test_continuations_and_answers_are_right() -> None:
         assert pass_at_1(text.replace("sum(", "max("), CONTINUED) == 0.0, text
 
 
-def test_texts_without_a_program_fail() -> None:
+def test_texts_without_a_program_fail():
     for text in ("", "    pass", "```python\n```", "I cannot.", "```", "\0", "\udc00"):
         assert pass_at_1(text, CONTINUED) == 0.0
 
 
-def test_standalone_programs_need_no_entry_point() -> None:
+def test_standalone_programs_need_no_entry_point():
     for text in (WHOLE, f"```python\n{WHOLE}```", f"So:\n```\n{WHOLE}"):
         assert program_of(text, PLAIN) == WHOLE
     assert pass_at_1(WHOLE, PLAIN) == 1.0
@@ -279,11 +273,11 @@ def test_standalone_programs_need_no_entry_point() -> None:
         ("```\n'''\n~~~\n'''\n````\nz", "'''\n~~~\n'''\n"),
     ],
 )
-def test_the_right_code_block_is_chosen(text: str, block: str) -> None:
+def test_the_right_code_block_is_chosen(text, block):
     assert fenced(text, PLAIN) == block
 
 
-def test_a_program_cannot_replace_the_helpers_of_its_tests() -> None:
+def test_a_program_cannot_replace_the_helpers_of_its_tests():
     cheat = "    return 0\n\ndef twice(x):\n    return 0\n"
     assert pass_at_1(cheat, CONTINUED) == 0.0
     (helpers,) = helpers_of(CONTINUED)
@@ -292,7 +286,7 @@ def test_a_program_cannot_replace_the_helpers_of_its_tests() -> None:
         assert helpers_of(Example("e", "", code_prefix=prefix, entry_point="total")) == ()
 
 
-def test_malformed_and_long_texts_do_not_harm_the_caller() -> None:
+def test_malformed_and_long_texts_do_not_harm_the_caller():
     for part in ("(", "-", "x.", "not ", "[", "lambda: ", "1 if 1 else ", "f(", "{"):
         text = "x = " + part * 50_000
         assert program_of(text, CONTINUED) in (PREFIX + text, PREFIX)
@@ -324,7 +318,7 @@ def test_malformed_and_long_texts_do_not_harm_the_caller() -> None:
         ("x = 1\n  y = 2\n", "x = 1\n"),
     ],
 )
-def test_the_longest_prefix_that_parses_is_kept(rest: str, parsed: str) -> None:
+def test_the_longest_prefix_that_parses_is_kept(rest, parsed):
     assert program_of(BODY + rest, CONTINUED) == PREFIX + BODY + parsed
 
 
@@ -346,11 +340,11 @@ def failing(problems: list[Example]) -> list[str]:
 
 
 @pytest.mark.parametrize("task", ["mbpp", "humaneval"])
-def test_a_handful_of_references_pass(task: str) -> None:
+def test_a_handful_of_references_pass(task):
     assert failing(examples(HANDFUL, task)) == []
 
 
-def test_a_chat_model_s_answer_passes_and_a_wrong_one_fails() -> None:
+def test_a_chat_model_s_answer_passes_and_a_wrong_one_fails():
     for example in examples(HANDFUL, "humaneval"):
         solution = example.reference or ""
         whole = example.code_prefix + solution
@@ -362,7 +356,7 @@ def test_a_chat_model_s_answer_passes_and_a_wrong_one_fails() -> None:
 
 @needs_all
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_all_references_of_mbpp_pass_the_challenge_tests_too(split: str, tmp_path: Path) -> None:
+def test_all_references_of_mbpp_pass_the_challenge_tests_too(split, tmp_path):
     text = task_path("mbpp").read_text()
     for old, new in (
         ('"{test_list}"]', '"{test_list}", "{challenge_test_list}"]'),
@@ -376,18 +370,18 @@ def test_all_references_of_mbpp_pass_the_challenge_tests_too(split: str, tmp_pat
 
 
 @needs_all
-def test_all_references_of_humaneval_pass() -> None:
+def test_all_references_of_humaneval_pass():
     assert failing(examples(Path(ALL), "humaneval")) == []
 
 
 @needs_all
-def test_no_reference_passes_the_tests_of_another() -> None:
+def test_no_reference_passes_the_tests_of_another():
     for example, other in pairwise(examples(Path(ALL), "humaneval")[::5]):
         assert not pass_at_1(other.reference or "", example), example.id
 
 
 @pytest.mark.parametrize("programs", [1, 2, 5, 7])
-def test_pass_at_k_is_the_share_of_subsets_with_a_pass(programs: int) -> None:
+def test_pass_at_k_is_the_share_of_subsets_with_a_pass(programs):
     for passed in range(programs + 1):
         results = [True] * passed + [False] * (programs - passed)
         for k in range(1, programs + 1):
@@ -396,6 +390,6 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_pass(programs: int) -> None:
             assert pass_at_k(programs, passed, k) == pytest.approx(share, abs=1e-12)
 
 
-def test_pass_at_k_is_precise_for_many_programs() -> None:
+def test_pass_at_k_is_precise_for_many_programs():
     assert pass_at_k(1000, 1, 100) == pytest.approx(0.1, abs=1e-12)
     assert pass_at_k(1000, 0, 100) == 0

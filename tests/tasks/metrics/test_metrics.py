@@ -20,9 +20,7 @@ REFERENCE = "there are #### 5 of them"
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_each_metric_distinguishes_right_from_wrong_and_requires_its_field(
-    metric: str,
-) -> None:
+def test_each_metric_distinguishes_right_from_wrong_and_requires_its_field(metric):
     right, wrong = ANSWERS.get(metric, (REFERENCE, "none at all"))
     tests = ("assert f() == 5",)
     example = Example("e", "prompt", REFERENCE, tests, greedy=REFERENCE, code_prefix="y = 1\n")
@@ -33,13 +31,13 @@ def test_each_metric_distinguishes_right_from_wrong_and_requires_its_field(
         score(metric, "text", Example("e7", "prompt"))
 
 
-def test_an_unknown_metric_suggests_the_nearest_or_all() -> None:
+def test_an_unknown_metric_suggests_the_nearest_or_all():
     for name, told in (("blue", "`bleu`"), ("quality", "`accuracy`.*`bleu`, .*`pass@1`")):
         with pytest.raises(UsageError, match=f"`{name}`.*{told}"):
             get_metric(name)
 
 
-def test_registry_and_task_files_need_no_heavy_imports() -> None:
+def test_registry_and_task_files_need_no_heavy_imports():
     heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'nltk', 'rouge_score', 'sacrebleu'}"
     code = (
         "import sys, specbench.tasks.metrics, specbench.tasks.task, specbench.tasks.prompts\n"

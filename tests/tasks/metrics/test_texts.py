@@ -28,11 +28,11 @@ EXAMPLE = Example("e", "x = ", reference=" f(1)", code_prefix="def g():\n    x =
         ("f(1) + 1", 2 * 4 / 12),
     ],
 )
-def test_edit_similarity_counts_insertions_and_deletions(text: str, expected: float) -> None:
+def test_edit_similarity_counts_insertions_and_deletions(text, expected):
     assert score("edit-similarity", text, EXAMPLE) == pytest.approx(expected)
 
 
-def test_exact_match_ignores_surrounding_space_only() -> None:
+def test_exact_match_ignores_surrounding_space_only():
     assert score("exact-match", "f(1) ", EXAMPLE) == 1
     assert score("exact-match", "f( 1)", EXAMPLE) == 0
 
@@ -41,7 +41,7 @@ def test_exact_match_ignores_surrounding_space_only() -> None:
     ("text", "expected"),
     [(" f(1)\n    return x", 1.0), (" f(1", 0.0), (" 1\n  return x", 0.0), (" \0", 0.0)],
 )
-def test_a_completion_parses_with_its_prefix(text: str, expected: float) -> None:
+def test_a_completion_parses_with_its_prefix(text, expected):
     assert score("parses", text, EXAMPLE) == expected
 
 
@@ -54,7 +54,7 @@ def scores(text: str, greedy: str = GREEDY) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("text", [GREEDY, "Да, это так!", "はい、そうです。", "?!", ""])
-def test_identical_texts_agree_in_any_script(text: str) -> None:
+def test_identical_texts_agree_in_any_script(text):
     assert scores(text, text) == (1.0, 1.0)
 
 
@@ -68,7 +68,7 @@ def test_identical_texts_agree_in_any_script(text: str) -> None:
         ("", 0, 0),
     ],
 )
-def test_agreement_by_hand(text: str, common: int, same: int) -> None:
+def test_agreement_by_hand(text, common, same):
     words = len(text.replace(",", " ,").replace(".", " .").split())
     rouge = 2 * common / (words + 8)
     assert scores(text) == pytest.approx((rouge, same / max(words, 8)))
@@ -108,12 +108,12 @@ ROUGES = ("rouge1", "rouge2", "rougeL")
         ("rouge2", "running with Élan", "runs with élan", 1.0),  # English words are stemmed
     ],
 )
-def test_f1_by_hand(metric: str, text: str, reference: str, expected: float) -> None:
+def test_f1_by_hand(metric, text, reference, expected):
     f1 = score(metric, text, Example("e", "prompt", reference))
     assert f1 == pytest.approx(expected, abs=1e-12)
 
 
-def test_english_rouge_is_that_of_rouge_score() -> None:
+def test_english_rouge_is_that_of_rouge_score():
     english = (
         "Andros Townsend silenced his critics – “it’s £5” – at Man United’s café, " + "so " * 90
     )
@@ -126,7 +126,7 @@ def test_english_rouge_is_that_of_rouge_score() -> None:
 
 
 @pytest.mark.parametrize("metric", ["rouge1", "bleu", "exact-match", "edit-similarity", "accuracy"])
-def test_of_several_references_the_best_counts(metric: str) -> None:
+def test_of_several_references_the_best_counts(metric):
     example = Example("e", "prompt", "#### 5", alternatives=(("#### 7", "#### 8"),))
     turns = replace(example, turns=("a", "b"), references=("#### 5", "#### 6"))
     turns = replace(turns, alternatives=((), ("#### 7",)))
@@ -138,7 +138,7 @@ def test_of_several_references_the_best_counts(metric: str) -> None:
 
 
 @pytest.mark.parametrize("metric", ROUGES)
-def test_only_the_first_32_words_of_the_text_count(metric: str) -> None:
+def test_only_the_first_32_words_of_the_text_count(metric):
     words = [f"w{i}" for i in range(40)]
     example = Example("e", "prompt", " ".join(words[:32]))
     start, longer = " ".join(words[:32]), "  \n".join(words)
@@ -154,7 +154,7 @@ def test_only_the_first_32_words_of_the_text_count(metric: str) -> None:
 
 @pytest.mark.skipif("SPECBENCH_TEST_DATA" not in os.environ, reason="needs the real files")
 @pytest.mark.parametrize(("task", "column"), [("xsum", "summary"), ("cnndm", "highlights")])
-def test_real_references_with_themselves_score_1(task: str, column: str) -> None:
+def test_real_references_with_themselves_score_1(task, column):
     path = Path(os.environ["SPECBENCH_TEST_DATA"]) / task / "test.jsonl"
     rows = [json.loads(line) for line in path.open(encoding="utf-8")]
     examples = [Example("e", "prompt", row[column]) for row in rows][:60]
@@ -207,12 +207,12 @@ def terms(references: list[str], texts: list[str]) -> np.ndarray:
         (REFERENCES[:1], ["zzz"]),
     ],
 )
-def test_corpus_bleu_is_sacrebleu_s(references: list[str], texts: list[str]) -> None:
+def test_corpus_bleu_is_sacrebleu_s(references, texts):
     bleu = corpus_bleu(terms(references, texts).sum(axis=0))
     assert bleu == pytest.approx(by_sacrebleu(references, texts), abs=1e-8)
 
 
-def test_smoothing_is_that_of_sacrebleu_for_any_counts() -> None:
+def test_smoothing_is_that_of_sacrebleu_for_any_counts():
     rng = random.Random(0)
     for _ in range(200):
         total = sorted((rng.randint(0, 9) for _ in range(4)), reverse=True)
@@ -223,12 +223,12 @@ def test_smoothing_is_that_of_sacrebleu_for_any_counts() -> None:
         assert bleu == pytest.approx(expected / 100, abs=1e-12)
 
 
-def test_many_corpora_at_once_equal_single_corpora() -> None:
+def test_many_corpora_at_once_equal_single_corpora():
     rows = terms(REFERENCES, TEXTS)
     assert list(corpus_bleu(rows)) == [float(corpus_bleu(row)) for row in rows]
 
 
-def test_a_sentence_with_itself_scores_1_and_with_nothing_0() -> None:
+def test_a_sentence_with_itself_scores_1_and_with_nothing_0():
     for reference in REFERENCES:
         example = Example("e", "prompt", reference)
         assert sentence_bleu(reference, example) == pytest.approx(1, abs=1e-12)
@@ -237,7 +237,7 @@ def test_a_sentence_with_itself_scores_1_and_with_nothing_0() -> None:
 
 
 @pytest.mark.skipif("SPECBENCH_TEST_DATA" not in os.environ, reason="needs the real files")
-def test_real_translations_score_as_by_sacrebleu() -> None:
+def test_real_translations_score_as_by_sacrebleu():
     path = Path(os.environ["SPECBENCH_TEST_DATA"]) / "wmt16" / "test.jsonl"
     rows = [json.loads(line)["translation"] for line in path.open(encoding="utf-8")]
     references, rng = [row["en"] for row in rows], random.Random(0)

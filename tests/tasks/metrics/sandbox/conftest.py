@@ -28,7 +28,7 @@ _WITHOUT = {
 
 
 @pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def without(monkeypatch) -> Callable[..., None]:
     """Remove layers by their names, which must exist."""
 
     def take(*layers: str) -> None:
@@ -45,7 +45,7 @@ def passes() -> Callable[..., bool]:
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+def alone(monkeypatch, tmp_path) -> Iterator[str]:
     """A word in the command line of each sandbox process; at the end none may be left."""
     word = f"marker-{os.getpid()}-{tmp_path.name}"
     monkeypatch.setattr(launch, "_BOOT", f"{launch._BOOT}  # {word}")

@@ -6,10 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -141,9 +139,7 @@ READING = {
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(
-    alone: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def nothing_is_left(alone, tmp_path_factory, monkeypatch) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("folders")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     start = time.perf_counter()
@@ -153,7 +149,7 @@ def nothing_is_left(
 
 
 @pytest.fixture
-def places(tmp_path: Path, alone: str) -> Iterator[dict[str, object]]:
+def places(tmp_path, alone) -> Iterator[dict[str, object]]:
     """The targets of attacks; at the end they must be unchanged."""
     tmp_path.chmod(0o777)
     for folder in tmp_path.parents[:2]:
@@ -186,7 +182,7 @@ def passing(programs: dict[str, str]) -> list[str]:
         return [name for name, one in zip(programs, passed, strict=True) if one]
 
 
-def test_the_same_harness_passes_an_honest_program(passes: Callable[..., bool]) -> None:
+def test_the_same_harness_passes_an_honest_program(passes):
     assert passes(RIGHT + "import os\nassert os.listdir() == []", *TESTS)
     assert passes(RIGHT + FORGERIES["patched builtins"], *TESTS, "assert len([]) == 0")
     # The methods of forging a reply work as such.
@@ -194,13 +190,13 @@ def test_the_same_harness_passes_an_honest_program(passes: Callable[..., bool]) 
 
 
 @pytest.mark.parametrize("hook", [True, False], ids=["hook", "no hook"])
-def test_no_forgery_passes(hook: bool, without: Callable[..., None]) -> None:
+def test_no_forgery_passes(hook, without):
     if not hook:
         without("hook")
     assert passing({name: WRONG + FORGERIES[name] for name in FORGERIES}) == []
 
 
-def test_a_program_cannot_add_names_to_the_tests(passes: Callable[..., bool]) -> None:
+def test_a_program_cannot_add_names_to_the_tests(passes):
     program = FORGED_REPLY + "def half(x): return 0.0\ndef abs(x): return 0\n"
     program += "found = {'half': half, 'abs': abs}\n"
     for changes in ("{}", *(f"{{{at}: tuple(found)}}" for at in range(4))):
@@ -208,7 +204,7 @@ def test_a_program_cannot_add_names_to_the_tests(passes: Callable[..., bool]) ->
         assert not passes(forged, "assert abs(half(3) - 1.5) < 1e-6")
 
 
-def test_impossible_changes_of_arguments_end_the_program(passes: Callable[..., bool]) -> None:
+def test_impossible_changes_of_arguments_end_the_program(passes):
     program = FORGED_REPLY + "def f(a): forge(None, None, {})"
     assert passes(program.format("{0: (1, 3)}"), "x = {1: 2}\nassert f(x) is None and x == {1: 3}")
     for changes in ("{0: (1, 2, 3)}", "{0: 1}", "{5: ()}", "{'x': ()}", "{0: ([], 1)}", "[()]"):
@@ -217,9 +213,7 @@ def test_impossible_changes_of_arguments_end_the_program(passes: Callable[..., b
 
 
 @pytest.mark.parametrize("hook", [True, pytest.param(False, marks=linux)], ids=["hook", "no hook"])
-def test_harmful_programs_fail_and_leave_nothing(
-    hook: bool, without: Callable[..., None], places: dict[str, object]
-) -> None:
+def test_harmful_programs_fail_and_leave_nothing(hook, without, places):
     deeds = HARM if hook else {name: HARM[name] for name in HARM if name not in BUSY} | READING
     if not hook:
         without("hook")
@@ -227,9 +221,7 @@ def test_harmful_programs_fail_and_leave_nothing(
     assert passing(programs) == []
 
 
-def test_a_program_has_its_own_environment_descriptors_and_folder(
-    passes: Callable[..., bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_program_has_its_own_environment_descriptors_and_folder(passes, monkeypatch, tmp_path):
     monkeypatch.setenv("SPECBENCH_SECRET", "hidden")
     monkeypatch.chdir(tmp_path)
     handle = os.open(tmp_path, os.O_RDONLY)
@@ -254,13 +246,11 @@ def test_a_program_has_its_own_environment_descriptors_and_folder(
         os.close(200)
 
 
-def test_a_program_runs_in_a_session_of_its_own(
-    passes: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_runs_in_a_session_of_its_own(passes, monkeypatch):
     # Asked from outside: in a namespace or a container, a session's number may be 0.
     start, sessions = subprocess.Popen, []
 
-    def noted(*command: Any, **options: Any) -> "subprocess.Popen[bytes]":
+    def noted(*command, **options):
         process = start(*command, **options)
         sessions.append((os.getsid(process.pid), process.pid))
         return process

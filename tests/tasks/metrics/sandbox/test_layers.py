@@ -6,9 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -71,7 +70,7 @@ def attempts(deeds: list[str]) -> str:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Iterator[dict[str, object]]:
+def places(tmp_path) -> Iterator[dict[str, object]]:
     tmp_path.chmod(0o777)
     for folder in tmp_path.parents[:2]:
         folder.chmod(0o755)
@@ -86,9 +85,7 @@ def places(tmp_path: Path) -> Iterator[dict[str, object]]:
 
 
 @pytest.mark.parametrize("layer", REFUSED)
-def test_a_layer_works_alone(
-    layer: str, without: Callable[..., None], places: dict[str, object]
-) -> None:
+def test_a_layer_works_alone(layer, without, places):
     if layer not in layers():
         pytest.skip(f"this machine has no {layer}")
     # Wherever Python is; nothing of its library is needed here.
@@ -100,9 +97,7 @@ def test_a_layer_works_alone(
     assert Path(str(places["public"])).read_text() == "text"
 
 
-def test_without_layers_only_limits_refuse_operations(
-    without: Callable[..., None], places: dict[str, object]
-) -> None:
+def test_without_layers_only_limits_refuse_operations(without, places):
     without("hook", *KERNEL)
     deeds = [
         "open({public!r}).read()",
@@ -115,7 +110,7 @@ def test_without_layers_only_limits_refuse_operations(
     assert judge(program, ("assert not refused",), limits=GENEROUS) == (True, ("limits",))
 
 
-def test_limits_hold_without_any_other_layer(without: Callable[..., None]) -> None:
+def test_limits_hold_without_any_other_layer(without):
     without("hook", *KERNEL)
     for deed in (
         "while True: pass",
@@ -131,16 +126,14 @@ def test_limits_hold_without_any_other_layer(without: Callable[..., None]) -> No
     assert judge(room, ("pass",), limits=GENEROUS)[0]
 
 
-def test_layers_lists_the_active_layers(without: Callable[..., None]) -> None:
+def test_layers_lists_the_active_layers(without):
     assert set(layers()) <= {"limits"} | KERNEL and "limits" in layers()
     without("seccomp")
     assert set(judge("", ("pass",))[1]) == set(layers()) - {"seccomp"}
 
 
-def test_an_unknown_machine_has_no_filter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def machine(name: str) -> None:
+def test_an_unknown_machine_has_no_filter(monkeypatch):
+    def machine(name):
         monkeypatch.setattr(kernel.os, "uname", lambda: os.uname_result(("", "", "", "", name)))
 
     machine("riscv64")
@@ -153,12 +146,10 @@ def test_an_unknown_machine_has_no_filter(
     assert len(kernel.instructions(True)) == len(kernel.instructions(False)) + 4
 
 
-def test_killing_the_supervisor_kills_its_program(
-    alone: str, without: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killing_the_supervisor_kills_its_program(alone, without, monkeypatch):
     start, started = subprocess.Popen, []
 
-    def start_and_kill(*command: Any, **options: Any) -> "subprocess.Popen[bytes]":
+    def start_and_kill(*command, **options):
         started.append(start(*command, **options))
         start(["sh", "-c", f"sleep 0.7; kill -9 {started[0].pid}"])
         return started[-1]
@@ -168,9 +159,7 @@ def test_killing_the_supervisor_kills_its_program(
     assert not passed and started[0].returncode == -9
 
 
-def test_a_private_python_requires_landlock(
-    without: Callable[..., None], places: dict[str, object]
-) -> None:
+def test_a_private_python_requires_landlock(without, places):
     if not {"user", "landlock"} <= set(layers()):
         pytest.skip("this machine lacks a layer")
     program, test = attempts([f"open({places['secret']!r})"]), ("assert refused",)
@@ -182,7 +171,7 @@ def test_a_private_python_requires_landlock(
         judge(program, test, limits=GENEROUS)
 
 
-def test_a_system_that_cannot_limit_reading_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_cannot_limit_reading_is_reported(monkeypatch):
     for held, expected in [
         ({"limits", "seccomp"}, "every file that you may read and, through /proc, the memory"),
         ({"limits", "seccomp", "namespaces"}, "every file that you may read$"),
@@ -195,12 +184,7 @@ def test_a_system_that_cannot_limit_reading_is_reported(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("depth", [1, 1100])  # the path exceeds the system's limit
-def test_a_programs_files_are_removed_and_the_verdict_kept(
-    depth: int,
-    without: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_a_programs_files_are_removed_and_the_verdict_kept(depth, without, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     without("hook", "landlock", "seccomp", "user")
     deed = f"import os\nfor _ in range({depth}):\n    os.mkdir('aaaa')\n    os.chdir('aaaa')\n"

@@ -219,7 +219,7 @@ WRONG = [
 Passes = Callable[..., bool]
 
 
-def test_plain_data_keeps_its_value_and_type_both_ways(passes: Passes) -> None:
+def test_plain_data_keeps_its_value_and_type_both_ways(passes):
     program = "".join(
         f"def f{at}(): return {value}\n"
         f"def g{at}(v): return type(v) is type({value}) and repr(v) == repr({value})\n"
@@ -234,8 +234,8 @@ def test_plain_data_keeps_its_value_and_type_both_ways(passes: Passes) -> None:
     assert not passes(IMPORTS + program, IMPORTS, *tests, "assert f0() != range(1, 9, 2)")
 
 
-def test_arguments_keep_their_identity(passes: Passes) -> None:
-    def renamed(text: str, at: int) -> str:
+def test_arguments_keep_their_identity(passes):
+    def renamed(text, at):
         return re.sub(r"\b([fA])(?=[(:])", rf"\g<1>{at}", text)
 
     programs, tests = zip(*ARGUMENTS, strict=True)
@@ -243,12 +243,12 @@ def test_arguments_keep_their_identity(passes: Passes) -> None:
     assert passes(whole, IMPORTS, *(renamed(test, at) for at, test in enumerate(tests)))
 
 
-def test_objects_are_used_as_in_python(passes: Passes) -> None:
+def test_objects_are_used_as_in_python(passes):
     assert passes(IMPORTS + OBJECTS, OF_OBJECTS)
     assert not passes(IMPORTS + OBJECTS, OF_OBJECTS, "assert Pair(1, 2) == (1, 3)")
 
 
-def test_exceptions_keep_their_builtin_type_and_arguments(passes: Passes) -> None:
+def test_exceptions_keep_their_builtin_type_and_arguments(passes):
     tests = [
         f"try:\n    {deed}\nexcept {kind} as e:\n    assert {seen}\nelse:\n    assert False"
         for deed, kind, seen in RAISED
@@ -263,11 +263,11 @@ def test_exceptions_keep_their_builtin_type_and_arguments(passes: Passes) -> Non
 
 
 @pytest.mark.parametrize(("program", "test"), WRONG)
-def test_wrong_programs_fail(program: str, test: str, passes: Passes) -> None:
+def test_wrong_programs_fail(program, test, passes):
     assert not passes(IMPORTS + program, test)
 
 
-def test_names_that_tests_take_from_the_program() -> None:
+def test_names_that_tests_take_from_the_program():
     for tests, entry_point, names in [
         ("assert f(x) == 1", "", "f x"),
         ("assert abs(f(1) - 3) < 1e-6", "", "f"),
@@ -293,7 +293,7 @@ def test_names_that_tests_take_from_the_program() -> None:
     assert read_tests(tests).imports == "import math\nfrom os import path\nimport sys"
 
 
-def test_tests_have_their_own_builtins_and_modules(passes: Passes) -> None:
+def test_tests_have_their_own_builtins_and_modules(passes):
     program = "def half(x):\n    return 0.0\ndef abs(x):\n    return 0\ntuple = lambda x: ()\n"
     assert passes("def half(x):\n    return x / 2\n", "assert abs(half(3) - 1.5) < 1e-6")
     assert not passes(program, "assert abs(half(3) - 1.5) < 1e-6")
@@ -315,7 +315,7 @@ def test_tests_have_their_own_builtins_and_modules(passes: Passes) -> None:
 
 
 @pytest.mark.parametrize("tests", [(), ("",), ("# nothing", "\n")])
-def test_missing_tests_are_an_error(tests: tuple[str, ...], passes: Passes) -> None:
+def test_missing_tests_are_an_error(tests, passes):
     with pytest.raises(UsageError):
         passes("x = 1", *tests)
 
@@ -332,13 +332,13 @@ def test_missing_tests_are_an_error(tests: tuple[str, ...], passes: Passes) -> N
         ("def check(f):\n    import missing_module\ncheck(f)", "missing_module"),
     ],
 )
-def test_broken_tests_are_an_error(test: str, fault: str, passes: Passes) -> None:
+def test_broken_tests_are_an_error(test, fault, passes):
     for program in ("def f(): return 1", "raise ImportError", "no program"):
         with pytest.raises(RunError, match=fault):
             passes(program, test)
 
 
-def test_a_failing_import_fails_the_program(passes: Passes) -> None:
+def test_a_failing_import_fails_the_program(passes):
     assert not passes("import missing_module", "assert True")
     assert not passes("def f():\n    import missing_module", "f()")
     test = "try:\n    import missing_module\nexcept ImportError:\n    assert f() == 1"

@@ -21,12 +21,12 @@ VALUE = [
 ]
 
 
-def test_values_keep_their_types() -> None:
+def test_values_keep_their_types():
     assert repr(decode(encode(VALUE))) == repr(VALUE)
     assert decode(encode(-(1 << 40_000))) == -(1 << 40_000)
 
 
-def test_other_types_and_subclasses_cross_as_numbers() -> None:
+def test_other_types_and_subclasses_cross_as_numbers():
     class Whole(int):
         pass
 
@@ -41,7 +41,7 @@ def test_other_types_and_subclasses_cross_as_numbers() -> None:
     assert decode(encode(impostors, impostors.index), str) == ["0", "1", "2", "3"]
 
 
-def test_containers_keep_their_identity() -> None:
+def test_containers_keep_their_identity():
     row: list[object] = [1]
     value = [row, (row, {2: row})]
     row.append(row)
@@ -56,7 +56,7 @@ def test_containers_keep_their_identity() -> None:
     assert shared[0] is row and shared[1] == [row] and len(theirs) == 3
 
 
-def test_depth_and_length_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_depth_and_length_have_bounds(monkeypatch):
     deep: list[object] = []
     for _ in range(wire.MAX_DEPTH - 1):
         deep = [deep]
@@ -71,7 +71,7 @@ def test_depth_and_length_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
         encode("x" * 16)
 
 
-def test_damaged_and_random_bytes_are_refused_or_are_values() -> None:
+def test_damaged_and_random_bytes_are_refused_or_are_values():
     rng, whole, refused = random.Random(0), encode(VALUE), 0
     for _ in range(3000):
         message = bytearray(whole if rng.random() < 0.8 else rng.randbytes(rng.randrange(60)))
@@ -136,7 +136,7 @@ def made(name: str, *parts: object) -> bytes:
         made("frozenset", []),
     ],
 )
-def test_invalid_messages_are_refused(message: bytes) -> None:
+def test_invalid_messages_are_refused(message):
     class One(int):
         pass
 
@@ -144,14 +144,14 @@ def test_invalid_messages_are_refused(message: bytes) -> None:
         decode(message, lambda number: {5: One(1)}[number])
 
 
-def test_the_helpers_for_forged_values_are_correct() -> None:
+def test_the_helpers_for_forged_values_are_correct():
     assert decode(made("range", 5)) == range(5)
     assert len(decode(made("deque", None) + size(0))) == 0
     assert decode(made("tuple", object()), str) == ("5",)
     assert decode(made("an exception", ValueError, 5)).args == (5,)
 
 
-def test_messages_pass_through_a_pipe_unchanged() -> None:
+def test_messages_pass_through_a_pipe_unchanged():
     reading, writing = os.pipe()
     message = random.Random(0).randbytes(300_000)  # more than a pipe holds
     sender = threading.Thread(target=send, args=(writing, message))
@@ -167,7 +167,7 @@ def test_messages_pass_through_a_pipe_unchanged() -> None:
     os.close(reading)
 
 
-def test_an_unresponsive_other_side_times_out() -> None:
+def test_an_unresponsive_other_side_times_out():
     reading, writing = os.pipe()
     start = time.monotonic()
     with pytest.raises(Gone, match="late"):

@@ -90,8 +90,7 @@ def test_the_readme_is_short_and_leads_to_every_page():
 def test_the_readme_names_every_command():
     text = README.read_text(encoding="utf-8")
     table = text.split("| purpose | commands |")[1].split("\n\n")[0]
-    named = set(re.findall(r"`([\w-]+)[^`]*`", table))
-    assert named == set(COMMANDS)
+    assert set(re.findall(r"`([\w-]+)[^`]*`", table)) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda p: str(p.relative_to(ROOT)))

@@ -104,8 +104,7 @@ def test_a_paired_difference_of_proportions_is_covered(n, correlation):
 
 def test_the_bootstrap_does_not_cover_paired_differences_near_one():
     """Two methods that are right on 98.6 and 95.6 % of 20 prompts."""
-    rng = np.random.default_rng(2)
-    (mine, theirs), _ = pairs(rng, 20, 0.986, 0.956, 0, draws=300)
+    (mine, theirs), _ = pairs(np.random.default_rng(2), 20, 0.986, 0.956, 0, draws=300)
     covered = 0
     for one, other in zip(mine.T, theirs.T, strict=True):
         sums, base = (np.column_stack([side, np.ones(20)]) for side in (one, other))

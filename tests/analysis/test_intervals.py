@@ -84,8 +84,7 @@ def false_differences(n, find):
 
     Both sides have the same law with long tails, as times and edit similarities have.
     """
-    rng = np.random.default_rng(n)
-    totals = bootstrap(rng.lognormal(sigma=0.7, size=(n, 1000, 2)))
+    totals = bootstrap(np.random.default_rng(n).lognormal(sigma=0.7, size=(n, 1000, 2)))
     for values, log in (
         ((totals[..., 0] - totals[..., 1]) / n, False),
         (totals[..., 0] / totals[..., 1], True),
@@ -113,8 +112,7 @@ def test_limits_of_large_samples_are_percentiles():
 
 
 def test_small_samples_stay_within_the_range_of_resamples():
-    right = np.array([1.0] * 11 + [0.9])
-    assert mean_interval(right, range(12)).high == 1
+    assert mean_interval(np.array([1.0] * 11 + [0.9]), range(12)).high == 1
 
 
 def test_a_ratio_and_its_inverse_have_the_same_interval():

@@ -39,8 +39,7 @@ def test_the_mixture_at_a_methods_gain_is_measured_on_the_other_half():
     accepted = np.tile([15.0, 10.0, 20.0, 12.0], (20, 1))
     gains = Gains(accepted, np.full_like(accepted, 25.0))
     assert crossfitted_leads(quality, gains, 1) == pytest.approx(0.1)
-    reached = np.full((2001, 1), 0.1)
-    figure = lead(reached, quality, gains)
+    figure = lead(np.full((2001, 1), 0.1), quality, gains)
     assert figure[:4] == pytest.approx((0.1, 0.1, 0.1, 20)) and figure.p == 0
 
 
@@ -59,8 +58,7 @@ def test_beyond_every_point_of_the_front_a_method_is_not_below_it():
 def test_p_belongs_to_the_interval():
     """An end of the interval touches 0 where p is 5 %."""
     rng = np.random.default_rng(1)
-    setting = Setting("line", 40, 5)
-    quality, gains = setting.draw(rng)
+    quality, gains = Setting("line", 40, 5).draw(rng)
     figure, _ = judged(quality, gains, 1)
     for shift in (figure.low, figure.high):
         moved = quality - [shift, *[0] * 5]

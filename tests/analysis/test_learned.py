@@ -22,8 +22,7 @@ ABOUT = About("mini", "mini-math", "mini-news", "linear")
 
 @pytest.fixture(scope="module")
 def prompts(mini) -> list[list[int]]:
-    task = load_task("mini-headline")
-    return split_material(mini, task, "train", 5, 7, 512).prompts
+    return split_material(mini, load_task("mini-headline"), "train", 5, 7, 512).prompts
 
 
 def test_kinds_of_token():
@@ -70,8 +69,7 @@ def test_tokens_read_as_inside_a_text():
 def test_names_in_order_are_the_texts(mini, prompts):
     head = Head("linear", (mini.target.hidden_size, mini.draft.hidden_size), 0.6)
     frame = sample_tokens(mini, head, prompts, 64, seed=3)
-    generator = torch.Generator().manual_seed(3)
-    texts = roll_out(mini, [head], prompts, 64, generator).texts
+    texts = roll_out(mini, [head], prompts, 64, torch.Generator().manual_seed(3)).texts
     assert frame["text"].is_monotonic_increasing
     for number, text in enumerate(texts):
         mine = frame[frame["text"] == number]

@@ -160,8 +160,7 @@ def test_a_terminal_shows_two_tables_of_each_task(samples):
     value, low, high = (100 * less[f"quality_less{end}"] for end in ("", "_low", "_high"))
     assert figures.rows[-1][2].interval == f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
     assert not figures.rows[1][2].interval
-    lines = to_text(*tables, width=80).splitlines()
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, to_text(*tables, width=80).splitlines())) <= 80
     summary.loc[summary["metric"] == "speedup", "value"] = None
     alone = run_tables(with_differences(cells_of(summary), samples))[0]
     assert (len(alone.columns), len(alone.notes)) == (len(figures.columns) - 1, 2)

@@ -77,8 +77,7 @@ def test_ends_of_a_batch_are_the_seconds_of_rounds_that_others_had_left(make):
     ]
     # 24 rounds of texts at a quarter of a second take 6 of 8 seconds; the others are ends.
     alone = [{"sample_id": f"p{i}", **PLAIN} for i in range(4)]
-    samples = make(*sd, *alone).assign(block=0, batch_size=4)
-    ((_, sentence),) = slower_methods(samples)
+    ((_, sentence),) = slower_methods(make(*sd, *alone).assign(block=0, batch_size=4))
     assert "in batches of 4, because" in sentence
     pieces = re.findall(r"([\d.]+) ([a-z ]+?)(?= \+|\))", sentence.partition(", and ")[0])
     told = {name: float(value) for value, name in pieces}

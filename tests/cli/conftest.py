@@ -54,16 +54,17 @@ def loaded_once(monkeypatch) -> None:
 
 @pytest.fixture
 def cli(tmp_path, monkeypatch, capsys) -> Cli:
-    """Run ``specbench`` with some arguments in an empty folder."""
+    """Run ``specbench`` with some arguments in an empty folder; it must end with ``code``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)  # that of the terminal, or of pytest-xdist
 
-    def run(*arguments: str) -> Result:
+    def run(*arguments: str, code: int | None = None) -> Result:
         with pytest.raises(SystemExit) as exit:
             main(arguments)
-        code = exit.value.code
-        assert isinstance(code, int)
-        return Result(code, *capsys.readouterr())
+        assert isinstance(exit.value.code, int)
+        result = Result(exit.value.code, *capsys.readouterr())
+        assert code in (None, result.code), result
+        return result
 
     return run
 

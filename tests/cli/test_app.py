@@ -95,8 +95,7 @@ def test_the_shell_completes_names(cli, monkeypatch, typed, expected):
 
 
 def test_errors_contain_no_control_characters(cli):
-    result = cli("table", "no\x1b]0;owned\x07\u202efolder")
-    assert result.code == 2
+    result = cli("table", "no\x1b]0;owned\x07\u202efolder", code=2)
     assert "no�]0;owned��folder" in result.err
     result = cli("\x1b[2Jrun")
     assert result.code == 2 and "\x1b" not in result.err

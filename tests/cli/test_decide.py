@@ -31,8 +31,7 @@ def costs(tmp_path) -> Path:
 def test_it_says_where_speculation_pays(cli, costs):
     line = f"decide {TEXTS} --costs {costs} --batch-size 1,8 --draft-length 1,2,4 --output run"
     line += " --top-k 50"
-    result = cli(*line.split())
-    assert result.code == 0, result.err
+    result = cli(*line.split(), code=0)
     assert result.out.startswith("Speculate at batch 1: ")
     assert re.search(r"^8 +model +1 .*loses$", result.out, re.MULTILINE)
     assert "at batch 8 leave speculation off" in result.out
@@ -54,14 +53,13 @@ def test_it_says_where_speculation_pays(cli, costs):
         assert Path(f"run/decision/crossover.{kind}").stat().st_size
 
     line = "decide run --machine h100 --batch-size 1,8 --json --output again"
-    machine = cli(*line.split())
-    assert machine.code == 0, machine.err
-    assert len(json.loads(machine.out)["settings"]) == 2 * 3 * 8
+    assert len(json.loads(cli(*line.split(), code=0).out)["settings"]) == 2 * 3 * 8
 
 
 def test_no_drafts_and_no_schedule_where_nothing_pays(cli, costs):
-    result = cli(*f"decide --acceptance .3,.2 --costs {costs} --batch-size 8 --output o".split())
-    assert result.code == 0, result.err
+    result = cli(
+        *f"decide --acceptance .3,.2 --costs {costs} --batch-size 8 --output o".split(), code=0
+    )
     assert result.out.startswith("Leave it off: speculation loses at every batch size (best: ")
     assert "--speculative" not in result.out
 
@@ -69,16 +67,15 @@ def test_no_drafts_and_no_schedule_where_nothing_pays(cli, costs):
 def test_acceptance_by_position_needs_no_models(cli, costs, monkeypatch):
     monkeypatch.setattr("specbench.engine.loading.load_pair", None)
     line = f"decide --acceptance .9,.9,.8 --costs {costs} --batch-size 1,8 --drafter greedy"
-    result = cli(*line.split(), "--output", "o")
-    assert result.code == 0, result.err
+    result = cli(*line.split(), "--output", "o", code=0)
     answer = "Speculate at batch 1: greedy, N = 3, 2.58 times as fast at batch 1.\n"
     assert result.out.startswith(answer)
     assert "N = 3 is the largest that was priced, and the best at batch 1," in result.err
     assert "DRAFT stands for your draft model" in result.out
     result = cli(
-        *["decide", "--acceptance", ".9,.9,.8", "--machine", "h100", "--pair", "llama", "-o", "o"]
+        *["decide", "--acceptance", ".9,.9,.8", "--machine", "h100", "--pair", "llama", "-o", "o"],
+        code=0,
     )
-    assert result.code == 0, result.err
     assert '"model": "meta-llama/Llama-3.2-1B-Instruct"' in result.out
 
 
@@ -142,8 +139,7 @@ finally:
     ],
 )
 def test_what_people_run_is_answered_by_its_shape(cli, options, said):
-    result = cli("decide", *options.split(), "--json", "--output", "o")
-    assert result.code == 0, result.err
+    result = cli("decide", *options.split(), "--json", "--output", "o", code=0)
     content = json.loads(result.out)
     assert "Computed; " in content["answer"]
     assert all(row["speedup_low"] is None for row in content["settings"])
@@ -154,8 +150,9 @@ def test_what_people_run_is_answered_by_its_shape(cli, options, said):
 def test_one_rate_is_as_good_as_the_same_rate_at_every_position(cli):
     outs = []
     for rates in (".8", ",".join([".8"] * 8)):
-        result = cli("decide", *PUBLISHED.split(), "--acceptance", rates, "--json", "-o", "o")
-        assert result.code == 0, result.err
+        result = cli(
+            "decide", *PUBLISHED.split(), "--acceptance", rates, "--json", "-o", "o", code=0
+        )
         outs.append(json.loads(result.out)["settings"])
     assert outs[0] == outs[1] and {row["draft_length"] for row in outs[0]} == {*range(1, 9)}
 
@@ -169,8 +166,7 @@ def test_costs_may_be_what_llama_bench_wrote(cli):
     Path("t.json").write_text(json.dumps(target))
     Path("d.json").write_text(json.dumps([test("d", 1, 0, 32 * 0.01)]))
     line = "decide --acceptance .8 --costs t.json --costs d.json --drafter model -o o"
-    result = cli(*line.split())
-    assert result.code == 0, result.err
+    result = cli(*line.split(), code=0)
     assert result.out.startswith("Speculate at every batch size: model, N = 4, ")
     (row,) = [r for r in rows(Path("o/decision/decision.csv")) if r["draft_length"] == "2"]
     assert float(row["speedup"]) == pytest.approx((1 + 0.8 + 0.64) * 0.11 / (0.13 + 0.02), rel=1e-3)
@@ -196,8 +192,7 @@ def test_costs_may_be_what_llama_bench_wrote(cli):
     ],
 )
 def test_what_cannot_be_computed_is_one_sentence(cli, options, complaint):
-    result = cli("decide", *options.split())
-    assert result.code == 2
+    result = cli("decide", *options.split(), code=2)
     assert complaint in result.err and len(result.err.strip().splitlines()) == 1
     assert not Path("results").exists()
 
@@ -217,9 +212,7 @@ def test_models_are_read_once_and_timed_as_often_as_time_allows(cli, monkeypatch
     initialise = Loader.__init__
     monkeypatch.setattr(Loader, "__init__", lambda loader: initialise(loader, load))
     few = "-t mini-math -n 10 --max-new-tokens 4 --drafter model --no-progress"
-    line = f"decide {few} --batch-size 1 --draft-length 1,2 --output o"
-    result = cli(*line.split())
-    assert result.code == 0, result.err
+    cli(*f"decide {few} --batch-size 1 --draft-length 1,2 --output o".split(), code=0)
     assert len(read) == 1
     timed = rows(Path("o/decision/costs.csv"))
     assert {int(row["repeat"]) for row in timed} == set(range(repeats))
@@ -249,7 +242,6 @@ def test_models_are_read_once_and_timed_as_often_as_time_allows(cli, monkeypatch
 def test_mistakes_are_told_before_texts_are_written(cli, options, complaint):
     rows = "1,0,1\n1,12,2\n2,0,1\n2,12,2\n"
     Path("few.csv").write_text("batch_size,draft_length,round_seconds\n" + rows)
-    result = cli(*f"decide {TEXTS} {options}".split())
-    assert result.code == 2
+    result = cli(*f"decide {TEXTS} {options}".split(), code=2)
     assert complaint in result.err and len(result.err.strip().splitlines()) == 1
     assert not Path("results").exists()

@@ -216,8 +216,7 @@ def test_keys_that_no_sample_has_are_named(cli, finished, tmp_path):
     configure(run, lambda config: config["settings"].update(batch_size=2))
     edit_records(run, lambda row: row.update(batch_size=2))
     (run / "report.html").touch()
-    shown = cli("verify", "r", "-n", "1")
-    said = " ".join(shown.out.split())
+    said = " ".join(cli("verify", "r", "-n", "1").out.split())
     assert "keys of samples, since none matches: another version, or changed settings" in said
     assert "14 samples that were not decoded again (--seed " in said
     assert "other files: `report.html`" in said

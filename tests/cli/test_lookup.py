@@ -13,8 +13,7 @@ from specbench.tasks.task import definitions_folder, task_names
 
 
 def test_the_bundled_tasks_are_valid(cli):
-    result = cli("list", "tasks", "--validate")
-    assert result.code == 0
+    result = cli("list", "tasks", "--validate", code=0)
     assert len(result.out.splitlines()) == len(task_names())
     assert all(line.endswith(".toml: ok") for line in result.out.splitlines())
 
@@ -27,8 +26,7 @@ def test_every_mistake_names_its_file_and_key(cli, tmp_path):
     (tmp_path / "recipe.toml").write_text(text.replace("max_new_tokens = 320", "step = 3"))
     (tmp_path / "junk.toml").write_bytes(b"\xff")
     files = ["good.toml", "broken.toml", "none.toml", "recipe.toml", "junk.toml", "mbpp"]
-    result = cli("list", "tasks", "--validate", *files)
-    assert result.code == 2
+    result = cli("list", "tasks", "--validate", *files, code=2)
     assert result.err == ""
     good, *lines, mbpp = result.out.splitlines()
     assert good == "good.toml: ok"
@@ -118,8 +116,7 @@ def test_metrics_and_figures_are_described(cli, kind):
 
 
 def test_every_page_is_listed_with_its_question(cli):
-    result = cli("docs")
-    assert result.code == 0
+    result = cli("docs", code=0)
     for name, path in pages().items():
         question = path.read_text(encoding="utf-8").splitlines()[0].partition(": ")[2]
         (line,) = (line for line in result.out.splitlines() if line.startswith(f"{name} "))

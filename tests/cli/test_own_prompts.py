@@ -96,8 +96,7 @@ def test_prompts_with_the_same_text_count_once(cli, tmp_path):
     texts = [{"id": n, "prompt": f"Add {n % 10} and 4.", "reference": "5"} for n in range(12)]
     (tmp_path / "twice.json").write_text(json.dumps(texts))
     line = "run --prompts twice.json -m sd,typical --max-new-tokens 2 --device cpu --output r"
-    done = cli(*line.split(), "--no-progress")
-    assert done.code == 0, done.err
+    done = cli(*line.split(), "--no-progress", code=0)
     same = {row["sample_id"]: row["same_prompt_as"] for row in rows(Path("r"))}
     assert {name: first for name, first in same.items() if first} == {"10": "0", "11": "1"}
     shown = cli("compare", "r", "--json")

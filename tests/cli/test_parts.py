@@ -99,8 +99,9 @@ def test_the_models_of_a_pair_are_freed_before_the_next_ones_are_loaded(cli, mon
 
 def test_a_failure_of_one_pair_leaves_the_others(cli, engine):
     engine.failing = {number: ValueError("broken") for number in range(5)}
-    failed = cli("sweep-weights", "--pair", "mini,python", *FAST, "--weights", "0.5", "-o", "r")
-    assert failed.code == 1
+    failed = cli(
+        "sweep-weights", "--pair", "mini,python", *FAST, "--weights", "0.5", "-o", "r", code=1
+    )
     assert "1 of 2 pairs failed, the first with: pair mini: " in failed.err.splitlines()[-1]
     assert len(read_samples("r/r-python")) == 6
     unknown = cli("run", "--pair", "python,mini", "-t", "mini-maths", "--dry-run")

@@ -19,8 +19,7 @@ TABLE = "weights-head.csv"
 
 
 def test_a_head_names_its_pair_and_task_and_gets_table_and_figure(cli, models):
-    result = cli("plot", "weights", "--head", str(HEAD), "-n", "4")
-    assert result.code == 0, result.err
+    result = cli("plot", "weights", "--head", str(HEAD), "-n", "4", code=0)
     folder = Path("results/heads/mini") / TASK  # never the package
     assert result.out.splitlines() == [str(folder / name) for name in FILES]
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
@@ -30,8 +29,7 @@ def test_a_head_names_its_pair_and_task_and_gets_table_and_figure(cli, models):
     assert table.loc[table["level"] == "all", "texts"].tolist() == [4]
     assert table.loc[table["level"] == "token", "n"].sum() == table.iloc[0]["n"]
 
-    again = cli("plot", "weights", "--head", str(HEAD / "head.json"), "-n", "4", "-o", "again")
-    assert again.code == 0, again.err
+    cli("plot", "weights", "--head", str(HEAD / "head.json"), "-n", "4", "-o", "again", code=0)
     assert (folder / TABLE).read_bytes() == (Path("again") / TABLE).read_bytes()
 
 
@@ -39,8 +37,7 @@ def test_a_head_below_results_keeps_its_figure_beside_it(cli, models, tmp_path):
     folder = tmp_path / "results" / "mine" / "here"
     shutil.copytree(HEAD, folder)
     line = "plot weights --head results/mine/here --task mini-math -n 1 --device cpu"
-    result = cli(*line.split(), "--dtype", "float32")
-    assert result.code == 0, result.err
+    cli(*line.split(), "--dtype", "float32", code=0)
     assert models == [("mini", "cpu", "float32")]
     table = pd.read_csv(folder / TABLE)
     assert (set(table["task"]), set(table["trained_on"])) == ({"mini-math"}, {TASK})
@@ -52,11 +49,8 @@ def test_the_bundled_head_and_the_authors_file_need_a_task(cli, models, tmp_path
     torch.save(weights, tmp_path / "ensemble_head.bin")
     for head in ("bundled", "ensemble_head.bin"):
         line = ("plot", "weights", "--head", head, "-n", "1", "-o", "out")
-        refused = cli(*line)
-        assert refused.code == 2
-        assert "name one with --task" in refused.err
-        done = cli(*line, "--task", TASK)
-        assert done.code == 0, done.err
+        assert "name one with --task" in cli(*line, code=2).err
+        cli(*line, "--task", TASK, code=0)
     table = pd.read_csv(f"out/{TABLE}", keep_default_na=False)
     assert set(table["trained_on"]) == {""}
     assert table["mean_weight"].tolist() == pytest.approx([0.5] * len(table))
@@ -69,8 +63,7 @@ def run(tmp_path) -> Path:
 
 
 def test_figures_go_into_the_run_folder_with_their_data(cli, run):
-    result = cli("plot", "pareto")
-    assert result.code == 0, result.err
+    result = cli("plot", "pareto", code=0)
     names = [f"pareto.{kind}" for kind in ("png", "svg", "pdf", "csv")]
     assert result.out.splitlines() == [f"results/mine/figures/{name}" for name in names]
     data = pd.read_csv(run / "figures" / "pareto.csv")
@@ -100,8 +93,7 @@ def test_filters_are_part_of_the_file_name(cli, run, line, name, column, values)
         rows = (run / file).read_text().splitlines()
         more = [row.replace("mini-math", "mini-news") for row in rows[1:]]
         (run / file).write_text("\n".join([*rows, *more]) + "\n")
-    result = cli("plot", "pareto", *line.split())
-    assert result.code == 0, result.err
+    cli("plot", "pareto", *line.split(), code=0)
     drawn_values = set(pd.read_csv(run / "figures" / f"pareto{name}.csv")[column].dropna())
     assert values <= drawn_values
     assert column == "against" or values == drawn_values
@@ -115,8 +107,7 @@ def test_the_newest_training_is_drawn(cli, tmp_path):
         folder.mkdir(parents=True)
         (folder / "training.csv").write_text(columns + f"1,0.{number},0.8,0.9,0.2,,,,\n")
     os.utime(folder / "training.csv", (1, 1))
-    result = cli("plot", "training")
-    assert result.code == 0, result.err
+    result = cli("plot", "training", code=0)
     drawn = Path("results/heads/mini/new/figures/training.csv")
     assert str(drawn) in result.out.splitlines()
     assert pd.read_csv(drawn)["head"].tolist() == ["mini/new"]

@@ -13,8 +13,7 @@ FAST = ("--limit", "2", "--output", "r")
 
 
 def test_a_run_prints_its_table_and_folder(cli, engine, tmp_path):
-    result = cli("run", "-m", "autoregressive,sd", "-t", "mini-math", *FAST)
-    assert result.code == 0
+    result = cli("run", "-m", "autoregressive,sd", "-t", "mini-math", *FAST, code=0)
     for text in ("mini-math on mini, n = 2", "60.0 %", "4.00", "1.00", "results: r"):
         assert text in result.out
     assert "--limit 2 is for testing" in result.err and result.err.count("\n") == 2
@@ -27,8 +26,7 @@ def test_a_run_prints_its_table_and_folder(cli, engine, tmp_path):
 
 
 def test_without_a_flag_everything_bundled_runs(cli, engine, tmp_path):
-    result = cli("run")
-    assert result.code == 0
+    result = cli("run", code=0)
     (folder,) = (tmp_path / "results").iterdir()
     assert folder.name.endswith("-run-mini")
     samples = rows(folder)
@@ -56,15 +54,13 @@ def heads(folder: Path) -> list[tuple[str, str]]:
 def test_the_default_head_is_found_and_named_in_one_line(cli, engine, tmp_path):
     pair = ("--target", "a/big", "--draft", "a/small")
     make_head(tmp_path / "results/heads/big+small/mini-math", "mini-math", target_acceptance=0.85)
-    result = cli("run", "-m", "diversed", "-t", "mini-math", *FAST, *pair)
-    assert result.code == 0
+    result = cli("run", "-m", "diversed", "-t", "mini-math", *FAST, *pair, code=0)
     first = result.err.splitlines()[0]
     assert "heads: results/heads/big+small (linear, target acceptance 0.85" in first
     assert heads(tmp_path / "r") == [("mini-math", "results")] * 2
     make_head(tmp_path / "h", "mini-news")
     line = ("run", "-m", "diversed", "-t", "mini-math,mini-news", "-n", "1", "-o", "s")
-    other = cli(*line, "--head", "h/")
-    notes = other.err.splitlines()[0]
+    notes = cli(*line, "--head", "h/").err.splitlines()[0]
     assert "h (linear, trained for mini-news) on mini-math; h (linear) on mini-news" in notes
     assert heads(tmp_path / "s") == [("mini-math", "h"), ("mini-news", "h")]
 
@@ -73,8 +69,7 @@ def test_several_heads_are_interleaved_in_one_run(cli, engine, tmp_path):
     for wish in (0.7, 0.9):
         make_head(tmp_path / f"f/acceptance-{wish}/mini-math", "mini-math", target_acceptance=wish)
     line = ("sweep-weights", "--weights", "0,1", "-t", "mini-math", *FAST)
-    result = cli(*line, "--head", "f", "--head", "bundled")
-    assert result.code == 0
+    result = cli(*line, "--head", "f", "--head", "bundled", code=0)
     names = ["f/acceptance-0.7", "f/acceptance-0.9", "bundled"]
     assert heads(tmp_path / "r") == [("mini-math", name) for name in names] * 2
     for label in ("diversed acceptance-0.7", "diversed acceptance-0.9", "diversed"):
@@ -107,8 +102,7 @@ def test_without_a_compiler_the_compiling_engine_is_refused(cli, engine, tmp_pat
         raise exc.InvalidCxxCompiler()
 
     monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
-    result = cli("run", "-t", "mini-math", "-m", "sd", "--engine", "compile", *FAST)
-    assert result.code == 2
+    result = cli("run", "-t", "mini-math", "-m", "sd", "--engine", "compile", *FAST, code=2)
     assert result.err.splitlines()[-1].startswith("error: --engine compile needs a C++ compiler")
     assert engine.loaded is None
     assert not (tmp_path / "r").exists()
@@ -116,8 +110,7 @@ def test_without_a_compiler_the_compiling_engine_is_refused(cli, engine, tmp_pat
 
 def test_samples_that_fail_make_the_run_fail_after_its_table(cli, engine, tmp_path):
     engine.failing = {2: ValueError("broken")}
-    result = cli("run", "-m", "sd", "-t", "mini-math", *FAST)
-    assert result.code == 1
+    result = cli("run", "-m", "sd", "-t", "mini-math", *FAST, code=1)
     assert "mini-math on mini" in result.out
     assert "1 of 4 samples failed, the first with: ValueError: broken" in result.err
     engine.failing = dict.fromkeys(range(20), ValueError("broken"))
@@ -133,8 +126,7 @@ def test_unavailable_models_leave_no_folder(cli, engine, tmp_path):
         raise UsageError("cannot load meta-llama/x from the hub: accept the licence")
 
     engine.load_pair = absent
-    result = cli("run", "--pair", "llama", "-m", "sd", *FAST)
-    assert result.code == 2
+    result = cli("run", "--pair", "llama", "-m", "sd", *FAST, code=2)
     assert result.err.splitlines()[-1].startswith("error: cannot load meta-llama/x")
     assert not (tmp_path / "r").exists()
 
@@ -152,8 +144,7 @@ def test_prompt_files_replace_tasks(cli, engine, tmp_path, metric, references, q
     json_lines = [{name: value for name, value in line.items() if value} for line in lines]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in json_lines))
     options = ("--metric", metric) if metric == "accuracy" else ()
-    result = cli("run", "--prompts", "mine.jsonl", *options, "-m", "sd", "--output", "r")
-    assert result.code == 0
+    result = cli("run", "--prompts", "mine.jsonl", *options, "-m", "sd", "--output", "r", code=0)
     samples = [row for row in rows(tmp_path / "r") if row["method"] == "sd"]
     assert [row["quality"] for row in samples] == quality
     assert {(row["task"], row["quality_metric"]) for row in samples} == {("mine", metric)}
@@ -163,8 +154,7 @@ def test_prompt_files_replace_tasks(cli, engine, tmp_path, metric, references, q
 
 def test_chat_prompts_need_a_template(cli, engine, tmp_path):
     line = ("run", "-m", "sd", "-t", "mini-math", "-n", "1", "-o", "r", "--prompt-format")
-    result = cli(*line, "chat")
-    assert result.code == 2
+    result = cli(*line, "chat", code=2)
     assert "no chat template: give --prompt-format plain" in result.err.splitlines()[-1]
     assert not (tmp_path / "r").exists()
     assert cli(*line, "plain").code == 0

@@ -41,8 +41,7 @@ def test_scoring_again_changes_nothing(cli, run):
 
 
 def test_added_metrics_are_measured_where_they_apply(cli, run):
-    shown = cli("score", "r", "--metric", "rougeL, accuracy-flexible")
-    assert shown.code == 0
+    shown = cli("score", "r", "--metric", "rougeL, accuracy-flexible", code=0)
     assert shown.err.startswith("note: `accuracy-flexible` is skipped on mini-headline")
     assert set(map(remarked, shown.err.splitlines()[1:])) == REMARKED
     assert "mini-math: further metrics" in shown.out and "ROUGE-L" in shown.out
@@ -58,8 +57,7 @@ def test_code_is_scored_after_permission(cli, engine, tmp_path):
     assert cli(*line).code == 0
     folder = tmp_path / "r"
     assert {row["quality"] for row in rows(folder)} == {""}
-    waiting = cli("score", "r")
-    assert waiting.code == 0
+    waiting = cli("score", "r", code=0)
     assert "the code of 4 samples" in waiting.err and "--allow-code-execution" in waiting.err
     before = json.loads((folder / "environment.json").read_text())
     assert before["sandbox"] == []
@@ -103,9 +101,7 @@ def line_of(run: str, method: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("method", ["autoregressive", "sd", "diversed"])
 def test_a_trace_is_the_text_of_its_sample(cli, finished, method):
-    shown = cli(*line_of(finished, method))
-    assert shown.code == 0, shown.err
-    head, prompt, body = shown.out.split("\n\n", 2)
+    head, prompt, body = cli(*line_of(finished, method), code=0).out.split("\n\n", 2)
     assert prompt.startswith("prompt: Question: ")
     made = sample(finished, method)
     assert head.startswith(f"mini-math, test-0: {method}")
@@ -121,8 +117,7 @@ def test_the_sample_with_the_most_mismatches_is_traced_by_default(cli, finished)
         return [flag for flags in record["per_round"]["agreed"] for flag in flags].count(False)
 
     static = [r for r in records(Path(finished)) if r["method"] == "static"]
-    shown = cli("trace", finished, "-m", "static")
-    assert shown.code == 0, shown.err
+    shown = cli("trace", finished, "-m", "static", code=0)
     most = max(map(mismatches, static))
     assert most > min(map(mismatches, static))
     assert f"{most} of them mismatches" in shown.out
@@ -158,8 +153,7 @@ def test_a_damaged_record_is_refused(cli, run):
     made["token_ids"].append(5)
     made["per_round"]["emitted"][0] += 7
     (run / "samples.jsonl").write_text(json.dumps(made) + "\n")
-    refused = cli("trace", "r", "--sample", "test-0")
-    assert refused.code == 2
+    refused = cli("trace", "r", "--sample", "test-0", code=2)
     assert "do not match its tokens" in refused.err
 
 
@@ -179,8 +173,7 @@ def test_a_report_of_several_runs_names_incomplete_ones(cli, run):
     other = run.with_name("other")
     shutil.copytree(run, other)
     for name in ("samples.csv", "summary.csv", "samples.jsonl"):
-        text = (other / name).read_text()
-        (other / name).write_text(text.replace("small", "other"))
+        (other / name).write_text((other / name).read_text().replace("small", "other"))
     configure(other, lambda config: config["progress"].update(state="interrupted"))
     done = cli("report", "r", "other", "-m", "sd", "--output", "both.html")
     assert (done.code, done.out) == (0, "both.html\n"), done.err

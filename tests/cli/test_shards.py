@@ -64,8 +64,7 @@ def test_the_report_names_folders_of_one_name_by_their_paths(run_id):
         table = Path("b/1") / file
         table.write_text(table.read_text().replace(run_id, "other"))
     for folder in ("a/1", "b/1"):
-        progress = {"state": "interrupted", "samples": 1, "failed": 0}
-        edited(folder, progress=progress)
+        edited(folder, progress={"state": "interrupted", "samples": 1, "failed": 0})
     page = build([Path("a"), Path("b")])
     said = [note for note in page.notes if "is incomplete" in note]
     assert [note.partition(" ")[0] for note in said] == ["a/1", "b/1"]
@@ -131,8 +130,7 @@ def test_a_shard_without_its_summary_is_not_left_out(cli, run_id):
 def test_a_folder_of_a_similar_name_is_an_ordinary_run(cli, run_id):
     for table in Path("whole").glob("s*.csv"):
         table.write_text(table.read_text().replace("whole", "shards-1"))
-    other = Path(shutil.copytree("whole", "other"))
-    table = other / "samples.csv"
+    table = Path(shutil.copytree("whole", "other")) / "samples.csv"
     head, *_, last = table.read_text().splitlines()
     table.write_text(f"{head}\n{last.replace('mini-math', 'mini-code')}\n")
     assert "both hold run shards-1" in cli("compare", "whole", "other").err
@@ -142,14 +140,11 @@ def test_a_shard_without_its_examples_is_priced(cli, run_id):
     asked = ("--draft-length", "2", "--no-progress", "--format", "csv", "-o")
     first = cli("price", "a/2", *asked, "first")
     Path("a/2/examples.jsonl").unlink()
-    again = cli("price", "a/2", *asked, "again")
-    assert again.code == 0, again.err
-    assert again.out == first.out
+    assert cli("price", "a/2", *asked, "again", code=0).out == first.out
 
 
 def test_advice_and_folder_name_the_shard(cli):
-    result = cli(*LINE.split(), "--shard", "2/2", "--no-progress")
-    assert result.code == 0
+    result = cli(*LINE.split(), "--shard", "2/2", "--no-progress", code=0)
     (folder,) = Path("results").iterdir()
     assert folder.name.endswith("-run-mini-2-of-2")
     assert f"--output {folder} --limit 20 --shard 2/2, to narrow" in result.err + result.out

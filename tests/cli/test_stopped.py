@@ -79,14 +79,10 @@ def samples(folder: Path) -> int:
 def test_ctrl_c_drops_the_text_that_is_decoded_and_the_same_command_resumes(cli, engine, tmp_path):
     before = signal.getsignal(signal.SIGINT)
     press(engine, at=2)
-    stopped = cli(*RUN)
-    assert stopped.code == 130
-    assert "1 of 4 samples are in r" in stopped.err
+    assert "1 of 4 samples are in r" in cli(*RUN, code=130).err
     assert signal.getsignal(signal.SIGINT) is before
     assert samples(tmp_path) == 1
-    resumed = cli(*RUN)
-    assert resumed.code == 0
-    assert "1 of 4 samples" in resumed.err
+    assert "1 of 4 samples" in cli(*RUN, code=0).err
     assert samples(tmp_path) == 4
 
 
@@ -225,8 +221,7 @@ def test_ctrl_c_at_the_very_end_is_no_traceback():
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(cli, tmp_path):
     line = "run -m autoregressive,sd -t mini-math -n 30 --draft-length 2,4 --dry-run"
-    result = cli(*line.split())
-    assert result.code == 0
+    result = cli(*line.split(), code=0)
     assert not list(tmp_path.iterdir())
     assert re.search(r"90 samples; needs 0\.0\d GiB of \d+\.\d free; engine", result.out)
 

@@ -88,8 +88,7 @@ def test_a_terminal_gets_its_width_and_the_best_in_bold(monkeypatch):
 
 
 def test_the_newest_run_or_a_folder_of_runs_is_taken(cli, run):
-    shown = cli("table")
-    assert shown.code == 0
+    shown = cli("table", code=0)
     assert shown.out.startswith("Pair mini, T = 1, N = 3, 30 prompts per task\n")
     assert cli("table", "results").out == cli("table", "results/one").out == shown.out
     write_run(run.with_name("two"))
@@ -186,8 +185,7 @@ def test_the_newest_run_is_compared_in_every_way(cli, run):
 def test_what_a_comparison_lacks_is_noted_once(cli, tmp_path):
     points = [point for point in POINTS if point[0] in ("sd", "diversed") and point[2] == 5]
     write_run(tmp_path / "bare", points)
-    result = cli("compare", "bare", "--at", "all", "--sentences")
-    assert result.code == 0
+    result = cli("compare", "bare", "--at", "all", "--sentences", code=0)
     notes = result.err.splitlines()
     assert len(notes) == 2
     assert sum("two static weights or more" in line for line in notes) == 1
@@ -224,8 +222,7 @@ def test_two_runs_are_paired_and_timed_only_on_one_machine_and_day(
     other = write_run(run.with_name("two"))
     environment(run)
     environment(other, **changes)
-    shown = cli("compare", str(run), str(other), "-m", "diversed", "--sentences", *options)
-    assert shown.code == 0
+    shown = cli("compare", str(run), str(other), "-m", "diversed", "--sentences", *options, code=0)
     assert ("s/sample, A" in shown.out or "A's s/sample" in shown.out) == timed
     assert ("--times" in shown.err) != timed
     facts, paired = shown.out.split("\n\n")[:2]
@@ -265,8 +262,7 @@ def test_what_differs_includes_unset_options_and_edited_files(tmp_path):
 @pytest.mark.parametrize("command", ["table", "compare", "verify"])
 def test_json_has_numbers_and_nothing_else_is_printed(cli, finished, command):
     options = ("-n", "0") if command == "verify" else ()
-    shown = cli(command, finished, "--json", *options)
-    document = strict(shown.out)
+    document = strict(cli(command, finished, "--json", *options).out)
     rows = document["rows"] if command == "compare" else document
     assert rows and len({tuple(row) for row in rows}) == 1
     if command != "verify":
@@ -278,9 +274,7 @@ def test_json_has_numbers_and_nothing_else_is_printed(cli, finished, command):
 
 def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli, engine):
     line = "run -m sd,diversed -t mini-math -n 12 --json -o out"
-    shown = cli(*line.split())
-    assert shown.code == 0, shown.err
-    document = strict(shown.out)
+    document = strict(cli(*line.split(), code=0).out)
     assert document["results"] == "out"
     assert [cell["method"] for cell in document["cells"]] == ["autoregressive", "sd", "diversed"]
     assert isinstance(document["cells"][0]["tokens_per_second"], float)
@@ -294,8 +288,7 @@ def test_json_of_a_run_has_its_folder_its_cells_and_its_verdicts(cli, engine):
 def test_methods_are_compared_with_one_within_a_margin(cli, run, form):
     options = "--margin 2 --draft-length 5 --sentences"
     line = ("compare", str(run), "--against", "static w=0", *options.split())
-    shown = cli(*line, "-m", "diversed", "--format", form)
-    assert shown.code == 0, shown.err
+    shown = cli(*line, "-m", "diversed", "--format", form, code=0)
     sentence = "diversed: 1.0"
     start = {"text": "", "markdown": "- ", "latex": "% "}[form]
     assert f"\n{start}{sentence}" in shown.out
@@ -360,6 +353,4 @@ def test_a_run_may_be_packed(cli, finished, tmp_path, suffix, records, commands)
             assert one.out.replace(str(plain), str(packed)) == two.out
     damaged = packed / f"samples.csv{suffix}"
     damaged.write_bytes(damaged.read_bytes()[:200])
-    result = cli("table", str(packed))
-    assert result.code == 2
-    assert f"{damaged.name} is damaged" in result.err
+    assert f"{damaged.name} is damaged" in cli("table", str(packed), code=2).err

@@ -62,9 +62,8 @@ def test_rewards_score_the_text_before_a_stop_string(cli, models, monkeypatch, m
 
 def test_a_head_is_trained_shown_and_used(cli, models):
     result = cli(
-        *TINY, "--head-kind", "linear", "--acceptance-weight", "3", "--allow-code-execution"
+        *TINY, "--head-kind", "linear", "--acceptance-weight", "3", "--allow-code-execution", code=0
     )
-    assert result.code == 0
     assert models == [("mini", "auto", "auto")]
     assert is_head(HEAD)
     assert logged_steps(HEAD) == ["1", "2", "3"]
@@ -83,8 +82,9 @@ def test_a_head_is_trained_shown_and_used(cli, models):
     weight = read_description(HEAD)["worth"]["static_weight"]
     assert used.endswith(f"--task mini-headline --allow-code-execution --set weight={weight:.2f}")
     method = ("--method", "sd,static,diversed", "--head", str(HEAD))
-    run = cli(*shlex.split(used), *method, "--limit", "1", "--max-new-tokens", "4", "-o", "run")
-    assert run.code == 0
+    run = cli(
+        *shlex.split(used), *method, "--limit", "1", "--max-new-tokens", "4", "-o", "run", code=0
+    )
     assert "diversed" in run.out and f"static w={weight:.2f}".rstrip("0") in run.out
     assert "in training it was not shown to be above the randomised static front" in run.err
 
@@ -110,8 +110,7 @@ def test_a_refusal_of_one_task_leaves_the_others(cli, models, monkeypatch):
         honest(static, task, metric)
 
     monkeypatch.setattr(front, "require_trade", require_trade)
-    result = cli(*TINY, "-t", "mini-news,mini-headline", "--no-progress")
-    assert result.code == 2
+    result = cli(*TINY, "-t", "mini-news,mini-headline", "--no-progress", code=2)
     assert result.err.splitlines()[-1].startswith("error: mini-news: the target is not measurably")
     assert is_head(HEAD) and not (HEAD.parent / "mini-news").exists()
     assert "mini-headline" in result.out and "mini-news  " not in result.out
@@ -192,8 +191,7 @@ def test_heads_that_differ_in_seed_share_a_front_and_are_those_trained_alone(
         patch.setattr(verifier, "reward", rewards(0.5, KeyboardInterrupt()))
         assert cli(*both).code == 130
     assert (Path("both/seed-6/mini-headline") / CHECKPOINT).exists()
-    result = cli(*both, "--resume")
-    assert result.code == 0
+    result = cli(*both, "--resume", code=0)
     assert fronts == [1]
     assert "mini-headline, seed 6 on mini" in result.err
     with monkeypatch.context() as patch:
@@ -264,8 +262,7 @@ def test_after_ctrl_c_it_resumes_unless_values_differ(cli, models, monkeypatch):
     assert logged_steps(HEAD) == ["1", "2", "3"]
     # A finished head is skipped.
     weights, loaded = (HEAD / WEIGHTS).read_bytes(), len(models)
-    again = cli(*TINY, "--resume")
-    assert again.code == 0
+    again = cli(*TINY, "--resume", code=0)
     assert f"note: {HEAD} is already trained\n" in again.err
     assert "mini-headline" in again.out
     assert ((HEAD / WEIGHTS).read_bytes(), len(models)) == (weights, loaded)
@@ -275,8 +272,7 @@ SHORT = ("--steps", "5", "--batch-size", "1")
 
 
 def test_every_task_gets_a_draft_that_a_run_can_use(cli, tmp_path):
-    result = cli("finetune-draft", "-t", "mini-headline,mini-math", *SHORT)
-    assert result.code == 0
+    result = cli("finetune-draft", "-t", "mini-headline,mini-math", *SHORT, code=0)
     folder = "results/drafts/mini/mini-headline"
     first, second, hint = result.out.splitlines()
     assert first.startswith(f"{folder}: held-out loss ")
@@ -290,8 +286,7 @@ def test_every_task_gets_a_draft_that_a_run_can_use(cli, tmp_path):
     ]
 
     line = hint.removeprefix("use it: specbench ").split()
-    used = cli(*line, "--limit", "1", "--output", "r")
-    assert used.code == 0
+    used = cli(*line, "--limit", "1", "--output", "r", code=0)
     assert "mini-math on mini+mini-math" in used.out
     assert (tmp_path / "r" / "summary.csv").is_file()
 
@@ -308,7 +303,6 @@ def test_an_interruption_keeps_finished_samples_and_names_missing_ones(cli, tmp_
 
     monkeypatch.setattr(finetune, "finetune_draft", stopped)
     line = ("finetune-draft", "-t", "mini-headline,mini-math", "--steps", "1", "-o", "d")
-    result = cli(*line, "--no-progress")
-    assert result.code == 130
+    result = cli(*line, "--no-progress", code=130)
     assert result.err == "error: interrupted: d/mini-math was not written\n"
     assert [path.name for path in (tmp_path / "d").iterdir()] == ["mini-headline"]

@@ -100,8 +100,7 @@ def test_a_faithful_run_passes(cli, finished, tmp_path):
 )
 def test_an_edited_table_is_found(cli, run, file, change, expected):
     edit_row(run / file, change)
-    shown = cli("verify", "r", "-n", "0")
-    assert shown.code == 1
+    shown = cli("verify", "r", "-n", "0", code=1)
     (line,) = failures(shown)
     assert line.startswith(f"{file} follows from samples.jsonl")
     assert expected in " ".join(shown.out.split())
@@ -122,8 +121,7 @@ def longer(record: Record) -> None:
 )
 def test_an_edited_number_is_found(cli, run, change, check, expected):
     edit_records(run, lambda records: change(records[0]))
-    shown = cli("verify", "r", "-n", "0")
-    assert shown.code == 1
+    shown = cli("verify", "r", "-n", "0", code=1)
     (line,) = failures(shown)
     assert line.startswith(check)
     assert f"mini-math, diversed, N = 3, test-0: {expected}" in " ".join(shown.out.split())
@@ -155,8 +153,7 @@ def stop(records: list[Record]) -> None:
 )
 def test_an_edited_text_is_found(cli, run, change, checks):
     edit_records(run, change)
-    shown = cli("verify", "r", "-n", "2")
-    assert shown.code == 1
+    shown = cli("verify", "r", "-n", "2", code=1)
     assert [
         line.partition(" mini")[0].partition(" 6 samples")[0] for line in failures(shown)
     ] == checks
@@ -187,8 +184,7 @@ def test_a_run_that_is_not_whole_ends_with_3(cli, run, change, reason):
     name, _, value = change(run).partition(": ")
     configure(run, lambda config: config["progress"].update({json.loads(name): json.loads(value)}))
     write_tables(run)
-    shown = cli("verify", "r", "-n", "0")
-    assert shown.code == 3, shown.out
+    shown = cli("verify", "r", "-n", "0", code=3)
     assert f"shows no difference, but is not whole: {reason}" in shown.err
     assert "verified" not in shown.out
 
@@ -219,8 +215,7 @@ def test_what_is_absent_is_not_checked(cli, run):
         (run / name).unlink()
     configure(run, lambda config: config["tasks"][0]["cells"][-1]["head"].update(name="gone"))
     edit_row(run / "samples.csv", lambda rows: rows[0].update(rounds="99"))
-    shown = cli("verify", "r", "-n", "2")
-    assert shown.code == 1
+    shown = cli("verify", "r", "-n", "2", code=1)
     said = " ".join(shown.out.split())
     assert "texts, counts and rounds, without samples.jsonl" in said
     assert "1 head, since it or its models are not here" in said
@@ -234,9 +229,7 @@ def test_what_is_absent_is_not_checked(cli, run):
 def test_models_that_are_not_here_are_named_once_for_all_methods(cli, run):
     configure(run, lambda config: config["pair"].update(target="folder/x", draft="folder/y"))
     write_tables(run)
-    shown = cli("verify", "r", "-n", "0")
-    assert shown.code == 0, shown.out
-    said = " ".join(shown.out.split())
+    said = " ".join(cli("verify", "r", "-n", "0", code=0).out.split())
     assert "autoregressive, sd (the models of r (folder/x, folder/y) are not bundled" in said
     assert said.count("are not bundled") == 1
 
@@ -251,6 +244,5 @@ def test_the_data_of_a_bundled_task_is_read_from_a_folder(cli, tmp_path):
     assert without.code == beside.code == 0
     assert "examples are those of the task" in beside.out and "on the hub" not in beside.out
     data.write_text(data.read_text().replace("?", "!"))
-    edited = cli("verify", "r", "-n", "0", "--data", "data")
-    assert edited.code == 1
+    edited = cli("verify", "r", "-n", "0", "--data", "data", code=1)
     assert failures(edited)[0].startswith("examples are those of the task")

@@ -49,8 +49,7 @@ class Enumeration(NamedTuple):
         mass[order[self.top_k :] if self.top_k else []] = 0
         mass = normalised(mass)
         if self.top_p:
-            enough = int(np.argmax(mass[order].cumsum() >= self.top_p))
-            mass[order[enough + 1 :]] = 0
+            mass[order[int(np.argmax(mass[order].cumsum() >= self.top_p)) + 1 :]] = 0
         mass[mass < self.min_p * mass.max()] = 0
         return normalised(mass)
 

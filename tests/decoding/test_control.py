@@ -115,8 +115,7 @@ def test_a_policy_that_runs_online_keeps_the_law(rule, policy):
 def test_a_policy_drafts_online_as_it_is_priced(policy):
     """The number of drafts at each start of a round is the one along the text."""
     chosen = get_policy(policy)
-    random = np.random.default_rng(0)
-    q = torch.from_numpy(random.dirichlet(np.ones(5) / 2, (40, 6)))
+    q = torch.from_numpy(np.random.default_rng(0).dirichlet(np.ones(5) / 2, (40, 6)))
     x = torch.multinomial(q.flatten(0, 1), 1).view(40, 6)
     drawn = q.gather(-1, x[..., None])[..., 0].numpy()
     top, entropy = q.amax(-1).numpy(), torch.special.entr(q).sum(-1).numpy()

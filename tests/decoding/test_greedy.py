@@ -99,7 +99,6 @@ def test_only_a_round_with_other_counts_or_tokens_differs():
     text = run(pair, PROMPT, sd, sampling=GREEDY)
     assert divergence(pair, PROMPT, text, text) is None
     first, *rest = text.rounds
-    other = replace(first, accepted=first.accepted + 1)
-    changed = replace(text, rounds=[other, *rest])
+    changed = replace(text, rounds=[replace(first, accepted=first.accepted + 1), *rest])
     difference = divergence(pair, PROMPT, text, changed)
     assert difference is not None and difference.position == 0

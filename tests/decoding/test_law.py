@@ -188,8 +188,7 @@ def test_a_wrong_law_is_rejected():
 )
 def test_a_wrong_rule_is_rejected(broken, processing):
     samples = sample(lookup_pair(), broken, sampling=Sampling(**processing))
-    law = enumeration(**processing).law(laws.sd, N, LENGTH)
-    assert p_value(samples, law) < CERTAIN
+    assert p_value(samples, enumeration(**processing).law(laws.sd, N, LENGTH)) < CERTAIN
 
 
 class Spelled:
@@ -214,8 +213,7 @@ def test_marks_that_end_nothing_are_refused(marks):
 
 
 def test_the_law_follows_the_phase_at_the_beginning_of_each_round():
-    pair = lookup_pair()
-    spelled = replace(pair, tokenizer=cast(Any, Spelled()))
+    spelled = replace(lookup_pair(), tokenizer=cast(Any, Spelled()))
     prompt = "".join(map(str, enumeration().prompt))
     for begin, relaxed in ((prompt, True), ("x", False)):
         method = bind("static", {"weight": 0.2, "inside": f"{begin},x"}, spelled)

@@ -140,8 +140,7 @@ def test_graphs_share_one_pool_and_one_warm_up_stream(device):
     captures = [capture(device.call) for _ in range(3)]
     assert len(captures) == 3 and len(set(device.pools)) == 1
     assert len({*device.warm, *device.streams}) == 1 and device.default not in device.warm
-    other = Capture()
-    other(device.call)
+    Capture()(device.call)
     assert device.streams[-1] not in device.streams[:-1]
 
 

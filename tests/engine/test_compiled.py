@@ -74,8 +74,7 @@ def test_code_that_cannot_be_compiled_is_named_or_runs_eagerly():
 @pytest.mark.parametrize(("module", "is_named"), [("torch._inductor.utils", True), ("own", False)])
 def test_any_error_of_the_compiler_is_one_sentence(module, is_named, monkeypatch):
     file = getattr(sys.modules.get(module), "__file__", f"{module}.py")
-    code = compile("def fail(*_):\n    return [][0]", file, "exec")
-    exec(code, functions := {})
+    exec(compile("def fail(*_):\n    return [][0]", file, "exec"), functions := {})
     monkeypatch.setattr(torch, "compile", lambda function, **_: functions["fail"])
     monkeypatch.setattr(engines, "_require_compiler", lambda: None)
     kind = EngineError if is_named else IndexError

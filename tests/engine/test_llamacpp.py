@@ -258,8 +258,7 @@ def test_other_architectures_and_vocabularies_are_refused(files, mini, tmp_path)
     from specbench.engine.export import write_gguf
     from specbench.engine.gguf import finish
 
-    writer = GGUFWriter(tmp_path / "other.gguf", "unheard-of")
-    finish(writer)
+    finish(GGUFWriter(tmp_path / "other.gguf", "unheard-of"))
     words = mini.tokenizer.__class__.from_pretrained(get_pair("python").target)
     write_gguf(tmp_path / "words.gguf", mini.runners[1].model, words, "0", "f32")
     for draft, told in (

@@ -96,8 +96,7 @@ def test_the_greedy_text_is_made_once_per_prompt_and_stored(engine, tmp_path, ba
     assert len(greedy_calls(engine)) == 4  # one per prompt or turn
     assert all(call["rule"] is None and not call["draft_length"] for call in greedy_calls(engine))
     assert {(r.greedy, r.quality) for r in samples} == {(ANSWER, 1.0)}
-    unscored = plan_of(["sd"], task_of(LONE))
-    assert "greedy" not in measure(unscored, tmp_path / "s")[0]
+    assert "greedy" not in measure(plan_of(["sd"], task_of(LONE)), tmp_path / "s")[0]
     assert len(greedy_calls(engine)) == 4
 
 

@@ -128,8 +128,7 @@ def test_without_a_head_diversed_is_skipped_with_a_note_or_refused():
 
 def test_methods_that_a_drafter_leaves_out_are_named_in_one_sentence():
     def note(*names):
-        every = ["sd", *names]
-        return plan_of(every, optional=names, drafters=[LOOKUP]).notes[0]
+        return plan_of(["sd", *names], optional=names, drafters=[LOOKUP]).notes[0]
 
     assert note("sd-adaptive").startswith("sd-adaptive is skipped with prompt-lookup")
     assert note("diversed", "sd-adaptive").startswith("diversed, sd-adaptive are skipped with")

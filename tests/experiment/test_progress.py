@@ -54,8 +54,7 @@ def test_every_worker_has_a_line():
             display.worker(number, "decoding", f"here cpu:{number}")
         display(record(device="here cpu:1", status="ok"))
         display.worker(0, "lost, starting again")
-    last = stream.getvalue().rpartition("worker 0")[2]
-    lines = ("worker 0" + last).splitlines()
+    lines = ("worker 0" + stream.getvalue().rpartition("worker 0")[2]).splitlines()
     assert "here cpu:0" in lines[0] and "lost, starting again" in lines[0] and "0/3" in lines[0]
     assert "here cpu:1" in lines[1] and "mini-math, sd" in lines[1] and "1/3" in lines[1]
 

@@ -166,8 +166,7 @@ def test_expected_is_the_acceptance_before_this_and_later_drafts_are_drawn(kind)
         for before in {draft[:i] for draft in drafts}:
             here = chances * [draft[:i] == before for draft in drafts]
             np.testing.assert_allclose(here @ told[:, i], here @ reached[:, i], atol=1e-12)
-    strict = sd(at, x).expected
-    assert (expected >= strict - 1e-12).all()
+    assert (expected >= sd(at, x).expected - 1e-12).all()
 
 
 # FLy, whose law is that of blocks: all flags of all blocks, as its authors' code decides by them.

@@ -151,8 +151,7 @@ def test_a_broken_rule_is_caught(broken, kind):
 def as_sd(at: Positions, x: torch.Tensor, method: str, **parameters: Any) -> Verdict:
     """A rule with correct acceptance that replaces a rejected token as `sd` does."""
     gain = (at.p - at.q).clamp_min(0)
-    verdict = rule_of(method)(at, x, **parameters)
-    return verdict._replace(residual=normalise(gain, at.p))
+    return rule_of(method)(at, x, **parameters)._replace(residual=normalise(gain, at.p))
 
 
 def unbounded(at: Positions, x: torch.Tensor) -> Verdict:
@@ -239,6 +238,5 @@ def test_another_rule_s_law_is_not_the_closed_form(broken, method, parameters):
 def test_a_greedy_draft_verified_against_a_soft_q_is_caught():
     at = make_case("dense")
     drawn_from = torch.zeros_like(at.q).scatter(-1, at.q.argmax(-1, keepdim=True), 1.0)
-    verdict = judge(rule_of("sd"), at)
-    error = (emitted(drawn_from, verdict) - at.p).abs().amax(-1)
+    error = (emitted(drawn_from, judge(rule_of("sd"), at)) - at.p).abs().amax(-1)
     assert (error > 1000 * TOLERANCE).double().mean() > 0.8

@@ -34,8 +34,7 @@ def test_between_measured_sizes_costs_are_linear():
         copied = exact - 0.5 * length
         assert costs.seconds(batch, length, LOOKUP) == pytest.approx(copied)
     assert costs.seconds(3, 0, MODEL) == pytest.approx([3, 3, 3])
-    again = costs_of(costs.table(), "again")
-    assert again.rounds == pytest.approx(costs.rounds)
+    assert costs_of(costs.table(), "again").rounds == pytest.approx(costs.rounds)
 
 
 @pytest.mark.parametrize(("batch", "length"), [(5, 1), (1, 6), (2, 9)])

@@ -98,8 +98,7 @@ def loop(rule, q, most: int, goes_on=lambda law, token: True) -> tuple[float, fl
         total = np.zeros(2)
         for drafts, laws, probability in blocks(last, ()):
             n = len(drafts)
-            targets = torch.tensor(P[[last, *drafts]])
-            p, law = targets[:n], torch.tensor(np.array(laws))
+            p, law = torch.tensor(P[[last, *drafts]])[:n], torch.tensor(np.array(laws))
             empty = p[:, :0]
             verdict = rule(Positions(p, law, p, law, empty, empty, False, n), torch.tensor(drafts))
             accept = verdict.accept.numpy()
@@ -146,8 +145,7 @@ def test_the_price_of_a_policy_is_exact(rule):
     """It stops by the drafted token's probability, which is known only for accepted drafts."""
     threshold = float(np.median(Q))
     scores, probability = all_texts()
-    policy = get_policy(f"confidence:{threshold}")
-    priced = price(scores, MODEL, policy, [3], rule=rule)
+    priced = price(scores, MODEL, get_policy(f"confidence:{threshold}"), [3], rule=rule)
     rounds, _ = loop(
         {"sd": sd, "block": block}[rule],
         lambda last, depth: Q[last],

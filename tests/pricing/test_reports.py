@@ -109,8 +109,7 @@ def test_latencies_of_vllm_need_the_file_with_their_options(tmp_path):
         for b in (1, 2, 4)
     ]
     records.write_text(json.dumps(content))
-    costs = read_reports([records])
-    assert costs.seconds(1, 3, LOOKUP) == pytest.approx([0.05])
+    assert read_reports([records]).seconds(1, 3, LOOKUP) == pytest.approx([0.05])
     content[0]["benchmark"]["extra_info"]["args"]["speculative_config"] = {"method": "eagle3"}
     records.write_text(json.dumps(content))
     with pytest.raises(UsageError, match="a latency with speculation"):

@@ -41,8 +41,7 @@ from specbench.pricing.shapes import (
     ],
 )
 def test_models_are_known_by_any_name(name, key):
-    shape = known_shape(name)
-    assert shape == (known_shapes()[key] if key else None)
+    assert known_shape(name) == (known_shapes()[key] if key else None)
 
 
 def test_known_shapes_have_as_many_weights_as_their_names_say():
@@ -129,8 +128,7 @@ def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path
         json.dumps(config | {"quantization_config": {"quant_method": "awq", "bits": 4}})
     )
     assert find_model(str(tmp_path)).precision == (4, 16, 16)
-    bundled = find_model(str(PAIRS_FILE.parent / "mini" / "target"))
-    assert bundled.shape.layers == 8
+    assert find_model(str(PAIRS_FILE.parent / "mini" / "target")).shape.layers == 8
 
 
 def test_a_deepseek_configuration_compresses_keys():

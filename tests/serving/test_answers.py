@@ -229,8 +229,7 @@ def test_chat_has_messages_and_thoughts_are_no_text(key):
 
 
 def test_shares_add_up_to_the_time_in_which_requests_are_in_flight():
-    spans = [(0.0, 1.0, 4.0), (0.0, 2.0, 4.0), (10.0, 11.0, 12.0)]
-    shares = shares_of(spans)
+    shares = shares_of([(0.0, 1.0, 4.0), (0.0, 2.0, 4.0), (10.0, 11.0, 12.0)])
     assert shares == [(0.5, 1.5), (1.0, 1.0), (1.0, 1.0)]
     assert sum(map(sum, shares)) == 4 + 2
 

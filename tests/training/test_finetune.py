@@ -131,8 +131,7 @@ def test_a_chat_model_learns_its_own_template(chatty):
     examples = [Example("1", "hi", "yes"), Example("2", "b", "no")]
     ids, labels = answer_batch(chatty, read(chatty, examples), 51, 51)
     assert ids.shape == labels.shape == (2, 16)
-    learnt = [chatty.decode(row[row != IGNORED]) for row in labels]
-    assert learnt == ["yesZ", "noZ"]
+    assert [chatty.decode(row[row != IGNORED]) for row in labels] == ["yesZ", "noZ"]
     assert chatty.decode(ids[0]) == "u hi.a yes" + "Z" * 6
 
 

@@ -214,5 +214,4 @@ def test_learned_names_tokens_from_the_whole_range():
 def test_learned_tokens_are_not_read_as_formulas(tmp_path):
     table = learned_of(words=3)
     table.loc[table["name"] == "t01", "name"] = "$\\frac$"
-    drawing = heads.draw_learned(table)
-    assert style.rendered(drawing.figure, "svg")
+    assert style.rendered(heads.draw_learned(table).figure, "svg")

@@ -161,8 +161,7 @@ def test_points_have_tooltips_with_their_values(page, cells):
 def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells):
     here = cells[(cells["task"] == TASKS[0]) & cells["method"].isin(["autoregressive", "sd"])]
     other = here[here["method"] == "sd"].assign(draft_length=7, label="other")
-    both = pd.concat([here, other], ignore_index=True)
-    blocks = list(figures(both, pd.DataFrame()))
+    blocks = list(figures(pd.concat([here, other], ignore_index=True), pd.DataFrame()))
     assert [block.setting for block in blocks] == ["mini, T = 1, N = 5", "mini, T = 1, N = 7"]
     for block, absent in zip(blocks, ("other;", "sd;"), strict=True):
         assert not any(absent in svg for _, svg in block.figures)

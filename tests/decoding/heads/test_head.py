@@ -1,6 +1,5 @@
 """The input of a head, its weight and its files."""
 
-import json
 import os
 from functools import cache, partial
 from pathlib import Path
@@ -149,96 +148,110 @@ def test_a_head_of_another_pair_is_refused(tmp_path):
             load_head(tmp_path, other)
 
 
-@pytest.mark.parametrize("name", [DESCRIPTION, WEIGHTS])
-def test_missing_broken_or_empty_files_are_refused(tmp_path, name):
+BIAS = {"summary.bias": torch.zeros(2)}
+
+
+NOT_FINITE = [
+    ({"summary.weight": wrong, **BIAS}, r"numbers in summary\.weight that are not finite")
+    for wrong in (
+        torch.full((2, 48), torch.nan),
+        torch.full((2, 48), torch.inf),
+        torch.ones(2, 48).int(),
+    )
+]
+
+
+# A file of a head's folder, its new content (a number: its first bytes), and words of the refusal.
+DAMAGED = [
+    *(
+        (name, content, "cannot read the head in .*: train it again")
+        for name in (DESCRIPTION, WEIGHTS)
+        for content in (b"\xff\xfe garbage", 20, None)
+    ),
+    *((DESCRIPTION, text, "train one") for text in (b"{}", b"[]", b"null", b'{"models": 3}')),
+    *(
+        (DESCRIPTION, text, None)
+        for text in (
+            b'{"kind": ["linear"]}',
+            b'{"kind": "\\u001b[31m' + b"x" * 1000 + b'"}',
+            b'{"kind": "linear", "models": {"target": 3}}',
+            b'{"kind": "linear", "pair": {}}',
+            b'{"kind": "linear", "recipe": []}',
+            b'{"kind": "linear", "worth": {"better": false}}',
+            b"[" * 100_000,
+            b" " * (MOST_BYTES[DESCRIPTION] + 1),
+        )
+    ),
+    *(
+        (WEIGHTS, weights, "wrong shape for tiny .*: train one for this pair")
+        for weights in (
+            {"summary.weight": torch.zeros(2, 47), **BIAS},
+            {"summary.weight": torch.zeros(2, 48)},
+            {"other": torch.zeros(1)},
+        )
+    ),
+    *((WEIGHTS, *row) for row in NOT_FINITE),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "words"), DAMAGED)
+def test_a_damaged_folder_is_one_sentence(tmp_path, name, content, words):
     save_head(random_head(), tmp_path, description(pair()))
     file = tmp_path / name
-    whole = file.read_bytes()
-    for content in (b"\xff\xfe garbage", whole[:20], None):
-        file.unlink() if content is None else file.write_bytes(content)
-        with pytest.raises(UsageError, match=r"cannot read the head in .*: train it again"):
-            load_head(tmp_path, pair())
-    file.write_bytes(whole)
-    for text in ("{}", "[]", "null", '{"models": 3}'):
-        (tmp_path / DESCRIPTION).write_text(text)
-        with pytest.raises(UsageError, match="train one"):
-            load_head(tmp_path, pair())
-
-
-def test_wrong_weights_are_refused(tmp_path):
-    (tmp_path / DESCRIPTION).write_text(json.dumps(description(pair())))
-    for weights in (
-        {"summary.weight": torch.zeros(2, 47), "summary.bias": torch.zeros(2)},
-        {"summary.weight": torch.zeros(2, 48)},
-        {"other": torch.zeros(1)},
-    ):
-        save_file(weights, tmp_path / WEIGHTS)
-        with pytest.raises(UsageError, match=r"wrong shape for tiny .*: train one for this pair"):
-            load_head(tmp_path, pair())
-
-
-@pytest.mark.parametrize("released_file", [False, True])
-@pytest.mark.parametrize(
-    "wrong",
-    [torch.full((2, 48), float("nan")), torch.full((2, 48), torch.inf), torch.ones(2, 48).int()],
-    ids=["nan", "inf", "int"],
-)
-def test_weights_that_are_not_finite_numbers_are_refused(tmp_path, wrong, released_file):
-    weights = {"summary.weight": wrong, "summary.bias": torch.zeros(2)}
-    if released_file:
-        path = tmp_path / "head.bin"
-        torch.save(weights, path)
+    if isinstance(content, dict):
+        save_file(content, file)
+    elif content is None:
+        file.unlink()
     else:
-        path = tmp_path
-        (path / DESCRIPTION).write_text(json.dumps(description(pair())))
-        save_file(weights, path / WEIGHTS)
-    with pytest.raises(UsageError, match=r"numbers in summary\.weight that are not finite"):
-        load_head(path, pair())
+        file.write_bytes(file.read_bytes()[:content] if isinstance(content, int) else content)
+    with pytest.raises(UsageError, match=words) as error:
+        load_head(tmp_path, pair())
+    message = str(error.value)
+    assert str(tmp_path) in message and len(message) < 400 + len(str(tmp_path))
+    assert message.isprintable()
 
 
-def test_a_description_from_anyone_is_one_sentence(tmp_path):
-    save_head(random_head(), tmp_path, description(pair()))
-    for text in (
-        '{"kind": ["linear"]}',
-        '{"kind": "\\u001b[31m' + "x" * 1000 + '"}',
-        '{"kind": "linear", "models": {"target": 3}}',
-        '{"kind": "linear", "pair": {}}',
-        '{"kind": "linear", "recipe": []}',
-        '{"kind": "linear", "worth": {"better": false}}',
-        "[" * 100_000,
-        " " * (MOST_BYTES[DESCRIPTION] + 1),
-    ):
-        (tmp_path / DESCRIPTION).write_text(text)
-        with pytest.raises(UsageError) as error:
-            load_head(tmp_path, pair())
-        message = str(error.value)
-        assert str(tmp_path) in message and len(message) < 400 + len(str(tmp_path))
-        assert message.isprintable()
+NO_NAMES = "holds no named weights"
 
 
-def test_a_broken_file_of_the_authors_is_one_sentence(tmp_path):
+ODD = [
+    *NOT_FINITE,
+    *(
+        ({**BIAS, **odd}, NO_NAMES)
+        for odd in (
+            {"summary.weight": torch.ones(2, 48).to_sparse()},
+            {"summary.weight": torch.ones(2, 48, device="meta")},
+            {1: torch.ones(2)},
+        )
+    ),
+    ({"summary.weight": torch.ones(2, 6144), **BIAS}, r"\[2, 6144\].* instead of .*\[2, 48\]"),
+    ([1, 2], NO_NAMES),
+    ({"summary.weight": "text"}, NO_NAMES),
+    *(
+        (cut, f"head in|{NO_NAMES}")
+        for cut in (
+            slice(0),
+            slice(100),
+            slice(-30),
+            slice(30, None),
+            b"\x80\x02.",
+            b"PK\x03\x04" * 9,
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "words"), ODD)
+def test_a_damaged_file_of_the_authors_is_one_sentence(tmp_path, content, words):
     path = tmp_path / "head.bin"
     released(path)
-    whole = path.read_bytes()
-    for content in (b"", b"\x80\x02.", whole[:100], whole[:-30], whole[30:], b"PK\x03\x04" * 9):
-        path.write_bytes(content)
-        with pytest.raises(UsageError, match=r"head in|holds no named weights"):
-            load_head(path, pair())
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"summary.weight": torch.ones(2, 48).to_sparse()},
-        {"summary.weight": torch.ones(2, 48, device="meta")},
-        {1: torch.ones(2)},
-    ],
-    ids=["sparse", "without values", "numbered"],
-)
-def test_odd_tensors_of_the_authors_file_are_refused(tmp_path, odd):
-    torch.save({"summary.bias": torch.zeros(2), **odd}, tmp_path / "head.bin")
-    with pytest.raises(UsageError, match="holds no named weights"):
-        load_head(tmp_path / "head.bin", pair())
+    if isinstance(content, slice | bytes):
+        whole = path.read_bytes()
+        path.write_bytes(content if isinstance(content, bytes) else whole[content])
+    else:
+        torch.save(content, path)
+    with pytest.raises(UsageError, match=words):
+        load_head(path, pair())
 
 
 def test_a_head_without_hidden_states_serves_any_pair(tmp_path):
@@ -266,17 +279,6 @@ def test_the_authors_file_loads(tmp_path):
     head, inputs = load_head(path, pair()), torch.randn(5, 48)
     scores = inputs @ weights["summary.weight"].float().T
     torch.testing.assert_close(head(inputs), scores.softmax(-1)[:, 1])
-
-
-def test_a_file_for_other_sizes_or_without_weights_is_refused(tmp_path):
-    path = tmp_path / "head.bin"
-    released(path, width=6144)
-    with pytest.raises(UsageError, match=r"summary.weight \[2, 6144\].* instead of .*\[2, 48\]"):
-        load_head(path, pair())
-    for content in ([1, 2], {"summary.weight": "text"}):
-        torch.save(content, path)
-        with pytest.raises(UsageError, match="holds no named weights"):
-            load_head(path, pair())
 
 
 class Bomb:

@@ -278,8 +278,7 @@ def test_the_right_code_block_is_chosen(text, block):
 
 
 def test_a_program_cannot_replace_the_helpers_of_its_tests():
-    cheat = "    return 0\n\ndef twice(x):\n    return 0\n"
-    assert pass_at_1(cheat, CONTINUED) == 0.0
+    assert pass_at_1("    return 0\n\ndef twice(x):\n    return 0\n", CONTINUED) == 0.0
     (helpers,) = helpers_of(CONTINUED)
     assert "def twice" in helpers and "def total" not in helpers
     for prefix in ("", "import math\n\ndef total(xs):\n", "def total(xs):\n    ''''''\n"):

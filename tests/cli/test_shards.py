@@ -12,6 +12,7 @@ import pytest
 import specbench
 from specbench.analysis.report.build import build
 from specbench.cli.app import main
+from specbench.runs.frames import read_samples
 
 from .conftest import Result
 from .made import configure
@@ -127,8 +128,28 @@ def test_a_shard_without_its_summary_is_not_left_out(cli, run_id):
     assert "without its summary.csv" in cli("table", "a/1", "whole").err
 
 
-def test_a_folder_of_a_similar_name_is_an_ordinary_run(cli, run_id):
-    for table in Path("whole").glob("s*.csv"):
+COUNTS = ["quality", "rounds", "proposed", "accepted", "output_tokens"]
+
+
+def test_shards_are_one_run_and_no_two_to_compare(cli, run_id):
+    def counts(*folders):
+        return read_samples(*folders).set_index(["method", "sample_id"])[COUNTS].sort_index()
+
+    assert [len(counts(folder)) for folder in ("a/1", "a/2", "whole")] == [4, 2, 6]
+    pd.testing.assert_frame_equal(counts("a/1", "a/2"), counts("whole"))
+    assert cli("table", "a").out.startswith("Pair mini, T = 0, N = 5, 3 prompts per task\n")
+    whole, parts = (specbench.load(folder).summary for folder in ("whole", "a"))
+    untimed = whole["metric"].isin(["quality", "draft_acceptance_rate", "acceptance_length"])
+    pd.testing.assert_series_equal(parts[untimed]["value"], whole[untimed]["value"])
+    assert "settings.shard" not in cli("compare", "a/1", "a/2", code=0).out
+    cli("compare", "a/1", "whole", code=0)
+    cli("verify", "a/2", "-n", "1", code=0)
+
+
+def test_folders_that_hold_the_same_run_are_named(cli, run_id):
+    shutil.copytree("a/1", "copy")
+    assert "both hold run shards-" in cli("table", "a/1", "copy").err
+    for table in Path("whole").glob("s*.csv"):  # a similar name, and no shards
         table.write_text(table.read_text().replace("whole", "shards-1"))
     table = Path(shutil.copytree("whole", "other")) / "samples.csv"
     head, *_, last = table.read_text().splitlines()

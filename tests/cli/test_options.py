@@ -53,7 +53,7 @@ def typed(*arguments: str) -> Sketch:
 
 def test_a_command_that_a_library_ends_is_an_error():
     @grouped
-    def ends(sketch):
+    def ends(sketch: Sketch) -> None:
         """End the process with the exit code of success."""
         sys.exit(0)
 

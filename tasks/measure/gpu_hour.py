@@ -58,7 +58,7 @@ print(json.dumps(describe_environment()))
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 VLLM = str(ROOT / ".servers-gpu/bin/vllm")
-KERNELS = tuple(f"tests/engine/test_{name}.py" for name in ("math", "fused", "vocabulary_kernels"))
+KERNELS = tuple(f"tests/engine/test_{name}.py" for name in ("math", "fused"))
 REPLAYS = "tests/decoding/test_replays.py"
 ENGINES = "tests/decoding/test_gpu.py"
 

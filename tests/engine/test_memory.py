@@ -1,5 +1,7 @@
-"""Memory is estimated without weights, and a shortage is reported in one line."""
+"""Memory that is needed, read and left, and cores that control groups and others leave."""
 
+import logging
+import os
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -11,9 +13,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from specbench.decoding.heads.head import Head
 from specbench.engine import hardware, limits, loading, memory
+from specbench.engine.hardware import copy_bandwidth
 from specbench.engine.loading import load_pair
 from specbench.engine.memory import (
     GIB,
+    bytes_per_round,
     check_memory,
     check_training_memory,
     estimate_tokens,
@@ -28,7 +32,7 @@ from specbench.errors import UsageError
 from specbench.tasks.task import load_task
 from specbench.training.rollouts import roll_out
 
-from .tiny import VOCABULARY, build, config, tokenizer
+from .tiny import VOCABULARY, WINDOW, build, config, pair_of, tokenizer
 
 MINI = get_pair("mini")
 CPU = Loading(device="cpu")
@@ -202,3 +206,159 @@ def test_prompts_are_stored_in_a_small_part_of_the_free_memory(free, stored, mon
     monkeypatch.setattr(loading, "available_memory", lambda device: free)
     target, draft = load_pair(MINI, CPU).runners
     assert target.prompt_bytes == draft.prompt_bytes == stored
+
+
+# From tiny.py: hidden 32, intermediate 64, 4 heads of width 8, 2 for keys and values.
+ATTENTION = 32 * (4 + 2 + 2 + 4) * 8
+LAYERS = 2 * (ATTENTION + 3 * 32 * 64 + 2 * 32)
+HEAD = 32 * VOCABULARY
+WEIGHTS = 4 * (LAYERS + 32 + HEAD)  # float32
+STATES = 4 * 2 * 2 * 2 * 8  # two layers, keys and values, two heads of width 8
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_embedding_table_counts_only_as_output_head(tied):
+    runner = Runner(build(config("llama", tie_word_embeddings=tied)), VOCABULARY)
+    assert runner.weight_bytes() == WEIGHTS
+    whole = sum(w.numel() for w in runner.model.parameters())
+    assert 4 * whole == WEIGHTS + (0 if tied else 4 * HEAD)
+
+
+def test_half_the_bits_are_half_the_bytes():
+    runner = Runner(build(config("llama"), dtype=torch.bfloat16), VOCABULARY)
+    assert runner.weight_bytes() == WEIGHTS / 2
+    assert runner.cache_bytes(10) == 10 * STATES / 2
+
+
+def test_bytes_beyond_a_window_do_not_count():
+    runner = Runner(build(config("gemma3")), VOCABULARY)
+    assert runner.cache_bytes(WINDOW) == WINDOW * STATES
+    assert runner.cache_bytes(3 * WINDOW) == (WINDOW + 3 * WINDOW) * STATES / 2
+
+
+def test_a_round_reads_the_target_once_and_the_draft_for_every_token():
+    target, draft = build(config("llama")), build(config("llama", num_hidden_layers=1))
+    pair = pair_of(target, draft)
+    of_draft = WEIGHTS - 2 * LAYERS
+    assert bytes_per_round(pair, 0, 1, 10) == WEIGHTS + 10 * STATES
+    expected = WEIGHTS + 4 * 10 * STATES + 3 * (of_draft + 4 * 10 * STATES / 2)
+    assert bytes_per_round(pair, 3, 4, 10) == expected
+
+
+def test_a_copy_reads_and_writes(monkeypatch):
+    """With a clock that counts copies: every byte takes a millisecond."""
+    copied: list[int] = []
+
+    def copy(self, source):
+        copied.append(len(source))
+        return self
+
+    monkeypatch.setattr(torch.Tensor, "copy_", copy)
+    monkeypatch.setattr(hardware, "now", lambda device: sum(copied) / 1000)
+    assert copy_bandwidth(torch.device("cpu"), 500) == pytest.approx(2000)
+    assert set(copied) == {500}
+    copied.clear()
+    monkeypatch.setattr(hardware, "available_memory", lambda device: 800)
+    assert copy_bandwidth(torch.device("cpu"), 500) == pytest.approx(2000)
+    assert set(copied) == {800 // hardware.FREE_SHARE}
+
+
+MAX = "9223372036854771712"  # no limit in version 1
+STAT = "anon 800000\ninactive_file 200000\ntotal_inactive_file 300000\n"
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    monkeypatch.setattr(limits, "MEMBERSHIP", tmp_path / "membership")
+    return tmp_path
+
+
+def write(root: Path, membership: str, files: dict[str, str]) -> None:
+    (root / "membership").write_text(membership)
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content + "\n")
+
+
+V1 = {"cpu/a/cpu.cfs_period_us": "100000", "cpu/a/b/cpu.cfs_period_us": "100000"}
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "quota"),
+    [
+        ("0::/", {"cpu.max": "150000 100000"}, 1.5),
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "400000 100000"}, 4),
+        ("0::/on/the/host", {"cpu.max": "200000 100000"}, 2),  # seen from inside a container
+        ("0::/", {"cpu.max": "max 100000"}, None),
+        ("4:cpu,cpuacct:/a", {**V1, "cpu/a/cpu.cfs_quota_us": "100000"}, 1),
+        ("1:cpu:/a/b\n0::/", {**V1, "cpu/a/cpu.cfs_quota_us": "50000"}, 0.5),
+        ("1:cpu:/a/b", {**V1, "cpu/a/b/cpu.cfs_quota_us": "-1"}, None),
+        ("1:cpuset:/a", {**V1, "cpu/a/cpu.cfs_quota_us": "100000"}, None),  # another controller's
+        ("0::/x", {"unified/x/cpu.max": "300000 100000"}, 3),
+        ("", {}, None),
+    ],
+)
+def test_the_least_quota_of_a_group_and_its_outer_ones_holds(membership, files, quota, root):
+    write(root, membership, files)
+    assert limits.cpu_quota() == quota
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "free"),
+    [
+        (
+            "0::/",
+            {"memory.max": "3000000", "memory.current": "1000000", "memory.stat": STAT},
+            2.2e6,
+        ),
+        (
+            "4:memory:/a",
+            {
+                "memory/a/memory.limit_in_bytes": "3000000",
+                "memory/a/memory.usage_in_bytes": "1000000",
+                "memory/a/memory.stat": STAT,
+                "memory/memory.limit_in_bytes": MAX,
+                "memory/memory.usage_in_bytes": "5000000",
+                "memory/memory.stat": STAT,
+            },
+            2.3e6,
+        ),
+        ("0::/", {"memory.max": "max", "memory.current": "1", "memory.stat": STAT}, None),
+    ],
+)
+def test_the_least_memory_of_a_group_and_its_outer_ones_is_free(membership, files, free, root):
+    write(root, membership, files)
+    assert limits.free_memory() == free
+
+
+@pytest.mark.parametrize(
+    ("affinity", "quota", "busy", "threads", "width", "used", "noted"),
+    [
+        (8, None, 0.0, None, 512, 8, False),
+        (3, None, 0.0, None, 512, 3, False),
+        (8, 1.0, 0.0, None, 512, 1, False),
+        (8, 2.5, 0.0, None, 1024, 2, False),
+        (8, 0.5, 0.0, None, 512, 1, False),
+        (8, None, 0.5, None, 512, 4, True),
+        (8, None, 1.0, None, 512, 1, True),
+        (8, 2.0, 0.5, None, 512, 2, False),  # four cores are idle
+        (8, 1.0, 1.0, 6, 512, 6, False),
+        (8, None, 1.0, None, 256, 1, False),
+    ],
+)
+def test_threads_have_a_core_each(
+    affinity, quota, busy, threads, width, used, noted, monkeypatch, caplog
+):
+    chosen = [8]
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(affinity)), raising=False)
+    monkeypatch.setattr(limits, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(loading, "busy_share", lambda: busy)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: chosen[-1])
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    with caplog.at_level(logging.WARNING):
+        loading.set_threads(Loading(threads=threads), width)
+    assert chosen[-1] == used
+    assert ("--threads" in caplog.text) == noted

@@ -1,4 +1,4 @@
-"""The orchestration of the hour on a GPU, with short commands in place of its parts."""
+"""Scripts of ``tasks/measure``: the hour on a GPU, with short commands for its parts; kernels."""
 
 import json
 import os
@@ -8,9 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tasks.measure import gpu_hour
+from tasks.measure import attention_kernels, gpu_hour
 from tasks.measure.gpu_hour import Part, hour, parts
+
+from ..engine.tiny import tiny_pair
 
 ROOT = Path(__file__).parents[2]
 MACHINE = {
@@ -165,3 +168,14 @@ gpu_hour.main()
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
     assert records(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("backend", "name"), [("FLASH_ATTENTION", "flash"), ("MATH", "math")])
+def test_the_kernels_of_both_methods_are_listed(backend, name, monkeypatch):
+    monkeypatch.setattr(attention_kernels, "PROMPT", 20)
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        rows = list(attention_kernels.kernels(tiny_pair("llama"), "eager"))
+    assert {method for _, method, *_ in rows} == {"autoregressive", "sd"}
+    ran = {kernel for _, _, kernel, *_ in rows}
+    other = {"flash": "math", "math": "flash"}[name]
+    assert any(name in kernel for kernel in ran) and not any(other in kernel for kernel in ran)

@@ -1,6 +1,10 @@
-"""Costs of rounds: read, refused and interpolated."""
+"""Costs of rounds: from files of the user's, benchmarks, and reports of other programs."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +14,7 @@ from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import ModelDrafter
 from specbench.errors import UsageError
 from specbench.pricing.costs import costs_of, read_costs
+from specbench.pricing.reports import read_reports
 
 MODEL, LOOKUP = ModelDrafter(), LookupDrafter()
 
@@ -102,3 +107,138 @@ def test_times_of_bench_become_costs(tmp_path):
         read_costs(tmp_path, "compile")
     with pytest.raises(UsageError, match=r"cannot read the costs .*repeats\.csv"):
         read_costs(tmp_path / "nowhere" / "repeats.csv")
+
+
+MODEL, LOOKUP = ModelDrafter(), LookupDrafter()
+
+
+def llama_bench(
+    name: str, size: int, per_row: float, rows: tuple[int, ...]
+) -> list[dict[str, Any]]:
+    """Return tests of passes that take 10 ms and so much more for each row, in two repeats."""
+
+    def test(prompt: int, generated: int, seconds: float) -> dict[str, Any]:
+        return {
+            **{"model_filename": name, "model_size": size, "n_prompt": prompt, "n_gen": generated},
+            **{"n_depth": 0, "avg_ns": 1e9 * seconds, "stddev_ns": 0.0},
+            "samples_ns": [int(1e9 * seconds), int(1.1e9 * seconds)],
+        }
+
+    passes = [test(n, 0, (10 + per_row * n) / 1e3) for n in rows]
+    return [*passes, test(0, 32, 32 * (10 + per_row) / 1e3), test(512, 32, 9.0)]
+
+
+@pytest.fixture
+def target(tmp_path) -> Path:
+    path = tmp_path / "target.json"
+    path.write_text(json.dumps(llama_bench("t.gguf", 9_000, 2.0, (1, 2, 3, 4, 6, 8))))
+    return path
+
+
+def test_passes_of_llama_bench_become_rounds(tmp_path, target):
+    draft = tmp_path / "draft.jsonl"
+    lines = map(json.dumps, llama_bench("d.gguf", 900, -9.0, (1, 2)))
+    draft.write_text("\n".join(lines) + "\n")
+    for paths in ([target, draft], [draft, target]):  # the larger one is the target
+        costs = read_reports(paths)
+        assert list(costs.batches) == [1] and list(costs.lengths) == [*range(8)]
+        assert costs.seconds(1, 0, MODEL) == pytest.approx([0.012, 0.0132])
+        # A pass over five tokens lies between those over four and six.
+        assert costs.seconds(1, 4, MODEL)[0] == pytest.approx(0.020 + 4 * 0.001)
+        assert costs.seconds(1, 4, LOOKUP)[0] == pytest.approx(0.020)
+    both = tmp_path / "both.json"
+    both.write_text(json.dumps([*json.loads(target.read_text()), *map(json.loads, draft.open())]))
+    assert read_reports([both]).seconds(1, 4, MODEL)[0] == pytest.approx(0.024)
+
+
+def test_a_pass_over_one_token_is_that_of_generation_if_it_is_there(target):
+    tests = json.loads(target.read_text())
+    tests[0]["samples_ns"] = [int(50e6)] * 2  # llama-bench -p 1
+    target.write_text(json.dumps(tests))
+    assert read_reports([target]).seconds(1, 0, LOOKUP)[0] == pytest.approx(0.012)
+    target.write_text(json.dumps([test for test in tests if not test["n_gen"]]))
+    assert read_reports([target]).seconds(1, 0, LOOKUP)[0] == pytest.approx(0.050)
+
+
+def test_several_texts_are_rows_of_one_pass(target):
+    costs = read_reports([target], [1, 2])
+    assert list(costs.lengths) == [0, 1, 2, 3]
+    assert costs.seconds(2, 3, LOOKUP)[0] == pytest.approx(0.026)
+    assert costs.seconds(2, 0, LOOKUP)[0] == pytest.approx(0.014)
+
+
+def serve(texts: int | None, tpot: float, drafts: int = 0, length: float = 1.0) -> dict[str, Any]:
+    spec = {
+        "spec_decode_acceptance_length": length,
+        "spec_decode_num_drafts": 100,
+        "spec_decode_draft_tokens": 100 * drafts,
+        "spec_decode_per_position_acceptance_rates": [0.5] * drafts,
+    }
+    plain = {"model_id": "o/t", "max_concurrency": texts, "mean_tpot_ms": tpot, "completed": 9}
+    return plain | (spec if drafts else {})
+
+
+def test_rounds_of_vllm_serve_take_the_time_of_their_tokens(tmp_path):
+    paths = []
+    for texts in (1, 8):
+        for drafts in (0, 3):
+            path = tmp_path / f"{texts}-{drafts}.json"
+            tpot = 20.0 + texts if drafts == 0 else 12.0 + texts
+            path.write_text(json.dumps(serve(texts, tpot, drafts, 2.5)))
+            paths.append(path)
+    costs = read_reports(paths)
+    assert costs.seconds(8, 3, MODEL) == pytest.approx([0.050])
+    assert costs.seconds(1, 0, MODEL) == pytest.approx([0.021])
+
+
+def test_latencies_of_vllm_need_the_file_with_their_options(tmp_path):
+    plain, records = tmp_path / "l.json", tmp_path / "l.pytorch.json"
+    plain.write_text(json.dumps({"avg_latency": 1.0, "latencies": [1.0], "percentiles": {}}))
+    with pytest.raises(UsageError, match="says neither batch size nor length"):
+        read_reports([plain])
+    content = [
+        {
+            "benchmark": {"extra_info": {"args": {"batch_size": b, "output_len": 100}}},
+            "model": {"name": "o/t"},
+            "metric": {"name": "latency", "benchmark_values": [1.0 + b]},
+        }
+        for b in (1, 2, 4)
+    ]
+    records.write_text(json.dumps(content))
+    assert read_reports([records]).seconds(1, 3, LOOKUP) == pytest.approx([0.05])
+    content[0]["benchmark"]["extra_info"]["args"]["speculative_config"] = {"method": "eagle3"}
+    records.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="a latency with speculation"):
+        read_reports([records])
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "has no times|cannot read"),
+        ("[]", "has no times"),
+        ("{}", "is no result of llama-bench or vllm bench"),
+        ('[{"n_prompt": 1}]', "is no result of llama-bench or vllm bench"),
+        ("not json", "cannot read"),
+        (json.dumps(serve(None, 9.0)), "no max_concurrency"),
+        (json.dumps(llama_bench("t", 1, 1.0, (1,))), "measure 1 to 2 or more, as llama-bench -p"),
+        (json.dumps([*llama_bench("a", 1, 1, (2,)), *llama_bench("b", 1, 1, (2,))] * 1), ""),
+        (
+            json.dumps([row for n in "abc" for row in llama_bench(n, 1, 1.0, (2,))]),
+            "has times of 3 models",
+        ),
+    ],
+)
+def test_other_files_are_refused_in_one_sentence(tmp_path, content, complaint):
+    path = tmp_path / "r.json"
+    path.write_text(content)
+    if not complaint:
+        assert read_reports([path]).lengths[-1] == 1
+        return
+    with pytest.raises(UsageError, match=complaint):
+        read_reports([path])
+
+
+def test_a_missing_file_is_told(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot read .*nowhere\.json"):
+        read_reports([tmp_path / "nowhere.json"])

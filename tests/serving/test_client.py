@@ -1,5 +1,6 @@
-"""Servers that are not trusted: every answer is a value or one located sentence, within bounds."""
+"""Servers that are not trusted, or busy: a value or one located sentence, within bounds."""
 
+import asyncio
 import gzip
 import json
 import os
@@ -8,7 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -18,7 +21,51 @@ from specbench.serving.client import KEY_VARIABLE, MAX_BODY, Client, Streamed
 from specbench.serving.server import NEUTRAL, OPTIONS, learn_dialect
 
 from .fake import Fake, serving
-from .sockets import Reply, answering, http, received, saying
+
+Reply = Callable[[socket.socket, bytes], None]
+
+
+@contextmanager
+def answering(reply: Reply) -> Iterator[str]:
+    """Answer every connection by a function of the socket and the request."""
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            Thread(target=answer, args=[connection], daemon=True).start()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            reply(connection, received(connection))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1/completions"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def received(connection: socket.socket) -> bytes:
+    """Return a request with its body."""
+    request = b""
+    while part := connection.recv(1 << 16):
+        request += part
+        head, _, body = request.partition(b"\r\n\r\n")
+        if f"content-length: {len(body)}".encode() in head.lower():
+            break
+    return request
+
+
+def http(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def saying(body: bytes, status: str = "200 OK", *headers: str) -> Reply:
+    return lambda connection, _: connection.sendall(http(body, status, *headers))
+
 
 KEY = "sk-visible-nowhere-5150"
 STATUS = b"HTTP/1.1 200 OK\r\n"
@@ -257,3 +304,96 @@ def test_only_options_are_left_out(failing, status, refused, requests):
     assert dialect.refused == refused and bool(answer.error) == (not refused)
     assert len(bodies) == requests
     assert dialect.unset("vllm") == [] and dialect.unset("llama.cpp") == [*refused]
+
+
+REAL_SLEEP = asyncio.sleep
+DATE = "Fri, 07 Aug 2026 10:00:0{} GMT"
+
+
+def limiting(connection: socket.socket, seen: list[bytes], status: str, *headers: str) -> None:
+    """Refuse the first three requests."""
+    seen.append(b"")
+    if len(seen) > 3:
+        connection.sendall(http(b'{"ok": 1}'))
+    else:
+        connection.sendall(http(b'{"detail": "slow down"}', status, *headers))
+
+
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "503 Busy"])
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        (["Retry-After: 2"], 2),
+        (["retry-after: 1.5"], 1.5),
+        ([f"Retry-After: {DATE.format(4)}", f"Date: {DATE.format(1)}"], 3),  # by its own clock
+        ([f"Retry-After: {DATE.format(1)}", f"Date: {DATE.format(4)}"], 0.5),  # at once
+        (["Retry-After: 0"], 0.5),
+        (["Retry-After: -3"], 0.5),
+        (["Retry-After: 8"], None),  # three of them are longer than the request may take
+        (["Retry-After: 3600"], None),
+        (["Retry-After: Fri, 31 Dec 2190 23:59:59 GMT"], None),
+        (["Retry-After: soon"], None),  # two tries of its own, as without the header
+        (["Retry-After: nan"], None),
+        ([], None),
+    ],
+)
+def test_a_server_is_asked_when_it_wants_to_be(monkeypatch, status, headers, wait):
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await REAL_SLEEP(0.2)
+
+    monkeypatch.setattr("specbench.serving.client.asyncio.sleep", sleep)
+    seen: list[bytes] = []
+    with answering(lambda connection, _: limiting(connection, seen, status, *headers)) as url:
+        (answer,) = Client(20.0).stream(url, [{}], 1)
+    if wait is None:
+        assert "(slow down" in answer.error and not answer.events
+        assert sum(slept) <= 20 and len(seen) <= 3
+        too_long = "3600" in str(headers) or "31 Dec" in str(headers)
+        assert ("it asks to wait for" in answer.error) == too_long
+    else:
+        assert slept == [wait] * 3 == [answer.waited / 3] * 3
+        assert (answer.retries, answer.error) == (3, "")
+        assert answer.seconds < 0.5  # the last try alone
+
+
+def breaking(first: Any, *others: Any) -> Reply:
+    """Stream a failure at every first try, and then an answer."""
+    tries = iter([first, *others, {"choices": [{"text": "a", "finish_reason": "stop"}]}])
+
+    def reply(connection: socket.socket, _: bytes) -> None:
+        values = next(tries)
+        parts = values if isinstance(values, list) else [values]
+        body = b"".join(b"data: " + json.dumps(part).encode() + b"\n\n" for part in parts)
+        connection.sendall(http(body, "200 OK", "Content-Type: text/event-stream"))
+
+    return reply
+
+
+TEXT = {"choices": [{"text": "a"}]}
+ABORTED = {"choices": [{"text": "", "finish_reason": "abort"}]}
+
+
+@pytest.mark.parametrize(
+    ("failure", "again"),
+    [
+        ([TEXT, ABORTED], True),
+        (ABORTED, True),
+        ([TEXT, TEXT, {"choices": [], "usage": {"completion_tokens": 2}}], True),  # no reason
+        ([TEXT, {"error": {"message": "engine died"}}], True),
+        ({"error": {"message": "overloaded", "code": 529}}, True),
+        ({"error": {"message": "bad request"}}, False),
+        ({"message": "bad", "code": 400}, False),
+    ],
+)
+def test_a_text_that_breaks_off_is_asked_for_again(monkeypatch, failure, again):
+    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
+    with answering(breaking(failure, failure)) as url:
+        (answer,) = Client().stream(url, [{}], 1)
+    assert bool(answer.error) != again and answer.retries == 2 * again
+    with answering(breaking(failure, failure, failure)) as url:
+        (answer,) = Client().stream(url, [{}], 1)
+    assert answer.error and answer.retries == 2 * again
+    assert "look into the server's log" in answer.error

@@ -1,8 +1,10 @@
-"""Similarity to a reference: edits, agreement and ROUGE by hand, BLEU against sacrebleu."""
+"""All metrics tell right from wrong; similarity to a reference by hand and against libraries."""
 
 import json
 import os
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +14,9 @@ import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics.bleu import BLEU
 
+from specbench.errors import UsageError
 from specbench.tasks.example import Example
-from specbench.tasks.metrics import score
+from specbench.tasks.metrics import METRICS, get_metric, score
 from specbench.tasks.metrics.overlap import bleu_terms, corpus_bleu, sentence_bleu
 
 EXAMPLE = Example("e", "x = ", reference=" f(1)", code_prefix="def g():\n    x =")
@@ -247,3 +250,42 @@ def test_real_translations_score_as_by_sacrebleu():
     for texts, right in ((worse, worse_bleu), (references, 1.0)):
         assert corpus_bleu(terms(references, texts).sum(axis=0)) == pytest.approx(right, abs=1e-8)
     assert corpus_bleu(terms(references, [row["de"] for row in rows]).sum(axis=0)) < 0.05
+
+
+ANSWERS = {
+    "accuracy": ("#### 5", "#### 6"),
+    "accuracy-flexible": ("5", "#### 6"),
+    "edit-similarity": ("there are #### 5 of them", ""),  # most texts share letters
+    "parses": ("1", "("),
+    "pass@1": ("def f():\n    return 5", "def f():\n    return 6"),
+}
+REFERENCE = "there are #### 5 of them"
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_each_metric_distinguishes_right_from_wrong_and_requires_its_field(metric):
+    right, wrong = ANSWERS.get(metric, (REFERENCE, "none at all"))
+    tests = ("assert f() == 5",)
+    example = Example("e", "prompt", REFERENCE, tests, greedy=REFERENCE, code_prefix="y = 1\n")
+    assert score(metric, right, example) == pytest.approx(1.0, abs=1e-12)
+    assert score(metric, wrong, example) == 0.0
+    assert METRICS[metric].executes == (metric == "pass@1")
+    with pytest.raises(UsageError, match=f"`{metric}`.*`{METRICS[metric].needs}`.*`e7`"):
+        score(metric, "text", Example("e7", "prompt"))
+
+
+def test_an_unknown_metric_suggests_the_nearest_or_all():
+    for name, told in (("blue", "`bleu`"), ("quality", "`accuracy`.*`bleu`, .*`pass@1`")):
+        with pytest.raises(UsageError, match=f"`{name}`.*{told}"):
+            get_metric(name)
+
+
+def test_registry_and_task_files_need_no_heavy_imports():
+    heavy = "{'torch', 'transformers', 'pandas', 'numpy', 'nltk', 'rouge_score', 'sacrebleu'}"
+    code = (
+        "import sys, specbench.tasks.metrics, specbench.tasks.task, specbench.tasks.prompts\n"
+        f"print(sorted({heavy} & set(sys.modules)))\n"
+        "import specbench.analysis.summary; print('sacrebleu' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["[]", "False"]

@@ -42,8 +42,7 @@ def run(folder: Path, plan: Plan, summarise: Summarise = brief_summary) -> int:
 def sessions(folder: Path) -> list[tuple[str, int, str]]:
     """Return method, session and timing of each cell."""
     samples = [*read_records(folder), *timed_records(folder)]
-    cells = ((r.method, r.session, r.timing or "") for r in samples)
-    return sorted(set(cells))
+    return sorted({(r.method, r.session, r.timing or "") for r in samples})
 
 
 def test_an_added_method_is_timed_with_the_baselines(engine, tmp_path):

@@ -42,7 +42,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name != LOCK)
 
 
-def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:
+def test_a_finished_run_has_all_its_files(tmp_path):
     folder = tmp_path / "out" / "r"
     with Store.open(folder, "run", {"a": 1, **CONFIG}, summarise=write_summary) as store:
         store.write_environment({"python": "3"})
@@ -70,7 +70,7 @@ def test_a_finished_run_has_all_its_files(tmp_path: Path) -> None:
     assert unfinished(folder) is None
 
 
-def test_a_run_of_an_earlier_version_may_grow(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_may_grow(tmp_path):
     folder = tmp_path / "r"
     old = {**CONFIG, "settings": {"seed": 1, "engine_fallback": False}}
     with Store.open(folder, "run", old, summarise=write_summary) as store:
@@ -84,9 +84,7 @@ def test_a_run_of_an_earlier_version_may_grow(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("problem", "state"), [(KeyboardInterrupt(), "interrupted"), (RunError("x"), "failed")]
 )
-def test_samples_before_an_error_are_kept(
-    tmp_path: Path, problem: BaseException, state: str
-) -> None:
+def test_samples_before_an_error_are_kept(tmp_path, problem, state):
     store = Store.open(tmp_path / "r", "run", CONFIG, summarise=brief_summary)
     with pytest.raises(type(problem)), store:
         store.append(record())
@@ -97,7 +95,7 @@ def test_samples_before_an_error_are_kept(
     assert progress(store.folder) == {"state": state, "samples": 1, "failed": 0}
 
 
-def test_failed_samples_are_counted_but_not_in_tables(tmp_path: Path) -> None:
+def test_failed_samples_are_counted_but_not_in_tables(tmp_path):
     with Store.open(tmp_path / "r", "run", {}, summarise=brief_summary) as store:
         store.append(record("t-1", status="error", error="no"))
     assert not list(store.folder.glob("*.csv"))
@@ -108,7 +106,7 @@ def test_failed_samples_are_counted_but_not_in_tables(tmp_path: Path) -> None:
     assert progress(store.folder)["failed"] == 2
 
 
-def test_a_run_without_samples_removes_its_folder(tmp_path: Path) -> None:
+def test_a_run_without_samples_removes_its_folder(tmp_path):
     store = Store.open(tmp_path / "r", "run", {}, summarise=brief_summary)
     with pytest.raises(UsageError), store:
         store.write_environment({})
@@ -119,9 +117,7 @@ def test_a_run_without_samples_removes_its_folder(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == [tmp_path / "own"]
 
 
-def test_folders_are_named_by_time_and_label_and_never_shared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_are_named_by_time_and_label_and_never_shared(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     stores = [
         Store.open(None, "run-pairs.toml:mine", CONFIG, summarise=brief_summary) for _ in range(3)
@@ -132,8 +128,8 @@ def test_folders_are_named_by_time_and_label_and_never_shared(
         assert "-run-pairs.toml-mine" in store.folder.name  # valid on any file system
 
 
-def test_shards_share_a_name_wherever_their_files_lie() -> None:
-    def name(root: str, number: int, sha: str = "1", **changes: Any) -> str:
+def test_shards_share_a_name_wherever_their_files_lie():
+    def name(root, number, sha="1", **changes):
         head = {"name": "t", "path": f"{root}/heads/t", "kind": "linear"}
         data = {"splits": {"test": {"file": f"{root}/t.jsonl", "sha256": sha}}}
         cells = [{"method": "diversed", "head": head, "draft_length": 5}]
@@ -151,7 +147,7 @@ def test_shards_share_a_name_wherever_their_files_lie() -> None:
     assert len({name("/a", 1), name("/a", 1, sha="2"), name("/a", 1, seed=1)}) == 3
 
 
-def test_a_folder_without_a_run_is_refused_and_untouched(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_refused_and_untouched(tmp_path):
     (tmp_path / "samples.csv").write_text("mine")
     with pytest.raises(UsageError, match="is not empty and contains no run"):
         Store.open(tmp_path, "run", {}, summarise=brief_summary)
@@ -161,9 +157,7 @@ def test_a_folder_without_a_run_is_refused_and_untouched(tmp_path: Path) -> None
         Store.open(tmp_path / "samples.csv" / "r", "run", {}, summarise=brief_summary)
 
 
-def test_a_full_disk_is_one_clear_error_and_no_half_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_disk: Full
-) -> None:
+def test_a_full_disk_is_one_clear_error_and_no_half_file(tmp_path, monkeypatch, full_disk):
     with monkeypatch.context() as patch, pytest.raises(UsageError, match="No space left"):
         patch.setattr(os, "replace", full_disk)
         Store.open(tmp_path / "start", "run", {}, summarise=brief_summary)
@@ -190,9 +184,7 @@ def test_a_full_disk_is_one_clear_error_and_no_half_file(
     assert not list(tmp_path.rglob(".*.partial"))
 
 
-def test_the_newest_run_is_the_one_finished_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_run_is_the_one_finished_last(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="there is no run under results"):
         newest_run()
@@ -217,7 +209,7 @@ def key(
     return sample_keys(plan, models, engine)(next(plan.steps()))
 
 
-def test_a_samples_key_covers_all_that_determines_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_samples_key_covers_all_that_determines_it(monkeypatch):
     # Neither repeats nor shards nor an engine that auto chose and kept affects a sample.
     assert key() == key(repeats=3) == key(shard="1/2") == key(asked="auto")
     other_prompt = PromptList((replace(ROWS[0], prompt="two"),))
@@ -245,7 +237,7 @@ def test_a_samples_key_covers_all_that_determines_it(monkeypatch: pytest.MonkeyP
     assert key() not in keys
 
 
-def test_a_head_counts_by_its_content(tmp_path: Path) -> None:
+def test_a_head_counts_by_its_content(tmp_path):
     plan = plan_of(["sd"])
     step = next(plan.steps())
     keys = []
@@ -257,9 +249,7 @@ def test_a_head_counts_by_its_content(tmp_path: Path) -> None:
     assert keys[0] == keys[1] != keys[2]
 
 
-def test_a_folder_that_drafts_counts_by_weights_and_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_drafts_counts_by_weights_and_configuration(tmp_path, monkeypatch):
     plan = plan_of(["sd"])
     step = next(plan.steps())
     drafting = replace(step, cell=replace(step.cell, drafter=recorded_drafter("head")))

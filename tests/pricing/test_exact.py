@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest

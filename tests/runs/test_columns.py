@@ -23,7 +23,7 @@ OF_REQUESTS = (
 OF_PHASES = ("inside_emitted", "inside_proposed", "inside_accepted")
 
 
-def test_metrics_match_the_code() -> None:
+def test_metrics_match_the_code():
     assert [*schema("metrics")] == [*FIGURES]
     optional = list(schema("measured"))
     assert optional[: len(OF_QUALITY)] == [*OF_QUALITY]
@@ -31,7 +31,7 @@ def test_metrics_match_the_code() -> None:
     assert {*recorded} <= {*optional}
 
 
-def test_every_entry_is_complete() -> None:
+def test_every_entry_is_complete():
     for column in dictionary():
         assert set() < set(column.tables) <= set(TABLES), column
         assert column.meaning.strip(". ") == column.meaning != "", column
@@ -40,7 +40,7 @@ def test_every_entry_is_complete() -> None:
         assert kind is not int or not column.blank, column
 
 
-def test_every_column_of_a_committed_table_is_known() -> None:
+def test_every_column_of_a_committed_table_is_known():
     for table, measured in (("samples", schema("measured")), ("summary", {})):
         with open_text(stored(REFERENCE / f"{table}.csv")) as file:
             header = next(csv.reader(file))
@@ -54,7 +54,7 @@ def cells(*heads: str, task: str = "math") -> list[dict[str, Any]]:
     return [{"method": "diversed", "task": task, **BLANK, "head": head} for head in heads]
 
 
-def test_heads_have_the_shortest_unambiguous_names() -> None:
+def test_heads_have_the_shortest_unambiguous_names():
     for heads, labels in (
         ("bundled", "diversed"),
         ("results", "diversed"),
@@ -77,12 +77,12 @@ def test_heads_have_the_shortest_unambiguous_names() -> None:
         assert ", ".join(method_labels(cells(*heads.split()))) == labels
 
 
-def test_an_automatic_head_is_one_row_over_all_tasks() -> None:
+def test_an_automatic_head_is_one_row_over_all_tasks():
     both = cells("bundled") + cells("results", task="news")
     assert method_labels(both) == ["diversed", "diversed"]
 
 
-def test_methods_name_their_parameters() -> None:
+def test_methods_name_their_parameters():
     for cell, label in (
         ({"method": "static", "weight": 0.5, "head": float("nan")}, "static w=0.5"),
         ({"method": "mentored", "budget": 0.1}, "mentored D=0.1"),
@@ -96,7 +96,7 @@ def test_methods_name_their_parameters() -> None:
         assert method_label(BLANK | cell) == label
 
 
-def test_a_metric_with_the_name_of_a_figure_is_shown_as_a_score() -> None:
+def test_a_metric_with_the_name_of_a_figure_is_shown_as_a_score():
     assert shown("length_ratio").heading == "tokens, ratio"
     assert shown_score("length_ratio").heading == "length_ratio"
     assert shown_score("accuracy") == shown("accuracy")

@@ -114,7 +114,7 @@ def test_a_selection_splits_tasks_by_category_and_turn(make):
         Selection(by=("category",)).of(table[2:3])
 
 
-def test_rows_have_the_values_and_types_of_pandas() -> None:
+def test_rows_have_the_values_and_types_of_pandas():
     frame = pd.DataFrame(
         {"text": ["a", None], "whole": [1, 2], "part": [0.5, np.nan], "flag": [True, False]},
         index=[3, 7],

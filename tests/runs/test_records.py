@@ -5,8 +5,6 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,9 +49,7 @@ ODD: list[tuple[str, Any]] = [
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(texts=st.lists(st.text(), min_size=1, max_size=4), cut=st.floats(0, 1))
-def test_a_file_cut_anywhere_keeps_its_complete_lines_and_can_grow(
-    tmp_path: Path, texts: list[str], cut: float
-) -> None:
+def test_a_file_cut_anywhere_keeps_its_complete_lines_and_can_grow(tmp_path, texts, cut):
     path = tmp_path / "samples.jsonl"
     content = b"".join(to_line({**RECORD, "text": text}) for text in texts)
     content = content[: round(cut * len(content))]
@@ -68,7 +64,7 @@ def test_a_file_cut_anywhere_keeps_its_complete_lines_and_can_grow(
     assert [r.text for r in read_records(tmp_path)] == [*whole, "next"]
 
 
-def test_many_damaged_lines_are_refused(tmp_path: Path) -> None:
+def test_many_damaged_lines_are_refused(tmp_path):
     path = tmp_path / RECORDS
     path.write_bytes(b"\n" * 20_000)  # a small gzip file may contain millions
     with pytest.raises(UsageError, match="more than 10000 damaged lines"):
@@ -78,9 +74,7 @@ def test_many_damaged_lines_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["", *PACKINGS])
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(line=st.binary().filter(lambda line: b"\n" not in line))
-def test_foreign_bytes_are_left_out_named_and_set_aside(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str, line: bytes
-) -> None:
+def test_foreign_bytes_are_left_out_named_and_set_aside(tmp_path, caplog, suffix, line):
     path = tmp_path / f"samples.jsonl{suffix}"
     other = to_line({**RECORD, "sample_id": "2"})
     with PACKINGS.get(suffix, open)(path, "wb") as file:
@@ -114,7 +108,7 @@ def test_foreign_bytes_are_left_out_named_and_set_aside(
         to_line(RECORD)[:-1],  # its line end was not written
     ],
 )
-def test_a_damaged_line_costs_no_other_line(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_line_costs_no_other_line(tmp_path, damage):
     path = tmp_path / RECORDS
     path.write_bytes(to_line(RECORD) + damage)
     damaged: list[int] = []
@@ -124,9 +118,7 @@ def test_a_damaged_line_costs_no_other_line(tmp_path: Path, damage: bytes) -> No
     assert damaged == [2]
 
 
-def test_a_flipped_byte_in_a_packed_file_is_no_damaged_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_flipped_byte_in_a_packed_file_is_no_damaged_line(tmp_path, caplog):
     path = tmp_path / f"{RECORDS}.gz"
     content = gzip.compress(b"".join(map(to_line, [RECORD] * 9)), compresslevel=0, mtime=0)
     at = content.index(b"{")
@@ -136,7 +128,7 @@ def test_a_flipped_byte_in_a_packed_file_is_no_damaged_line(
     assert not caplog.records
 
 
-def test_damaged_lines_are_named_briefly() -> None:
+def test_damaged_lines_are_named_briefly():
     assert lines_named([3]) == "line 3 is"
     assert lines_named([3, 4]) == "lines 3, 4 are"
     assert lines_named(range(1, 10)) == "lines 1, 2, 3, 4, 5 and 4 more are"
@@ -144,15 +136,13 @@ def test_damaged_lines_are_named_briefly() -> None:
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(line=st.binary().filter(lambda line: b"\n" not in line))
-def test_foreign_bytes_among_examples_are_one_located_error(tmp_path: Path, line: bytes) -> None:
+def test_foreign_bytes_among_examples_are_one_located_error(tmp_path, line):
     (tmp_path / "examples.jsonl").write_bytes(line + b"\n")
     with pytest.raises(UsageError, match=r"examples\.jsonl, line 1: "):
         read_examples(tmp_path)
 
 
-def test_every_field_of_an_example_survives_the_disk(
-    tmp_path: Path, full_disk: Callable[..., Any]
-) -> None:
+def test_every_field_of_an_example_survives_the_disk(tmp_path, full_disk):
     tasks = {"one": [FULL, Example("2", "p", "r")], "two": [Example("1", "q")]}
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError, match="No space left"):
         patch.setattr(os, "replace", full_disk)
@@ -170,7 +160,7 @@ def test_every_field_of_an_example_survives_the_disk(
     assert read_examples(tmp_path) == expected
 
 
-def test_an_invalid_example_is_located(tmp_path: Path) -> None:
+def test_an_invalid_example_is_located(tmp_path):
     path = tmp_path / "examples.jsonl"
     with pytest.raises(UsageError, match=path.name):
         read_examples(tmp_path)
@@ -205,8 +195,8 @@ def test_an_invalid_example_is_located(tmp_path: Path) -> None:
     ],
 )
 def test_models_of_a_run_are_loaded_again_in_the_dtype_that_auto_meant(
-    tmp_path: Path, recorded: str, used: Any, dtype: str
-) -> None:
+    tmp_path, recorded, used, dtype
+):
     config = {"loading": {"dtype": recorded}}
     (tmp_path / "environment.json").write_text(json.dumps({"models": {"dtype": used}}))
     assert Run(tmp_path, RunConfig(**config)).loading.dtype == dtype
@@ -216,9 +206,7 @@ def test_models_of_a_run_are_loaded_again_in_the_dtype_that_auto_meant(
     ("version", "refused"),
     [("99.0.0", True), ("0.1.1", True), ("0.10", True), (__version__, False), ("0.0.9", False)],
 )
-def test_a_run_of_a_later_version_is_refused_by_its_name(
-    tmp_path: Path, version: str, refused: bool
-) -> None:
+def test_a_run_of_a_later_version_is_refused_by_its_name(tmp_path, version, refused):
     config = {"specbench": version, "tasks": [], "samples_planned": 0}
     (tmp_path / "config.json").write_text(json.dumps(config))
     if refused:
@@ -228,7 +216,7 @@ def test_a_run_of_a_later_version_is_refused_by_its_name(
         assert read_run(tmp_path).config.specbench == version
 
 
-def test_every_field_of_a_record_is_explained_and_survives_its_line() -> None:
+def test_every_field_of_a_record_is_explained_and_survives_its_line():
     fields = SampleRecord.model_fields.items()
     assert not [name for name, field in fields if not field.description]
     record = SampleRecord(**RECORD, scores={"mine": 0.5}, per_round=Rounds(emitted=[2], laws=1))

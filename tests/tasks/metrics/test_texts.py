@@ -19,6 +19,8 @@ from specbench.tasks.example import Example
 from specbench.tasks.metrics import METRICS, get_metric, score
 from specbench.tasks.metrics.overlap import bleu_terms, corpus_bleu, sentence_bleu
 
+from ...synthetic import sample_record
+
 EXAMPLE = Example("e", "x = ", reference=" f(1)", code_prefix="def g():\n    x =")
 
 
@@ -134,9 +136,11 @@ def test_of_several_references_the_best_counts(metric):
     turns = replace(example, turns=("a", "b"), references=("#### 5", "#### 6"))
     turns = replace(turns, alternatives=((), ("#### 7",)))
     assert [score(metric, f"#### {n}", example) == 1 for n in (5, 7, 8, 6)] == [*[True] * 3, False]
-    second = turns.scored({"turn": 2})
+    first, second = (turns.scored(sample_record(turn=turn)) for turn in (1, 2))
     assert [score(metric, f"#### {n}", second) == 1 for n in (6, 7, 5)] == [True, True, False]
-    assert [score(metric, f"#### {n}", turns.scored({"turn": 1})) == 1 for n in (5, 7)] == [1, 0]
+    assert [
+        score(metric, f"#### {n}", turns.scored(sample_record(turn=1))) == 1 for n in (5, 7)
+    ] == [1, 0]
     assert bleu_terms("#### 8", example) == bleu_terms("#### 8", Example("e", "", "#### 8"))
 
 

@@ -4,21 +4,11 @@ import pytest
 
 from specbench.analysis.compare import EQUAL, between_runs, compare
 from specbench.analysis.compare_tables import between_tables
-from specbench.analysis.comparison import (
-    ALONE,
-    ATS,
-    COIN,
-    COMPARISON,
-    CONTROL,
-    FRONT,
-    OWN,
-)
+from specbench.analysis.comparison import ALONE, ATS, COIN, COMPARISON, CONTROL, FRONT, OWN
 from specbench.analysis.estimates import ACCEPTANCE_LESS, QUALITY_LESS, TIMES
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.errors import UsageError
-
-from .conftest import Make
 
 # Seconds per sample by method and draft length; static at w = 0 takes half of sd's time.
 SECONDS = {
@@ -83,8 +73,7 @@ def test_a_comparison_is_a_tidy_table(samples):
     assert tuple(comparison.rows.columns) == COMPARISON
     assert set(comparison.rows["at"]) == {*ATS, OWN}
     assert comparison.rows["n"].eq(40).all()
-    others = comparison.rows["against"].isin([ALONE, COIN])
-    placed = comparison.rows[~others]
+    placed = comparison.rows[~comparison.rows["against"].isin([ALONE, COIN])]
     assert set(placed["method"]) == {"lossy", "speccascade", "diversed"}
 
 
@@ -304,7 +293,7 @@ def test_without_quality_the_rest_is_compared_with_sd(frame):
 
 
 @pytest.fixture
-def two(make: Make) -> pd.DataFrame:
+def two(make) -> pd.DataFrame:
     """B accepts five more of 25 drafts and is twice as fast; it lacks a prompt and has another."""
     rows = [
         {
@@ -326,7 +315,7 @@ def figure(rows: pd.DataFrame, metric: str) -> pd.Series:
     return metric_row
 
 
-def test_samples_are_paired_by_name(two: pd.DataFrame) -> None:
+def test_samples_are_paired_by_name(two):
     rows = between_runs(two, times=True)
     assert list(rows) == list(COMPARISON)
     assert set(rows["n"]) == {19}  # prompts that both have
@@ -341,7 +330,7 @@ def test_samples_are_paired_by_name(two: pd.DataFrame) -> None:
     assert [str(cell) for cell in table.rows[0][2:5]] == ["10.0", "20.0", "+10.0 [+10.0, +10.0]"]
 
 
-def test_times_need_a_request_and_equal_samples_are_counted(two: pd.DataFrame) -> None:
+def test_times_need_a_request_and_equal_samples_are_counted(two):
     same = two[two["run_id"] == "A"]
     changed = same.assign(run_id="B").reset_index(drop=True)
     changed.loc[:4, "accepted"] += 1
@@ -353,14 +342,12 @@ def test_times_need_a_request_and_equal_samples_are_counted(two: pd.DataFrame) -
 @pytest.mark.parametrize(
     "change", [{"draft_length": 3}, {"temperature": 0.5}, {"repeat": 1}, {"task": "other"}]
 )
-def test_other_cells_and_repeats_are_not_paired(
-    two: pd.DataFrame, change: dict[str, float]
-) -> None:
+def test_other_cells_and_repeats_are_not_paired(two, change):
     second = two["run_id"] == "B"
     assert between_runs(pd.concat([two[~second], two[second].assign(**change)]), times=True).empty
 
 
-def test_qualities_of_different_metrics_are_not_subtracted(two: pd.DataFrame) -> None:
+def test_qualities_of_different_metrics_are_not_subtracted(two):
     other = two.assign(quality_metric=two["quality_metric"].where(two["run_id"] == "A", "rouge1"))
     for samples, compared in ((two, True), (other, False)):
         assert (QUALITY_LESS in set(between_runs(samples, times=False)["metric"])) is compared

@@ -63,7 +63,7 @@ def interval_of(base: Floats, fast: Floats) -> tuple[float, float]:
     return contrast(*frames, QUALITY_LESS)[1:3]
 
 
-def test_the_prompts_named_decide() -> None:
+def test_the_prompts_named_decide():
     """Of 100 fresh runs of that size, equal servers pass and a loss of 3 points is called.
 
     The controls are equal servers that are called different, and a run of a fifth of the size.
@@ -87,7 +87,7 @@ def test_the_prompts_named_decide() -> None:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1])
-def test_equal_servers_are_called_different_in_one_of_twenty_runs(share: float) -> None:
+def test_equal_servers_are_called_different_in_one_of_twenty_runs(share):
     """Where answers differ, each side is right in half of the cases."""
     rng = np.random.default_rng(3)
     alarms = 0
@@ -98,7 +98,7 @@ def test_equal_servers_are_called_different_in_one_of_twenty_runs(share: float) 
     assert alarms <= 16  # 5 %, and two standard errors
 
 
-def test_the_interval_covers_a_rare_loss_where_no_score_differs() -> None:
+def test_the_interval_covers_a_rare_loss_where_no_score_differs():
     """The chance of no difference at its lower end is small, for scores of any kind."""
     for scores in (np.ones(60), np.linspace(0, 1, 60)):
         low, high = interval_of(scores, scores)
@@ -118,7 +118,7 @@ def rouge_like(
 
 
 @pytest.mark.parametrize("prompts", [12, 100, 500])
-def test_failures_that_no_prompt_shows_are_not_within_the_margin(prompts: int) -> None:
+def test_failures_that_no_prompt_shows_are_not_within_the_margin(prompts):
     """The loss is just above the margin; the control is the bootstrap, which calls it within."""
     rng = np.random.default_rng(4)
     within, bootstrapped, repetitions = 0, 0, 0
@@ -133,7 +133,7 @@ def test_failures_that_no_prompt_shows_are_not_within_the_margin(prompts: int) -
     assert within / repetitions <= 0.03 < bootstrapped / repetitions
 
 
-def test_the_prompts_named_exclude_failures(make: Make) -> None:
+def test_the_prompts_named_exclude_failures(make):
     rng = np.random.default_rng(5)
     rows = [judged(make, *rouge_like(rng, n, 0), margin=1) for n in (100, 300)]
     assert [row["loss"] for row in rows] == [UNSHOWN, WITHIN]
@@ -161,9 +161,7 @@ def test_the_prompts_named_exclude_failures(make: Make) -> None:
         (2, 60, 300, WITHIN),  # a gain
     ],
 )
-def test_the_outcome_of_few_differences(
-    make: Make, worse: int, better: int, prompts: int, loss: str
-) -> None:
+def test_the_outcome_of_few_differences(make, worse, better, prompts, loss):
     base, fast = np.ones(prompts), np.ones(prompts)
     fast[:worse] = 0
     base[worse : worse + better] = 0
@@ -176,7 +174,7 @@ def test_the_outcome_of_few_differences(
     assert undecided == (row["more_prompts"] > 0) == ("more prompts" in row["sentence"])
 
 
-def test_more_prompts_are_needed_for_a_smaller_margin_more_differences_and_a_loss() -> None:
+def test_more_prompts_are_needed_for_a_smaller_margin_more_differences_and_a_loss():
     for n, unequal, margin in product((20, 500), (0.0, 0.2, 0.5), (0.01, 0.05)):
         size = round(unequal * n / 2)
         half = np.zeros(n)
@@ -192,14 +190,14 @@ def test_more_prompts_are_needed_for_a_smaller_margin_more_differences_and_a_los
     assert prompts_needed(many, 0.02) == pytest.approx(7.849 * 0.12 / 0.02**2, rel=0.01)
 
 
-def test_ties_are_no_difference(make: Make) -> None:
+def test_ties_are_no_difference(make):
     row = judged(make, [1, 0] * 200, [1, 0] * 200)
     assert row["speed"] == UNSHOWN and row["loss"] == WITHIN
     assert row["quality_difference"] == 0 and row["differ"] == 0
     assert "fast: 1.00 [1.00, 1.00] times as fast per request at concurrency 4" in row["sentence"]
 
 
-def test_times_are_ratios_and_noise_is_that_of_the_same_server(make: Make) -> None:
+def test_times_are_ratios_and_noise_is_that_of_the_same_server(make):
     rng = np.random.default_rng(0)
     hard = rng.lognormal(0, 0.5, 60)
     speeds = {"plain": 1.0, "again": 1.05, "fast": 1.04, "faster": 1.5, "slow": 0.5}
@@ -227,7 +225,7 @@ def test_times_are_ratios_and_noise_is_that_of_the_same_server(make: Make) -> No
     assert set(alone["method"]) == {"plain", "fast"}
 
 
-def test_answers_that_an_arm_lacks_do_not_help_it(make: Make) -> None:
+def test_answers_that_an_arm_lacks_do_not_help_it(make):
     """Without its 30 wrong answers it would have no loss; a plain server may lack some, too."""
     base = answers(np.ones(600), method="plain", **SERVER)
     fast = answers(np.ones(600), method="fast", **SERVER)
@@ -244,7 +242,7 @@ def test_answers_that_an_arm_lacks_do_not_help_it(make: Make) -> None:
     assert row["missing"] == 30
 
 
-def test_turns_and_repeats_of_a_prompt_are_one(make: Make) -> None:
+def test_turns_and_repeats_of_a_prompt_are_one(make):
     """Eight equal answers to each prompt are no eight prompts."""
     rng = np.random.default_rng(1)
     base, fast = 1.0 * (rng.random(60) < 0.9), 1.0 * (rng.random(60) < 0.85)
@@ -263,7 +261,7 @@ def test_turns_and_repeats_of_a_prompt_are_one(make: Make) -> None:
     assert many["quality_difference_low"] == pytest.approx(once["quality_difference_low"], 0.05)
 
 
-def test_arms_match_at_the_same_concurrency_and_draft_length(make: Make) -> None:
+def test_arms_match_at_the_same_concurrency_and_draft_length(make):
     samples = make(
         *(
             row | {"settings": f"concurrency={load}"}
@@ -277,16 +275,15 @@ def test_arms_match_at_the_same_concurrency_and_draft_length(make: Make) -> None
             for row in answers(np.ones(20), method="sd", draft_length=length)
         ),
     )
-    rows = margin_rows(samples, "plain", 2)
-    sentences = "\n".join(rows["sentence"].dropna())
+    sentences = "\n".join(margin_rows(samples, "plain", 2)["sentence"].dropna())
     assert "fast: 1.00 [1.00, 1.00] times as fast per request at concurrency 1 (no" in sentences
     assert "fast: too few answers to the same prompts by plain with 16 at once" in sentences
     assert "sd, N = 3: 1.00" in sentences and "sd, N = 5: 1.00" in sentences
     assert len(margin_rows(samples, "sd", 2, ["fast"])) == 4
 
 
-def test_texts_decoded_together_are_paired_by_block(make: Make) -> None:
-    def run(prompts: int) -> pd.Series:
+def test_texts_decoded_together_are_paired_by_block(make):
+    def run(prompts):
         rows = [
             {**row, "block": i // 4}
             for name in ("sd", "lossy")
@@ -302,7 +299,7 @@ def test_texts_decoded_together_are_paired_by_block(make: Make) -> None:
     assert few["speed"] == MISSING and "times not comparable" in few["sentence"]
 
 
-def test_lengths_empty_texts_retries_and_latencies_are_told(make: Make) -> None:
+def test_lengths_empty_texts_retries_and_latencies_are_told(make):
     samples = make(
         *answers(np.ones(40), method="plain", **SERVER),
         *answers(np.ones(37), method="fast", output_tokens=30, **SERVER),
@@ -328,7 +325,7 @@ def test_lengths_empty_texts_retries_and_latencies_are_told(make: Make) -> None:
     assert "times not comparable" in sentence and "times as long" not in sentence
 
 
-def test_scores_of_0_show_no_loss(make: Make) -> None:
+def test_scores_of_0_show_no_loss(make):
     row = judged(make, [0] * 400, [0] * 400)
     assert (
         row["loss"] == UNSHOWN
@@ -336,14 +333,14 @@ def test_scores_of_0_show_no_loss(make: Make) -> None:
     )
 
 
-def test_without_a_quality_times_are_compared_alone(make: Make) -> None:
+def test_without_a_quality_times_are_compared_alone(make):
     samples = make(*answers([math.nan] * 20, method="plain"), *answers([math.nan] * 20))
     row = only(margin_rows(samples, "plain", 2), "sd")
     assert row["loss"] == MISSING and row["speed"] == UNSHOWN
     assert "quality was not measured" in row["sentence"]
 
 
-def test_a_baseline_must_be_one_method(make: Make) -> None:
+def test_a_baseline_must_be_one_method(make):
     weights = (0.2, 0.5)
     samples = make(
         *answers(np.ones(10)),
@@ -362,7 +359,7 @@ def test_a_baseline_must_be_one_method(make: Make) -> None:
         margin_rows(samples[samples["method"] == "sd"], "sd", 2)
 
 
-def test_a_baseline_that_others_pool_is_said_to_be_alone(make: Make) -> None:
+def test_a_baseline_that_others_pool_is_said_to_be_alone(make):
     """Without --against, differences are from ``sd`` and ``autoregressive`` together."""
     sd, typical, alone = (
         answers([1.0] * 20, method=name) for name in ("sd", "typical", "autoregressive")
@@ -374,9 +371,7 @@ def test_a_baseline_that_others_pool_is_said_to_be_alone(make: Make) -> None:
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
 @pytest.mark.parametrize("margin", [0.01, 0.02, 0.1])
-def test_prompts_before_a_run_are_those_that_many_prompts_ask_for(
-    share: float, margin: float
-) -> None:
+def test_prompts_before_a_run_are_those_that_many_prompts_ask_for(share, margin):
     differences = np.zeros(100_000)
     differences[: int(share * 100_000)] = 1.0
     differences[: int(share * 50_000)] = -1.0

@@ -187,8 +187,7 @@ def test_blocks_that_were_not_decoded_together_do_not_count(in_blocks):
 def test_tables_have_intervals_over_blocks(in_blocks):
     samples = in_blocks(12)
     summary = summarise(samples)
-    tokens = summary[summary["metric"] == "tokens_per_second"]
-    assert (tokens["n"] == 12).all()
+    assert (summary[summary["metric"] == "tokens_per_second"]["n"] == 12).all()
     cells = cells_of(summary)
     assert cells[["tokens_per_second_low", "speedup_high"]].notna().all(axis=None)
     table = main_table(summary, samples)

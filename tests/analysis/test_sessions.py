@@ -43,8 +43,7 @@ def seeded(make):
 
 
 def test_the_mean_over_seeds_has_one_sentence(seeded):
-    table = verdicts(verdict_rows(seeded([0.7, 0.75, 0.8])))
-    (sentence,) = table["sentence"]
+    (sentence,) = verdicts(verdict_rows(seeded([0.7, 0.75, 0.8])))["sentence"]
     assert sentence.startswith("diversed features, mean of 3 seeds: ")
 
 
@@ -88,8 +87,7 @@ def test_heads_that_differ_widen_the_interval(seeded):
 
 @pytest.mark.parametrize("folder", ["heads/features", "heads"])
 def test_a_single_seed_is_an_ordinary_method(seeded, folder):
-    samples = seeded([0.75], folder)
-    assert compare(samples, ["acceptance"]).rows["seeds"].isna().all()
+    assert compare(seeded([0.75], folder), ["acceptance"]).rows["seeds"].isna().all()
 
 
 def test_heads_of_two_recipes_are_two_methods(seeded):
@@ -133,5 +131,4 @@ def test_the_prompts_alone_would_not_cover_it():
 
 
 def test_few_prompts_have_no_interval():
-    values = np.ones((1 + RESAMPLES, 3))
-    assert np.isnan(mean_over_seeds(values, 9).low)
+    assert np.isnan(mean_over_seeds(np.ones((1 + RESAMPLES, 3)), 9).low)

@@ -287,8 +287,7 @@ def test_times_of_different_sessions_are_not_compared(planted):
     added = first["method"] == "typical"
     times = first["decode_seconds"].where(~added, 2 * first["decode_seconds"])
     run = first.assign(session=added.astype(int), decode_seconds=times)
-    alone = verdict(run)
-    assert alone["speed"] == MISSING
+    assert verdict(run)["speed"] == MISSING
     (note,) = [note for note in compare(run, ["time"]).notes if "different sessions" in note]
     assert note.startswith("typical")
     together = pd.concat([run, timed_again(first, "baseline", 2, session=1)])

@@ -148,10 +148,7 @@ def test_a_cell_that_cannot_be_warmed_up_fails_alone(engine, tmp_path, monkeypat
 
     monkeypatch.setattr(runner, "decode_all", decode_all)
     samples = records(plan_of(["autoregressive", "sd"], engine="compile"), tmp_path / "r")
-    assert {(r.method, r.status) for r in samples} == {
-        ("autoregressive", "ok"),
-        ("sd", "error"),
-    }
+    assert {(r.method, r.status) for r in samples} == {("autoregressive", "ok"), ("sd", "error")}
 
 
 def test_each_sample_is_warmed_up_if_code_runs_between_samples(engine, tmp_path):

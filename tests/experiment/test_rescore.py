@@ -45,10 +45,7 @@ def test_the_same_metrics_give_the_same_folder(make_run):
     before, recorded = contents(folder), records(folder)
     reported: list[str] = []
     outcome = score_run(
-        open_run(folder),
-        True,
-        lambda record: reported.append(record["key"]),
-        brief_summary,
+        open_run(folder), True, lambda record: reported.append(record["key"]), brief_summary
     )
     assert outcome == WHOLE
     after = contents(folder)
@@ -245,10 +242,7 @@ def test_a_folder_that_cannot_be_scored_is_one_located_error(make_run):
         (named(["beauty"]), r"config\.json"),
         (named([["x"]]), r"config\.json"),
         (lambda folder: first_record(folder, drop="text"), "line 1, .*it lacks text"),
-        (
-            lambda folder: first_record(folder, text=None),
-            "example '1' of task 'sums' without text",
-        ),
+        (lambda folder: first_record(folder, text=None), "example '1' of task 'sums' without text"),
         (lambda folder: first_record(folder, sample_id="8"), "example '8' of task 'sums'"),
         (lambda folder: first_record(folder, task="other"), "example '1' of task 'other'"),
         (packed, r"samples\.jsonl\.gz is damaged"),

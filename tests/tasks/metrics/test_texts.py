@@ -136,7 +136,7 @@ def test_of_several_references_the_best_counts(metric):
     turns = replace(example, turns=("a", "b"), references=("#### 5", "#### 6"))
     turns = replace(turns, alternatives=((), ("#### 7",)))
     assert [score(metric, f"#### {n}", example) == 1 for n in (5, 7, 8, 6)] == [*[True] * 3, False]
-    first, second = (turns.scored(sample_record(turn=turn)) for turn in (1, 2))
+    _first, second = (turns.scored(sample_record(turn=turn)) for turn in (1, 2))
     assert [score(metric, f"#### {n}", second) == 1 for n in (6, 7, 5)] == [True, True, False]
     assert [
         score(metric, f"#### {n}", turns.scored(sample_record(turn=1))) == 1 for n in (5, 7)

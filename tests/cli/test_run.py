@@ -227,7 +227,7 @@ def test_a_target_without_a_draft_model(cli):
     result = cli("run", *how, "--drafter", "prompt-lookup", "--output", "r", code=0)
     assert "note: diversed is skipped with prompt-lookup" in result.err
     records = list(read_records(Path("r")))
-    assert {record["drafter"] for record in records} == {None, "prompt-lookup"}
+    assert {record.drafter for record in records} == {None, "prompt-lookup"}
     for arguments in (("-m", "diversed"), ("--drafter", "model")):
         refused = cli("run", "--drafter", "prompt-lookup", *how, *arguments)
         assert (refused.code, refused.err.count("\n")) == (2, 1), arguments

@@ -21,7 +21,7 @@ PROGRESS = {"state": "running", "samples": 0, "failed": 0}
 
 
 @pytest.fixture
-def run(tmp_path) -> Iterator[Path]:
+def running(tmp_path) -> Iterator[Path]:
     """A run that is being written: 21 of 180 samples, and a half of the next one."""
     folder = tmp_path / "results" / "r"
     folder.mkdir(parents=True)
@@ -32,32 +32,34 @@ def run(tmp_path) -> Iterator[Path]:
         yield folder
 
 
-def test_a_run_that_is_being_written_says_how_far_it_is(run):
+def test_a_run_that_is_being_written_says_how_far_it_is(running):
     state = "still running, 21 of 180 samples"
-    assert still_running(run) == unfinished(run) == state
-    assert lacks(run, "samples.csv") == f"{run} is {state}: wait until it ends"
+    assert still_running(running) == unfinished(running) == state
+    assert lacks(running, "samples.csv") == f"{running} is {state}: wait until it ends"
     with pytest.raises(UsageError, match=state):
-        run_folders([run], "samples.csv")
+        run_folders([running], "samples.csv")
 
 
-def test_a_run_that_nobody_writes_is_unfinished(run):
-    (run / LOCK).unlink()
-    (run / LOCK).touch()
-    assert still_running(run) is None
-    assert unfinished(run) == "running, 0 of 180 samples"
-    assert "is unfinished: repeat its command" in lacks(run, "samples.csv")
+def test_a_run_that_nobody_writes_is_unfinished(running):
+    (running / LOCK).unlink()
+    (running / LOCK).touch()
+    assert still_running(running) is None
+    assert unfinished(running) == "running, 0 of 180 samples"
+    assert "is unfinished: repeat its command" in lacks(running, "samples.csv")
 
 
-def test_a_finished_run_that_is_scored_again_is_complete(run):
+def test_a_finished_run_that_is_scored_again_is_complete(running):
     config = {"samples_planned": 180, "progress": PROGRESS | {"state": "complete"}}
-    (run / "config.json").write_text(json.dumps(config))
-    assert unfinished(run) is None
+    (running / "config.json").write_text(json.dumps(config))
+    assert unfinished(running) is None
 
 
 @pytest.mark.parametrize(
     "command", ["table", "compare", "report", "plot pareto", "verify", "score"]
 )
-def test_every_command_says_that_a_run_is_still_running(command, run, cli, monkeypatch, tmp_path):
+def test_every_command_says_that_a_run_is_still_running(
+    command, running, cli, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     assert "still running, 21 of 180 samples" in cli(*command.split(), "results/r").err
     assert "still running, 21 of 180 samples" in cli("table").err  # the newest run

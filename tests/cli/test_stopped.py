@@ -19,7 +19,7 @@ import pytest
 
 from specbench.cli.app import main
 from specbench.runs.frames import read_samples
-from specbench.runs.records import to_line
+from specbench.runs.model import SampleRecord
 from tasks.measure.kill_and_resume import untimed
 
 RUN = ("run", "-m", "autoregressive", "-t", "mini-math", "-n", "4", "--output", "r")
@@ -115,10 +115,10 @@ def test_ctrl_c_while_a_record_is_written_stops_behind_it(cli, engine, tmp_path,
     def line(record):
         if not done:
             done.append(os.kill(os.getpid(), signal.SIGINT))
-        return to_line(record)
+        return written(record)
 
-    done: list[Any] = []
-    monkeypatch.setattr("specbench.experiment.store.to_line", line)
+    done, written = [], SampleRecord.line
+    monkeypatch.setattr(SampleRecord, "line", line)
     assert cli(*RUN).code == 130
     assert samples(tmp_path) == 1
 

@@ -110,7 +110,7 @@ WORKED = {  # of `sd`
 }
 
 
-def test_figures_of_systems_are_blank_if_unknown() -> None:
+def test_figures_of_systems_are_blank_if_unknown():
     table = bench_table(measured())
     sd, step = row(table, EAGER, "sd"), row(table, EAGER, "autoregressive")
     assert sd[list(WORKED)].to_dict() == pytest.approx(WORKED)
@@ -132,7 +132,7 @@ RATIOS: list[tuple[str, str, str, int, float]] = [
 ]
 
 
-def test_ratios_of_systems() -> None:
+def test_ratios_of_systems():
     ratios = ratio_table(measured())
     for kind, engine, method, size, expected in RATIOS:
         ratio = row(ratios[ratios["ratio"] == kind], engine, method, size)
@@ -150,7 +150,7 @@ def test_ratios_of_systems() -> None:
     }
 
 
-def test_a_forced_system_is_compared_with_one_of_the_same_acceptance() -> None:
+def test_a_forced_system_is_compared_with_one_of_the_same_acceptance():
     ratios = ratio_table(measured(("0.5", "0.8")))
     theirs = ratios[ratios["ratio"] == OVER_TRANSFORMERS].query("method == 'sd'")
     assert theirs["forced_acceptance"].tolist() == [0.5, 0.8]
@@ -158,7 +158,7 @@ def test_a_forced_system_is_compared_with_one_of_the_same_acceptance() -> None:
     assert over.query("engine == 'eager' and method == 'sd' and batch_size == 1").shape[0] == 2
 
 
-def test_systems_faster_than_memory_get_a_warning() -> None:
+def test_systems_faster_than_memory_get_a_warning():
     table = bench_table(measured())
     assert not list(warnings(table))
     table.loc[0, ["limit_share", "bytes_per_second"]] = [1.5, 1.5e9]
@@ -166,7 +166,7 @@ def test_systems_faster_than_memory_get_a_warning() -> None:
     assert "eager autoregressive at batch 1 reads 1.50 GB/s, but copies reach only 1.00" in text
 
 
-def test_there_is_a_table_per_batch_size_without_empty_columns() -> None:
+def test_there_is_a_table_per_batch_size_without_empty_columns():
     plain, two = measured(), measured(("0.5/0.25",))
     first, second, ratios = tables(bench_table(plain), ratio_table(plain))
     assert (len(first.rows), len(second.rows)) == (5, 4)
@@ -177,7 +177,7 @@ def test_there_is_a_table_per_batch_size_without_empty_columns() -> None:
     assert ["forced" in names for names in headings] == [False, True]
 
 
-def test_figures_have_a_bar_per_system_and_a_panel_per_engine() -> None:
+def test_figures_have_a_bar_per_system_and_a_panel_per_engine():
     table = bench_table(measured(("0.5", "0.8")))
     rounds = draw_rounds(table)
     labels = [[t.get_text() for t in axes.get_yticklabels()] for axes in rounds.figure.axes]

@@ -54,7 +54,7 @@ def share(texts: list[Generation]) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize(("length", "texts"), [(0, 2), (3, 1)], ids=["generate", "assisted"])
-def test_all_tokens_are_decoded_though_the_model_has_end_tokens(length: int, texts: int) -> None:
+def test_all_tokens_are_decoded_though_the_model_has_end_tokens(length, texts):
     pair = tiny_pair("llama")
     models = [runner.model for runner in pair.runners]
     configs = [GenerationConfig(eos_token_id=list(range(40)), pad_token_id=0) for _ in models]
@@ -81,9 +81,7 @@ def test_all_tokens_are_decoded_though_the_model_has_end_tokens(length: int, tex
 
 
 @pytest.mark.parametrize("length", [0, 3], ids=["generate", "assisted"])
-def test_transformers_is_timed_with_the_weights_themselves(
-    length: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transformers_is_timed_with_the_weights_themselves(length, monkeypatch):
     pair = tiny_pair("llama")
     layers = [module for runner in pair.runners for module in runner.model.modules()]
     linear = [layer for layer in layers if type(layer) is torch.nn.Linear]
@@ -104,7 +102,7 @@ RATES = ("0", "0.6", "1", "0.9/0.3")
 
 
 @pytest.mark.parametrize(("rates", "weight"), [*((rates, None) for rates in RATES), ("0.6", 0.5)])
-def test_the_forced_share_of_drafts_is_accepted(rates: str, weight: float | None) -> None:
+def test_the_forced_share_of_drafts_is_accepted(rates, weight):
     if weight and not hasattr(GenerationConfig(), ENSEMBLE):
         pytest.skip("this version of Transformers has no ensemble")
     pair, tokens = tiny_pair("llama"), 30 if rates == "1" else 80
@@ -122,7 +120,7 @@ def test_the_forced_share_of_drafts_is_accepted(rates: str, weight: float | None
 
 
 @pytest.mark.parametrize("rates", ["0.6", "0.9/0.3"])
-def test_assisted_generation_accepts_with_the_uniforms_of_our_loop(rates: str) -> None:
+def test_assisted_generation_accepts_with_the_uniforms_of_our_loop(rates):
     """Both take the same number of rounds; Transformers' first round is not counted."""
     pair = tiny_pair("llama")
     theirs = decoded(Assisted(pair, 5, acceptance=Rates(rates)), 60)
@@ -131,16 +129,14 @@ def test_assisted_generation_accepts_with_the_uniforms_of_our_loop(rates: str) -
     ]
 
 
-def test_unforced_acceptance_is_the_models_own() -> None:
+def test_unforced_acceptance_is_the_models_own():
     """The tiny draft agrees with its target on nearly all tokens."""
     pair = tiny_pair("llama")
     for texts in (decoded(Assisted(pair, 5), 60), ours(pair, 60, None)):
         assert 0.5 < share(texts)[0] < 1
 
 
-def test_transformers_is_restored_and_a_missing_function_reported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_transformers_is_restored_and_a_missing_function_reported(monkeypatch):
     decision: Any = getattr(utils, DECISION)
     with pytest.raises(ZeroDivisionError), forced_in_transformers(Rates("0.5"), []):
         assert getattr(utils, DECISION) is not decision

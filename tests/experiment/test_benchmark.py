@@ -49,7 +49,7 @@ def cell_of(method: str, n: int, engine: str = EAGER, **parameters: Any) -> Cell
     return Cell(method, tuple(parameters.items()), n, engine=engine)
 
 
-def test_every_method_is_combined_with_every_engine_length_and_acceptance() -> None:
+def test_every_method_is_combined_with_every_engine_length_and_acceptance():
     settings = {"draft_length": [3, 5], "acceptance": ["0.5", ".8/.60"], "no_transformers": True}
     cells, notes = cells_of("autoregressive", "sd", "lossy", engine=[EAGER, COMPILE], **settings)
     assert cells == [
@@ -68,7 +68,7 @@ def test_every_method_is_combined_with_every_engine_length_and_acceptance() -> N
     assert not notes
 
 
-def test_transformers_has_some_methods_and_batches_of_one() -> None:
+def test_transformers_has_some_methods_and_batches_of_one():
     cells, notes = cells_of("autoregressive", "sd", "lossy", "static", batch_size=[1, 4])
     theirs = [cell.method for cell in cells if cell.engine == TRANSFORMERS]
     assert theirs == ["autoregressive", "sd", "static"]
@@ -78,32 +78,29 @@ def test_transformers_has_some_methods_and_batches_of_one() -> None:
     assert cell_of("autoregressive", 0, TRANSFORMERS) in four.cells
 
 
-def test_transformers_is_skipped_for_gguf_files() -> None:
+def test_transformers_is_skipped_for_gguf_files():
     cells, notes = cells_of("sd", pair=PairSpec("files", "a.gguf", "b.gguf"), engine=[LLAMACPP])
     assert [cell.engine for cell in cells] == [LLAMACPP]
     assert any("do not run GGUF files" in text for text in notes)
 
 
-def test_a_system_without_forced_acceptance_is_skipped_with_a_note() -> None:
+def test_a_system_without_forced_acceptance_is_skipped_with_a_note():
     cells, notes = cells_of("autoregressive", "sd", acceptance=["0.5"], temperature=0.0)
     theirs = [cell.method for cell in cells if cell.engine == TRANSFORMERS]
     assert theirs == ["autoregressive"]
     assert any("cannot be forced at temperature 0" in text for text in notes)
 
 
-def test_a_system_that_transformers_lacks_is_skipped_with_a_note(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_system_that_transformers_lacks_is_skipped_with_a_note(caplog, monkeypatch):
     monkeypatch.setattr("specbench.experiment.assisted.DECISION", "_no_such_function")
     plan = plan_of("autoregressive", "sd", acceptance=["0.5"], no_transformers=False)
-    engines = [cell.engine for cell in plan.tasks[0].cells if cell.draft_length]
-    assert engines == [EAGER]
+    assert [cell.engine for cell in plan.tasks[0].cells if cell.draft_length] == [EAGER]
     (text,) = caplog.messages
     assert "assisted generation is skipped: this version of Transformers has no _no_such" in text
 
 
-def test_random_weights_and_pairs_without_heads_use_an_untrained_head() -> None:
-    def head(**changes: Any) -> tuple[str, list[str]]:
+def test_random_weights_and_pairs_without_heads_use_an_untrained_head():
+    def head(**changes):
         cells, notes = cells_of("diversed", **changes)
         return str(cells[0].columns()["head"]), notes
 
@@ -126,14 +123,14 @@ REFUSED: list[tuple[str, Any]] = [
 ]
 
 
-def test_values_out_of_range_are_refused_by_the_name_of_their_option() -> None:
+def test_values_out_of_range_are_refused_by_the_name_of_their_option():
     for name, value in REFUSED:
         with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
             BenchSettings(**{name: value})
 
 
-def test_the_default_prompt_fits_and_a_longer_one_is_refused(mini: Any) -> None:
-    def prompt(new: int, asked: int | None = None) -> int:
+def test_the_default_prompt_fits_and_a_longer_one_is_refused(mini):
+    def prompt(new, asked=None):
         plan = plan_of("sd", prompt_tokens=asked, new_tokens=new, repeats=1)
         source: Any = plan.tasks[0].task.source
         return int(source.tokens)
@@ -147,16 +144,15 @@ def test_the_default_prompt_fits_and_a_longer_one_is_refused(mini: Any) -> None:
             prompt(new, asked)
 
 
-def test_engines_are_those_of_the_device_and_each_is_timed_once(mini: Any) -> None:
-    plan = plan_of("sd", engine=[AUTO, EAGER])
-    assert plan.tasks[0].cells == (cell_of("sd", 5),)
+def test_engines_are_those_of_the_device_and_each_is_timed_once(mini):
+    assert plan_of("sd", engine=[AUTO, EAGER]).tasks[0].cells == (cell_of("sd", 5),)
     with pytest.raises(UsageError, match="needs one CUDA device"):
         plan_of("sd", engine=[GRAPH])
     with pytest.raises(UsageError, match="batch-size"):
         Loader(lambda spec, loading: mini).load(plan_of("sd", batch_size=[10**5], repeats=1))
 
 
-def test_every_repeat_has_every_cell_once_on_new_prompts() -> None:
+def test_every_repeat_has_every_cell_once_on_new_prompts():
     plan = plan_of("autoregressive", "sd", batch_size=[1, 3], repeats=4, refill=2)
     assert len(plan) == 2 * 4 * 2 * (1 + 3)
     prompts: set[str] = set()
@@ -177,7 +173,7 @@ def test_every_repeat_has_every_cell_once_on_new_prompts() -> None:
 
 
 @pytest.fixture
-def pair(monkeypatch: pytest.MonkeyPatch) -> LoadedPair:
+def pair(monkeypatch) -> LoadedPair:
     monkeypatch.setattr(bench_runner, "copy_bandwidth", lambda device, size: 1e9)
     return tiny_pair("llama")
 
@@ -187,12 +183,10 @@ def records_of(plan: Plan, pair: LoadedPair) -> list[SampleRecord]:
     return [record for batch in plan.batches() for _, record in runner.run(batch)]
 
 
-def test_all_cells_of_a_batch_size_are_warmed_up_before_the_first_is_timed(
-    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_cells_of_a_batch_size_are_warmed_up_before_the_first_is_timed(pair, monkeypatch):
     calls: list[tuple[int, int, int]] = []
 
-    def watched(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
+    def watched(pair, rule, requests, options):
         calls.append((options.batch_size, options.max_new_tokens, len(requests)))
         return loop.decode_all(pair, rule, requests, options)
 
@@ -206,15 +200,13 @@ def test_all_cells_of_a_batch_size_are_warmed_up_before_the_first_is_timed(
     assert not {"token_ids", "per_round"} & records[0].model_fields_set
 
 
-def test_the_warm_up_covers_every_length_of_an_adaptive_round(
-    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_warm_up_covers_every_length_of_an_adaptive_round(pair, monkeypatch):
     class Static(Engine):
         static = True
 
     drafted: list[int | None] = []
 
-    def watched(pair: Any, rule: Any, requests: Any, options: Any) -> Any:
+    def watched(pair, rule, requests, options):
         drafted.append(getattr(options.control, "drafts", None))
         return loop.decode_all(pair, rule, requests, options)
 
@@ -224,8 +216,8 @@ def test_the_warm_up_covers_every_length_of_an_adaptive_round(
     assert drafted == [1, 2, 3, None, None]
 
 
-def test_out_of_memory_is_one_line(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> Any:
+def test_out_of_memory_is_one_line(pair, monkeypatch):
+    def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr("specbench.experiment.runner.decode_all", full)
@@ -238,7 +230,7 @@ ROUND, EMPTIER, PROMPT = 0.25, 0.9, 1.0
 
 
 @pytest.fixture
-def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def rounds(monkeypatch) -> list[int]:
     """Let a clock advance with rounds and prompts; count the rounds."""
     clock, counted = [0.0], [0]
 
@@ -288,9 +280,7 @@ def speeds(plan: Plan, pair: LoadedPair) -> pd.DataFrame:
     return bench_table(Measured(repeats_of(samples), table, 1e9))
 
 
-def test_a_refilled_batch_has_the_speed_of_a_server_and_one_that_drains_has_less(
-    pair: LoadedPair, rounds: list[int]
-) -> None:
+def test_a_refilled_batch_has_the_speed_of_a_server_and_one_that_drains_has_less(pair, rounds):
     rates, size, length = "0.7", 8, 40
     settings = {"acceptance": [rates], "batch_size": [size], "new_tokens": length, "repeats": 1}
     needed = rounds_of_a_text([float(rates)] * 5, length)
@@ -309,9 +299,7 @@ def test_a_refilled_batch_has_the_speed_of_a_server_and_one_that_drains_has_less
 
 
 @pytest.mark.parametrize(("method", "rates"), [("autoregressive", "0"), ("sd", "1")])
-def test_texts_that_end_together_leave_no_row_empty(
-    pair: LoadedPair, rounds: list[int], method: str, rates: str
-) -> None:
+def test_texts_that_end_together_leave_no_row_empty(pair, rounds, method, rates):
     """Where all texts have the same rounds, every number is exact, with or without refilling."""
     per_round = 6 if method == "sd" else 1
     for refill in (1, 3):
@@ -321,9 +309,7 @@ def test_texts_that_end_together_leave_no_row_empty(
             assert speed[f"tokens_per_second{name}"] == pytest.approx(4 * per_round / ROUND)
 
 
-def test_the_shares_of_all_texts_are_the_rounds_of_their_batches(
-    pair: LoadedPair, rounds: list[int]
-) -> None:
+def test_the_shares_of_all_texts_are_the_rounds_of_their_batches(pair, rounds):
     plan = plan_of("sd", batch_size=[3], new_tokens=20, refill=2, repeats=1)
     runner = BenchRunner(plan, pair)
     (batch,) = plan.batches()
@@ -338,11 +324,11 @@ def test_the_shares_of_all_texts_are_the_rounds_of_their_batches(
     assert sum((record.decode_seconds or 0) for record in records) == pytest.approx(seconds)
 
 
-def test_a_forced_head_is_still_computed(pair: LoadedPair) -> None:
+def test_a_forced_head_is_still_computed(pair):
     weighed = [0]
 
     class Counted:
-        def weigh(self, at: Any) -> torch.Tensor:
+        def weigh(self, at):
             weighed[0] += 1
             return at.p.new_full((len(at.p),), 0.5)
 

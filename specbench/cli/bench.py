@@ -11,6 +11,7 @@ from specbench.cli.methods import Methods
 from specbench.cli.options import JsonOutput, Models, Workers
 from specbench.cli.output import note, print_json, print_table
 from specbench.experiment.benchmark import BenchSettings, bench_cells, bench_plan
+from specbench.experiment.folders import run_in
 
 Folder = Annotated[RunFolder, ("output", "fresh", "no_progress")]
 
@@ -25,6 +26,8 @@ def bench(
     interleaves all systems, including Transformers' own implementations of the same methods. It
     writes a run with each text as it is measured, and the same command resumes it.
     """
+    if to.output is not None and to.output.is_dir():
+        run_in(to.output)  # before anything is loaded
     spec = models.spec()
     models.require_here(spec, *settings.engine)
     cells, notes = bench_cells(spec, methods.variants(), models.loading(), settings)

@@ -183,6 +183,7 @@ def bench_plan(
         UsageError: The benchmark cannot run on this machine.
     """
     from specbench.engine.device import choose_device
+    from specbench.engine.memory import check_memory
 
     device, spread = str(choose_device(loading.device)), loading.device_map is not None
     chosen = {TRANSFORMERS: TRANSFORMERS}
@@ -203,6 +204,8 @@ def bench_plan(
                 log.warning(f"Transformers' {name} is skipped: {error}")
                 del systems[cell]
     prompt_tokens, tasks = _prompt_tokens(pair, loading, settings), []
+    drafts, texts = max(cell.draft_length for cell in systems), max(settings.batch_size)
+    check_memory(pair, loading, prompt_tokens, settings.new_tokens, drafts, texts)
     for size in settings.batch_size:
         source = RandomPrompts(prompt_tokens, settings.seed, size if same_prompts else None)
         task = random_task(size, settings.new_tokens, source)

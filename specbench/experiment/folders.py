@@ -102,13 +102,9 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
     Raises:
         UsageError: The folder contains something else.
     """
-    run = read_run(folder, required=False)
-    if not run.config.model_fields_set and _lacks_only_config(folder):
+    run = run_in(folder)
+    if run is None:
         return
-    if not run.progress:
-        raise UsageError(
-            f"{folder} is not empty and contains no run: choose another folder with --output"
-        )
     if stored(folder / TABLE).exists() and not (folder / RECORDS).exists():
         raise UsageError(
             f"{folder} contains the tables of a run without its {RECORDS}: unpack it, or choose "
@@ -123,6 +119,22 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
             f"{folder} contains another run ({difference}): choose another folder with --output, "
             "or rename that run with --fresh"
         )
+
+
+def run_in(folder: Path) -> Run | None:
+    """Return the run in a folder; None if it is empty, or has samples without a configuration.
+
+    Raises:
+        UsageError: The folder contains something else.
+    """
+    run = read_run(folder, required=False)
+    if not run.config.model_fields_set and _lacks_only_config(folder):
+        return None
+    if not run.progress:
+        raise UsageError(
+            f"{folder} is not empty and contains no run: choose another folder with --output"
+        )
+    return run
 
 
 def _lacks_only_config(folder: Path) -> bool:

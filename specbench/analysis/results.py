@@ -34,7 +34,7 @@ from specbench.runs.frames import (
     typed,
     without_repeats,
 )
-from specbench.runs.model import Rounds, SampleRecord
+from specbench.runs.model import RecordedRounds, SampleRecord
 from specbench.runs.records import (
     RECORDS,
     SUMMARY,
@@ -319,7 +319,7 @@ def rounds_of(records: Iterable[SampleRecord], folder: Path) -> pd.DataFrame:
     return typed(table, ROUNDS, folder / RECORDS, may_be_blank("rounds"))
 
 
-def _columns(rounds: Rounds) -> dict[str, Sequence[Any]]:
+def _columns(rounds: RecordedRounds) -> dict[str, Sequence[Any]]:
     """Return the columns of ``_ROUND`` for one sample; older runs lack the last two."""
     unknown = [None] * len(rounds.emitted or ())
     return {

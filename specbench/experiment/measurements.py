@@ -16,7 +16,7 @@ from specbench.errors import RunError, SpecbenchError, mask_tokens, shown
 from specbench.experiment.plan import SampleIndex, Step
 from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS
-from specbench.runs.model import OK, UNSCORED, Rounds, SampleRecord
+from specbench.runs.model import OK, UNSCORED, RecordedRounds, SampleRecord
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import BLEU, get_metric, score
 from specbench.tasks.thoughts import answer_in, begins_thoughts, doubtful_mark, end_of, is_begun
@@ -83,7 +83,7 @@ def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     }
 
 
-def recorded_rounds(per_round: Rounds) -> list[RoundRecord]:
+def recorded_rounds(per_round: RecordedRounds) -> list[RoundRecord]:
     """Return the rounds whose columns ``columns_of_rounds`` returned."""
     names = [f.name for f in fields(RoundRecord) if getattr(per_round, f.name, None) is not None]
     values = zip(*(getattr(per_round, name) for name in names), strict=False)

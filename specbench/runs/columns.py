@@ -30,7 +30,7 @@ UNMARKED = "no marks"
 FEW_PROMPTS = "fewer than ten prompts"
 
 
-class Row(BaseModel):
+class TableRow(BaseModel):
     """A row of a table; its fields are the columns, in the order on disk.
 
     Types are strict, and numbers finite. Further fields are kept: metrics of the user's own, and
@@ -62,7 +62,7 @@ def measured(unit: str, meaning: str, blank: str, heading: str = "") -> Any:
     return column(unit, meaning, blank, heading, optional=True)
 
 
-class CellColumns(Row):
+class CellColumns(TableRow):
     """The columns that define a cell: its samples differ only in prompt, seed and repeat."""
 
     run_id: str = column(

@@ -145,7 +145,7 @@ class ServerConfig(Section):
     prompts: _Text = ""
 
 
-class Progress(Section):
+class RunProgress(Section):
     """How far a run is; ``state`` is empty if that is not recorded."""
 
     state: _Text = ""
@@ -164,7 +164,7 @@ class RunConfig(Section):
     samples_planned: _Count | None = None
     tasks: list[TaskConfig] | None = None
     notes: list[_Text] = []
-    progress: Progress = Progress()
+    progress: RunProgress = RunProgress()
     sources: dict[str, _Text] = {}
 
     @property

@@ -37,7 +37,7 @@ TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 PlaceIndex = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
-class Rounds(BaseModel):
+class RecordedRounds(BaseModel):
     """The rounds of a text: lists with one entry per round, see ``decoding.records.RoundRecord``.
 
     Older runs lack some of them.
@@ -225,7 +225,7 @@ class SampleRecord(SampleColumns):
     error: str | None = Field(None, description="why it could not be decoded or scored")
     text: str | None = Field(None, description="the answer, cut before a stop string")
     token_ids: list[TokenId] | None = Field(None, description="of the answer, without end token")
-    per_round: Rounds = Field(Rounds(), description="its rounds")
+    per_round: RecordedRounds = Field(RecordedRounds(), description="its rounds")
     scores: dict[str, float | None] | None = Field(None, description="by metric, quality first")
     sources: dict[str, str] = Field({}, description="digests of the user's own functions")
     cell_engine: str | None = Field(None, description="engine that a benchmark named for its cell")

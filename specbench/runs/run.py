@@ -19,8 +19,8 @@ from specbench.plugins import short_name
 from specbench.runs.configuration import (
     Environment,
     GreedyFacts,
-    Progress,
     RunConfig,
+    RunProgress,
     ServerConfig,
     Settings,
     TaskConfig,
@@ -170,7 +170,7 @@ class Run:
         return same
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> RunProgress | None:
         """The state and the numbers of samples; None if they are unknown."""
         config = self.config
         planned = config.samples_planned is not None and config.tasks is not None
@@ -394,9 +394,9 @@ def whole_run(runs: Sequence[Run]) -> Run:
         for run in reversed(runs)
         for name, task in run.tasks.items()
     }
-    parts = [run.progress or Progress(state="unknown") for run in runs]
+    parts = [run.progress or RunProgress(state="unknown") for run in runs]
     states = [part.state for part in parts]
-    progress = Progress(
+    progress = RunProgress(
         state=next((state for state in states if state != COMPLETE), COMPLETE),
         samples=sum(part.samples for part in parts),
         failed=sum(part.failed for part in parts),

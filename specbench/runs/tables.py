@@ -10,8 +10,8 @@ from specbench.runs.columns import (
     UNDRAFTED,
     UNRECORDED,
     CellColumns,
-    Row,
     SampleColumns,
+    TableRow,
     column,
 )
 from specbench.runs.model import SampleRecord
@@ -88,7 +88,7 @@ class SummaryRow(CellColumns):
     )
 
 
-class Metrics(Row):
+class Metrics(TableRow):
     """The metrics of every cell, which are columns of the wide table."""
 
     quality: float | None = column(
@@ -168,7 +168,7 @@ class Metrics(Row):
     )
 
 
-class RunRow(Row):
+class RunRow(TableRow):
     """A run."""
 
     run_id: str = column(
@@ -216,7 +216,7 @@ class RunRow(Row):
 
 #: The models of the tables by name. ``measured`` are the optional columns of samples; ``metrics``
 #: are those of a summary, which become columns in the wide table.
-TABLES: dict[str, type[Row]] = {
+TABLES: dict[str, type[TableRow]] = {
     "samples": SampleRecord,
     "measured": SampleRecord,
     "summary": SummaryRow,

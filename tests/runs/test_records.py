@@ -15,7 +15,7 @@ from specbench import __version__
 from specbench.errors import RunError, UsageError
 from specbench.files import PACKINGS
 from specbench.runs.configuration import RunConfig
-from specbench.runs.model import Rounds, SampleRecord
+from specbench.runs.model import RecordedRounds, SampleRecord
 from specbench.runs.records import (
     RECORDS,
     damaged_file,
@@ -219,7 +219,9 @@ def test_a_run_of_a_later_version_is_refused_by_its_name(tmp_path, version, refu
 def test_every_field_of_a_record_is_explained_and_survives_its_line():
     fields = SampleRecord.model_fields.items()
     assert not [name for name, field in fields if not field.description]
-    record = SampleRecord(**RECORD, scores={"mine": 0.5}, per_round=Rounds(emitted=[2], laws=1))
+    record = SampleRecord(
+        **RECORD, scores={"mine": 0.5}, per_round=RecordedRounds(emitted=[2], laws=1)
+    )
     again = SampleRecord.parse(record.line())
     assert again == record and again.line() == record.line()
     assert b"quality" not in record.line()  # only what was set is written

@@ -24,7 +24,7 @@ _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _Rows = tuple[str, pd.DataFrame]
 
 
-class Answer(NamedTuple):
+class ArmAnswer(NamedTuple):
     """An answer as the page shows it."""
 
     arm: str
@@ -38,7 +38,7 @@ class Apart(NamedTuple):
     task: str
     sample: str
     prompt: str
-    answers: list[Answer]
+    answers: list[ArmAnswer]
 
 
 def latency_tables(samples: pd.DataFrame) -> Iterator[Table]:
@@ -94,7 +94,7 @@ def most_apart(
             task,
             sample,
             "\n\n".join(examples[task][sample].texts) if sample in examples.get(task, {}) else "",
-            [Answer(arm, _facts(r), (r.text or "")[:LONGEST]) for arm, r in of_prompt.items()],
+            [ArmAnswer(arm, _facts(r), (r.text or "")[:LONGEST]) for arm, r in of_prompt.items()],
         )
         for (task, sample, _), of_prompt in ranked[:MOST_PROMPTS]
         if _spread([*of_prompt.values()]) > (0, 0)

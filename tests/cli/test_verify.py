@@ -226,6 +226,15 @@ def test_what_is_absent_is_not_checked(cli, run):
     assert "rounds is 99" in " ".join(shown.out.split())
 
 
+def test_times_of_a_run_without_its_texts_are_no_unplanned_samples(cli, tmp_path):
+    line = ("run", "-t", "mini-math", "-n", "2", "--max-new-tokens", "4", "-o", "r")
+    cli(*line, "-m", "sd", code=0)
+    cli(*line, "-m", "sd,lossy", code=0)  # times sd again
+    assert cli("verify", "r", "-n", "0").code == 0
+    (tmp_path / "r" / "samples.jsonl").unlink()
+    assert not failures(cli("verify", "r", "-n", "0", code=0))
+
+
 def test_models_that_are_not_here_are_named_once_for_all_methods(cli, run):
     configure(run, lambda config: config["pair"].update(target="folder/x", draft="folder/y"))
     write_tables(run)

@@ -131,7 +131,8 @@ class Verification:
         timed = timed_records(run.folder)
         planned = any(cell.timing for task in described for cell in task.cells)
         whole = self.source != TABLE and (bool(timed) or not planned)
-        yield from check_plan(run, [*self.every, *timed], examples, whole)
+        every = [*self.every, *(timed if whole else ())]
+        yield from check_plan(run, every, examples, whole)
         if self.source != TABLE:
             yield from self._check_scores(examples)
         yield from self._check_decoding(examples, show_sample)

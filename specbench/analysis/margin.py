@@ -47,8 +47,8 @@ DIFFER = "differ: prompts with another score."
 WORDS = (
     "verdict: within: a loss of more than the margin is excluded; faster, slower: this, and the "
     "difference in speed is shown; lossy: a loss of more than the margin is shown; quality open: "
-    "neither is; speed only: quality was not measured; open: nothing is shown. --sentences has the "
-    "reasons."
+    "neither is; speed only: quality was not measured; open: nothing is shown; same server: its "
+    "difference from itself is noise. --sentences has the reasons."
 )
 ALONE = (
     "Differences are from this method's texts alone; without --against they are from those of sd "

@@ -300,6 +300,8 @@ def margin_word(row: Row) -> str:
         return ""
     if row["n"] < FEWEST:
         return FEW
+    if row["again"]:
+        return "same server"
     if row["loss"] == BEYOND:
         return "lossy"
     if row["loss"] != WITHIN:

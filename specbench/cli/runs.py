@@ -203,8 +203,9 @@ def trace(run: FinishedRun, options: TraceOptions, models: Recorded) -> None:
     from specbench.analysis.trace import Unreadable, find_sample, run_decoder, show
     from specbench.analysis.trace import trace as trace_of
     from specbench.runs.records import EXAMPLES, TRACED, latest_records
-    from specbench.runs.run import read_run, require_cells
+    from specbench.runs.run import read_run, refuse_benchmarks, require_cells
 
+    refuse_benchmarks([run])
     if options.output:
         if options.output.suffix not in _PICTURES:
             raise UsageError(f"--output {options.output}: use the suffix {' or '.join(_PICTURES)}")
@@ -279,11 +280,12 @@ def report(options: ReportOptions, rows: Rows, models: Recorded, runs: Runs = No
 
     The file is self-contained and loads nothing from the network.
     """
-    from specbench.runs.run import summarised_folders
+    from specbench.runs.run import refuse_benchmarks, summarised_folders
 
     if (options.against is None) != (options.margin is None):
         raise UsageError("--against METHOD and --margin POINTS belong together: give both")
     folders = given_or_newest(runs)
+    refuse_benchmarks(summarised_folders(folders))
     rows.require_in(summarised_folders(folders))
     path = options.output or folders[-1] / PAGE
     check_parent(path)

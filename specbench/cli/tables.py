@@ -40,10 +40,11 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
         UsageError: There is no run, or no run has such rows.
     """
     from specbench.runs.records import SUMMARY
-    from specbench.runs.run import run_folders, summarised_folders
+    from specbench.runs.run import refuse_benchmarks, run_folders, summarised_folders
 
     paths = given_or_newest(given)
     folders = summarised_folders(paths) if files == (SUMMARY,) else run_folders(paths, *files)
+    refuse_benchmarks(folders)
     rows.require_in(folders)
     note_unfinished(folders)
     return folders

@@ -257,6 +257,15 @@ def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
     raise UsageError(lacks(path, names[0]))
 
 
+def refuse_benchmarks(folders: Iterable[Path]) -> None:
+    """Raise ``UsageError`` if a folder has a benchmark, whose texts are random."""
+    for folder in folders:
+        if any(task.batch_size for task in read_run(folder, required=False).tasks.values()):
+            raise UsageError(
+                f"{folder} is a benchmark, of times alone: give another run, or read its bench.csv"
+            )
+
+
 def require_in_runs(column: str, values: Iterable[object], present: Sequence[str]) -> None:
     """Refuse values of a column that no cell of the runs has; rules may be given as in labels."""
     for value in map(str, values):

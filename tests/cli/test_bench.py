@@ -89,7 +89,8 @@ def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(cli, monkeyp
     for repeat, of_batches in enumerate(costs.rounds):
         expected = [seconds[repeat, n] for n in (0, 5)]
         assert of_batches.tolist() == [pytest.approx(expected)]
-    assert "is a benchmark, of times alone" in cli("verify", "out").err
+    for reader in ("verify", "compare", "table", "report", "trace"):
+        assert "is a benchmark, of times alone" in cli(reader, "out", code=2).err
     with pytest.raises(UsageError, match="has times of `eager`: name one"):
         read_costs(Path("out"), "graph")
 

@@ -15,6 +15,7 @@ import pytest
 from specbench.errors import UsageError
 from specbench.experiment import store as module
 from specbench.experiment.execute import execute
+from specbench.experiment.folders import require_same_run
 from specbench.experiment.progress import Display
 from specbench.experiment.store import SYNC_SHARE, Store
 from specbench.runs.records import RECORDS, latest_records, read_records
@@ -359,3 +360,24 @@ def test_a_second_process_is_refused_and_a_killed_one_leaves_no_lock(engine, tmp
     assert (folder / LOCK).exists()
     run(folder)
     assert len(list(read_records(folder))) == 6
+
+
+def test_a_run_of_a_bundled_pair_goes_on_in_another_working_directory(tmp_path):
+    config = plan_of(["sd"]).describe()
+    for target, resumes in (
+        ("specbench/pairs/mini/target", True),
+        ("/opt/site/specbench/pairs/mini/target", True),
+        ("specbench/pairs/python/target", False),
+        ("other/pairs/mini/target", False),
+    ):
+        recorded = {**config, "pair": {**config["pair"], "target": target}}
+        folder = tmp_path / str(len(target))
+        folder.mkdir()
+        progress = {"state": "interrupted", "samples": 0, "failed": 0}
+        (folder / "config.json").write_text(json.dumps({**recorded, "progress": progress}))
+        here = {**config, "pair": {**config["pair"], "target": "/x/specbench/pairs/mini/target"}}
+        if resumes:
+            require_same_run(folder, here)
+        else:
+            with pytest.raises(UsageError, match=r"pair\.target is"):
+                require_same_run(folder, here)

@@ -30,7 +30,7 @@ from specbench.runs.records import (
     TRACED,
     timed_records,
 )
-from specbench.runs.run import CONFIG, ENVIRONMENT, Run
+from specbench.runs.run import CONFIG, ENVIRONMENT, Run, refuse_benchmarks
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import METRICS, get_metric
 from specbench.tasks.task import Task
@@ -114,8 +114,7 @@ class Verification:
                 f"{run.folder / CONFIG} was not written by a compatible version of specbench: "
                 "give the folder of another run"
             )
-        if any(task.batch_size for task in described):
-            raise UsageError(f"{run.folder} is a benchmark, of times alone: give another run")
+        refuse_benchmarks([run.folder])
         yield from self._check_environment()
         yield from check_tables(run.folder, self.source)
         if self.source == TABLE:

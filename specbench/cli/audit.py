@@ -31,7 +31,7 @@ from specbench.serving.server import ADVICE, NEUTRAL_START, Server
 
 if TYPE_CHECKING:
     from specbench.engine.pair import LoadedPair
-    from specbench.validation.audit import Decoder
+    from specbench.validation import audit as audits
 
 FILE = "audit.json"
 UNFINISHED = "unfinished"
@@ -130,28 +130,18 @@ def audit(
     with _folder(to.output, f"audit-{plan.pair.name}", described) as folder:
         from specbench.engine.hub import quiet_libraries
         from specbench.experiment.loader import Loader
-        from specbench.validation.audit import (
-            FAULT,
-            TEXTS,
-            TOO_WEAK,
-            AuditOptions,
-            StoredTexts,
-            most_steps,
-            run_audit,
-            verdict,
-            visible_faults,
-        )
+        from specbench.validation import audit as audits
         from specbench.validation.check import read_prompts
         from specbench.validation.findings import Finding, failures, findings_table
 
-        options = AuditOptions(**settings.model_dump(include={*AuditOptions._fields}))
+        options = audits.AuditOptions(**settings.model_dump(include={*audits.AuditOptions._fields}))
         findings: list[Finding] = []
         quiet_libraries(downloads=not to.no_progress)
         with step_status(not to.no_progress) as show_step:
             show_step("loading the models")
             pair = Loader().load(plan)
         contexts = [context for _, context in read_prompts(plan, pair)]
-        texts = StoredTexts(folder / TEXTS)
+        texts = audits.StoredTexts(folder / audits.TEXTS)
         if len(texts):
             note(f"resuming {folder}: {len(texts)} texts are done")
         try:
@@ -161,12 +151,15 @@ def audit(
             ):
                 if isinstance(decoder, Server) and (refused := decoder.unset):
                     result["options_refused"] = refused
-                show_step.expect(most_steps(len(contexts), options), "prompts")
+                show_step.expect(audits.most_steps(len(contexts), options), "prompts")
                 # A process that is killed leaves an audit that goes on.
                 write_atomically(folder / FILE, as_json(result))
-                for finding in run_audit(pair, decoder, contexts, options, show_step, texts):
+                for finding in audits.run_audit(pair, decoder, contexts, options, show_step, texts):
                     findings.append(finding)
-            result |= {"verdict": verdict(findings), "visible": visible_faults(findings)}
+            result |= {
+                "verdict": audits.verdict(findings),
+                "visible": audits.visible_faults(findings),
+            }
         except KeyboardInterrupt as error:
             if not len(texts):
                 raise
@@ -188,12 +181,12 @@ def audit(
         findings_table(findings, f"Audit with {plan.pair.name}"),
         after=lines,
     )
-    if result["verdict"] == TOO_WEAK:
+    if result["verdict"] == audits.TOO_WEAK:
         raise UsageError(
             "the audit is too weak to judge, since texts of the draft alone might pass: "
             "raise --samples, or give other --prompts"
         )
-    if result["verdict"] == FAULT:
+    if result["verdict"] == audits.FAULT:
         faults = f"the decoder has a fault: {failures(findings)} tests failed"
         raise RunError("; ".join(filter(None, (faults, refusal))))
 
@@ -223,7 +216,7 @@ def _stored(path: Path) -> dict[str, Any]:
 @contextmanager
 def _decoder(
     settings: AuditSettings, pair: LoadedPair, plan: Plan, folder: Path, prompt: Sequence[int]
-) -> Iterator[Decoder]:
+) -> Iterator[audits.Decoder]:
     """Yield the decoder to audit; llama.cpp gets files that are exported for it if necessary.
 
     A server is asked by ``prompt`` which options it takes.

@@ -35,19 +35,12 @@ def bench(
     plan = bench_plan(spec, models.loading(), settings, cells, notes)
     store = carry_out(plan, "bench", to, start_workers(Workers(), plan.loading, to))
 
-    from specbench.analysis.benchmark import (
-        bench_table,
-        describe,
-        ratio_table,
-        read_benchmark,
-        tables,
-        warnings,
-    )
+    from specbench.analysis import benchmark
     from specbench.analysis.figures.benchmark import save_figures
     from specbench.files import write_atomically
 
-    measured = read_benchmark(store.folder)
-    table, ratios = bench_table(measured), ratio_table(measured)
+    measured = benchmark.read_benchmark(store.folder)
+    table, ratios = benchmark.bench_table(measured), benchmark.ratio_table(measured)
     for name, content in {"bench": table, "ratios": ratios}.items():
         text = content.to_csv(index=False, float_format="%.6g")
         write_atomically(store.folder / f"{name}.csv", text)
@@ -55,7 +48,7 @@ def bench(
     if form.as_json:
         print_json({"results": str(store.folder), "systems": table, "ratios": ratios})
     else:
-        print(describe(table))
-        print_table(*tables(table, ratios))
+        print(benchmark.describe(table))
+        print_table(*benchmark.tables(table, ratios))
         print(f"results: {store.folder}")
-    note(*warnings(table))
+    note(*benchmark.warnings(table))

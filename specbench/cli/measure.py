@@ -13,16 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.output.table import Field, Table, number, percent, with_notes
+from specbench.cli import output
 from specbench.cli.options import Progress, Workers
-from specbench.cli.output import (
-    Interrupted,
-    needed_memory,
-    next_step,
-    note,
-    note_loading,
-    print_json,
-    print_table,
-)
 from specbench.engine.pairs import Loading
 from specbench.errors import RunError, UsageError
 from specbench.experiment.cells import STATIC
@@ -66,7 +58,7 @@ def measure(
         plan = plan.added_to(read_run(options.output, required=False).tasks)
     say(plan, options.limit, loads=options.probe or not options.dry_run)
     if margin is not None:
-        note(_prompts_for(plan, margin))
+        output.note(_prompts_for(plan, margin))
     if options.dry_run or options.probe:
         _print_forecast(plan, options, client)
         return
@@ -78,25 +70,27 @@ def measure(
 
 def say(plan: Plan, limit: int | None = None, *, loads: bool = True) -> None:
     """Print notes on a plan before it is executed."""
-    note(*plan.notes)
+    output.note(*plan.notes)
     if loads and len(plan.part(servers=False)):
-        note_loading(plan.pair.models)
+        output.note_loading(plan.pair.models)
     tasks = [task_plan.task for task_plan in plan.tasks]
     if names := [t.name for t in tasks if isinstance(t.source, PromptList) and not t.metrics]:
-        note(
+        output.note(
             f"no references in {', '.join(names)}, so quality is not measured: add --metric "
             f"{AGREEMENT} to compare with the target's own greedy text"
         )
     if limit is not None and limit < DEFAULT_LIMIT:
-        note(f"--limit {limit} is for testing only: intervals over so few examples are unreliable")
+        output.note(
+            f"--limit {limit} is for testing only: intervals over so few examples are unreliable"
+        )
     for task in plan.tasks if plan.settings.shard is None else ():
         if limit is not None and (count := len(task.examples)) < limit:
-            note(f"{task.task.name} has {count} examples, fewer than --limit {limit}")
+            output.note(f"{task.task.name} has {count} examples, fewer than --limit {limit}")
     if plan.executes and not plan.pair.bundled:
         from specbench.tasks.metrics.sandbox.launch import weakness
 
         if weak := weakness():
-            note(weak)
+            output.note(weak)
 
 
 def start_workers(
@@ -159,7 +153,7 @@ def carry_out(
     store = Store.open(to.output, label, plan.describe(), to.fresh, _summarise)
     if store.resumed:
         done = store.resumed - store.failed
-        note(f"resuming {store.folder}: {done} of {len(plan)} samples are done")
+        output.note(f"resuming {store.folder}: {done} of {len(plan)} samples are done")
     try:
         with (
             store,
@@ -170,7 +164,7 @@ def carry_out(
             execute(plan, store, pool, display, stop=stop)
     except KeyboardInterrupt as error:
         progress = f"{store.done} of {len(plan)} samples are in {store.folder}"
-        raise Interrupted(
+        raise output.Interrupted(
             f"interrupted: {progress}; run the same command to resume"
             if store.done
             else "interrupted: no sample was finished"
@@ -203,7 +197,7 @@ def _first_interrupt(store: Store) -> Iterator[Callable[[], bool]]:
         if not requested:
             requested = True
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            note("stopping and writing the tables; press Ctrl-C again to stop at once")
+            output.note("stopping and writing the tables; press Ctrl-C again to stop at once")
             signal.setitimer(signal.ITIMER_REAL, 1, 1)
         if not store.writing:
             raise KeyboardInterrupt
@@ -227,11 +221,11 @@ def _show(store: Store, as_json: bool) -> None:
 
     records = [*latest_records(store.folder), *timed_records(store.folder)]
     if cut := {(r.task, r.sample_id) for r in records if r.prompt_cut}:
-        note(
+        output.note(
             f"{len(cut)} prompts were too long, so their articles or ends were cut: see "
             "--max-prompt-tokens"
         )
-    note(*doubtful_thoughts(records))
+    output.note(*doubtful_thoughts(records))
     show_run(store.folder, as_json)
     if store.failed:
         first = next(record.error for record in records if record.status != OK)
@@ -260,10 +254,10 @@ def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None
             # Differences from sd stand in the verdicts; `table` has the further metrics.
             cells = run_tables(results.cells if verdicts else results.cells_beside_sd())
             tables = [*verdicts, *(cells if further or not verdicts else cells[::2])]
-            print_table(*with_notes(tables, results.measured_on))
-            note(*results.remarks)
+            output.print_table(*with_notes(tables, results.measured_on))
+            output.note(*results.remarks)
     if as_json:
-        print_json(printed)
+        output.print_json(printed)
     else:
         print(f"results: {folder}")
 
@@ -288,7 +282,9 @@ def _suggest(plan: Plan, folder: Path, margin: float | None = None) -> None:
         others = (
             f" --against {plan.arms[0].name} --margin {margin or 2:g}" if len(plan.arms) > 1 else ""
         )
-        next_step(f"specbench compare {folder}{others}" if others else f"specbench table {folder}")
+        output.next_step(
+            f"specbench compare {folder}{others}" if others else f"specbench table {folder}"
+        )
         return
     same = f"repeat the command with --output {folder}"
     cells = [cell for task in plan.tasks for cell in task.cells]
@@ -297,16 +293,18 @@ def _suggest(plan: Plan, folder: Path, margin: float | None = None) -> None:
     examples = shards * min(len(task.examples) for task in plan.tasks)
     compared = methods - {AUTOREGRESSIVE, "sd"}
     if "sd" not in methods:
-        next_step(f"{same} and sd among its methods, to compare with it")
+        output.next_step(f"{same} and sd among its methods, to compare with it")
     elif examples < ENOUGH and not isinstance(plan.tasks[0].task.source, PromptList):
         limit = f"--limit {10 * examples}" + (f" --shard {shard}" if shard else "")
-        next_step(f"{same} {limit}, to narrow the intervals with more prompts")
+        output.next_step(f"{same} {limit}, to narrow the intervals with more prompts")
     elif compared and sum(cell.method == STATIC for cell in cells) < 2 * len(plan.tasks):
-        next_step(f"{same}, static among its methods and --set weight=0.9,0.75,0.5, to add a front")
+        output.next_step(
+            f"{same}, static among its methods and --set weight=0.9,0.75,0.5, to add a front"
+        )
     if margin is not None and "sd" in methods and len(methods) > 1:
-        next_step(f"specbench compare {folder} --against sd --margin {margin:g}")
+        output.next_step(f"specbench compare {folder} --against sd --margin {margin:g}")
     elif compared:
-        next_step(f"specbench compare {folder} --at all; specbench report {folder}")
+        output.next_step(f"specbench compare {folder} --at all; specbench report {folder}")
 
 
 def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> None:
@@ -346,7 +344,7 @@ def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> 
         }
         facts |= {"memory_bytes": expected.memory, "free_bytes": expected.free}
         facts["download_bytes"] = expected.download
-        print_json({**facts, "cells": rows})
+        output.print_json({**facts, "cells": rows})
         return
     fields: list[Field[dict[str, Any]]] = [
         ("method", lambda row: row["method"]),
@@ -359,8 +357,8 @@ def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> 
             ("at most", lambda row: _clock(row["most_seconds"])),
         ]
     for name, rows_of_task in groupby(rows, lambda row: row["task"]):
-        print_table(Table.of(rows_of_task, fields, f"{name} on {plan.pair.name}"))
-    memory = f"{needed_memory(expected.memory, expected.free)}; " if expected.memory else ""
+        output.print_table(Table.of(rows_of_task, fields, f"{name} on {plan.pair.name}"))
+    memory = f"{output.needed_memory(expected.memory, expected.free)}; " if expected.memory else ""
     download = f"{expected.download / 1e9:.1f} GB to download; " if expected.download else ""
     time = "--probe estimates the duration"
     if most is not None:

@@ -7,28 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from specbench.cli import options as groups
 from specbench.cli.generate import split
-from specbench.cli.options import (
-    DEFAULT_PAIR,
-    CodeExecution,
-    DryRun,
-    JsonOutput,
-    Models,
-    Progress,
-    Prompts,
-    RunSettings,
-    Workers,
-    output_option,
-)
 from specbench.cli.output import Interrupted, note
 from specbench.config import Options, option
-from specbench.decoding.drafters.registry import (
-    DRAFTERS,
-    MODEL,
-    DrafterSpec,
-    parse_drafter,
-    require_draft,
-)
+from specbench.decoding.drafters import registry
 from specbench.engine.pairs import PairSpec, get_pair, pairs, without_draft
 from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.experiment.cells import Variant, with_baselines
@@ -39,10 +22,10 @@ from specbench.runs.configuration import Settings
 from specbench.serving.arm import Arm
 
 
-class RunFolder(DryRun, Progress):
+class RunFolder(groups.DryRun, groups.Progress):
     """Where a run goes, and whether it is executed."""
 
-    output: Path | None = output_option(
+    output: Path | None = groups.output_option(
         "Output folder; a run with the same settings is resumed.",
         "the unfinished run of this plan, or results/<time>-<command>-<pair>",
     )
@@ -50,15 +33,24 @@ class RunFolder(DryRun, Progress):
     probe: bool = option(False, "Print the plan with its duration, from a few tokens per cell.")
 
 
-class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, CodeExecution):
+class Measurement(
+    groups.Prompts,
+    groups.Models,
+    groups.RunSettings,
+    groups.JsonOutput,
+    RunFolder,
+    groups.Workers,
+    groups.CodeExecution,
+):
     """The options of every command that measures."""
 
     drafter: list[str] | None = option(
         None,
-        f"What proposes drafts: {', '.join(DRAFTERS)}, or a folder with an EAGLE-3 or MTP module.",
+        f"What proposes drafts: {', '.join(registry.DRAFTERS)}, or a folder with an EAGLE-3 or MTP "
+        "module.",
         metavar="NAME[,NAME...]",
-        shown=str(MODEL),
-        complete=lambda: DRAFTERS,
+        shown=str(registry.MODEL),
+        complete=lambda: registry.DRAFTERS,
         panel=Options.panel,
     )
 
@@ -81,9 +73,12 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
         panel="Sampling",
     )
 
-    def drafters(self, spec: PairSpec) -> list[DrafterSpec]:
+    def drafters(self, spec: PairSpec) -> list[registry.DrafterSpec]:
         """Return the chosen drafters; a pair without a draft model has none that needs one."""
-        chosen = [parse_drafter(name, spec.drafters) for name in self.drafter or [str(MODEL)]]
+        chosen = [
+            registry.parse_drafter(name, spec.drafters)
+            for name in self.drafter or [str(registry.MODEL)]
+        ]
         if self.drafting:
             from specbench.decoding.drafters.policies import get_policy, require_predictable
 
@@ -94,7 +89,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             for drafter in chosen
             for policy in self.drafting or ["fixed"]
         )
-        require_draft(spec.draft, (drafter.kind for drafter in drafters))
+        registry.require_draft(spec.draft, (drafter.kind for drafter in drafters))
         return [*drafters]
 
     def _as_recommended(self) -> Measurement:
@@ -129,7 +124,7 @@ class Measurement(Prompts, Models, RunSettings, JsonOutput, RunFolder, Workers, 
             spec = self.spec(alone=True)
         if chosen and self.ray_address is None:
             self.require_here(spec, self.engine)
-        drafters = [MODEL]
+        drafters = [registry.MODEL]
         if any(method != AUTOREGRESSIVE for method, _ in chosen):
             drafters = self.drafters(spec)
             if all(drafter.kind.copies for drafter in drafters):
@@ -160,7 +155,7 @@ class PairsMeasurement(Measurement):
         f"Target and draft: {', '.join(pairs())}, or FILE.toml[:NAME]; several are measured one "
         "after the other, each in its own folder.",
         metavar="NAME[,NAME...]",
-        shown=DEFAULT_PAIR,
+        shown=groups.DEFAULT_PAIR,
         complete=pairs,
         panel=Options.panel,
     )

@@ -11,30 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specbench.analysis.figures import (
-    AGAINST,
-    COSTS,
-    HEADS,
-    STYLES,
-    bundled_figures,
-    load_figure,
-    source_of,
-)
+from specbench.analysis import figures
 from specbench.cli.finished import NEWEST, Rows, given_or_newest
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import DEFAULT_PAIR, Models, Tasks, output_option
 from specbench.cli.output import note
 from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
-from specbench.decoding.heads.registry import (
-    RELEASED,
-    TRAINED,
-    bundled_heads,
-    find_head,
-    is_head,
-    read_description,
-    trained_heads,
-)
+from specbench.decoding.heads import registry
 from specbench.engine.pairs import PairSpec, pairs
 from specbench.errors import UsageError, require
 from specbench.files import check_writable
@@ -75,11 +59,13 @@ class PlotOptions(Options):
         None,
         f"For {WITH_COSTS}: the x-axis; repeat or separate by commas for several.",
         metavar="COST",
-        shown=",".join(AGAINST),
-        choices=COSTS,
+        shown=",".join(figures.AGAINST),
+        choices=figures.COSTS,
     )
     style: str = option(
-        STYLES[0], "paper fits a column or a page; screen is larger and wider.", choices=STYLES
+        figures.STYLES[0],
+        "paper fits a column or a page; screen is larger and wider.",
+        choices=figures.STYLES,
     )
     width: float | None = option(
         None, "Width of the figure in inches.", gt=0.5, le=40, shown="that of the style"
@@ -100,8 +86,9 @@ def plot(
         str,
         typer.Argument(
             metavar="FIGURE",
-            help=f"One of {', '.join(bundled_figures())}, or FILE.py:FUNCTION, one of your own.",
-            autocompletion=completer(bundled_figures),
+            help=f"One of {', '.join(figures.bundled_figures())}, or FILE.py:FUNCTION, one of your "
+            "own.",
+            autocompletion=completer(figures.bundled_figures),
         ),
     ],
     runs: Annotated[
@@ -114,20 +101,20 @@ def plot(
     ] = None,
 ) -> None:
     """Draw a figure of finished runs or heads as PNG, SVG and PDF, with its data as CSV."""
-    source = source_of(figure)
+    source = figures.source_of(figure)
     _refuse_ignored(figure, source, options, models, data, rows, runs)
     require_folders(runs or ())
     rows = rows.updated(task=data.task)
-    if runs and source != HEADS:
+    if runs and source != figures.HEADS:
         rows.require_in(runs)
     if options.output is not None:
         check_writable(options.output)
-    draw = load_figure(figure)
+    draw = figures.load_figure(figure)
     if options.head is not None:
         name, (folder, draw) = LEARNED, _learned(options.head, options, models, data)
-    elif source == HEADS:
-        heads = runs or logged(TRAINED)[-1:]
-        require(bool(heads), f"no trained head under {TRAINED}: name a head's folder")
+    elif source == figures.HEADS:
+        heads = runs or logged(registry.TRAINED)[-1:]
+        require(bool(heads), f"no trained head under {registry.TRAINED}: name a head's folder")
         name, draw = short_name(figure), partial(draw, heads)
         folder = options.output or heads[-1] / "figures"
         if folder.resolve() in {head.resolve() for head in heads}:
@@ -160,7 +147,7 @@ def plot(
         drawing = draw()
     if figure == WITH_COSTS:
         fronts = drawing.data["mark"].eq("front").groupby(drawing.data["task"]).sum()
-        bare = [str(task) for task, points in fronts.items() if points <= len(COSTS)]
+        bare = [str(task) for task, points in fronts.items() if points <= len(figures.COSTS)]
         swept = set(drawing.data.loc[drawing.data["method"] == "static", "task"])
         if points := [task for task in bare if task in swept]:
             note(
@@ -186,7 +173,7 @@ def _refuse_ignored(
     runs: Sequence[Path] | None,
 ) -> None:
     """Refuse options that the figure would ignore."""
-    of_heads = source == HEADS
+    of_heads = source == figures.HEADS
     if options.cost and figure != WITH_COSTS:
         raise UsageError(f"--cost applies only to {WITH_COSTS}: omit it")
     if options.head is not None:
@@ -219,7 +206,7 @@ def _learned(
     spec = _pair(head, described.get("pair"), models)
     models.require_here(spec)
     task = _task(head, described.get("task"), data)
-    path = find_head(spec, task.name, head).path
+    path = registry.find_head(spec, task.name, head).path
     folder = options.output or _folder(path, spec, task.name)
     limit = options.limit or DEFAULT_TEXTS
     task.examples("held-out", limit)  # fail before the models load
@@ -252,16 +239,16 @@ def _description(head: str) -> dict[str, Any]:
     if head in (BUNDLED, RESULTS):
         return {}
     if not path.exists():
-        path = bundled_heads().get(head, path)
+        path = registry.bundled_heads().get(head, path)
     if not path.exists():
         raise UsageError(
             f"there is no head at {head}: give --head a head's folder or file, or one of "
             "`specbench list heads`"
         )
     folder = path.parent if path.is_file() else path
-    if path.suffix == RELEASED or not is_head(folder):
+    if path.suffix == registry.RELEASED or not registry.is_head(folder):
         return {}
-    return read_description(folder)
+    return registry.read_description(folder)
 
 
 def _pair(head: str, recorded: str | None, typed: Models) -> PairSpec:
@@ -294,10 +281,10 @@ def _task(head: str, recorded: str | None, typed: Tasks) -> Task:
 
 def _folder(head: Path, spec: PairSpec, task: str) -> Path:
     """Return the default output folder: the head's own folder if it is below ``results/``."""
-    folder_of_head = head.parent if head.suffix == RELEASED else head
-    if folder_of_head.resolve().is_relative_to(TRAINED.parent.resolve()):
+    folder_of_head = head.parent if head.suffix == registry.RELEASED else head
+    if folder_of_head.resolve().is_relative_to(registry.TRAINED.parent.resolve()):
         return folder_of_head
-    folder = trained_heads(spec.name) / task
-    if is_head(folder):
+    folder = registry.trained_heads(spec.name) / task
+    if registry.is_head(folder):
         raise UsageError(f"{folder} contains another head: name a folder with --output")
     return folder

@@ -120,14 +120,7 @@ def verify(
 
     from specbench.engine.hub import quiet_libraries
     from specbench.experiment.progress import progress_bar
-    from specbench.validation.findings import (
-        FAILED,
-        INCOMPLETE,
-        REPORT,
-        conclusion,
-        failures,
-        findings_table,
-    )
+    from specbench.validation import findings as results
     from specbench.validation.verification.decoding import AGAIN
     from specbench.validation.verification.verify import Verification
 
@@ -145,17 +138,20 @@ def verify(
     quiet_libraries(downloads=not shown.no_progress)
     with progress_bar(verification.total, not shown.no_progress) as report:
         findings = list(verification.findings(lambda sample: report(vars(sample))))
-    number, few = failures(findings), [f for f in findings if f.verdict == INCOMPLETE]
-    answer = "" if number or few else conclusion(findings, "verified", "difference")
+    number, few = (
+        results.failures(findings),
+        [f for f in findings if f.verdict == results.INCOMPLETE],
+    )
+    answer = "" if number or few else results.conclusion(findings, "verified", "difference")
     if answer and not any(finding.name == AGAIN for finding in findings):
         answer += "; no sample was decoded again"
-    if answer and any(f.name == AGAIN and f.verdict == REPORT for f in findings):
+    if answer and any(f.name == AGAIN and f.verdict == results.REPORT for f in findings):
         answer += "; samples decoded again differ, as rounding in bfloat16 depends on their batch"
     after = [f"{answer}; the last row says what was not checked"] if answer else []
     print_findings(
-        options.as_json, list(map(asdict, findings)), findings_table(findings), after=after
+        options.as_json, list(map(asdict, findings)), results.findings_table(findings), after=after
     )
-    if any(finding.name == AGAIN and finding.verdict == FAILED for finding in findings):
+    if any(finding.name == AGAIN and finding.verdict == results.FAILED for finding in findings):
         note(
             "on other hardware or with other versions, rounding may change a token and with it the "
             "rest of a text"

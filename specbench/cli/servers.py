@@ -25,16 +25,7 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require
 from specbench.methods.method import HEAD
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method
-from specbench.serving.arm import (
-    CHAT,
-    SENT,
-    SEPARATOR,
-    TOKENS,
-    VARIABLE,
-    VLLM,
-    Arm,
-    body_of,
-)
+from specbench.serving import arm as server_arm
 
 if TYPE_CHECKING:
     from specbench.serving.client import Client
@@ -74,7 +65,7 @@ class Servers(ServerAccess):
     send: str | None = option(
         None,
         "How servers get prompts.",
-        choices=SENT,
+        choices=server_arm.SENT,
         shown="tokens with --pair or --target, else chat",
         metavar="FORM",
     )
@@ -106,7 +97,7 @@ class Servers(ServerAccess):
 
         return Client(self.timeout, max(self.concurrency))
 
-    def arms(self, pair: bool) -> list[Arm]:
+    def arms(self, pair: bool) -> list[server_arm.Arm]:
         """Return the arms, whose servers answer; with a ``pair``, they get token ids.
 
         Raises:
@@ -117,7 +108,10 @@ class Servers(ServerAccess):
             require(
                 name not in self.model_fields_set, f"{self.flags(name)[0]} needs --server: add one"
             )
-        arms = [_arm(text, self.send or (TOKENS if pair else CHAT)) for text in texts]
+        arms = [
+            _arm(text, self.send or (server_arm.TOKENS if pair else server_arm.CHAT))
+            for text in texts
+        ]
         names = [arm.name for arm in arms]
         _require_names(names)
         rules = dict(_named("--rule", text, names, "static:weight=0.5") for text in self.rule or ())
@@ -126,13 +120,13 @@ class Servers(ServerAccess):
             arm._replace(
                 rule=rules.get(arm.name, ""),
                 alias=others.get(arm.name, ""),
-                body=body_of(arm, self.set_body or (), names),
+                body=server_arm.body_of(arm, self.set_body or (), names),
             )
             for arm in arms
         ]
         require(
-            pair or not any(arm.prompts == TOKENS for arm in arms),
-            f"--send {TOKENS} needs the server's tokenizer: name it with --pair or --target",
+            pair or not any(arm.prompts == server_arm.TOKENS for arm in arms),
+            "--send tokens needs the server's tokenizer: name it with --pair or --target",
         )
         if not arms:
             return []
@@ -146,14 +140,14 @@ class Servers(ServerAccess):
         return reached
 
 
-def _arm(text: str, prompts: str) -> Arm:
+def _arm(text: str, prompts: str) -> server_arm.Arm:
     name, equals, address = text.partition("=")
     if not equals or not _NAME.fullmatch(name):
         raise UsageError(
             f"--server cannot be '{text}': give NAME=URL, such as fast=http://localhost:8000"
         )
     url, _, model = address.partition("#")
-    return Arm(name, url, model, prompts)
+    return server_arm.Arm(name, url, model, prompts)
 
 
 def _named(option: str, text: str, names: Collection[str], example: str) -> tuple[str, str]:
@@ -180,7 +174,7 @@ class ServeOptions(DraftLength, DryRun):
         "model", "What proposes drafts: model draws from q.", choices=tuple(DRAFTERS)
     )
     vllm: str = option(
-        VLLM,
+        server_arm.VLLM,
         "The vllm program of an environment that has specbench too, by `pip install --no-deps`.",
         metavar="FILE",
     )
@@ -207,9 +201,9 @@ def serve(
         *(further or ()),
     ]
     environment = {}
-    if rules and rules != [VLLM]:
+    if rules and rules != [server_arm.VLLM]:
         plugins = ",".join(filter(None, [os.environ.get(PLUGINS), PLUGIN]))
-        environment = {VARIABLE: SEPARATOR.join(rules), PLUGINS: plugins}
+        environment = {server_arm.VARIABLE: server_arm.SEPARATOR.join(rules), PLUGINS: plugins}
     if options.dry_run:
         assignments = (f"{name}={shlex.quote(value)}" for name, value in environment.items())
         print(*assignments, shlex.join(command))
@@ -229,8 +223,8 @@ def _rules(methods: Methods, spec: PairSpec, drafter: DrafterKind) -> list[str]:
     """
     from specbench.serving.vllm.rules import reads_hidden_states, rule_of
 
-    if methods.method in ([VLLM], [AUTOREGRESSIVE]):
-        return [VLLM] if methods.method == [VLLM] else []
+    if methods.method in ([server_arm.VLLM], [AUTOREGRESSIVE]):
+        return [server_arm.VLLM] if methods.method == [server_arm.VLLM] else []
     rules = []
     for name, parameters in methods.updated(method=methods.method or ["sd"]).variants():
         values = {key: value for key, value in parameters.items() if value is not None}

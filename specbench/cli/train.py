@@ -10,19 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from specbench.analysis.output.table import Column, Table, with_interval
+from specbench.cli import options as groups
 from specbench.cli.generate import grouped
 from specbench.cli.jobs import HeadJob, print_plan, sizes
 from specbench.cli.measure import ray_workers
-from specbench.cli.options import (
-    DEFAULT_PAIR,
-    CodeExecution,
-    DryRun,
-    Models,
-    Progress,
-    Tasks,
-    Workers,
-    output_option,
-)
 from specbench.cli.output import Interrupted, note, note_loading, print_table
 from specbench.config import Options, option
 from specbench.decoding.drafters.registry import MODEL
@@ -46,7 +37,7 @@ DRAFTS = Path("results/drafts")
 LINE_EVERY = 50  # draft training steps per printed line without a terminal
 
 
-class HeadOptions(DryRun):
+class HeadOptions(groups.DryRun):
     """How many heads to train, where they go, and whether to resume."""
 
     target_acceptance: list[float] | None = option(
@@ -58,7 +49,7 @@ class HeadOptions(DryRun):
     seed: list[int] | None = option(
         None, str(HeadRecipe.model_fields["seed"].description), metavar="SEED[,...]", shown="0"
     )
-    output: Path | None = output_option(
+    output: Path | None = groups.output_option(
         "Folder for the heads, one subfolder per task; several target acceptances, quality "
         "losses or seeds have one subfolder each above those.",
         "results/heads/PAIR",
@@ -69,20 +60,20 @@ class HeadOptions(DryRun):
 class DraftFolder(Options):
     """Where drafts go."""
 
-    output: Path | None = output_option(
+    output: Path | None = groups.output_option(
         "Folder for the drafts, one subfolder per task.", "results/drafts/PAIR"
     )
 
 
 @grouped
 def train(
-    data: Tasks,
-    models: Models,
+    data: groups.Tasks,
+    models: groups.Models,
     options: HeadOptions,
     recipe: Annotated[dict[str, Any], HeadRecipe],
-    code: CodeExecution,
-    shown: Progress,
-    workers: Workers,
+    code: groups.CodeExecution,
+    shown: groups.Progress,
+    workers: groups.Workers,
     part: Annotated[Settings, ("shard",)],
 ) -> None:
     """Train one DIVERSED head per task; it predicts the weight on the target at every token."""
@@ -335,11 +326,11 @@ def _show(jobs: Sequence[HeadJob], spec: PairSpec, root: Path) -> None:
 
 @grouped
 def finetune_draft(
-    data: Tasks,
-    models: Annotated[Models, ("pair", "draft", "device")],
+    data: groups.Tasks,
+    models: Annotated[groups.Models, ("pair", "draft", "device")],
     recipe: DraftRecipe,
     to: DraftFolder,
-    shown: Progress,
+    shown: groups.Progress,
 ) -> None:
     """Fine-tune the draft on a task's training split, for `run --draft FOLDER`."""
     spec, tasks = models.spec(), data.tasks()
@@ -373,6 +364,6 @@ def finetune_draft(
             f"{folder}: held-out loss {loss['before']:.3f} before, {loss['after']:.3f} after "
             f"(nats per token, n = {loss['n']})"
         )
-    choices = ["--pair", models.pair or DEFAULT_PAIR, "--draft", str(folders[-1])]
+    choices = ["--pair", models.pair or groups.DEFAULT_PAIR, "--draft", str(folders[-1])]
     choices += data.updated(task=None).retyped()
     print("use it: specbench run --method sd --task", tasks[-1].name, shlex.join(choices))

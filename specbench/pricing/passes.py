@@ -28,22 +28,7 @@ from specbench.experiment.plan import Plan
 from specbench.experiment.prompts import EncodedPrompts, answers_before, recorded_prompt
 from specbench.files import clear_errors, make_folder, stored
 from specbench.methods.verdict import entropy_of, pick
-from specbench.pricing.scores import (
-    COLUMNS,
-    DIGITS,
-    OF_TARGET,
-    SCORES,
-    Record,
-    ScoredText,
-    Scores,
-    TextName,
-    cells_of,
-    is_scored,
-    joined,
-    name_of,
-    read_scores,
-    write_scores,
-)
+from specbench.pricing import scores
 from specbench.runs.model import SampleRecord
 from specbench.runs.records import EXAMPLES
 from specbench.runs.run import Run
@@ -72,11 +57,11 @@ class PairScores:
         return {**models, "head": weights, "depths": self.depths}
 
     @torch.inference_mode()
-    def __call__(self, text: ScoredText) -> dict[str, list[Any]]:
+    def __call__(self, text: scores.ScoredText) -> dict[str, list[Any]]:
         """Return the columns of ``Scores`` for a text."""
         size, prompt = len(text.tokens), len(text.prompt)
         if not size:
-            return {name: [] for name in COLUMNS}
+            return {name: [] for name in scores.COLUMNS}
         read = [*text.prompt, *text.tokens]
         p = plain_pass(self.pair.target, [read], size).logits[0]
         tokens = torch.tensor(text.tokens, device=p.device)
@@ -93,30 +78,34 @@ class PairScores:
         if not self.drafter.has_weights:  # the same at every depth
             return {name: _rounded(column.tolist()) for name, column in parts[0].items()}
         columns: dict[str, list[Any]] = {}
-        for name in COLUMNS:
+        for name in scores.COLUMNS:
             matrix = pad_sequence([part[name] for part in parts])  # [T, D], zeros behind the text
             matrix = pad(matrix, (0, self.depths - depths))
-            columns[name] = _rounded((matrix[:, 0] if name in OF_TARGET else matrix).tolist())
+            columns[name] = _rounded(
+                (matrix[:, 0] if name in scores.OF_TARGET else matrix).tolist()
+            )
         return columns
 
 
 def texts_of(
     run: Run, pair: LoadedPair | Reader, records: Sequence[SampleRecord]
-) -> Iterator[ScoredText]:
+) -> Iterator[scores.ScoredText]:
     """Yield the texts of a run's records, with their prompts as the run encoded them.
 
     Raises:
         UsageError: The examples are gone, or a prompt has another number of tokens now.
     """
-    for cell in cells_of(records):
+    for cell in scores.cells_of(records):
         examples = examples_of(run, cell[0].task)
         for record in cell:
             example, answers = examples[record.sample_id], answers_before(cell, record)
             prompt = recorded_prompt(run, pair, example, record, answers)
-            yield ScoredText(name_of(record), prompt, output_of(record, pair))
+            yield scores.ScoredText(scores.name_of(record), prompt, output_of(record, pair))
 
 
-def texts_in_column(plan: Plan, pair: LoadedPair | Reader, column: str) -> Iterator[ScoredText]:
+def texts_in_column(
+    plan: Plan, pair: LoadedPair | Reader, column: str
+) -> Iterator[scores.ScoredText]:
     """Yield the texts in a column of prompt files; they are encoded as they are.
 
     Raises:
@@ -131,9 +120,11 @@ def texts_in_column(plan: Plan, pair: LoadedPair | Reader, column: str) -> Itera
                     f"{task.task.path}: prompt {example.id} has no text in the column {column}: "
                     "add it, or leave out --texts to let the target write"
                 )
-            name = TextName(task.task.name, example.id, column, category=example.category or None)
+            name = scores.TextName(
+                task.task.name, example.id, column, category=example.category or None
+            )
             tokens = pair.tokenizer.encode(text, add_special_tokens=False)
-            yield ScoredText(name, prompts.of(task, example).ids, tokens)
+            yield scores.ScoredText(name, prompts.of(task, example).ids, tokens)
 
 
 def examples_of(run: Run, task: str) -> Mapping[str, Example]:
@@ -160,8 +151,11 @@ def output_of(record: SampleRecord, pair: LoadedPair | Reader) -> list[int]:
 
 
 def score_texts(
-    source: PairScores, texts: Iterable[ScoredText], folder: Path, show: Callable[[str], object]
-) -> dict[str, Scores]:
+    source: PairScores,
+    texts: Iterable[scores.ScoredText],
+    folder: Path,
+    show: Callable[[str], object],
+) -> dict[str, scores.Scores]:
     """Score texts, except those whose scores are in the folder; return the scores by task.
 
     ``show`` is called with what is done now.
@@ -172,25 +166,25 @@ def score_texts(
     conditions = source.conditions
     with clear_errors(folder):
         make_folder(folder)
-    scored, is_new, saved = read_scores(folder / SCORES), False, monotonic()
-    by_task: dict[str, dict[TextName, Record]] = {}
+    scored, is_new, saved = scores.read_scores(folder / scores.SCORES), False, monotonic()
+    by_task: dict[str, dict[scores.TextName, scores.Record]] = {}
     try:
         for text in texts:
             show(f"scoring {text.name.task} {text.name.sample_id}")
             decisive = json.dumps([conditions, text.prompt, text.tokens])
             key = blake2b(decisive.encode(), digest_size=16).hexdigest()
-            if not is_scored(scored.get(key), len(text.tokens), conditions.get("depths", 0)):
+            if not scores.is_scored(scored.get(key), len(text.tokens), conditions.get("depths", 0)):
                 scored[key], is_new = {"key": key, **source(text)}, True
             scored[key] |= text._asdict()
             by_task.setdefault(text.name.task, {})[text.name] = scored[key]
             if is_new and monotonic() - saved >= SAVED_EVERY:
-                write_scores(folder / SCORES, scored)
+                scores.write_scores(folder / scores.SCORES, scored)
                 is_new, saved = False, monotonic()
     finally:  # an interrupted pass goes on where it stopped
         if is_new:
-            write_scores(folder / SCORES, scored)
+            scores.write_scores(folder / scores.SCORES, scored)
     temperature = source.sampling.temperature
-    return {task: joined(records, temperature) for task, records in by_task.items()}
+    return {task: scores.joined(records, temperature) for task, records in by_task.items()}
 
 
 def _compared(p: Tensor, q: Tensor, tokens: Tensor, sampling: Sampling) -> dict[str, Tensor]:
@@ -198,7 +192,7 @@ def _compared(p: Tensor, q: Tensor, tokens: Tensor, sampling: Sampling) -> dict[
     step = max(1, MOST_NUMBERS // p.shape[-1])
     slices = zip(p.split(step), q.split(step), tokens.split(step), strict=True)
     parts = [_compared_at_once(*rows, sampling) for rows in slices]
-    return {name: torch.cat([part[name] for part in parts]) for name in COLUMNS}
+    return {name: torch.cat([part[name] for part in parts]) for name in scores.COLUMNS}
 
 
 def _compared_at_once(
@@ -224,4 +218,4 @@ def _compared_at_once(
 def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(part) for part in value]
-    return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
+    return value if isinstance(value, int) else float(f"{value:.{scores.DIGITS}g}")

@@ -11,17 +11,10 @@ from specbench.analysis.benchmark import repeats_of, with_forced
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.engine.pairs import HUB_ID, PairSpec
 from specbench.errors import require, shown, unknown
+from specbench.pricing import machines
 from specbench.pricing.costs import Costs, costs_of, from_bench
 from specbench.pricing.formulas import Workload, computed_costs, require_fits_machine
 from specbench.pricing.heads import Drafting, ShapedDrafter, drafting_of, require_fits
-from specbench.pricing.machines import (
-    Engine,
-    Server,
-    devices_in,
-    engines,
-    find_machine,
-    known_engine,
-)
 from specbench.pricing.rounds import PricedRounds
 from specbench.pricing.shapes import Model, bits_of, find_model, known_shape, precision_of
 from specbench.runs.records import TABLE
@@ -65,21 +58,23 @@ class Place:
     weights: Sequence[str] = ()  # formats of the target's and the draft's
     cache: str | None = None
 
-    def server(self, target: Model) -> Server:
+    def server(self, target: Model) -> machines.Server:
         """Return the machines and the engine; llama.cpp for its own formats and Apple's chips.
 
         Raises:
             UsageError: One of them is unknown.
         """
-        machine, engine = find_machine(self.machine), None
+        machine, engine = machines.find_machine(self.machine), None
         if self.serving is not None:
-            engine = known_engine(self.serving)
-            advice = unknown("engine", self.serving, engines())
+            engine = machines.known_engine(self.serving)
+            advice = unknown("engine", self.serving, machines.engines())
             require(engine is not None, f"--serving: {advice}")
         in_file = target.precision.head < 16
         by_itself = "llama.cpp" if in_file or machine.backend == "metal" else "vllm"
-        chosen: Engine = engine or engines()[by_itself]
-        return Server.of(machine, chosen, max(self.gpus, devices_in(self.machine)))
+        chosen: machines.Engine = engine or machines.engines()[by_itself]
+        return machines.Server.of(
+            machine, chosen, max(self.gpus, machines.devices_in(self.machine))
+        )
 
     def model(self, role: str, pair: PairSpec, form: str | None) -> Model:
         """Return a model of a pair with the precision of its weights and caches.

@@ -22,14 +22,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from specbench.errors import UsageError, hide, require
-from specbench.serving.network import (
-    UNREACHABLE,
-    by_proxy,
-    is_here,
-    may_pass,
-    seconds_to_wait,
-    unreachable,
-)
+from specbench.serving import network
 from specbench.serving.values import breaks_off, error_words, failure_of, parsed, quoted
 
 KEY_VARIABLE = "SPECBENCH_API_KEY"
@@ -79,7 +72,7 @@ class _FailedError(UsageError):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.passes = passes or may_pass(status)  # whether another try may have an answer
+        self.passes = passes or network.may_pass(status)  # whether another try may have an answer
         self.wait = wait  # seconds after which the server wants to be asked again
 
 
@@ -133,7 +126,7 @@ class Client:
         """Return what is at an address, nothing if there is none or nothing answers."""
 
         async def read(url: str, body: Any) -> bytes:
-            with suppress(UsageError, *UNREACHABLE):
+            with suppress(UsageError, *network.UNREACHABLE):
                 response, content = await self._exchange(url)
                 return content if response.status_code == HTTPStatus.OK else b""
             return b""
@@ -177,7 +170,7 @@ class Client:
 
     def _http(self, url: str) -> httpx2.AsyncClient:
         """Return the client for an address; one of this machine is reached without a proxy."""
-        if (here := is_here(url)) not in self._clients:
+        if (here := network.is_here(url)) not in self._clients:
             self._clients[here] = self._new_client(trust_env=not here)
         return self._clients[here]
 
@@ -215,8 +208,8 @@ class Client:
 
         try:
             return self._runner.run(every())
-        except UNREACHABLE as error:
-            raise UsageError(unreachable(url, error)) from error
+        except network.UNREACHABLE as error:
+            raise UsageError(network.unreachable(url, error)) from error
 
     async def _exchange(self, url: str) -> tuple[httpx2.Response, bytes]:
         """Return the answer to a GET, and its body.
@@ -239,7 +232,11 @@ class Client:
                     raise
                 broken = True
                 continue
-            wait = seconds_to_wait(response.headers) if may_pass(response.status_code) else None
+            wait = (
+                network.seconds_to_wait(response.headers)
+                if network.may_pass(response.status_code)
+                else None
+            )
             waited += max(wait or 0.0, PAUSE)
             if wait is None or waited > self.timeout:
                 return response, content
@@ -264,8 +261,8 @@ class Client:
                 error = failed
             except UsageError as wrong:
                 return Streamed(began, time.perf_counter() - began, [], retries, str(wrong))
-            except UNREACHABLE as reason:
-                error = _FailedError(unreachable(url, reason), 0, passes=True)
+            except network.UNREACHABLE as reason:
+                error = _FailedError(network.unreachable(url, reason), 0, passes=True)
             seconds = time.perf_counter() - began
             tries += error.wait is None
             pause = PAUSE * 2.0 ** (tries - 1) if error.wait is None else max(error.wait, PAUSE)
@@ -320,12 +317,12 @@ class Client:
             )
         if (code := response.status_code) != HTTPStatus.OK:
             advice = {**ADVICE, **self.advice}.get(code, LOG)
-            wait = seconds_to_wait(response.headers) if may_pass(code) else None
+            wait = network.seconds_to_wait(response.headers) if network.may_pass(code) else None
             words = error_words(content)
             if wait is not None and wait > self.timeout:
                 words += f"; it asks to wait for {wait:.0f} seconds"
             raise _FailedError(
-                f"{url}{by_proxy(url)} answers {code} ({words}): {advice}", code, wait=wait
+                f"{url}{network.by_proxy(url)} answers {code} ({words}): {advice}", code, wait=wait
             )
         try:
             return parsed(content)
@@ -351,7 +348,7 @@ def _require_no_failure(url: str, value: Any, *, within: bool = False) -> None:
         passes = within or not failure.status
         status = 0 if passes else failure.status
         message = f"{url} {failure.words}: {LOG}"
-        raise _FailedError(message, status, passes=passes or may_pass(failure.status))
+        raise _FailedError(message, status, passes=passes or network.may_pass(failure.status))
 
 
 async def _content(url: str, response: httpx2.Response) -> bytes:

@@ -18,6 +18,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from specbench.errors import none_of
@@ -45,6 +46,8 @@ def option(
     panel: str | None = None,
     repeats: bool = False,
     whole: bool = False,
+    needs: Mapping[str, str] = {},
+    conflicts: Mapping[str, str] = {},
     **bounds: Any,
 ) -> Any:
     """Return a field that is a command-line option.
@@ -60,12 +63,16 @@ def option(
         panel: Help panel; by default the group's panel.
         repeats: Whether a name that is given twice counts twice.
         whole: Whether commas are part of a value, which is then given once per option.
+        needs: Fields without which the option means nothing, each with the refusal, in which ``{}``
+            stands for the option.
+        conflicts: Fields that exclude the option, in the same way.
         **bounds: Bounds for pydantic's ``Field``.
     """
     if choices:
         help = f"{help} One of {', '.join(choices)}.".strip()
-    cli: Any = {"flags": flags, "metavar": metavar, "shown": shown, "panel": panel}
-    cli |= {"choices": tuple(choices), "complete": complete, "repeats": repeats, "whole": whole}
+    cli: Any = {"flags": flags, "metavar": metavar, "shown": shown, "panel": panel, "whole": whole}
+    cli |= {"choices": tuple(choices), "complete": complete, "repeats": repeats}
+    cli |= {"needs": needs, "conflicts": conflicts}
     return Field(default, description=help, json_schema_extra=cli, **bounds)
 
 
@@ -95,6 +102,21 @@ class Options(StrictModel):
             if choices and name is not None and name not in choices:
                 raise ValueError(none_of(name, choices))
         return value
+
+    @model_validator(mode="after")
+    def _go_together(self: Group) -> Group:
+        for name in filter(self.has, type(self).model_fields):
+            about = self.about(name)
+            texts = [text for n, text in about.get("needs", {}).items() if not self.has(n)]
+            texts += [text for n, text in about.get("conflicts", {}).items() if self.has(n)]
+            for text in texts:
+                raise ValueError(text.format(self.flags(name)[0]))
+        return self
+
+    def has(self, name: str) -> bool:
+        """Return whether a value was given for a field, even if it is the default."""
+        is_blank = any(getattr(self, name) is blank for blank in (None, False))
+        return name in self.model_fields_set and not is_blank
 
     @classmethod
     def about(cls, name: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Annotated
 
 from specbench.cli.decide_options import DecideOptions
@@ -21,7 +20,7 @@ from specbench.cli.price import TextsRun, plan_of_target, run_of_target, scored
 from specbench.config import AUTO, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import require_draft
-from specbench.errors import RunError, UsageError, require
+from specbench.errors import require
 from specbench.experiment.cells import Variant, method_variants
 from specbench.methods.registry import METHODS
 from specbench.runs.configuration import Settings
@@ -36,7 +35,6 @@ MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "drafti
 STRICT = "sd"
 CONTROL = "cooled"  # sharpens the target without a draft
 FOLDER = "decision"
-NOTICED = 0.0005  # of a speed-up
 MARGIN = 2.0  # points of quality that a lossy method may lose
 
 
@@ -69,12 +67,11 @@ def decide(
     """
     from specbench.pricing.source import repository_of
 
-    require(not (options.costs and options.machine), "--costs and --machine exclude each other")
     drafters = options.drafters()
     named = {role: repository_of(getattr(measurement, role)) for role in ("target", "draft")}
     measurement = measurement.updated(**named) if options.machine else measurement
     variants = lossy.variants() if lossy.method else []
-    costs_of_source = _costs(options, measurement, drafters)  # its faults come before models
+    costs_of_source = _costs(options, measurement)  # its faults come before models
     if options.has_rates:
         flag = "--acceptance" if options.acceptance else "--accepted-length"
         require(run is None, f"{flag} replaces the texts of RUN: give only one of them")
@@ -83,7 +80,7 @@ def decide(
     else:
         source = _of_texts(options, drafters, measurement, run)
 
-    from specbench.pricing.decide import answer, decision_table, largest_possible, write_tables
+    from specbench.pricing.decide import answer, decision_table, remarks, write_tables
     from specbench.pricing.decide import decide as decided
 
     costs = costs_of_source(source)
@@ -106,23 +103,7 @@ def decide(
         print_table(decision_table(decision))
         print(*_flags(decision, source, measurement), sep="\n")
         print(f"results: {folder}")
-    for line in largest_possible(decision):
-        note(line)
-    for rounds in source.priced:
-        if rounds.drafter.copies and not source.is_exact:
-            drafts = rounds.drafted[:, -1].sum() / rounds.rounds[:, -1].sum()
-            note(
-                f"{rounds.drafter} is priced as if every round had N drafts, as specbench pads "
-                f"them: with N = {rounds.lengths[-1]} it copies {drafts:.1f} in the mean, so "
-                "engines that verify only these gain more"
-            )
-    if (most := max(decision.optimism(batch) for batch in decision.batches)) >= NOTICED:
-        note(
-            f"expect a speed-up about {most:.3f} smaller: picking the best of many settings "
-            "flatters it"
-        )
-    if source.is_exact and not costs.machine:
-        note("the rates are taken as exact: intervals cover the noise of repeated costs alone")
+    note(*remarks(decision, source.priced))
     if options.costs and len(costs.rounds) == 1:
         note("the costs were measured once: neither the intervals nor this cover their noise")
     if variants:
@@ -133,7 +114,7 @@ def _of_texts(
     options: DecideOptions, drafters: list[DrafterKind], measurement: Measurement, run: Path | None
 ) -> Source:
     """Price drafters by texts of the target: of a run, or new ones."""
-    from specbench.pricing.decide import require_prompts
+    from specbench.pricing.source import require_prompts
 
     if run is None:
         plan = plan_of_target(measurement)
@@ -144,14 +125,10 @@ def _of_texts(
                 "not here, and the target writes a text for each prompt: --acceptance needs neither"
             )
 
-    from specbench.decoding.drafters.policies import get_policy
     from specbench.experiment.loader import Loader
-    from specbench.pricing.checks import deviations
-    from specbench.pricing.formulas import Workload
     from specbench.pricing.passes import texts_of
-    from specbench.pricing.rounds import price
     from specbench.pricing.scores import name_of, target_texts
-    from specbench.pricing.source import Source
+    from specbench.pricing.source import source_of_texts
     from specbench.runs.frames import CELL
     from specbench.runs.records import TRACED
 
@@ -161,32 +138,20 @@ def _of_texts(
     records = target_texts(read.records(TRACED.union(CELL)), *chosen)
     require_prompts((name.task, name.prompt) for name in map(name_of, records))
     of_run = partial(texts_of, read, records=records)
-    ((task, texts),) = scored(read, of_run, drafters, measurement, loader).items()
-    if any(deviation.is_sure for deviation in deviations(texts)):
-        raise RunError(f"the texts of {task} are not drawn from the target: see `specbench price`")
-    fixed, lengths = get_policy("fixed"), options.lengths
-    return Source(
-        [price(texts, drafter, fixed, lengths) for drafter in drafters],
-        f"{task} on {read.pair.name}, T = {texts.temperature:g}",
-        read.pair,
-        Workload(mean(map(len, texts.prompts)), float(texts.length.mean())),
-        read.settings,
-        measurement.output or read.folder,
-        read.loading,
-        loader,
-        task,
-    )
+    scores = scored(read, of_run, drafters, measurement, loader)
+    folder = measurement.output or read.folder
+    return source_of_texts(scores, drafters, options.lengths, read, folder, loader)
 
 
 def _of_rates(
     options: DecideOptions, drafters: list[DrafterKind], measurement: Measurement
 ) -> Source:
     """Return the rounds that follow from rates of acceptance; no models are needed for it."""
-    if not options.costs and not measurement.names_models:
-        raise UsageError(
-            "seconds per round depend on the models: name them by --pair, or by --target and "
-            "--draft, or give --costs FILE"
-        )
+    require(
+        bool(options.costs) or measurement.names_models,
+        "seconds per round depend on the models: name them by --pair, or by --target and "
+        "--draft, or give --costs FILE",
+    )
     pair = measurement.spec(alone=True) if measurement.names_models else None
     require(
         "drafter" not in options.model_fields_set or len(drafters) == 1,
@@ -201,62 +166,43 @@ def _of_rates(
     from specbench.pricing.rounds import rounds_of_rates
     from specbench.pricing.source import ANSWER, Source
 
-    what = options.acceptance or f"{rates[0]:.2f} by {options.accepted_length:g} tokens per round"
-    title = f"acceptance {what}" + (f" on {pair.name}" if pair else "")
+    rate = options.acceptance or f"{rates[0]:.2f} by {options.accepted_length:g} tokens per round"
     return Source(
-        [rounds_of_rates(rates, drafter)],
-        title,
-        pair,
-        Workload(options.context_length, measurement.max_new_tokens or ANSWER),
-        measurement.part(Settings),
-        measurement.output or new_folder(f"decide-{pair.name if pair else 'rates'}"),
-        measurement.loading(),
+        priced=[rounds_of_rates(rates, drafter)],
+        title=f"acceptance {rate}" + (f" on {pair.name}" if pair else ""),
+        pair=pair,
+        workload=Workload(options.context_length, measurement.max_new_tokens or ANSWER),
+        settings=measurement.part(Settings),
+        folder=measurement.output or new_folder(f"decide-{pair.name if pair else 'rates'}"),
+        loading=measurement.loading(),
     )
 
 
-def _costs(
-    options: DecideOptions, measurement: Measurement, drafters: list[DrafterKind]
-) -> Callable[[Source], Costs]:
+def _costs(options: DecideOptions, measurement: Measurement) -> Callable[[Source], Costs]:
     """Return what gives the costs for a source: a file, a machine, or times taken here.
 
     Raises:
         UsageError: The file or the machine is faulty, or the file lacks what is asked.
     """
-    from specbench.pricing.costs import read_costs
     from specbench.pricing.machines import find_machine
-    from specbench.pricing.reports import REPORTS, read_reports
+    from specbench.pricing.reports import costs_in
     from specbench.pricing.source import Place, costs_of_machine, timed_costs
 
-    batches, lengths = sorted(options.batch_size), options.lengths
+    batches, lengths, engine = sorted(options.batch_size), options.lengths, measurement.engine
     if options.costs:
-        first, is_typed = options.costs[0], "batch_size" in options.model_fields_set
-        if first.suffix in REPORTS:
-            table = read_reports(options.costs, options.batch_size if is_typed else ())
-        else:
-            require(len(options.costs) == 1, f"--costs {first} has all costs: give it alone")
-            engine = None if measurement.engine == AUTO else measurement.engine
-            table = read_costs(first, engine)
+        typed = options.batch_size if "batch_size" in options.model_fields_set else ()
+        table = costs_in(options.costs, typed, None if engine == AUTO else engine)
         table.require_measured(options.batches(table), lengths)
         return lambda source: table
     if options.machine:
         find_machine(options.machine)
+        forms = measurement.quantization, measurement.dtype
         place = Place(
-            *(options.machine, options.gpus, options.serving, options.weights, options.cache)
+            options.machine, options.gpus, options.serving, [*options.weights], options.cache, forms
         )
-        drafter = next((one for one in drafters if not one.copies), drafters[0])
-
-        def computed(source: Source) -> Costs:
-            pair = source.pair
-            assert pair is not None
-            forms = [measurement.quantization, measurement.dtype, pair.dtype]
-            form = next((str(one) for one in forms if one not in (None, AUTO)), None)
-            return costs_of_machine(place, pair, drafter, form, source.workload, batches, lengths)
-
-        return computed
-    return lambda source: timed_costs(
-        *(source, measurement.engine, batches, lengths),
-        *(measurement.temperature, not measurement.no_progress),
-    )
+        return lambda source: costs_of_machine(place, source, batches, lengths)
+    is_shown, temperature = not measurement.no_progress, measurement.temperature
+    return lambda source: timed_costs(source, engine, batches, lengths, temperature, is_shown)
 
 
 def _flags(decision: Decision, source: Source, measurement: Measurement) -> Iterator[str]:

@@ -46,6 +46,9 @@ class DecideOptions(JsonOutput):
         None,
         "Tokens per round that a server reports with N = --draft-length, in place of rates.",
         metavar="L",
+        conflicts={
+            "acceptance": "--acceptance and --accepted-length say the same: give only one of them"
+        },
     )
     costs: list[Path] | None = option(
         None,
@@ -59,6 +62,7 @@ class DecideOptions(JsonOutput):
         "Compute the seconds from a machine's figures instead: h100, a100, rtx5090, m3-ultra and "
         "about fifty others, or FILE.toml.",
         metavar="NAME",
+        conflicts={"costs": "--costs and --machine exclude each other"},
     )
     gpus: Annotated[int, Field(ge=1)] = option(1, "How many of these machines share the layers.")
     serving: str | None = option(
@@ -117,14 +121,10 @@ class DecideOptions(JsonOutput):
         """Return the rate of acceptance at each position.
 
         Raises:
-            UsageError: It is given twice, is no rate, or fits no draft length.
+            UsageError: It is no rate, or fits no draft length.
         """
         from specbench.pricing.rounds import rate_of_length, rates_of
 
-        require(
-            self.acceptance is None or self.accepted_length is None,
-            "--acceptance and --accepted-length say the same: give only one of them",
-        )
         if self.accepted_length is None:
             return rates_of(str(self.acceptance), max(self.draft_length))
         require(

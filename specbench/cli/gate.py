@@ -31,6 +31,7 @@ class GatedFormat(TableFormat):
         "End with exit code 1 unless every method is shown to be within --margin of --against.",
         choices=(WITHIN,),
         shown="nothing",
+        needs={"against": "{} needs --against METHOD and --margin POINTS: add both"},
     )
     require_acceptance: float | None = option(
         None,

@@ -40,6 +40,7 @@ _TITLES = {
     "measured": "samples, last columns: metrics other than the quality metric",
     "metrics": "values of `metric` in summary; columns of cells, with <metric>_low and _high",
 }
+_OF_TASKS = ("name", "metrics", "max_new_tokens", "version", "description")
 # Headings are only for other tables.
 _OF_COLUMNS = [name for name in ColumnMeaning._fields if name != "heading"]
 WIDTH = 100  # of text; longer lines are hard to read
@@ -147,11 +148,6 @@ def _pairs() -> list[Row]:
     return rows
 
 
-def _tasks() -> list[Row]:
-    tasks = map(load_task, task_names())
-    return _picked(tasks, "name", "metrics", "max_new_tokens", "version", "description")
-
-
 def _metrics() -> list[Row]:
     metrics = [*METRICS.values()]
     rows = _picked(metrics, "name", "unit", "needs")
@@ -172,7 +168,7 @@ LISTS: dict[str, Callable[[], list[Row]]] = {
     "drafters": lambda: _picked(DRAFTERS.values(), "name", "summary", "source"),
     "pairs": _pairs,
     "heads": listed_heads,
-    "tasks": _tasks,
+    "tasks": lambda: _picked(map(load_task, task_names()), *_OF_TASKS),
     "metrics": _metrics,
     "figures": _figures,
     "columns": lambda: _picked(dictionary(), *_OF_COLUMNS),
@@ -221,7 +217,10 @@ def docs(
     """Print a page of the documentation, or list the pages with their questions."""
     pages_by_name = pages()
     if name is None:
-        rows = [[page, _question(path)] for page, path in pages_by_name.items()]
+        rows = []
+        for page, path in pages_by_name.items():
+            with path.open(encoding="utf-8") as file:  # whose first line is "# Name: question?"
+                rows.append([page, file.readline().partition(": ")[2].strip()])
         headings = [Column("page"), Column("question")]
         print_table(Table("Pages; specbench docs NAME prints one", headings, rows, stub=2))
         return
@@ -232,9 +231,3 @@ def docs(
         print(text, end="")
         return
     console.print(Markdown(text), width=min(console.width, WIDTH))
-
-
-def _question(page: Path) -> str:
-    """Return the question in a page's first line, ``# Name: question?``."""
-    with page.open(encoding="utf-8") as file:
-        return file.readline().partition(": ")[2].strip()

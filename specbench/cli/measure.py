@@ -310,41 +310,19 @@ def _suggest(plan: Plan, folder: Path, margin: float | None = None) -> None:
 def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
     from specbench.engine.hub import quiet_libraries
-    from specbench.experiment.progress import forecast, step_status
+    from specbench.experiment.progress import forecast, forecast_rows, step_status
     from specbench.experiment.workers import Worker
-    from specbench.runs.labels import method_labels
 
     quiet_libraries(downloads=not options.no_progress)
     with step_status(not options.no_progress) as show:
         show("timing a few tokens of each method" if options.probe else "reading the prompts")
         expected = forecast(plan, Worker(client=client), options.probe)
-    rows: list[dict[str, Any]] = []
-    for task in plan.tasks:
-        cells = [(step, pace) for step, pace in expected.paces if step.plan is task]
-        labels = method_labels([vars(plan.identify(step, expected.engine)) for step, _ in cells])
-        samples = task.samples * plan.settings.repeats
-        most_tokens = samples * task.max_new_tokens
-        rows += [
-            {
-                "task": task.task.name,
-                "method": f"{label} again" if step.cell.timing else label,
-                "draft_length": step.cell.draft_length,
-                "samples": samples,
-                "seconds_per_token": pace,
-                "most_seconds": None if pace is None else most_tokens * pace,
-            }
-            for (step, pace), label in zip(cells, labels, strict=True)
-        ]
+    rows = forecast_rows(plan, expected)
     most = sum(row["most_seconds"] for row in rows) if options.probe else None
     if options.as_json:
-        facts: dict[str, Any] = {
-            "samples": len(plan),
-            "engine": expected.engine,
-            "most_seconds": most,
-        }
+        facts = {"samples": len(plan), "engine": expected.engine, "most_seconds": most}
         facts |= {"memory_bytes": expected.memory, "free_bytes": expected.free}
-        facts["download_bytes"] = expected.download
-        output.print_json({**facts, "cells": rows})
+        output.print_json({**facts, "download_bytes": expected.download, "cells": rows})
         return
     fields: list[Field[dict[str, Any]]] = [
         ("method", lambda row: row["method"]),

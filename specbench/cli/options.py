@@ -137,24 +137,22 @@ class PromptFiles(Tasks):
         "`messages` or `conversations`, and others; see `specbench docs tasks`.",
         metavar="FILE",
         panel=Options.panel,
+        conflicts={
+            "task": "--prompts replaces --task: give only one of them",
+            "folder": "--data applies to tasks, not to --prompts: omit it",
+            "shots": "--shots applies to tasks, not to --prompts: omit it",
+        },
     )
     cut_prompts: bool = option(
-        False, "Cut long prompts of --prompts without a `passage` at their end."
+        False,
+        "Cut long prompts of --prompts without a `passage` at their end.",
+        needs={"prompts": "{} needs --prompts: tasks cut their own passages"},
     )
 
     def tasks(self) -> list[Task]:
         """Return the chosen tasks, or one task per prompt file."""
         if not self.prompts:
-            if self.cut_prompts:
-                raise UsageError("--cut-prompts needs --prompts: tasks cut their own passages")
             return super().tasks()
-        if self.task:
-            raise UsageError("--prompts replaces --task: give only one of them")
-        for name in ("folder", "shots"):
-            if getattr(self, name) is not None:
-                raise UsageError(
-                    f"{self.flags(name)[0]} applies to tasks, not to --prompts: omit it"
-                )
         return [prompts_task(path, cut=self.cut_prompts) for path in self.prompts]
 
 
@@ -168,6 +166,10 @@ class Prompts(PromptFiles):
         metavar="NAME",
         shown=f"{DEFAULT_REFERENCE_METRIC} if there are references",
         complete=lambda: PROMPT_METRICS,
+        needs={
+            "prompts": "{} needs --prompts: tasks define their own metrics; add one to a finished "
+            "run with `specbench score RUN --metric`"
+        },
     )
 
     @field_validator("metric")
@@ -179,11 +181,6 @@ class Prompts(PromptFiles):
 
     def tasks(self) -> list[Task]:
         """Return the tasks; those made from prompt files get the chosen metric."""
-        if self.metric is not None and not self.prompts:
-            raise UsageError(
-                "--metric needs --prompts: tasks define their own metrics; add one to a finished "
-                "run with `specbench score RUN --metric`"
-            )
         tasks = super().tasks()
         return [self._scored(task) for task in tasks] if self.prompts else tasks
 
@@ -216,6 +213,7 @@ class Models(model_pairs.Loading):
         "Target model, instead of --pair: an id, a folder, a GGUF file, or OWNER/NAME:FILE.gguf.",
         metavar="MODEL",
         panel=Options.panel,
+        conflicts={"pair": "--pair and --target both name the target: give only one of them"},
     )
     draft: str | None = option(
         None,
@@ -246,8 +244,6 @@ class Models(model_pairs.Loading):
             spec = model_pairs.get_pair(self.pair or DEFAULT_PAIR)
             if self.draft is not None:
                 spec = model_pairs.with_draft(spec, self.draft)
-        elif self.pair is not None:
-            raise UsageError("--pair and --target both name the target: give only one of them")
         elif self.draft is None and not alone:
             raise UsageError("--draft is missing: --target needs a draft")
         else:
@@ -297,13 +293,8 @@ class Workers(Options):
         "Ray cluster that runs the workers: auto, or HOST:PORT.",
         metavar="ADDRESS",
         shown="this machine",
+        needs={"workers": "{} needs --workers N: add it"},
     )
-
-    @model_validator(mode="after")
-    def _address_of_workers(self) -> Workers:
-        if self.ray_address is not None and self.workers is None:
-            raise ValueError("--ray-address needs --workers N: add it")
-        return self
 
 
 class JsonOutput(Options):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,7 +24,7 @@ from specbench.errors import UsageError, require
 from specbench.files import check_writable
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.plugins import short_name
-from specbench.runs.labels import BUNDLED, RESULTS, logged
+from specbench.runs.labels import logged
 from specbench.runs.run import require_folders
 from specbench.tasks.task import Task, task_names
 
@@ -202,7 +202,7 @@ def _learned(
     Raises:
         UsageError: There is no such head, pair or task, or they do not go together.
     """
-    described = _description(head)
+    described = registry.described(head)
     spec = _pair(head, described.get("pair"), models)
     models.require_here(spec)
     task = _task(head, described.get("task"), data)
@@ -228,27 +228,9 @@ def _learned(
     if material.left_out:
         note(f"{material.left_out} prompts are skipped: longer than {MAX_PROMPT_TOKENS} tokens")
     tokens = sample_tokens(loaded, weigher, material.prompts, task.max_new_tokens, HELD_OUT_SEED)
-    trained_on = _description(str(path)).get("task", "")
+    trained_on = registry.described(str(path)).get("task", "")
     table = tabulate(tokens, About(spec.name, task.name, trained_on, weigher.kind))
     return folder, partial(draw_learned, table)
-
-
-def _description(head: str) -> dict[str, Any]:
-    """Read a head's description; empty for a keyword, an authors' file or several heads."""
-    path = Path(head)
-    if head in (BUNDLED, RESULTS):
-        return {}
-    if not path.exists():
-        path = registry.bundled_heads().get(head, path)
-    if not path.exists():
-        raise UsageError(
-            f"there is no head at {head}: give --head a head's folder or file, or one of "
-            "`specbench list heads`"
-        )
-    folder = path.parent if path.is_file() else path
-    if path.suffix == registry.RELEASED or not registry.is_head(folder):
-        return {}
-    return registry.read_description(folder)
 
 
 def _pair(head: str, recorded: str | None, typed: Models) -> PairSpec:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -202,7 +201,7 @@ def scored(
     from specbench.decoding.sampling import Sampling
     from specbench.engine.hub import quiet_libraries
     from specbench.experiment.progress import step_status
-    from specbench.pricing.passes import PairScores, score_texts
+    from specbench.pricing.passes import PairScores, score_by_task
 
     spec, sampling = source.pair, source.settings.part(Sampling)
     require_draft(spec.draft, drafters)
@@ -216,16 +215,5 @@ def scored(
         ) as folder,
     ):
         show("loading the models")
-        pair = loader.pair(spec, source.loading)
-        scores = PairScores(pair, sampling)
-        show("reading the texts")
-        encoded = [*texts(pair)]
-        show.expect(len(encoded))
-        by_task = score_texts(scores, encoded, folder, show)
-        for module in filter(lambda drafter: drafter.has_weights, drafters):
-            drafted = replace(scores, drafter=module.load(pair), depths=depths)
-            show.expect(len(encoded))
-            of_module = score_texts(drafted, encoded, folder, show)
-            for task, base in by_task.items():
-                by_task[task] = replace(base, modules={**base.modules, module: of_module[task]})
-        return by_task
+        scores = PairScores(loader.pair(spec, source.loading), sampling)
+        return score_by_task(scores, texts, drafters, depths, folder, show)

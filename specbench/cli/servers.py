@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from specbench.serving.client import Client
 
 _NAME = re.compile(r"[\w.-]+")
+NEEDS_SERVER = {"server": "{} needs --server: add one"}
 PLUGINS, PLUGIN = "VLLM_PLUGINS", "specbench"  # routes are added only if they are named
 # The texts are the model's own, and each answer tells its acceptance.
 ALWAYS = shlex.split(
@@ -60,7 +61,10 @@ class Servers(ServerAccess):
         metavar="NAME=URL",
     )
     concurrency: list[Count] = option(
-        [1], "Requests in flight per server; several values are all measured.", metavar="C[,C...]"
+        [1],
+        "Requests in flight per server; several values are all measured.",
+        metavar="C[,C...]",
+        needs=NEEDS_SERVER,
     )
     send: str | None = option(
         None,
@@ -68,19 +72,21 @@ class Servers(ServerAccess):
         choices=server_arm.SENT,
         shown="tokens with --pair or --target, else chat",
         metavar="FORM",
+        needs=NEEDS_SERVER,
     )
-
     rule: list[str] | None = option(
         None,
         "Rule by which vLLM with specbench's plugin verifies for an arm, such as "
         "mixed=static:weight=0.5; see `specbench docs servers`.",
         metavar="NAME=RULE",
+        needs=NEEDS_SERVER,
     )
     alias: list[str] | None = option(
         None,
         "Another name of its model under which a server answers, such as fast=base-model; dated "
         "names need none.",
         metavar="NAME=MODEL",
+        needs=NEEDS_SERVER,
     )
     set_body: list[str] | None = option(
         None,
@@ -88,6 +94,7 @@ class Servers(ServerAccess):
         "fast:chat_template_kwargs.enable_thinking=false.",
         metavar="[NAME:]KEY[.KEY]=VALUE",
         whole=True,
+        needs=NEEDS_SERVER,
     )
 
     @property
@@ -104,16 +111,15 @@ class Servers(ServerAccess):
             UsageError: A name or an address is wrong, or a server does not answer.
         """
         texts = self.server or []
-        for name in ("concurrency", "send", "rule", "alias", "set_body") if not texts else ():
-            require(
-                name not in self.model_fields_set, f"{self.flags(name)[0]} needs --server: add one"
-            )
         arms = [
             _arm(text, self.send or (server_arm.TOKENS if pair else server_arm.CHAT))
             for text in texts
         ]
         names = [arm.name for arm in arms]
-        _require_names(names)
+        for name, number in Counter(names).items():
+            require(number == 1, f"two servers are named {name}: rename one")
+            advice = "is a method, choose another name"
+            require(name not in METHODS, f"--server {name}=...: {name} {advice}")
         rules = dict(_named("--rule", text, names, "static:weight=0.5") for text in self.rule or ())
         others = dict(_named("--alias", text, names, "base-model") for text in self.alias or ())
         arms = [
@@ -156,15 +162,6 @@ def _named(option: str, text: str, names: Collection[str], example: str) -> tupl
     require(bool(value), f"{option} cannot be '{text}': give NAME=VALUE, such as fast={example}")
     require(name in names, f"{option} {text}: there is no --server {name}=URL")
     return name, value
-
-
-def _require_names(names: Sequence[str]) -> None:
-    """Refuse names that two servers share, or that are those of methods."""
-    for name, number in Counter(names).items():
-        require(number == 1, f"two servers are named {name}: rename one")
-        require(
-            name not in METHODS, f"--server {name}=...: {name} is a method, choose another name"
-        )
 
 
 class ServeOptions(DraftLength, DryRun):

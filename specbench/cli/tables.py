@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specbench.analysis.output.table import with_notes
 from specbench.cli import gate
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 POSITION = "position"
 HELD_EQUAL = ("acceptance", "time", "quality")
 BESIDE_SD, ALL_TABLES = "sd", "all"
+BOTH = "--against METHOD and --margin POINTS belong together: give both"
+ALONE = "--against compares with one method alone: omit --at and --times"
 
 
 def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[Path]:
@@ -193,6 +195,8 @@ class CompareOptions(gate.GatedFormat):
         "loss of quality within --margin, and how fast is it?",
         metavar="METHOD",
         shown="sd and the static front",
+        needs={"margin": BOTH},
+        conflicts=dict.fromkeys(("at", "times"), ALONE),
     )
     margin: float | None = option(
         None,
@@ -200,12 +204,14 @@ class CompareOptions(gate.GatedFormat):
         metavar="POINTS",
         gt=0,
         lt=100,
+        needs={"against": BOTH},
     )
     noise: list[str] | None = option(
         None,
         "With --against: servers equal to it at other addresses, whose differences are noise.",
         metavar="SERVER[,...]",
         shown="a server at its own address",
+        needs={"against": "{} needs --against: name the server that it repeats"},
     )
     at: list[str] | None = option(
         None,
@@ -217,21 +223,6 @@ class CompareOptions(gate.GatedFormat):
     )
     sentences: bool = option(False, "Print a sentence on each method below the table.")
     times: bool = option(False, "With two runs: compare their times even if machine or day differ.")
-
-    def model_post_init(self, context: Any) -> None:
-        """Refuse options that do not go together.
-
-        Raises:
-            UsageError: A margin is missing, or an option has no meaning.
-        """
-        if (self.against is None) != (self.margin is None):
-            raise UsageError("--against METHOD and --margin POINTS belong together: give both")
-        if self.against is not None and (self.at or self.times):
-            raise UsageError("--against compares with one method alone: omit --at and --times")
-        if self.noise and self.against is None:
-            raise UsageError("--noise needs --against: name the server that it repeats")
-        if self.require and self.against is None:
-            raise UsageError("--require needs --against METHOD and --margin POINTS: add both")
 
 
 @grouped

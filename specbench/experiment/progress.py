@@ -30,7 +30,7 @@ from rich.text import Text
 from specbench.config import LLAMACPP
 from specbench.experiment.lines import LINES
 from specbench.experiment.plan import Plan, Step, engine_name
-from specbench.runs.labels import method_label
+from specbench.runs.labels import method_label, method_labels
 from specbench.runs.model import OK
 
 if TYPE_CHECKING:
@@ -287,6 +287,27 @@ def forecast(plan: Plan, worker: Worker, probe: bool = False) -> Forecast:
         paces = _paces(batches, worker.pace)
     of_cells = [(step, paces.get(index)) for index, (step, *_) in sorted(batches.items())]
     return Forecast(of_cells, engine_name(engine, plan.arms), memory, free, download)
+
+
+def forecast_rows(plan: Plan, expected: Forecast) -> list[dict[str, Any]]:
+    """Return a row for each cell of each task; seconds are None without a probe."""
+    rows: list[dict[str, Any]] = []
+    for task in plan.tasks:
+        cells = [(step, pace) for step, pace in expected.paces if step.plan is task]
+        labels = method_labels([vars(plan.identify(step, expected.engine)) for step, _ in cells])
+        samples = task.samples * plan.settings.repeats
+        rows += [
+            {
+                "task": task.task.name,
+                "method": f"{label} again" if step.cell.timing else label,
+                "draft_length": step.cell.draft_length,
+                "samples": samples,
+                "seconds_per_token": pace,
+                "most_seconds": None if pace is None else samples * task.max_new_tokens * pace,
+            }
+            for (step, pace), label in zip(cells, labels, strict=True)
+        ]
+    return rows
 
 
 def _paces(

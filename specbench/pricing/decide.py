@@ -9,7 +9,6 @@ drafter are methods of its class in ``decoding.drafters``.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, product
@@ -19,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.intervals import FEWEST, Floats, Interval, bootstrap, estimate, student
+from specbench.analysis.intervals import Floats, Interval, bootstrap, estimate, student
 from specbench.analysis.output.table import Table, number, with_interval
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.errors import require
@@ -32,6 +31,7 @@ from specbench.pricing.tables import ends_of
 from specbench.pricing.tried import how_sure
 
 DECISION = "decision.csv"
+NOTICED = 0.0005  # of a speed-up
 PAYS, LOSES, OPEN = "pays", "loses", "undecided"
 
 
@@ -136,21 +136,6 @@ class Decision:
             }
             for setting in self.settings
         )
-
-
-def require_prompts(names: Iterable[tuple[str, str]]) -> None:
-    """Check the task and the sample id of each text.
-
-    Raises:
-        UsageError: There are several tasks, or too few prompts for an interval.
-    """
-    prompts = Counter(task for task, _ in {*names})
-    require(len(prompts) == 1, f"there are {len(prompts)} tasks: name one of them with --task")
-    ((_, number),) = prompts.items()
-    require(
-        number >= FEWEST,
-        f"{number} prompts are too few for an interval: give {FEWEST} or more (--limit)",
-    )
 
 
 def decide(
@@ -265,8 +250,8 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def largest_possible(decision: Decision) -> Iterator[str]:
-    """Say where the best N is the largest that was priced."""
+def remarks(decision: Decision, priced: Sequence[PricedRounds]) -> Iterator[str]:
+    """Say where a larger N may be faster, and in which way the speed-ups may be too large."""
     for drafter in decision.drafters:
         longest = max(s.length for s in decision.settings if s.drafter == drafter)
         best = [decision.fastest(batch, drafter) for batch in decision.batches]
@@ -275,6 +260,21 @@ def largest_possible(decision: Decision) -> Iterator[str]:
                 f"{drafter}: N = {longest} is the largest that was priced, and the best at batch "
                 f"{_listed(at)}, so a larger one may be faster"
             )
+    for rounds in priced:
+        if rounds.drafter.copies and not rounds.is_exact:
+            drafts = rounds.drafted[:, -1].sum() / rounds.rounds[:, -1].sum()
+            yield (
+                f"{rounds.drafter} is priced as if every round had N drafts, as specbench pads "
+                f"them: with N = {rounds.lengths[-1]} it copies {drafts:.1f} in the mean, so "
+                "engines that verify only these gain more"
+            )
+    if (most := max(decision.optimism(batch) for batch in decision.batches)) >= NOTICED:
+        yield (
+            f"expect a speed-up about {most:.3f} smaller: picking the best of many settings "
+            "flatters it"
+        )
+    if any(rounds.is_exact for rounds in priced) and not decision.costs.machine:
+        yield "the rates are taken as exact: intervals cover the noise of repeated costs alone"
 
 
 def where_not_to_draft(decision: Decision, drafter: DrafterKind) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
@@ -25,6 +25,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import plain_pass
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan
+from specbench.experiment.progress import Steps
 from specbench.experiment.prompts import EncodedPrompts, answers_before, recorded_prompt
 from specbench.files import clear_errors, make_folder, stored
 from specbench.methods.verdict import entropy_of, pick
@@ -148,6 +149,37 @@ def output_of(record: SampleRecord, pair: LoadedPair | Reader) -> list[int]:
         return tokens
     usual = pair.tokenizer.eos_token_id
     return [*tokens, usual if usual in pair.eos_ids else min(pair.eos_ids)]
+
+
+def score_by_task(
+    source: PairScores,
+    texts: Callable[[LoadedPair], Iterable[scores.ScoredText]],
+    drafters: Sequence[DrafterKind],
+    depths: int,
+    folder: Path,
+    show: Steps,
+) -> dict[str, scores.Scores]:
+    """Return the scores of texts by task, also under the modules that draft.
+
+    Args:
+        source: The models.
+        texts: Encodes the texts, given the pair.
+        drafters: What will be priced.
+        depths: The most drafts of a round, for modules that draft.
+        folder: The scores in it are not computed again.
+        show: Shows what is done now.
+    """
+    show("reading the texts")
+    encoded = [*texts(source.pair)]
+    show.expect(len(encoded))
+    by_task = score_texts(source, encoded, folder, show)
+    for module in filter(lambda drafter: drafter.has_weights, drafters):
+        drafted = replace(source, drafter=module.load(source.pair), depths=depths)
+        show.expect(len(encoded))
+        of_module = score_texts(drafted, encoded, folder, show)
+        for task, base in by_task.items():
+            by_task[task] = replace(base, modules={**base.modules, module: of_module[task]})
+    return by_task
 
 
 def score_texts(

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from specbench.errors import UsageError, first_line, require
-from specbench.pricing.costs import COLUMNS, Costs, costs_of
+from specbench.pricing.costs import COLUMNS, Costs, costs_of, read_costs
 
 REPORTS = (".json", ".jsonl")
 LATENCY_ADVICE = (
@@ -84,6 +84,20 @@ def read_reports(paths: Sequence[Path], batches: Sequence[int] = ()) -> Costs:
                 drafts = length * drafting[repeat if of_draft else 0]
                 table.append((batch, length, repeat, target[repeat] + drafts, drafts))
     return costs_of(pd.DataFrame(table, columns=list(COLUMNS)), source)
+
+
+def costs_in(
+    paths: Sequence[Path], batches: Sequence[int] = (), engine: str | None = None
+) -> Costs:
+    """Return the costs in reports, see ``read_reports``, or in one table, see ``read_costs``.
+
+    Raises:
+        UsageError: A file is neither, or there are several tables.
+    """
+    if paths[0].suffix in REPORTS:
+        return read_reports(paths, batches)
+    require(len(paths) == 1, f"--costs {paths[0]} has all costs: give it alone")
+    return read_costs(paths[0], engine)
 
 
 def _at(seconds: Mapping[int, list[float]], rows: int) -> Any:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING
 
 from specbench.analysis.benchmark import repeats_of, with_forced
+from specbench.analysis.intervals import FEWEST
+from specbench.config import AUTO
 from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.policies import get_policy
 from specbench.engine.pairs import HUB_ID, PairSpec
-from specbench.errors import require, shown, unknown
+from specbench.errors import RunError, require, shown, unknown
 from specbench.pricing import machines
+from specbench.pricing.checks import deviations
 from specbench.pricing.costs import Costs, costs_of, from_bench
 from specbench.pricing.formulas import Workload, computed_costs, require_fits_machine
 from specbench.pricing.heads import Drafting, ShapedDrafter, drafting_of, require_fits
-from specbench.pricing.rounds import PricedRounds
+from specbench.pricing.rounds import PricedRounds, price
+from specbench.pricing.scores import Scores
 from specbench.pricing.shapes import Model, bits_of, find_model, known_shape, precision_of
 from specbench.runs.records import TABLE
 
@@ -23,9 +30,9 @@ if TYPE_CHECKING:
     from specbench.engine.pairs import Loading
     from specbench.experiment.loader import Loader
     from specbench.runs.configuration import Settings
+    from specbench.runs.run import Run
 
-SHORT = 512  # tokens of a prompt, where rates take the place of texts
-ANSWER = 256
+SHORT, ANSWER = 512, 256  # tokens of a prompt and a text, where rates take the place of texts
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class Place:
     serving: str | None = None  # the engine
     weights: Sequence[str] = ()  # formats of the target's and the draft's
     cache: str | None = None
+    # Formats of weights in other options; the first one counts where ``weights`` has none.
+    forms: Sequence[str | None] = ()
 
     def server(self, target: Model) -> machines.Server:
         """Return the machines and the engine; llama.cpp for its own formats and Apple's chips.
@@ -76,23 +85,66 @@ class Place:
             machine, chosen, max(self.gpus, machines.devices_in(self.machine))
         )
 
-    def model(self, role: str, pair: PairSpec, form: str | None) -> Model:
+    def model(self, role: str, pair: PairSpec) -> Model:
         """Return a model of a pair with the precision of its weights and caches.
-
-        ``form`` is the format of its weights, if ``weights`` has none.
 
         Raises:
             UsageError: It has no shape, or a format is unknown.
         """
         model = find_model(pair.models[role], pair.architecture.get(role))
         number = list(pair.models).index(role)
-        form = self.weights[number] if number < len(self.weights) else form
+        forms = [*self.weights[number : number + 1], *self.forms, pair.dtype]
+        form = next((form for form in forms if form not in (None, AUTO)), None)
         for option, text in (("--weights", form), ("--cache", self.cache)):
             known = text is None or bits_of(text) is not None
             require(known, f"{option} {shown(str(text))}: name a format, as bf16, fp8, awq, q4_k_m")
         precision = (form and precision_of(form)) or model.precision
         cache = min(bits_of(self.cache or "16") or 16, 16)
         return model._replace(precision=precision._replace(cache=cache))
+
+
+def source_of_texts(
+    by_task: Mapping[str, Scores],
+    drafters: Sequence[DrafterKind],
+    lengths: Sequence[int],
+    run: Run,
+    folder: Path,
+    loader: Loader,
+) -> Source:
+    """Return the rounds of drafters on the texts of a run's only task.
+
+    Raises:
+        RunError: The texts are not the target's.
+    """
+    ((task, texts),) = by_task.items()
+    if any(deviation.is_sure for deviation in deviations(texts)):
+        raise RunError(f"the texts of {task} are not drawn from the target: see `specbench price`")
+    return Source(
+        priced=[price(texts, drafter, get_policy("fixed"), lengths) for drafter in drafters],
+        title=f"{task} on {run.pair.name}, T = {texts.temperature:g}",
+        pair=run.pair,
+        workload=Workload(mean(map(len, texts.prompts)), float(texts.length.mean())),
+        settings=run.settings,
+        folder=folder,
+        loading=run.loading,
+        loader=loader,
+        task=task,
+    )
+
+
+def require_prompts(names: Iterable[tuple[str, str]]) -> None:
+    """Check the task and the sample id of each text.
+
+    Raises:
+        UsageError: There are several tasks, or too few prompts for an interval.
+    """
+    prompts = Counter(task for task, _ in {*names})
+    require(len(prompts) == 1, f"there are {len(prompts)} tasks: name one of them with --task")
+    ((_, number),) = prompts.items()
+    require(
+        number >= FEWEST,
+        f"{number} prompts are too few for an interval: give {FEWEST} or more (--limit)",
+    )
 
 
 def repository_of(name: str | None) -> str | None:
@@ -109,29 +161,25 @@ def repository_of(name: str | None) -> str | None:
 
 
 def costs_of_machine(
-    place: Place,
-    pair: PairSpec,
-    drafter: DrafterKind,
-    form: str | None,
-    workload: Workload,
-    batches: Sequence[int],
-    lengths: Sequence[int],
+    place: Place, source: Source, batches: Sequence[int], lengths: Sequence[int]
 ) -> Costs:
     """Return the costs by a machine's figures; nothing is loaded but shapes.
-
-    ``form`` is the format of weights that the pair or the user names beside ``Place.weights``.
 
     Raises:
         UsageError: A model has no shape, or the models, the batch and the machine do not fit.
     """
-    target, drafting = place.model("target", pair, form), Drafting(None)
+    pair, workload = source.pair, source.workload
+    assert pair is not None
+    kinds = [rounds.drafter for rounds in source.priced]
+    drafter = next((kind for kind in kinds if not kind.copies), kinds[0])
+    target, drafting = place.model("target", pair), Drafting(None)
     server = place.server(target)
     if isinstance(drafter, ShapedDrafter):
         if pair.draft is not None:
             require_fits(target, pair.draft)
         drafting = drafting_of(drafter.kind, target, None)
     elif pair.draft is not None and not drafter.copies:
-        drafting = Drafting(place.model("draft", pair, form))
+        drafting = Drafting(place.model("draft", pair))
         require_fits(target, pair.draft, drafting.model)
     require_fits_machine(server, target, drafting, workload, max(batches))
     return computed_costs(server, target, drafting, workload, batches, lengths)

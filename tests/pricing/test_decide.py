@@ -25,7 +25,7 @@ from specbench.pricing.decide import (
     answer,
     decide,
     decision_table,
-    largest_possible,
+    remarks,
     where_not_to_draft,
 )
 from specbench.pricing.figures import break_even, draw_crossover, equivalent, tokens_of
@@ -182,9 +182,9 @@ def test_the_error_of_a_prediction_decides_as_an_interval_does(rate, verdict):
 
 def test_where_the_best_n_is_the_largest_possible_that_is_said():
     few = decide([rounds_of_rates([0.9] * 4, MODEL)], costs(), (1,), (1, 2, 3))
-    (said,) = largest_possible(few)
+    (said,) = remarks(few, [])
     assert said.startswith("model: N = 3 is the largest that was priced, and the best at batch 1,")
-    assert not list(largest_possible(computed(0.9, batches=(1,))))
+    assert not list(remarks(computed(0.9, batches=(1,)), []))
 
 
 def test_flags_stand_in_one_block_for_each_engine_with_the_ranges_that_differ():

@@ -176,6 +176,23 @@ def read_description(folder: Path) -> dict[str, Any]:
     return dict(values)
 
 
+def described(head: str) -> dict[str, Any]:
+    """Return the description of a head that ``--head`` names, as in ``find_head``.
+
+    It is empty for a keyword, an authors' file or several heads.
+
+    Raises:
+        UsageError: There is no such head.
+    """
+    if head in (BUNDLED, RESULTS):
+        return {}
+    path = Path(head)
+    if not path.exists():
+        path = _existing(bundled_heads().get(head, path))
+    folder = path.parent if path.is_file() else path
+    return read_description(folder) if path.suffix != RELEASED and is_head(folder) else {}
+
+
 def read_bounded(path: Path) -> bytes:
     """Return the content of a head's file.
 
@@ -239,13 +256,17 @@ def _brief(head: HeadFile, task: str) -> str:
     return ", ".join(parts)
 
 
-def _given_head(head: Path, task: str) -> Path:
+def _existing(head: Path) -> Path:
     if not head.exists():
         raise UsageError(
             f"there is no head at {head}: give --head a head's folder or file, or one of "
             "`specbench list heads`"
         )
-    if head.is_file() and head.suffix == RELEASED:
+    return head
+
+
+def _given_head(head: Path, task: str) -> Path:
+    if _existing(head).is_file() and head.suffix == RELEASED:
         return head
     candidates = (head.parent,) if head.name in (WEIGHTS, DESCRIPTION) else (head / task, head)
     for folder in candidates:

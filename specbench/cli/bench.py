@@ -12,6 +12,7 @@ from specbench.cli.options import JsonOutput, Models, Workers
 from specbench.cli.output import note, print_json, print_table
 from specbench.experiment.benchmark import BenchSettings, bench_cells, bench_plan
 from specbench.experiment.folders import run_in
+from specbench.files import write_atomically
 
 Folder = Annotated[RunFolder, ("output", "fresh", "no_progress")]
 
@@ -37,7 +38,6 @@ def bench(
 
     from specbench.analysis import benchmark
     from specbench.analysis.figures.benchmark import save_figures
-    from specbench.files import write_atomically
 
     measured = benchmark.read_benchmark(store.folder)
     table, ratios = benchmark.bench_table(measured), benchmark.ratio_table(measured)

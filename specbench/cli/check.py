@@ -12,8 +12,12 @@ from specbench.cli.output import new_folder, note, note_loading, print_findings
 from specbench.config import option
 from specbench.decoding.drafters.registry import DRAFTERS, parse_drafter
 from specbench.errors import RunError
+from specbench.experiment.folders import as_json
 from specbench.experiment.planning import build_plan
+from specbench.experiment.progress import step_status
+from specbench.files import write_atomically
 from specbench.runs.configuration import Settings
+from specbench.validation.findings import FAILED, WEAK, conclusion, failures
 
 FILE = "check.json"
 MAX_NEW_TOKENS = 256  # of greedy texts, which should end before
@@ -75,11 +79,7 @@ def check(
 
     with new_folder(to.output, f"check-{plan.pair.name}") as folder:
         from specbench.engine.hub import quiet_libraries
-        from specbench.experiment.folders import as_json
-        from specbench.experiment.progress import step_status
-        from specbench.files import write_atomically
         from specbench.validation.check import Check, describe, run_check, tables
-        from specbench.validation.findings import FAILED, WEAK, conclusion, failures
 
         task = Check(plan, settings.draft_length, settings.samples, MAX_NEW_TOKENS)
         quiet_libraries(downloads=not to.no_progress)

@@ -22,8 +22,10 @@ from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import require_draft
 from specbench.errors import require
 from specbench.experiment.cells import Variant, method_variants
+from specbench.experiment.folders import new_folder
 from specbench.methods.registry import METHODS
 from specbench.runs.configuration import Settings
+from specbench.runs.records import TRACED
 from specbench.tasks.task import task_names
 
 if TYPE_CHECKING:
@@ -130,7 +132,6 @@ def _of_texts(
     from specbench.pricing.scores import name_of, target_texts
     from specbench.pricing.source import source_of_texts
     from specbench.runs.frames import CELL
-    from specbench.runs.records import TRACED
 
     loader = Loader()
     read = run_of_target(run or plan, measurement, loader, "decide")
@@ -161,7 +162,6 @@ def _of_rates(
     if pair is not None:
         require_draft(pair.draft, [drafter])
 
-    from specbench.experiment.folders import new_folder
     from specbench.pricing.formulas import Workload
     from specbench.pricing.rounds import rounds_of_rates
     from specbench.pricing.source import ANSWER, Source

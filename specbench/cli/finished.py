@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specbench.cli.options import ALL, Models
+from specbench.cli.output import note
 from specbench.config import Count, Options, option
 from specbench.engine.pairs import ROLES, TRUSTED, pairs
+from specbench.runs.run import Trust, newest_run, require_cells
 
 if TYPE_CHECKING:
     from specbench.runs.frames import Selection
-    from specbench.runs.run import Trust
 
 NEWEST = "the newest under results/"
 SPLITS = ("category", "turn")  # columns of samples that can split a task
@@ -36,8 +37,6 @@ def given_or_newest(runs: Sequence[Path] | None) -> list[Path]:
     """
     if runs:
         return [*runs]
-    from specbench.cli.output import note
-    from specbench.runs.run import newest_run
 
     folder = newest_run()
     note(f"no run was given, so this is the newest, {folder}")
@@ -57,8 +56,6 @@ class RecordedModels(Models):
 
     def trust(self) -> Trust:
         """Return what the user permits of a run."""
-        from specbench.runs.run import Trust
-
         has_models = any(model is not None for model in (self.pair, self.target, self.draft))
         return Trust(self.spec(alone=True) if has_models else None, self.loading())
 
@@ -107,8 +104,6 @@ class Rows(Options):
 
     def require_in(self, folders: Iterable[Path]) -> None:
         """Refuse names and lengths that no run has, before any table is read."""
-        from specbench.runs.run import require_cells
-
         split = {*SPLITS} & {*(self.by or ())}  # the names of tasks then depend on the tables
         chosen = {"task": None if split else self.task, "method": self.method}
         names = {name: values for name, values in chosen.items() if values and ALL not in values}

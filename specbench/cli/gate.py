@@ -6,11 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from specbench.analysis.output.table import percent
 from specbench.cli.finished import Rows
 from specbench.cli.options import ALL, TableFormat
 from specbench.config import option
 from specbench.errors import RunError
 from specbench.plugins import short_name
+from specbench.runs.run import missing_shards, read_run, run_name, unfinished
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,8 +76,6 @@ def hold(
         points = f"{options.margin:g} point{'s' if options.margin != 1 else ''}"
         sentences.append((f"not shown to be within {points} of {against}", parts))
     if floor is not None:
-        from specbench.runs.run import read_run
-
         servers = {name for f in folders for name in read_run(f, required=False).servers}
         plain = {against, *again} if against else None
         parts = [*lacking, *_rejected(results.cells, floor, servers, plain)]
@@ -89,7 +89,6 @@ def _lacking(
 ) -> Iterator[str]:
     """Yield what is missing of the runs, and selected methods without a single answer."""
     from specbench.runs.frames import folder_names
-    from specbench.runs.run import missing_shards, read_run, run_name, unfinished
 
     yield from (
         f"{folder} (incomplete: {state})" for folder in folders if (state := unfinished(folder))
@@ -158,7 +157,6 @@ def _rejected(
     Of several servers one may draft nothing on purpose. A server that tells no acceptance therefore
     counts only where others are named ``plain``, or where no method tells any.
     """
-    from specbench.analysis.output.table import percent
     from specbench.analysis.summary import ACCEPTANCE
     from specbench.runs.frames import rows_of
 

@@ -18,20 +18,26 @@ from specbench.cli.options import Progress, Workers
 from specbench.engine.pairs import Loading
 from specbench.errors import RunError, UsageError
 from specbench.experiment.cells import STATIC
+from specbench.experiment.execute import execute
+from specbench.experiment.measurements import doubtful_thoughts
 from specbench.experiment.plan import Plan
+from specbench.experiment.progress import forecast, forecast_rows, progress_bar, step_status
+from specbench.experiment.store import Store
+from specbench.experiment.workers import Pool, Worker
 from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.configuration import DEFAULT_LIMIT
+from specbench.runs.model import OK
+from specbench.runs.records import TABLE, latest_records, timed_records
 from specbench.runs.run import read_run
 from specbench.tasks.metrics import AGREEMENT
+from specbench.tasks.metrics.sandbox.launch import weakness
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
     from specbench.cli.measurement import Measurement, RunFolder
     from specbench.experiment.loader import Loader
     from specbench.experiment.ray_pool import RayPool
-    from specbench.experiment.store import Store
-    from specbench.experiment.workers import Pool
     from specbench.serving.client import Client
 
 SHARES = 0.02, 0.1, 0.3  # of scores that differ: equal texts, other draws, other texts
@@ -86,11 +92,8 @@ def say(plan: Plan, limit: int | None = None, *, loads: bool = True) -> None:
     for task in plan.tasks if plan.settings.shard is None else ():
         if limit is not None and (count := len(task.examples)) < limit:
             output.note(f"{task.task.name} has {count} examples, fewer than --limit {limit}")
-    if plan.executes and not plan.pair.bundled:
-        from specbench.tasks.metrics.sandbox.launch import weakness
-
-        if weak := weakness():
-            output.note(weak)
+    if plan.executes and not plan.pair.bundled and (weak := weakness()):
+        output.note(weak)
 
 
 def start_workers(
@@ -107,8 +110,6 @@ def start_workers(
     Raises:
         UsageError: Ray is not installed.
     """
-    from specbench.experiment.workers import Pool, Worker
-
     if options.workers is None:
         return nullcontext(Pool(Worker(loader, not progress.no_progress, client)))
     return ray_workers(options.workers, options.ray_address, loading)
@@ -144,10 +145,6 @@ def carry_out(
         SpecbenchError: The run failed.
         Interrupted: The user stopped it; the message says what was kept.
     """
-    from specbench.experiment.execute import execute
-    from specbench.experiment.progress import progress_bar
-    from specbench.experiment.store import Store
-
     shard = [] if plan.settings.shard is None else [plan.settings.shard.replace("/", "-of-")]
     label = "-".join([label, plan.pair.name, *shard])
     store = Store.open(to.output, label, plan.describe(), to.fresh, _summarise)
@@ -215,10 +212,6 @@ def _first_interrupt(store: Store) -> Iterator[Callable[[], bool]]:
 
 
 def _show(store: Store, as_json: bool) -> None:
-    from specbench.experiment.measurements import doubtful_thoughts
-    from specbench.runs.model import OK
-    from specbench.runs.records import latest_records, timed_records
-
     records = [*latest_records(store.folder), *timed_records(store.folder)]
     if cut := {(r.task, r.sample_id) for r in records if r.prompt_cut}:
         output.note(
@@ -241,7 +234,6 @@ def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None
     from specbench.analysis.compare_tables import verdict_tables
     from specbench.analysis.results import Results
     from specbench.analysis.run_tables import run_tables
-    from specbench.runs.records import TABLE
 
     printed: dict[str, Any] = {"results": str(folder)}
     if stored(folder / TABLE).is_file():
@@ -310,8 +302,6 @@ def _suggest(plan: Plan, folder: Path, margin: float | None = None) -> None:
 def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> None:
     """Print one row per cell of a plan, then the memory and time it needs."""
     from specbench.engine.hub import quiet_libraries
-    from specbench.experiment.progress import forecast, forecast_rows, step_status
-    from specbench.experiment.workers import Worker
 
     quiet_libraries(downloads=not options.no_progress)
     with step_status(not options.no_progress) as show:

@@ -12,6 +12,7 @@ from specbench.cli.generate import split
 from specbench.cli.output import Interrupted, note
 from specbench.config import Options, option
 from specbench.decoding.drafters import registry
+from specbench.decoding.drafters.policies import get_policy, require_predictable
 from specbench.engine.pairs import PairSpec, get_pair, pairs, without_draft
 from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.experiment.cells import Variant, with_baselines
@@ -80,8 +81,6 @@ class Measurement(
             for name in self.drafter or [str(registry.MODEL)]
         ]
         if self.drafting:
-            from specbench.decoding.drafters.policies import get_policy, require_predictable
-
             for policy in self.drafting:
                 require_predictable(get_policy(policy))
         drafters = dict.fromkeys(

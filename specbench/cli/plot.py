@@ -25,7 +25,8 @@ from specbench.files import check_writable
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.plugins import short_name
 from specbench.runs.labels import logged
-from specbench.runs.run import require_folders
+from specbench.runs.records import RECORDS, SUMMARY, TABLE
+from specbench.runs.run import require_folders, run_folders
 from specbench.tasks.task import Task, task_names
 
 if TYPE_CHECKING:
@@ -123,8 +124,6 @@ def plot(
             )
     else:
         from specbench.analysis.results import Results
-        from specbench.runs.records import RECORDS, SUMMARY, TABLE
-        from specbench.runs.run import run_folders
 
         folders, costs = given_or_newest(runs), options.cost or []
         part = rows.selection()

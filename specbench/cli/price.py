@@ -17,12 +17,15 @@ from specbench.cli.options import TableFormat
 from specbench.cli.output import new_folder, note_loading, print_as
 from specbench.config import Count, option
 from specbench.decoding.drafters.kind import DrafterKind
+from specbench.decoding.drafters.policies import get_policy, require_predictable
 from specbench.decoding.drafters.registry import DRAFTERS, names_drafter, parse_kind, require_draft
 from specbench.errors import RunError, UsageError, require
 from specbench.experiment.cells import method_variants
 from specbench.experiment.plan import Plan
+from specbench.experiment.progress import step_status
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.model import SampleRecord
+from specbench.runs.records import TRACED
 from specbench.runs.run import Trust, read_run
 
 if TYPE_CHECKING:
@@ -87,11 +90,9 @@ def price(
     Where RUN has recorded rounds of a lossless rule, they are compared with the price by the other
     texts of their prompts; the exit code is 1 if the texts or the rounds contradict it.
     """
-    from specbench.decoding.drafters.policies import get_policy, require_predictable
     from specbench.pricing.passes import texts_in_column, texts_of
     from specbench.pricing.scores import recorded_rounds, target_texts
     from specbench.runs.frames import CELL
-    from specbench.runs.records import TRACED
 
     policies = [get_policy(name) for name in measurement.drafting or ["fixed"]]
     for policy in policies:
@@ -200,7 +201,6 @@ def scored(
 
     from specbench.decoding.sampling import Sampling
     from specbench.engine.hub import quiet_libraries
-    from specbench.experiment.progress import step_status
     from specbench.pricing.passes import PairScores, score_by_task
 
     spec, sampling = source.pair, source.settings.part(Sampling)

@@ -5,22 +5,26 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 from secrets import randbelow
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from specbench.analysis.trace import Trace, Unreadable, find_sample, run_decoder, show, written
+from specbench.analysis.trace import trace as trace_of
 from specbench.cli.finished import FinishedRun, Recorded, Rows, Runs, given_or_newest
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFiles, output_option
-from specbench.cli.output import Interrupted, console, note, print_findings
+from specbench.cli.output import Interrupted, console, note, picture, print_findings
 from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import IncompleteError, RunError, UsageError
+from specbench.experiment.measurements import doubtful_thoughts
+from specbench.experiment.progress import progress_bar
+from specbench.experiment.rescore import open_run, score_run
 from specbench.files import check_parent, stored, write_atomically
 from specbench.plugins import short_name
+from specbench.runs.records import EXAMPLES, TRACED, latest_records, read_records
+from specbench.runs.run import read_run, refuse_benchmarks, require_cells, summarised_folders
 from specbench.tasks.metrics import METRICS
-
-if TYPE_CHECKING:
-    from specbench.analysis.trace import Trace
 
 PAGE = "report.html"
 
@@ -40,11 +44,6 @@ class ScoreOptions(Options):
 @grouped
 def score(run: FinishedRun, options: ScoreOptions, code: CodeExecution, shown: Progress) -> None:
     """Score the texts of a finished run again, without models or data."""
-    from specbench.experiment.measurements import doubtful_thoughts
-    from specbench.experiment.progress import progress_bar
-    from specbench.experiment.rescore import open_run, score_run
-    from specbench.runs.records import read_records
-
     finished_run = open_run(run, options.metric or [])
     note(*finished_run.notes)
     from specbench.analysis.run_tables import write_summary  # after refusals
@@ -113,13 +112,10 @@ def verify(
     and 3 if samples are missing or failed.
     Nothing that the run names is executed: give its rules, metrics, tasks and models as to `run`.
     """
-    from specbench.runs.run import read_run, require_cells
-
     verified = read_run(run, models.trust())
     require_cells([run], {"method": [*map(short_name, options.method or ())]})
 
     from specbench.engine.hub import quiet_libraries
-    from specbench.experiment.progress import progress_bar
     from specbench.validation import findings as results
     from specbench.validation.verification.decoding import AGAIN
     from specbench.validation.verification.verify import Verification
@@ -196,11 +192,6 @@ def trace(run: FinishedRun, options: TraceOptions, models: Recorded) -> None:
     Shading shows the weight on the target. Without colours, tokens are marked as {~mismatch~}
     [-rejected-] {+correction+}. Mismatches are accepted tokens that are not the target's likeliest.
     """
-    from specbench.analysis.trace import Unreadable, find_sample, run_decoder, show
-    from specbench.analysis.trace import trace as trace_of
-    from specbench.runs.records import EXAMPLES, TRACED, latest_records
-    from specbench.runs.run import read_run, refuse_benchmarks, require_cells
-
     refuse_benchmarks([run])
     if options.output:
         if options.output.suffix not in _PICTURES:
@@ -233,9 +224,6 @@ def trace(run: FinishedRun, options: TraceOptions, models: Recorded) -> None:
 
 
 def _svg(trace: Trace) -> str:
-    from specbench.analysis.trace import written
-    from specbench.cli.output import picture
-
     return picture(written(trace))
 
 
@@ -276,8 +264,6 @@ def report(options: ReportOptions, rows: Rows, models: Recorded, runs: Runs = No
 
     The file is self-contained and loads nothing from the network.
     """
-    from specbench.runs.run import refuse_benchmarks, summarised_folders
-
     if (options.against is None) != (options.margin is None):
         raise UsageError("--against METHOD and --margin POINTS belong together: give both")
     folders = given_or_newest(runs)

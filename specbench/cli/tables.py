@@ -13,8 +13,17 @@ from specbench.cli.generate import grouped
 from specbench.cli.options import TableFormat
 from specbench.cli.output import CSV, JSON, TEXT, note, print_as, print_json, print_verdicts
 from specbench.config import option
-from specbench.errors import UsageError
-from specbench.files import check_parent, digits, write_atomically
+from specbench.errors import UsageError, unknown
+from specbench.files import check_parent, digits, shown_path, write_atomically
+from specbench.runs.records import RECORDS, SUMMARY, TABLE
+from specbench.runs.run import (
+    missing_shards,
+    read_run,
+    refuse_benchmarks,
+    run_folders,
+    summarised_folders,
+    unfinished,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,9 +50,6 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
     Raises:
         UsageError: There is no run, or no run has such rows.
     """
-    from specbench.runs.records import SUMMARY
-    from specbench.runs.run import refuse_benchmarks, run_folders, summarised_folders
-
     paths = given_or_newest(given)
     folders = summarised_folders(paths) if files == (SUMMARY,) else run_folders(paths, *files)
     refuse_benchmarks(folders)
@@ -54,8 +60,6 @@ def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[P
 
 def note_unfinished(folders: Sequence[Path]) -> None:
     """Print a note for each incomplete run, and for each run that lacks shards."""
-    from specbench.runs.run import missing_shards, unfinished
-
     for folder in folders:
         if state := unfinished(folder):
             note(f"{folder} is incomplete: {state}")
@@ -105,8 +109,6 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         _write_frame(options.frame, rows, runs)
         return
 
-    from specbench.runs.records import SUMMARY
-
     folders = chosen_runs(runs, rows, SUMMARY)
 
     from specbench.analysis.main_table import main_table, typeset
@@ -114,7 +116,6 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     from specbench.analysis.results import Results
     from specbench.analysis.run_tables import NO_BASELINE
     from specbench.analysis.summary import SPEEDUP
-    from specbench.runs.run import read_run
 
     for folder in folders:
         if options.paper and read_run(folder, required=False).loading.dummy:
@@ -151,8 +152,6 @@ def _write_frame(path: Path, rows: Rows, runs: Sequence[Path] | None) -> None:
     Raises:
         UsageError: The suffix is unknown, or the file cannot be written.
     """
-    from specbench.runs.records import SUMMARY
-
     if path.suffix not in (".csv", ".parquet"):
         raise UsageError(f"--frame {path}: use the suffix .csv or .parquet")
     check_parent(path)
@@ -173,8 +172,6 @@ def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None)
     Raises:
         UsageError: The records of rounds are missing, or nothing is drafted.
     """
-    from specbench.runs.records import RECORDS
-
     if options.paper or options.frame:
         raise UsageError("--paper and --frame have no numbers by position: omit them or --by")
     folders = chosen_runs(runs, rows, RECORDS)
@@ -232,8 +229,6 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     With two runs, also show what differs between them, and compare the cells that both have, paired
     by sample. With --against, compare with one method, as in `compare RUN --against sd --margin 2`.
     """
-    from specbench.runs.records import TABLE
-
     folders = chosen_runs(runs, rows, TABLE)
 
     import pandas as pd
@@ -298,8 +293,6 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
 
 def _remedy(folders: Iterable[Path], samples: pd.DataFrame) -> str:
     """Say how servers are compared, if the runs have one beside another method; else nothing."""
-    from specbench.runs.run import read_run
-
     servers = [name for folder in folders for name in read_run(folder, required=False).servers]
     present = [*samples["method"].unique()]
     names = [name for name in ("sd", *servers, *present) if name in present]
@@ -313,8 +306,6 @@ def _compare_against(
 ) -> None:
     """Print the verdict on each method against one, then a table per task."""
     from specbench.analysis.margin import margin_rows, margin_tables
-    from specbench.errors import unknown
-    from specbench.runs.run import read_run
 
     arm, margin, elsewhere = options.against or "", options.margin or 0, options.noise or []
     runs = [read_run(folder, required=False) for folder in folders]
@@ -352,8 +343,6 @@ def _compare_runs(
 
     from specbench.analysis.compare import between_runs, run_differences, why_untimed
     from specbench.analysis.compare_tables import between_tables, facts_table
-    from specbench.files import shown_path
-    from specbench.runs.run import read_run
 
     first, second = read_run(folders[0], required=False), read_run(folders[1], required=False)
     apart = None if options.times else why_untimed(first, second)

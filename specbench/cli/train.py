@@ -21,6 +21,7 @@ from specbench.decoding.heads.registry import read_description, trained_heads
 from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.experiment.folders import choose_folder
+from specbench.experiment.progress import step_status, training_bar
 from specbench.files import check_writable
 from specbench.runs.configuration import Settings
 from specbench.runs.labels import VARIANTS
@@ -171,7 +172,6 @@ def _train_all(
     from specbench.engine.hub import quiet_libraries
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
-    from specbench.experiment.progress import step_status, training_bar
     from specbench.training.session import carry_out, plan_fronts, prepare, start
 
     quiet_libraries(downloads=shown)
@@ -225,8 +225,6 @@ def _train_by_workers(
 
     A process of its own frees its memory at its end.
     """
-    from specbench.experiment.progress import step_status
-
     names, failures = [*commands], dict[str, SpecbenchError]()
     try:
         with workers as pool, step_status(shown) as show:
@@ -343,7 +341,6 @@ def finetune_draft(
         check_writable(choose_folder(folder, ""))
 
     from specbench.engine.hub import quiet_libraries
-    from specbench.experiment.progress import training_bar
     from specbench.training.finetune import finetune_draft as finetune
 
     quiet_libraries(downloads=not shown.no_progress)

@@ -29,7 +29,7 @@ COMMANDS = {
     "sweep-weights": Listed("run", "Measure", "sweep-weights --draft-length 3,5,7"),
     "decide": Listed("decide", "Measure", "decide --pair python -t python-line -n 100"),
     "price": Listed("price", "Measure", "price --pair mini -t mini-math -n 100"),
-    "bench": Listed("bench", "Measure", "bench --batch-size 1,8 --acceptance 0.6,0.8"),
+    "bench": Listed("run", "Measure", "bench --batch-size 1,8 --acceptance 0.6,0.8"),
     "serve": Listed("servers", "Measure", "serve --pair mini -m static --set weight=0.5 --dry-run"),
     "table": Listed("tables", "Inspect", "table results/my-run --paper"),
     "compare": Listed("tables", "Inspect", "compare results/reference --at quality"),

@@ -223,17 +223,14 @@ def trace(run: FinishedRun, options: TraceOptions, models: Recorded) -> None:
     print(options.output)
 
 
-def _svg(trace: Trace) -> str:
-    return picture(written(trace))
-
-
 def _html(trace: Trace) -> str:
     from specbench.analysis.report.pages import trace_page
 
     return trace_page(trace)
 
 
-_PICTURES = {".svg": _svg, ".html": _html}  # of a trace, by the file's suffix
+# What a trace becomes, by the file's suffix.
+_PICTURES = {".svg": lambda trace: picture(written(trace)), ".html": _html}
 
 
 class ReportOptions(Options):

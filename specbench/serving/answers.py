@@ -214,7 +214,11 @@ def read_answer(
         merged |= {name: part for name, part in value.items() if part not in (None, "")}
         last |= {name: part for name, part in choice.items() if part is not None}
         texts.append(text)
-        others.append(_beside_text(choice))
+        message = _part(choice, "delta") or _part(choice, "message")
+        thought = message.get("reasoning_content") or message.get("reasoning")
+        calls = message.get("tool_calls")
+        parts = thought if isinstance(thought, str) else "", json.dumps(calls) if calls else ""
+        others.append("".join(parts))
         ids += new
         if text or new or others[-1]:
             times.append((seconds, len(new)))
@@ -229,7 +233,11 @@ def read_answer(
     counted = _count(usage, "completion_tokens", None)
     details = _part(usage, "completion_tokens_details")
     hidden = 0 if any(others) else _count(details, "reasoning_tokens", None) or 0
-    stopped_by = _stopped_by(last, _part(merged, VERBOSE).get("stop_type"))
+    reason = last["finish_reason"]
+    require(isinstance(reason, str), f"the server's finish_reason is {described(reason)}: {API}")
+    by_word = _part(merged, VERBOSE).get("stop_type") == "word"  # of llama.cpp, more exact
+    by_text = isinstance(last.get("stop_reason"), str) or by_word
+    stopped_by = "stop" if by_text and reason == "stop" else end_of(reason)
     text, unstopped = whole(texts), ""
     for string in stop:  # which some servers ignore
         text, cut, behind = text.partition(string)
@@ -271,7 +279,7 @@ def read_answer(
         times[0][1] or 1 if times else None,
         merged["model"] if isinstance(merged.get("model"), str) else None,
         acceptance,
-        last["finish_reason"],
+        reason,
         _cached(merged, usage),
         size,
         tuple(filter(None, contradictions)),
@@ -319,28 +327,12 @@ def _text(choice: Values, chat: bool) -> Any:
     return "" if text is None else text
 
 
-def _beside_text(choice: Values) -> str:
-    """Return the thoughts of a choice, under either of their names, and its calls of tools."""
-    message = _part(choice, "delta") or _part(choice, "message")
-    thought = message.get("reasoning_content") or message.get("reasoning")
-    calls = message.get("tool_calls")
-    return (thought if isinstance(thought, str) else "") + (json.dumps(calls) if calls else "")
-
-
 def _tokens(choice: Values, value: Values) -> Any:
     """Return the token ids of a choice, of vLLM or of llama.cpp's verbose answers."""
     ids = choice.get("token_ids")
     if ids is None:
         ids = _part(value, VERBOSE).get("tokens")
     return [] if ids is None else ids
-
-
-def _stopped_by(choice: Values, stop_type: Any) -> str | None:
-    """Return how a text ended; ``stop_type`` is llama.cpp's more exact reason."""
-    reason = choice["finish_reason"]
-    require(isinstance(reason, str), f"the server's finish_reason is {described(reason)}: {API}")
-    by_text = isinstance(choice.get("stop_reason"), str) or stop_type == "word"
-    return "stop" if by_text and reason == "stop" else end_of(reason)
 
 
 def _cached(answer: Values, usage: Values) -> int | None:

@@ -293,9 +293,13 @@ class Server:
         """Continue a prompt, one request per text; see ``Decoder.complete``."""
         body = self._body(prompt, temperature, limit)
         bodies = [self.dialect.of({**body, "seed": number}) for number in range(seed, seed + count)]
-        return [
-            self._completion(answer, limit) for answer in self.client.post(self.endpoint, bodies)
-        ]
+        completions = []
+        for value in self.client.post(self.endpoint, bodies):  # which may contain anything
+            streamed = Streamed(0.0, 0.0, [Event(0.0, value)], 0)
+            answer = read_answer(streamed, server=self.endpoint, limit=limit)
+            ended = answer.stopped_by in ("eos", "stop")
+            completions.append(Completion(answer.text, answer.token_ids, ended))
+        return completions
 
     def learned(self, prompt: Sequence[int]) -> Server:
         """Return the server with the options that it takes, by requests for one token."""
@@ -312,12 +316,6 @@ class Server:
         sent = list(prompt) if self.tokenizer is None else _text(self.tokenizer, prompt)
         body = OPTIONS | {"prompt": sent, "temperature": temperature, "max_tokens": limit}
         return body if self.model is None else body | {"model": self.model}
-
-    def _completion(self, value: Any, limit: int) -> Completion:
-        """Return the text in an answer, which may contain anything."""
-        streamed = Streamed(0.0, 0.0, [Event(0.0, value)], 0)
-        answer = read_answer(streamed, server=self.endpoint, limit=limit)
-        return Completion(answer.text, answer.token_ids, answer.stopped_by in ("eos", "stop"))
 
 
 def _text(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[int]) -> str:

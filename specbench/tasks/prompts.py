@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from specbench.errors import UsageError, listed, none_of, require, shown
 from specbench.tasks.example import Example, Message, text_of
-from specbench.tasks.rows import DataFile, Row, list_in, plain_name, read_rows, require_utf8
+from specbench.tasks.rows import Row, list_in, plain_name, read_rows, require_utf8
 from specbench.tasks.task import Task
 
 MESSAGES, CONVERSATIONS = MESSAGE_COLUMNS = ("messages", "conversations")
@@ -161,7 +161,10 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
     file = read_rows(path, SUFFIXES, "prompt file", needed)
     if plain.suffix == ".csv":
         _require_prompt(file.rows[0].columns, f"{path}:1")
-    rows = [_example(row, f"{plain.stem}-{_number(row)}") for row in file.rows]
+    # A line of the file, or an entry of its list, has a number.
+    numbers = [row.location.rpartition(":")[2].split()[-1] for row in file.rows]
+    names = [f"{plain.stem}-{number}" for number in numbers]
+    rows = [*map(_example, file.rows, names)]
     seen: set[str] = set()
     for row, example in zip(file.rows, rows, strict=True):
         if example.id in seen:
@@ -169,6 +172,7 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
             raise UsageError(f"{row.location}: {message}")
         seen.add(example.id)
     rows = [replace(e, passage=e.prompt) if cut and not e.passage else e for e in rows]
+    facts = {"file": str(path), "sha256": file.sha256, "rows": len(file.rows)}
     return Task(
         name=plain.stem,
         version=file.sha256[:12],
@@ -176,18 +180,9 @@ def prompts_task(path: Path, *, cut: bool = False) -> Task:
         metrics=(),
         stop=(),
         max_new_tokens=MAX_NEW_TOKENS,
-        source=PromptList(tuple(rows), _facts(path, file)),
+        source=PromptList(tuple(rows), facts),
         path=path,
     )
-
-
-def _facts(path: Path, file: DataFile) -> dict[str, Any]:
-    return {"file": str(path), "sha256": file.sha256, "rows": len(file.rows)}
-
-
-def _number(row: Row) -> str:
-    """Return the number of a row's line, or of its entry in a list."""
-    return row.location.rpartition(":")[2].split()[-1]
 
 
 def _require_prompt(columns: Mapping[str, object], where: str) -> None:

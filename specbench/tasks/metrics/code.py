@@ -7,8 +7,9 @@ A text may be a chat model's answer with fenced code, or the continuation of a s
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from io import StringIO
 from itertools import combinations
 from math import comb
@@ -16,7 +17,6 @@ from operator import itemgetter
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from specbench.tasks.metrics.blocks import readings
 from specbench.tasks.metrics.metric import metric
 from specbench.tasks.metrics.sandbox.launch import Limits, judge
 from specbench.tasks.metrics.sandbox.statements import (
@@ -27,10 +27,15 @@ from specbench.tasks.metrics.sandbox.statements import (
 )
 
 if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
     from specbench.tasks.example import Example
 
 _MOST_CUTS = 50  # each parses the remaining text
 _MOST_JOINED = 6  # blocks of a program that is spread over several
+_MOST_BLOCKS = 60  # of one text; each is parsed as a program
+_FENCE = re.compile(r"`{3,}|~{3,}")
+_LANGUAGE = re.compile(r"[\w+#.:/-]*(?:[ \t]+[^\s(=]+=\S*|[ \t]*\{[^}]*\})*[ \t]*\r?")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _BINDING = (*_DEFINITIONS, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.Try)
 Rank = tuple[int, bool, bool]
@@ -88,7 +93,10 @@ def fenced(text: str, example: Example) -> str:
     for blocks in _choices(text):
         first = first or blocks
         for block in blocks:
-            code = _dedented(block, example)
+            code = block
+            if not (_parsed(block) or _parsed(example.code_prefix + block)):
+                # Common indentation, such as of a list, is left out if it parses only so.
+                code = plain if _parsed(plain := dedent(block)) else block
             ranked.append((_rank(code, example, wanted), code, blocks))
         best = max(ranked, key=itemgetter(0), default=None)  # the first of equal ones
         if best and (best[0][0] == len(wanted) if wanted else best[0][1]):
@@ -136,13 +144,6 @@ def _rank(block: str, example: Example, wanted: set[str]) -> Rank:
     tree = _parsed(block) or _parsed(example.code_prefix + block)
     defined = _defined(tree)
     return len(wanted & defined), bool(defined), bool(tree and tree.body)
-
-
-def _dedented(block: str, example: Example) -> str:
-    """Return a block without common indentation, such as of a list, if it parses only so."""
-    if _parsed(block) or _parsed(example.code_prefix + block):
-        return block
-    return plain if _parsed(plain := dedent(block)) else block
 
 
 def _completed(block: str, blocks: list[str], example: Example, wanted: set[str]) -> str:
@@ -204,6 +205,46 @@ def _without(prefix: str, name: str) -> str:
         return ""
     tree.body = [n for n in tree.body if not (isinstance(n, _DEFINITIONS) and n.name == name)]
     return ast.unparse(tree)
+
+
+def readings(text: str) -> Iterator[list[str]]:
+    """Yield the blocks of code in a text in several readings, the strictest first.
+
+    These are the fenced blocks of CommonMark, also in lists and quotes; the same if the prompt has
+    opened the first block; and whatever stands between fences anywhere, such as in the middle of a
+    line. A last block may be unclosed.
+    """
+    blocks = _blocks_in(text)
+    yield [content for content, _ in blocks]
+    if blocks and not blocks[0][1]:
+        yield [content for content, _ in _blocks_in("```\n" + text)]
+    documents = [content for content, info in blocks if info.lower() in ("markdown", "md")]
+    if documents:
+        yield [code for content in documents for code, _ in _blocks_in(content)]
+    parts = _FENCE.split(text)[1 : 2 * _MOST_BLOCKS : 2]
+    yield [code for part in parts for code in _after_fence(part)]
+
+
+def _blocks_in(text: str) -> list[tuple[str, str]]:
+    """Return the content and the info string of each fenced block."""
+    tokens = [token for token in _markdown().parse(text) if token.type == "fence"]
+    return [(token.content, token.info.strip()) for token in tokens[:_MOST_BLOCKS]]
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    # Tags such as <answer> would hide the fences behind them; only blocks are of interest.
+    return MarkdownIt("commonmark").disable(["html_block", "reference", "inline", "text_join"])
+
+
+def _after_fence(part: str) -> Iterator[str]:
+    """Yield the code behind an opening fence, without its language; also a first line of code."""
+    line, _, code = part.partition("\n")
+    if not _LANGUAGE.fullmatch(line):
+        yield re.sub(r"^[A-Za-z]\w*[ \t]+(?=\w+ |@)", "", line, count=1) + "\n" + code
+    yield code
 
 
 def pass_at_k(programs: int, passed: int, k: int) -> float:

@@ -65,7 +65,10 @@ def read_tests(tests: tuple[str, ...], entry_point: str = "") -> Tests:
     if not tree.body:
         raise UsageError("an example has no tests, so that any program would pass; add statements")
     assigned = _taken(tables)
-    modules = _modules(tree, assigned - {entry_point})
+    # Modules of the standard library that are used only for attributes.
+    owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    alone = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in owners}
+    modules = (assigned - {entry_point} - alone) & sys.stdlib_module_names
     shadowing = {name for name in assigned if hasattr(builtins, name)} - {entry_point}
     names = tuple(sorted(assigned - modules - shadowing))
     # Imports of the module and of its functions; conditional imports may fail.
@@ -124,10 +127,3 @@ def _taken(tables: list[SymbolTable]) -> set[str]:
             if symbol.is_imported() and is_module:
                 bound.add(symbol.get_name())
     return used - bound
-
-
-def _modules(tree: ast.Module, names: set[str]) -> set[str]:
-    """Return the names that are standard library modules and used only for attributes."""
-    owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    used_alone = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in owners}
-    return (names - used_alone) & sys.stdlib_module_names

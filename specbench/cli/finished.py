@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -63,38 +63,23 @@ class RecordedModels(Models):
 Recorded = Annotated[RecordedModels, ("pair", *ROLES, *TRUSTED)]
 
 
+INCLUDED = "; autoregressive is always included"
+
+
+def _only(noun: str, *flags: str, metavar: str = "NAME[,NAME...]", further: str = "") -> Any:
+    help = f"Only these {noun} of the runs{further}."
+    return option(None, help, flags=flags, metavar=metavar, shown=ALL)
+
+
 class Rows(Options):
     """Which tasks, methods and draft lengths of finished runs a command reads."""
 
     panel = "Filters"
 
-    task: list[str] | None = option(
-        None,
-        "Only these tasks of the runs.",
-        flags=("--task", "-t"),
-        metavar="NAME[,NAME...]",
-        shown=ALL,
-    )
-    method: list[str] | None = option(
-        None,
-        "Only these methods of the runs.",
-        flags=("--method", "-m"),
-        metavar="NAME[,NAME...]",
-        shown=ALL,
-    )
-    draft_length: list[Count] | None = option(
-        None,
-        "Only these draft lengths of the runs; autoregressive is always included.",
-        metavar="N[,N...]",
-        shown=ALL,
-    )
-    drafter: list[str] | None = option(
-        None,
-        "Only these drafters of the runs; autoregressive is always included.",
-        metavar="NAME[,NAME...]",
-        shown=ALL,
-    )
-
+    task: list[str] | None = _only("tasks", "--task", "-t")
+    method: list[str] | None = _only("methods", "--method", "-m")
+    draft_length: list[Count] | None = _only("draft lengths", metavar="N[,N...]", further=INCLUDED)
+    drafter: list[str] | None = _only("drafters", further=INCLUDED)
     by: list[str] | None = option(
         None,
         "Split every task by a column of its samples; repeat or separate by commas.",

@@ -55,6 +55,7 @@ class PlotOptions(Options):
         flags=("--limit", "-n"),
         shown=str(DEFAULT_TEXTS),
         panel="With --head",
+        needs={"head": "{} needs --head: name a head too, or omit it"},
     )
     cost: list[str] | None = option(
         None,
@@ -173,22 +174,20 @@ def _refuse_ignored(
 ) -> None:
     """Refuse options that the figure would ignore."""
     of_heads = source == figures.HEADS
-    if options.cost and figure != WITH_COSTS:
-        raise UsageError(f"--cost applies only to {WITH_COSTS}: omit it")
+    require(
+        not options.cost or figure == WITH_COSTS, f"--cost applies only to {WITH_COSTS}: omit it"
+    )
+    for flag in rows.retyped()[:1] if of_heads or options.head is not None else ():
+        why = f"but {figure} draws heads" if options.head is None else "which --head replaces"
+        raise UsageError(f"{flag} filters runs, {why}: omit it")
     if options.head is not None:
-        if figure != WITH_HEAD:
-            raise UsageError(f"--head applies only to {WITH_HEAD}: omit it or plot {WITH_HEAD}")
-        if runs:
-            raise UsageError("--head replaces the runs: give only one of them")
-        if typed := rows.retyped():
-            raise UsageError(f"{typed[0]} filters runs, which --head replaces: omit it")
+        advice = f"omit it or plot {WITH_HEAD}"
+        require(figure == WITH_HEAD, f"--head applies only to {WITH_HEAD}: {advice}")
+        require(not runs, "--head replaces the runs: give only one of them")
         return
-    if of_heads and (typed := rows.retyped()):
-        raise UsageError(f"{typed[0]} filters runs, but {figure} draws heads: omit it")
     further = data if of_heads else data.updated(task=None)
-    limit = [] if options.limit is None else ["--limit"]
-    if typed := [*models.retyped(), *further.retyped(), *limit]:
-        raise UsageError(f"{typed[0]} needs --head: name a head too, or omit it")
+    for flag in [*models.retyped(), *further.retyped()][:1]:
+        raise UsageError(f"{flag} needs --head: name a head too, or omit it")
 
 
 def _learned(

@@ -14,7 +14,7 @@ from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFiles, output_option
 from specbench.cli.output import Interrupted, console, note, picture, print_findings
-from specbench.cli.tables import note_unfinished
+from specbench.cli.tables import BOTH, note_unfinished
 from specbench.config import Options, option
 from specbench.errors import IncompleteError, RunError, UsageError
 from specbench.experiment.measurements import doubtful_thoughts
@@ -241,6 +241,7 @@ class ReportOptions(Options):
         "Compare every other method with this one, such as a server, as `compare` does.",
         metavar="METHOD",
         shown="sd and the static front",
+        needs={"margin": BOTH},
     )
     margin: float | None = option(
         None,
@@ -248,8 +249,8 @@ class ReportOptions(Options):
         metavar="POINTS",
         gt=0,
         lt=100,
+        needs={"against": BOTH},
     )
-
     output: Path | None = output_option(
         "File to write.", f"{PAGE} in the last run's folder", metavar="FILE"
     )
@@ -261,8 +262,6 @@ def report(options: ReportOptions, rows: Rows, models: Recorded, runs: Runs = No
 
     The file is self-contained and loads nothing from the network.
     """
-    if (options.against is None) != (options.margin is None):
-        raise UsageError("--against METHOD and --margin POINTS belong together: give both")
     folders = given_or_newest(runs)
     refuse_benchmarks(summarised_folders(folders))
     rows.require_in(summarised_folders(folders))

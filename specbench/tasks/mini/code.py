@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,60 +34,45 @@ class Exercise:
     inputs: tuple[Any, ...]
 
 
-def _number_stage(rng: random.Random) -> Stage:
-    k = rng.randint(2, 9)
-    return rng.choice(
-        (
-            Stage(f"adds {k}", f"{{v}} + {k}"),
-            Stage(f"takes away {k}", f"{{v}} - {k}"),
-            Stage(f"multiplies by {k}", f"{{v}} * {k}"),
-            Stage(f"subtracts it from {k}", f"{k} - {{v}}"),
-            Stage("takes the square", "{v} ** 2"),
-            Stage(f"takes the rest by {k}", f"{{v}} % {k}"),
-        )
-    )
+# Texts and expressions with a number ``{k}``, a ``{letter}`` and the value so far, ``{v}``.
+NUMBER_STAGES = (
+    ("adds {k}", "{v} + {k}"),
+    ("takes away {k}", "{v} - {k}"),
+    ("multiplies by {k}", "{v} * {k}"),
+    ("subtracts it from {k}", "{k} - {v}"),
+    ("takes the square", "{v} ** 2"),
+    ("takes the rest by {k}", "{v} % {k}"),
+)
+LIST_STAGES = (
+    ("keeps those above {k}", "[n for n in {v} if n > {k}]"),
+    ("keeps those below {k}", "[n for n in {v} if n < {k}]"),
+    ("keeps the even ones", "[n for n in {v} if n % 2 == 0]"),
+    ("keeps the odd ones", "[n for n in {v} if n % 2 == 1]"),
+    ("adds {k} to each", "[n + {k} for n in {v}]"),
+    ("multiplies each by {k}", "[n * {k} for n in {v}]"),
+    ("sorts them", "sorted({v})"),
+    ("turns them around", "{v}[::-1]"),
+)
+LIST_ENDS = (
+    ("gives their sum", "sum({v})"),
+    ("counts them", "len({v})"),
+    ("appends {k}", "{v} + [{k}]"),
+    ("drops the first {few}", "{v}[{few}:]"),
+)
+WORD_STAGES = (
+    ("repeats it {k} times", "{v} * {k}"),
+    ("puts {letter} at the end", "{v} + '{letter}'"),
+    ("puts {letter} in front", "'{letter}' + {v}"),
+    ("turns it around", "{v}[::-1]"),
+    ("makes it upper case", "{v}.upper()"),
+    ("drops the first {k} letters", "{v}[{k}:]"),
+    ("keeps the first {k} letters", "{v}[:{k}]"),
+)
 
 
-def _list_stage(rng: random.Random) -> Stage:
-    k = rng.randint(2, 9)
-    return rng.choice(
-        (
-            Stage(f"keeps those above {k}", f"[n for n in {{v}} if n > {k}]"),
-            Stage(f"keeps those below {k}", f"[n for n in {{v}} if n < {k}]"),
-            Stage("keeps the even ones", "[n for n in {v} if n % 2 == 0]"),
-            Stage("keeps the odd ones", "[n for n in {v} if n % 2 == 1]"),
-            Stage(f"adds {k} to each", f"[n + {k} for n in {{v}}]"),
-            Stage(f"multiplies each by {k}", f"[n * {k} for n in {{v}}]"),
-            Stage("sorts them", "sorted({v})"),
-            Stage("turns them around", "{v}[::-1]"),
-        )
-    )
-
-
-def _list_end(rng: random.Random) -> Stage:
-    return rng.choice(
-        (
-            Stage("gives their sum", "sum({v})"),
-            Stage("counts them", "len({v})"),
-            Stage(f"appends {(k := rng.randint(2, 9))}", f"{{v}} + [{k}]"),
-            Stage(f"drops the first {(k := rng.randint(2, 4))}", f"{{v}}[{k}:]"),
-        )
-    )
-
-
-def _word_stage(rng: random.Random) -> Stage:
-    k, letter = rng.randint(2, 5), rng.choice(LETTERS)
-    return rng.choice(
-        (
-            Stage(f"repeats it {k} times", f"{{v}} * {k}"),
-            Stage(f"puts {letter} at the end", f"{{v}} + '{letter}'"),
-            Stage(f"puts {letter} in front", f"'{letter}' + {{v}}"),
-            Stage("turns it around", "{v}[::-1]"),
-            Stage("makes it upper case", "{v}.upper()"),
-            Stage(f"drops the first {k} letters", f"{{v}}[{k}:]"),
-            Stage(f"keeps the first {k} letters", f"{{v}}[:{k}]"),
-        )
-    )
+def _stage(rng: random.Random, stages: Sequence[tuple[str, str]], **values: object) -> Stage:
+    text, expression = rng.choice(stages)
+    return Stage(text.format(**values), expression.format(v="{v}", **values))
 
 
 def _number(rng: random.Random) -> int:
@@ -103,9 +88,12 @@ def _word(rng: random.Random) -> str:
 
 
 KINDS: dict[str, tuple[Callable[[random.Random], Any], Callable[[random.Random], Stage]]] = {
-    "number": (_number, _number_stage),
-    "list": (_numbers, _list_stage),
-    "word": (_word, _word_stage),
+    "number": (_number, lambda rng: _stage(rng, NUMBER_STAGES, k=rng.randint(2, 9))),
+    "list": (_numbers, lambda rng: _stage(rng, LIST_STAGES, k=rng.randint(2, 9))),
+    "word": (
+        _word,
+        lambda rng: _stage(rng, WORD_STAGES, k=rng.randint(2, 5), letter=rng.choice(LETTERS)),
+    ),
 }
 
 
@@ -115,7 +103,7 @@ def draw(rng: random.Random) -> Exercise:
     make_input, make_stage = KINDS[kind]
     stages = [make_stage(rng) for _ in range(rng.choice((2, 3)))]
     if kind == "list":
-        stages[-1] = _list_end(rng)
+        stages[-1] = _stage(rng, LIST_ENDS, k=rng.randint(2, 9), few=rng.randint(2, 4))
     inputs = tuple(make_input(rng) for _ in range(3))
     return Exercise(rng.choice(NAMES), kind, tuple(stages), inputs)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from specbench.tasks.mini.writer import BUILDINGS, DAYS, PEOPLE, SURNAMES, TOWNS, Writer
 
@@ -14,50 +15,46 @@ DEEDS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Item:
-    """A firm's plan for a building and, as a distraction, a rival's plan for another."""
+class Plan(NamedTuple):
+    """What a firm will do with a building."""
 
     firm: str
     deed: str
     building: str
     town: str
     jobs: int
-    boss: str
     day: str
-    rival: str
-    rival_deed: str
-    rival_building: str
-    rival_town: str
-    rival_jobs: int
-    rival_day: str
+
+
+class Item(NamedTuple):
+    """A firm's plan and, as a distraction, a rival's plan for another building."""
+
+    plan: Plan
+    rival: Plan
+    boss: str
 
 
 def draw(rng: random.Random) -> Item:
     """Draw the plans of two firms that differ in every fact."""
-    firm, rival = rng.sample(FIRMS, 2)
-    deed, rival_deed = rng.sample(tuple(DEEDS), 2)
-    building, rival_building = rng.sample(BUILDINGS, 2)
-    town, rival_town = rng.sample(TOWNS, 2)
-    jobs, rival_jobs = rng.sample(range(11, 99), 2)
-    day, rival_day = rng.sample(DAYS, 2)
-    boss = f"{rng.choice(list(PEOPLE))} {rng.choice(SURNAMES)}"
-    return Item(
-        firm, deed, building, town, jobs, boss, day,
-        rival, rival_deed, rival_building, rival_town, rival_jobs, rival_day,
-    )  # fmt: skip
+    facts = [
+        rng.sample(values, 2)
+        for values in (FIRMS, tuple(DEEDS), BUILDINGS, TOWNS, range(11, 99), DAYS)
+    ]
+    plan, rival = itertools.starmap(Plan, zip(*facts, strict=True))
+    return Item(plan, rival, f"{rng.choice(list(PEOPLE))} {rng.choice(SURNAMES)}")
 
 
 def prompt(item: Item, write: Writer) -> str:
     """Write the article; the rival's sentence comes before or after the boss's."""
+    (plan, rival), boss = item[:2], item.boss
     parts = [
-        f"The plan of {item.firm} for {item.day} is {DEEDS[item.deed]} the {item.building} of"
-        f" {item.town}."
+        f"The plan of {plan.firm} for {plan.day} is {DEEDS[plan.deed]} the {plan.building} of"
+        f" {plan.town}."
     ]
     details = [
-        f"{item.boss}, head of {item.firm}, counts on {item.jobs} workers.",
-        f"{item.rival} spoke of {DEEDS[item.rival_deed]} the {item.rival_building} of"
-        f" {item.rival_town} on {item.rival_day} with {item.rival_jobs} workers.",
+        f"{boss}, head of {plan.firm}, counts on {plan.jobs} workers.",
+        f"{rival.firm} spoke of {DEEDS[rival.deed]} the {rival.building} of {rival.town} on"
+        f" {rival.day} with {rival.jobs} workers.",
     ]
     write.rng.shuffle(details)
     return "Story: " + " ".join(parts + details) + "\nHeadline:"
@@ -65,11 +62,11 @@ def prompt(item: Item, write: Writer) -> str:
 
 def answer(item: Item, write: Writer) -> str:
     """Write the headline; the frame is a free choice, the facts' wording is not."""
-    say = write.say
+    say, plan = write.say, item.plan
     return (
         say(" It is news that", " Word is that", " We hear", " As said today,")
-        + f" {item.firm} will {item.deed} {item.town} {item.building} on {item.day}"
+        + f" {plan.firm} will {plan.deed} {plan.town} {plan.building} on {plan.day}"
         + say(", with ", " and use ", " by means of ", ", needing ")
-        + f"{item.jobs} workers under {item.boss.split()[1]}"
+        + f"{plan.jobs} workers under {item.boss.split()[1]}"
         + say(", we learn.", ", it says.", ", as planned.", ", no doubt.")
     )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from specbench.cli import measure
 from specbench.errors import UsageError
-from specbench.experiment import progress
 
 from .made import rows
 
@@ -96,7 +96,7 @@ def test_make_run_plans_few_samples_of_bundled_tasks(cli, monkeypatch):
         planned.append(plan)
         raise UsageError("it is planned")
 
-    monkeypatch.setattr(progress, "forecast", stop)
+    monkeypatch.setattr(measure, "forecast", stop)
     make = ["make", "-C", str(ROOT), "--dry-run", "run"]
     recipe = subprocess.run(make, capture_output=True, text=True, check=True).stdout
     measuring = re.findall(r"/specbench ((?:run|sweep)\S* .*)", recipe)

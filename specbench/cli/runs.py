@@ -14,7 +14,7 @@ from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFiles, output_option
 from specbench.cli.output import Interrupted, console, note, picture, print_findings
-from specbench.cli.tables import BOTH, note_unfinished
+from specbench.cli.tables import BOTH, margin_option, note_unfinished
 from specbench.config import Options, option
 from specbench.errors import IncompleteError, RunError, UsageError
 from specbench.experiment.measurements import doubtful_thoughts
@@ -243,14 +243,7 @@ class ReportOptions(Options):
         shown="sd and the static front",
         needs={"margin": BOTH},
     )
-    margin: float | None = option(
-        None,
-        "Loss of quality that is acceptable, in points, for --against.",
-        metavar="POINTS",
-        gt=0,
-        lt=100,
-        needs={"against": BOTH},
-    )
+    margin: float | None = margin_option()
     output: Path | None = output_option(
         "File to write.", f"{PAGE} in the last run's folder", metavar="FILE"
     )

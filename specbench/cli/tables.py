@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specbench.analysis.output.table import with_notes
 from specbench.cli import gate
@@ -183,6 +183,12 @@ def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None)
     print_as(options.form, positions, lambda: position_tables(positions, options.intervals))
 
 
+def margin_option() -> Any:
+    """Return the option for the loss of quality that is acceptable."""
+    help = "Loss of quality that is acceptable, in points, for --against."
+    return option(None, help, metavar="POINTS", gt=0, lt=100, needs={"against": BOTH})
+
+
 class CompareOptions(gate.GatedFormat):
     """What to compare with, and which tables follow the verdict."""
 
@@ -195,14 +201,7 @@ class CompareOptions(gate.GatedFormat):
         needs={"margin": BOTH},
         conflicts=dict.fromkeys(("at", "times"), ALONE),
     )
-    margin: float | None = option(
-        None,
-        "Loss of quality that is acceptable, in points, for --against.",
-        metavar="POINTS",
-        gt=0,
-        lt=100,
-        needs={"against": BOTH},
-    )
+    margin: float | None = margin_option()
     noise: list[str] | None = option(
         None,
         "With --against: servers equal to it at other addresses, whose differences are noise.",

@@ -247,15 +247,13 @@ def _pair(head: str, recorded: str | None, typed: Models) -> PairSpec:
 def _task(head: str, recorded: str | None, typed: Tasks) -> Task:
     """Return the task the user named, else the head's task."""
     names = typed.task or ([] if recorded is None else [recorded])
-    if not names:
-        raise UsageError(f"{head} does not say which task it is for: name one with --task")
+    require(bool(names), f"{head} does not say which task it is for: name one with --task")
     if not typed.task and recorded not in task_names():
         raise UsageError(
             f"{head} was trained on your own task {recorded}: give its file with --task"
         )
     tasks = typed.updated(task=names).tasks()
-    if len(tasks) > 1:
-        raise UsageError("--task takes only one task here: the figure shows one")
+    require(len(tasks) <= 1, "--task takes only one task here: the figure shows one")
     return tasks[0]
 
 

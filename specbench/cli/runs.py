@@ -16,7 +16,7 @@ from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFil
 from specbench.cli.output import Interrupted, console, note, picture, print_findings
 from specbench.cli.tables import BOTH, margin_option, note_unfinished
 from specbench.config import Options, option
-from specbench.errors import IncompleteError, RunError, UsageError
+from specbench.errors import IncompleteError, RunError, UsageError, require
 from specbench.experiment.measurements import doubtful_thoughts
 from specbench.experiment.progress import progress_bar
 from specbench.experiment.rescore import open_run, score_run
@@ -202,8 +202,7 @@ def trace(run: FinishedRun, options: TraceOptions, models: Recorded) -> None:
     chosen = {"task": options.task, "method": options.method and options.method.split(" ")[0]}
     require_cells([run], {column: [value] for column, value in chosen.items() if value})
     records = [r for r in latest_records(run, TRACED) if r.method not in source.servers]
-    if not records:
-        raise UsageError(f"servers decoded {run}, and do not tell rejected tokens: trace another")
+    require(bool(records), f"servers decoded {run}, and do not tell rejected tokens: trace another")
     record, name = find_sample(records, options.sample, task=options.task, method=options.method)
     examples = source.examples if stored(run / EXAMPLES).is_file() else {}
     example = examples.get(record.task, {}).get(record.sample_id)

@@ -13,7 +13,7 @@ from specbench.cli.generate import grouped
 from specbench.cli.options import TableFormat
 from specbench.cli.output import CSV, JSON, TEXT, note, print_as, print_json, print_verdicts
 from specbench.config import option
-from specbench.errors import UsageError, unknown
+from specbench.errors import UsageError, require, unknown
 from specbench.files import check_parent, digits, shown_path, write_atomically
 from specbench.runs.records import RECORDS, SUMMARY, TABLE
 from specbench.runs.run import (
@@ -152,8 +152,7 @@ def _write_frame(path: Path, rows: Rows, runs: Sequence[Path] | None) -> None:
     Raises:
         UsageError: The suffix is unknown, or the file cannot be written.
     """
-    if path.suffix not in (".csv", ".parquet"):
-        raise UsageError(f"--frame {path}: use the suffix .csv or .parquet")
+    require(path.suffix in (".csv", ".parquet"), f"--frame {path}: use the suffix .csv or .parquet")
     check_parent(path)
     folders = chosen_runs(runs, rows, SUMMARY)
 
@@ -336,8 +335,7 @@ def _compare_runs(
 ) -> tuple[pd.DataFrame | None, list[Table]]:
     """Compare the second of two runs with the first; return the rows and their tables."""
     if len(folders) != 2 or samples["run_id"].nunique() < 2:  # or shards of one run
-        if options.times:
-            raise UsageError("--times compares two runs: name two run folders")
+        require(not options.times, "--times compares two runs: name two run folders")
         return None, []
 
     from specbench.analysis.compare import between_runs, run_differences, why_untimed

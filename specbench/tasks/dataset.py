@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from specbench.config import Options, option
-from specbench.errors import RunError, UsageError, first_line, listed
+from specbench.errors import RunError, UsageError, first_line, listed, require
 from specbench.files import PACKINGS, shown_path
 from specbench.tasks.definition import Definition, fill
 from specbench.tasks.example import Example
@@ -137,10 +137,9 @@ class Dataset:
                 rows, facts = self._from(self.path.parent, split, f"`source` in {self.path}")
             else:
                 rows, facts = self._from_hub(split)
-            if not rows:
-                raise UsageError(
-                    f"{self.definition.name} has no rows in {split}: choose another split"
-                )
+            require(
+                bool(rows), f"{self.definition.name} has no rows in {split}: choose another split"
+            )
             self._read[split] = _Split(rows, {**facts, "rows": len(rows)})
         return self._read[split].rows
 

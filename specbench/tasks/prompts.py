@@ -126,8 +126,7 @@ class PromptList:
 
     def examples(self, split: str, limit: int | None, seed: int) -> list[Example]:
         """Return the first examples, or with a seed the first of a shuffled order."""
-        if split != "test":
-            raise UsageError("a list of prompts has no training split: choose a task with one")
+        require(split == "test", "a list of prompts has no training split: choose a task with one")
         rows = list(self.rows)
         if seed:
             random.Random(seed).shuffle(rows)

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from specbench.errors import UsageError, first_line, listed, shown
+from specbench.errors import UsageError, first_line, listed, require, shown
 from specbench.files import PACKINGS, open_binary
 
 _INDICES = re.compile(r"(\.\d+)+$")  # of entries of a list
@@ -56,8 +56,7 @@ def read_rows(
     except OSError as error:
         raise UsageError(f"cannot read the {noun} {path}: {error.strerror}") from error
     rows = tuple(READERS[suffix](content, path, needed))
-    if not rows:
-        raise UsageError(f"{path}:1: no rows in this {noun}; add at least one")
+    require(bool(rows), f"{path}:1: no rows in this {noun}; add at least one")
     return DataFile(path, hashlib.sha256(content).hexdigest(), rows)
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
-from specbench.errors import RunError, UsageError
+from specbench.errors import RunError, require
 from specbench.tasks.metrics.sandbox.statements import broken, names_of, read_tests
 from specbench.tasks.metrics.sandbox.wire import Gone, decode, encode, receive, send
 
@@ -54,8 +54,7 @@ def judge(
         UsageError: The system is not POSIX, or there are no tests.
         RunError: No process could be started, or the tests are broken for any program.
     """
-    if os.name != "posix":
-        raise UsageError("pass@1 needs Linux or macOS: choose tasks with another metric")
+    require(os.name == "posix", "pass@1 needs Linux or macOS: choose tasks with another metric")
     limits = limits or Limits()
     needs = read_tests(tests, entry_point)
     token = secrets.token_bytes(_TOKEN_BYTES)

@@ -87,7 +87,10 @@ def fenced(text: str, example: Example) -> str:
     the first that defines anything, else the first that parses, else the longest. If it lacks a
     name that another block defines or imports, this definition precedes it.
     """
-    text, wanted = text.removeprefix("\ufeff"), _wanted(example)
+    text, wanted = text.removeprefix("\ufeff"), {example.entry_point} - {""}
+    if example.tests and not wanted:
+        tests = read_tests(example.tests)
+        wanted = {*(tests.names or tests.shadowed)}
     first: list[str] = []
     ranked: list[tuple[Rank, str, list[str]]] = []
     for blocks in _choices(text):
@@ -129,14 +132,6 @@ def _continued(blocks: list[str]) -> list[str]:
         else:
             joined.append(block)
     return joined
-
-
-def _wanted(example: Example) -> set[str]:
-    """Return the names that a program must define."""
-    if example.entry_point or not example.tests:
-        return {example.entry_point} - {""}
-    tests = read_tests(example.tests)
-    return {*(tests.names or tests.shadowed)}
 
 
 def _rank(block: str, example: Example, wanted: set[str]) -> Rank:

@@ -19,7 +19,7 @@ from specbench.engine import loading, memory
 from specbench.errors import UsageError
 from specbench.experiment import progress
 from specbench.experiment.arms import NO_RULE
-from specbench.pricing import decide, passes
+from specbench.pricing import decide, passes, source
 from specbench.serving.arm import ARGUMENT
 from specbench.training import finetune
 from specbench.validation import check
@@ -121,7 +121,7 @@ def reader(cli, small, engine, server, report_without_figures, tmp_path, monkeyp
         (passes, "texts_of"),
     ):
         monkeypatch.setattr(module, name, loads)
-    monkeypatch.setattr(decide, "FEWEST", 1)  # prompts
+    monkeypatch.setattr(source, "FEWEST", 1)  # prompts
     for model in (engine.target, engine.draft):
         model.vocabulary, model.hidden_size, model.dtype = 20, 4, torch.float32
     shutil.copytree(small, tmp_path / RUN)

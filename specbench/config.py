@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -24,10 +24,10 @@ from pydantic import (
 from specbench.errors import none_of
 from specbench.schema import StrictModel, quoted, refusal
 
-AUTO = "auto"
-EAGER, COMPILE, GRAPH = ENGINES = ("eager", "compile", "graph")
+EngineName = Literal["auto", "eager", "compile", "graph", "llamacpp"]
+ENGINES: tuple[str, ...] = get_args(EngineName)
+AUTO, EAGER, COMPILE, GRAPH, LLAMACPP = ENGINES  # the last runs GGUF files, and nothing else does
 TRANSFORMERS = "transformers"  # the engine of Transformers' own loops
-LLAMACPP = "llamacpp"  # runs GGUF files, and nothing else does
 LOWEST_TEMPERATURE = 1e-5  # lower ones only amplify rounding errors; 1e-46 is 0 in float32
 DRAFT_LENGTH = 5
 

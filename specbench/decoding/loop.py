@@ -16,21 +16,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from specbench.decoding import records
 from specbench.decoding.drafting import Drafter, State, context_of
-from specbench.decoding.records import (
-    Generation,
-    RoundRecord,
-    RoundReport,
-    StopReason,
-    drafts_in,
-    new_token_columns,
-    read_report,
-)
 from specbench.decoding.round import StepOutput, StepTimes, speculative_step
 from specbench.decoding.sampling import Sampling, uniforms
+from specbench.engine.cache import require_context
 from specbench.engine.device import now, seconds_between
 from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import require_context
 from specbench.errors import RunError
 from specbench.methods import Rule
 from specbench.methods.control import DraftControl
@@ -66,7 +58,7 @@ class DecodeOptions:
 
 def decode(
     pair: LoadedPair, rule: Rule | None, request: Request, options: DecodeOptions
-) -> Generation:
+) -> records.Generation:
     """Decode one text; see ``decode_all``."""
     ((_, generation),) = decode_all(pair, rule, [request], options)
     return generation
@@ -74,7 +66,7 @@ def decode(
 
 def decode_all(
     pair: LoadedPair, rule: Rule | None, requests: Sequence[Request], options: DecodeOptions
-) -> Iterator[tuple[int, Generation]]:
+) -> Iterator[tuple[int, records.Generation]]:
     """Decode texts in batches.
 
     The parameters of ``rule`` are bound; None decodes autoregressively.
@@ -126,7 +118,7 @@ class ActiveText:
     full_rounds: int = 0  # rounds in which every row had a text
     full_seconds: float = 0.0  # its share of these
     output: list[int] = field(default_factory=list)  # tokens so far
-    rounds: list[RoundRecord] = field(default_factory=list)  # one record per round
+    rounds: list[records.RoundRecord] = field(default_factory=list)  # one record per round
     # timestamps of every round, and the number of texts that shared it
     times: list[tuple[StepTimes, int]] = field(default_factory=list)
 
@@ -209,7 +201,7 @@ class Batch:
 
     def advance(
         self, result: StepOutput, times: StepTimes, started: float
-    ) -> list[tuple[int, Generation]]:
+    ) -> list[tuple[int, records.Generation]]:
         """Apply the output of a round that started at ``started`` seconds.
 
         The next text joins in place of each text that ended. Returns the ended texts with the
@@ -217,8 +209,8 @@ class Batch:
         """
         # Queued before the host waits, so that the device need not wait for the host.
         if self._tokens is not None:
-            n = drafts_in(result.report.shape[1])
-            new_tokens = result.report[:, new_token_columns(n)].long()
+            n = records.drafts_in(result.report.shape[1])
+            new_tokens = result.report[:, records.new_token_columns(n)].long()
             positions = self._rows.length[:, None] + torch.arange(1 + n, device=new_tokens.device)
             self._tokens.scatter_(1, positions, new_tokens)  # void ones stay behind the text's end
         if self._states is not None and result.states is not None:
@@ -228,7 +220,7 @@ class Batch:
         self._round += self._rows.active
         self._rows.uniforms.copy_(self._uniforms[self._row, self._round])
         # The only place in a round where the host waits for the device.
-        reports = [read_report(row) for row in result.report.tolist()]
+        reports = [records.read_report(row) for row in result.report.tolist()]
         laws = [[]] * len(reports) if result.laws is None else result.laws.tolist()
         texts = [(row, text) for row, text in enumerate(self._texts) if text is not None]
         reasons = [self._append(text, reports[row], laws[row]) for row, text in texts]
@@ -281,8 +273,8 @@ class Batch:
         return self._marked(ActiveText(number, tokens, started, seconds, request.prompt))
 
     def _append(
-        self, text: ActiveText, report: RoundReport, laws: Sequence[Sequence[float]]
-    ) -> StopReason | None:
+        self, text: ActiveText, report: records.RoundReport, laws: Sequence[Sequence[float]]
+    ) -> records.StopReason | None:
         """Append a round's tokens up to the end of the output; return why it ended, if it did.
 
         Raises:
@@ -296,7 +288,7 @@ class Batch:
         # The device tracks what the models have read by this number alone.
         assert report.length == length, f"a text of {length} tokens has {report.length}"
         stops = self._stops(text.output + new_tokens)  # once per round, since detokenising is slow
-        reason: StopReason | None = None
+        reason: records.StopReason | None = None
         emitted = 0
         while reason is None and emitted < len(new_tokens):
             text.output.append(new_tokens[emitted])
@@ -324,7 +316,9 @@ class Batch:
         text = self._pair.tokenizer.decode(output)
         return any(string in text for string in self._options.stop)
 
-    def _generation(self, text: ActiveText, reason: StopReason, finished: float) -> Generation:
+    def _generation(
+        self, text: ActiveText, reason: records.StopReason, finished: float
+    ) -> records.Generation:
         ids = text.output[:-1] if reason == "eos" else text.output
         decoded = self._pair.text_of(ids)
         for string in self._options.stop:
@@ -343,7 +337,7 @@ class Batch:
             "latency_seconds": finished - text.started,
             "full_seconds": text.full_seconds,
         }
-        return Generation(
+        return records.Generation(
             token_ids=ids,
             text=decoded,
             prompt_tokens=text.prompt_tokens,

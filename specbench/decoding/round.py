@@ -14,14 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from specbench.decoding.drafting import (
-    Drafter,
-    Drafts,
-    State,
-    context_of,
-    kv_length,
-    within,
-)
+from specbench.decoding.drafting import Drafter, Drafts, State, context_of, kv_length, within
 from specbench.decoding.records import NO_WEIGHT
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.device import Timestamp, timestamp

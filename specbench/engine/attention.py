@@ -8,8 +8,10 @@ products and sums are the same, and no key is copied.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
@@ -22,6 +24,25 @@ GROUPED = "grouped_sdpa"
 MOST_TOKENS = 32
 # Options other than a scale that the mask already covers or that have no effect.
 PLAIN = frozenset({"scaling", "is_causal", "position_ids", "sliding_window", "use_cache"})
+
+
+Rotary = Mapping[str, tuple[Tensor, Tensor]]  # cosines and sines by kind of layer
+
+
+def angles_at(tables: Rotary, at: Tensor | slice) -> Rotary:
+    """Return cosines and sines ``[B, k, width]`` of positions ``[B, k]`` or of a slice."""
+    if isinstance(at, slice):
+        return {kind: (cos[None, at], sin[None, at]) for kind, (cos, sin) in tables.items()}
+    return {kind: (cos[at], sin[at]) for kind, (cos, sin) in tables.items()}
+
+
+def visible(at: Tensor, kv_length: int, window: int | None) -> Tensor:
+    """Return the causal mask ``[B, 1, k, kv_length]`` of tokens at positions ``[B, k]``."""
+    slots = torch.arange(kv_length, device=at.device)
+    mask = slots <= at[..., None]
+    if window is not None:
+        mask &= slots > at[..., None] - window
+    return mask[:, None]
 
 
 def group_heads(model: PreTrainedModel) -> int:

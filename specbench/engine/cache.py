@@ -10,6 +10,38 @@ from torch import Tensor
 from transformers import PretrainedConfig
 from transformers.cache_utils import Cache
 
+from specbench.errors import RunError
+
+# Capacities are multiples of this, so that requests of similar length share one allocation.
+CAPACITY_STEP = 256
+
+
+def capacity_for(positions: int) -> int:
+    """Return the number of positions to allocate if ``positions`` are needed."""
+    return -(-positions // CAPACITY_STEP) * CAPACITY_STEP
+
+
+def context_length(config: PretrainedConfig) -> int | None:
+    """Return a model's context length; None if its configuration does not give one.
+
+    For a model with two rotary tables (`longrope`: Phi-3.5), this is the length of the first. A
+    longer text needs the other table from its first token on, so cached keys have the wrong angles.
+    """
+    positions: int | None = getattr(config, "max_position_embeddings", None)
+    rotary = getattr(config, "rope_parameters", None) or {}
+    if rotary.get("rope_type") == "longrope":
+        positions = rotary["original_max_position_embeddings"]
+    return positions
+
+
+def require_context(context: int | None, prompt: int, new: int) -> None:
+    """Raise ``RunError`` if ``prompt`` and ``new`` tokens exceed the context."""
+    if context is not None and prompt + new > context:
+        raise RunError(
+            f"a prompt of {prompt} tokens and {new} new ones exceed the context of {context}: "
+            "shorten the prompt or lower --max-new-tokens"
+        )
+
 
 def head_sizes(config: PretrainedConfig) -> tuple[int, int]:
     """Return the number of key heads and the width of a head, which some configurations omit."""

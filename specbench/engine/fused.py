@@ -7,26 +7,16 @@ graph engine compares its parts with Transformers' own layers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm
+from transformers import PreTrainedModel
 
+from specbench.engine import kernels
 from specbench.engine.cache import SlotCache, head_sizes
-from specbench.engine.kernels import (
-    MOST_TEXT_HEADS,
-    Attention,
-    added_product,
-    attend,
-    first_states,
-    float_product,
-    normed_product,
-)
-
-if TYPE_CHECKING:
-    from specbench.engine.runner import Runner
 
 FORMS = ("llama", "qwen2", "qwen3")  # as configurations name them
 WIDTHS = (64, 128)  # of a head
@@ -47,24 +37,24 @@ class Layer(NamedTuple):
 
 
 class FusedLayers:
-    """The layers of a runner's model; they read and write its cache."""
+    """The layers of a model; they read and write a cache."""
 
-    def __init__(self, runner: Runner) -> None:
-        self.base: Any = runner.base
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.base: Any = model.get_decoder()
         self.layers = _layers_of(self.base)
         first = self.base.layers[0]
         self.epsilon: float = first.input_layernorm.variance_epsilon
         self.scale: float = first.self_attn.scaling
-        self.head: Tensor = runner.output.weight
-        config = runner.config
+        self.head: Tensor = model.get_output_embeddings().weight
+        config = model.config.get_text_config()
         self.key_heads: int = config.num_key_value_heads
         self.group: int = config.num_attention_heads // self.key_heads
-        self.finished = torch.zeros(MOST_TEXT_HEADS, dtype=torch.int32, device=runner.device)
+        self.finished = torch.zeros(kernels.MOST_TEXT_HEADS, dtype=torch.int32, device=model.device)
 
     def takes(self, tokens: Tensor) -> bool:
         """Return whether the kernels serve a pass over tokens ``[B, k]``."""
         texts, k = tokens.shape
-        fits = k * self.group <= MOST_QUERIES and texts * self.key_heads <= MOST_TEXT_HEADS
+        fits = k * self.group <= MOST_QUERIES and texts * self.key_heads <= kernels.MOST_TEXT_HEADS
         return fits and not torch.compiler.is_compiling()
 
     def __call__(
@@ -82,16 +72,16 @@ class FusedLayers:
         at, epsilon = at.expand(tokens.shape).contiguous(), self.epsilon
         gains = [layer.norm for layer in self.layers[1:]] + [self.base.norm.weight]
         table = self.base.embed_tokens.weight
-        states = first_states(tokens.flatten().contiguous(), table, self.layers[0].norm)
+        states = kernels.first_states(tokens.flatten().contiguous(), table, self.layers[0].norm)
         after = [states.hidden]
         for number, (layer, gain) in enumerate(zip(self.layers, gains, strict=True)):
             keys, values = cache.keys[number], cache.values[number]
-            qkv = normed_product(states, epsilon, layer.qkv, layer.bias)
-            how = Attention(angles, layer.gains, epsilon, self.scale, self.finished)
-            mixed = attend(qkv, at, keys, values, how)
-            states = added_product(mixed, layer.output, states, layer.norm_mlp)
-            inner = normed_product(states, epsilon, layer.gate_up, gated=True)
-            states = added_product(inner, layer.down, states, gain)
+            qkv = kernels.normed_product(states, epsilon, layer.qkv, layer.bias)
+            how = kernels.Attention(angles, layer.gains, epsilon, self.scale, self.finished)
+            mixed = kernels.attend(qkv, at, keys, values, how)
+            states = kernels.added_product(mixed, layer.output, states, layer.norm_mlp)
+            inner = kernels.normed_product(states, epsilon, layer.gate_up, gated=True)
+            states = kernels.added_product(inner, layer.down, states, gain)
             after.append(states.hidden)
         result = rms_norm(states.hidden, states.hidden.shape[-1:], states.gain, epsilon)
         if layers:
@@ -101,26 +91,27 @@ class FusedLayers:
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the float32 product of hidden states ``[..., hidden]`` with the output head."""
         rows = hidden.flatten(0, -2)
-        logits = float_product(rows, self.head)
+        logits = kernels.float_product(rows, self.head)
         return logits.unflatten(0, hidden.shape[:-1])  # type: ignore[no-any-return]
 
 
-def fused_layers(runner: Runner) -> FusedLayers | None:
-    """Return the layers of a runner's model; None if they are not of Llama's form on a GPU."""
-    config, base = runner.config, runner.base
+def fused_layers(model: PreTrainedModel, kinds: Sequence[str]) -> FusedLayers | None:
+    """Return a model's layers of these kinds; None if they are not of Llama's form on a GPU."""
+    config, output = model.config.get_text_config(), model.get_output_embeddings()
+    base: Any = model.get_decoder()
     parts = [module for module in base.layers.modules() if isinstance(module, nn.Linear)]
     if (
         config.model_type not in FORMS
         or head_sizes(config)[1] not in WIDTHS
         or config.hidden_act != "silu"
-        or set(runner.kinds) != {"full_attention"}
+        or set(kinds) != {"full_attention"}
         or {(w.device.type, w.dtype.itemsize) for w in base.parameters()} != {("cuda", 2)}
-        or len({w.device for part in (base, runner.output) for w in part.parameters()}) > 1
-        or {type(part) for part in (*parts, runner.output)} != {nn.Linear}
-        or any(part.bias is not None for part in (*_unbiased(base), runner.output))
+        or len({w.device for part in (base, output) for w in part.parameters()}) > 1
+        or {type(part) for part in (*parts, output)} != {nn.Linear}
+        or any(part.bias is not None for part in (*_unbiased(base), output))
     ):
         return None
-    return FusedLayers(runner)
+    return FusedLayers(model)
 
 
 def _unbiased(base: Any) -> list[nn.Linear]:

@@ -21,14 +21,7 @@ from typing import Any, NamedTuple
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from specbench.engine.gguf import (
-    SPECIAL,
-    TEMPLATE_KEY,
-    TOKENIZER_KEY,
-    finish,
-    once_per_file,
-    read_gguf,
-)
+from specbench.engine import gguf
 from specbench.engine.llamacpp_library import library, load_file
 from specbench.errors import UsageError
 
@@ -69,7 +62,7 @@ class ModelFacts(NamedTuple):
     has_state: bool  # whether some layers keep a state, from which no token can be taken back
 
 
-@once_per_file
+@gguf.once_per_file
 def model_facts(path: Path) -> ModelFacts:
     """Return what llama.cpp says of a file.
 
@@ -119,14 +112,14 @@ def _without_weights(path: Path) -> Iterator[tuple[Any, Any]]:
 _tokenizers: dict[bytes, PreTrainedTokenizerFast] = {}  # by the digest of what a file holds
 
 
-@once_per_file
+@gguf.once_per_file
 def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """Return the tokenizer of a file: the one of Transformers if it has it, else llama.cpp's.
 
     Raises:
         UsageError: Its kind is unknown, or it splits texts in another way than llama.cpp.
     """
-    file = read_gguf(path)
+    file = gguf.read_gguf(path)
     # The two files of a pair mostly hold the same one, and converting it takes seconds.
     stored = sorted(item for item in file.metadata.items() if item[0].startswith("tokenizer."))
     version = repr((file.metadata["general.architecture"], stored, file.tokens))
@@ -134,12 +127,12 @@ def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
         return converted
     options: dict[str, Any] = {}
     try:
-        if TOKENIZER_KEY in file.metadata:
-            backend = Tokenizer.from_str(file.metadata[TOKENIZER_KEY])
+        if gguf.TOKENIZER_KEY in file.metadata:
+            backend = Tokenizer.from_str(file.metadata[gguf.TOKENIZER_KEY])
         else:
             backend = _converted(file.metadata, file.tokens)
             options["add_bos_token"] = model_facts(path).adds_start
-        for name, kind in SPECIAL.items():
+        for name, kind in gguf.SPECIAL.items():
             number = file.metadata.get(f"tokenizer.ggml.{kind}_token_id")
             if number is not None:
                 options[f"{name}_token"] = backend.id_to_token(number)
@@ -151,8 +144,8 @@ def read_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, clean_up_tokenization_spaces=False, **options
     )
-    tokenizer.chat_template = file.metadata.get(TEMPLATE_KEY)
-    if TOKENIZER_KEY not in file.metadata:
+    tokenizer.chat_template = file.metadata.get(gguf.TEMPLATE_KEY)
+    if gguf.TOKENIZER_KEY not in file.metadata:
         for text, tokens in zip(PROBES, tokenize(path, PROBES), strict=True):
             if tokenizer.encode(text, add_special_tokens=False) != tokens:
                 raise UsageError(
@@ -242,7 +235,7 @@ def _tokens_of(
         path = Path(folder) / "vocabulary.gguf"
         writer = GGUFWriter(path, "llama")
         _write(writer, vocabulary, tokenizer, stored)
-        finish(writer)
+        gguf.finish(writer)
         return tokenize(path, PROBES)
 
 
@@ -259,14 +252,14 @@ def _write(
     else:
         writer.add_token_scores(vocabulary.scores)
         writer.add_add_space_prefix(vocabulary.space_prefix)
-    for name, kind in SPECIAL.items():
+    for name, kind in gguf.SPECIAL.items():
         number = getattr(tokenizer, f"{name}_token_id")
         if number is not None:
             writer.add_uint32(f"tokenizer.ggml.{kind}_token_id", number)
     writer.add_add_bos_token(tokenizer.bos_token_id is not None)
-    writer.add_string(TOKENIZER_KEY, tokenizer.backend_tokenizer.to_str())
+    writer.add_string(gguf.TOKENIZER_KEY, tokenizer.backend_tokenizer.to_str())
     if isinstance(tokenizer.chat_template, str):
-        writer.add_string(TEMPLATE_KEY, tokenizer.chat_template)
+        writer.add_string(gguf.TEMPLATE_KEY, tokenizer.chat_template)
 
 
 def _kind(number: int, word: str, tokenizer: PreTrainedTokenizerFast) -> Any:

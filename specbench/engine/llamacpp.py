@@ -20,11 +20,12 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 
-from specbench.engine.cache import cache_bytes
+from specbench.engine.cache import cache_bytes, capacity_for, context_length, require_context
 from specbench.engine.gguf import FINGERPRINT_KEY
 from specbench.engine.llamacpp_library import TokenBatch, last_error, library, load_file
+from specbench.engine.pair import Library
 from specbench.engine.pairs import shards, stored_bytes
-from specbench.engine.runner import OTHER_MODEL, capacity_for, context_length
+from specbench.engine.sources import OTHER_MODEL
 from specbench.engine.vocabulary import DraftTokens
 from specbench.errors import RunError
 
@@ -258,3 +259,46 @@ def _rows(numbers: Any, index: Tensor, width: int) -> Tensor:
     """Return a copy of rows of the library's numbers, which the next call overwrites."""
     rows = index.numpy()
     return torch.from_numpy(np.ctypeslib.as_array(numbers, (rows.max() + 1, width))[rows])
+
+
+class SequenceBatch:
+    """One model of llama.cpp and a cache of up to ``texts`` texts; see ``Lockstep``."""
+
+    def __init__(
+        self, model: LlamaCppModel, prompts: Sequence[Sequence[int]], new_tokens: int, texts: int
+    ) -> None:
+        longest = max(len(prompt) for prompt in prompts)
+        require_context(model.context, longest, new_tokens)
+        model.reserve(max(texts, len(prompts)), longest + new_tokens, at_once=1)
+        self.model, self.prompts = model, prompts
+        self.rows = list(range(len(prompts)))  # of the cache, by text
+        self.read = torch.tensor([len(prompt) - 1 for prompt in prompts])  # tokens in the cache
+
+    def start(self) -> tuple[Tensor, Tensor]:
+        """Run the prompts; return logits ``[B, V]`` and states ``[B, hidden]`` as ``forward``."""
+        self.model.forget_prompts()  # a forecast times how long reading them takes
+        for row, prompt in enumerate(self.prompts):
+            self.model.prefill(torch.tensor(prompt), row)
+        return self.forward(torch.tensor([[prompt[-1]] for prompt in self.prompts]))
+
+    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the next k tokens of every row ``[B, k]``; see ``Lockstep.forward``."""
+        positions = self.read[:, None] + torch.arange(tokens.shape[1])
+        hidden, logits = self.model.read(tokens, positions, rows=self.rows)
+        self.read = self.read + tokens.shape[1]
+        return logits[:, -1], hidden[:, -1]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows ``[B']``, in this order; rows may repeat."""
+        chosen = [self.rows[row] for row in rows.tolist()]
+        free = sorted({*range(self.model.rows)} - {*chosen}, reverse=True)
+        self.rows = []
+        for row in chosen:
+            if row in self.rows:
+                source, row = row, free.pop()
+                self.model.copy_row(source, row)
+            self.rows.append(row)
+        self.read = self.read[rows]
+
+
+LIBRARY = Library(has_runners=False, exact=False, lockstep=SequenceBatch)

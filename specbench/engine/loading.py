@@ -12,6 +12,7 @@ import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from specbench.config import AUTO
+from specbench.engine.cache import context_length
 from specbench.engine.device import choose_device, keep_freed_memory
 from specbench.engine.hardware import available_memory
 from specbench.engine.hub import gguf_path, origin
@@ -19,13 +20,8 @@ from specbench.engine.limits import busy_share, usable_cores
 from specbench.engine.packing import pack
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import GGUF, Loading, PairSpec
-from specbench.engine.runner import MOST_PROMPT_BYTES, Runner, context_length
-from specbench.engine.sources import (
-    load_config,
-    load_ends,
-    load_model,
-    load_tokenizer,
-)
+from specbench.engine.runner import MOST_PROMPT_BYTES, Runner
+from specbench.engine.sources import load_config, load_ends, load_model, load_tokenizer
 from specbench.engine.vocabulary import DraftTokens, draft_tokens, vocabulary_size
 from specbench.engine.weights import check_weights, require_quantiser
 from specbench.errors import UsageError
@@ -101,10 +97,12 @@ def load_pair(spec: PairSpec, loading: Loading | None = None) -> LoadedPair:
     pair = partial(LoadedPair, spec.name, tokenizer=reader.tokenizer, eos_ids=reader.eos_ids)
     pair = partial(pair, thinking=spec.thinking, drafters=spec.drafters)
     if spec.gguf:
+        from specbench.engine.llamacpp import LIBRARY
+
         files = _load_gguf(spec, loading, configs, size, present)
         weights = {role: file.describe() for role, file in zip(spec.models, files, strict=True)}
         keep_freed_memory()
-        return pair(files[0], files[-1], facts=facts, weights=weights)
+        return pair(files[0], files[-1], facts=facts, weights=weights, library=LIBRARY)
     if not loading.dummy:
         for role, config in zip(spec.models, configs, strict=True):
             check_weights(spec, role, config)

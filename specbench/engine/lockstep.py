@@ -7,55 +7,60 @@ In llama.cpp, each text is a sequence of the cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from specbench.engine.cache import SlotCache
-from specbench.engine.llamacpp import LlamaCppModel
-from specbench.engine.pair import Model
-from specbench.engine.runner import Runner, angles_at, require_context, visible
+from specbench.engine.attention import angles_at, visible
+from specbench.engine.cache import SlotCache, require_context
+from specbench.engine.pair import LoadedPair
+from specbench.engine.runner import Runner
 
 MOST_PADDED = 1.25  # prompts up to so many times as long as the shortest one are read with it
 
 
 class Lockstep(Protocol):
-    """One model that reads B texts together; see ``LockstepBatch``."""
+    """One model that reads B texts together, with a cache of its own."""
 
     def start(self) -> tuple[Tensor, Tensor]:
         """Run the prompts; return logits ``[B, V]`` and states ``[B, hidden]`` as ``forward``."""
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the next k tokens of every row ``[B, k]``; return the outputs after the last."""
+        """Run the next k tokens of every row ``[B, k]``.
+
+        Returns:
+            Next-token logits ``[B, V]``, float32, and the final hidden states ``[B, hidden]``, both
+            after the last token.
+        """
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows ``[B']``, in this order; rows may repeat."""
 
 
 def lockstep(
-    model: Model, prompts: Sequence[Sequence[int]], new_tokens: int, texts: int
-) -> Lockstep:
-    """Return a batch of prompts that becomes one of up to ``texts`` texts by ``select``.
+    pair: LoadedPair, prompts: Sequence[Sequence[int]], new_tokens: int, texts: int
+) -> list[Lockstep]:
+    """Return batches of prompts, of target and draft, that become up to ``texts`` by ``select``.
 
     Raises:
-        RunError: The tokens exceed the model's context.
+        RunError: The tokens exceed a model's context.
     """
-    if isinstance(model, Runner):
-        return LockstepBatch(model, prompts, new_tokens)
-    assert isinstance(model, LlamaCppModel)
-    return SequenceBatch(model, prompts, new_tokens, texts)
+    begin: Callable[..., Lockstep] = pair.library.lockstep or LockstepBatch
+    return [begin(model, prompts, new_tokens, texts) for model in (pair.target, pair.draft)]
 
 
 class LockstepBatch:
-    """One model and one cache for B prompts and up to ``new_tokens`` tokens after each.
+    """A runner and a cache for B prompts and up to ``new_tokens`` after each; ``select`` grows it.
 
     Raises:
         RunError: The tokens exceed the model's context.
     """
 
-    def __init__(self, runner: Runner, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
+    def __init__(
+        self, runner: Runner, prompts: Sequence[Sequence[int]], new_tokens: int, texts: int = 0
+    ) -> None:
         self.runner = runner
         self.prompts = prompts
         self.width = width = max(len(prompt) for prompt in prompts)
@@ -91,12 +96,7 @@ class LockstepBatch:
         return logits[as_given], hidden[as_given]
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the next k tokens of every row ``[B, k]``.
-
-        Returns:
-            Next-token logits ``[B, V]``, float32, and the final hidden states ``[B, hidden]``, both
-            after the last token.
-        """
+        """Run the next k tokens of every row ``[B, k]``; see ``Lockstep.forward``."""
         return self._read(tokens, None)
 
     @torch.no_grad()
@@ -120,43 +120,3 @@ class LockstepBatch:
         """Keep these rows ``[B']``, in this order; rows may repeat."""
         self.cache.select(rows, self.position)
         self.real = self.real[rows]
-
-
-class SequenceBatch:
-    """One model of llama.cpp and a cache of up to ``texts`` texts; see ``LockstepBatch``."""
-
-    def __init__(
-        self, model: LlamaCppModel, prompts: Sequence[Sequence[int]], new_tokens: int, texts: int
-    ) -> None:
-        longest = max(len(prompt) for prompt in prompts)
-        require_context(model.context, longest, new_tokens)
-        model.reserve(max(texts, len(prompts)), longest + new_tokens, at_once=1)
-        self.model, self.prompts = model, prompts
-        self.rows = list(range(len(prompts)))  # of the cache, by text
-        self.read = torch.tensor([len(prompt) - 1 for prompt in prompts])  # tokens in the cache
-
-    def start(self) -> tuple[Tensor, Tensor]:
-        """Run the prompts; return logits ``[B, V]`` and states ``[B, hidden]`` as ``forward``."""
-        self.model.forget_prompts()  # a forecast times how long reading them takes
-        for row, prompt in enumerate(self.prompts):
-            self.model.prefill(torch.tensor(prompt), row)
-        return self.forward(torch.tensor([[prompt[-1]] for prompt in self.prompts]))
-
-    def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the next k tokens of every row ``[B, k]``; see ``LockstepBatch.forward``."""
-        positions = self.read[:, None] + torch.arange(tokens.shape[1])
-        hidden, logits = self.model.read(tokens, positions, rows=self.rows)
-        self.read = self.read + tokens.shape[1]
-        return logits[:, -1], hidden[:, -1]
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows ``[B']``, in this order; rows may repeat."""
-        chosen = [self.rows[row] for row in rows.tolist()]
-        free = sorted({*range(self.model.rows)} - {*chosen}, reverse=True)
-        self.rows = []
-        for row in chosen:
-            if row in self.rows:
-                source, row = row, free.pop()
-                self.model.copy_row(source, row)
-            self.rows.append(row)
-        self.read = self.read[rows]

@@ -10,14 +10,13 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
-from specbench.engine.cache import cache_bytes, head_sizes
+from specbench.engine.cache import cache_bytes, capacity_for, context_length, head_sizes
 from specbench.engine.device import choose_device
 from specbench.engine.hardware import available_memory
 from specbench.engine.hub import gguf_path
 from specbench.engine.loading import choose_dtype
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec, stored_bytes
-from specbench.engine.runner import capacity_for, context_length
 from specbench.engine.sources import build_model, is_gguf, load_config
 from specbench.errors import UsageError
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -82,6 +82,17 @@ class Model(Protocol):
         """Return the bytes of keys and values that a step reads for a text of so many tokens."""
 
 
+class Library(NamedTuple):
+    """What the models of a library are and can do; by default they are ``Runner``s."""
+
+    has_runners: bool = True
+    exact: bool = True  # whether products have inputs of their dtype, not quantised ones
+    lockstep: Callable[..., Any] | None = None  # see ``lockstep``; None for ``LockstepBatch``
+
+
+PYTORCH = Library()
+
+
 @dataclass
 class LoadedPair:
     """Two models, of which the draft reads and writes the target's tokens, ready to decode."""
@@ -97,6 +108,7 @@ class LoadedPair:
     # plain values that describe how the pair was loaded, for the record of a run
     facts: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, Any] = field(default_factory=dict)  # GGUF files by role, for the record
+    library: Library = PYTORCH  # of both models
     engine: Engine = field(default_factory=Engine)  # runs the rounds
     drafters: Mapping[str, Path] = field(default_factory=dict)  # folders of its modules that draft
 
@@ -122,8 +134,8 @@ class LoadedPair:
         Raises:
             UsageError: They are run by another library.
         """
-        if isinstance(self.target, Runner) and isinstance(self.draft, Runner):
-            return self.target, self.draft
+        if self.library.has_runners:
+            return cast(Runner, self.target), cast(Runner, self.draft)
         raise UsageError(
             f"{self.name} has GGUF files, and this needs PyTorch models: give the folders that the "
             "files were made from"

@@ -1,86 +1,15 @@
-"""A model in float32, whatever the dtype of its weights, and the check of its runner there."""
+"""A model in float32, whatever the dtype of its weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
-
-from specbench.errors import UsageError, cause
-
-if TYPE_CHECKING:
-    from specbench.engine.runner import Runner
-
-# Largest relative error between a runner and the model's own forward pass: in float32, and for
-# quantised weights, which cannot be computed in float32.
-TOLERANCE, QUANTISED_TOLERANCE = 1e-3, 0.1
-CHECKED_TOKENS = 6
-CHECKED_LOGITS = 4096  # enough, as the output head treats all logits alike
-
-
-@torch.no_grad()
-def require_same_logits(runner: Runner) -> None:
-    """Compare a runner with the model's own forward pass on a few tokens, and drop its cache.
-
-    Raises:
-        UsageError: Running the layers does not reproduce the forward pass.
-    """
-    quantised = getattr(runner.model, "is_quantized", False)
-    stored = runner.dtype
-    try:
-        _require_one_table(runner)
-        if quantised:
-            difference = _difference(runner)
-        else:
-            runner.dtype = torch.float32
-            layers = [*runner.base.layers, runner.base.norm]
-            with in_float32(runner.base.embed_tokens, layers, runner.output, CHECKED_LOGITS):
-                difference = _difference(runner)
-        if not difference < (QUANTISED_TOLERANCE if quantised else TOLERANCE):
-            raise ValueError(f"logits differ by {100 * difference:.2g} %")
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        raise UsageError(
-            f"{runner.config.model_type} models cannot be run layer by layer "
-            f"({cause(error)}): choose a Llama, Qwen or Gemma type of model"
-        ) from error
-    runner.dtype = stored
-    runner.drop_cache()
-
-
-def _require_one_table(runner: Runner) -> None:
-    """Raise ``ValueError`` if the angles at a position depend on the text length."""
-    if runner.context is None:
-        return
-    few = torch.arange(CHECKED_TOKENS, device=runner.device)
-    whole = torch.cat((few, few.new_tensor([runner.context - 1])))
-    for kind in set(runner.kinds):
-        short = torch.stack(runner.angles(few, kind, torch.float32))
-        long = torch.stack(runner.angles(whole, kind, torch.float32))[:, :CHECKED_TOKENS]
-        if not torch.allclose(short, long, atol=TOLERANCE):
-            raise ValueError("its rotary angles depend on the length of the text")
-
-
-def _difference(runner: Runner) -> float:
-    """Relative error of the logits of a few tokens, run in several pieces."""
-    index = torch.arange(CHECKED_TOKENS, device=runner.device)[None]
-    tokens = index % min(runner.vocabulary, runner.base.embed_tokens.weight.shape[0])
-    runner.reserve(1, CHECKED_TOKENS)
-    expected = runner.plain(tokens, CHECKED_TOKENS, hidden=False)[0][0]
-    pieces = [
-        runner._forward(tokens[:, positions[0]], positions, int(positions[0, -1]) + 1)
-        for positions in index.split([3, 1, CHECKED_TOKENS - 4], dim=1)
-    ]
-    ours = runner.logits(torch.cat(pieces, dim=1))[0]
-    present = ~expected.isneginf()  # where a draft has the token
-    expected, ours = expected[present], ours[present]
-    return float((expected - ours).norm() / expected.norm())
 
 
 @contextmanager

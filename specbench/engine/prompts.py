@@ -6,14 +6,14 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import cycle
+from itertools import chain, cycle
 from typing import Any, NamedTuple
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from specbench.errors import UsageError, first_line
-from specbench.tasks.example import CHAT, Message, text_of
+from specbench.tasks.example import CHAT, Example, Message, text_of
 
 # Some templates insert today's date unless one is given (this is Llama 3's default).
 DATE = "26 Jul 2024"
@@ -111,6 +111,32 @@ def encode(
     if not ids:
         raise UsageError(_too_long(len(whole), limit, "and nothing of it is left"))
     return Encoded(ids, len(whole) - len(ids))
+
+
+def encode_prompt(
+    tokenizer: PreTrainedTokenizerBase,
+    example: Example,
+    prompt_format: str,
+    limit: int | None = None,
+    *,
+    answers: Sequence[str] = (),
+    thinking: bool = False,
+) -> Encoded:
+    """Encode an example's prompt, see ``encode``.
+
+    After ``answers`` to the first turns of a conversation, it ends with the next message.
+    """
+    pairs = zip(answers, example.messages[1:], strict=False)
+    return encode(
+        tokenizer,
+        example.prompt,
+        list(chain.from_iterable(pairs)),
+        conversation=example.conversation,
+        passage=example.passage,
+        prompt_format=prompt_format,
+        limit=limit,
+        thinking=thinking,
+    )
 
 
 @lru_cache(maxsize=8)

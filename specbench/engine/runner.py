@@ -16,69 +16,33 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
-from specbench.engine.attention import MOST_TOKENS, group_heads, grouped_mask
-from specbench.engine.cache import SlotCache
+from specbench.engine.attention import (
+    MOST_TOKENS,
+    Rotary,
+    angles_at,
+    group_heads,
+    grouped_mask,
+    visible,
+)
+from specbench.engine.cache import CAPACITY_STEP, SlotCache, capacity_for, context_length
 from specbench.engine.device import now
-from specbench.errors import RunError
+from specbench.errors import RunError, UsageError, cause
 
 if TYPE_CHECKING:
     from specbench.engine.fused import FusedLayers
     from specbench.engine.vocabulary import DraftTokens
 
-OTHER_MODEL = "choose a model whose layers all attend, such as a Llama, Qwen2.5, Qwen3 or Gemma"
-# Capacities are multiples of this, so that requests of similar length share one allocation.
-CAPACITY_STEP = 256
 # States of prompts that a model stores, see ``loading.prompt_bytes``.
 MOST_PROMPT_BYTES = 2**30
-Rotary = Mapping[str, tuple[Tensor, Tensor]]
-
+# Largest relative error between a runner and the model's own forward pass: in float32, and for
+# quantised weights, which cannot be computed in float32.
+TOLERANCE, QUANTISED_TOLERANCE = 1e-3, 0.1
+CHECKED_TOKENS = 6
+CHECKED_LOGITS = 4096  # enough, as the output head treats all logits alike
 # Weights of each tensor that enter a model's fingerprint.
 FINGERPRINT_WEIGHTS = 256
-
-
-def capacity_for(positions: int) -> int:
-    """Return the number of positions to allocate if ``positions`` are needed."""
-    return -(-positions // CAPACITY_STEP) * CAPACITY_STEP
-
-
-def context_length(config: PretrainedConfig) -> int | None:
-    """Return a model's context length; None if its configuration does not give one.
-
-    For a model with two rotary tables (`longrope`: Phi-3.5), this is the length of the first. A
-    longer text needs the other table from its first token on, so cached keys have the wrong angles.
-    """
-    positions: int | None = getattr(config, "max_position_embeddings", None)
-    rotary = getattr(config, "rope_parameters", None) or {}
-    if rotary.get("rope_type") == "longrope":
-        positions = rotary["original_max_position_embeddings"]
-    return positions
-
-
-def require_context(context: int | None, prompt: int, new: int) -> None:
-    """Raise ``RunError`` if ``prompt`` and ``new`` tokens exceed the context."""
-    if context is not None and prompt + new > context:
-        raise RunError(
-            f"a prompt of {prompt} tokens and {new} new ones exceed the context of {context}: "
-            "shorten the prompt or lower --max-new-tokens"
-        )
-
-
-def angles_at(tables: Rotary, at: Tensor | slice) -> Rotary:
-    """Return cosines and sines ``[B, k, width]`` of positions ``[B, k]`` or of a slice."""
-    if isinstance(at, slice):
-        return {kind: (cos[None, at], sin[None, at]) for kind, (cos, sin) in tables.items()}
-    return {kind: (cos[at], sin[at]) for kind, (cos, sin) in tables.items()}
-
-
-def visible(at: Tensor, kv_length: int, window: int | None) -> Tensor:
-    """Return the causal mask ``[B, 1, k, kv_length]`` of tokens at positions ``[B, k]``."""
-    slots = torch.arange(kv_length, device=at.device)
-    mask = slots <= at[..., None]
-    if window is not None:
-        mask &= slots > at[..., None] - window
-    return mask[:, None]
 
 
 class Runner:
@@ -121,11 +85,9 @@ class Runner:
         if self.device.type == "cuda" and find_spec("triton"):
             from specbench.engine.fused import fused_layers
 
-            self.fused = fused_layers(self)
+            self.fused = fused_layers(model, self.kinds)
         if self.device.type != "meta":  # no values to compare
-            from specbench.engine.precision import require_same_logits
-
-            require_same_logits(self)
+            _require_same_logits(self)
             self.reserve(1, CAPACITY_STEP)
 
     @cached_property
@@ -365,3 +327,65 @@ class Runner:
 
     def _window(self) -> int | None:
         return getattr(self.config, "sliding_window", None) or None
+
+
+@torch.no_grad()
+def _require_same_logits(runner: Runner) -> None:
+    """Compare a runner with the model's own forward pass on a few tokens, and drop its cache.
+
+    Raises:
+        UsageError: Running the layers does not reproduce the forward pass.
+    """
+    from specbench.engine.precision import in_float32
+
+    quantised = getattr(runner.model, "is_quantized", False)
+    stored = runner.dtype
+    try:
+        _require_one_table(runner)
+        if quantised:
+            difference = _difference(runner)
+        else:
+            runner.dtype = torch.float32
+            layers = [*runner.base.layers, runner.base.norm]
+            with in_float32(runner.base.embed_tokens, layers, runner.output, CHECKED_LOGITS):
+                difference = _difference(runner)
+        if not difference < (QUANTISED_TOLERANCE if quantised else TOLERANCE):
+            raise ValueError(f"logits differ by {100 * difference:.2g} %")
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"{runner.config.model_type} models cannot be run layer by layer "
+            f"({cause(error)}): choose a Llama, Qwen or Gemma type of model"
+        ) from error
+    runner.dtype = stored
+    runner.drop_cache()
+
+
+def _require_one_table(runner: Runner) -> None:
+    """Raise ``ValueError`` if the angles at a position depend on the text length."""
+    if runner.context is None:
+        return
+    few = torch.arange(CHECKED_TOKENS, device=runner.device)
+    whole = torch.cat((few, few.new_tensor([runner.context - 1])))
+    for kind in set(runner.kinds):
+        short = torch.stack(runner.angles(few, kind, torch.float32))
+        long = torch.stack(runner.angles(whole, kind, torch.float32))[:, :CHECKED_TOKENS]
+        if not torch.allclose(short, long, atol=TOLERANCE):
+            raise ValueError("its rotary angles depend on the length of the text")
+
+
+def _difference(runner: Runner) -> float:
+    """Relative error of the logits of a few tokens, run in several pieces."""
+    index = torch.arange(CHECKED_TOKENS, device=runner.device)[None]
+    tokens = index % min(runner.vocabulary, runner.base.embed_tokens.weight.shape[0])
+    runner.reserve(1, CHECKED_TOKENS)
+    expected = runner.plain(tokens, CHECKED_TOKENS, hidden=False)[0][0]
+    pieces = [
+        runner._forward(tokens[:, positions[0]], positions, int(positions[0, -1]) + 1)
+        for positions in index.split([3, 1, CHECKED_TOKENS - 4], dim=1)
+    ]
+    ours = runner.logits(torch.cat(pieces, dim=1))[0]
+    present = ~expected.isneginf()  # where a draft has the token
+    expected, ours = expected[present], ours[present]
+    return float((expected - ours).norm() / expected.norm())

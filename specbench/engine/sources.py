@@ -32,7 +32,6 @@ from specbench.engine.gguf import gguf_config, read_gguf, stored_sampling
 from specbench.engine.hub import failure, gguf_path, source
 from specbench.engine.pairs import GGUF, ROLES, Loading, PairSpec, get_pair, require_model, shards
 from specbench.engine.recommended import that_change
-from specbench.engine.runner import OTHER_MODEL
 from specbench.engine.weights import require_no_adapter, require_place
 from specbench.errors import UsageError, cause, first_line, mask_tokens, shown
 
@@ -40,6 +39,7 @@ from specbench.errors import UsageError, cause, first_line, mask_tokens, shown
 CONTRADICTIONS = (ValueError, TypeError, KeyError, AttributeError, StrictDataclassError)
 # Rotary positions and masks are built for this implementation.
 ATTENTION = "sdpa"
+OTHER_MODEL = "choose a model whose layers all attend, such as a Llama, Qwen2.5, Qwen3 or Gemma"
 # Names of a multimodal checkpoint's text weights, mapped to the names in a text model.
 TEXT_WEIGHTS = {
     r"^language_model\.model\.": "model.",

@@ -18,36 +18,16 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from specbench.errors import RunError, SpecbenchError, UsageError
+from specbench.experiment import measurements
 from specbench.experiment.cells import CONCURRENCY
 from specbench.experiment.environment import describe_environment
-from specbench.experiment.measurements import (
-    Answers,
-    SampleResult,
-    by_turns,
-    columns_of_rounds,
-    describe_error,
-    earlier_answers,
-    pieces_of,
-    repetition,
-    score_text,
-)
 from specbench.experiment.plan import Plan, Step
 from specbench.runs.model import ERROR, SampleRecord
+from specbench.serving import server
 from specbench.serving.answers import MOST_ROUNDS, Acceptance, Answer, of_rounds, read_answer
 from specbench.serving.arm import ARGUMENT, CHAT, ROUNDS, TOKENS, Arm
 from specbench.serving.client import Client, Streamed
 from specbench.serving.delivered import Span, read_rounds, shares_of
-from specbench.serving.server import (
-    LIMIT,
-    LONGEST_NAME,
-    MEASURED,
-    NEUTRAL_START,
-    OPTIONS,
-    Dialect,
-    Server,
-    is_alias,
-    learn_dialect,
-)
 from specbench.serving.values import quoted
 from specbench.tasks.example import text_of
 
@@ -85,9 +65,9 @@ class ArmRunner:
 
     def __init__(self, plan: Plan, client: Client, prompts: EncodedPrompts | None = None) -> None:
         self._plan, self._client, self._prompts = plan, client, prompts
-        self._servers = {arm.name: Server(arm.url, client, arm.model) for arm in plan.arms}
+        self._servers = {arm.name: server.Server(arm.url, client, arm.model) for arm in plan.arms}
         self._arms = {arm.name: arm for arm in plan.arms}
-        self._dialects = {name: Dialect() for name in self._arms}
+        self._dialects = {name: server.Dialect() for name in self._arms}
         self.engine = ""
         self._remarks: dict[str, set[str]] = defaultdict(set)  # that were made, by arm
         self._failed: Counter[str] = Counter()  # requests in a row, by arm
@@ -103,13 +83,13 @@ class ArmRunner:
             if not complete and self._counters(arm):
                 self._counting.add(arm.name)
 
-    def run(self, steps: Sequence[Step]) -> Iterator[SampleResult]:
+    def run(self, steps: Sequence[Step]) -> Iterator[measurements.SampleResult]:
         """Decode a block of one arm; see ``SampleRunner.run``.
 
         Raises:
             RunError: The server has stopped answering.
         """
-        return by_turns(steps, self._run)
+        return measurements.by_turns(steps, self._run)
 
     def opening_facts(self) -> dict[str, Any]:
         """Return the content of ``environment.json``."""
@@ -133,13 +113,13 @@ class ArmRunner:
             UsageError: The server refuses it with any options.
         """
         body = self._body(self._first_step(arm), [], WARM_UP_TOKENS)
-        self._dialects[arm.name], streamed = learn_dialect(
+        self._dialects[arm.name], streamed = server.learn_dialect(
             body, lambda tried: self._stream(arm, [tried], 1)[0], {*self._filters, *arm.body}
         )
         if refused := self._dialects[arm.name].refused:
             unset = self._unset(arm)
             others = f" and {len(refused) - len(unset)} options that change no sampling"
-            remark = f", so its own values may apply: {NEUTRAL_START}" if unset else ""
+            remark = f", so its own values may apply: {server.NEUTRAL_START}" if unset else ""
             named = ", ".join(unset or refused) + (others if 0 < len(unset) < len(refused) else "")
             log.warning(f"{arm.name} refuses {named}{remark}")
         return self._answer(arm, streamed)
@@ -167,13 +147,15 @@ class ArmRunner:
     def _first_step(self, arm: Arm) -> Step:
         return next(step for step in self._plan.steps() if step.cell.method == arm.name)
 
-    def _run(self, steps: Sequence[Step], answers: Answers) -> Iterator[SampleResult]:
+    def _run(
+        self, steps: Sequence[Step], answers: measurements.Answers
+    ) -> Iterator[measurements.SampleResult]:
         """Decode one turn of each step, after the answers to the turns before."""
         arm = self._arms[steps[0].cell.method]
         ready, bodies = [], []
         for step in steps:
             try:
-                bodies.append(self._body(step, earlier_answers(step, answers)))
+                bodies.append(self._body(step, measurements.earlier_answers(step, answers)))
                 ready.append(step)
             except SpecbenchError as error:
                 yield step, self._record_failure(step, error)
@@ -218,10 +200,10 @@ class ArmRunner:
         arm, task, settings = self._arms[step.cell.method], step.plan, self._plan.settings
         key = f"{settings.seed}/{step.sample_key}".encode()
         body = {
-            **OPTIONS | MEASURED | self._filters,
+            **server.OPTIONS | server.MEASURED | self._filters,
             "model": self.models[arm.name]["model"],
             "temperature": settings.temperature,
-            LIMIT: min(task.max_new_tokens, most or task.max_new_tokens),
+            server.LIMIT: min(task.max_new_tokens, most or task.max_new_tokens),
             "seed": int.from_bytes(blake2b(key, digest_size=4).digest()) >> 1,
             "stream": True,
         }
@@ -239,8 +221,8 @@ class ArmRunner:
     def _stream(
         self, arm: Arm, bodies: Sequence[Mapping[str, Any]], requests: int
     ) -> list[Streamed]:
-        server = self._servers[arm.name]
-        path = server.chat_endpoint if arm.prompts == CHAT else server.endpoint
+        of_arm = self._servers[arm.name]
+        path = of_arm.chat_endpoint if arm.prompts == CHAT else of_arm.endpoint
         return self._client.stream(path, bodies, requests)
 
     def _answer(
@@ -257,10 +239,10 @@ class ArmRunner:
         chat = arm.prompts == CHAT
         answer = read_answer(streamed, chat, limit=limit, tokenizer=tokenizer, stop=stop)
         facts = self.models[arm.name]
-        named, model = quoted(answer.model or "", LONGEST_NAME), facts["model"]
+        named, model = quoted(answer.model or "", server.LONGEST_NAME), facts["model"]
         if named in ("", model, arm.alias, *facts.get("aliases", ())):
             return answer
-        if not is_alias(model, named):
+        if not server.is_alias(model, named):
             raise UsageError(
                 f"{arm.name} answers as the model {named}, not as {model}: if these are two names "
                 f"of one model, add --alias {arm.name}={named}, and else name it behind the address"
@@ -318,7 +300,7 @@ class ArmRunner:
             cached_tokens=answer.cached_tokens,
             output_tokens=tokens,
             tokens_per_second=tokens / seconds if tokens and seconds else None,
-            repetition=repetition(answer.token_ids or pieces_of(text)),
+            repetition=measurements.repetition(answer.token_ids or measurements.pieces_of(text)),
             prefill_seconds=share[0],
             decode_seconds=share[1],
             latency_seconds=streamed.seconds,
@@ -336,12 +318,14 @@ class ArmRunner:
             chunk_seconds=[round(seconds, 6) for seconds, _ in streamed.events],
         )
         metrics, example = step.plan.task.metrics, step.example.scored(record)
-        scores = score_text(metrics, record, example, may_execute=self._plan.may_execute)
+        scores = measurements.score_text(
+            metrics, record, example, may_execute=self._plan.may_execute
+        )
         return record.filled(**scores)
 
     def _record_failure(self, step: Step, error: Exception) -> SampleRecord:
         identity = self._plan.identify(step, self.engine)
-        return identity.filled(status=ERROR, error=describe_error(error))
+        return identity.filled(status=ERROR, error=measurements.describe_error(error))
 
 
 def _asking(rule: str) -> dict[str, Any]:
@@ -359,12 +343,12 @@ def _acceptance_columns(acceptance: Acceptance | None) -> dict[str, Any]:
     counts = ("rounds", "proposed", "accepted", "judged")
     names = (*counts, "draft_acceptance_rate", "acceptance_length")
     if acceptance is None:
-        return {**dict.fromkeys(names), **columns_of_rounds(())}
+        return {**dict.fromkeys(names), **measurements.columns_of_rounds(())}
     rounds, proposed, accepted, by_round = acceptance
     emitted = sum(r.emitted for r in by_round) if by_round else accepted + (rounds or 0)
     rates = (accepted / proposed if proposed else None, emitted / rounds if rounds else None)
     values = (rounds, proposed, accepted, acceptance.judged, *rates)
-    return {**dict(zip(names, values, strict=True)), **columns_of_rounds(by_round)}
+    return {**dict(zip(names, values, strict=True)), **measurements.columns_of_rounds(by_round)}
 
 
 def _difference(before: Mapping[str, float], after: Mapping[str, float]) -> Acceptance | None:

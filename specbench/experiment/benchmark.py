@@ -17,17 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import field_validator
 
-from specbench.config import (
-    AUTO,
-    ENGINES,
-    LLAMACPP,
-    TRANSFORMERS,
-    Count,
-    DraftLengths,
-    OneTemperature,
-    Seeded,
-    option,
-)
+from specbench import config
 from specbench.decoding.heads.registry import HeadFile, find_head
 from specbench.engine.choice import choose_engine
 from specbench.engine.pairs import Loading, PairSpec
@@ -59,42 +49,42 @@ ACCEPTED = "0.6"  # by force, so that rounds take the same time for all pairs
 log = logging.getLogger(__name__)
 
 
-class BenchSettings(DraftLengths, OneTemperature, Seeded):
+class BenchSettings(config.DraftLengths, config.OneTemperature, config.Seeded):
     """What to time, on which prompts, and how often."""
 
     panel = "Sampling"
 
-    engine: list[str] = option(
-        [AUTO],
+    engine: list[str] = config.option(
+        [config.AUTO],
         "Several values are all timed; auto means graph on a GPU, else eager.",
         metavar="NAME[,NAME...]",
-        shown=AUTO,
-        choices=(AUTO, *ENGINES, LLAMACPP),
+        shown=config.AUTO,
+        choices=config.ENGINES,
     )
-    batch_size: list[Count] = option(
+    batch_size: list[config.Count] = config.option(
         [1], "Texts per batch; several values are all timed.", metavar="B[,B...]"
     )
-    acceptance: list[str] = option(
+    acceptance: list[str] = config.option(
         [],
         "Accept every drafted token with this probability instead of the rule's, which is still "
         "computed; .8/.6/.5 are probabilities by position; several values are all timed.",
         metavar="RATE[,RATE...]",
         shown="the rules' own, on random prompts",
     )
-    prompt_tokens: int | None = option(
+    prompt_tokens: int | None = config.option(
         None, "Length of the random prompts.", ge=1, shown="512, or less if the context is shorter"
     )
-    new_tokens: int = option(128, "Length of the answers; end tokens are ignored.", ge=1)
+    new_tokens: int = config.option(128, "Length of the answers; end tokens are ignored.", ge=1)
     # With fewer repeats there are no intervals.
-    repeats: int = option(10, "Number of times to time each system, with new prompts.", ge=1)
-    refill: int = option(
+    repeats: int = config.option(10, "Number of times to time each system, with new prompts.", ge=1)
+    refill: int = config.option(
         2,
         "Texts per row of a batch in each repeat: the next text takes an ended one's row, and "
         "tokens/s are those of the rounds without an empty row.",
         ge=1,
         metavar="K",
     )
-    no_transformers: bool = option(
+    no_transformers: bool = config.option(
         False, "Omit Transformers' own generate and assisted generation."
     )
 
@@ -145,7 +135,7 @@ def bench_cells(
         )
     elif max(settings.batch_size) > 1 and any(cell.draft_length for cell in theirs):
         notes.append("Transformers' assisted generation supports only batch 1")
-    systems = dict.fromkeys(settings.engine, cells) | {TRANSFORMERS: theirs}
+    systems = dict.fromkeys(settings.engine, cells) | {config.TRANSFORMERS: theirs}
     rates: Sequence[str | None] = settings.acceptance or [None]
     forced = (
         replace(_forced(cell, rate), engine=engine)
@@ -186,16 +176,16 @@ def bench_plan(
     from specbench.engine.memory import check_memory
 
     device, spread = str(choose_device(loading.device)), loading.device_map is not None
-    chosen = {TRANSFORMERS: TRANSFORMERS}
+    chosen = {config.TRANSFORMERS: config.TRANSFORMERS}
     for name in (cell.engine for cell in cells):
         chosen[name] = chosen.get(name) or choose_engine(name, device, spread, pair.gguf)
     systems = dict.fromkeys(replace(cell, engine=chosen[cell.engine]) for cell in cells)
-    if any(cell.engine == TRANSFORMERS for cell in systems):
+    if any(cell.engine == config.TRANSFORMERS for cell in systems):
         from specbench.engine.loading import load_reader
         from specbench.experiment.assisted import MissingError, require_features
 
         present = load_reader(pair, loading).present
-        for cell in [cell for cell in systems if cell.engine == TRANSFORMERS]:
+        for cell in [cell for cell in systems if cell.engine == config.TRANSFORMERS]:
             try:
                 weight, rates = (cell.values.get(name) for name in ("weight", "acceptance"))
                 require_features(present, cell.draft_length, weight, rates)
@@ -210,7 +200,9 @@ def bench_plan(
         source = RandomPrompts(prompt_tokens, settings.seed, size if same_prompts else None)
         task = random_task(size, settings.new_tokens, source)
         examples = source.examples("test", settings.repeats * settings.refill * size, settings.seed)
-        suited = (c for c in systems if size == 1 or c.engine != TRANSFORMERS or not c.draft_length)
+        suited = (
+            c for c in systems if size == 1 or c.engine != config.TRANSFORMERS or not c.draft_length
+        )
         tasks.append(TaskPlan(task, (*examples,), (*suited,), settings.new_tokens, size))
     values: dict[str, Any] = {
         "engine": next(iter(systems)).engine,
@@ -224,7 +216,7 @@ def bench_plan(
 
 def _prompt_tokens(pair: PairSpec, loading: Loading, settings: BenchSettings) -> int:
     """Return the prompt length: the requested one, or the default if it fits."""
-    from specbench.engine.runner import context_length
+    from specbench.engine.cache import context_length
     from specbench.engine.sources import load_config
 
     context = context_length(load_config(pair, "target", loading))

@@ -28,8 +28,7 @@ from specbench.decoding.round import (
 from specbench.decoding.sampling import Sampling, draw, without_kernels
 from specbench.engine.device import now, timestamp
 from specbench.engine.engines import Engine
-from specbench.engine.pair import LoadedPair, Model
-from specbench.engine.runner import Runner
+from specbench.engine.pair import LoadedPair
 from specbench.methods import Rule
 
 ROUNDS = 4
@@ -41,9 +40,9 @@ TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 0.03, torc
 ROUNDING = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 0.25, torch.bfloat16: 1.0}
 
 
-def rounding_of(model: Model) -> float:
-    """Return by how much rounding may change the difference of two logits of a model."""
-    return ROUNDING[model.dtype] if isinstance(model, Runner) else ROUNDING[torch.bfloat16]
+def rounding_of(pair: LoadedPair) -> float:
+    """Return by how much rounding may change the difference of two logits of the target."""
+    return ROUNDING[pair.target.dtype if pair.library.exact else torch.bfloat16]
 
 
 @dataclass(frozen=True)

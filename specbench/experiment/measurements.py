@@ -37,7 +37,7 @@ SampleResult = tuple[Step, SampleRecord]
 Answers = defaultdict[SampleIndex, list[str | None]]
 
 
-def measurements(generation: Generation, drafts: bool) -> dict[str, Any]:
+def columns_of(generation: Generation, drafts: bool) -> dict[str, Any]:
     """Return a generation's fields of the record; None where a quantity does not apply.
 
     ``drafts`` tells whether the method drafts; with prompt lookup, a text may have no draft.
@@ -92,7 +92,7 @@ def recorded_rounds(per_round: RecordedRounds) -> list[RoundRecord]:
 
 def times_of(generation: Generation, drafts: bool) -> dict[str, Any]:
     """Return the columns of a sample that is decoded again for its times, without rounds."""
-    columns = measurements(generation, drafts)
+    columns = columns_of(generation, drafts)
     timed = {name: value for name, value in columns.items() if name not in _UNTIMED}
     return {**timed, "quality": None, "scores": {}, "status": OK}
 

@@ -13,18 +13,8 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 
 from specbench.config import LLAMACPP
@@ -43,31 +33,33 @@ _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_s
 CellIndex = tuple[int, int]  # indices of a task of the plan and of its cell
 
 
-class _TimeLeft(TimeRemainingColumn):
+class _TimeLeft(progress.TimeRemainingColumn):
     """The remaining time of the whole run; blank for workers."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         return Text() if task.fields["worker"] else super().render(task)
 
 
-class _Counted(MofNCompleteColumn):
+class _Counted(progress.MofNCompleteColumn):
     """How much is done of how much; blank for steps that are not counted."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         return Text() if task.total is None else super().render(task)
 
 
 class Display:
     """Shows finished samples, or others of this name, and workers; nothing without ``bars``."""
 
-    def __init__(self, total: int, bars: Progress | None = None, name: str = "samples") -> None:
-        self._total, self._bars, self._name = total, bars or Progress(disable=True), name
+    def __init__(
+        self, total: int, bars: progress.Progress | None = None, name: str = "samples"
+    ) -> None:
+        self._total, self._bars, self._name = total, bars or progress.Progress(disable=True), name
         self._sums: dict[tuple[str, str], dict[str, float]] = defaultdict(
             lambda: dict.fromkeys(_SUMMED, 0.0)
         )
         self._failed = 0
-        self._workers: dict[int, TaskID] = {}
-        self._at: dict[str, TaskID] = {}  # the worker on each device
+        self._workers: dict[int, progress.TaskID] = {}
+        self._at: dict[str, progress.TaskID] = {}  # the worker on each device
         self._whole = self._add("", "", worker=False)
 
     def resumed(self, samples: int = 0) -> None:
@@ -104,7 +96,7 @@ class Display:
             self._at[device] = bar
             self._bars.update(bar, description=device)
 
-    def _add(self, left: str, description: str, *, worker: bool) -> TaskID:
+    def _add(self, left: str, description: str, *, worker: bool) -> progress.TaskID:
         fields: dict[str, Any] = {"left": left, "figures": "", "worker": worker}
         fields |= _begun(0) | {"name": self._name}
         return self._bars.add_task(description, total=self._total, **fields)
@@ -113,7 +105,7 @@ class Display:
 class Steps:
     """Shows the step that is called, and counts the calls once their number is known."""
 
-    def __init__(self, bars: Progress) -> None:
+    def __init__(self, bars: progress.Progress) -> None:
         self._bars = bars
         self._bar = bars.add_task("", total=None, **_begun(0))
         self._next = 0
@@ -140,11 +132,11 @@ def progress_bar(
         The display; call it with the record of every finished sample.
     """
     columns = (
-        TextColumn("{task.fields[left]}"),
-        TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[figures]}"),
+        progress.TextColumn("{task.fields[left]}"),
+        progress.TextColumn("[bold]{task.description}"),
+        progress.BarColumn(bar_width=None),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[figures]}"),
         _TimeLeft(),
     )
     with _bars(shown, console, *columns, transient=True) as bars:
@@ -162,10 +154,10 @@ def training_bar(
     """
     printed_at = 0.0
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=None),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
     )
     with _bars(shown, console, *columns, speed_estimate_period=PACE) as bars:
         bar = bars.add_task(title, total=steps, name="steps", **_begun(0))
@@ -185,19 +177,19 @@ def training_bar(
 def step_status(shown: bool, console: Console | None = None) -> Iterator[Steps]:
     """Show the current step of a command within the context, and how much is done."""
     with _bars(
-        shown, console, TextColumn("{task.description}"), _Counted(), transient=True
+        shown, console, progress.TextColumn("{task.description}"), _Counted(), transient=True
     ) as bars:
         yield Steps(bars)
 
 
 @contextmanager
 def _bars(
-    shown: bool, console: Console | None, *columns: ProgressColumn, **options: Any
-) -> Iterator[Progress]:
+    shown: bool, console: Console | None, *columns: progress.ProgressColumn, **options: Any
+) -> Iterator[progress.Progress]:
     """Show bars on stderr, which always move; where it is no terminal, print lines."""
     console = console or Console(stderr=True)
     options["disable"] = not (shown and console.is_terminal)
-    bars = Progress(SpinnerColumn(), *columns, console=console, **options)
+    bars = progress.Progress(progress.SpinnerColumn(), *columns, console=console, **options)
     as_lines = shown and not console.is_terminal
     with bars, LINES.printed(lambda: _line(bars)) if as_lines else nullcontext():
         yield bars
@@ -208,7 +200,7 @@ def _begun(done: int) -> dict[str, Any]:
     return {"first": done, "began": monotonic()}
 
 
-def _line(bars: Progress) -> str:
+def _line(bars: progress.Progress) -> str:
     """Return how much is done, the rate, the time left, and what is done now."""
     if not bars.tasks:
         return ""

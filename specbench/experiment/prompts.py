@@ -4,86 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from itertools import chain
 
 from transformers import PreTrainedTokenizerBase
 
+from specbench.engine.cache import require_context
 from specbench.engine.loading import Reader
 from specbench.engine.pair import LoadedPair
-from specbench.engine.prompts import Encoded, encode
-from specbench.engine.runner import require_context
+from specbench.engine.prompts import Encoded, encode_prompt
 from specbench.errors import SpecbenchError, UsageError
 from specbench.experiment.plan import Plan, TaskPlan
-from specbench.runs.model import SampleRecord
-from specbench.runs.run import Run
 from specbench.tasks.example import CHAT, PLAIN, Example
 from specbench.tasks.random_prompts import RandomPrompts
 
 log = logging.getLogger(__name__)
-
-
-def encode_prompt(
-    tokenizer: PreTrainedTokenizerBase,
-    example: Example,
-    prompt_format: str,
-    limit: int | None = None,
-    *,
-    answers: Sequence[str] = (),
-    thinking: bool = False,
-) -> Encoded:
-    """Encode an example's prompt, see ``engine.prompts.encode``.
-
-    After ``answers`` to the first turns of a conversation, it ends with the next message.
-    """
-    pairs = zip(answers, example.messages[1:], strict=False)
-    return encode(
-        tokenizer,
-        example.prompt,
-        list(chain.from_iterable(pairs)),
-        conversation=example.conversation,
-        passage=example.passage,
-        prompt_format=prompt_format,
-        limit=limit,
-        thinking=thinking,
-    )
-
-
-def recorded_prompt(
-    run: Run,
-    pair: LoadedPair | Reader,
-    example: Example,
-    record: SampleRecord,
-    answers: Sequence[str] = (),
-) -> list[int]:
-    """Return the tokens of the prompt of a run's record, after the answers to earlier turns.
-
-    Raises:
-        UsageError: Their number differs from the record.
-    """
-    settings = run.settings
-    ids = encode_prompt(
-        pair.tokenizer,
-        example,
-        settings.prompt_format or run.tasks[record.task].prompt_format or PLAIN,
-        # A prompt that was cut has its recorded length.
-        record.prompt_tokens if record.prompt_cut else settings.max_prompt_tokens,
-        answers=answers,
-        thinking=pair.thinking,
-    ).ids
-    if len(ids) != record.prompt_tokens:
-        counts = f"{len(ids)} tokens now and had {record.prompt_tokens}"
-        raise UsageError(f"the prompt of {record.sample_id} has {counts}: run again")
-    return ids
-
-
-def answers_before(records: Sequence[SampleRecord], record: SampleRecord) -> list[str]:
-    """Return the texts of a conversation's turns before a record's; ``records`` are of its cell."""
-    turn = record.turn or 1
-    if turn == 1:
-        return []
-    of_example = record.sample_id, record.repeat
-    turns = [r for r in records if (r.sample_id, r.repeat) == of_example]
-    return [str(r.text) for r in turns if (r.turn or 1) < turn]
 
 
 class EncodedPrompts:

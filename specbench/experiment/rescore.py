@@ -18,25 +18,10 @@ from specbench.experiment.planning import require_own_columns
 from specbench.experiment.store import Summarise, lock
 from specbench.files import clear_errors, copies, packing, stored, sync, sync_tree
 from specbench.plugins import in_file, matching_name, short_name
+from specbench.runs import records
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.configuration import TaskConfig
 from specbench.runs.model import ERROR, OK, SampleRecord
-from specbench.runs.records import (
-    DIGEST,
-    EXAMPLES,
-    RECORDS,
-    SUMMARY,
-    TABLE,
-    TIMINGS,
-    lines_named,
-    names_of,
-    read_lines,
-    read_records,
-    record_files,
-    set_aside,
-    timed_records,
-    write_samples,
-)
 from specbench.runs.run import CONFIG, ENVIRONMENT, Run, read_run
 from specbench.runs.tables import schema
 from specbench.tasks.example import Example
@@ -46,7 +31,7 @@ from specbench.tasks.metrics.sandbox.launch import layers
 log = logging.getLogger(__name__)
 
 _STAGING = ".scoring"  # holds the new files until all are complete
-_WRITTEN = (TABLE, SUMMARY, DIGEST, CONFIG, ENVIRONMENT)  # in this order
+_WRITTEN = (records.TABLE, records.SUMMARY, records.DIGEST, CONFIG, ENVIRONMENT)  # in this order
 _SCORED = ("quality_metric", "quality", "scores", BLEU_TERMS, "status", "error")
 _NEEDED = {*schema("samples"), "text", "scores"} - {"quality_metric", "quality"}
 
@@ -111,7 +96,7 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
             else:
                 task.metrics.append(metric)
         require_own_columns(task.metrics)
-    samples = sum(1 for _ in read_lines(record_files(folder)[0]))
+    samples = sum(1 for _ in records.read_lines(records.record_files(folder)[0]))
     return FinishedRun(run, samples, notes, trusted)
 
 
@@ -135,18 +120,21 @@ def score_run(
     with _staging(run.folder) as staging:
         latest: dict[tuple[Any, ...], SampleRecord] = {}  # the last attempt of a sample counts
         damaged: list[int] = []  # lines
-        with (staging / RECORDS).open("wb") as file:
-            for record in read_records(run.folder, _NEEDED, damaged):
+        with (staging / records.RECORDS).open("wb") as file:
+            for record in records.read_records(run.folder, _NEEDED, damaged):
                 scored = _rescored(record, finished, may_execute)
                 file.write(scored.line())
-                latest[names_of(scored)] = scored
+                latest[records.names_of(scored)] = scored
                 report(vars(scored))
         failed = [str(record.error) for record in latest.values() if record.status != OK]
         withheld = sum(_is_withheld(r, run) for r in latest.values())
-        for name in (TIMINGS, EXAMPLES):  # of times and of equal prompts, for the tables
+        for name in (
+            records.TIMINGS,
+            records.EXAMPLES,
+        ):  # of times and of equal prompts, for the tables
             if (source := stored(run.folder / name)).exists():
                 shutil.copy(source, staging)
-        timed = timed_records(run.folder)
+        timed = records.timed_records(run.folder)
         failed += [str(record.error) for record in timed if record.status != OK]
         samples = len(latest) + len(timed)
         # As it was written, so that scoring changes nothing else.
@@ -164,23 +152,25 @@ def score_run(
             files[ENVIRONMENT] = environment | {"sandbox": list(layers())}
         for name, values in files.items():
             (staging / name).write_text(as_json(values), encoding="utf-8")
-        if write_samples(staging):
+        if records.write_samples(staging):
             summarise(staging)
-        names = [path.name for path in record_files(run.folder)]
+        names = [path.name for path in records.record_files(run.folder)]
         if damaged:
-            aside = set_aside(run.folder / names[0], damaged)
-            log.warning(f"{names[0]}: {lines_named(damaged)} damaged and moved to {aside.name}")
+            aside = records.set_aside(run.folder / names[0], damaged)
+            log.warning(
+                f"{names[0]}: {records.lines_named(damaged)} damaged and moved to {aside.name}"
+            )
         for name in names:
-            if name != RECORDS:
+            if name != records.RECORDS:
                 with (staging / name).open("wb") as file, packing(staging / name, file) as packed:
-                    packed.write((staging / RECORDS).read_bytes())
-        if RECORDS not in names:
-            (staging / RECORDS).unlink()
+                    packed.write((staging / records.RECORDS).read_bytes())
+        if records.RECORDS not in names:
+            (staging / records.RECORDS).unlink()
         sync_tree(staging)
         for name in (*names, *_WRITTEN):
             if (staging / name).exists():
                 os.replace(staging / name, run.folder / name)
-        for table in copies(run.folder / TABLE)[1:]:
+        for table in copies(run.folder / records.TABLE)[1:]:
             table.unlink(missing_ok=True)  # it has the old scores
         sync(run.folder)
     return Outcome(len(latest), len(failed), withheld, next(iter(failed), ""))
@@ -196,7 +186,8 @@ def _rescored(record: SampleRecord, finished: FinishedRun, may_execute: bool) ->
         example = run.examples[task][sample].scored(record)
     except (KeyError, TypeError, IndexError) as error:
         raise UsageError(
-            f"{location}, which is missing from its {EXAMPLES}: give the folder of another run"
+            f"{location}, which is missing from its {records.EXAMPLES}: give the folder of another "
+            "run"
         ) from error
     earlier_scores = record.scores
     if record.text is None or earlier_scores is None:

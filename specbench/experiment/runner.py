@@ -31,23 +31,12 @@ from specbench.engine.packing import packed_layers
 from specbench.engine.pair import LoadedPair, Model
 from specbench.engine.prompts import Encoded
 from specbench.engine.recommended import unlike_recommended
-from specbench.engine.runner import Runner
 from specbench.engine.sources import load_recommended
 from specbench.errors import EngineError, UsageError, require
+from specbench.experiment import measurements
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager, rounding_of
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
-from specbench.experiment.measurements import (
-    Answers,
-    SampleResult,
-    by_turns,
-    describe_error,
-    earlier_answers,
-    measurements,
-    score_text,
-    thought_tokens,
-    times_of,
-)
 from specbench.experiment.pace import Pace
 from specbench.experiment.plan import Plan, SampleIndex, Step, own_sources
 from specbench.experiment.prompts import EncodedPrompts
@@ -132,21 +121,23 @@ class SampleRunner:
             )
         return comparison
 
-    def run(self, steps: Sequence[Step]) -> Iterator[SampleResult]:
+    def run(self, steps: Sequence[Step]) -> Iterator[measurements.SampleResult]:
         """Decode steps of one cell together.
 
         Yields:
             Each step, or each of its turns, with its record, as soon as it is done.
             A step that raises, for example for lack of memory, has the status ``error``.
         """
-        return by_turns(steps, self._run)
+        return measurements.by_turns(steps, self._run)
 
-    def _run(self, steps: Sequence[Step], answers: Answers) -> Iterator[SampleResult]:
+    def _run(
+        self, steps: Sequence[Step], answers: measurements.Answers
+    ) -> Iterator[measurements.SampleResult]:
         """Decode one turn of each step, after the answers to the turns before."""
         ready: list[Ready] = []
         for step in steps:
             try:
-                earlier = earlier_answers(step, answers)
+                earlier = measurements.earlier_answers(step, answers)
                 ready.append((step, self._prompts.of(step.plan, step.example, earlier)))
             except Exception as error:
                 yield step, self._failed(step, error)
@@ -206,11 +197,11 @@ class SampleRunner:
                 (logits,), _ = target.plain(tokens, max(lengths) - min(lengths) + 1, False)
                 for length, (_, fork) in zip(lengths, of_text, strict=True):
                     leads[fork] = Lead.of(logits[length - min(lengths)], fork.tokens, ends)
-        return leads, rounding_of(target)
+        return leads, rounding_of(self._pair)
 
     def opening_facts(self) -> dict[str, Any]:
         """Return the content of ``environment.json`` at the start of a run."""
-        models = (self._pair.target, self._pair.draft)
+        modules = [r.model for r in self._pair.runners] if self._pair.library.has_runners else []
         facts = {
             **describe_environment(),
             "engine": self.engine,
@@ -218,7 +209,7 @@ class SampleRunner:
             "models": self.models,
             "weights": self._pair.weights,
             "busy_share": busy_share(),
-            "packed_weights": any(packed_layers(m.model) for m in models if isinstance(m, Runner)),
+            "packed_weights": bool(packed_layers(*modules)),
             "sandbox": list(layers()) if self._plan.may_execute else [],
             "first_prompts": self._prompts.first(),
             "prompt_formats": self._prompts.formats,
@@ -291,7 +282,8 @@ class SampleRunner:
                 except EngineError:
                     raise
                 except Exception as error:  # recorded with the cell's own samples, if it recurs
-                    log.debug(f"{cell.method} cannot be warmed up yet: {describe_error(error)}")
+                    reason = measurements.describe_error(error)
+                    log.debug(f"{cell.method} cannot be warmed up yet: {reason}")
                     require_working(self._pair.target.device)
 
     def _bind(self, cell: Cell, heads: dict[Path, Head]) -> BoundMethod:
@@ -378,15 +370,17 @@ class SampleRunner:
         drafts = step.cell.draft_length > 0
         record = self._identity(step)
         if step.cell.timing:
-            return record.filled(**times_of(generation, drafts))
+            return record.filled(**measurements.times_of(generation, drafts))
         task, may_execute = step.plan.task, self._plan.may_execute
-        fields = {**measurements(generation, drafts), "prompt_cut": prompt.cut}
-        fields["thought_tokens"] = thought_tokens(self._pair.tokenizer, prompt.ids, generation)
+        fields = {**measurements.columns_of(generation, drafts), "prompt_cut": prompt.cut}
+        fields["thought_tokens"] = measurements.thought_tokens(
+            self._pair.tokenizer, prompt.ids, generation
+        )
         if step.plan.needs_greedy:
             texts = self._greedy[step.place[0], step.example.id]
             fields["greedy"] = answer_in(texts[(step.turn or 1) - 1])
         record = record.filled(**fields)
-        scores = score_text(
+        scores = measurements.score_text(
             task.metrics, record, step.example.scored(record), may_execute=may_execute
         )
         if sentence := self._pace.doubt(step.cell, generation):
@@ -394,7 +388,7 @@ class SampleRunner:
         return record.filled(**scores)
 
     def _failed(self, step: Step, error: Exception) -> SampleRecord:
-        return self._identity(step).filled(status=ERROR, error=describe_error(error))
+        return self._identity(step).filled(status=ERROR, error=measurements.describe_error(error))
 
     def _identity(self, step: Step) -> SampleRecord:
         return self._plan.identify(step, self.engine).filled(device=self._device)

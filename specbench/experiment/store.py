@@ -20,31 +20,12 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from specbench.errors import SpecbenchError, UsageError
-from specbench.experiment.folders import (
-    as_json,
-    new_folder,
-    require_same_run,
-    run_id,
-    unfinished_twins,
-    unused,
-)
+from specbench.experiment import folders
 from specbench.experiment.identity import Key, sample_keys
 from specbench.experiment.plan import Plan, Step
 from specbench.files import cannot_write, clear_errors, make_folder, sync, write_atomically
+from specbench.runs import records
 from specbench.runs.model import OK, SampleRecord
-from specbench.runs.records import (
-    EXAMPLES,
-    NAMES,
-    RECORDS,
-    TIMED_RECORDS,
-    damaged_file,
-    lines_named,
-    names_of,
-    read_lines,
-    read_records,
-    set_aside,
-    write_samples,
-)
 from specbench.runs.run import COMPLETE, CONFIG, ENVIRONMENT, read_run
 from specbench.runs.running import LOCK, still_running
 
@@ -76,7 +57,7 @@ class Store:
     def __init__(
         self, folder: Path, config: Mapping[str, Any], summarise: Summarise = lambda folder: None
     ) -> None:
-        self.folder, self.run_id = folder, run_id(folder, config)
+        self.folder, self.run_id = folder, folders.run_id(folder, config)
         self._config = config
         self._summarise = summarise
         # The key and status of each sample, by its identifying columns.
@@ -95,13 +76,13 @@ class Store:
         self._made = not folder.exists()  # whether this store created the folder
         try:
             make_folder(folder)
-            require_same_run(folder, config)
+            folders.require_same_run(folder, config)
             self._lock = lock(folder)
         except OSError as error:
             raise UsageError(cannot_write(folder, error)) from error
         self._new = not (folder / CONFIG).exists()
         try:
-            for name in (RECORDS, TIMED_RECORDS):
+            for name in (records.RECORDS, records.TIMED_RECORDS):
                 self._recover(folder / name)
             self._lost_config = not read_run(folder, required=False).progress and self.done > 0
             if not self._lost_config:
@@ -132,14 +113,14 @@ class Store:
         if output is not None:
             if fresh and output.is_dir() and read_run(output, required=False).progress:
                 lock(output).release()  # fails if it is in use
-                renamed = unused(output.with_name(f"{output.name}-before"))
+                renamed = folders.unused(output.with_name(f"{output.name}-before"))
                 output.rename(renamed)
                 log.warning(f"the run that was in {output} is now in {renamed}")
             return cls(output, config, summarise)
-        for folder in () if fresh else unfinished_twins(label, config):
+        for folder in () if fresh else folders.unfinished_twins(label, config):
             with suppress(UsageError):
                 return cls(folder, config, summarise)
-        return cls(new_folder(label), config, summarise)
+        return cls(folders.new_folder(label), config, summarise)
 
     @property
     def done(self) -> int:
@@ -166,7 +147,7 @@ class Store:
         edited = 0
         for step in plan.steps() if self.resumed else ():
             key = self._key(step)
-            names = names_of(plan.identify(step, engine))
+            names = records.names_of(plan.identify(step, engine))
             before, _ = self._samples.get(names, (key, ""))
             if before == key or before not in self._finished:
                 continue
@@ -234,22 +215,22 @@ class Store:
             SpecbenchError: They cannot be written.
         """
         began = time.monotonic()
-        records, self._unsynced = self._unsynced, []
-        for path in {self._file_of(record) for record in records}:
+        appended, self._unsynced = self._unsynced, []
+        for path in {self._file_of(record) for record in appended}:
             with clear_errors(path):
                 sync(path)
                 if path not in self._named_files:
                     sync(self.folder)
                     self._named_files.add(path)
-        for record in records:
+        for record in appended:
             self._count(record)
         self._last_sync_seconds = time.monotonic() - began
         self._sync_seconds += self._last_sync_seconds
-        return records
+        return appended
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Write ``environment.json``."""
-        write_atomically(self.folder / ENVIRONMENT, as_json(environment))
+        write_atomically(self.folder / ENVIRONMENT, folders.as_json(environment))
 
     def __enter__(self) -> Self:
         return self
@@ -269,7 +250,7 @@ class Store:
                 if not self.done and self._new:
                     self._remove()
                 elif not self._lost_config:
-                    has_samples = write_samples(self.folder)
+                    has_samples = records.write_samples(self.folder)
                     self._write_config(state if kind else COMPLETE)
                     if has_samples:  # the page says which samples failed, by the configuration
                         self._summarise(self.folder)
@@ -281,17 +262,17 @@ class Store:
         """Count the records of a file, and move its damaged lines to the file beside it."""
         if path.exists():
             damaged: list[int] = []
-            for record in read_records(path, damaged=damaged):
+            for record in records.read_records(path, damaged=damaged):
                 self.run_id = record.run_id
                 self._count(record)
             if damaged:
-                aside = set_aside(path, damaged)
+                aside = records.set_aside(path, damaged)
                 log.warning(
-                    f"{path}: {lines_named(damaged)} damaged and moved to {aside.name}; the "
-                    "samples are decoded again"
+                    f"{path}: {records.lines_named(damaged)} damaged and moved to {aside.name}; "
+                    "the samples are decoded again"
                 )
-        if (aside := damaged_file(path)).exists():
-            self._damaged_lines += sum(1 for _ in read_lines(aside))
+        if (aside := records.damaged_file(path)).exists():
+            self._damaged_lines += sum(1 for _ in records.read_lines(aside))
 
     def _rebuild_config(self, plan: Plan, engine: str) -> None:
         """Write ``config.json`` again if the plan makes all recorded samples.
@@ -300,10 +281,12 @@ class Store:
             UsageError: It does not.
         """
         assert self._key is not None
-        planned = {names_of(plan.identify(step, engine)): self._key(step) for step in plan.steps()}
+        planned = {
+            records.names_of(plan.identify(step, engine)): self._key(step) for step in plan.steps()
+        }
         for names, (key, status) in self._samples.items():
             if names not in planned or (status == OK and planned[names] != key):
-                sample = dict(zip(NAMES, names, strict=False))
+                sample = dict(zip(records.NAMES, names, strict=False))
                 raise UsageError(
                     f"{self.folder / CONFIG} is lost, and this command does not make the recorded "
                     f"sample {sample['sample_id']} of {sample['method']} on {sample['task']}: "
@@ -317,11 +300,11 @@ class Store:
         )
 
     def _file_of(self, record: SampleRecord) -> Path:
-        return self.folder / (TIMED_RECORDS if record.timing else RECORDS)
+        return self.folder / (records.TIMED_RECORDS if record.timing else records.RECORDS)
 
     def _count(self, record: SampleRecord) -> None:
         # The last attempt of a sample counts. A failed one may have been retried with other models.
-        names = names_of(record)
+        names = records.names_of(record)
         before, _ = self._samples.get(names, (record.key, ""))
         self._finished.discard(before)
         self._samples[names] = (record.key, record.status)
@@ -332,12 +315,21 @@ class Store:
     def _write_config(self, state: str) -> None:
         progress = {"state": state, "samples": self.done, "failed": self.failed}
         progress |= {"damaged_lines": self._damaged_lines} if self._damaged_lines else {}
-        write_atomically(self.folder / CONFIG, as_json({**self._config, "progress": progress}))
+        write_atomically(
+            self.folder / CONFIG, folders.as_json({**self._config, "progress": progress})
+        )
 
     def _remove(self) -> None:
         """Remove the files of a run without samples, and its folder if this store created it."""
         with suppress(OSError):
-            for name in (CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, TIMED_RECORDS, LOCK):
+            for name in (
+                CONFIG,
+                ENVIRONMENT,
+                records.EXAMPLES,
+                records.RECORDS,
+                records.TIMED_RECORDS,
+                LOCK,
+            ):
                 (self.folder / name).unlink(missing_ok=True)
             if self._made:
                 self.folder.rmdir()

@@ -23,18 +23,19 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import Reader
 from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import plain_pass
+from specbench.engine.prompts import encode_prompt
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan
 from specbench.experiment.progress import Steps
-from specbench.experiment.prompts import EncodedPrompts, answers_before, recorded_prompt
+from specbench.experiment.prompts import EncodedPrompts
 from specbench.files import clear_errors, make_folder, stored
 from specbench.methods.verdict import entropy_of, pick
 from specbench.pricing import scores
 from specbench.runs.model import SampleRecord
 from specbench.runs.records import EXAMPLES
 from specbench.runs.run import Run
-from specbench.tasks.example import Example
-from specbench.validation.verification.plan import planned_examples, task_of
+from specbench.tasks.example import PLAIN, Example
+from specbench.tasks.task import local_task
 
 MOST_NUMBERS = 2**24  # of distributions that are compared at once
 SAVED_EVERY = 60  # seconds, since a process that is ended from outside keeps only what is saved
@@ -99,9 +100,42 @@ def texts_of(
     for cell in scores.cells_of(records):
         examples = examples_of(run, cell[0].task)
         for record in cell:
-            example, answers = examples[record.sample_id], answers_before(cell, record)
-            prompt = recorded_prompt(run, pair, example, record, answers)
+            earlier = [
+                str(r.text)
+                for r in cell
+                if (r.sample_id, r.repeat) == (record.sample_id, record.repeat)
+                and (r.turn or 1) < (record.turn or 1)
+            ]
+            prompt = recorded_prompt(run, pair, examples[record.sample_id], record, earlier)
             yield scores.ScoredText(scores.name_of(record), prompt, output_of(record, pair))
+
+
+def recorded_prompt(
+    run: Run,
+    pair: LoadedPair | Reader,
+    example: Example,
+    record: SampleRecord,
+    answers: Sequence[str],
+) -> list[int]:
+    """Return the tokens of the prompt of a run's record, after the answers to earlier turns.
+
+    Raises:
+        UsageError: Their number differs from the record.
+    """
+    settings = run.settings
+    ids = encode_prompt(
+        pair.tokenizer,
+        example,
+        settings.prompt_format or run.tasks[record.task].prompt_format or PLAIN,
+        # A prompt that was cut has its recorded length.
+        record.prompt_tokens if record.prompt_cut else settings.max_prompt_tokens,
+        answers=answers,
+        thinking=pair.thinking,
+    ).ids
+    if len(ids) != record.prompt_tokens:
+        counts = f"{len(ids)} tokens now and had {record.prompt_tokens}"
+        raise UsageError(f"the prompt of {record.sample_id} has {counts}: run again")
+    return ids
 
 
 def texts_in_column(
@@ -137,8 +171,8 @@ def examples_of(run: Run, task: str) -> Mapping[str, Example]:
     if stored(run.folder / EXAMPLES).is_file():
         return run.examples[task]
     described = run.tasks[task]
-    definition = task_of(task, described, {})
-    examples = planned_examples(definition, run.settings, described.examples)
+    settings, definition = run.settings, local_task(task, described.data.get("shots"))
+    examples = definition.of_shard(settings.shard_slice, described.examples, settings.seed)
     return {example.id: example for example in examples}
 
 

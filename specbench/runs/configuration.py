@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from specbench import __version__
-from specbench.config import AUTO, Options, SamplingOptions, Seeded, option
+from specbench.config import AUTO, EngineName, Options, SamplingOptions, Seeded, option
 
 DEEPEST = 20  # nested objects and lists
 LARGEST = 2**26  # bytes
@@ -39,7 +39,7 @@ class Settings(Seeded, SamplingOptions):
     prompt_format: Literal["chat", "plain"] | None = option(
         None, "chat, by the model's template, or plain.", metavar="FORMAT", shown="the task's own"
     )
-    engine: Literal["auto", "eager", "compile", "graph", "llamacpp"] = option(
+    engine: EngineName = option(
         AUTO,
         "eager; graph, by CUDA graphs; compile, which takes minutes per method at first; llamacpp, "
         "for GGUF files; auto, graph on a GPU if it works, else eager.",

@@ -104,6 +104,10 @@ class Task:
         """
         return self.source.examples(split, limit, seed)
 
+    def of_shard(self, shard: slice, count: int, seed: int) -> list[Example]:
+        """Return up to ``count`` examples of a shard of the test split."""
+        return self.examples("test", count * shard.step, seed)[shard][:count]
+
     def provenance(self) -> dict[str, Any]:
         """Return the source of the examples for ``config.json``, with the files read so far."""
         return self.source.provenance()
@@ -160,3 +164,17 @@ def load_task(name_or_path: str | Path, options: DataOptions = DataOptions()) ->
         source=Generated(generator, template) if generator else Dataset(definition, options, path),
         path=path,
     )
+
+
+def local_task(name: str, shots: int | None = None, folder: Path | None = None) -> Task:
+    """Load a bundled task whose data is in a folder, or by default in the package.
+
+    Raises:
+        UsageError: There is none. A run may name any file, so the user names the file of a task.
+    """
+    if name not in task_names():
+        raise UsageError(f"{name} is not bundled: name its file with --task or --prompts")
+    task = load_task(name, DataOptions(shots=shots or None, folder=folder))
+    if folder is None and isinstance(task.source, Dataset) and task.source.repository:
+        raise UsageError(f"the data of {name} is on the hub: name a folder with --data")
+    return task

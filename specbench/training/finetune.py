@@ -25,14 +25,7 @@ from specbench.engine.device import choose_device
 from specbench.engine.runner import Runner
 from specbench.engine.sources import decoder_config, end_tokens, load_pretrained, load_weights
 from specbench.errors import RunError, UsageError
-from specbench.files import (
-    cannot_write,
-    clear_errors,
-    make_folder,
-    shown_path,
-    sync,
-    sync_tree,
-)
+from specbench.files import cannot_write, clear_errors, make_folder, shown_path, sync, sync_tree
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
 from specbench.training.material import (

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from specbench.engine.pair import LoadedPair
+from specbench.engine.prompts import encode_prompt
 from specbench.errors import UsageError
-from specbench.experiment.prompts import encode_prompt
 from specbench.tasks.example import Example
 from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe

@@ -13,12 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from specbench.config import Filters, Options, Temperature, option
-from specbench.decoding.drafters.registry import (
-    DRAFTERS,
-    MODEL,
-    parse_drafter,
-    recorded_drafter,
-)
+from specbench.decoding.drafters.registry import DRAFTERS, MODEL, parse_drafter, recorded_drafter
 from specbench.decoding.heads.kinds import FEATURES, KINDS, LINEAR
 from specbench.decoding.heads.registry import is_head
 from specbench.engine.pairs import PairSpec

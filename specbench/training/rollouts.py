@@ -96,7 +96,7 @@ def _batch(
     device = pair.target.device
     ends = torch.tensor(sorted(pair.eos_ids), device=device)
     rows = torch.arange(len(prompts), device=device).repeat_interleave(len(heads))
-    models = [lockstep(m, prompts, max_new_tokens, len(rows)) for m in (pair.target, pair.draft)]
+    models = lockstep(pair, prompts, max_new_tokens, len(rows))
     outputs = [model.start() for model in models]
     for model in models:
         model.select(rows)

@@ -27,19 +27,11 @@ from specbench.engine.pair import LoadedPair
 from specbench.tasks.example import Example, repeated_prompts
 from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
-from specbench.training import front
+from specbench.training import front, objective
 from specbench.training.budget import Budget, Pace, Workload
 from specbench.training.front import InputSums, Point, Worth
 from specbench.training.goal import Checked, Multiplier, goal_of
 from specbench.training.material import Material, Materials
-from specbench.training.objective import (
-    Surrogate,
-    TrainingStep,
-    advantages,
-    descend,
-    evaluate,
-    text_mean,
-)
 from specbench.training.recipe import HeadRecipe
 from specbench.training.rollouts import AT_ONCE, Rollouts, drafted_rollouts, joined, roll_out
 
@@ -91,7 +83,7 @@ class Training:
         self.follow(workload)
         self.multiplier = Multiplier(recipe.acceptance_weight)
         self.best: Checked | None = None
-        self.history: list[TrainingStep] = []
+        self.history: list[objective.TrainingStep] = []
 
     def follow(self, workload: Workload) -> None:
         """Roll out as much as a workload says."""
@@ -213,7 +205,7 @@ class Training:
         self.optimizer = torch.optim.Adam(self.head.parameters())
         self.begun = True
 
-    def take_step(self) -> TrainingStep:
+    def take_step(self) -> objective.TrainingStep:
         """Roll out, score, and run the epochs of one step.
 
         The steps use the examples in order, cycling after the last, and the temperatures in turn.
@@ -233,27 +225,27 @@ class Training:
 
         with torch.no_grad():
             old_weight, start_weight = head(rollouts.inputs), self.start(rollouts.inputs)
-        accepted = text_mean(1 - old_weight * rollouts.tv, rollouts)
+        accepted = objective.text_mean(1 - old_weight * rollouts.tv, rollouts)
         means = rewards.mean().item(), accepted.mean().item()
         self.multiplier = self.goal.next_multiplier(
             self.multiplier, *means, (done + 1) / recipe.steps
         )
         factor = self.slope * self.multiplier.value  # lambda
-        advantage = advantages((rewards + factor * accepted).view(-1, recipe.rollouts))
-        step = Surrogate(rollouts, old_weight, start_weight, advantage, factor)
+        advantage = objective.advantages((rewards + factor * accepted).view(-1, recipe.rollouts))
+        step = objective.Surrogate(rollouts, old_weight, start_weight, advantage, factor)
         rate = self.optimizer.param_groups[0]["lr"] = self.rate_scale * recipe.rate(done)
         for _ in range(recipe.epochs_per_rollout):
-            value = evaluate(head, step)
+            value = objective.evaluate(head, step)
             loss = -value.objective
             advice = " in another folder; the last checkpoint is untouched"
-            gradient = descend(loss, head, self.optimizer, done, advice)
-        progress = TrainingStep(
+            gradient = objective.descend(loss, head, self.optimizer, done, advice)
+        progress = objective.TrainingStep(
             step=done + 1,
             reward=means[0],
             reward_spread=rewards.std(correction=0).item(),
             acceptance=means[1],
             weight=old_weight.mean().item(),
-            disagreement=text_mean(rollouts.tv, rollouts).mean().item(),
+            disagreement=objective.text_mean(rollouts.tv, rollouts).mean().item(),
             loss=loss.item(),
             acceptance_weight=self.multiplier.value,
             kl=value.kl,
@@ -318,7 +310,7 @@ class Training:
     def _point(self, head: Head, rollouts: Rollouts, examples: list[Example]) -> Point:
         weight = head(rollouts.inputs)
         rewards = reward(rollouts, examples, self.metric).double().numpy()
-        accepted = text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy()
+        accepted = objective.text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy()
         # Examples with the same prompt count as one.
         first = repeated_prompts(examples)
         prompts = [first.get(example.id, example.id) for example in examples]
@@ -328,7 +320,7 @@ class Training:
         quality, acceptance = (sums[:, :2] / sums[:, 2:]).T
         return Point(weight.mean().item(), quality, acceptance, InputSums.of(rollouts.inputs))
 
-    def _checked(self, progress: TrainingStep) -> TrainingStep:
+    def _checked(self, progress: objective.TrainingStep) -> objective.TrainingStep:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
         step, steps = progress.step, self.recipe.steps
         if step % max(1, steps // self.budget.workload.checks) and step != steps:

@@ -31,16 +31,9 @@ from specbench.errors import UsageError
 from specbench.experiment.rounding import END
 from specbench.files import clear_errors
 from specbench.serving.server import Completion
+from specbench.validation import draws
 from specbench.validation.audited import EndedLaws, Spelling, positions, prefixes
 from specbench.validation.check import CONTEXTS, ShowStep
-from specbench.validation.draws import (
-    Counts,
-    FilteredTails,
-    Stream,
-    TemperatureScore,
-    listed_filters,
-    log_moments,
-)
 from specbench.validation.findings import OK, WEAK, Finding, failures, findings_of, judged
 from specbench.validation.greedy import NEVER_UNLIKE, TIE, first_choices
 from specbench.validation.texts import LEAD, Context, after_rounds, extended, laws_along
@@ -168,10 +161,10 @@ def _sampled(
     """Test texts that are sampled at a temperature after two kinds of prompts."""
     laws, seed = EndedLaws(audited.pair, temperature), options.seed
     tests: dict[str, Any] = {
-        **{name: Counts(seed) for name in COUNTED},
-        **{name: Stream(seed) for name in STREAMS},
-        TEMPERATURE: TemperatureScore(temperature),
-        FILTERS: FilteredTails(),
+        **{name: draws.Counts(seed) for name in COUNTED},
+        **{name: draws.Stream(seed) for name in STREAMS},
+        TEMPERATURE: draws.TemperatureScore(temperature),
+        FILTERS: draws.FilteredTails(),
     }
     limit = after_rounds(options.draft_length).limit
     # Equal seeds would give equal random numbers after all prompts, and draws that depend on each
@@ -224,7 +217,7 @@ def visible_faults(findings: Sequence[Finding]) -> str:
         elif finding.name == TEMPERATURE and facts["visible"] < 1:
             faults.append(f"a temperature off by {percent(facts['visible'], '.1f')}")
         elif finding.name == FILTERS and facts["visible"]:
-            faults.append(listed_filters(facts["visible"]))
+            faults.append(draws.listed_filters(facts["visible"]))
     for subject, share in shares.items():
         parts[subject].insert(0, f"{percent(share)} of draws from the draft")
     return "; ".join(
@@ -240,7 +233,7 @@ def cut_prompt(
     """Cut a prompt off where the log-probability of the next token varies most."""
     prompt = list(context.prompt)
     sampling = Sampling(temperature=temperature)
-    _, variance = log_moments(laws_along(pair.target, [*prompt, 0], len(prompt), sampling))
+    _, variance = draws.log_moments(laws_along(pair.target, [*prompt, 0], len(prompt), sampling))
     for end in (variance.argsort(descending=True) + 1).tolist():
         beginning = prompt[:end]
         tail = beginning[beginning[0] == pair.tokenizer.bos_token_id :]

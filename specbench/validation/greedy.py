@@ -127,7 +127,7 @@ def divergence(
     text = [*context.prompt, *alone[:first], 0]
     logits = plain_pass(pair.target, [text], last=1).logits[0, 0]
     lead = Lead.of(logits, tokens, sorted(pair.eos_ids))
-    tie = lead.behind <= rounding_of(pair.target)
+    tie = lead.behind <= rounding_of(pair)
     return {"prompt": context.name, "position": first, **lead._asdict(), "tie": tie}
 
 

@@ -28,36 +28,15 @@ from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.passes import MAX_NUMBERS
 from specbench.methods.laws import normalised
+from specbench.validation import findings, texts
 from specbench.validation.draws import Counts, Numbers, Stream
-from specbench.validation.findings import (
-    COMPARED,
-    FAILED,
-    LAW,
-    NO_LAW,
-    REPORT,
-    WHOLE,
-    Finding,
-    findings_of,
-)
 from specbench.validation.laws import Laws, farther, laws_at
 from specbench.validation.outputs import BLOCKS, ends_rightly, outputs_of
-from specbench.validation.texts import (
-    CORRECTED,
-    NOTHING,
-    TARGET,
-    VOID,
-    Context,
-    Setup,
-    Tokens,
-    random_numbers,
-    sample,
-    tokens_of,
-)
 
 IMPOSSIBLE = 2.0  # distance of a draw that no random number gives
 
 
-def distances(method: BoundMethod, tokens: Tokens, laws: Laws, numbers: Tensor) -> Tensor:
+def distances(method: BoundMethod, tokens: texts.Tokens, laws: Laws, numbers: Tensor) -> Tensor:
     """Return how far random numbers are from those that give the tokens of texts.
 
     Args:
@@ -76,7 +55,11 @@ def distances(method: BoundMethod, tokens: Tokens, laws: Laws, numbers: Tensor) 
     n = numbers.shape[-1] // 2
     for_draft = numbers.gather(-1, position)[..., 0]
     for_acceptance = numbers.gather(-1, position + n)[..., 0]
-    corrected, final, judged = tokens.kind == CORRECTED, tokens.kind == TARGET, tokens.judged
+    corrected, final, judged = (
+        tokens.kind == texts.CORRECTED,
+        tokens.kind == texts.TARGET,
+        tokens.judged,
+    )
     joint = method.joint
     largest = torch.zeros_like(for_draft)
     law = laws.at.p
@@ -95,8 +78,8 @@ def distances(method: BoundMethod, tokens: Tokens, laws: Laws, numbers: Tensor) 
     at_end = _outside(law[final], tokens.tokens[final], numbers[final][..., -1])
     largest[final] = torch.maximum(largest[final], at_end)
     if method.control is None:  # drafting must not stop earlier
-        largest[(tokens.kind == TARGET) & (tokens.proposed != NOTHING)] = IMPOSSIBLE
-    largest[tokens.kind == VOID] = torch.nan
+        largest[(tokens.kind == texts.TARGET) & (tokens.proposed != texts.NOTHING)] = IMPOSSIBLE
+    largest[tokens.kind == texts.VOID] = torch.nan
     return largest
 
 
@@ -124,7 +107,7 @@ class Case(NamedTuple):
 
     label: str
     # A setup and its prompts, once for each of the method's heads, which may depend on the task.
-    groups: Sequence[tuple[Setup, Sequence[Context]]]
+    groups: Sequence[tuple[texts.Setup, Sequence[texts.Context]]]
 
     @property
     def whole(self) -> bool:
@@ -145,10 +128,10 @@ class Case(NamedTuple):
     def subject(self) -> str:
         """A description of the row."""
         parts = [self.label, describe(self.groups[0][0].sampling)]
-        return ", ".join([*parts, WHOLE] if self.whole else parts)
+        return ", ".join([*parts, findings.WHOLE] if self.whole else parts)
 
 
-def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[Finding]:
+def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[findings.Finding]:
     """Sample rounds or whole outputs of a method and compare them with the laws.
 
     Args:
@@ -163,7 +146,7 @@ def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[Findin
         **{name: Numbers(exceptions) for name, exceptions in EXCEPTIONS.items()},
     }
     for setup, contexts in case.groups:
-        for context, generations in zip(contexts, sample(setup, contexts), strict=True):
+        for context, generations in zip(contexts, texts.sample(setup, contexts), strict=True):
             _compare_tokens(setup, context, generations, tests)
             if case.whole:
                 _compare_endings(setup, generations, tests)
@@ -183,16 +166,16 @@ def describe(sampling: Sampling) -> str:
 
 
 def _compare_tokens(
-    setup: Setup, context: Context, generations: Sequence[Generation], tests: Tests
+    setup: texts.Setup, context: texts.Context, generations: Sequence[Generation], tests: Tests
 ) -> None:
     """Compare each token of a prompt's texts."""
     target = setup.pair.target
-    texts = tokens_of(generations, context.prompt, setup.ends, setup.propose)
-    numbers = random_numbers(setup, context, int(texts.round.max()) + 1)
+    all_tokens = texts.tokens_of(generations, context.prompt, setup.ends, setup.propose)
+    numbers = texts.random_numbers(setup, context, int(all_tokens.round.max()) + 1)
     # Memory holds about ten tensors of the size of a part's laws at once.
-    size = 10 * texts.tokens.shape[1] * target.vocabulary
+    size = 10 * all_tokens.tokens.shape[1] * target.vocabulary
     for rows in torch.arange(setup.texts).split(max(1, MAX_NUMBERS // size)):
-        tokens = texts.part(rows, target.device)
+        tokens = all_tokens.part(rows, target.device)
         whole = [[*context.prompt, *text] for text in tokens.tokens.tolist()]
         laws = laws_at(setup, whole, tokens.position, tokens.proposed.flatten())
         compare_draws(setup.method, tokens.flatten(), laws, tests)
@@ -202,12 +185,16 @@ def _compare_tokens(
         tests["replays"].add(*distances(setup.method, tokens, laws, alternatives).T)
 
 
-def compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
+def compare_draws(method: BoundMethod, tokens: texts.Tokens, laws: Laws, tests: Tests) -> None:
     """Compare draws with their laws; ``tokens`` are flat."""
     next_law, split = laws.at, laws.split
-    bonus, corrected, judged = tokens.kind == TARGET, tokens.kind == CORRECTED, tokens.judged
+    bonus, corrected, judged = (
+        tokens.kind == texts.TARGET,
+        tokens.kind == texts.CORRECTED,
+        tokens.judged,
+    )
     if split is not None:
-        real = tokens.kind != VOID
+        real = tokens.kind != texts.VOID
         law = torch.where(bonus[:, None], next_law.p, split.accepted + split.replaced)
         tests["tokens"].add(
             law[real], farther(law, next_law.p, next_law.q)[real], tokens.tokens[real]
@@ -232,7 +219,7 @@ def compare_draws(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests)
         tests["corrections"].add(residual, next_law.q[corrected], tokens.tokens[corrected])
 
 
-def compare_numbers(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Tests) -> None:
+def compare_numbers(method: BoundMethod, tokens: texts.Tokens, laws: Laws, tests: Tests) -> None:
     """Compare reported numbers; the control is the correct number of the previous position."""
     single = (tokens.position == 0) if method.joint else tokens.judged
     expected = torch.where(single, tokens.expected, nan)
@@ -246,7 +233,7 @@ def compare_numbers(method: BoundMethod, tokens: Tokens, laws: Laws, tests: Test
             numbers.add((reported - correct).abs(), (reported - correct.roll(1, -1)).abs())
 
 
-def _compare_endings(setup: Setup, generations: Sequence[Generation], tests: Tests) -> None:
+def _compare_endings(setup: texts.Setup, generations: Sequence[Generation], tests: Tests) -> None:
     """Compare how outputs end; the control is the reason why the previous output ended."""
     wrong = torch.tensor([not ends_rightly(setup.pair, setup.ends, text) for text in generations])
     previous = [generations[-1], *generations[:-1]]
@@ -257,18 +244,20 @@ def _compare_endings(setup: Setup, generations: Sequence[Generation], tests: Tes
     tests["endings"].add(wrong.float(), torch.tensor(other).float())
 
 
-def _findings(case: Case, tests: Tests, alpha: float, exact: bool) -> Iterator[Finding]:
+def _findings(case: Case, tests: Tests, alpha: float, exact: bool) -> Iterator[findings.Finding]:
     """Yield a finding of each comparison that has draws."""
     lawless = any(setup.method.rule and not setup.method.law for setup, _ in case.groups)
-    for finding in findings_of(LAW, case.subject, tests, alpha):
+    for finding in findings.findings_of(findings.LAW, case.subject, tests, alpha):
         name, verdict = finding.name, finding.verdict
         if lawless and name in NEED_LAW and not (case.by_rounds and name == case.first):
-            yield Finding(LAW, case.subject, name, NO_LAW, f"{case.label} has no law")
+            yield findings.Finding(
+                findings.LAW, case.subject, name, findings.NO_LAW, f"{case.label} has no law"
+            )
         elif not finding.facts["draws"] and name not in NEED_DRAWS:
             continue
         elif EXCEPTIONS.get(name) and not exact:
-            yield replace(finding, verdict=REPORT)
-        elif verdict == FAILED:
-            yield replace(finding, sentence=f"{COMPARED[name][1]} ({finding.sentence})")
+            yield replace(finding, verdict=findings.REPORT)
+        elif verdict == findings.FAILED:
+            yield replace(finding, sentence=f"{findings.COMPARED[name][1]} ({finding.sentence})")
         else:
             yield finding

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from specbench.engine.attention import angles_at, visible
 from specbench.engine.lockstep import LockstepBatch
 from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import Runner, angles_at, visible
+from specbench.engine.runner import Runner
 from specbench.training.rollouts import COMPACT_BELOW
 
 

@@ -18,9 +18,10 @@ from specbench.engine.attention import (
     group_heads,
     grouped_attention,
     grouped_mask,
+    visible,
 )
 from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import Runner, visible
+from specbench.engine.runner import Runner
 from specbench.errors import UsageError
 
 from ..decoding.helpers import generate

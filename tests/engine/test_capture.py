@@ -21,11 +21,11 @@ from specbench.decoding.drafters.policies import Online, get_policy
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
 from specbench.decoding.modules.module import MODULES
 from specbench.engine import graphs, runner
-from specbench.engine.cache import SlotCache
+from specbench.engine.cache import CAPACITY_STEP, SlotCache
 from specbench.engine.engines import CaptureError, Engine
 from specbench.engine.graphs import Capture, Graphs
 from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import CAPACITY_STEP, Runner
+from specbench.engine.runner import Runner
 from specbench.errors import EngineError, RunError
 from specbench.methods.control import DraftControl
 

@@ -14,7 +14,7 @@ from specbench.config import COMPILE, EAGER
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafting import Drafts
 from specbench.decoding.loop import Request
-from specbench.engine import engines
+from specbench.engine import compiled
 from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair
 from specbench.errors import EngineError
@@ -76,7 +76,7 @@ def test_any_error_of_the_compiler_is_one_sentence(module, is_named, monkeypatch
     file = getattr(sys.modules.get(module), "__file__", f"{module}.py")
     exec(compile("def fail(*_):\n    return [][0]", file, "exec"), functions := {})
     monkeypatch.setattr(torch, "compile", lambda function, **_: functions["fail"])
-    monkeypatch.setattr(engines, "_require_compiler", lambda: None)
+    monkeypatch.setattr(compiled, "require_compiler", lambda: None)
     kind = EngineError if is_named else IndexError
     with pytest.raises(kind, match=r"list index out of range\)?: choose|list index out of range$"):
         Engine(COMPILE)(branching)(torch.ones(2))
@@ -85,10 +85,10 @@ def test_any_error_of_the_compiler_is_one_sentence(module, is_named, monkeypatch
 def test_a_compiled_round_that_loses_results_is_one_sentence(monkeypatch):
     """PyTorch 2.11 returns an empty named tuple for copied drafts."""
 
-    def compiled(*_):
+    def lossy(*_):
         return tuple.__new__(Drafts, ())
 
-    monkeypatch.setattr(torch, "compile", lambda function, **_: compiled)
-    monkeypatch.setattr(engines, "_require_compiler", lambda: None)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: lossy)
+    monkeypatch.setattr(compiled, "require_compiler", lambda: None)
     with pytest.raises(EngineError, match=r"PyTorch .* loses results .*: choose --engine eager"):
         Engine(COMPILE)(branching)(torch.ones(2))

@@ -16,8 +16,8 @@ from specbench.decoding.sampling import Sampling
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec, get_pair
+from specbench.engine.prompts import encode_prompt
 from specbench.errors import RunError, UsageError
-from specbench.experiment.prompts import encode_prompt
 from specbench.methods.ensembles import diversed
 from specbench.methods.strict import lossy, sd
 from specbench.tasks.task import load_task

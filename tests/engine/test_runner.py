@@ -16,7 +16,8 @@ from transformers import (
 )
 
 from specbench.engine import runner as module
-from specbench.engine.runner import CAPACITY_STEP, Runner
+from specbench.engine.cache import CAPACITY_STEP
+from specbench.engine.runner import Runner
 from specbench.errors import RunError, UsageError
 from specbench.methods.strict import sd
 

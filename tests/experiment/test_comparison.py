@@ -14,10 +14,12 @@ from specbench.decoding.drafters.model import GreedyDrafter
 from specbench.decoding.loop import DecodeOptions, Request, RowTensors, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine import runner
+from specbench.engine.attention import visible
+from specbench.engine.cache import CAPACITY_STEP
 from specbench.engine.engines import Engine
 from specbench.engine.graphs import Graphs, Record
 from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import CAPACITY_STEP, Runner, visible
+from specbench.engine.runner import Runner
 from specbench.experiment.comparison import ROUNDS, Comparison, compare_with_eager
 from specbench.methods.strict import sd
 

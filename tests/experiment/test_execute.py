@@ -21,7 +21,7 @@ from specbench.engine.pairs import PairSpec
 from specbench.errors import EngineError, RunError, UsageError
 from specbench.experiment import loader, runner
 from specbench.experiment.cells import method_variants
-from specbench.experiment.measurements import measurements, repetition
+from specbench.experiment.measurements import columns_of, repetition
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan
 from specbench.methods.ensembles import static
@@ -227,7 +227,7 @@ def test_a_text_that_cannot_be_recorded_is_a_failed_sample(engine, tmp_path, mon
             raise ValueError("no score")
         return {"quality": value, "scores": {"accuracy": value}, "status": "ok"}
 
-    monkeypatch.setattr(runner, "score_text", score_text)
+    monkeypatch.setattr(runner.measurements, "score_text", score_text)
     samples = records(plan_of(["sd"], batch_size=3), tmp_path / "r")
     errors = {r.sample_id: r.error for r in samples}
     assert errors == {
@@ -293,7 +293,7 @@ def test_an_error_that_is_reported_twice_is_not_a_broken_gpu(monkeypatch):
 
 
 def test_measurements_follow_their_definitions(make_generation):
-    columns = measurements(make_generation(), drafts=True)
+    columns = columns_of(make_generation(), drafts=True)
     assert columns["rounds"] == 2
     assert (columns["proposed"], columns["accepted"]) == (10, 6)
     assert columns["draft_acceptance_rate"] == pytest.approx(0.6)
@@ -304,7 +304,7 @@ def test_measurements_follow_their_definitions(make_generation):
     assert columns["tokens_per_second"] == pytest.approx(8 / (0.5 + 1.5))
     assert columns["per_round"]["accepted"] == [5, 1]
     assert columns["per_round"]["expected"][1] == [0.4, 0.2]
-    alone = measurements(make_generation(rounds=[RoundRecord(0, 0, 1)] * 8), drafts=False)
+    alone = columns_of(make_generation(rounds=[RoundRecord(0, 0, 1)] * 8), drafts=False)
     assert (alone["rounds"], alone["proposed"]) == (8, 0)
     blank = ("accepted", "draft_acceptance_rate", "acceptance_length")
     assert all(alone[name] is None for name in (*blank, "expected_acceptance", "mean_weight"))

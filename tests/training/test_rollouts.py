@@ -11,8 +11,9 @@ from specbench.decoding.heads.head import Head
 from specbench.decoding.heads.kinds import KINDS
 from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.sampling import Sampling
+from specbench.engine.cache import CAPACITY_STEP
 from specbench.engine.pair import LoadedPair
-from specbench.engine.runner import CAPACITY_STEP, Runner
+from specbench.engine.runner import Runner
 from specbench.errors import RunError
 from specbench.methods import laws
 from specbench.methods.ensembles import static

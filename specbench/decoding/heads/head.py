@@ -25,15 +25,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from specbench.decoding.heads import registry
 from specbench.decoding.heads.kinds import KINDS, LINEAR
-from specbench.decoding.heads.registry import (
-    DESCRIPTION,
-    RELEASED,
-    WEIGHTS,
-    read_bounded,
-    read_description,
-    unreadable,
-)
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError, shown
 from specbench.files import clear_errors, make_folder, write_atomically
@@ -108,8 +101,10 @@ def save_head(head: Head, folder: Path, description: dict[str, Any]) -> None:
     with clear_errors(folder):
         make_folder(folder)
     contents = {
-        WEIGHTS: save({name: weights.cpu() for name, weights in head.state_dict().items()}),
-        DESCRIPTION: (json.dumps(description, indent=2) + "\n").encode(),
+        registry.WEIGHTS: save(
+            {name: weights.cpu() for name, weights in head.state_dict().items()}
+        ),
+        registry.DESCRIPTION: (json.dumps(description, indent=2) + "\n").encode(),
     }
     for name, content in contents.items():
         write_atomically(folder / name, content)
@@ -127,7 +122,7 @@ def load_head(path: Path, pair: LoadedPair) -> Head:
     sizes = (pair.target.hidden_size, pair.draft.hidden_size)
     if path == Path(UNTRAINED):
         return Head(LINEAR, sizes).to(pair.target.device).eval().requires_grad_(False)
-    if path.suffix == RELEASED:
+    if path.suffix == registry.RELEASED:
         kind, weights = LINEAR, _released(path)
     else:
         kind, weights = _described(path, pair)
@@ -166,11 +161,11 @@ def describe_models(pair: LoadedPair) -> dict[str, Any]:
 
 def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
     """Return kind and weights of a head trained by specbench, checked against the pair's models."""
-    description = read_description(folder)
+    description = registry.read_description(folder)
     try:
-        weights = load(read_bounded(folder / WEIGHTS))
+        weights = load(registry.read_bounded(folder / registry.WEIGHTS))
     except (OSError, SafetensorError) as error:
-        raise unreadable(folder, error) from error
+        raise registry.unreadable(folder, error) from error
     kind = description.get("kind")
     if kind not in KINDS:
         raise UsageError(
@@ -189,10 +184,10 @@ def _described(folder: Path, pair: LoadedPair) -> tuple[str, dict[str, Tensor]]:
 
 def _released(path: Path) -> dict[str, Tensor]:
     try:  # weights_only: run no code from the file
-        content = io.BytesIO(read_bounded(path))
+        content = io.BytesIO(registry.read_bounded(path))
         weights = torch.load(content, map_location="cpu", weights_only=True)
     except Exception as error:  # of any type, as the file may hold anything
-        raise unreadable(path, error) from error
+        raise registry.unreadable(path, error) from error
     named = isinstance(weights, dict) and all(
         isinstance(name, str) and isinstance(w, Tensor) for name, w in weights.items()
     )

@@ -17,10 +17,11 @@ from specbench.decoding.drafting import Drafts, State, Step, drawn, kv_length
 from specbench.decoding.modules.files import load_module
 from specbench.decoding.modules.module import DraftModule, rotary_tables
 from specbench.decoding.sampling import Sampling
-from specbench.engine.cache import SlotCache
+from specbench.engine.attention import angles_at, visible
+from specbench.engine.cache import SlotCache, capacity_for, context_length
 from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import Pass, states_after
-from specbench.engine.runner import Runner, angles_at, capacity_for, context_length, visible
+from specbench.engine.runner import Runner
 
 #: The modules of each target, as long as the target is in use.
 _LOADED: WeakKeyDictionary[Runner, dict[Path, LoadedModule]] = WeakKeyDictionary()

@@ -25,17 +25,7 @@ from specbench.runs.configuration import CellConfig
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.records import names_of
 from specbench.runs.run import ENVIRONMENT, Run
-from specbench.validation.findings import (
-    FAILED,
-    OK,
-    REPORT,
-    SKIPPED,
-    Finding,
-    difference,
-    finding,
-    finding_of,
-    named,
-)
+from specbench.validation import findings
 from specbench.validation.verification.plan import arms_of
 
 #: Absolute; probabilities are stored with four digits, and depend on the machine and the batch.
@@ -91,7 +81,7 @@ class Replay:
 
     def decode(
         self, tasks: Sequence[TaskPlan], records: Sequence[SampleRecord], show_sample: ShowSample
-    ) -> Iterator[Finding]:
+    ) -> Iterator[findings.Finding]:
         """Yield the findings on the models and on the samples decoded again.
 
         Of those that are not checked, the sentence says what is not.
@@ -124,10 +114,10 @@ class Replay:
                     compared.append((vars(record), fault))
                     keys.append((step, record))
             subject = f"{task.task.name}, {len(compared):,} samples of {len(task.cells)} cells"
-            result = finding(AGAIN, subject, compared)
+            result = findings.finding(AGAIN, subject, compared)
             # In bfloat16 rounding depends on the batch and may change a token.
-            coarse = result.verdict == FAILED and within == COARSE
-            yield replace(result, verdict=REPORT) if coarse else result
+            coarse = result.verdict == findings.FAILED and within == COARSE
+            yield replace(result, verdict=findings.REPORT) if coarse else result
             servers = run.environment.servers.items() if plan.arms else ()
             left_out = {"url", "options_refused", "options_changed"}  # which no key contains
             facts = {n: {k: of[k] for k in of.keys() - left_out} for n, of in servers}
@@ -179,13 +169,13 @@ def _divergence(record: SampleRecord, redecoded: SampleRecord, within: float) ->
     values = {**redecoded.model_dump(), "scores": scores}
     recorded = record.model_dump(exclude_unset=True)
     columns = ({name: values[name]} for name in DECODED if name not in unscored)
-    texts = [text for column in columns if (text := difference(recorded, column, within))]
+    texts = [text for column in columns if (text := findings.difference(recorded, column, within))]
     return "; ".join(texts[:2])
 
 
 def _check_texts(
     records: Sequence[SampleRecord], pair: LoadedPair, stops: Mapping[str, Sequence[str]]
-) -> Finding:
+) -> findings.Finding:
     """Check that all stored texts follow from their tokens and the stop strings of their task."""
 
     def compare(record: SampleRecord) -> str:
@@ -195,18 +185,18 @@ def _check_texts(
             return "its tokens are not those of the models"
         for stop in stops[record.task]:
             text = text.split(stop, 1)[0]
-        return difference({"text": record.text}, {"text": text})
+        return findings.difference({"text": record.text}, {"text": text})
 
     compared = ((vars(record), compare(record)) for record in records)
-    return finding("texts follow from tokens", f"{len(records):,} samples", compared)
+    return findings.finding("texts follow from tokens", f"{len(records):,} samples", compared)
 
 
-def _check_models(run: Run, runner: SampleRunner) -> Finding:
+def _check_models(run: Run, runner: SampleRunner) -> findings.Finding:
     """Check that the models and their types are those of the run, and tell what else differs."""
     recorded = run.environment.models
     if not recorded.get("target"):
         text = f"whether the models are the same, without fingerprints in {ENVIRONMENT}"
-        return Finding("", run.pair.name, "same models", SKIPPED, text)
+        return findings.Finding("", run.pair.name, "same models", findings.SKIPPED, text)
     current = {**runner.models, **describe_environment()["packages"], "engine": runner.engine}
     earlier = {**recorded, **run.environment.packages}
     earlier["engine"] = run.environment.engine
@@ -216,14 +206,16 @@ def _check_models(run: Run, runner: SampleRunner) -> Finding:
         if earlier.get(name) not in (None, current[name])
     ]
     same = {name: runner.models[name] for name in (*ROLES, "dtype") if name in runner.models}
-    wrong = difference({name: recorded.get(name) for name in same}, same)
+    wrong = findings.difference({name: recorded.get(name) for name in same}, same)
     reason = "; ".join(filter(None, [wrong, *versions]))
-    return Finding("", run.pair.name, "same models", FAILED if wrong else OK, reason)
+    return findings.Finding(
+        "", run.pair.name, "same models", findings.FAILED if wrong else findings.OK, reason
+    )
 
 
 def _check_keys(
     plan: Plan, models: Mapping[str, Any], engine: str, samples: Sequence[tuple[Step, SampleRecord]]
-) -> Iterator[Finding]:
+) -> Iterator[findings.Finding]:
     """Compare the keys of samples: a hash of all that determines them, the head's bytes included.
 
     Keys depend on the version and on metrics that were added later. If no sample of a task has the
@@ -235,17 +227,19 @@ def _check_keys(
     best: list[str] = []
     for may_execute in (False, True):
         key = sample_keys(replace(plan, may_execute=may_execute), models, engine)
-        other = [named(vars(record)) for step, record in samples if record.key != key(step)]
+        other = [
+            findings.named(vars(record)) for step, record in samples if record.key != key(step)
+        ]
         best = other if not may_execute or len(other) < len(best) else best
     subject = f"{samples[0][1].task}, {len(samples):,} samples"
     if len(best) < len(samples):
         faults = [f"{sample}: made with another head, example or setting" for sample in best]
-        yield finding_of(name, subject, faults)
+        yield findings.finding_of(name, subject, faults)
     else:
         text = (
             "keys of samples, since none matches: another version, or changed settings or metrics"
         )
-        yield Finding("", subject, name, SKIPPED, text)
+        yield findings.Finding("", subject, name, findings.SKIPPED, text)
 
 
 def head_difference(described: CellConfig, cell: Cell) -> str:

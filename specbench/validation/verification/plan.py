@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from specbench.config import AUTO
@@ -18,19 +17,10 @@ from specbench.runs.model import SampleRecord
 from specbench.runs.records import names_of
 from specbench.runs.run import COMPLETE, Run
 from specbench.serving.arm import Arm
-from specbench.tasks.dataset import DataOptions, Dataset
 from specbench.tasks.example import Example
 from specbench.tasks.prompts import PromptList
-from specbench.tasks.task import Task, load_task, task_names
-from specbench.validation.findings import (
-    FAILED,
-    INCOMPLETE,
-    REPORT,
-    Finding,
-    difference,
-    finding_of,
-    named,
-)
+from specbench.tasks.task import Task
+from specbench.validation import findings
 
 LARGEST = 200_000  # planned samples of a run that has hardly any
 
@@ -40,7 +30,7 @@ def check_plan(
     records: Sequence[SampleRecord],
     examples: Mapping[str, Mapping[str, Example]],
     whole: bool,
-) -> Iterator[Finding]:
+) -> Iterator[findings.Finding]:
     """Compare all records with the plan: each cell has each example once per repeat and turn.
 
     Args:
@@ -64,7 +54,9 @@ def check_plan(
     )
     if len(plan) > LARGEST + 100 * len(records):  # a run may claim any number
         text = f"{len(plan):,} samples are planned, far more than there are"
-        yield Finding("", run.folder.name, "samples are those of the plan", FAILED, text)
+        yield findings.Finding(
+            "", run.folder.name, "samples are those of the plan", findings.FAILED, text
+        )
         return
     steps = [step for step in plan.steps() if whole or not step.cell.timing]
     settings = run.settings
@@ -83,14 +75,14 @@ def check_plan(
     if whole and len(expected) != planned:
         faults.append(f"samples_planned is {planned}, not {len(expected)}")
     unplanned = recorded.keys() - expected.keys()
-    faults += [f"{named(vars(recorded[name]))}: is not planned" for name in unplanned]
+    faults += [f"{findings.named(vars(recorded[name]))}: is not planned" for name in unplanned]
     missing = [sample for name, sample in expected.items() if name not in recorded]
     failed = [record for record in recorded.values() if record.status != DECODED]
     progress, notes = run.progress, []
     if progress is not None and progress.state == COMPLETE:
-        faults += [f"{named(sample)}: is missing" for sample in missing]
+        faults += [f"{findings.named(sample)}: is missing" for sample in missing]
         counts = {"samples": len(recorded), "failed": len(failed)}
-        if whole and (text := difference(vars(progress), counts)):
+        if whole and (text := findings.difference(vars(progress), counts)):
             faults.append(f"progress.{text}")
     elif missing:
         notes.append(f"incomplete: {len(missing):,} samples are missing")
@@ -98,24 +90,24 @@ def check_plan(
         notes.append(f"its state is {progress.state}")
     if failed:
         notes.append(f"{len(failed):,} samples failed")
-    verdict = INCOMPLETE if notes else REPORT
+    verdict = findings.INCOMPLETE if notes else findings.REPORT
     unscored = sum(r.quality_metric is not None and r.quality is None for r in records)
     if unscored:
         notes.append(f"{unscored:,} samples have no quality")
-    result = finding_of(
+    result = findings.finding_of(
         "samples are those of the plan", f"{len(recorded):,} of {len(expected):,} samples", faults
     )
     if notes and not faults:
         result = replace(result, verdict=verdict, sentence="; ".join(notes))
     yield result
     facts = [
-        (vars(recorded[name]), difference(vars(recorded[name]), sample))
+        (vars(recorded[name]), findings.difference(vars(recorded[name]), sample))
         for name, sample in expected.items()
         if name in recorded
     ]
-    wrong = [f"{named(record)}: {text}" for record, text in facts if text]
+    wrong = [f"{findings.named(record)}: {text}" for record, text in facts if text]
     wrong += _contradictions(run, records)
-    yield finding_of("settings are those of the plan", f"{len(facts):,} samples", wrong)
+    yield findings.finding_of("settings are those of the plan", f"{len(facts):,} samples", wrong)
 
 
 def arms_of(run: Run) -> tuple[Arm, ...]:
@@ -188,19 +180,13 @@ def _kind(device: str) -> str:
     return str(device).rpartition(" ")[2].partition(":")[0]
 
 
-def planned_examples(task: Task, settings: Settings, count: int) -> list[Example]:
-    """Return the first examples of a task, or of the run's shard of it."""
-    shard = settings.shard_slice
-    return task.examples("test", count * shard.step, settings.seed)[shard][:count]
-
-
 def check_examples(
     name: str,
     described: TaskConfig,
     settings: Settings,
     examples: Mapping[str, Example],
     task: Task,
-) -> Finding:
+) -> findings.Finding:
     """Compare the examples of a task, and its facts in ``config.json``, with the task's data.
 
     Raises:
@@ -208,7 +194,7 @@ def check_examples(
     """
     # A generator is endless, and a run may claim any number.
     count = min(described.examples, len(examples) + 1)
-    examples_again = planned_examples(task, settings, count)
+    examples_again = task.of_shard(settings.shard_slice, count, settings.seed)
     faults = []
     ids = [example.id for example in examples_again]
     if list(examples) != ids:
@@ -219,7 +205,9 @@ def check_examples(
     for example in examples_again:
         stored = examples.get(example.id)
         if stored is not None and stored != example:
-            text = difference(asdict(stored), asdict(example)) or "has more than the task's"
+            text = (
+                findings.difference(asdict(stored), asdict(example)) or "has more than the task's"
+            )
             faults.append(f"{example.id}: {text}")
     facts = {
         "data": task.provenance(),
@@ -227,9 +215,9 @@ def check_examples(
         "stop": list(task.stop),
         "prompt_format": task.prompt_format,
     }
-    if text := difference(_without_paths(described.plain()), _without_paths(facts)):
+    if text := findings.difference(_without_paths(described.plain()), _without_paths(facts)):
         faults.append(text)
-    return finding_of(
+    return findings.finding_of(
         "examples are those of the task", f"{name}, {len(examples_again):,} examples", faults
     )
 
@@ -239,27 +227,3 @@ def _without_paths(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _without_paths(v) for name, v in value.items() if name != "file"}
     return list(value) if isinstance(value, tuple) else value
-
-
-def task_of(
-    name: str,
-    described: TaskConfig,
-    user_tasks: Mapping[str, Task],
-    folder: Path | None = None,
-) -> Task:
-    """Return the user's task of this name, or a bundled one whose data is on this machine.
-
-    The data of a bundled task is read from ``folder``, if one is given, and else from the package.
-
-    Raises:
-        UsageError: There is neither. A run may name any file, so the user names the file of a task.
-    """
-    if name in user_tasks:
-        return user_tasks[name]
-    if name not in task_names():
-        raise UsageError(f"{name} is not bundled: name its file with --task or --prompts")
-    shots = described.data.get("shots")
-    task = load_task(name, DataOptions(shots=shots or None, folder=folder))
-    if folder is None and isinstance(task.source, Dataset) and task.source.repository:
-        raise UsageError(f"the data of {name} is on the hub: name a folder with --data")
-    return task

@@ -16,7 +16,7 @@ import pandas as pd
 from specbench.analysis.run_tables import write_summary, write_tables
 from specbench.decoding.records import Generation
 from specbench.errors import UsageError, first_line
-from specbench.experiment.measurements import measurements, recorded_rounds, score_text
+from specbench.experiment.measurements import columns_of, recorded_rounds, score_text
 from specbench.files import open_binary, stored
 from specbench.plugins import short_name
 from specbench.runs.columns import BLEU_TERMS
@@ -81,7 +81,7 @@ def _tokens(record: SampleRecord) -> int:
 def _measured(record: SampleRecord) -> dict[str, Any]:
     facts: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(Generation)}
     facts |= {"output_tokens": _tokens(record), "rounds": recorded_rounds(record.per_round)}
-    return measurements(Generation(**facts), drafts=record.draft_length > 0)
+    return columns_of(Generation(**facts), drafts=record.draft_length > 0)
 
 
 def check_scores(

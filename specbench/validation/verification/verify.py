@@ -16,37 +16,31 @@ from specbench.errors import SpecbenchError, UsageError, listed, shown
 from specbench.files import copies, stored
 from specbench.methods.registry import METHODS
 from specbench.plugins import digest_of, matching_name
+from specbench.runs import records
 from specbench.runs.configuration import CellConfig, Environment, TaskConfig, read_section
 from specbench.runs.frames import read_samples, rows_of
 from specbench.runs.model import ERROR, SampleRecord
-from specbench.runs.records import (
-    DIGEST,
-    EXAMPLES,
-    RECORDS,
-    SUMMARY,
-    TABLE,
-    TIMED_RECORDS,
-    TIMINGS,
-    TRACED,
-    timed_records,
-)
 from specbench.runs.run import CONFIG, ENVIRONMENT, Run, refuse_benchmarks
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import METRICS, get_metric
-from specbench.tasks.task import Task
+from specbench.tasks.task import Task, local_task
 from specbench.validation.findings import SKIPPED, Finding, finding_of
 from specbench.validation.verification.decoding import Replay, ShowSample, head_difference
-from specbench.validation.verification.plan import (
-    check_examples,
-    check_plan,
-    planned_examples,
-    task_of,
-    task_plan,
-)
+from specbench.validation.verification.plan import check_examples, check_plan, task_plan
 from specbench.validation.verification.tables import check_counts, check_scores, check_tables
 
-_CHECKED = {CONFIG, ENVIRONMENT, EXAMPLES, RECORDS, TABLE, SUMMARY, DIGEST, TIMINGS, TIMED_RECORDS}
-_NEEDED = {*TRACED, "text", "stopped_by", "rounds", "scores", "quality", "quality_metric"}
+_CHECKED = {
+    CONFIG,
+    ENVIRONMENT,
+    records.EXAMPLES,
+    records.RECORDS,
+    records.TABLE,
+    records.SUMMARY,
+    records.DIGEST,
+    records.TIMINGS,
+    records.TIMED_RECORDS,
+}
+_NEEDED = {*records.TRACED, "text", "stopped_by", "rounds", "scores", "quality", "quality_metric"}
 
 
 @dataclass(frozen=True)
@@ -85,13 +79,13 @@ class Verification:
     @cached_property
     def source(self) -> str:
         """The file that the tables follow from: the samples, or their table if they are gone."""
-        file = stored(self.run.folder / RECORDS)
-        return file.name if file.is_file() else TABLE
+        file = stored(self.run.folder / records.RECORDS)
+        return file.name if file.is_file() else records.TABLE
 
     @cached_property
     def every(self) -> list[SampleRecord]:
         """The latest record of each sample; without records, the rows of their table."""
-        if self.source != TABLE:
+        if self.source != records.TABLE:
             return self.run.records(_NEEDED)
         return [*map(SampleRecord.of_row, rows_of(read_samples(self.run.folder)))]
 
@@ -117,8 +111,8 @@ class Verification:
         refuse_benchmarks([run.folder])
         yield from self._check_environment()
         yield from check_tables(run.folder, self.source)
-        if self.source == TABLE:
-            self.unchecked.append(f"texts, counts and rounds, without {RECORDS}")
+        if self.source == records.TABLE:
+            self.unchecked.append(f"texts, counts and rounds, without {records.RECORDS}")
         else:
             decoded_here = [record for record in self.records if record.method not in run.servers]
             yield check_counts(decoded_here)
@@ -127,12 +121,12 @@ class Verification:
             examples[name], finding = self._check_examples(name)
             if finding is not None:
                 yield finding
-        timed = timed_records(run.folder)
+        timed = records.timed_records(run.folder)
         planned = any(cell.timing for task in described for cell in task.cells)
-        whole = self.source != TABLE and (bool(timed) or not planned)
+        whole = self.source != records.TABLE and (bool(timed) or not planned)
         every = [*self.every, *(timed if whole else ())]
         yield from check_plan(run, every, examples, whole)
-        if self.source != TABLE:
+        if self.source != records.TABLE:
             yield from self._check_scores(examples)
         yield from self._check_decoding(examples, show_sample)
         checked = {file.name for name in _CHECKED for file in copies(Path(name))}
@@ -162,17 +156,17 @@ class Verification:
     def _check_examples(self, name: str) -> tuple[dict[str, Example], Finding | None]:
         """Return the examples of a task, and the finding that compares them with its data."""
         run, described = self.run, self.run.tasks[name]
-        has_examples = stored(run.folder / EXAMPLES).is_file()
-        records = [record for record in self.every if record.task == name]
-        ids = list(dict.fromkeys(record.sample_id for record in records))
+        has_examples = stored(run.folder / records.EXAMPLES).is_file()
+        ids = list(dict.fromkeys(r.sample_id for r in self.every if r.task == name))
         examples = run.examples.get(name, {}) if has_examples else {i: Example(i, "") for i in ids}
         try:
-            task = task_of(name, described, self.tasks, self.folder)
+            shots = described.data.get("shots")
+            task = self.tasks.get(name) or local_task(name, shots, self.folder)
             if task.version != described.version:
                 raise UsageError(f"{name} has version {task.version} here")
             if not has_examples:  # as many as there are
                 count = min(described.examples, len(ids) + 1)
-                planned = planned_examples(task, run.settings, count)
+                planned = task.of_shard(run.settings.shard_slice, count, run.settings.seed)
                 examples = {example.id: example for example in planned}
             return examples, check_examples(name, described, run.settings, examples, task)
         except SpecbenchError as error:
@@ -214,9 +208,9 @@ class Verification:
                 for metric in metrics
                 if metric not in plain
             )
-            records = [record for record in self.records if record.task == name]
+            of_task = [record for record in self.records if record.task == name]
             if any(example.prompt for example in examples[name].values()):
-                yield check_scores(name, described.metrics or (), plain, records, examples[name])
+                yield check_scores(name, described.metrics or (), plain, of_task, examples[name])
 
     def _check_decoding(
         self, examples: Mapping[str, Mapping[str, Example]], show_sample: ShowSample

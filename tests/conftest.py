@@ -20,6 +20,7 @@ from filelock import FileLock
 from specbench.analysis import intervals
 from specbench.analysis.figures import style
 from specbench.decoding.records import Generation, RoundRecord
+from specbench.engine.pair import Library
 from specbench.experiment import environment
 
 RESAMPLES = intervals.RESAMPLES
@@ -178,6 +179,7 @@ class FakeEngine:
         self.context: int | None = None
         self.facts: dict[str, Any] = {}
         self.weights: dict[str, Any] = {}
+        self.library = Library(has_runners=False, exact=False)
         self.target = SimpleNamespace(
             device=torch.device("cpu"),
             dtype="torch.float32",

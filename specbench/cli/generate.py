@@ -47,7 +47,7 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
         parameters.append(_HELP_ALL)
 
     def command(context: typer.Context, **values: Any) -> None:
-        from specbench.experiment.lines import LINES  # help must not import another room
+        from specbench.experiment.progress import LINES  # help must not import another room
 
         LINES.begin()
         typed = {

@@ -87,10 +87,8 @@ def decode_all(
         with torch.inference_mode():
             now_rule = rule if batch.drafts else None
             started, state = perf_counter(), batch.state(drafts=now_rule is not None)
-            outcome = speculative_step(
-                *(pair, now_rule, state, options.sampling, options.drafter),
-                *(options.control, options.law),
-            )
+            parts = (options.sampling, options.drafter, options.control, options.law)
+            outcome = speculative_step(pair, now_rule, state, *parts)
             ended = batch.advance(*outcome, started)
         yield from ended
 

@@ -1,6 +1,6 @@
 """Models in GGUF files, run by llama.cpp through its C interface.
 
-A model here has the interface of ``runner.Runner``, so the decoding loop does not know it. A row of
+A model here has the interface of ``pair.Model``, so the decoding loop does not know it. A row of
 the batch is a sequence of llama.cpp's cache; tokens at positions that were written before replace
 what follows them, which takes a rejected draft back.
 """
@@ -36,7 +36,7 @@ FINGERPRINT_BYTES = 1 << 20  # from the end of a file, where weights are
 
 
 class LlamaCppModel:
-    """A model in a GGUF file; see ``runner.Runner`` for the methods.
+    """A model in a GGUF file; see ``Model`` for the methods.
 
     All outputs are float32 on the CPU.
 
@@ -104,10 +104,7 @@ class LlamaCppModel:
         return buffer.value.decode()
 
     def reserve(self, rows: int, capacity: int, at_once: int = MOST_TOKENS) -> int:
-        """Allocate at least ``rows`` x ``capacity`` tokens and return the capacity of a row.
-
-        A pass reads up to ``at_once`` tokens of each row.
-        """
+        """Allocate a cache; see ``Model.reserve``. A pass reads up to ``at_once`` of each row."""
         size = max(READ_AT_ONCE, rows * at_once)  # tokens of a pass
         if self.rows != rows or self.capacity < capacity or self._size < size:
             self.drop_cache()
@@ -171,7 +168,7 @@ class LlamaCppModel:
         last: bool = False,
         rows: Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Read ``tokens`` at positions ``at``, both ``[B, k]``; see ``Runner.read``.
+        """Read ``tokens`` at positions ``at``, both ``[B, k]``; see ``Model.read``.
 
         With ``last``, tokens before the last one that the cache has already are not read again: a
         draft has read the last but one, unless the round before accepted all drafts. ``rows`` of
@@ -204,7 +201,7 @@ class LlamaCppModel:
         return tokens if self.present is None else self.present.inputs(tokens)
 
     def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
-        """Run whole texts ``[B, T]``, each in an empty cache; see ``Runner.plain``."""
+        """Run whole texts ``[B, T]``, each in an empty cache; see ``Model.plain``."""
         # Another object, since this one's cache may be in use.
         self._other = self._other or self.twin()
         before, states, logits = tokens.shape[1] - last, [], []

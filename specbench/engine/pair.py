@@ -18,7 +18,7 @@ from specbench.errors import UsageError
 
 
 class Model(Protocol):
-    """What decoding needs of a model, whichever library runs it; ``Runner`` has the details."""
+    """What decoding needs of a model, whichever library runs it."""
 
     vocabulary: int  # V, the target's tokens; a draft's logits are -inf for those that it lacks
     hidden_size: int
@@ -38,7 +38,10 @@ class Model(Protocol):
         """Return a hash of the weights."""
 
     def reserve(self, rows: int, capacity: int) -> int:
-        """Allocate a cache of ``rows`` x ``capacity`` tokens; return the capacity of a row."""
+        """Allocate at least ``rows`` x ``capacity`` tokens; return the capacity of a row.
+
+        A new allocation clears the cache.
+        """
 
     def drop_cache(self) -> None:
         """Free the cache."""
@@ -48,6 +51,9 @@ class Model(Protocol):
 
     def prefill(self, prompt: Tensor, row: int = 0) -> Tensor | None:
         """Read a prompt ``[T]``, T >= 1, except its last token, into a row of the cache.
+
+        The last token remains for the first round, like the newest token between two rounds.
+        Returns the states after ``layers``, ``[T - 1, len(layers) * hidden]``, if there are any.
 
         Raises:
             RunError: The prompt has a token that the model does not know.
@@ -76,7 +82,7 @@ class Model(Protocol):
         """Return the same weights with a cache of their own."""
 
     def weight_bytes(self) -> int:
-        """Return the bytes of weights that one step reads."""
+        """Return the bytes of weights that one step reads, of the embedding table one row."""
 
     def cache_bytes(self, tokens: float) -> float:
         """Return the bytes of keys and values that a step reads for a text of so many tokens."""

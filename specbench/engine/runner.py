@@ -113,10 +113,7 @@ class Runner:
     @torch.inference_mode(False)
     @torch.no_grad()
     def reserve(self, rows: int, capacity: int) -> int:
-        """Allocate at least ``rows`` x ``capacity`` tokens and return the capacity of a row.
-
-        A new allocation clears the cache.
-        """
+        """Allocate a cache if it is too small; see ``Model.reserve``."""
         if self.cache is None or self.cache.rows != rows or self.cache.capacity < capacity:
             capacity = capacity_for(capacity)
             self.cache = None  # its memory may be needed for the next one
@@ -135,14 +132,9 @@ class Runner:
 
     @torch.no_grad()
     def prefill(self, prompt: Tensor, row: int = 0) -> Tensor:
-        """Run all tokens of a prompt ``[T]``, T >= 1, except the last, into a row.
+        """Read a prompt ``[T]`` into a row; see ``Model.prefill``.
 
-        The last token remains for the first round, like the newest token between two rounds.
         Without ``layers``, a prompt whose states are stored is not read again.
-        Returns the states after ``layers``, ``[T - 1, len(layers) * hidden]``.
-
-        Raises:
-            RunError: The prompt has a token that the model does not know.
         """
         tokens = self.base.embed_tokens.weight.shape[0]
         if (highest := int(self._inputs(prompt).max())) >= tokens:
@@ -185,20 +177,13 @@ class Runner:
     def read(
         self, tokens: Tensor, at: Tensor, kv_length: int | None = None, last: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Run tokens as ``forward`` does; return their hidden states and next-token logits.
-
-        With ``last``, both are those of the last token only: ``[B, 1, hidden]``, ``[B, 1, V]``.
-        """
+        """Run tokens ``[B, k]`` as ``forward`` does; see ``Model.read``."""
         hidden = self.forward(tokens, at, kv_length)
         hidden = hidden[:, -1:] if last else hidden
         return hidden, self.logits(hidden[..., : self.hidden_size], kv_length is None)
 
     def plain(self, tokens: Tensor, last: int, hidden: bool) -> tuple[Tensor, Tensor]:
-        """Run whole texts ``[B, T]`` by the model's own forward pass, without this class's cache.
-
-        Returns:
-            Logits ``[B, last, V]`` and, if wanted, the states before them ``[B, last, hidden]``.
-        """
+        """Run whole texts ``[B, T]`` by the model's own forward pass; see ``Model.plain``."""
         model: Any = self.model
         tokens = self._inputs(tokens)
         logits = model(tokens, use_cache=False, logits_to_keep=last).logits
@@ -232,11 +217,7 @@ class Runner:
         return Runner(self.model, self.vocabulary, self.present)
 
     def weight_bytes(self) -> int:
-        """Return the bytes of weights that one step reads: layers, last norm and output head.
-
-        The embedding table counts only if it is also the output head, since a step reads one row of
-        it.
-        """
+        """Return the bytes of layers, last norm and output head, which may be the embedding."""
         parts = (self.base.layers, self.base.norm, self.output)
         weights = {id(w): w for part in parts for w in part.parameters()}
         return sum(w.numel() * w.element_size() for w in weights.values())

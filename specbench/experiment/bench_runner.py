@@ -22,9 +22,8 @@ from specbench.experiment.assisted import Assisted
 from specbench.experiment.cells import Cell
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.measurements import SampleResult, times_of
-from specbench.experiment.plan import Plan, Step
+from specbench.experiment.plan import Plan, Step, TaskPlan
 from specbench.experiment.runner import Decoder, Ready, SampleRunner
-from specbench.methods.control import DraftControl
 from specbench.runs.model import SampleRecord
 
 FULL = ("shared_rounds", "full_rounds", "full_seconds")  # of the batches
@@ -104,17 +103,8 @@ class BenchRunner(SampleRunner):
                 steps = ((replace(step, cell=cell), prompt) for step, prompt in ready)
                 self._warm_up_cell([*steps][: task.batch_size])
 
-    def _decode(
-        self,
-        ready: Sequence[Ready],
-        most: int | None = None,
-        instead: DraftControl | None = None,
-        *,
-        greedy: bool = False,
-    ) -> Iterator[tuple[int, Generation]]:
-        if most is not None:
-            most = max(1, min(most, ready[0][0].plan.max_new_tokens // WARM_UP_SHARE))
-        return super()._decode(ready, most, instead, greedy=greedy)
+    def _warm_up_tokens(self, task: TaskPlan) -> int:
+        return max(1, min(super()._warm_up_tokens(task), task.max_new_tokens // WARM_UP_SHARE))
 
     def _decoder(self, cell: Cell) -> Decoder:
         if (assisted := self._assisted.get(cell)) is None:

@@ -113,7 +113,7 @@ def score_text(
     scores: dict[str, float | None] = dict.fromkeys(map(short_name, metrics))
     fields: dict[str, Any] = {}
     errors: list[str] = []
-    text = answer_of(record)
+    text = answer_in(str(record.text), begun=record.thought_tokens is not None)
     for name in metrics:
         metric = get_metric(name)
         if not metric.suits(example) or (metric.executes and not may_execute):
@@ -130,11 +130,6 @@ def score_text(
     if not errors:
         return {**fields, "status": OK}
     return {**fields, "status": UNSCORED, "error": "; ".join(dict.fromkeys(errors))}
-
-
-def answer_of(record: SampleRecord) -> str:
-    """Return what follows the thoughts in a sample's text; empty if it ends within them."""
-    return answer_in(str(record.text), begun=record.thought_tokens is not None)
 
 
 def thought_tokens(tokenizer: Any, prompt: Sequence[int], generation: Generation) -> int | None:

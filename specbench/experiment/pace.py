@@ -17,7 +17,7 @@ SLOW_SECONDS = 0.2  # of a round; shorter ones are not compared with the machine
 LEAST_ROUNDS = 8  # of a text, so that a single pause is not a rate
 
 
-class Pace:
+class SlowRounds:
     """Compares the seconds of rounds on a CPU, and says once what slows them down."""
 
     def __init__(self, pair: LoadedPair, batch_size: int) -> None:
@@ -40,7 +40,9 @@ class Pace:
             ratio = seconds / median(first)
         if not ratio and seconds > SLOW_SECONDS and self._compares:
             self._compares = False
-            reading, measure = self._reading_seconds(cell), "reading the weights"
+            target, draft = self._pair.target, self._pair.draft
+            size = target.weight_bytes() + cell.draft_length * draft.weight_bytes()
+            reading, measure = size / copy_bandwidth(target.device, size), "reading the weights"
             ratio = seconds / reading if seconds > BEYOND * reading else 0.0
         if not ratio:
             return None
@@ -50,9 +52,3 @@ class Pace:
             f"{measure}: if other processes use the cores, stop them; else give fewer --threads, "
             "such as 1"
         )
-
-    def _reading_seconds(self, cell: Cell) -> float:
-        """Return how long the machine needs to read the weights of a round's steps."""
-        target, draft = self._pair.target, self._pair.draft
-        size = target.weight_bytes() + cell.draft_length * draft.weight_bytes()
-        return size / copy_bandwidth(target.device, size)

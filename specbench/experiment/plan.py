@@ -240,7 +240,8 @@ class Plan:
         return {
             "specbench": __version__,
             "pair": {
-                **describe_pair(self.pair),
+                "name": self.pair.name,
+                **{role: shown_path(model) for role, model in self.pair.models.items()},
                 "target_revision": self.pair.target_revision,
                 "draft_revision": self.pair.draft_revision,
             },
@@ -254,11 +255,6 @@ class Plan:
             "notes": list(self.notes),
             **({"sources": dict(self.sources)} if self.sources else {}),
         }
-
-
-def describe_pair(pair: PairSpec) -> dict[str, str]:
-    """Return the name and models of a pair in plain values."""
-    return {"name": pair.name} | {role: shown_path(model) for role, model in pair.models.items()}
 
 
 def most_in_flight(tasks: Iterable[TaskPlan]) -> int:

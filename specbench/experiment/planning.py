@@ -94,12 +94,16 @@ def build_plan(
         try_metrics(task.metrics, examples)
         budget = settings.max_new_tokens or task.max_new_tokens
         plans.append(TaskPlan(task, tuple(examples), tuple(dict.fromkeys(cells)), budget))
-    notes = (*_left_out(suited, drafters), *unread, *_notes(pair, plans, headless, may_execute))
-    sources = own_sources(plans)
-    in_flight = most_in_flight(plans)
     plan = Plan(
-        *(pair, loading, settings, tuple(plans), may_execute, notes, sources, tuple(arms)),
-        in_flight,
+        pair,
+        loading,
+        settings,
+        tuple(plans),
+        may_execute=may_execute,
+        notes=(*_left_out(suited, drafters), *unread, *_notes(pair, plans, headless, may_execute)),
+        sources=own_sources(plans),
+        arms=tuple(arms),
+        in_flight=most_in_flight(plans),
     )
     require(len(plan) > 0, f"nothing to run: {'; '.join(plan.notes) or 'choose a method'}")
     return plan

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
+from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from specbench.config import LLAMACPP
-from specbench.experiment.lines import LINES
+from specbench.errors import printable
 from specbench.experiment.plan import Plan, Step, engine_name
 from specbench.runs.labels import method_label, method_labels
 from specbench.runs.model import OK
@@ -27,10 +28,49 @@ if TYPE_CHECKING:
     from specbench.decoding.drafters.registry import DrafterSpec
     from specbench.experiment.workers import Worker
 
+FIRST, EVERY = 30.0, 60.0  # seconds until the first line, and between two
 LINE_AFTER = 60.0  # seconds after which a step has a line of its own
 PACE = 1800.0  # window in seconds for the remaining time of a training; a step may take minutes
 _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds")
 CellIndex = tuple[int, int]  # indices of a task of the plan and of its cell
+
+
+class Lines:
+    """Knows when the next line is due: a command may have many steps, but has one line a minute."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a command, which has no line if it ends soon."""
+        self._due = monotonic() + FIRST
+
+    def print_due(self, describe: Callable[[], str]) -> None:
+        """Print a line if it is due and there is progress to tell."""
+        if monotonic() >= self._due and (text := describe()):
+            self._due = monotonic() + EVERY
+            with suppress(OSError, ValueError):  # stderr was closed
+                print("progress:", printable(text), file=sys.stderr, flush=True)
+
+    @contextmanager
+    def printed(self, describe: Callable[[], str]) -> Iterator[None]:
+        """Print lines within the context, also while a batch takes minutes."""
+        ended = Event()
+
+        def proceed() -> None:
+            while not ended.wait(max(self._due - monotonic(), 1.0)):
+                self.print_due(describe)
+
+        thread = Thread(target=proceed, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+LINES = Lines()
 
 
 class _TimeLeft(progress.TimeRemainingColumn):

@@ -20,7 +20,6 @@ from specbench.files import clear_errors, copies, packing, stored, sync, sync_tr
 from specbench.plugins import in_file, matching_name, short_name
 from specbench.runs import records
 from specbench.runs.columns import BLEU_TERMS
-from specbench.runs.configuration import TaskConfig
 from specbench.runs.model import ERROR, OK, SampleRecord
 from specbench.runs.run import CONFIG, ENVIRONMENT, Run, read_run
 from specbench.runs.tables import schema
@@ -69,7 +68,12 @@ def open_run(folder: Path, further: Sequence[str] = ()) -> FinishedRun:
         UsageError: The folder is not a run, it has no examples, or a metric is unknown.
     """
     run = read_run(folder)
-    if run.progress is None or not all(map(_names_metrics, run.tasks.values())):
+    metrics = [task.metrics for task in run.tasks.values()]
+    if (
+        run.progress is None
+        or None in metrics
+        or not all(name in METRICS or in_file(name) for names in metrics for name in names or ())
+    ):
         raise UsageError(
             f"{folder / CONFIG} was not written by a compatible version of specbench: give the "
             "folder of another run"
@@ -239,11 +243,6 @@ def _unfit(name: str, examples: Collection[Example]) -> str | None:
     except UsageError as error:
         return str(error)
     return None
-
-
-def _names_metrics(task: TaskConfig) -> bool:
-    names = task.metrics
-    return names is not None and all(name in METRICS or in_file(name) for name in names)
 
 
 @contextmanager

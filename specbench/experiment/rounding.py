@@ -94,19 +94,21 @@ def compare_greedy(
                 continue
             pairs = {key: (texts[first][key], of_cell[key]) for key in shared}
             forks = {key: _fork(key, indices[first], *pair) for key, pair in pairs.items()}
-            without_ids = {
-                k for k, pair in pairs.items() if not all(text.token_ids for text in pair)
-            }
             unequal = [
                 key
-                for key, (one, other) in pairs.items()
-                if forks[key] or (key in without_ids and one.text != other.text)
+                for key, (first_text, text) in pairs.items()
+                if forks[key]
+                or (not (first_text.token_ids and text.token_ids) and first_text.text != text.text)
             ]
             lossless = None if cell.server else get_method(cell.method).emits_target(cell.values)
             yield GreedyTexts(
-                *(task.task.name, label, labels[first], lossless, len(pairs)),
-                len(pairs) - len(unequal),
-                [fork for fork in forks.values() if fork][:MOST_FORKS],
+                task=task.task.name,
+                method=label,
+                alone=labels[first],
+                lossless=lossless,
+                texts=len(pairs),
+                equal=len(pairs) - len(unequal),
+                forks=[fork for fork in forks.values() if fork][:MOST_FORKS],
             )
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from specbench.decoding.drafters.policies import Online, get_policy
-from specbench.decoding.drafters.registry import DrafterSpec
 from specbench.decoding.drafting import context_of
 from specbench.decoding.heads.bind import BoundMethod, bind
 from specbench.decoding.heads.head import Head, describe_models
@@ -37,8 +36,8 @@ from specbench.experiment import measurements
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager, rounding_of
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
-from specbench.experiment.pace import Pace
-from specbench.experiment.plan import Plan, SampleIndex, Step, own_sources
+from specbench.experiment.pace import SlowRounds
+from specbench.experiment.plan import Plan, SampleIndex, Step, TaskPlan, own_sources
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.rounding import Fork, Lead
 from specbench.methods.control import DraftControl, warmup_lengths
@@ -70,7 +69,7 @@ class SampleRunner:
         self._plan, self._pair = plan, pair
         self._device = device or str(pair.target.device)  # device name in the records
         self._prompts = EncodedPrompts(plan, pair)
-        self._pace = Pace(pair, plan.settings.batch_size)
+        self._pace = SlowRounds(pair, plan.settings.batch_size)
         self._warm_ups: dict[tuple[str, Cell], float] = {}  # seconds, not part of any sample's time
         self._warm: list[Model] = []  # models that have read a prompt
         # The target's own greedy texts of an example, one per turn.
@@ -85,7 +84,12 @@ class SampleRunner:
         self.models = describe_models(pair)
         longest = self._prompts.longest_text()
         for drafter in dict.fromkeys(cell.drafter for cell in self._bound if cell.draft_length):
-            self._note_context(drafter, longest)
+            context = context_of(drafter.kind.load(pair), pair)
+            if context is not None and context < longest:
+                log.warning(
+                    f"the drafter {drafter} reads at most {context} tokens, and texts have up to "
+                    f"{longest}: nothing is drafted beyond its context"
+                )
         pair.reserve(longest, plan.settings.batch_size)
         self._comparison = self._compare_engine() if pair.engine.static else None
 
@@ -93,15 +97,6 @@ class SampleRunner:
     def engine(self) -> str:
         """The current engine, which a fallback may change."""
         return self._pair.engine.name
-
-    def _note_context(self, drafter: DrafterSpec, longest: int) -> None:
-        """Say once that a drafter's context is shorter than some texts."""
-        context = context_of(drafter.kind.load(self._pair), self._pair)
-        if context is not None and context < longest:
-            log.warning(
-                f"the drafter {drafter} reads at most {context} tokens, and texts have up to "
-                f"{longest}: nothing is drafted beyond its context"
-            )
 
     def _compare_engine(self) -> Comparison | None:
         """Compare the engine with eager on a cell that drafts, if there is one.
@@ -173,7 +168,8 @@ class SampleRunner:
         ready = [(step, self._prompts.of(step.plan, step.example)) for step in steps]
         if self._pair.engine.static or not self._warm_ups:
             self._warm_up_cell(ready)
-        generations = [generation for _, generation in self._decode(ready, WARM_UP_TOKENS)]
+        tokens = self._warm_up_tokens(steps[0].plan)
+        generations = [generation for _, generation in self._decode(ready, tokens)]
         seconds = sum(g.prefill_seconds + g.decode_seconds for g in generations)
         return seconds / sum(g.output_tokens for g in generations)
 
@@ -311,7 +307,7 @@ class SampleRunner:
         began = time.perf_counter()
         control, static = self._bound[step.cell].control, self._pair_of(step.cell).engine.static
         for length in (*warmup_lengths(control, step.cell.draft_length, static), None):
-            list(self._decode(ready, WARM_UP_TOKENS, length))
+            list(self._decode(ready, self._warm_up_tokens(step.plan), length))
         models = [self._pair.target]
         if step.cell.draft_length:
             models += step.cell.drafter.kind.load(self._pair).runners(self._pair)
@@ -320,6 +316,9 @@ class SampleRunner:
                 model.forget_prompts()
                 self._warm.append(model)
         self._warm_ups[group] = time.perf_counter() - began
+
+    def _warm_up_tokens(self, task: TaskPlan) -> int:
+        return WARM_UP_TOKENS
 
     def _decode(
         self,

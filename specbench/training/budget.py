@@ -56,7 +56,7 @@ class Pace(NamedTuple):
         return count / per_prompt * self.prompt + tokens * (batches * self.step + count * self.row)
 
 
-class Workload(NamedTuple):
+class TrainingWork(NamedTuple):
     """How much is rolled out."""
 
     steps: int
@@ -82,7 +82,7 @@ class Workload(NamedTuple):
             + pace.texts(FINAL_HEADS * last, FINAL_HEADS * self.final_texts, tokens),
         }
 
-    def least(self) -> Workload:
+    def least(self) -> TrainingWork:
         """Return the smallest workload that can show something."""
         return self._replace(
             steps=min(LEAST_STEPS, self.steps),
@@ -95,16 +95,16 @@ class Workload(NamedTuple):
 
     def within(
         self, seconds: float, pace: Pace, recipe: HeadRecipe, tokens: float, front: bool = True
-    ) -> Workload:
+    ) -> TrainingWork:
         """Return a smaller workload that takes so many seconds, if the least one does.
 
         Without ``front``, the front has been measured.
         """
 
-        def cost(workload: Workload) -> dict[str, float]:
+        def cost(workload: TrainingWork) -> dict[str, float]:
             return workload.seconds(pace, recipe.rollouts, tokens)
 
-        def total(workload: Workload) -> float:
+        def total(workload: TrainingWork) -> float:
             seconds = cost(workload)
             return sum(seconds.values()) - (0 if front else seconds["front"])
 
@@ -173,13 +173,13 @@ class Budget:
         spent: Seconds until now, apart from loading the models.
     """
 
-    def __init__(self, recipe: HeadRecipe, workload: Workload, most_tokens: int) -> None:
+    def __init__(self, recipe: HeadRecipe, workload: TrainingWork, most_tokens: int) -> None:
         self.recipe, self.workload, self.most_tokens = recipe, workload, most_tokens
         self.tokens = float(most_tokens)
         self.pace: Pace | None = None
         self.spent = 0.0
 
-    def divided(self, task: str) -> Workload:
+    def divided(self, task: str) -> TrainingWork:
         """Return the workload that fits into the minutes, all of it without a limit.
 
         Raises:
@@ -209,7 +209,7 @@ class Budget:
 
     def divided_again(
         self, seconds: float, prompts: int, tokens: float, done: int, final: int
-    ) -> Workload:
+    ) -> TrainingWork:
         """Return the workload that fits into what is left, after a part of the front or all of it.
 
         Args:

@@ -105,16 +105,11 @@ class Point(NamedTuple):
 
     def described(self) -> dict[str, Any]:
         """Return the figures with their intervals, for ``head.json``."""
-        prompts = np.arange(len(self.quality))
-        quality = mean_interval(self.quality, prompts)
-        acceptance = mean_interval(self.acceptance, prompts)
-        return {
-            "weight": self.weight,
-            "quality": quality.value,
-            "quality_interval": [quality.low, quality.high],
-            "acceptance": acceptance.value,
-            "acceptance_interval": [acceptance.low, acceptance.high],
-        }
+        figures: dict[str, Any] = {"weight": self.weight}
+        for name, values in (("quality", self.quality), ("acceptance", self.acceptance)):
+            mean = mean_interval(values, np.arange(len(values)))
+            figures |= {name: mean.value, f"{name}_interval": [mean.low, mean.high]}
+        return figures
 
 
 class Worth(NamedTuple):

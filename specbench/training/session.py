@@ -27,7 +27,7 @@ from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
-from specbench.training.budget import Workload
+from specbench.training.budget import TrainingWork
 from specbench.training.front import Point, mean_tokens
 from specbench.training.goal import Checked, Multiplier
 from specbench.training.material import describe_data, read_materials
@@ -183,7 +183,7 @@ def _load_checkpoint(training: Training, path: Path) -> None:
                 "use the same values, or train in another folder"
             )
     try:
-        training.follow(Workload(**content["plan"]))
+        training.follow(TrainingWork(**content["plan"]))
         training.static = [Point.from_lists(values) for values in content["static"]]
     except (KeyError, TypeError) as error:
         raise UsageError(

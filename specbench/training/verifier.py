@@ -28,7 +28,7 @@ from specbench.tasks.example import Example, repeated_prompts
 from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front, objective
-from specbench.training.budget import Budget, Pace, Workload
+from specbench.training.budget import Budget, Pace, TrainingWork
 from specbench.training.front import InputSums, Point, Worth
 from specbench.training.goal import Checked, Multiplier, goal_of
 from specbench.training.material import Material, Materials
@@ -71,7 +71,7 @@ class Training:
         self.generator = self._new_generator(recipe.seed)
         self.static: list[Point] = []
         self.begun = False
-        workload = Workload(
+        workload = TrainingWork(
             recipe.steps,
             recipe.prompts_per_step,
             len(materials.held_out.examples),
@@ -85,7 +85,7 @@ class Training:
         self.best: Checked | None = None
         self.history: list[objective.TrainingStep] = []
 
-    def follow(self, workload: Workload) -> None:
+    def follow(self, workload: TrainingWork) -> None:
         """Roll out as much as a workload says."""
         self.budget.workload, steps = workload, workload.steps
         self.recipe = self.user_recipe.updated(

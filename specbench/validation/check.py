@@ -193,7 +193,12 @@ def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
         batch_size=settings.batch_size,
         seed=settings.seed,
     )
-    yield from _check_methods(check, setup, prompts, strict, show_step)
+    cases = list(_cases(check, setup, prompts))
+    alpha = FALSE_ALARM / (TESTS * len(cases))
+    for case in cases:
+        show_step(f"sampling {case.subject}")
+        compare = partial(check_rounds, case, alpha, exact=strict)
+        yield from findings_or_crash(case.subject, compare)
     show_step("the target as its own draft")
     own_draft = partial(check_own_draft, setup, contexts, exact=strict)
     yield from findings_or_crash("own draft", lambda: [own_draft()])
@@ -230,18 +235,6 @@ def tables(findings: Sequence[Finding]) -> Iterator[Table]:
     if rounds:
         yield rounds_table(rounds)
     yield findings_table((f for f in findings if f.part != LAW), "Other checks")
-
-
-def _check_methods(
-    check: Check, setup: Setup, prompts: Sequence[Prompted], strict: bool, show_step: ShowStep
-) -> Iterator[Finding]:
-    """Sample rounds and whole outputs of every method with every drafter."""
-    cases = list(_cases(check, setup, prompts))
-    alpha = FALSE_ALARM / (TESTS * len(cases))
-    for case in cases:
-        show_step(f"sampling {case.subject}")
-        compare = partial(check_rounds, case, alpha, exact=strict)
-        yield from findings_or_crash(case.subject, compare)
 
 
 def findings_or_crash(subject: str, compare: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:

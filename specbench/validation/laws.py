@@ -75,11 +75,8 @@ def laws_at(
     p_logits = target.logits.flatten(0, 1)
     p, p1 = processed(p_logits, sampling), p_logits.double().softmax(-1)
     q, q1 = _draft_law(setup.drafter, draft, p, sampling, proposed)
-    next_law = Next(
-        *(p, q, p1, q1, within.flatten().to(q.device)),
-        top=p_logits.double().amax(-1),
-        inside=_inside(setup, texts, position),
-    )
+    top, inside = p_logits.double().amax(-1), _inside(setup, texts, position)
+    next_law = Next(p, q, p1, q1, within.flatten().to(q.device), top=top, inside=inside)
     passes = [target] if draft is None else [target, draft]
     states = [part.hidden.flatten(0, 1) if hidden else part.hidden for part in passes]
     states += [] if draft else [p.new_empty(len(p), 0)]  # a copying drafter has none

@@ -54,7 +54,7 @@ BLOCKS: dict[str, Accepts] = {"fly": fly}
 """Rules whose law is that of a round's drafts together, by name."""
 
 
-class Rounds(NamedTuple):
+class RoundsAfter(NamedTuple):
     """All rounds after a text, by their M drafts."""
 
     drafts: Tensor  # [M, N], NOTHING where none is proposed
@@ -91,7 +91,7 @@ def next_by_rounds(
     return next_token
 
 
-def _rounds(setup: Setup, text: Sequence[int]) -> Rounds:
+def _rounds(setup: Setup, text: Sequence[int]) -> RoundsAfter:
     """Enumerate the rounds after a text by plain passes."""
     n, proposed = setup.drafts, setup.propose(text)
     proposed += [NOTHING] * (n - len(proposed))
@@ -113,7 +113,7 @@ def _rounds(setup: Setup, text: Sequence[int]) -> Rounds:
     passed = torch.where(inside[:, None, None], accepts, flags).cumprod(-1)
     reached = torch.cat((ways.sum(-1, True), (ways[..., None] * passed).sum(1)), -1)
     drawn = torch.where(drafts == NOTHING, 1, q_x)
-    return Rounds(drafts, drawn.prod(-1), reached, p, q)
+    return RoundsAfter(drafts, drawn.prod(-1), reached, p, q)
 
 
 def _laws(

@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 
 from specbench.errors import UsageError
-from specbench.experiment.lines import LINES
+from specbench.experiment.progress import LINES
 from specbench.experiment.progress import Display
 from specbench.runs.records import lacks
 from specbench.runs.run import run_folders, unfinished

@@ -12,9 +12,8 @@ from rich.console import Console
 
 from specbench.decoding.records import Generation
 from specbench.experiment import pace
-from specbench.experiment.lines import LINES
-from specbench.experiment.pace import Pace
-from specbench.experiment.progress import progress_bar, step_status, training_bar
+from specbench.experiment.pace import SlowRounds
+from specbench.experiment.progress import LINES, progress_bar, step_status, training_bar
 from specbench.methods.registry import PARAMETER_COLUMNS
 
 from .runs import plan_of
@@ -80,8 +79,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1e6
-        for module in ("lines", "progress"):
-            monkeypatch.setattr(f"specbench.experiment.{module}.monotonic", lambda: self.now)
+        monkeypatch.setattr("specbench.experiment.progress.monotonic", lambda: self.now)
         LINES.begin()
 
 
@@ -160,7 +158,7 @@ def test_a_line_comes_while_nothing_is_finished(monkeypatch, capsys):
             return len(pauses) > 2
 
     clock = Clock(monkeypatch)
-    monkeypatch.setattr("specbench.experiment.lines.Event", Waiting)
+    monkeypatch.setattr("specbench.experiment.progress.Event", Waiting)
     with LINES.printed(lambda: "loading"):
         pass
     assert pauses == [30, 60, 60]
@@ -182,7 +180,7 @@ class Weights:
 
 def doubts(seconds: list[float], device: str = "cpu", batch_size: int = 1, rounds: int = 8) -> Any:
     pair: Any = type("Pair", (), {"target": Weights(device), "draft": Weights(device)})
-    compared = Pace(pair, batch_size)
+    compared = SlowRounds(pair, batch_size)
     texts = [
         Generation([1], "", 1, 1, "eos", 0.0, s * rounds, *[0.0] * 4, rounds=[None] * rounds)  # type: ignore[list-item]
         for s in seconds

@@ -12,7 +12,7 @@ from specbench.errors import UsageError
 from specbench.tasks.example import Example
 from specbench.tasks.task import load_task
 from specbench.training import material
-from specbench.training.budget import CHECKS, Budget, Pace, Workload, spoken
+from specbench.training.budget import CHECKS, Budget, Pace, TrainingWork, spoken
 from specbench.training.material import Material, Materials, read_material, read_materials
 from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 
@@ -131,7 +131,7 @@ def test_few_held_out_prompts_serve_both_measurements(mini, monkeypatch):
 
 PROMPT, STEP, ROW, TOKENS = 2.0, 0.1, 0.01, 100
 PACE = Pace(PROMPT, STEP, ROW)
-WHOLE = Workload(steps=60, prompts_per_step=16, held_out=128, final=256, final_texts=1)
+WHOLE = TrainingWork(steps=60, prompts_per_step=16, held_out=128, final=256, final_texts=1)
 RECIPE = HeadRecipe()
 
 

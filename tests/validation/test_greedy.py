@@ -12,7 +12,7 @@ from specbench.decoding.heads.bind import bind
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.experiment.measurements import measurements
+from specbench.experiment.measurements import columns_of
 from specbench.experiment.prompts import encode_prompt
 from specbench.experiment.rounding import END
 from specbench.methods.registry import get_method
@@ -128,7 +128,7 @@ def sampled(mini: Any, method: str, **given: Any) -> list[dict[str, Any]]:
     ]
     options = DecodeOptions(Sampling(), 5, 48, seed=3, batch_size=TEXTS, control=bound.control)
     decoded = decode_all(mini, bound.rule, prompts, options)
-    return [measurements(generation, drafts=True)["per_round"] for _, generation in decoded]
+    return [columns_of(generation, drafts=True)["per_round"] for _, generation in decoded]
 
 
 def errors_from_0(texts: list[dict[str, Any]]) -> float:

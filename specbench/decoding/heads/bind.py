@@ -111,7 +111,14 @@ def bind(
     if marks is not None and rule is not None:
         rule, law = partial(_only_inside, rule), law and partial(_law_only_inside, law)
     return BoundMethod(
-        *(method, rule, None, values, head, law, definition.joint), **shared, marks=marks
+        method,
+        rule,
+        parameters=values,
+        head=head,
+        law=law,
+        joint=definition.joint,
+        marks=marks,
+        **shared,
     )
 
 

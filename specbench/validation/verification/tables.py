@@ -49,7 +49,10 @@ def check_counts(records: Sequence[SampleRecord]) -> Finding:
     def compare(record: SampleRecord) -> str:
         try:
             recorded = record.model_dump(exclude_unset=True)
-            return difference(recorded, _measured(record), STORED) or _impossible(record)
+            facts: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(Generation)}
+            facts |= {"output_tokens": _tokens(record), "rounds": recorded_rounds(record.per_round)}
+            counts = columns_of(Generation(**facts), drafts=record.draft_length > 0)
+            return difference(recorded, counts, STORED) or _impossible(record)
         except (ArithmeticError, KeyError, TypeError, ValueError):
             return "its rounds or counts are not whole"
 
@@ -76,12 +79,6 @@ def _impossible(record: SampleRecord) -> str:
 def _tokens(record: SampleRecord) -> int:
     """Return the number of tokens of a text, with the end token if there was one."""
     return len(record.token_ids or ()) + (record.stopped_by == "eos")
-
-
-def _measured(record: SampleRecord) -> dict[str, Any]:
-    facts: dict[str, Any] = {f.name: getattr(record, f.name) for f in fields(Generation)}
-    facts |= {"output_tokens": _tokens(record), "rounds": recorded_rounds(record.per_round)}
-    return columns_of(Generation(**facts), drafts=record.draft_length > 0)
 
 
 def check_scores(

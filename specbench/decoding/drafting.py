@@ -93,12 +93,7 @@ def _greedily(sampling: Sampling) -> Sampling:
 
 
 def draft_adaptively(
-    engine: Engine,
-    step: Step,
-    model: Any,
-    state: State,
-    sampling: Sampling,
-    control: DraftControl,
+    engine: Engine, step: Step, model: Any, state: State, sampling: Sampling, control: DraftControl
 ) -> Drafts:
     """Draft until the control stops all texts, or up to N tokens.
 

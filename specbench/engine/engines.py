@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=tuple[Any, ...])
+PLAIN = (EAGER, LLAMACPP)  # functions are called as they are
 
 
 class Engine:
@@ -52,11 +53,11 @@ class Engine:
     @property
     def static(self) -> bool:
         """Whether shapes must not change between rounds, so that models attend to whole caches."""
-        return self.name not in (EAGER, LLAMACPP)
+        return self.name not in PLAIN
 
     def __call__(self, function: F) -> F:
         """Return the function to call in place of ``function``."""
-        if not self.static:  # functions are called as they are
+        if self.name in PLAIN:
             return function
         if function not in self._made:
             self._made[function] = self._make(function)

@@ -8,18 +8,16 @@ import re
 from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING, AutoHfQuantizer
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, cause, first_line, listed, require, shown
-
-if TYPE_CHECKING:
-    import torch
-    from transformers import PretrainedConfig, PreTrainedModel
 
 ADAPTER = "adapter_config.json"
 EMBEDDING = "embed_tokens.weight"  # the end of the table's name

@@ -187,7 +187,13 @@ class ArmRunner:
                 (step, streamed, answer._replace(acceptance=self._counted(arm, answer, counters)))
                 for step, streamed, answer in decoded
             ]
-        shares = shares_of([_span(streamed, answer) for _, streamed, answer in decoded])
+        spans: list[Span] = []
+        for _, streamed, answer in decoded:
+            first = streamed.seconds if answer.first_token is None else answer.first_token
+            spans.append(
+                (streamed.began, streamed.began + first, streamed.began + streamed.seconds)
+            )
+        shares = shares_of(spans)
         for (step, streamed, answer), share in zip(decoded, shares, strict=True):
             try:
                 result = self._scored(step, streamed, answer, share)
@@ -331,11 +337,6 @@ class ArmRunner:
 def _asking(rule: str) -> dict[str, Any]:
     """Return the part of a request that names a rule, and a key by which its rounds are read."""
     return {ARGUMENTS: {ARGUMENT: rule, ROUNDS: token_hex()}}
-
-
-def _span(streamed: Streamed, answer: Answer) -> Span:
-    first = streamed.seconds if answer.first_token is None else answer.first_token
-    return streamed.began, streamed.began + first, streamed.began + streamed.seconds
 
 
 def _acceptance_columns(acceptance: Acceptance | None) -> dict[str, Any]:

@@ -12,19 +12,17 @@ import torch
 from specbench.config import EAGER, TRANSFORMERS
 from specbench.decoding.heads.bind import BoundMethod
 from specbench.decoding.heads.head import Head
-from specbench.decoding.records import Generation
 from specbench.engine.engines import Engine
 from specbench.engine.hardware import copy_bandwidth
 from specbench.engine.memory import bytes_per_round
 from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError
+from specbench.experiment import measurements
 from specbench.experiment.assisted import Assisted
 from specbench.experiment.cells import Cell
 from specbench.experiment.environment import describe_environment
-from specbench.experiment.measurements import SampleResult, times_of
 from specbench.experiment.plan import Plan, Step, TaskPlan
 from specbench.experiment.runner import Decoder, Ready, SampleRunner
-from specbench.runs.model import SampleRecord
 
 FULL = ("shared_rounds", "full_rounds", "full_seconds")  # of the batches
 WARM_UP_SHARE = 3  # a warm-up has at most a third of the new tokens
@@ -42,7 +40,7 @@ class BenchRunner(SampleRunner):
         self._assisted: dict[Cell, Assisted] = {}
         super().__init__(plan, replace(pair, eos_ids=frozenset()), device)
 
-    def run(self, steps: Sequence[Step]) -> Iterator[SampleResult]:
+    def run(self, steps: Sequence[Step]) -> Iterator[measurements.SampleResult]:
         """Decode steps of one cell together; see ``SampleRunner.run``.
 
         Raises:
@@ -52,7 +50,11 @@ class BenchRunner(SampleRunner):
         try:
             self._warm_up(ready)
             for number, generation in self._decode(ready):
-                yield steps[number], self._timed(steps[number], generation)
+                step = steps[number]
+                times = measurements.times_of(generation, step.cell.draft_length > 0)
+                times |= {name: getattr(generation, name) for name in FULL}
+                columns = {name: value for name, value in times.items() if value == value}  # no NaN
+                yield step, self._identity(step).filled(**columns)
         except torch.OutOfMemoryError as error:
             raise RunError(
                 f"a batch of {steps[0].plan.batch_size} does not fit in the memory of "
@@ -79,12 +81,6 @@ class BenchRunner(SampleRunner):
                 seconds = self._warm_ups.get((task.task.name, cell))
                 systems.append({**columns, "warm_up_seconds": seconds, "bytes_per_round": size})
         return super().closing_facts() | {"warm_ups": systems}
-
-    def _timed(self, step: Step, generation: Generation) -> SampleRecord:
-        times = times_of(generation, step.cell.draft_length > 0)
-        times |= {name: getattr(generation, name) for name in FULL}
-        columns = {name: value for name, value in times.items() if value == value}  # without NaN
-        return self._identity(step).filled(**columns)
 
     def _compare_engine(self) -> None:
         return None

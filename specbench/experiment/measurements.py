@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import zip_longest
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from specbench.decoding.records import RoundRecord
+from specbench.decoding.records import Generation, RoundRecord
 from specbench.errors import RunError, SpecbenchError, mask_tokens, shown
 from specbench.experiment.plan import SampleIndex, Step
 from specbench.plugins import short_name
@@ -20,9 +20,6 @@ from specbench.runs.model import OK, UNSCORED, RecordedRounds, SampleRecord
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import BLEU, get_metric, score
 from specbench.tasks.thoughts import answer_in, begins_thoughts, doubtful_mark, end_of, is_begun
-
-if TYPE_CHECKING:
-    from specbench.decoding.records import Generation
 
 _TAKEN = (
     *("prompt_tokens", "output_tokens", "prefill_seconds", "decode_seconds", "draft_seconds"),

@@ -19,13 +19,13 @@ from rich.console import Console
 from rich.text import Text
 
 from specbench.config import LLAMACPP
+from specbench.decoding.drafters.registry import DrafterSpec
 from specbench.errors import printable
 from specbench.experiment.plan import Plan, Step, engine_name
 from specbench.runs.labels import method_label, method_labels
 from specbench.runs.model import OK
 
 if TYPE_CHECKING:
-    from specbench.decoding.drafters.registry import DrafterSpec
     from specbench.experiment.workers import Worker
 
 FIRST, EVERY = 30.0, 60.0  # seconds until the first line, and between two

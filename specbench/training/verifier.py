@@ -266,11 +266,7 @@ class Training:
         return head.to(self.pair.target.device)
 
     def measure(
-        self,
-        heads: Sequence[Head],
-        material: Material,
-        seed: int = HELD_OUT_SEED,
-        texts: int = 1,
+        self, heads: Sequence[Head], material: Material, seed: int = HELD_OUT_SEED, texts: int = 1
     ) -> list[Point]:
         """Measure heads with some texts per prompt; the prompts take the temperatures in turn."""
         generator = self._new_generator(seed)

@@ -155,7 +155,7 @@ def test_a_crash_leaves_all_files_unchanged(make_run, full_disk):
     before = contents(folder)
     for where, name, accident, error in (
         (module, "score_text", stop, KeyboardInterrupt),
-        (module, "write_samples", stop, KeyboardInterrupt),
+        (module.records, "write_samples", stop, KeyboardInterrupt),
         (Path, "write_text", full_disk, RunError),
     ):
         run = open_run(folder, ["rougeL"])
@@ -178,7 +178,7 @@ def test_scoring_again_repairs_an_interruption_between_two_files(make_run, monke
 
     run = open_run(folder, ["rougeL"])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module, "write_samples", lambda staging: False)
+        patch.setattr(module.records, "write_samples", lambda staging: False)
         patch.setattr(os, "replace", once)
         score_run(run, True, summarise=brief_summary)
     for each in (folder, other):

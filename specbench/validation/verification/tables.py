@@ -19,22 +19,11 @@ from specbench.errors import UsageError, first_line
 from specbench.experiment.measurements import columns_of, recorded_rounds, score_text
 from specbench.files import open_binary, stored
 from specbench.plugins import short_name
+from specbench.runs import records as run_files
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
 from specbench.runs.frames import rows_of
 from specbench.runs.model import SampleRecord
-from specbench.runs.records import (
-    DIGEST,
-    NAMES,
-    SUMMARY,
-    TABLE,
-    TIMED_RECORDS,
-    TIMINGS,
-    lacks,
-    prompts_of,
-    timed_records,
-    write_table,
-)
 from specbench.runs.tables import dictionary
 from specbench.tasks.example import Example
 from specbench.validation.findings import Finding, Record, difference, finding, finding_of
@@ -131,36 +120,47 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
     """
     with TemporaryDirectory() as temporary:
         rebuilt = Path(temporary)
-        timed = (folder / TIMED_RECORDS).is_file()
-        sources = [TABLE] if source == TABLE else []
-        for name in [*sources, TIMINGS] if not timed else sources:
+        timed = (folder / run_files.TIMED_RECORDS).is_file()
+        sources = [run_files.TABLE] if source == run_files.TABLE else []
+        for name in [*sources, run_files.TIMINGS] if not timed else sources:
             if (file := stored(folder / name)).is_file():
                 shutil.copy(file, rebuilt)
-        if source == TABLE:
-            write_table(rebuilt / TIMINGS, timed_records(folder), prompts_of(folder))
+        if source == run_files.TABLE:
+            run_files.write_table(
+                rebuilt / run_files.TIMINGS,
+                run_files.timed_records(folder),
+                run_files.prompts_of(folder),
+            )
             write_summary(rebuilt, folder)
         else:
             write_tables(folder, rebuilt)
-            if not (rebuilt / TABLE).is_file():
+            if not (rebuilt / run_files.TABLE).is_file():
                 raise UsageError(f"{folder / source} has no decoded sample: give another run")
-            yield _compare(folder / TABLE, rebuilt / TABLE, NAMES, source)
-        if timed and (rebuilt / TIMINGS).is_file():
-            keys = (*NAMES, "timing", "session")
-            yield _compare(folder / TIMINGS, rebuilt / TIMINGS, keys, TIMED_RECORDS)
-        yield _compare(folder / SUMMARY, rebuilt / SUMMARY, _CELL, source)
-        if (page := folder / DIGEST).is_file():
+            yield _compare(
+                folder / run_files.TABLE, rebuilt / run_files.TABLE, run_files.NAMES, source
+            )
+        if timed and (rebuilt / run_files.TIMINGS).is_file():
+            keys = (*run_files.NAMES, "timing", "session")
+            yield _compare(
+                folder / run_files.TIMINGS,
+                rebuilt / run_files.TIMINGS,
+                keys,
+                run_files.TIMED_RECORDS,
+            )
+        yield _compare(folder / run_files.SUMMARY, rebuilt / run_files.SUMMARY, _CELL, source)
+        if (page := folder / run_files.DIGEST).is_file():
             recorded = page.read_text(encoding="utf-8", errors="replace").splitlines()
-            again = (rebuilt / DIGEST).read_text(encoding="utf-8").splitlines()
+            again = (rebuilt / run_files.DIGEST).read_text(encoding="utf-8").splitlines()
             lines = enumerate(zip_longest(recorded, again, fillvalue=""), start=1)
             faults = [f"line {n}{difference(*pair)}" for n, pair in lines if pair[0] != pair[1]]
-            yield finding_of(f"{DIGEST} follows from {source}", DIGEST, faults)
+            yield finding_of(f"{run_files.DIGEST} follows from {source}", run_files.DIGEST, faults)
 
 
 def _compare(path: Path, rebuilt_path: Path, keys: Sequence[str], source: str) -> Finding:
     """Compare the rows of a table; a metric that all of it lacks is no difference."""
     path = stored(path)
     if not path.is_file():
-        raise UsageError(lacks(path.parent, path.name))
+        raise UsageError(run_files.lacks(path.parent, path.name))
     recorded, rebuilt = _rows(path, keys), _rows(rebuilt_path, keys)
     metrics = {row.get("metric") for row in recorded.values()}
 

@@ -9,8 +9,7 @@ import pytest
 from filelock import FileLock
 
 from specbench.errors import UsageError
-from specbench.experiment.progress import LINES
-from specbench.experiment.progress import Display
+from specbench.experiment.progress import LINES, Display
 from specbench.runs.records import lacks
 from specbench.runs.run import run_folders, unfinished
 from specbench.runs.running import LOCK, still_running

@@ -12,8 +12,8 @@ from specbench.decoding.heads.bind import bind
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.experiment.measurements import columns_of
 from specbench.engine.prompts import encode_prompt
+from specbench.experiment.measurements import columns_of
 from specbench.experiment.rounding import END
 from specbench.methods.registry import get_method
 from specbench.tasks.task import load_task

@@ -77,8 +77,8 @@ class FusedLayers:
         for number, (layer, gain) in enumerate(zip(self.layers, gains, strict=True)):
             keys, values = cache.keys[number], cache.values[number]
             qkv = kernels.normed_product(states, epsilon, layer.qkv, layer.bias)
-            how = kernels.Attention(angles, layer.gains, epsilon, self.scale, self.finished)
-            mixed = kernels.attend(qkv, at, keys, values, how)
+            attention = kernels.Attention(angles, layer.gains, epsilon, self.scale, self.finished)
+            mixed = kernels.attend(qkv, at, keys, values, attention)
             states = kernels.added_product(mixed, layer.output, states, layer.norm_mlp)
             inner = kernels.normed_product(states, epsilon, layer.gate_up, gated=True)
             states = kernels.added_product(inner, layer.down, states, gain)

@@ -50,9 +50,9 @@ def gguf_path(spec: PairSpec, role: str, loading: Loading) -> Path:
     """
     model = spec.models[role]
     require_model(model)
-    if (named := hub_file(model)) is None:
+    if (on_hub := hub_file(model)) is None:
         return Path(model)
-    return _downloaded(*named, _revision(spec, role))
+    return _downloaded(*on_hub, _revision(spec, role))
 
 
 @cache
@@ -71,9 +71,9 @@ def download_bytes(spec: PairSpec, loading: Loading) -> int:
     """Return the size of the weights that must be downloaded from the hub."""
     size = 0
     for role, model in spec.models.items():
-        if loading.dummy or (named := _on_hub(model)) is None:
+        if loading.dummy or (on_hub := _on_hub(model)) is None:
             continue
-        repository, file = named
+        repository, file = on_hub
         patterns, revision = shard_names(file or "*.safetensors"), _revision(spec, role)
         with suppress(*UNAVAILABLE):  # who reads the model says why
             files = snapshot_download(
@@ -86,9 +86,9 @@ def download_bytes(spec: PairSpec, loading: Loading) -> int:
 def origin(spec: PairSpec, role: str, loading: Loading) -> dict[str, str | None]:
     """Return the commit of a model loaded from the hub, and the SHA-256 of a GGUF file there."""
     facts: dict[str, str | None] = {f"{role}_commit": None}
-    if loading.dummy or (named := _on_hub(spec.models[role])) is None:
+    if loading.dummy or (on_hub := _on_hub(spec.models[role])) is None:
         return facts
-    repository, file = named
+    repository, file = on_hub
     revision = _revision(spec, role)
     path = try_to_load_from_cache(repository, file or "config.json", revision=revision)
     if isinstance(path, str):

@@ -31,8 +31,8 @@ def busy_share(seconds: float = 0.25) -> float:
 
     def ticks() -> tuple[int, int]:
         """Return the ticks of all cores since the start of the machine, and the idle ones."""
-        user, nice, system, idle, waiting, *others = map(int, STAT.read_text().split()[1:9])
-        return sum((user, nice, system, idle, waiting, *others)), idle + waiting
+        user, nice, system, idle, waiting, *further = map(int, STAT.read_text().split()[1:9])
+        return sum((user, nice, system, idle, waiting, *further)), idle + waiting
 
     try:
         total, idle = ticks()

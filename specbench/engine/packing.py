@@ -57,7 +57,9 @@ def packed_layers(*models: nn.Module) -> list[nn.Module]:
     """Return the layers of models that multiply by packed weights; a model may be given twice."""
     layers = dict.fromkeys(layer for model in models for layer in model.modules())
     # Other libraries replace the method too, as accelerate does.
-    return [each for each in layers if getattr(vars(each).get("forward"), "func", None) is _product]
+    return [
+        layer for layer in layers if getattr(vars(layer).get("forward"), "func", None) is _product
+    ]
 
 
 @contextmanager

@@ -245,9 +245,9 @@ def in_folder(pair: PairSpec, folder: Path) -> PairSpec:
     places: dict[str, Any] = {}
     for role, model in pair.models.items():
         name = short_name(model)
-        place = Path(model) if Path(model).exists() else entries.get(name.lower())
-        require(place is not None, f"no {name} in {folder}: put it there, or omit --models")
-        places[role] = str(place)
+        path = Path(model) if Path(model).exists() else entries.get(name.lower())
+        require(path is not None, f"no {name} in {folder}: put it there, or omit --models")
+        places[role] = str(path)
     return replace(pair, **places, target_revision=None, draft_revision=None)
 
 

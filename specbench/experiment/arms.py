@@ -118,10 +118,10 @@ class ArmRunner:
         )
         if refused := self._dialects[arm.name].refused:
             unset = self._unset(arm)
-            others = f" and {len(refused) - len(unset)} options that change no sampling"
+            more = f" and {len(refused) - len(unset)} options that change no sampling"
             remark = f", so its own values may apply: {server.NEUTRAL_START}" if unset else ""
-            named = ", ".join(unset or refused) + (others if 0 < len(unset) < len(refused) else "")
-            log.warning(f"{arm.name} refuses {named}{remark}")
+            names = ", ".join(unset or refused) + (more if 0 < len(unset) < len(refused) else "")
+            log.warning(f"{arm.name} refuses {names}{remark}")
         return self._answer(arm, streamed)
 
     @property
@@ -245,15 +245,15 @@ class ArmRunner:
         chat = arm.prompts == CHAT
         answer = read_answer(streamed, chat, limit=limit, tokenizer=tokenizer, stop=stop)
         facts = self.models[arm.name]
-        named, model = quoted(answer.model or "", server.LONGEST_NAME), facts["model"]
-        if named in ("", model, arm.alias, *facts.get("aliases", ())):
+        name, model = quoted(answer.model or "", server.LONGEST_NAME), facts["model"]
+        if name in ("", model, arm.alias, *facts.get("aliases", ())):
             return answer
-        if not server.is_alias(model, named):
+        if not server.is_alias(model, name):
             raise UsageError(
-                f"{arm.name} answers as the model {named}, not as {model}: if these are two names "
-                f"of one model, add --alias {arm.name}={named}, and else name it behind the address"
+                f"{arm.name} answers as the model {name}, not as {model}: if these are two names "
+                f"of one model, add --alias {arm.name}={name}, and else name it behind the address"
             )
-        self._remark(arm, f"it answers as {named}, a form of the name {model}")
+        self._remark(arm, f"it answers as {name}, a form of the name {model}")
         return answer
 
     def _remark(self, arm: Arm, text: str) -> None:

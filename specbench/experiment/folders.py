@@ -88,8 +88,8 @@ def _identity(value: Any) -> Any:
     """Return what all shards of a run have in common, on any machine."""
     if isinstance(value, Mapping):
         common = {key: v for key, v in value.items() if key not in _OF_A_SHARD | _PLACES}
-        named = {key: Path(common[key]).name for key in _MODELS & common.keys() if common[key]}
-        return {key: named.get(key) or _identity(v) for key, v in common.items()}
+        last_parts = {key: Path(common[key]).name for key in _MODELS & common.keys() if common[key]}
+        return {key: last_parts.get(key) or _identity(v) for key, v in common.items()}
     return [*map(_identity, value)] if isinstance(value, list) else value
 
 

@@ -118,12 +118,12 @@ class TrainingWork(NamedTuple):
         left = seconds - max(FINAL * seconds, final) - (total(workload) - final)
         per_step = recipe.prompts_per_step
         while True:
-            one = workload._replace(steps=1, prompts_per_step=per_step)
-            steps = int(left / (total(one) - total(workload)))
+            single = workload._replace(steps=1, prompts_per_step=per_step)
+            steps = int(left / (total(single) - total(workload)))
             if steps >= least.steps or per_step == 1:
                 break
             per_step = (per_step + 1) // 2
-        workload = one._replace(steps=min(max(steps, least.steps), recipe.steps))
+        workload = single._replace(steps=min(max(steps, least.steps), recipe.steps))
         workloads = (workload._replace(final=count) for count in range(self.final, least.final, -1))
         whole = workload._replace(final=self.final, final_texts=self.final_texts)
         return next(

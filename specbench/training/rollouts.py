@@ -225,8 +225,8 @@ def _decoded(
             scalars = (log_p.exp().to(distances), log_q.exp().to(distances), distances)
             columns.append((torch.full_like(token, row), token, inputs[row, :drafted], *scalars))
             first += record.emitted
-    index, token, *others = (torch.cat(parts) for parts in zip(*columns, strict=True))
-    return Rollouts(texts, index.to(row_of_draft), token.to(row_of_draft), *others)
+    index, token, *records = (torch.cat(parts) for parts in zip(*columns, strict=True))
+    return Rollouts(texts, index.to(row_of_draft), token.to(row_of_draft), *records)
 
 
 def _draft_law(at: Next, weight: Tensor | None) -> Split:

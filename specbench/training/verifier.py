@@ -361,11 +361,11 @@ class Training:
         tokens: int | None = None,
     ) -> Rollouts:
         texts = (self.pair, heads, material.prompts, tokens or self.tokens)
-        how = (generator, self.task.stop, sampling)
+        options = (generator, self.task.stop, sampling)
         drafter = recorded_drafter(self.recipe.drafter)
         if drafter == MODEL:
-            return roll_out(*texts, *how)
-        return drafted_rollouts(*texts, *how, drafter.kind.load(self.pair))
+            return roll_out(*texts, *options)
+        return drafted_rollouts(*texts, *options, drafter.kind.load(self.pair))
 
     def _new_generator(self, seed: int) -> torch.Generator:
         return torch.Generator(self.pair.target.device).manual_seed(seed)

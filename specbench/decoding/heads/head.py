@@ -188,11 +188,11 @@ def _released(path: Path) -> dict[str, Tensor]:
         weights = torch.load(content, map_location="cpu", weights_only=True)
     except Exception as error:  # of any type, as the file may hold anything
         raise registry.unreadable(path, error) from error
-    named = isinstance(weights, dict) and all(
+    is_state = isinstance(weights, dict) and all(
         isinstance(name, str) and isinstance(w, Tensor) for name, w in weights.items()
     )
     # Sparse and nested tensors and those without values support few operations.
-    if not named or any(w.is_meta or w.is_nested or w.is_sparse for w in weights.values()):
+    if not is_state or any(w.is_meta or w.is_nested or w.is_sparse for w in weights.values()):
         raise UsageError(f"{path} holds no named weights: give the authors' file or train a head")
     return dict(weights)
 

@@ -79,8 +79,8 @@ def find_head(
     bundled = {} if spec.heads is None else {BUNDLED: spec.heads}
     folders = bundled | {RESULTS: trained_heads(spec.name)}  # searched in this order
     if head not in (None, BUNDLED, RESULTS):
-        named = bundled_heads() | {n: other.path for n, other in _heads_in(folders).items()}
-        path = None if Path(head).exists() else named.get(head)
+        by_name = bundled_heads() | {n: other.path for n, other in _heads_in(folders).items()}
+        path = None if Path(head).exists() else by_name.get(head)
         return HeadFile(head, path or _given_head(Path(head), task))
     for name, folder in folders.items():
         if head in (None, name) and is_head(folder / task):

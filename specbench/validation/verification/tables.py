@@ -150,8 +150,8 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
         yield _compare(folder / run_files.SUMMARY, rebuilt / run_files.SUMMARY, _CELL, source)
         if (page := folder / run_files.DIGEST).is_file():
             recorded = page.read_text(encoding="utf-8", errors="replace").splitlines()
-            again = (rebuilt / run_files.DIGEST).read_text(encoding="utf-8").splitlines()
-            lines = enumerate(zip_longest(recorded, again, fillvalue=""), start=1)
+            derived = (rebuilt / run_files.DIGEST).read_text(encoding="utf-8").splitlines()
+            lines = enumerate(zip_longest(recorded, derived, fillvalue=""), start=1)
             faults = [f"line {n}{difference(*pair)}" for n, pair in lines if pair[0] != pair[1]]
             yield finding_of(f"{run_files.DIGEST} follows from {source}", run_files.DIGEST, faults)
 

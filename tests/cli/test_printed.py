@@ -19,7 +19,7 @@ from specbench.engine import loading, memory
 from specbench.errors import UsageError
 from specbench.experiment import progress
 from specbench.experiment.arms import NO_RULE
-from specbench.pricing import decide, passes, source
+from specbench.pricing import passes, source
 from specbench.serving.arm import ARGUMENT
 from specbench.training import finetune
 from specbench.validation import check

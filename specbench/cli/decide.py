@@ -83,7 +83,7 @@ class DecideOptions(JsonOutput):
     machine: str | None = option(
         None,
         "Compute the seconds from a machine's figures instead: h100, a100, rtx5090, m3-ultra and "
-        "about fifty others, or FILE.toml.",
+        "about seventy in all, or FILE.toml.",
         metavar="NAME",
         conflicts={"costs": "--costs and --machine exclude each other"},
     )

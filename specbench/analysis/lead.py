@@ -102,7 +102,8 @@ def crossfitted_leads(quality: Floats, gains: Gains, heads: int) -> Floats:
         mixture = _best_mixture(means[0][:, heads:], means[1][:, heads:] - at * means[2][:, heads:])
         scores, numerators, denominators = (mixture.of(column[heads:]) for column in columns)
         # A method with more drafts needs more accepted ones for the same surplus.
-        size = mixture.of(means[2][:, heads:].T, rows=True) / means[2][:, [head]]
+        with np.errstate(divide="ignore", invalid="ignore"):  # a half may draft nothing
+            size = mixture.of(means[2][:, heads:].T, rows=True) / means[2][:, [head]]
         needed = columns[1][head] - at * columns[2][head]
         spare = numerators - at * denominators - size * needed
         lacks = np.where(choosing > 0, 0.0, spare).sum(axis=1, keepdims=True) < 0

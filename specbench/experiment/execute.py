@@ -80,6 +80,7 @@ class _Execution:
         self._deaths: Counter[SampleIndex] = Counter()
         self._first: Mapping[str, Any] = {}
         self._devices: dict[int, str] = {}
+        self._decodes = False  # whether any sample was pending
 
     @property
     def unfinished(self) -> bool:
@@ -221,6 +222,7 @@ class _Execution:
     def _give(self, number: int, row: Row) -> None:
         """Make a worker decode the next batch of a row; without a batch it becomes idle."""
         if row:
+            self._decodes = True
             step = self._plan.step(row[0][0])
             label = method_label(vars(self._plan.identify(step, self._first["engine"])))
             self._display.doing(label, step.plan.task.name)
@@ -265,6 +267,9 @@ class _Execution:
             self._display.worker(number, state, device)
 
     def _write_environment(self, **closing: Any) -> None:
+        complete = self._store.resumed == len(self._plan) and not self._decodes
+        if complete and self._store.has_environment:
+            return  # which is that of the samples
         shared: dict[str, Any] = {"command": command_line()}
         if self._pool.separate:
             devices = sorted(self._devices.items())

@@ -381,3 +381,12 @@ def test_a_run_of_a_bundled_pair_goes_on_in_another_working_directory(tmp_path):
         else:
             with pytest.raises(UsageError, match=r"pair\.target is"):
                 require_same_run(folder, here)
+
+
+def test_repeating_a_finished_run_keeps_the_environment_of_its_samples(engine, tmp_path):
+    folder = tmp_path / "r"
+    run(folder)
+    facts = json.loads((folder / "environment.json").read_text()) | {"copy_bandwidth": 1.0}
+    (folder / "environment.json").write_text(json.dumps(facts))
+    assert run(folder) == 6
+    assert json.loads((folder / "environment.json").read_text()) == facts

@@ -43,18 +43,8 @@ from specbench.runs.records import (
     latest_records,
     prompts_of,
 )
-from specbench.runs.run import (
-    CONFIG,
-    Run,
-    by_name,
-    is_sharded,
-    read_run,
-    require_folders,
-    run_folders,
-    run_name,
-    summarised_folders,
-    whole_run,
-)
+from specbench.runs.run import CONFIG, Run, read_run, require_folders, run_folders
+from specbench.runs.shards import by_name, is_sharded, run_name, summarised_folders, whole_run
 from specbench.runs.tables import may_be_blank, schema
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from specbench.cli.options import ALL, TableFormat
 from specbench.config import option
 from specbench.errors import RunError
 from specbench.plugins import short_name
-from specbench.runs.run import missing_shards, read_run, run_name, unfinished
+from specbench.runs.run import read_run, unfinished
+from specbench.runs.shards import missing_shards, run_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,7 +23,8 @@ from specbench.experiment.rescore import open_run, score_run
 from specbench.files import check_parent, stored, write_atomically
 from specbench.plugins import short_name
 from specbench.runs.records import EXAMPLES, TRACED, latest_records, read_records
-from specbench.runs.run import read_run, refuse_benchmarks, require_cells, summarised_folders
+from specbench.runs.run import read_run, refuse_benchmarks, require_cells
+from specbench.runs.shards import summarised_folders
 from specbench.tasks.metrics import METRICS
 
 PAGE = "report.html"

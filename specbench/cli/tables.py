@@ -16,14 +16,8 @@ from specbench.config import option
 from specbench.errors import UsageError, require, unknown
 from specbench.files import check_parent, digits, shown_path, write_atomically
 from specbench.runs.records import RECORDS, SUMMARY, TABLE
-from specbench.runs.run import (
-    missing_shards,
-    read_run,
-    refuse_benchmarks,
-    run_folders,
-    summarised_folders,
-    unfinished,
-)
+from specbench.runs.run import read_run, refuse_benchmarks, run_folders, unfinished
+from specbench.runs.shards import missing_shards, summarised_folders
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,17 +15,9 @@ from specbench.errors import UsageError
 from specbench.files import PARTIAL, stored
 from specbench.runs.configuration import Difference, differences_of
 from specbench.runs.records import EXAMPLES, RECORDS, TABLE, read_records
-from specbench.runs.run import (
-    CONFIG,
-    DIGEST_LENGTH,
-    ENVIRONMENT,
-    RESULTS,
-    SHARDS,
-    Run,
-    read_run,
-    unfinished,
-)
+from specbench.runs.run import CONFIG, ENVIRONMENT, RESULTS, Run, read_run, unfinished
 from specbench.runs.running import LOCK
+from specbench.runs.shards import DIGEST_LENGTH, SHARDS
 
 # Keys that may differ between a run and the plan that resumes it: remarks, an option of earlier
 # versions that changed no sample, and keys that may grow.

@@ -6,7 +6,7 @@ here imports pandas, which keeps the command line fast.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,6 +28,9 @@ NO_SERVER = "not a server; not recorded"
 NO_BENCHMARK = "not a benchmark"
 UNMARKED = "no marks"
 FEW_PROMPTS = "fewer than ten prompts"
+
+
+DraftLength = Annotated[int, Field(ge=0, le=2**16)]
 
 
 class TableRow(BaseModel):
@@ -120,7 +123,7 @@ class CellColumns(TableRow):
         "methods without any",
     )
     temperature: float = column("", "sampling temperature; 0 is greedy")
-    draft_length: int = column(
+    draft_length: DraftLength = column(
         "tokens",
         "draft length N: tokens drafted per round; 0 without a draft, or if a server does not tell",
     )

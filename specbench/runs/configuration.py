@@ -234,10 +234,11 @@ def read_section(path: Path, kind: type[Kind]) -> tuple[Kind, str]:
     try:
         if path.stat().st_size > LARGEST:
             return kind(), f"is larger than {LARGEST:,} bytes"
-        content = path.read_bytes()
-        if deeper(json.loads(content), DEEPEST):
+        values = json.loads(path.read_bytes())
+        json.dumps(values, allow_nan=False, ensure_ascii=False).encode()  # or refuse it
+        if deeper(values, DEEPEST):
             return kind(), f"has more than {DEEPEST} nested levels"
-        return kind.model_validate_json(content), ""
+        return kind.model_validate(values), ""
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if not first["loc"]:
@@ -249,7 +250,7 @@ def read_section(path: Path, kind: type[Kind]) -> tuple[Kind, str]:
 
 def _numbers(version: str) -> list[int]:
     """Return the numbers of a version, such as [0, 1, 0]; later parts of it do not count."""
-    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3]]
+    return [int(part) for part in re.findall(r"\d{1,9}", version.partition("+")[0])[:3]]
 
 
 def deeper(value: Any, levels: int) -> bool:

@@ -29,7 +29,8 @@ from specbench.methods.registry import METHOD_COLUMNS
 from specbench.plugins import short_name
 from specbench.runs.columns import SAME_PROMPT, TIMED_AGAIN
 from specbench.runs.records import TIMINGS, prompts_of
-from specbench.runs.run import by_name, is_sharded, require_in_runs, run_folders
+from specbench.runs.run import require_in_runs, run_folders
+from specbench.runs.shards import by_name, is_sharded
 from specbench.runs.tables import may_be_blank, schema
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from specbench.errors import RunError
+from specbench.errors import RunError, UsageError
 from specbench.runs.columns import (
     NO_BENCHMARK,
     NO_SERVER,
@@ -29,8 +29,6 @@ Status = Literal["ok", "unscored", "error"]
 OK: Status = "ok"
 UNSCORED: Status = "unscored"  # decoded, but its metric failed
 ERROR: Status = "error"  # could not be decoded; in samples.jsonl, but in no table
-
-LONGEST_DRAFT = 2**16  # tokens
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
@@ -233,12 +231,6 @@ class SampleRecord(SampleColumns):
     prompt_cut: int | None = Field(None, description="tokens by which its prompt was shortened")
     chunk_seconds: list[float] = Field([], description="when a server's chunks came")
 
-    @model_validator(mode="after")
-    def _has_a_short_draft(self) -> Self:
-        if self.draft_length > LONGEST_DRAFT:
-            raise ValueError(f"a draft of {self.draft_length} tokens")
-        return self
-
     @classmethod
     def parse(cls, line: bytes) -> Self | None:
         """Return the record in a line of a run, or None if the line is damaged."""
@@ -251,20 +243,33 @@ class SampleRecord(SampleColumns):
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
-        """Return the record in a row of ``samples.csv``, without what only a line has."""
+        """Return the record in a row of ``samples.csv``, without what only a line has.
+
+        Raises:
+            UsageError: A value is none of its column.
+        """
         fields = {name: value for name, value in row.items() if value == value}
         if terms := fields.get("bleu_terms"):
-            fields["bleu_terms"] = [*map(int, terms.split())]
-        return cls.model_validate(fields, strict=False)
+            fields["bleu_terms"] = terms.split()
+        try:
+            return cls.model_validate(fields, strict=False)
+        except ValidationError as error:
+            raise UsageError(
+                f"samples.csv has a wrong {_problem(error)}: give the run as it was written"
+            ) from error
 
     def line(self) -> bytes:
         """Return the record as a line of JSON, with the fields that were set."""
         return self.model_dump_json(exclude_unset=True).encode() + b"\n"
 
+    def present(self) -> dict[str, Any]:
+        """Return the fields that were set, whatever their names are."""
+        return {name: value for name, value in self if name in self.model_fields_set}
+
     def without(self, *names: str) -> Self:
         """Return the record without some of its fields."""
-        present = self.model_fields_set | {*(self.model_extra or {})}
-        return self.model_construct(**{n: getattr(self, n) for n in present if n not in names})
+        fields = self.present().items()
+        return type(self)(**{name: value for name, value in fields if name not in names})
 
     def filled(self, **fields: Any) -> Self:
         """Return the record with further fields.
@@ -272,12 +277,15 @@ class SampleRecord(SampleColumns):
         Raises:
             RunError: A value has another type than its field, or a number is not finite.
         """
-        present = {name: getattr(self, name) for name in self.model_fields_set}
         try:
-            return type(self).model_validate({**present, **fields})
+            return type(self).model_validate(self.present() | fields)
         except ValidationError as error:
-            errors = error.errors(include_url=False)
-            names = dict.fromkeys(str(each["loc"][0]) for each in errors)
-            infinite = errors[0]["type"] == "finite_number"
-            reason = "a number is not finite" if infinite else errors[0]["msg"]
-            raise RunError(f"cannot store {', '.join(names)}: {reason}") from error
+            raise RunError(f"cannot store {_problem(error)}") from error
+
+
+def _problem(error: ValidationError) -> str:
+    """Return the names of the wrong fields, and what is wrong with the first."""
+    errors = error.errors(include_url=False)
+    names = dict.fromkeys(str(each["loc"][0]) if each["loc"] else "record" for each in errors)
+    infinite = errors[0]["type"] == "finite_number"
+    return f"{', '.join(names)}: {'a number is not finite' if infinite else errors[0]['msg']}"

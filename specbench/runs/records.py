@@ -292,7 +292,7 @@ def _row(record: SampleRecord) -> dict[str, Any]:
     A score never replaces a column, whatever its name is.
     """
     scores = {n: s for n, s in (record.scores or {}).items() if n != record.quality_metric}
-    row = {**scores, **{name: getattr(record, name) for name in record.model_fields_set}}
+    row = scores | record.present()
     if record.bleu_terms:
         row[BLEU_TERMS] = " ".join(map(str, record.bleu_terms))
     return row

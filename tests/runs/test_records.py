@@ -39,7 +39,8 @@ def to_line(fields: dict[str, Any]) -> bytes:
 
 
 ODD: list[tuple[str, Any]] = [
-    *(("place", {}), ("place", ["x"]), ("task", []), ("repeat", "x"), ("draft_length", 10**9)),
+    *(("place", {}), ("place", ["x"]), ("task", []), ("repeat", "x")),
+    *(("draft_length", 10**9), ("draft_length", -1)),
     *(("token_ids", 5), ("token_ids", [-1]), ("token_ids", [2**70]), ("text", {})),
     *(("per_round", {"accepted": 1}), ("per_round", {"expected": [["x"]]})),
     *(("scores", []), ("scores", {"accuracy": "=cmd()"}), ("sample_id", ["1"])),
@@ -204,7 +205,10 @@ def test_models_of_a_run_are_loaded_again_in_the_dtype_that_auto_meant(
 
 @pytest.mark.parametrize(
     ("version", "refused"),
-    [("99.0.0", True), ("0.1.1", True), ("0.10", True), (__version__, False), ("0.0.9", False)],
+    [
+        *(("99.0.0", True), ("0.1.1", True), ("0.10", True), (__version__, False)),
+        *(("0.0.9", False), ("9" * 5000, True), ("x" * 5000, False)),
+    ],
 )
 def test_a_run_of_a_later_version_is_refused_by_its_name(tmp_path, version, refused):
     config = {"specbench": version, "tasks": [], "samples_planned": 0}
@@ -222,8 +226,37 @@ def test_every_field_of_a_record_is_explained_and_survives_its_line():
     record = SampleRecord(
         **RECORD, scores={"mine": 0.5}, per_round=RecordedRounds(emitted=[2], laws=1)
     )
+    odd = SampleRecord(**RECORD, line=1, filled="x")  # of somebody's own
+    assert (
+        SampleRecord.parse(odd.without("error").filled(quality=1.0).line()).present()["line"] == 1
+    )
     again = SampleRecord.parse(record.line())
     assert again == record and again.line() == record.line()
     assert b"quality" not in record.line()  # only what was set is written
     with pytest.raises(RunError, match="cannot store quality: a number is not finite"):
         record.filled(quality=float("nan"))
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999", '"\\ud800"'])
+def test_a_configuration_that_json_cannot_hold_is_no_configuration(tmp_path, value):
+    text = f'{{"tasks": [], "samples_planned": 0, "settings": {{"top_p": {value}}}}}'
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UsageError, match=r"config\.json is not the configuration of a run"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"rounds": 1.5}, "rounds: "),
+        ({"draft_length": -1}, "draft_length: "),
+        ({"draft_length": 10**6}, "draft_length: "),
+        ({"bleu_terms": "1 x"}, "bleu_terms: "),
+        ({"proposed": -1.0, "accepted": 0.5}, "proposed, accepted: "),
+    ],
+)
+def test_a_row_that_is_no_sample_is_refused(change, told):
+    row = {**synthetic.SAMPLE, "rounds": 5.0, "category": float("nan")}
+    assert SampleRecord.of_row(row).rounds == 5
+    with pytest.raises(UsageError, match=f"samples.csv has a wrong {told}"):
+        SampleRecord.of_row(row | change)

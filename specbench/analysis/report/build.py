@@ -30,16 +30,8 @@ from specbench.errors import UsageError
 from specbench.files import shown_path
 from specbench.runs.frames import Selection, rows_of
 from specbench.runs.records import latest_records
-from specbench.runs.run import (
-    NOTHING_TRUSTED,
-    Run,
-    Trust,
-    by_name,
-    missing_shards,
-    read_run,
-    summarised_folders,
-    unfinished,
-)
+from specbench.runs.run import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
+from specbench.runs.shards import by_name, missing_shards, summarised_folders
 
 _OF_CONFIG = ("pair", "settings", "progress", "notes")
 _OMITTED = {"command", "first_prompts", "warm_ups"}  # too long, or elsewhere on the page

@@ -13,7 +13,7 @@ import pandas as pd
 from specbench.analysis.figures.latency import LATENCIES
 from specbench.analysis.output.table import Field, Table, drop_empty, number, percent
 from specbench.runs.frames import rows_of
-from specbench.runs.labels import method_labels
+from specbench.runs.labels import method_label, method_labels
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.tasks.example import Example
 from specbench.tasks.metrics import shown_metric
@@ -70,7 +70,7 @@ def ends_tables(records: Iterable[SampleRecord]) -> Iterator[Table]:
     tasks: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for record in records:
         end = "failed" if record.status == ERROR else record.finish_reason or record.stopped_by
-        tasks[record.task][_label(record)][end or "unknown"] += 1
+        tasks[record.task][method_label(vars(record))][end or "unknown"] += 1
     for task, arms in tasks.items():
         ends = dict.fromkeys(end for counts in arms.values() for end in counts)
         fields: list[Field[tuple[str, Counter[str]]]] = [
@@ -87,17 +87,22 @@ def most_apart(
     answers: dict[tuple[str, str, int], dict[str, SampleRecord]] = defaultdict(dict)
     for record in records:
         if not record.repeat and record.status != ERROR:
-            answers[record.task, record.sample_id, record.turn or 0][_label(record)] = record
-    ranked = sorted(answers.items(), key=lambda entry: _spread([*entry[1].values()]), reverse=True)
+            of_arms = answers[record.task, record.sample_id, record.turn or 0]
+            of_arms[method_label(vars(record))] = record
+    spreads = {prompt: _spread([*arms.values()]) for prompt, arms in answers.items()}
+    unlike = [prompt for prompt, spread in spreads.items() if spread > (0, 0)]
+    ranked = sorted(unlike, key=spreads.__getitem__, reverse=True)[:MOST_PROMPTS]
     return [
         Apart(
             task,
             sample,
             "\n\n".join(examples[task][sample].texts) if sample in examples.get(task, {}) else "",
-            [ArmAnswer(arm, _facts(r), (r.text or "")[:LONGEST]) for arm, r in of_prompt.items()],
+            [
+                ArmAnswer(arm, _facts(record), (record.text or "")[:LONGEST])
+                for arm, record in answers[task, sample, turn].items()
+            ],
         )
-        for (task, sample, _), of_prompt in ranked[:MOST_PROMPTS]
-        if _spread([*of_prompt.values()]) > (0, 0)
+        for task, sample, turn in ranked
     ]
 
 
@@ -115,7 +120,3 @@ def _facts(record: SampleRecord) -> str:
         name, scale = shown_metric(record.quality_metric)
         facts.insert(0, f"{name} {scale * record.quality:.1f}")
     return ", ".join(facts)
-
-
-def _label(record: SampleRecord) -> str:
-    return method_labels([vars(record)])[0]

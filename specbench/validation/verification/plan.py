@@ -149,8 +149,7 @@ def _columns(run: Run, engine: str | None, step: Step, sample: SampleRecord) -> 
         "run_id": True,  # of the folder
         "place": True,
     }
-    columns = {name: getattr(sample, name) for name in sample.model_fields_set}
-    return {name: value for name, value in columns.items() if not unknown.get(name)}
+    return {name: value for name, value in sample.present().items() if not unknown.get(name)}
 
 
 def _contradictions(run: Run, records: Sequence[SampleRecord]) -> Iterator[str]:

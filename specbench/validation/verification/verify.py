@@ -18,7 +18,7 @@ from specbench.methods.registry import METHODS
 from specbench.plugins import digest_of, matching_name
 from specbench.runs import records
 from specbench.runs.configuration import CellConfig, Environment, TaskConfig, read_section
-from specbench.runs.frames import read_samples, rows_of
+from specbench.runs.frames import example_ids, read_samples, rows_of
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.run import CONFIG, ENVIRONMENT, Run, refuse_benchmarks
 from specbench.tasks.example import Example
@@ -87,7 +87,9 @@ class Verification:
         """The latest record of each sample; without records, the rows of their table."""
         if self.source != records.TABLE:
             return self.run.records(_NEEDED)
-        return [*map(SampleRecord.of_row, rows_of(read_samples(self.run.folder)))]
+        rows = read_samples(self.run.folder)
+        rows = rows.assign(sample_id=example_ids(rows))  # not that of an equal prompt
+        return [*map(SampleRecord.of_row, rows_of(rows))]
 
     @cached_property
     def records(self) -> list[SampleRecord]:

@@ -64,9 +64,7 @@ def served(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_page_of_servers_opens_with_the_answer_of_compare_and_names_no_folder(
-    served: Path,
-) -> None:
+def test_a_page_of_servers_opens_with_the_answer_of_compare_and_names_no_folder(served):
     page = build([served], baseline=Baseline("plain", 2.0)).html
     judged = margin_rows(Results([served]).decodes, "plain", 2.0)
     (table,) = margin_tables(judged)
@@ -80,26 +78,16 @@ def test_a_page_of_servers_opens_with_the_answer_of_compare_and_names_no_folder(
     assert any("add --against METHOD --margin POINTS" in note for note in unanswered.notes)
 
 
-def test_latencies_are_quantiles_of_all_answers() -> None:
-    (table,) = latency_tables(samples(*map(vars_of, answers())).assign(**latencies()))
-    assert [column.heading for column in table.columns][:3] == [
-        *("arm", "answers", "to the first token\np50")
-    ]
+def test_latencies_are_quantiles_of_all_answers(served):
+    (table,) = latency_tables(Results([served]).samples)
+    headings = [column.heading for column in table.columns]
+    assert headings[:3] == ["arm", "answers", "to the first token\np50"]
     assert table.rows[0][:5] == ["plain concurrency=1", "20", "105", "181", "198"]
     assert table.rows[1][2] == "52.5"
     assert [*latency_tables(samples({}))] == []
 
 
-def vars_of(record: SampleRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if name != "per_round"}
-
-
-def latencies() -> dict[str, list[float | None]]:
-    names = ("first_token_seconds", "inter_token_seconds")
-    return {name: [getattr(record, name) for record in answers()] for name in names}
-
-
-def test_ends_and_failures_are_shares_of_an_arm() -> None:
+def test_ends_and_failures_are_shares_of_an_arm():
     failed = sample_record(method="plain", settings="concurrency=1", status="error", error="no")
     (table,) = ends_tables([*answers(), *[failed] * 20])
     assert table.rows == [
@@ -108,7 +96,7 @@ def test_ends_and_failures_are_shares_of_an_arm() -> None:
     ]
 
 
-def test_the_prompts_whose_answers_differ_most_come_first() -> None:
+def test_the_prompts_whose_answers_differ_most_come_first():
     examples = {"mini-math": {"p19": Example("p19", "Why?")}}
     (apart,) = most_apart(answers(), examples)  # all others have equal answers
     assert (apart.sample, apart.prompt) == ("p19", "Why?")
@@ -120,7 +108,7 @@ def test_the_prompts_whose_answers_differ_most_come_first() -> None:
     assert [each.sample for each in most_apart(unlike, {})] == ["p19", "p3"]
 
 
-def test_arms_of_a_figure_have_looks_of_their_own() -> None:
+def test_arms_of_a_figure_have_looks_of_their_own():
     arms = [f"arm-{number}" for number in range(7)]
     before = style._arms.set(arms)
     try:

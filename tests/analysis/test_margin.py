@@ -13,7 +13,16 @@ from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.intervals import Floats, limit_with_failures, unseen_share
 from specbench.analysis.margin import margin_rows, margin_tables, prompts_at_share, prompts_needed
 from specbench.analysis.output.table import to_text
-from specbench.analysis.verdicts import BEYOND, FASTER, MISSING, NOISE, SLOWER, UNSHOWN, WITHIN
+from specbench.analysis.verdicts import (
+    BEYOND,
+    FASTER,
+    MISSING,
+    NOISE,
+    SLOWER,
+    UNSHOWN,
+    WITHIN,
+    margin_word,
+)
 from specbench.errors import UsageError
 
 from .conftest import Make
@@ -216,6 +225,7 @@ def test_times_are_ratios_and_noise_is_that_of_the_same_server(make):
     outcomes = {name: only(rows, name)["speed"] for name in speeds if name != "plain"}
     assert outcomes == {"again": FASTER, "fast": NOISE, "faster": FASTER, "slow": SLOWER}
     assert only(rows, "faster")["times_as_fast"] == pytest.approx(1.5, rel=0.01)
+    assert margin_word(only(rows, "again")) == "same server"
     sentence = only(rows, "again")["sentence"]
     assert sentence.startswith("again: the same server again: 1.05")
     assert sentence.endswith("differences of this size are noise")

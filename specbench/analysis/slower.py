@@ -57,7 +57,7 @@ def slower_methods(samples: pd.DataFrame) -> Iterator[tuple[str, str]]:
             run,
             f"{task}: {names} with N = {length} {'are' if others else 'is'} slower than no "
             f"speculation{f' in batches of {batch_size}' if batch_size > 1 else ''}, because"
-            f"{f' of {label}' if others else ''} {reasons[label]}",
+            f"{f' with {label}' if others else ''} {reasons[label]}",
         )
 
 

@@ -227,9 +227,8 @@ def test_every_field_of_a_record_is_explained_and_survives_its_line():
         **RECORD, scores={"mine": 0.5}, per_round=RecordedRounds(emitted=[2], laws=1)
     )
     odd = SampleRecord(**RECORD, line=1, filled="x")  # of somebody's own
-    assert (
-        SampleRecord.parse(odd.without("error").filled(quality=1.0).line()).present()["line"] == 1
-    )
+    scored = SampleRecord.parse(odd.without("error").filled(quality=1.0).line())
+    assert scored.present()["line"] == 1
     again = SampleRecord.parse(record.line())
     assert again == record and again.line() == record.line()
     assert b"quality" not in record.line()  # only what was set is written

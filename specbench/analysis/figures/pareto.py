@@ -371,7 +371,7 @@ def _handles(
     def line(style: str, width: float, label: str) -> dict[str, Any]:
         return {"linestyle": style, "linewidth": scaled(width), "label": label}
 
-    lines = {"static": line("--", 1.1, "static w (dashed: its front, band: 95 %)")}
+    lines = {"static": line("--", 1.1, "static w, front, 95 % band")}
     for method in swept:  # joined by a line
         lines[method] = line("-", 0.6, f"{method} (parameters labelled)")
     if controlled := [method for method in CONTROLS if method in methods]:

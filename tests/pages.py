@@ -8,9 +8,10 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [
     README,
-    *(ROOT / folder / "README.md" for folder in ("results", "tasks", "tests")),
+    *(ROOT / folder / "README.md" for folder in ("results", "tasks")),
     *sorted((ROOT / "specbench").rglob("*.md")),
 ]
+MEASURED = sorted((ROOT / "results").glob("[!R]*.md"))  # beside what was found, the tables of it
 
 
 def blocks(text: str, language: str) -> list[str]:

@@ -15,11 +15,11 @@ from specbench.cli.app import app
 from specbench.cli.commands import COMMANDS, load
 from specbench.files import open_text, stored
 
-from .pages import PAGES, README, ROOT, inline_code
+from .pages import MEASURED, PAGES, README, ROOT, inline_code
 
 RUN = CliRunner()
 OTHER_PROGRAMS = ("python", "vllm", "llama-server")
-PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+PAGE = pytest.mark.parametrize("page", [*PAGES, *MEASURED], ids=lambda p: str(p.relative_to(ROOT)))
 
 
 def _anchors(page: Path) -> set[str]:
@@ -93,16 +93,16 @@ def test_the_readme_names_every_command():
     assert set(re.findall(r"`([\w-]+)[^`]*`", table)) == set(COMMANDS)
 
 
-@pytest.mark.parametrize("page", PAGES[1:], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES[1:], *MEASURED], ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_page_begins_with_its_question(page):
-    assert re.match(r"# \w+: .+\?\n", page.read_text(encoding="utf-8"))
+    assert re.match(r"# \w[\w ]*: .+\?\n", page.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(("run", "end"), [("reference", None), ("reference-transfer", "Texts. ")])
 def test_tables_are_those_of_the_reference_runs(run, end):
     page = (ROOT / "results" / run / "summary.md").read_text(encoding="utf-8")
     text = page.partition(end)[0].strip() if end else page.strip()
-    assert text in (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+    assert text in (ROOT / "results" / "generated.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("run", ["reference-python-drafters", "reference-python-times"])
@@ -133,7 +133,7 @@ SHOWN_LABEL = re.compile(r"diversed( features, mean of \d+ seeds)?")
 def comparison(run: str) -> list[dict[str, str]]:
     """Return the rows of ``compare --at acceptance`` on a run, of all methods if all are shown."""
     line = ["compare", str(ROOT / "results" / run), "--at", "acceptance", "--format", "csv"]
-    line += [] if run in FINDINGS_RUNS else ["--method", "diversed"]
+    line += [] if run in SOURCE_CODE_RUNS else ["--method", "diversed"]
     return list(csv.DictReader(io.StringIO(RUN.invoke(app, line).stdout)))
 
 
@@ -178,14 +178,14 @@ def test_a_wrong_result_is_found():
     assert _missing_results("reference-greedy", wrong) == ["80 %", "+23.5 [+20.0, +27.4]"]
 
 
-FINDINGS = ROOT / "results" / "findings.md"
-FINDINGS_RUNS = [*(f"reference-python-{task}" for task in PYTHON), "reference-python-line-T1"]
+SOURCE_CODE = ROOT / "results" / "source-code.md"
+SOURCE_CODE_RUNS = [*(f"reference-python-{task}" for task in PYTHON), "reference-python-line-T1"]
 _ABOVE = {"static front": "above the static front", "sharpened front": "above it with `cooled`"}
 
 
 @cache
-def findings_tables(run: str) -> tuple[str, str]:
-    """Return the tables of a run in the findings: methods, and the single seeds of its recipes.
+def source_code_tables(run: str) -> tuple[str, str]:
+    """Return the tables of a run on source code: methods, and the single seeds of its recipes.
 
     Each cell of the first has one number with one interval, and a recipe is its mean over seeds.
     """
@@ -222,15 +222,15 @@ def findings_tables(run: str) -> tuple[str, str]:
     return "\n".join(lines), "\n".join(single)
 
 
-@pytest.mark.parametrize("run", FINDINGS_RUNS)
-def test_the_tables_in_the_findings_are_those_of_the_runs(run):
-    text = FINDINGS.read_text(encoding="utf-8")
-    assert [table for table in findings_tables(run) if table not in text] == []
+@pytest.mark.parametrize("run", SOURCE_CODE_RUNS)
+def test_the_tables_of_source_code_are_those_of_the_runs(run):
+    text = SOURCE_CODE.read_text(encoding="utf-8")
+    assert [table for table in source_code_tables(run) if table not in text] == []
 
 
-def test_a_wrong_table_in_the_findings_is_found():
-    text = FINDINGS.read_text(encoding="utf-8")
-    table, _ = findings_tables(FINDINGS_RUNS[0])
+def test_a_wrong_table_of_source_code_is_found():
+    text = SOURCE_CODE.read_text(encoding="utf-8")
+    table, _ = source_code_tables(SOURCE_CODE_RUNS[0])
     digit = re.search(r"\d(?=\])", table)
     assert digit is not None
     wrong = f"{table[: digit.start()]}{9 - int(digit[0])}{table[digit.end() :]}"
@@ -259,7 +259,7 @@ def _wrong_drafters(text: str) -> list[str]:
 
 
 def test_the_table_of_drafters_is_that_of_its_run():
-    text = (ROOT / "specbench" / "docs" / "drafters.md").read_text(encoding="utf-8")
+    text = (ROOT / "results" / "drafters.md").read_text(encoding="utf-8")
     assert _wrong_drafters(text) == []
     assert _wrong_drafters(text.replace("10 %, 1.28, 0.87×", "10 %, 1.29, 0.87×")) == [
         "sd, prompt-lookup"

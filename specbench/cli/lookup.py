@@ -194,8 +194,6 @@ def pages() -> dict[str, Path]:
     elsewhere = {
         "tasks": definitions_folder() / "README.md",
         "results": root / "results" / "README.md",
-        "findings": root / "results" / "findings.md",
-        "tests": root / "tests" / "README.md",
     }
     pages_by_name = {path.stem: path for path in docs.glob("*.md")}
     return {

@@ -121,7 +121,7 @@ def test_every_page_is_listed_with_its_question(cli):
         question = path.read_text(encoding="utf-8").splitlines()[0].partition(": ")[2]
         (line,) = (line for line in result.out.splitlines() if line.startswith(f"{name} "))
         assert line.endswith(question)
-    assert {"methods", "tasks", "training", "results", "findings", "tests"} <= set(pages())
+    assert {"methods", "tasks", "training", "results"} <= set(pages())
 
 
 def test_a_page_is_printed_as_it_is_written(cli):
@@ -139,7 +139,7 @@ def test_pages_of_an_installed_package_need_no_clone(monkeypatch, tmp_path):
     (package / "docs" / "heads.md").write_text("# Heads: what?\n")
     monkeypatch.setattr(specbench, "__file__", str(package / "__init__.py"))
     assert set(pages()) == {"heads", "tasks"}
-    for name in ("results/README.md", "results/findings.md", "tests/README.md"):  # as in a wheel
+    for name in ("results/README.md",):  # as in a wheel
         (package / "docs" / name).parent.mkdir(exist_ok=True)
         (package / "docs" / name).write_text("# Page: which?\n")
-    assert set(pages()) == {"heads", "tasks", "results", "findings", "tests"}
+    assert set(pages()) == {"heads", "tasks", "results"}

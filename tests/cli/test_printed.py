@@ -25,7 +25,7 @@ from specbench.training import finetune
 from specbench.validation import check
 
 from ..analysis.figures.made import training_of
-from ..pages import PAGES, ROOT, blocks, commands
+from ..pages import MEASURED, PAGES, ROOT, blocks, commands
 from ..serving.fake import Fake, Handler, serving, solved
 from .conftest import Cli, measured
 
@@ -40,12 +40,14 @@ ABSENT = (
     "no program .servers/bin/vllm",
     "no folder FOLDER",
     "not shown to be within",  # the stand-in of a run has one prompt
+    "these runs have no task",  # but `mini-math`
+    "there is no head at results/heads/$drafter",  # which an earlier command trains
 )
 SERVERS = re.compile(r"http://127\.0\.0\.1:800\d")
 # In the place of names that a reader replaces, and of runs with many cells.
 LARGE = ("results/paper-T1", "results/shards", "results/again-sharpened", "results/qwen")
 NAMES = {
-    **{"I/4": "1/4", "DIR": DATA, "$pair": "llama", "$seed": "0", "$T": "1"},
+    **{"I/4": "1/4", "DIR": DATA, "$pair": "llama", "$seed": "0", "$T": "1", "$drafter": "eagle3"},
     "eager,graph": "eager",
     **dict.fromkeys(("results/RUN", *LARGE), RUN),
 }
@@ -57,7 +59,8 @@ def stand_in(printed: list[str], later: set[str]) -> list[str]:
 
     A run whose folder is among the words of ``later`` commands is decoded, all others are planned.
     """
-    name, *words = (NAMES.get(word, word) for word in printed if word != "$@")
+    named = (NAMES.get(word, word) for word in printed if word != "$@")
+    name, *words = (RUN if word.startswith(f"{RUN}-") else word for word in named)
     for option in {"--workers", "--ray-address"} & {*words}:  # Ray may not be installed
         del words[(at := words.index(option)) : at + 2]
     if name in MEASURE:
@@ -129,7 +132,11 @@ def reader(cli, small, engine, server, report_without_figures, tmp_path, monkeyp
     shutil.copytree(heads, tmp_path / "results" / "heads" / "mini")
     training_of(tmp_path / "results" / "heads" / "mini" / "new")
     shutil.copytree(heads / "mini-math", tmp_path / "results" / "heads" / "llama" / "gsm8k")
-    shutil.copytree(heads, tmp_path / "results" / "heads" / "math" / "seed-0")
+    for recipe, pair in (("math", "mini"), ("features", "python")):
+        bundled = ROOT / "specbench" / "pairs" / pair / "heads"
+        shutil.copytree(bundled, tmp_path / "results" / "heads" / recipe / "seed-0")
+    (tmp_path / "tasks" / "measure").mkdir(parents=True)
+    shutil.copy(ROOT / "tasks" / "measure" / "claims.py", tmp_path / "tasks" / "measure")
     for name in MODELS:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch() if name.endswith(".gguf") else (tmp_path / name).mkdir()
@@ -164,7 +171,7 @@ def reader(cli, small, engine, server, report_without_figures, tmp_path, monkeyp
     return lambda *words: cli(*(SERVERS.sub(server, word) for word in words))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, *MEASURED], ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_work_as_printed(page, reader):
     assert faults(page.read_text(encoding="utf-8"), reader) == []
 
@@ -197,5 +204,6 @@ def test_the_notebook_page_runs(small, tmp_path, monkeypatch):
         step.emitted for step in names["generation"].rounds
     )
     assert names["verdict"].residual.sum(-1).tolist() == pytest.approx([1] * 4)
-    tables = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    reading = page.split("## A figure of your own")[0]
+    tables = re.findall(r"^\| `(\w+)` \|", reading, re.MULTILINE)
     assert f": {', '.join(tables)}>" in repr(names["results"])

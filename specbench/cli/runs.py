@@ -142,6 +142,8 @@ def verify(
     answer = "" if number or few else results.conclusion(findings, "verified", "difference")
     if answer and not any(finding.name == AGAIN for finding in findings):
         answer += "; no sample was decoded again"
+    if answer and verification.without_data:
+        answer += f"; the data of {', '.join(verification.without_data)} were not compared"
     if answer and any(f.name == AGAIN and f.verdict == results.REPORT for f in findings):
         answer += "; samples decoded again differ, as rounding in bfloat16 depends on their batch"
     after = [f"{answer}; the last row says what was not checked"] if answer else []

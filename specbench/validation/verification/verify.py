@@ -57,6 +57,7 @@ class Verification:
         tasks: Likewise, by name.
         folder: A folder with the data of bundled tasks, to read instead of the hub.
         unchecked: What cannot be checked, filled by ``findings``.
+        without_data: Tasks whose examples could not be compared with their data, likewise.
         missing_heads: Paths of heads that cannot be loaded here, or whose models cannot, likewise.
     """
 
@@ -69,6 +70,7 @@ class Verification:
     tasks: Mapping[str, Task] = field(default_factory=dict)
     folder: Path | None = None
     unchecked: list[str] = field(default_factory=lambda: ["times", "the machine and its software"])
+    without_data: list[str] = field(default_factory=list)
     missing_heads: set[str] = field(default_factory=set)
 
     @property
@@ -173,6 +175,7 @@ class Verification:
                 examples = {example.id: example for example in planned}
             return examples, check_examples(name, described, run.settings, examples, task)
         except SpecbenchError as error:
+            self.without_data.append(name)
             self.unchecked.append(f"examples of {name} ({error})")
             return examples, None
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 from specbench import __version__
 from specbench.config import AUTO, Group
-from specbench.engine.pairs import ROLES, TRUSTED, Dtype, Loading, PairSpec, custom_pair, pairs
+from specbench.engine import pairs
 from specbench.errors import UsageError, listed, meant, require, shown
 from specbench.files import find_stored, require_plain, stored
 from specbench.plugins import short_name
@@ -44,8 +44,8 @@ COMPLETE = "complete"
 class Trust(NamedTuple):
     """What the user permits of a run that may come from anyone."""
 
-    pair: PairSpec | None = None  # the run's models, if they are not bundled
-    loading: Loading = Loading()  # ``TRUSTED`` is taken from here
+    pair: pairs.PairSpec | None = None  # the run's models, if they are not bundled
+    loading: pairs.Loading = pairs.Loading()  # ``pairs.TRUSTED`` is taken from here
 
 
 NOTHING_TRUSTED = Trust()
@@ -65,27 +65,28 @@ class Run:
         return read_section(self.folder / ENVIRONMENT, Environment)[0]
 
     @cached_property
-    def pair(self) -> PairSpec:
+    def pair(self) -> pairs.PairSpec:
         """The pair, see ``pair_with``; every model is bundled or named by the user."""
-        return self.pair_with(*ROLES)
+        return self.pair_with(*pairs.ROLES)
 
-    def pair_with(self, *roles: str) -> PairSpec:
+    def pair_with(self, *roles: str) -> pairs.PairSpec:
         """Return the pair; bundled models are located in this installation of specbench.
 
         Raises:
             UsageError: The run does not name its models, or a model of these roles is neither
                 bundled nor named by the user.
         """
-        recorded = {role: getattr(self.config.pair, role) for role in ROLES}
+        recorded = {role: getattr(self.config.pair, role) for role in pairs.ROLES}
         models = {role: model for role, model in recorded.items() if model is not None}
         if "target" not in models:
             raise UsageError(
                 f"{self.folder / CONFIG} names no pair: give the folder of another run"
             )
-        for spec in pairs().values():
-            bundled = {role for role in models if _end(spec.models[role]) == _end(models[role])}
+        path = pairs.bundled_path
+        for spec in pairs.pairs().values():
+            bundled = {role for role in models if path(spec.models[role]) == path(models[role])}
             if spec.bundled and bundled and bundled >= {*models} & {*roles}:
-                whole = bundled == {*ROLES}
+                whole = bundled == {*pairs.ROLES}
                 return spec if whole else replace(spec, draft=models.get("draft"), heads=None)
         if (trusted := self.trust.pair) is not None:
             if "draft" in {*models} & {*roles} and trusted.draft is None:
@@ -99,20 +100,21 @@ class Run:
                 "bundled, and a run may name any: to load them, name them with --pair, or with "
                 "--target and --draft"
             )
-        return custom_pair(models["target"], models.get("draft"))
+        return pairs.custom_pair(models["target"], models.get("draft"))
 
     @property
-    def loading(self) -> Loading:
+    def loading(self) -> pairs.Loading:
         """How the models were loaded; permissions are the user's, not the run's.
 
         The dtype that ``auto`` meant is that of the environment: models that the user names do not
         know the dtype of the run's pair.
         """
-        recorded = _options(self.config.loading, Loading)
+        recorded = _options(self.config.loading, pairs.Loading)
         used = self.environment.models.get("dtype")
-        if recorded.dtype == AUTO and used in get_args(Dtype):
+        if recorded.dtype == AUTO and used in get_args(pairs.Dtype):
             recorded = recorded.updated(dtype=used)
-        return recorded.updated(**{name: getattr(self.trust.loading, name) for name in TRUSTED})
+        permitted = {name: getattr(self.trust.loading, name) for name in pairs.TRUSTED}
+        return recorded.updated(**permitted)
 
     @property
     def settings(self) -> Settings:
@@ -301,11 +303,6 @@ def unfinished(folder: Path) -> str | None:
     if state := still_running(folder):
         return state
     return f"{progress.state}, {progress.samples} of {run.config.samples_planned} samples"
-
-
-def _end(path: str) -> tuple[str, ...]:
-    """Return the part of a model's path that does not depend on the installation."""
-    return Path(path).parts[-3:]
 
 
 def _options(recorded: Mapping[str, Any], kind: type[Group]) -> Group:

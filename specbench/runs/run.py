@@ -14,15 +14,7 @@ from specbench.engine import pairs
 from specbench.errors import UsageError, listed, meant, require, shown
 from specbench.files import find_stored, require_plain, stored
 from specbench.plugins import short_name
-from specbench.runs.configuration import (
-    Environment,
-    RunConfig,
-    RunProgress,
-    ServerConfig,
-    Settings,
-    TaskConfig,
-    read_section,
-)
+from specbench.runs import configuration
 from specbench.runs.model import SampleRecord
 from specbench.runs.records import (
     RECORDS,
@@ -56,13 +48,13 @@ class Run:
     """The files of a run, each read on first access."""
 
     folder: Path
-    config: RunConfig
+    config: configuration.RunConfig
     trust: Trust = NOTHING_TRUSTED
 
     @cached_property
-    def environment(self) -> Environment:
+    def environment(self) -> configuration.Environment:
         """The content of ``environment.json``; empty if it is missing."""
-        return read_section(self.folder / ENVIRONMENT, Environment)[0]
+        return configuration.read_section(self.folder / ENVIRONMENT, configuration.Environment)[0]
 
     @cached_property
     def pair(self) -> pairs.PairSpec:
@@ -117,21 +109,21 @@ class Run:
         return recorded.updated(**permitted)
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> configuration.Settings:
         """The settings shared by all cells."""
-        return _options(self.config.settings, Settings)
+        return _options(self.config.settings, configuration.Settings)
 
     @property
-    def tasks(self) -> dict[str, TaskConfig]:
+    def tasks(self) -> dict[str, configuration.TaskConfig]:
         """The tasks by name."""
         return {task.name: task for task in self.config.tasks or ()}
 
-    def task(self, name: str) -> TaskConfig:
+    def task(self, name: str) -> configuration.TaskConfig:
         """Return a task, empty if the run does not record it."""
-        return self.tasks.get(name, TaskConfig(name=name))
+        return self.tasks.get(name, configuration.TaskConfig(name=name))
 
     @property
-    def servers(self) -> dict[str, ServerConfig]:
+    def servers(self) -> dict[str, configuration.ServerConfig]:
         """The servers that decoded some of the texts, by name."""
         return {server.name: server for server in self.config.servers}
 
@@ -164,7 +156,7 @@ class Run:
         return same
 
     @property
-    def progress(self) -> RunProgress | None:
+    def progress(self) -> configuration.RunProgress | None:
         """The state and the numbers of samples; None if they are unknown."""
         config = self.config
         planned = config.samples_planned is not None and config.tasks is not None
@@ -197,7 +189,7 @@ def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = T
     """
     require_plain(folder)
     path = folder / CONFIG
-    config, wrong = read_section(path, RunConfig)
+    config, wrong = configuration.read_section(path, configuration.RunConfig)
     if config.is_newer:
         raise UsageError(
             f"{path} was written by specbench {config.specbench}, and this is {__version__}: "

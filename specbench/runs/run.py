@@ -14,16 +14,8 @@ from specbench.engine import pairs
 from specbench.errors import UsageError, listed, meant, require, shown
 from specbench.files import find_stored, require_plain, stored
 from specbench.plugins import short_name
-from specbench.runs import configuration
+from specbench.runs import configuration, records
 from specbench.runs.model import SampleRecord
-from specbench.runs.records import (
-    RECORDS,
-    TABLE,
-    lacks,
-    latest_records,
-    prompts_of,
-    read_examples,
-)
 from specbench.runs.running import still_running
 from specbench.tasks.example import Example
 
@@ -165,19 +157,20 @@ class Run:
 
     @cached_property
     def examples(self) -> dict[str, dict[str, Example]]:
-        """The examples by task and id, see ``read_examples``."""
-        return read_examples(self.folder)
+        """The examples by task and id, see ``records.read_examples``."""
+        return records.read_examples(self.folder)
 
     def records(self, needed: Collection[str] = ()) -> list[SampleRecord]:
-        """Return one record per sample in the order of the plan, see ``latest_records``.
+        """Return one record per sample in the order of the plan, see ``records.latest_records``.
 
         Those of examples that repeat a prompt have its first example as ``same_prompt_as``.
         """
-        records, first = latest_records(self.folder, needed), prompts_of(self.folder)
-        for record in records:
+        samples = records.latest_records(self.folder, needed)
+        first = records.prompts_of(self.folder)
+        for record in samples:
             if prompt := first.get((record.task, record.sample_id)):
                 record.same_prompt_as = prompt
-        return records
+        return samples
 
 
 def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = True) -> Run:
@@ -196,7 +189,7 @@ def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = T
             "install that version"
         )
     if wrong and required:
-        if (folder / RECORDS).is_file():
+        if (folder / records.RECORDS).is_file():
             raise UsageError(
                 f"{path} {wrong}: run the command of this run again with --output {folder}, which "
                 "rebuilds it from the samples"
@@ -235,7 +228,7 @@ def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
     require_folders([path])
     if runs := {file.parent for name in names for file in find_stored(path, name)}:
         return sorted(runs)
-    raise UsageError(lacks(path, names[0]))
+    raise UsageError(records.lacks(path, names[0]))
 
 
 def refuse_benchmarks(folders: Iterable[Path]) -> None:
@@ -276,10 +269,11 @@ def require_cells(folders: Iterable[Path], chosen: Mapping[str, Collection[objec
 
 def newest_run() -> Path:
     """Return the run under ``results/`` with the newest table, or raise ``UsageError``."""
-    tables = find_stored(RESULTS, TABLE)
+    tables = find_stored(RESULTS, records.TABLE)
     if not tables:
         for config in find_stored(RESULTS, CONFIG):
-            require(not still_running(config.parent), lacks(config.parent, TABLE))
+            problem = records.lacks(config.parent, records.TABLE)
+            require(not still_running(config.parent), problem)
         raise UsageError(
             f"there is no run under {RESULTS}: give a run folder, or start with `specbench run`"
         )

@@ -201,7 +201,8 @@ class _Execution:
         pending_rows: dict[int, deque[Row]] = {}
         done = 0
         for batches in _rows(plan):
-            pending = [store.pending(batch) for batch in batches]
+            # All steps of a batch if one is missing: they share the time of the batch.
+            pending = [batch if store.missing(batch) else [] for batch in batches]
             done += sum(map(samples_of, batches)) - sum(map(samples_of, pending))
             if row := deque([step.place for step in steps] for steps in pending if steps):
                 pending_rows.setdefault(batches[0][0].place[0], deque()).append(row)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pretraining.models import PRE_TOKENIZER
-from pretraining.sources import Source, documented, read_splits
+from pretraining.sources import CorpusSource, documented, read_splits
 
 from specbench.engine.pairs import PAIRS_FILE
 from specbench.schema import load_toml
@@ -67,7 +67,7 @@ def main() -> None:
         print(f"{split}: {seen} of {len(lines)} lines of {TRIVIAL} characters occur in training")
 
 
-def chosen(sources: list[Source], make: Callable[..., Iterator[Row]], size: int) -> list[Row]:
+def chosen(sources: list[CorpusSource], make: Callable[..., Iterator[Row]], size: int) -> list[Row]:
     """Return distinct rows, from the packages in turn as long as they have some."""
     draw = random.Random(0)
     pools: dict[str, list[Row]] = defaultdict(list)
@@ -86,7 +86,7 @@ def chosen(sources: list[Source], make: Callable[..., Iterator[Row]], size: int)
     return rows[:size]
 
 
-def line_rows(source: Source, draw: random.Random) -> Iterator[Row]:
+def line_rows(source: CorpusSource, draw: random.Random) -> Iterator[Row]:
     """Yield rests of lines: a place in every line at which a statement starts."""
     lines = source.text.split("\n")
     for number in statement_lines(source.text):
@@ -102,7 +102,7 @@ def line_rows(source: Source, draw: random.Random) -> Iterator[Row]:
             yield Row(f"{source.path}:{number + 1}", source.package, before, line[place:])
 
 
-def block_rows(source: Source, draw: random.Random) -> Iterator[Row]:
+def block_rows(source: CorpusSource, draw: random.Random) -> Iterator[Row]:
     """Yield the ends of paragraphs in functions, from 2 to ``MOST_LINES`` lines."""
     lines = source.text.split("\n")
     tree = read_python(source.text)[0]
@@ -128,7 +128,7 @@ def block_rows(source: Source, draw: random.Random) -> Iterator[Row]:
                 yield Row(place, source.package, before, block, prefix)
 
 
-def docstring_rows(source: Source, draw: random.Random) -> Iterator[Row]:
+def docstring_rows(source: CorpusSource, draw: random.Random) -> Iterator[Row]:
     """Yield functions, to be summarised in the first sentence of their docstring."""
     for number, (code, sentence) in enumerate(documented(source.text)):
         if len(code) <= CONTEXT:

@@ -223,13 +223,14 @@ def _decoder(
     """
     from specbench.engine.export import export_pair
     from specbench.engine.hub import gguf_path
-    from specbench.validation.libraries import assisted, llamacpp_server
+    from specbench.experiment.assisted import Assisted
+    from specbench.validation.libraries import llamacpp_server
 
     if (server := settings.server()) is not None:
         tokenizer = pair.tokenizer if settings.text_prompts else None
         yield replace(server, tokenizer=tokenizer).learned(prompt)
     elif settings.decoder == TRANSFORMERS:
-        yield assisted(pair, settings.draft_length, settings.weight)
+        yield Assisted(pair, settings.draft_length, settings.weight)
     else:
         if plan.pair.gguf:
             files = [gguf_path(plan.pair, role, plan.loading) for role in plan.pair.models]

@@ -33,7 +33,7 @@ from specbench.tasks.task import task_names
 if TYPE_CHECKING:
     from specbench.pricing.costs import Costs
     from specbench.pricing.decide import Decision
-    from specbench.pricing.source import Source
+    from specbench.pricing.source import Basis
 
 MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "drafting")]
 STRICT = "sd"
@@ -232,7 +232,7 @@ def decide(
 
 def _of_texts(
     options: DecideOptions, drafters: list[DrafterKind], measurement: Measurement, run: Path | None
-) -> Source:
+) -> Basis:
     """Price drafters by texts of the target: of a run, or new ones."""
     from specbench.pricing.source import require_prompts
 
@@ -270,7 +270,7 @@ def _of_texts(
 
 def _of_rates(
     options: DecideOptions, drafters: list[DrafterKind], measurement: Measurement
-) -> Source:
+) -> Basis:
     """Return the rounds that follow from rates of acceptance; no models are needed for it."""
     require(
         bool(options.costs) or measurement.names_models,
@@ -288,10 +288,10 @@ def _of_rates(
 
     from specbench.pricing.formulas import Workload
     from specbench.pricing.rounds import rounds_of_rates
-    from specbench.pricing.source import ANSWER, Source
+    from specbench.pricing.source import ANSWER, Basis
 
     rate = options.acceptance or f"{rates[0]:.2f} by {options.accepted_length:g} tokens per round"
-    return Source(
+    return Basis(
         priced=[rounds_of_rates(rates, drafter)],
         title=f"acceptance {rate}" + (f" on {pair.name}" if pair else ""),
         pair=pair,
@@ -302,7 +302,7 @@ def _of_rates(
     )
 
 
-def _costs(options: DecideOptions, measurement: Measurement) -> Callable[[Source], Costs]:
+def _costs(options: DecideOptions, measurement: Measurement) -> Callable[[Basis], Costs]:
     """Return what gives the costs for a source: a file, a machine, or times taken here.
 
     Raises:
@@ -329,7 +329,7 @@ def _costs(options: DecideOptions, measurement: Measurement) -> Callable[[Source
     return lambda source: timed_costs(source, engine, batches, lengths, temperature, is_shown)
 
 
-def _flags(decision: Decision, source: Source, measurement: Measurement) -> Iterator[str]:
+def _flags(decision: Decision, source: Basis, measurement: Measurement) -> Iterator[str]:
     """Yield the flags that carry out the decision, a block for each engine."""
     from specbench.pricing.decide import where_not_to_draft
     from specbench.pricing.flags import engine_flags

@@ -226,6 +226,12 @@ def short_name(model: str) -> str:
     return re.split("[/:]", model.rstrip("/"))[-1]
 
 
+def bundled_path(model: str) -> str:
+    """Return a model's path; that of a bundled one without the folder of this installation."""
+    parts = Path(model).parts[-4:]
+    return "/".join(parts) if parts[:2] == ("specbench", "pairs") else model
+
+
 def hub_file(model: str) -> tuple[str, str] | None:
     """Return repository and file of a GGUF file on the hub; None for other models."""
     match = None if Path(model).exists() else _HUB_FILE.fullmatch(model)

@@ -18,14 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specbench.engine.attention import (
-    MOST_TOKENS,
-    Rotary,
-    angles_at,
-    group_heads,
-    grouped_mask,
-    visible,
-)
+from specbench.engine import attention
 from specbench.engine.cache import CAPACITY_STEP, SlotCache, capacity_for, context_length
 from specbench.engine.device import now
 from specbench.errors import RunError, UsageError, cause
@@ -76,7 +69,7 @@ class Runner:
         kind = "sliding_attention" if self._window() else "full_attention"
         layers = self.config.num_hidden_layers
         self.kinds = getattr(self.config, "layer_types", None) or [kind] * layers
-        self.groups = group_heads(model)
+        self.groups = attention.group_heads(model)
         self.cache: SlotCache | None = None
         self.layers: Sequence[int] = ()
         self.saved_seconds = 0.0
@@ -244,15 +237,15 @@ class Runner:
         for kind, window in self.windows.items():
             # A single new token attends to all slots; only a window or grouping needs a mask.
             alone = tokens.numel() == self.groups == 1 and window is None and kv_length is not None
-            masks[kind] = None if alone else visible(at, slots, window)
-        angles = angles_at(self.rotary, places)
+            masks[kind] = None if alone else attention.visible(at, slots, window)
+        angles = attention.angles_at(self.rotary, places)
         return self.through_layers(tokens, self.cache, angles, masks, self.layers)
 
     def through_layers(
         self,
         tokens: Tensor,
         cache: SlotCache | None,
-        angles: Rotary,
+        angles: attention.Rotary,
         masks: Mapping[str, Tensor | None],
         layers: Sequence[int] = (),
     ) -> Tensor:
@@ -263,9 +256,9 @@ class Runner:
         By kind of layer, ``angles`` are those of the tokens' positions, and ``masks`` are attention
         masks ``[B or 1, 1, k, kv_length]``, or None to attend to all slots.
         """
-        if self.groups > 1 and tokens.shape[1] <= MOST_TOKENS:
+        if self.groups > 1 and tokens.shape[1] <= attention.MOST_TOKENS:
             masks = {
-                kind: None if mask is None else grouped_mask(mask, self.groups)
+                kind: None if mask is None else attention.grouped_mask(mask, self.groups)
                 for kind, mask in masks.items()
             }
         hidden = self.base.embed_tokens(self._inputs(tokens))
@@ -284,7 +277,7 @@ class Runner:
             normed = torch.cat([normed, *(states[number].to(normed) for number in layers)], -1)
         return normed.to(self.device)
 
-    def tables(self, capacity: int) -> tuple[Rotary, dict[str, int | None]]:
+    def tables(self, capacity: int) -> tuple[attention.Rotary, dict[str, int | None]]:
         """Return the rotary tables for ``capacity`` positions and the windows, by kind of layer.
 
         A table is a pair of cosines and sines ``[capacity, width]``; a window is the number of

@@ -20,6 +20,7 @@ from specbench.engine.device import now
 from specbench.engine.packing import unpacked
 from specbench.engine.pair import LoadedPair
 from specbench.engine.vocabulary import DraftTokens
+from specbench.errors import UsageError
 from specbench.methods.method import Rates
 from specbench.serving.server import Completion
 
@@ -27,12 +28,12 @@ ENSEMBLE = "assistant_ensemble_weight"
 DECISION = "_speculative_sampling"  # Transformers' function that accepts drafts
 
 
-class MissingError(Exception):
-    """Transformers lacks a feature; ``advice`` says what to do."""
+class MissingError(UsageError):
+    """Transformers lacks a feature, for a ``reason``."""
 
     def __init__(self, reason: str, advice: str = "install a newer one") -> None:
-        super().__init__(reason)
-        self.advice = advice
+        super().__init__(f"{reason}: {advice}")
+        self.reason = reason
 
 
 class Assisted:

@@ -191,7 +191,7 @@ def bench_plan(
                 require_features(present, cell.draft_length, weight, rates)
             except MissingError as error:
                 name = "assisted generation" if cell.draft_length else "generate"
-                log.warning(f"Transformers' {name} is skipped: {error}")
+                log.warning(f"Transformers' {name} is skipped: {error.reason}")
                 del systems[cell]
     prompt_tokens, tasks = _prompt_tokens(pair, loading, settings), []
     drafts, texts = max(cell.draft_length for cell in systems), max(settings.batch_size)

@@ -21,6 +21,7 @@ from specbench.experiment.progress import Display
 from specbench.experiment.rounding import Fork, Lead, compare_greedy
 from specbench.experiment.store import Store
 from specbench.experiment.workers import Pool, WorkerLostError
+from specbench.runs.configuration import differences_of
 from specbench.runs.labels import method_label
 from specbench.runs.model import ERROR
 from specbench.runs.records import latest_records, write_examples
@@ -179,10 +180,11 @@ class _Execution:
         self._first = self._first or facts
         for name in ("models", "engine"):
             if facts[name] != self._first[name]:
+                apart = differences_of(facts[name], self._first[name], set())
+                values = ", ".join(f"{d.name} {d.first}, not {d.second}".strip() for d in apart)
                 raise RunError(
                     f"worker {number} ({facts['device']}) differs in its {name} from the first: "
-                    f"{_differences(facts[name], self._first[name])}; use the same models and "
-                    "versions on all machines"
+                    f"{values}; use the same models and versions on all machines"
                 )
         if self._pending is None:
             self._pending = self._pending_rows()
@@ -199,7 +201,8 @@ class _Execution:
         pending_rows: dict[int, deque[Row]] = {}
         done = 0
         for batches in _rows(plan):
-            pending = [store.pending(batch) for batch in batches]
+            # All steps of a batch if one is missing: they share the time of the batch.
+            pending = [batch if store.missing(batch) else [] for batch in batches]
             done += sum(map(samples_of, batches)) - sum(map(samples_of, pending))
             if row := deque([step.place for step in steps] for steps in pending if steps):
                 pending_rows.setdefault(batches[0][0].place[0], deque()).append(row)
@@ -281,10 +284,3 @@ def _rows(plan: Plan) -> Iterator[list[list[Step]]]:
     """Yield the batches of a plan by row: all cells of a task on the same examples."""
     for _, row in groupby(plan.batches(), lambda batch: batch[0].place[:3]):
         yield list(row)
-
-
-def _differences(facts: Any, first: Any) -> str:
-    if not isinstance(facts, dict):
-        return f"{facts}, not {first}"
-    names = (name for name in facts if facts[name] != first.get(name))
-    return ", ".join(f"{name} {facts[name]}, not {first.get(name)}" for name in names)

@@ -11,6 +11,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from specbench.engine.pairs import bundled_path
 from specbench.errors import UsageError
 from specbench.files import PARTIAL, stored
 from specbench.runs.configuration import Difference, differences_of
@@ -105,8 +106,8 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
     requested = json.loads(as_json(config))
     recorded = run.config.plain()
     for config_of in (recorded, requested):
-        for role in _MODELS & config_of.get("pair", {}).keys():
-            config_of["pair"][role] = _installed(config_of["pair"][role])
+        models = config_of.get("pair", {})
+        models |= {role: bundled_path(models[role]) for role in _MODELS if models.get(role)}
     difference = next(map(_stated, differences_of(recorded, requested, _GROWING)), None)
     difference = difference or _lost_work(run, requested)
     if difference is not None:
@@ -141,12 +142,6 @@ def _lacks_only_config(folder: Path) -> bool:
     if RECORDS in names:
         return next(read_records(folder / RECORDS, damaged=[]), None) is not None
     return not names or (LOCK in names and names <= {LOCK, CONFIG, ENVIRONMENT, EXAMPLES})
-
-
-def _installed(model: str | None) -> str | None:
-    """Return the path of a bundled model without the folder of this installation."""
-    parts = Path(model or "").parts[-4:]
-    return "/".join(parts) if parts[:2] == ("specbench", "pairs") else model
 
 
 def _stated(difference: Difference) -> str:

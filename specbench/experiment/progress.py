@@ -106,7 +106,7 @@ class Display:
         """Begin to count, with samples of earlier sessions, which say nothing of the pace."""
         done = int(self._bars.tasks[self._whole].completed) + samples
         self._bars.reset(self._whole, completed=done, total=self._total)
-        self._bars.update(self._whole, **_begun(done))
+        self._bars.update(self._whole, first=done)
 
     def __call__(self, *records: Mapping[str, Any]) -> None:
         """Count finished samples."""
@@ -137,8 +137,7 @@ class Display:
             self._bars.update(bar, description=device)
 
     def _add(self, left: str, description: str, *, worker: bool) -> progress.TaskID:
-        fields: dict[str, Any] = {"left": left, "figures": "", "worker": worker}
-        fields |= _begun(0) | {"name": self._name}
+        fields: dict[str, Any] = {"left": left, "figures": "", "worker": worker, "name": self._name}
         return self._bars.add_task(description, total=self._total, **fields)
 
 
@@ -147,14 +146,14 @@ class Steps:
 
     def __init__(self, bars: progress.Progress) -> None:
         self._bars = bars
-        self._bar = bars.add_task("", total=None, **_begun(0))
+        self._bar = bars.add_task("", total=None)
         self._next = 0
 
     def expect(self, total: int, name: str = "texts") -> None:
         """Count the next calls, of so many things of this name."""
         self._next = 0
         self._bars.reset(self._bar, total=total)
-        self._bars.update(self._bar, name=name, **_begun(0))
+        self._bars.update(self._bar, name=name)
 
     def __call__(self, text: str) -> None:
         """Show a step that begins."""
@@ -200,7 +199,7 @@ def training_bar(
         progress.TimeRemainingColumn(),
     )
     with _bars(shown, console, *columns, speed_estimate_period=PACE) as bars:
-        bar = bars.add_task(title, total=steps, name="steps", **_begun(0))
+        bar = bars.add_task(title, total=steps, name="steps")
 
         def report(step: int, figures: str) -> None:
             nonlocal printed_at
@@ -235,17 +234,13 @@ def _bars(
         yield bars
 
 
-def _begun(done: int) -> dict[str, Any]:
-    """Return what a bar needs to know its pace: what was done when it began to count, and when."""
-    return {"first": done, "began": monotonic()}
-
-
 def _line(bars: progress.Progress) -> str:
     """Return how much is done, the rate, the time left, and what is done now."""
     if not bars.tasks:
         return ""
     whole = bars.tasks[0]
-    seconds, done = monotonic() - whole.fields["began"], whole.completed - whole.fields["first"]
+    # What was done before it began to count says nothing of the pace.
+    seconds, done = whole.elapsed or 0.0, whole.completed - whole.fields.get("first", 0)
     title, *further = whole.description.splitlines() or [""]
     now = ", ".join(filter(None, [whole.fields.get("left"), title, *further]))
     if whole.total is None:

@@ -171,10 +171,6 @@ class Store:
         done = self._finished
         return [step for step in steps if any(self._key(turn) not in done for turn in step.turns)]
 
-    def pending(self, batch: list[Step]) -> list[Step]:
-        """Return all steps of a batch if one is missing: they share the time of the batch."""
-        return batch if self.missing(batch) else []
-
     def record(self, step: Step, record: SampleRecord) -> Sequence[SampleRecord]:
         """Append the record of a step; return the records that this makes safe, see ``sync``.
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from specbench.errors import UsageError, require
 from specbench.pricing.costs import Costs
-from specbench.pricing.heads import Drafting
-from specbench.pricing.machines import GIB, Server
-from specbench.pricing.shapes import Model
+from specbench.pricing.heads import DraftPasses
+from specbench.pricing.machines import GIB, Deployment
+from specbench.pricing.shapes import ServedModel
 
 FEW = 8  # rows that kernels without tiles multiply, in llama.cpp
 TILE = 32  # rows that a tile of other kernels has there
@@ -39,7 +39,7 @@ class Workload(NamedTuple):
 
 
 def pass_seconds(
-    server: Server, model: Model, batch: float, tokens: float, context: float
+    server: Deployment, model: ServedModel, batch: float, tokens: float, context: float
 ) -> float:
     """Return the seconds of a pass over so many tokens of each text, without fixed overhead.
 
@@ -65,7 +65,7 @@ def pass_seconds(
     return joined + layers
 
 
-def _row_seconds(server: Server, model: Model) -> float:
+def _row_seconds(server: Deployment, model: ServedModel) -> float:
     """Return the seconds of multiplying one token with all weights, in large products."""
     machine, engine, bits = server.machine, server.engine, model.precision.layers
     flops = machine.flops8 if 8 <= bits < 16 and machine.flops8 else machine.flops
@@ -74,9 +74,9 @@ def _row_seconds(server: Server, model: Model) -> float:
 
 
 def round_seconds(
-    server: Server,
-    target: Model,
-    drafting: Drafting | None,
+    server: Deployment,
+    target: ServedModel,
+    drafting: DraftPasses | None,
     drafts: int,
     batch: float,
     context: float,
@@ -100,7 +100,9 @@ def round_seconds(
     return target_pass + drafted + engine.round, drafted
 
 
-def prompt_seconds(server: Server, target: Model, batch: float, workload: Workload) -> float:
+def prompt_seconds(
+    server: Deployment, target: ServedModel, batch: float, workload: Workload
+) -> float:
     """Return the seconds per token of a text in which prompts of other requests are read.
 
     Where a request ends another one begins, so each token of a text comes with its share of the
@@ -114,7 +116,7 @@ def prompt_seconds(server: Server, target: Model, batch: float, workload: Worklo
 
 
 def most_texts(
-    server: Server, target: Model, drafting: Drafting | None, workload: Workload
+    server: Deployment, target: ServedModel, drafting: DraftPasses | None, workload: Workload
 ) -> float:
     """Return how many texts fit into the memory at once; at most 0 if the weights do not."""
     models = [target, *([drafting.model] if drafting and drafting.model else [])]
@@ -123,9 +125,9 @@ def most_texts(
 
 
 def seconds_per_token(
-    server: Server,
-    target: Model,
-    drafting: Drafting | None,
+    server: Deployment,
+    target: ServedModel,
+    drafting: DraftPasses | None,
     drafts: int,
     accepted: float,
     batch: int,
@@ -142,7 +144,7 @@ def seconds_per_token(
 
 
 def require_fits_machine(
-    server: Server, target: Model, drafting: Drafting, workload: Workload, batch: int
+    server: Deployment, target: ServedModel, drafting: DraftPasses, workload: Workload, batch: int
 ) -> None:
     """Refuse a batch or a target that the machines cannot hold.
 
@@ -171,9 +173,9 @@ def require_fits_machine(
 
 
 def computed_costs(
-    server: Server,
-    target: Model,
-    drafting: Drafting,
+    server: Deployment,
+    target: ServedModel,
+    drafting: DraftPasses,
     workload: Workload,
     batches: Sequence[int],
     lengths: Sequence[int],

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.errors import require, shown
-from specbench.pricing.shapes import CONFIG, Model, Precision, known_shape, read_config
+from specbench.pricing.shapes import CONFIG, Precision, ServedModel, known_shape, read_config
 
 EAGLE3_ROWS = 32_000  # of the output head of a published EAGLE-3 head
 BLOCK_LAYERS = 5  # of a published block drafter
@@ -28,10 +28,10 @@ _CALLED = {
 }
 
 
-class Drafting(NamedTuple):
+class DraftPasses(NamedTuple):
     """What drafts, as its passes are priced."""
 
-    model: Model | None  # None copies tokens, which is free
+    model: ServedModel | None  # None copies tokens, which is free
     once: float = 0.0  # weights that a round reads once
     in_blocks: bool = False  # whether one pass drafts all tokens
 
@@ -42,7 +42,7 @@ def kind_called(name: str) -> str:
     return next((kind for pattern, kind in _CALLED.items() if re.search(pattern, text)), "")
 
 
-def drafting_of(kind: str, target: Model, draft: Model | None) -> Drafting:
+def drafting_of(kind: str, target: ServedModel, draft: ServedModel | None) -> DraftPasses:
     """Return what a kind of drafter runs.
 
     Args:
@@ -56,7 +56,7 @@ def drafting_of(kind: str, target: Model, draft: Model | None) -> Drafting:
     arXiv:2602.06036) has a few ordinary layers, which pass once over all drafts.
     """
     if kind not in HEADS:
-        return Drafting(draft)
+        return DraftPasses(draft)
     shape, width = target.shape, target.shape.width
     dense: dict[str, Any] = {
         **dict.fromkeys(("experts", "experts_per_token", "expert_width", "shared_width"), 0),
@@ -75,11 +75,11 @@ def drafting_of(kind: str, target: Model, draft: Model | None) -> Drafting:
     # An MTP layer has the target's format, as all in a file of llama.cpp; other heads have 16 bits.
     alike = kind == "mtp" or target.precision.head < 16
     precision = target.precision if alike else Precision(cache=target.precision.cache)
-    head = Model(kind, shape.model_copy(update={**one, **change}), precision)
-    return Drafting(head, 3.0 * width**2 if kind == "eagle3" else 0.0, in_blocks=kind == "block")
+    head = ServedModel(kind, shape.model_copy(update={**one, **change}), precision)
+    return DraftPasses(head, 3.0 * width**2 if kind == "eagle3" else 0.0, in_blocks=kind == "block")
 
 
-def require_fits(target: Model, name: str, draft: Model | None = None) -> None:
+def require_fits(target: ServedModel, name: str, draft: ServedModel | None = None) -> None:
     """Refuse a head of another model, by its configuration or its name, and a draft's other tokens.
 
     Raises:

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple, Self
 from pydantic import Field
 
 from specbench.errors import UsageError, listed, require, shown
-from specbench.pricing.shapes import nearest
-from specbench.schema import StrictModel, Text, read_toml
+from specbench.pricing.shapes import Aliased, nearest
+from specbench.schema import Text, read_toml
 
 MACHINES_FILE = Path(__file__).with_name("machines.toml")
 ENGINES_FILE = Path(__file__).with_name("engines.toml")
@@ -24,7 +24,7 @@ Backend = Literal["cuda", "rocm", "metal"]
 Kind = Literal["data centre", "consumer", "unified"]
 
 
-class Machine(StrictModel):
+class Machine(Aliased):
     """The figures of a device."""
 
     description: Text
@@ -37,16 +37,14 @@ class Machine(StrictModel):
     hop: float = Field(5e-5, ge=0)  # seconds of a small sum over devices
     kind: Kind = "data centre"
     backend: Backend = "cuda"
-    names: list[Text] = Field(default_factory=list)
     overhead: float | None = Field(None, ge=0)  # seconds of a pass, in place of the engine's
     share: float | None = Field(None, gt=0, le=1)  # of both peaks, in place of the engine's
 
 
-class Engine(StrictModel):
+class ServingEngine(Aliased):
     """What a program that serves models reaches, and what it adds."""
 
     description: Text
-    names: list[Text] = Field(default_factory=list)
     share: float = Field(gt=0)  # of the bandwidth
     compute: float = Field(gt=0)  # of the operations per second
     overlap: float = Field(1.0, ge=1)  # 1: reading and computing add; more: the longer one counts
@@ -62,15 +60,15 @@ class Engine(StrictModel):
     few_rows: Mapping[Backend, float] = Field(default_factory=dict)  # of a machine's lanes
 
 
-class Server(NamedTuple):
+class Deployment(NamedTuple):
     """An engine on one or several machines of a kind."""
 
     machine: Machine
-    engine: Engine
+    engine: ServingEngine
     gpus: int = 1
 
     @classmethod
-    def of(cls, machine: Machine, engine: Engine, gpus: int = 1) -> Self:
+    def of(cls, machine: Machine, engine: ServingEngine, gpus: int = 1) -> Self:
         """Return an engine with the share and the overhead of a machine, if its file has them."""
         own: dict[str, float] = {}
         if machine.share is not None:
@@ -108,16 +106,17 @@ def machines() -> dict[str, Machine]:
 
 
 @cache
-def engines() -> dict[str, Engine]:
+def engines() -> dict[str, ServingEngine]:
     """Return the known engines by name."""
-    table: dict[str, Engine] = read_toml(ENGINES_FILE, dict[str, Engine], "file of engines")
+    table: dict[str, ServingEngine] = read_toml(
+        ENGINES_FILE, dict[str, ServingEngine], "file of engines"
+    )
     return table
 
 
 def known_machine(name: str) -> Machine | None:
     """Return the machine that a name means, such as "NVIDIA A100-SXM4-80GB"; None if unknown."""
-    names = [(alias, key) for key, one in machines().items() for alias in (key, *one.names)]
-    return nearest(_NO_CHIP.sub(" ", _COUNT.sub(" ", name.lower())), machines(), names)
+    return nearest(_NO_CHIP.sub(" ", _COUNT.sub(" ", name.lower())), machines())
 
 
 def devices_in(name: str) -> int:
@@ -145,10 +144,9 @@ def find_machine(name: str) -> Machine:
     return machine
 
 
-def known_engine(name: str) -> Engine | None:
+def known_engine(name: str) -> ServingEngine | None:
     """Return the engine that a text names, such as "vLLM 0.24"; None if unknown.
 
     SGLang and TensorRT-LLM are taken to be like vLLM, and what builds on llama.cpp like it.
     """
-    names = [(alias, key) for key, one in engines().items() for alias in (key, *one.names)]
-    return nearest(name, engines(), names)
+    return nearest(name, engines())

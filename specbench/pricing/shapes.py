@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -23,10 +23,18 @@ from specbench.schema import StrictModel, Text, read_toml
 
 MODELS_FILE = Path(__file__).with_name("models.toml")
 CONFIG = "config.json"
-T = TypeVar("T")
 
 
-class Shape(StrictModel):
+class Aliased(StrictModel):
+    """What has further names than the one in its table."""
+
+    names: list[Text] = Field(default_factory=list)
+
+
+T = TypeVar("T", bound=Aliased)
+
+
+class Shape(Aliased):
     """The sizes of a decoder with gated layers."""
 
     layers: Count
@@ -50,7 +58,6 @@ class Shape(StrictModel):
     bits: float = 16  # of a weight, as published
     experts_only: bool = False  # whether servers leave attention in 16 bits
     repository: Text | None = None  # on the hub
-    names: list[Text] = Field(default_factory=list)  # other names
 
     @property
     def of_attention(self) -> int:
@@ -107,7 +114,7 @@ class Precision(NamedTuple):
     cache: float = 16
 
 
-class Model(NamedTuple):
+class ServedModel(NamedTuple):
     """A model as it is served."""
 
     name: str
@@ -179,16 +186,16 @@ def words_of(name: str) -> frozenset[str]:
     return frozenset(re.findall(rf"{size}|[a-z]+|{number}", name.lower()))
 
 
-def nearest(name: str, table: Mapping[str, T], names: Iterable[tuple[str, str]]) -> T | None:
+def nearest(name: str, table: Mapping[str, T]) -> T | None:
     """Return the entry with the most words of which all are in a name; None if there is none.
 
     Args:
         name: For example "Qwen3-32B-AWQ", or "NVIDIA GeForce RTX 5090 Laptop GPU".
-        table: The entries.
-        names: Names of entries, each with its key.
+        table: The entries by one of their names.
     """
     words = words_of(name)
-    matching = [(len(words_of(alias)), key) for alias, key in names if words_of(alias) <= words]
+    names = [(words_of(alias), key) for key, one in table.items() for alias in (key, *one.names)]
+    matching = [(len(of_alias), key) for of_alias, key in names if of_alias <= words]
     return table[max(matching)[1]] if matching else None
 
 
@@ -205,9 +212,7 @@ def known_shape(name: str) -> Shape | None:
     >>> known_shape("RedHatAI/Meta-Llama-3.1-8B-Instruct-AWQ-INT4").width
     4096
     """
-    shapes = known_shapes()
-    names = [(alias, key) for key, shape in shapes.items() for alias in (key, *shape.names)]
-    return nearest(name.rstrip("/").rpartition("/")[2], shapes, names)
+    return nearest(name.rstrip("/").rpartition("/")[2], known_shapes())
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -288,7 +293,7 @@ def _latent_attention(config: Mapping[str, Any]) -> int:
     return int(of_queries + compressed + heads * values * width)
 
 
-def _of_gguf(path: Path) -> Model:
+def _of_gguf(path: Path) -> ServedModel:
     """Return the model of a GGUF file, with the mean bits of its weights."""
     from specbench.engine.gguf import gguf_config, read_gguf
 
@@ -306,10 +311,10 @@ def _of_gguf(path: Path) -> Model:
     # Only a file without an output head has fewer weights than a tied model by half a head.
     shape = shape.model_copy(update={"tied": parameters < shape.stored - shape.of_head / 2})
     bits = 8 * stored_bytes(path) / shape.stored  # so that layers of other forms count too
-    return Model(str(path), shape, Precision(bits, bits))
+    return ServedModel(str(path), shape, Precision(bits, bits))
 
 
-def find_model(name: str, architecture: Mapping[str, Any] | None = None) -> Model:
+def find_model(name: str, architecture: Mapping[str, Any] | None = None) -> ServedModel:
     """Return a model by a folder, a GGUF file, the table of well-known models, or the hub.
 
     Args:
@@ -320,13 +325,13 @@ def find_model(name: str, architecture: Mapping[str, Any] | None = None) -> Mode
         UsageError: It has no shape anywhere.
     """
     if architecture:
-        return Model(name, shape_of_config(architecture, name))
+        return ServedModel(name, shape_of_config(architecture, name))
     path = Path(name)
     if name.endswith(GGUF) and path.is_file():
         return _of_gguf(path)
     if (file := path / CONFIG if path.is_dir() else path).suffix == ".json":
         described = shape_of_config(read_config(file), name)
-        return Model(name, described, Precision(described.bits))
+        return ServedModel(name, described, Precision(described.bits))
     repository = (hub_file(name) or (name,))[0]
     shape = known_shape(name)
     if shape is None and HUB_ID.fullmatch(repository):
@@ -339,4 +344,4 @@ def find_model(name: str, architecture: Mapping[str, Any] | None = None) -> Mode
             f"no shape of `{shown(name)}`: name a folder with its config.json, a GGUF file, a "
             f"model on the hub, or one of {', '.join(known_shapes())}"
         )
-    return Model(name, shape, precision_of(short_name(name)) or Precision(shape.bits))
+    return ServedModel(name, shape, precision_of(short_name(name)) or Precision(shape.bits))

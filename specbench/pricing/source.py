@@ -20,10 +20,10 @@ from specbench.pricing import machines
 from specbench.pricing.checks import deviations
 from specbench.pricing.costs import Costs, costs_of, from_bench
 from specbench.pricing.formulas import Workload, computed_costs, require_fits_machine
-from specbench.pricing.heads import Drafting, ShapedDrafter, drafting_of, require_fits
+from specbench.pricing.heads import DraftPasses, ShapedDrafter, drafting_of, require_fits
 from specbench.pricing.rounds import PricedRounds, price
 from specbench.pricing.scores import Scores
-from specbench.pricing.shapes import Model, bits_of, find_model, known_shape, precision_of
+from specbench.pricing.shapes import ServedModel, bits_of, find_model, known_shape, precision_of
 from specbench.runs.records import TABLE
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ SHORT, ANSWER = 512, 256  # tokens of a prompt and a text, where rates take the 
 
 
 @dataclass(frozen=True)
-class Source:
+class Basis:
     """What is accepted, by which models, and how long their texts are."""
 
     priced: list[PricedRounds]
@@ -67,7 +67,7 @@ class Place:
     # Formats of weights in other options; the first one counts where ``weights`` has none.
     forms: Sequence[str | None] = ()
 
-    def server(self, target: Model) -> machines.Server:
+    def server(self, target: ServedModel) -> machines.Deployment:
         """Return the machines and the engine; llama.cpp for its own formats and Apple's chips.
 
         Raises:
@@ -80,12 +80,12 @@ class Place:
             require(engine is not None, f"--serving: {advice}")
         in_file = target.precision.head < 16
         by_itself = "llama.cpp" if in_file or machine.backend == "metal" else "vllm"
-        chosen: machines.Engine = engine or machines.engines()[by_itself]
-        return machines.Server.of(
+        chosen: machines.ServingEngine = engine or machines.engines()[by_itself]
+        return machines.Deployment.of(
             machine, chosen, max(self.gpus, machines.devices_in(self.machine))
         )
 
-    def model(self, role: str, pair: PairSpec) -> Model:
+    def model(self, role: str, pair: PairSpec) -> ServedModel:
         """Return a model of a pair with the precision of its weights and caches.
 
         Raises:
@@ -110,7 +110,7 @@ def source_of_texts(
     run: Run,
     folder: Path,
     loader: Loader,
-) -> Source:
+) -> Basis:
     """Return the rounds of drafters on the texts of a run's only task.
 
     Raises:
@@ -119,7 +119,7 @@ def source_of_texts(
     ((task, texts),) = by_task.items()
     if any(deviation.is_sure for deviation in deviations(texts)):
         raise RunError(f"the texts of {task} are not drawn from the target: see `specbench price`")
-    return Source(
+    return Basis(
         priced=[price(texts, drafter, get_policy("fixed"), lengths) for drafter in drafters],
         title=f"{task} on {run.pair.name}, T = {texts.temperature:g}",
         pair=run.pair,
@@ -161,7 +161,7 @@ def repository_of(name: str | None) -> str | None:
 
 
 def costs_of_machine(
-    place: Place, source: Source, batches: Sequence[int], lengths: Sequence[int]
+    place: Place, source: Basis, batches: Sequence[int], lengths: Sequence[int]
 ) -> Costs:
     """Return the costs by a machine's figures; nothing is loaded but shapes.
 
@@ -172,21 +172,21 @@ def costs_of_machine(
     assert pair is not None
     kinds = [rounds.drafter for rounds in source.priced]
     drafter = next((kind for kind in kinds if not kind.copies), kinds[0])
-    target, drafting = place.model("target", pair), Drafting(None)
+    target, drafting = place.model("target", pair), DraftPasses(None)
     server = place.server(target)
     if isinstance(drafter, ShapedDrafter):
         if pair.draft is not None:
             require_fits(target, pair.draft)
         drafting = drafting_of(drafter.kind, target, None)
     elif pair.draft is not None and not drafter.copies:
-        drafting = Drafting(place.model("draft", pair))
+        drafting = DraftPasses(place.model("draft", pair))
         require_fits(target, pair.draft, drafting.model)
     require_fits_machine(server, target, drafting, workload, max(batches))
     return computed_costs(server, target, drafting, workload, batches, lengths)
 
 
 def timed_costs(
-    source: Source,
+    source: Basis,
     engine: str,
     batches: Sequence[int],
     lengths: Sequence[int],

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from specbench.methods.registry import METHODS
+
 #: Why a sample was decoded again for its times only (column ``timing``): as the baseline of cells
 #: that were added to the run later, or to measure timing noise (an A/A test).
 TIMED = TIMED_BASELINE, TIMED_AGAIN = "baseline", "a-a"
@@ -17,10 +19,8 @@ TIMED = TIMED_BASELINE, TIMED_AGAIN = "baseline", "a-a"
 #: A sample's terms of corpus BLEU: ten integers, in tables separated by spaces.
 BLEU_TERMS = "bleu_terms"
 SAME_PROMPT = "same_prompt_as"  # column of samples whose prompt an earlier example has
-THOUGHT_TOKENS = "thought_tokens"  # column of samples
 
 # Why values are blank.
-OTHER_METHODS = "other methods"
 UNRECORDED = "not recorded"
 UNDRAFTED = "nothing is drafted"
 UNTOLD = "a server does not tell"
@@ -65,6 +65,13 @@ def measured(unit: str, meaning: str, blank: str, heading: str = "") -> Any:
     return column(unit, meaning, blank, heading, optional=True)
 
 
+def parameter(name: str) -> Any:
+    """Declare the column of a parameter, which its methods explain; a head is given by its name."""
+    methods = [f"`{m.name}`" for m in METHODS.values() if name in {p.name for p in m.parameters}]
+    meaning = f"parameter of {' and '.join(methods)}, see `specbench list methods`"
+    return column("", meaning, "other methods")
+
+
 class CellColumns(TableRow):
     """The columns that define a cell: its samples differ only in prompt, seed and repeat."""
 
@@ -74,49 +81,19 @@ class CellColumns(TableRow):
     pair: str = column("", "name of the pair of target and draft")
     task: str = column("", "name of the task")
     method: str = column("", "verification method, as named by `specbench list methods`")
-    weight: float | None = column(
-        "fraction",
-        "w of `static` and `gated`: weight on the target in w p + (1 - w) q",
-        OTHER_METHODS,
-    )
-    lenience: float | None = column(
-        "", "l of `lossy`: accept with probability min(1, p / (l q))", OTHER_METHODS
-    )
-    rule: str | None = column("", "deferral rule of `speccascade`", OTHER_METHODS)
-    alpha: float | None = column("", "threshold alpha of `speccascade`", OTHER_METHODS)
-    budget: float | None = column(
-        "nats", "D of `mentored`: largest KL divergence from p per token", OTHER_METHODS
-    )
-    epsilon: float | None = column(
-        "", "epsilon of `typical`: upper limit of its threshold", OTHER_METHODS
-    )
-    delta: float | None = column(
-        "", "delta of `typical`: threshold in units of exp(-entropy)", OTHER_METHODS
-    )
-    divergence: float | None = column(
-        "", "d of `cactus`: raise p by sqrt(2 d p (1 - p))", OTHER_METHODS
-    )
-    target_temperature: float | None = column(
-        "",
-        "`sharpened`: temperature of the target alone, applied after the run's temperature",
-        OTHER_METHODS,
-    )
-    target_min_p: float | None = column(
-        "fraction",
-        "`sharpened`: drop target tokens with less than this fraction of max p",
-        OTHER_METHODS,
-    )
-    gate: float | None = column(
-        "",
-        "gate of `gated` and `gated-diversed`: the plausible set is p >= gate max p",
-        OTHER_METHODS,
-    )
-    cost: float | None = column(
-        "", "cost of `sd-adaptive`: time of a draft step / time of a target pass", OTHER_METHODS
-    )
-    head: str | None = column(
-        "", "head of `diversed` and `gated-diversed`: name or folder", OTHER_METHODS
-    )
+    weight: float | None = parameter("weight")
+    lenience: float | None = parameter("lenience")
+    rule: str | None = parameter("rule")
+    alpha: float | None = parameter("alpha")
+    budget: float | None = parameter("budget")
+    epsilon: float | None = parameter("epsilon")
+    delta: float | None = parameter("delta")
+    divergence: float | None = parameter("divergence")
+    target_temperature: float | None = parameter("target_temperature")
+    target_min_p: float | None = parameter("target_min_p")
+    gate: float | None = parameter("gate")
+    cost: float | None = parameter("cost")
+    head: str | None = parameter("head")
     settings: str | None = column(
         "",
         "the method's other parameters, as name=value, separated by spaces",

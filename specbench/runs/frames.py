@@ -25,19 +25,15 @@ from numpy.typing import NDArray
 
 from specbench.errors import UsageError
 from specbench.files import PACKINGS, open_binary, open_text, stored
-from specbench.methods.registry import METHOD_COLUMNS
 from specbench.plugins import short_name
-from specbench.runs.columns import SAME_PROMPT, TIMED_AGAIN
+from specbench.runs.columns import SAME_PROMPT, TIMED_AGAIN, CellColumns
 from specbench.runs.records import TIMINGS, prompts_of
 from specbench.runs.run import require_in_runs, run_folders
 from specbench.runs.shards import by_name, is_sharded
 from specbench.runs.tables import may_be_blank, schema
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
-CELL = (
-    *("run_id", "pair", "task", *METHOD_COLUMNS, "temperature", "draft_length"),
-    *("drafter", "engine", "batch_size", "session"),
-)
+CELL = tuple(CellColumns.model_fields)
 _EXAMPLE = ["run_id", "task", "sample_id"]  # what identifies an example
 _ROW = [*CELL, "seed", "repeat", "sample_id", "turn", "timing", "metric"]  # what identifies a row
 

@@ -10,28 +10,12 @@ from typing import Any, NamedTuple, get_args
 
 from specbench import __version__
 from specbench.config import AUTO, Group
-from specbench.engine.pairs import ROLES, TRUSTED, Dtype, Loading, PairSpec, custom_pair, pairs
+from specbench.engine import pairs
 from specbench.errors import UsageError, listed, meant, require, shown
 from specbench.files import find_stored, require_plain, stored
 from specbench.plugins import short_name
-from specbench.runs.configuration import (
-    Environment,
-    RunConfig,
-    RunProgress,
-    ServerConfig,
-    Settings,
-    TaskConfig,
-    read_section,
-)
+from specbench.runs import configuration, records
 from specbench.runs.model import SampleRecord
-from specbench.runs.records import (
-    RECORDS,
-    TABLE,
-    lacks,
-    latest_records,
-    prompts_of,
-    read_examples,
-)
 from specbench.runs.running import still_running
 from specbench.tasks.example import Example
 
@@ -44,8 +28,8 @@ COMPLETE = "complete"
 class Trust(NamedTuple):
     """What the user permits of a run that may come from anyone."""
 
-    pair: PairSpec | None = None  # the run's models, if they are not bundled
-    loading: Loading = Loading()  # ``TRUSTED`` is taken from here
+    pair: pairs.PairSpec | None = None  # the run's models, if they are not bundled
+    loading: pairs.Loading = pairs.Loading()  # ``pairs.TRUSTED`` is taken from here
 
 
 NOTHING_TRUSTED = Trust()
@@ -56,36 +40,37 @@ class Run:
     """The files of a run, each read on first access."""
 
     folder: Path
-    config: RunConfig
+    config: configuration.RunConfig
     trust: Trust = NOTHING_TRUSTED
 
     @cached_property
-    def environment(self) -> Environment:
+    def environment(self) -> configuration.Environment:
         """The content of ``environment.json``; empty if it is missing."""
-        return read_section(self.folder / ENVIRONMENT, Environment)[0]
+        return configuration.read_section(self.folder / ENVIRONMENT, configuration.Environment)[0]
 
     @cached_property
-    def pair(self) -> PairSpec:
+    def pair(self) -> pairs.PairSpec:
         """The pair, see ``pair_with``; every model is bundled or named by the user."""
-        return self.pair_with(*ROLES)
+        return self.pair_with(*pairs.ROLES)
 
-    def pair_with(self, *roles: str) -> PairSpec:
+    def pair_with(self, *roles: str) -> pairs.PairSpec:
         """Return the pair; bundled models are located in this installation of specbench.
 
         Raises:
             UsageError: The run does not name its models, or a model of these roles is neither
                 bundled nor named by the user.
         """
-        recorded = {role: getattr(self.config.pair, role) for role in ROLES}
+        recorded = {role: getattr(self.config.pair, role) for role in pairs.ROLES}
         models = {role: model for role, model in recorded.items() if model is not None}
         if "target" not in models:
             raise UsageError(
                 f"{self.folder / CONFIG} names no pair: give the folder of another run"
             )
-        for spec in pairs().values():
-            bundled = {role for role in models if _end(spec.models[role]) == _end(models[role])}
+        path = pairs.bundled_path
+        for spec in pairs.pairs().values():
+            bundled = {role for role in models if path(spec.models[role]) == path(models[role])}
             if spec.bundled and bundled and bundled >= {*models} & {*roles}:
-                whole = bundled == {*ROLES}
+                whole = bundled == {*pairs.ROLES}
                 return spec if whole else replace(spec, draft=models.get("draft"), heads=None)
         if (trusted := self.trust.pair) is not None:
             if "draft" in {*models} & {*roles} and trusted.draft is None:
@@ -99,37 +84,38 @@ class Run:
                 "bundled, and a run may name any: to load them, name them with --pair, or with "
                 "--target and --draft"
             )
-        return custom_pair(models["target"], models.get("draft"))
+        return pairs.custom_pair(models["target"], models.get("draft"))
 
     @property
-    def loading(self) -> Loading:
+    def loading(self) -> pairs.Loading:
         """How the models were loaded; permissions are the user's, not the run's.
 
         The dtype that ``auto`` meant is that of the environment: models that the user names do not
         know the dtype of the run's pair.
         """
-        recorded = _options(self.config.loading, Loading)
+        recorded = _options(self.config.loading, pairs.Loading)
         used = self.environment.models.get("dtype")
-        if recorded.dtype == AUTO and used in get_args(Dtype):
+        if recorded.dtype == AUTO and used in get_args(pairs.Dtype):
             recorded = recorded.updated(dtype=used)
-        return recorded.updated(**{name: getattr(self.trust.loading, name) for name in TRUSTED})
+        permitted = {name: getattr(self.trust.loading, name) for name in pairs.TRUSTED}
+        return recorded.updated(**permitted)
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> configuration.Settings:
         """The settings shared by all cells."""
-        return _options(self.config.settings, Settings)
+        return _options(self.config.settings, configuration.Settings)
 
     @property
-    def tasks(self) -> dict[str, TaskConfig]:
+    def tasks(self) -> dict[str, configuration.TaskConfig]:
         """The tasks by name."""
         return {task.name: task for task in self.config.tasks or ()}
 
-    def task(self, name: str) -> TaskConfig:
+    def task(self, name: str) -> configuration.TaskConfig:
         """Return a task, empty if the run does not record it."""
-        return self.tasks.get(name, TaskConfig(name=name))
+        return self.tasks.get(name, configuration.TaskConfig(name=name))
 
     @property
-    def servers(self) -> dict[str, ServerConfig]:
+    def servers(self) -> dict[str, configuration.ServerConfig]:
         """The servers that decoded some of the texts, by name."""
         return {server.name: server for server in self.config.servers}
 
@@ -162,7 +148,7 @@ class Run:
         return same
 
     @property
-    def progress(self) -> RunProgress | None:
+    def progress(self) -> configuration.RunProgress | None:
         """The state and the numbers of samples; None if they are unknown."""
         config = self.config
         planned = config.samples_planned is not None and config.tasks is not None
@@ -171,19 +157,20 @@ class Run:
 
     @cached_property
     def examples(self) -> dict[str, dict[str, Example]]:
-        """The examples by task and id, see ``read_examples``."""
-        return read_examples(self.folder)
+        """The examples by task and id, see ``records.read_examples``."""
+        return records.read_examples(self.folder)
 
     def records(self, needed: Collection[str] = ()) -> list[SampleRecord]:
-        """Return one record per sample in the order of the plan, see ``latest_records``.
+        """Return one record per sample in the order of the plan, see ``records.latest_records``.
 
         Those of examples that repeat a prompt have its first example as ``same_prompt_as``.
         """
-        records, first = latest_records(self.folder, needed), prompts_of(self.folder)
-        for record in records:
+        samples = records.latest_records(self.folder, needed)
+        first = records.prompts_of(self.folder)
+        for record in samples:
             if prompt := first.get((record.task, record.sample_id)):
                 record.same_prompt_as = prompt
-        return records
+        return samples
 
 
 def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = True) -> Run:
@@ -195,14 +182,14 @@ def read_run(folder: Path, trust: Trust = NOTHING_TRUSTED, *, required: bool = T
     """
     require_plain(folder)
     path = folder / CONFIG
-    config, wrong = read_section(path, RunConfig)
+    config, wrong = configuration.read_section(path, configuration.RunConfig)
     if config.is_newer:
         raise UsageError(
             f"{path} was written by specbench {config.specbench}, and this is {__version__}: "
             "install that version"
         )
     if wrong and required:
-        if (folder / RECORDS).is_file():
+        if (folder / records.RECORDS).is_file():
             raise UsageError(
                 f"{path} {wrong}: run the command of this run again with --output {folder}, which "
                 "rebuilds it from the samples"
@@ -241,7 +228,7 @@ def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
     require_folders([path])
     if runs := {file.parent for name in names for file in find_stored(path, name)}:
         return sorted(runs)
-    raise UsageError(lacks(path, names[0]))
+    raise UsageError(records.lacks(path, names[0]))
 
 
 def refuse_benchmarks(folders: Iterable[Path]) -> None:
@@ -282,10 +269,11 @@ def require_cells(folders: Iterable[Path], chosen: Mapping[str, Collection[objec
 
 def newest_run() -> Path:
     """Return the run under ``results/`` with the newest table, or raise ``UsageError``."""
-    tables = find_stored(RESULTS, TABLE)
+    tables = find_stored(RESULTS, records.TABLE)
     if not tables:
         for config in find_stored(RESULTS, CONFIG):
-            require(not still_running(config.parent), lacks(config.parent, TABLE))
+            problem = records.lacks(config.parent, records.TABLE)
+            require(not still_running(config.parent), problem)
         raise UsageError(
             f"there is no run under {RESULTS}: give a run folder, or start with `specbench run`"
         )
@@ -301,11 +289,6 @@ def unfinished(folder: Path) -> str | None:
     if state := still_running(folder):
         return state
     return f"{progress.state}, {progress.samples} of {run.config.samples_planned} samples"
-
-
-def _end(path: str) -> tuple[str, ...]:
-    """Return the part of a model's path that does not depend on the installation."""
-    return Path(path).parts[-3:]
 
 
 def _options(recorded: Mapping[str, Any], kind: type[Group]) -> Group:

@@ -8,7 +8,7 @@ of another engine is one more function in ``REPORTS``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,7 @@ from specbench.decoding.records import RoundRecord
 from specbench.errors import UsageError, require
 from specbench.serving.client import API, Streamed
 from specbench.serving.delivered import AT_ONCE, HIDDEN, OVER_LIMIT, UNSTOPPED, at_once, delivered
-from specbench.serving.values import FILTERED, described, end_of, failure_of, whole
+from specbench.serving.values import FILTERED, described, end_of, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -90,18 +90,6 @@ class Merged(NamedTuple):
     output_tokens: int | None
 
 
-#: Returns the acceptance that a stream reports, or None if it has no such report.
-Report = Callable[[Merged], Acceptance | None]
-REPORTS: list[Report] = []
-
-
-def report(function: Report) -> Report:
-    """Declare how an engine reports acceptance."""
-    REPORTS.append(function)
-    return function
-
-
-@report
 def vllm(stream: Merged) -> Acceptance | None:
     """Read ``--per-request-spec-decode-metrics`` of vLLM; ``detailed`` lists every step.
 
@@ -122,7 +110,6 @@ def vllm(stream: Merged) -> Acceptance | None:
     return _cut([*zip_longest(drafted, accepted)], stream.output_tokens)
 
 
-@report
 def llamacpp(stream: Merged) -> Acceptance | None:
     """Read ``timings`` of llama.cpp: sums that grow with each round, in all chunks if it can.
 
@@ -149,7 +136,6 @@ def llamacpp(stream: Merged) -> Acceptance | None:
     return _cut(steps, stream.output_tokens)
 
 
-@report
 def sglang(stream: Merged) -> Acceptance | None:
     """Read the details of SGLang, whose names have changed twice."""
     details = _part(_part(stream.answer, "sglext"), "spec_tokens_details")
@@ -166,6 +152,10 @@ def sglang(stream: Merged) -> Acceptance | None:
             names = ("spec_verify_ct", proposed, accepted)
             return Acceptance(*(_count(details, name) for name in names))
     return None
+
+
+#: Each returns the acceptance that a stream reports, or None if it has no such report.
+REPORTS = (vllm, llamacpp, sglang)
 
 
 def read_answer(
@@ -204,8 +194,6 @@ def read_answer(
         # Messages are made only if needed: describing each of many chunks would take seconds.
         if not isinstance(text, str):
             raise UsageError(f"{server} answers {described(value)} {lacks}: {API}")
-        if failure := failure_of(value):
-            raise UsageError(f"{server} {failure.words}")
         new = _tokens(choice, value)
         if not isinstance(new, list) or not all(type(t) is int and t >= 0 for t in new):
             raise UsageError(

@@ -171,22 +171,18 @@ class Client:
     def _http(self, url: str) -> httpx2.AsyncClient:
         """Return the client for an address; one of this machine is reached without a proxy."""
         if (here := network.is_here(url)) not in self._clients:
-            self._clients[here] = self._new_client(trust_env=not here)
+            # Compressed answers could be larger than what arrives.
+            headers = {"Accept-Encoding": "identity"}
+            if self.api_key is not None:
+                headers["Authorization"] = f"Bearer {self.api_key}"
+            self._clients[here] = httpx2.AsyncClient(
+                headers=headers,
+                timeout=None,
+                verify=_ssl_context(),
+                limits=httpx2.Limits(keepalive_expiry=IDLE),
+                trust_env=not here,
+            )
         return self._clients[here]
-
-    def _new_client(self, trust_env: bool) -> httpx2.AsyncClient:
-        # Compressed answers could be larger than what arrives.
-        headers = {"Accept-Encoding": "identity"}
-        if self.api_key is not None:
-            headers["Authorization"] = f"Bearer {self.api_key}"
-        limits = httpx2.Limits(keepalive_expiry=IDLE)
-        return httpx2.AsyncClient(
-            headers=headers,
-            timeout=None,
-            verify=_ssl_context(),
-            limits=limits,
-            trust_env=trust_env,
-        )
 
     def _all(
         self, url: str, bodies: Sequence[Any], read: Read, requests: int | None = None

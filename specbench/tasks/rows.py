@@ -156,22 +156,17 @@ def _values(content: bytes, path: Path) -> Iterator[tuple[str, object]]:
 class WrittenFloat(float):
     """A number that is written as in its file, since it may be a name: 1e5, 12.0."""
 
-    text: str
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     def __str__(self) -> str:
         return self.text
 
 
-def _as_written(text: str) -> WrittenFloat:
-    number = WrittenFloat(text)
-    number.text = text
-    return number
-
-
 def _parsed(text: str, path: Path, line: int = 1) -> object:
     """Return the value of a text that begins in this line of a file."""
     try:
-        return json.loads(text, parse_float=_as_written)
+        return json.loads(text, parse_float=WrittenFloat)
     except json.JSONDecodeError as error:
         # Some messages already end in "at".
         problem = f"not valid JSON: {error.msg.removesuffix(' at')} at column {error.colno}"

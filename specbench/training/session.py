@@ -25,6 +25,7 @@ from specbench.decoding.heads.head import fingerprints, save_head
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
 from specbench.files import clear_errors, make_folder, write_atomically
+from specbench.runs.configuration import differences_of
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
 from specbench.training.budget import TrainingWork
@@ -178,9 +179,11 @@ def _load_checkpoint(training: Training, path: Path) -> None:
         raise UsageError(f"cannot read {path} ({error}): train again in another folder") from error
     for name, expected in _identity(training).items():
         if (value := content.get(name)) != expected:
+            apart = differences_of(value or {}, expected, set())
+            values = ", ".join(f"{d.name} {d.first} instead of {d.second}" for d in apart)
             raise UsageError(
-                f"{path} is from a training with another {name} ({_difference(value, expected)}): "
-                "use the same values, or train in another folder"
+                f"{path} is from a training with another {name} ({values}): use the same values, "
+                "or train in another folder"
             )
     try:
         training.follow(TrainingWork(**content["plan"]))
@@ -222,16 +225,6 @@ def _data(task: Task) -> dict[str, Any]:
         identity |= {f"{split}'s {name}": value for name, value in facts.items()}
     moving = ("file", "revision")  # digest and commit identify the content
     return {name: v for name, v in identity.items() if name.rpartition(" ")[2] not in moving}
-
-
-def _difference(stored: Any, expected: dict[str, Any]) -> str:
-    """List the values that differ, such as ``steps 60 instead of 90``."""
-    stored = stored if isinstance(stored, dict) else {}
-    return ", ".join(
-        f"{name} {stored.get(name)} instead of {value}"
-        for name, value in expected.items()
-        if stored.get(name) != value
-    )
 
 
 def _describe(training: Training) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Decoders of other libraries: Transformers' assisted generation and llama.cpp's server."""
+"""llama.cpp's server as a decoder."""
 
 from __future__ import annotations
 
@@ -8,24 +8,10 @@ from pathlib import Path
 
 import torch
 
-from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
-from specbench.experiment.assisted import Assisted, MissingError
 from specbench.serving.server import Server
 
 LONGEST_PROMPT = 4096  # tokens of a text on llama.cpp's server
-
-
-def assisted(pair: LoadedPair, draft_length: int, weight: float | None) -> Assisted:
-    """Return assisted generation of Transformers with a pair's models; see ``Assisted``.
-
-    Raises:
-        UsageError: This version of Transformers has no such weight, or the pair does not suit it.
-    """
-    try:
-        return Assisted(pair, draft_length, weight)
-    except MissingError as error:
-        raise UsageError(f"{error}: {error.advice}") from error
 
 
 @contextmanager

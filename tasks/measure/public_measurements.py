@@ -29,16 +29,16 @@ from specbench.analysis.figures import style
 from specbench.analysis.intervals import Floats
 from specbench.files import write_atomically
 from specbench.pricing.formulas import Workload, seconds_per_token
-from specbench.pricing.heads import DRAFT_MODEL, Drafting, drafting_of, kind_called
+from specbench.pricing.heads import DRAFT_MODEL, DraftPasses, drafting_of, kind_called
 from specbench.pricing.machines import (
-    Engine,
-    Server,
+    Deployment,
+    ServingEngine,
     devices_in,
     engines,
     known_engine,
     known_machine,
 )
-from specbench.pricing.shapes import Model, Precision, bits_of, known_shape, precision_of
+from specbench.pricing.shapes import Precision, ServedModel, bits_of, known_shape, precision_of
 from specbench.pricing.source import ANSWER, SHORT
 from specbench.pricing.tried import TRIED_FILE, batches_like
 
@@ -60,9 +60,9 @@ HOLD = 0.3  # pulls the logarithm of a number to where it begins
 class Setting(NamedTuple):
     """What a row was measured with."""
 
-    server: Server
-    target: Model
-    drafting: Drafting
+    server: Deployment
+    target: ServedModel
+    drafting: DraftPasses
     kind: str
     drafts: int
     accepted: float
@@ -87,7 +87,7 @@ def number(value: object, default: float) -> float:
     return float(text(value) or default)
 
 
-def served(name: str, weights: str, cache: str, size: object) -> Model | None:
+def served(name: str, weights: str, cache: str, size: object) -> ServedModel | None:
     """Return a model with the precision of a row; None if its shape or a format is unknown."""
     shape = known_shape(name)
     if shape is None:
@@ -98,7 +98,7 @@ def served(name: str, weights: str, cache: str, size: object) -> Model | None:
     if text(size):
         bits = 8e9 * float(str(size)) / shape.stored
         precision = Precision(bits, bits, precision.cache)
-    return Model(name, shape, precision)
+    return ServedModel(name, shape, precision)
 
 
 def setting_of(row: Any) -> Setting | str:
@@ -128,7 +128,7 @@ def setting_of(row: Any) -> Setting | str:
     assert engine and machine and target
     gpus = max(round(number(row.gpus, 1)), devices_in(text(row.gpu)))
     return Setting(
-        Server(machine, engine, gpus),
+        Deployment(machine, engine, gpus),
         target,
         drafting_of(kind, target, draft),
         kind,
@@ -148,7 +148,7 @@ def line(measured: Floats, predicted: Floats) -> str:
     return f"n {len(size)}, median {median:.1f} %, ninth decile {ninth:.1f} %, sign {sign} %"
 
 
-def on(settings: Sequence[Setting], changed: Mapping[str, Engine]) -> list[Setting]:
+def on(settings: Sequence[Setting], changed: Mapping[str, ServingEngine]) -> list[Setting]:
     """Return settings with other numbers for the engines, by their descriptions."""
     return [
         s._replace(server=s.server._replace(engine=changed[s.server.engine.description]))
@@ -156,7 +156,7 @@ def on(settings: Sequence[Setting], changed: Mapping[str, Engine]) -> list[Setti
     ]
 
 
-def fitted(settings: Sequence[Setting], rows: pd.DataFrame) -> dict[str, Engine]:
+def fitted(settings: Sequence[Setting], rows: pd.DataFrame) -> dict[str, ServingEngine]:
     """Fit the numbers of the engines to rows, from round numbers; return them by description.
 
     The error of the speed-up counts fully, that of the time without speculation half. Rows of a
@@ -168,7 +168,7 @@ def fitted(settings: Sequence[Setting], rows: pd.DataFrame) -> dict[str, Engine]
     weight = (count.max() / count) ** 0.25
     measured, plain = (rows[name].to_numpy(float) for name in ("speedup", "ms_per_token_without"))
 
-    def changed(logs: Floats) -> dict[str, Engine]:
+    def changed(logs: Floats) -> dict[str, ServingEngine]:
         more: dict[str, dict[str, Any]] = {engine: {} for engine in engines()}
         for (engine, name), value in zip(keys, np.exp(logs).tolist(), strict=True):
             lanes = {**engines()[engine].few_rows, "cuda": value}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from pretraining.sources import SPLITS, Source, documents, read_splits
+from pretraining.sources import SPLITS, CorpusSource, documents, read_splits
 from pretraining.texts import Batch, HeldOut
 from specbench.files import replacing
 
@@ -54,7 +54,7 @@ class Corpus:
         self.for_merges = for_merges
 
     @cached_property
-    def splits(self) -> dict[str, list[Source]]:
+    def splits(self) -> dict[str, list[CorpusSource]]:
         """The files of each split."""
         return read_splits(self.packages, self.packed)
 
@@ -100,7 +100,7 @@ class Corpus:
         starts = range(0, len(blocks), rows)
         return HeldOut([self._batch(blocks[s : s + rows], 1.0) for s in starts], characters)
 
-    def _encoded(self, sources: list[Source]) -> Iterator[Tokens]:
+    def _encoded(self, sources: list[CorpusSource]) -> Iterator[Tokens]:
         """Yield the tokens of some texts at a time, each text followed by the end token."""
         texts = list(documents(sources, SEED))
         for start in range(0, len(texts), AT_ONCE):

@@ -39,7 +39,7 @@ _GENERATED = re.compile(r"(auto-?|automatically )generated|generated (by|from)",
 _NOT_LIBRARY = ("site-packages", "dist-packages", "lib-dynload", "lib2to3")
 
 
-class Source(NamedTuple):
+class CorpusSource(NamedTuple):
     """A file of a package."""
 
     package: str
@@ -47,7 +47,7 @@ class Source(NamedTuple):
     text: str
 
 
-def read_package(name: str) -> list[Source]:
+def read_package(name: str) -> list[CorpusSource]:
     """Return the source files of an installed package, or of the standard library.
 
     Raises:
@@ -67,11 +67,11 @@ def read_package(name: str) -> list[Source]:
         except UnicodeDecodeError:
             continue
         if not _GENERATED.search(text[:HEADER]):
-            documents.append(Source(name, path, text))
+            documents.append(CorpusSource(name, path, text))
     return documents
 
 
-def digest(sources: list[Source]) -> str:
+def digest(sources: list[CorpusSource]) -> str:
     """Return a digest of the paths and texts of files."""
     digest_of_sources = hashlib.sha256()
     for source in sources:
@@ -90,7 +90,7 @@ def version_of(name: str) -> str:
 
 def read_splits(
     packages: Mapping[str, Mapping[str, str]], packed: Path | None = None
-) -> dict[str, list[Source]]:
+) -> dict[str, list[CorpusSource]]:
     """Return the files of each split, without files whose text occurred before, test files first.
 
     Args:
@@ -103,7 +103,7 @@ def read_splits(
     """
     sources = _installed_sources(packages) if packed is None else _packed_sources(packages, packed)
     seen: set[str] = set()
-    splits: dict[str, list[Source]] = {}
+    splits: dict[str, list[CorpusSource]] = {}
     for split in reversed(SPLITS):
         splits[split] = []
         for source in (file for name in packages[split] for file in sources[name]):
@@ -125,7 +125,7 @@ def pack_sources(packages: Mapping[str, Mapping[str, str]], path: Path) -> None:
             lines.writelines(f"{json.dumps(source)}\n".encode() for source in files)
 
 
-def documents(sources: list[Source], seed: int) -> Iterator[str]:
+def documents(sources: list[CorpusSource], seed: int) -> Iterator[str]:
     """Yield the files and, as further texts, functions with the first sentence of their docstring.
 
     The order is shuffled. A function's text is that of the task ``python-docstring``: its code
@@ -166,7 +166,7 @@ def first_sentence(docstring: str) -> str:
     return sentence + "." if fits and "\\" not in sentence else ""
 
 
-def _installed_sources(packages: Mapping[str, Mapping[str, str]]) -> dict[str, list[Source]]:
+def _installed_sources(packages: Mapping[str, Mapping[str, str]]) -> dict[str, list[CorpusSource]]:
     sources = {}
     for name, wanted in _versions(packages):
         sources[name] = read_package(name)
@@ -181,10 +181,10 @@ def _installed_sources(packages: Mapping[str, Mapping[str, str]]) -> dict[str, l
 
 def _packed_sources(
     packages: Mapping[str, Mapping[str, str]], path: Path
-) -> dict[str, list[Source]]:
-    sources: dict[str, list[Source]] = {name: [] for name, _ in _versions(packages)}
+) -> dict[str, list[CorpusSource]]:
+    sources: dict[str, list[CorpusSource]] = {name: [] for name, _ in _versions(packages)}
     with open_text(path) as lines:
-        for source in (Source(*json.loads(line)) for line in lines):
+        for source in (CorpusSource(*json.loads(line)) for line in lines):
             sources.setdefault(source.package, []).append(source)
     for name, wanted in _versions(packages):
         if digest(sources[name]) != wanted.split()[-1]:

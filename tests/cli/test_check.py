@@ -21,7 +21,7 @@ from specbench.decoding import drafting
 from specbench.decoding import round as rounds
 from specbench.decoding.heads.head import Head, fingerprints, save_head
 from specbench.decoding.sampling import Sampling
-from specbench.engine import runner
+from specbench.engine import attention
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
@@ -263,11 +263,11 @@ def reads_one_slot_late(monkeypatch: Patch) -> None:
 
 def sees_one_slot_more(monkeypatch: Patch) -> None:
     """Let a token see the slot after its own, which may contain a rejected draft."""
-    right, forward = runner.visible, Runner.forward
+    right, forward = attention.visible, Runner.forward
 
     def further(*args: Any) -> Tensor:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(runner, "visible", lambda at, *others: right(at + 1, *others))
+            patch.setattr(attention, "visible", lambda at, *others: right(at + 1, *others))
             return forward(*args)
 
     monkeypatch.setattr(Runner, "forward", further)

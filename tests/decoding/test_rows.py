@@ -120,16 +120,16 @@ def test_joining_texts_do_not_count_in_another_texts_latency(monkeypatch):
 
 def test_a_missing_mask_is_detected(monkeypatch):
     """A negative control: with all slots visible, a short text reads what a longer one left."""
-    from specbench.engine import runner
+    from specbench.engine import attention
 
     pair = tiny_pair("llama")
-    whole = runner.visible
+    whole = attention.visible
     expected = [said(g) for g in side_by_side(pair, sd, 3)]
 
     def blind(at, seen, window):
         return whole(at, seen, window).fill_(True)
 
-    monkeypatch.setattr(runner, "visible", blind)
+    monkeypatch.setattr(attention, "visible", blind)
     assert [said(g) for g in side_by_side(pair, sd, 3)] != expected
 
 

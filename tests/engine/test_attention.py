@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import LlamaConfig, StableLmConfig
 from transformers.integrations import sdpa_attention
 
-from specbench.engine import attention, loading, runner
+from specbench.engine import attention, loading
 from specbench.engine.attention import (
     GROUPED,
     MOST_TOKENS,
@@ -163,8 +163,7 @@ def test_layers_that_pass_on_only_the_mask_are_supported():
 
 def test_a_model_whose_heads_were_grouped_wrongly_is_refused(monkeypatch):
     """A negative control: the comparison with a model's own forward pass detects it."""
-    monkeypatch.setattr(runner, "grouped_mask", lambda mask, n: mask.repeat_interleave(n, 2))
-    with pytest.raises(UsageError, match="logits differ by"):
+    with monkeypatch.context() as patch, pytest.raises(UsageError, match="logits differ by"):
+        patch.setattr(attention, "grouped_mask", lambda mask, n: mask.repeat_interleave(n, 2))
         Runner(build(config("llama")), VOCABULARY)
-    monkeypatch.setattr(runner, "grouped_mask", attention.grouped_mask)
     Runner(build(config("llama")), VOCABULARY)

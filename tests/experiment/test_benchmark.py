@@ -12,6 +12,7 @@ import torch
 from specbench.analysis.benchmark import Measured, bench_table, repeats_of, with_forced
 from specbench.config import AUTO, COMPILE, EAGER, GRAPH, LLAMACPP, TRANSFORMERS
 from specbench.decoding import loop
+from specbench.decoding.heads.bind import bind
 from specbench.engine.engines import Engine
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec, get_pair
@@ -23,7 +24,7 @@ from specbench.experiment.benchmark import BenchSettings, bench_cells, bench_pla
 from specbench.experiment.cells import Cell, method_variants
 from specbench.experiment.loader import Loader
 from specbench.experiment.plan import Plan
-from specbench.methods import registry
+from specbench.methods import Positions, registry
 from specbench.runs.model import SampleRecord
 
 from ..engine.tiny import tiny_pair
@@ -183,36 +184,37 @@ def records_of(plan: Plan, pair: LoadedPair) -> list[SampleRecord]:
     return [record for batch in plan.batches() for _, record in runner.run(batch)]
 
 
-def test_all_cells_of_a_batch_size_are_warmed_up_before_the_first_is_timed(pair, monkeypatch):
-    calls: list[tuple[int, int, int]] = []
+@pytest.fixture
+def calls(monkeypatch) -> list[tuple[int, loop.DecodeOptions]]:
+    """The number of texts and the options of each call of the loop."""
+    calls = []
 
     def watched(pair, rule, requests, options):
-        calls.append((options.batch_size, options.max_new_tokens, len(requests)))
+        calls.append((len(requests), options))
         return loop.decode_all(pair, rule, requests, options)
 
     monkeypatch.setattr("specbench.experiment.runner.decode_all", watched)
+    return calls
+
+
+def test_all_cells_of_a_batch_size_are_warmed_up_before_the_first_is_timed(pair, calls):
     plan = plan_of("autoregressive", "sd", batch_size=[1, 3], new_tokens=40, refill=2)
     records = records_of(plan, replace(pair, eos_ids=frozenset(range(pair.target.vocabulary))))
     share = 40 // bench_runner.WARM_UP_SHARE
-    assert calls == [call for b in (1, 3) for call in [*[(b, share, b)] * 2, *[(b, 40, 2 * b)] * 4]]
+    sizes = [(o.batch_size, o.max_new_tokens, texts) for texts, o in calls]
+    assert sizes == [size for b in (1, 3) for size in [*[(b, share, b)] * 2, *[(b, 40, 2 * b)] * 4]]
     assert len(records) == len(plan)
     assert {record.output_tokens for record in records} == {40}  # though every token ends a text
     assert not {"token_ids", "per_round"} & records[0].model_fields_set
 
 
-def test_the_warm_up_covers_every_length_of_an_adaptive_round(pair, monkeypatch):
+def test_the_warm_up_covers_every_length_of_an_adaptive_round(pair, calls, monkeypatch):
     class Static(Engine):
         static = True
 
-    drafted: list[int | None] = []
-
-    def watched(pair, rule, requests, options):
-        drafted.append(getattr(options.control, "drafts", None))
-        return loop.decode_all(pair, rule, requests, options)
-
-    monkeypatch.setattr("specbench.experiment.runner.decode_all", watched)
     monkeypatch.setattr(bench_runner, "Engine", Static)
     records_of(plan_of("sd-adaptive", draft_length=[3], repeats=1), pair)
+    drafted = [getattr(options.control, "drafts", None) for _, options in calls]
     assert drafted == [1, 2, 3, None, None]
 
 
@@ -334,14 +336,9 @@ def test_a_forced_head_is_still_computed(pair):
 
     (cell,), _ = cells_of("diversed", acceptance=["0.4"], no_transformers=True)
     assert cell.method == "synthetic" and cell.values["of"] == "diversed"
-    from specbench.decoding.heads.bind import bind
-
-    values = cell.values | {"head": Counted()}
-    bound = bind(cell.method, values, pair)
+    bound = bind(cell.method, cell.values | {"head": Counted()}, pair)
     assert bound.rule is not None and bound.law is None
     p = torch.rand(4, 6, generator=torch.Generator().manual_seed(0)).softmax(-1)
-    from specbench.methods import Positions
-
     at, x = Positions(p, p.flip(0), p, p.flip(0), p, p, False, n=2), torch.arange(4)
     verdict = bound.rule(at, x)
     assert verdict.accept.tolist() == pytest.approx([0.4] * 4) and weighed == [1]

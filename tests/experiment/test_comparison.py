@@ -13,7 +13,7 @@ from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter
 from specbench.decoding.loop import DecodeOptions, Request, RowTensors, decode_all
 from specbench.decoding.sampling import Sampling
-from specbench.engine import runner
+from specbench.engine import attention
 from specbench.engine.attention import visible
 from specbench.engine.cache import CAPACITY_STEP
 from specbench.engine.engines import Engine
@@ -164,7 +164,7 @@ def test_a_wrong_mask_is_noticed(monkeypatch):
     def unmasked(at, kv_length, window):
         return visible(at + (kv_length % CAPACITY_STEP == 0), kv_length, window)
 
-    monkeypatch.setattr(runner, "visible", unmasked)
+    monkeypatch.setattr(attention, "visible", unmasked)
     assert "distributions differ by" in str(compared(tiny_pair("llama")).difference)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from specbench.decoding.records import Generation
 from specbench.experiment import pace
 from specbench.experiment.pace import SlowRounds
-from specbench.experiment.progress import LINES, progress_bar, step_status, training_bar
+from specbench.experiment.progress import LINE_AFTER, LINES, progress_bar, step_status, training_bar
 from specbench.methods.registry import PARAMETER_COLUMNS
 
 from .runs import plan_of
@@ -79,7 +79,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1e6
-        monkeypatch.setattr("specbench.experiment.progress.monotonic", lambda: self.now)
+        for module in ("specbench.experiment.progress", "rich.console"):
+            monkeypatch.setattr(f"{module}.monotonic", lambda: self.now)
         LINES.begin()
 
 
@@ -140,6 +141,30 @@ def test_the_steps_of_a_command_share_the_minute(said):
         assert said(10).endswith(
             "progress: 3 of 9 steps, 6.0 a minute, 0:01:00 left: a head, reward 0.5"
         )
+
+
+def test_slow_steps_have_a_line_each(monkeypatch, capsys):
+    clock = Clock(monkeypatch)
+    with training_bar("mini-math", 9, console=console(False)[0]) as draw:
+        for step in range(1, 10):
+            clock.now += LINE_AFTER if step in (4, 5) else 1
+            draw(step, "")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("step ")[1] for line in lines] == ["1, ", "4, ", "5, ", "9, "]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_training_is_a_bar_on_a_terminal_and_lines_elsewhere(terminal, shown, capsys):
+    bar, stream = console(terminal)
+    with training_bar("mini-math", 25, shown, console=bar) as draw:
+        for step in range(1, 26):
+            draw(step, f"reward 0.{step:03}")
+    lines = capsys.readouterr().err.splitlines()
+    expected = [f"mini-math: step {n}, reward 0.{n:03}" for n in (1, 10, 20, 25)]
+    assert lines == (expected if shown and not terminal else [])
+    for text in ("reward 0.025", "25/25"):
+        assert (text in stream.getvalue()) == (shown and terminal)
 
 
 @pytest.mark.parametrize(("terminal", "shown"), [(True, True), (True, False), (False, False)])

@@ -13,7 +13,7 @@ from pretraining import loop, sources
 from pretraining.corpus import SEED, Corpus
 from pretraining.models import EOS, build_tokenizer
 from pretraining.sources import (
-    Source,
+    CorpusSource,
     digest,
     documented,
     documents,
@@ -248,7 +248,7 @@ def test_tests_vendored_generated_and_large_files_are_left_out(library):
 
 def test_a_digest_depends_on_paths_and_texts():
     digests = {
-        digest([Source("p", path, text)])
+        digest([CorpusSource("p", path, text)])
         for path, text in (("a.py", "x"), ("b.py", "x"), ("a.py", "y"))
     }
     assert len(digests) == 3
@@ -291,7 +291,7 @@ class A:
     assert sentence == "Return twice the number."
     assert code == 'def f(self, x):\n    y = "kept"\n    return 2 * x\n"""'
     ast.parse(code.removesuffix('"""'))
-    texts = list(documents([Source("p", "a.py", text)], seed=0))
+    texts = list(documents([CorpusSource("p", "a.py", text)], seed=0))
     assert sorted(map(len, texts)) == sorted([len(text), len(code + sentence + '"""\n')])
 
 

@@ -19,50 +19,57 @@ from specbench.pricing.formulas import (
     round_seconds,
     seconds_per_token,
 )
-from specbench.pricing.heads import Drafting, drafting_of
-from specbench.pricing.machines import Engine, Machine, Server, engines, find_machine, machines
-from specbench.pricing.shapes import Model, Precision, Shape, known_shapes
+from specbench.pricing.heads import DraftPasses, drafting_of
+from specbench.pricing.machines import (
+    Deployment,
+    Machine,
+    ServingEngine,
+    engines,
+    find_machine,
+    machines,
+)
+from specbench.pricing.shapes import Precision, ServedModel, Shape, known_shapes
 
 ROOT = Path(__file__).parents[2]
-PLAIN = Engine(description="e", share=0.5, compute=0.5)
+PLAIN = ServingEngine(description="e", share=0.5, compute=0.5)
 
 
-def tiny(width: int, layers: int = 1) -> Model:
+def tiny(width: int, layers: int = 1) -> ServedModel:
     """Return a model with width * (8 * layers + 10) weights in its passes."""
     shape = Shape(
         **{"layers": layers, "width": width, "feed_forward": 1, "heads": 1, "kv_heads": 1},
         **{"head_size": 1, "vocabulary": 10, "attention": 5 * width},
     )
-    return Model("tiny", shape)
+    return ServedModel("tiny", shape)
 
 
-def known(name: str, layers: float = 16, cache: float = 16) -> Model:
+def known(name: str, layers: float = 16, cache: float = 16) -> ServedModel:
     head = layers if layers == 5 else 16
-    return Model(name, known_shapes()[name], Precision(layers, head, cache))
+    return ServedModel(name, known_shapes()[name], Precision(layers, head, cache))
 
 
 def test_a_pass_and_a_round_by_hand():
     machine = Machine(description="m", bandwidth=10, flops=100)
     engine = PLAIN.model_copy(update={"fixed": 0.5, "step": 0.25, "round": 2, "layer": 0.125})
-    server, target, draft = Server(machine, engine), tiny(1), tiny(1)
+    server, target, draft = Deployment(machine, engine), tiny(1), tiny(1)
     # 18 weights of 2 bytes; 2 numbers of 2 bytes for each of 5 tokens in the cache.
     one = (36 + 20) / 5 + 3 * 2 * 18 / 50 + 0.125
     assert pass_seconds(server, target, 1, 3, 5) == pytest.approx(one)
     drafts = 2 * ((36 + 20) / 5 + 36 / 50 + 0.125 + 0.25)
-    seconds = round_seconds(server, target, Drafting(draft), 2, 1, 5)
+    seconds = round_seconds(server, target, DraftPasses(draft), 2, 1, 5)
     assert seconds == pytest.approx((one + 0.5 + drafts + 2, drafts))
     assert round_seconds(server, target, None, 0, 1, 5)[0] == pytest.approx(
         (36 + 20) / 5 + 36 / 50 + 0.125 + 0.5
     )
-    joined = Server(machine, engine.model_copy(update={"overlap": 2.0}))
+    joined = Deployment(machine, engine.model_copy(update={"overlap": 2.0}))
     expected = ((56 / 5) ** 2 + (108 / 50) ** 2) ** 0.5 + 0.125
     assert pass_seconds(joined, target, 1, 3, 5) == pytest.approx(expected)
 
 
 def test_figures_of_a_machine_take_the_place_of_an_engines():
     machine = Machine(description="m", bandwidth=10, flops=100, overhead=0.5, share=1.0)
-    server = Server.of(machine, engines()["vllm"].model_copy(update={"overlap": 1.0}))
-    seconds = round_seconds(server, tiny(1), Drafting(tiny(1)), 1, 1, 5)
+    server = Deployment.of(machine, engines()["vllm"].model_copy(update={"overlap": 1.0}))
+    seconds = round_seconds(server, tiny(1), DraftPasses(tiny(1)), 1, 1, 5)
     pass_of = lambda tokens: 5.6 + tokens * 0.36 + 0.5  # noqa: E731
     assert seconds[0] == pytest.approx(pass_of(2) + pass_of(1))
 
@@ -70,17 +77,17 @@ def test_figures_of_a_machine_take_the_place_of_an_engines():
 def test_several_devices_share_layers_and_add_up_results():
     machine = Machine(description="m", bandwidth=10, flops=100, link=8, hop=0.5)
     target = tiny(4, layers=3)
-    one, two = (pass_seconds(Server(machine, PLAIN, n), target, 1, 2, 0) for n in (1, 2))
+    one, two = (pass_seconds(Deployment(machine, PLAIN, n), target, 1, 2, 0) for n in (1, 2))
     assert two == pytest.approx(one / 2 + 6 * (0.5 + 2 * 4 * 2 / 8))
     turns = PLAIN.model_copy(update={"splits_layers": True})
-    assert pass_seconds(Server(machine, turns, 2), target, 1, 2, 0) == pytest.approx(one)
+    assert pass_seconds(Deployment(machine, turns, 2), target, 1, 2, 0) == pytest.approx(one)
 
 
 def test_few_rows_of_quantised_weights_are_unpacked_again():
     machine = Machine(description="m", bandwidth=1e9, flops=50, vector=100)
     engine = PLAIN.model_copy(update={"few_rows": {"cuda": 0.5}})
-    target = Model("q", tiny(1).shape, Precision(4, 4))
-    server = Server(machine, engine)
+    target = ServedModel("q", tiny(1).shape, Precision(4, 4))
+    server = Deployment(machine, engine)
     for rows in (2, 4, 8):
         assert pass_seconds(server, target, 1, rows, 0) == pytest.approx((rows - 1) * 36 / 50)
     assert pass_seconds(server, tiny(1), 1, 8, 0) == pytest.approx(8 * 36 / 25)  # of 16 bits
@@ -91,9 +98,9 @@ def test_few_rows_of_quantised_weights_are_unpacked_again():
     [("a100", "llama-3.1-8b", 8, True), ("h100", "llama-3.1-8b", 8, False)],
 )
 def test_a_small_cache_costs_time_where_8_bits_are_no_units(machine, target, kv, slower):
-    server = Server(machines()[machine], engines()["vllm"])
+    server = Deployment(machines()[machine], engines()["vllm"])
     rounds = [
-        round_seconds(server, known(target, cache=bits), Drafting(None), 4, 1, 512)[0]
+        round_seconds(server, known(target, cache=bits), DraftPasses(None), 4, 1, 512)[0]
         for bits in (16, kv)
     ]
     assert (rounds[1] > rounds[0]) == slower
@@ -101,8 +108,8 @@ def test_a_small_cache_costs_time_where_8_bits_are_no_units(machine, target, kv,
 
 def test_a_round_on_an_h200_costs_what_was_measured_there():
     """Within an eighth, in passes without drafts; the longer of both terms alone is 29 % off."""
-    server = Server(machines()["h200"], engines()["specbench"])
-    drafting, workload = Drafting(known("llama-3.2-1b")), Workload(512, 128)
+    server = Deployment(machines()["h200"], engines()["specbench"])
+    drafting, workload = DraftPasses(known("llama-3.2-1b")), Workload(512, 128)
     costs = computed_costs(server, known("llama-3.1-8b"), drafting, workload, (1, 4, 32), (5,))
     measured = read_costs(ROOT / "results/gpu/fused-llama")
     for batch in (1, 4, 32):
@@ -129,7 +136,7 @@ PUBLISHED = [
 @pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row[0]}-{row[4]}-{row[6]}")
 def test_published_speed_ups_are_met_within_a_tenth(row):
     name, gpus, engine, (target, bits), kind, drafts, batch, lengths, accepted, speedup = row
-    server = Server(machines()[name], engines()[engine], gpus)
+    server = Deployment(machines()[name], engines()[engine], gpus)
     served = known(target, bits)
     draft = known(kind) if kind in known_shapes() else None
     drafting, workload = drafting_of(kind, served, draft), Workload(*lengths)
@@ -139,7 +146,7 @@ def test_published_speed_ups_are_met_within_a_tenth(row):
 
 
 def test_requests_that_do_not_fit_wait_outside_of_the_batch():
-    server, target = Server(machines()["h100-94gb"], engines()["vllm"]), known("qwen3-32b")
+    server, target = Deployment(machines()["h100-94gb"], engines()["vllm"]), known("qwen3-32b")
     workload = Workload(170, 147)
     large = [seconds_per_token(server, target, None, 0, 1, b, workload) for b in (64, 512, 4096)]
     assert large[0] < large[1] == pytest.approx(large[2])
@@ -161,9 +168,9 @@ def test_requests_that_do_not_fit_wait_outside_of_the_batch():
     ],
 )
 def test_what_a_machine_cannot_hold_is_refused(machine, gpus, target, batch, complaint):
-    server = Server(machines()[machine], engines()["vllm"], gpus)
+    server = Deployment(machines()[machine], engines()["vllm"], gpus)
     with pytest.raises(UsageError, match=complaint):
-        require_fits_machine(server, known(target), Drafting(None), Workload(512, 256), batch)
+        require_fits_machine(server, known(target), DraftPasses(None), Workload(512, 256), batch)
 
 
 def test_machines_are_named_or_read(tmp_path):

@@ -13,8 +13,8 @@ from specbench.errors import UsageError
 from specbench.pricing.heads import drafting_of, kind_called, require_fits
 from specbench.pricing.machines import devices_in, known_engine, known_machine, machines
 from specbench.pricing.shapes import (
-    Model,
     Precision,
+    ServedModel,
     find_model,
     known_shape,
     known_shapes,
@@ -217,8 +217,8 @@ def test_a_batch_reads_the_experts_that_its_tokens_take():
 
 def test_attention_of_gpt_oss_stays_in_16_bits():
     shape = known_shapes()["gpt-oss-120b"]
-    served = Model("m", shape, Precision(4.25))
-    in_file = Model("m", shape, Precision(4.25, 4.25))
+    served = ServedModel("m", shape, Precision(4.25))
+    in_file = ServedModel("m", shape, Precision(4.25, 4.25))
     weights = shape.layers * shape.of_attention
     plain = (shape.weights_read(1) * 4.25 + shape.of_head * 16) / 8
     assert served.bytes_read(1) == pytest.approx(plain + weights * 11.75 / 8)
@@ -226,8 +226,8 @@ def test_attention_of_gpt_oss_stays_in_16_bits():
     assert in_file.bytes_stored == pytest.approx(shape.stored * 4.25 / 8)
 
 
-def model(name: str, **change: Any) -> Model:
-    return Model(name, known_shapes()[name].model_copy(update=change))
+def model(name: str, **change: Any) -> ServedModel:
+    return ServedModel(name, known_shapes()[name].model_copy(update=change))
 
 
 def test_heads_have_the_sizes_of_published_ones():
@@ -243,7 +243,7 @@ def test_heads_have_the_sizes_of_published_ones():
         assert drafting.model.shape.vocabulary == target.shape.vocabulary
         assert drafting.in_blocks == (kind == "block")
     assert drafting_of("mtp", model("deepseek-v3"), None).model.shape.experts == 256  # type: ignore[union-attr]
-    fp8 = Model("m", known_shapes()["deepseek-v3"], Precision(8))
+    fp8 = ServedModel("m", known_shapes()["deepseek-v3"], Precision(8))
     bits = {kind: drafting_of(kind, fp8, None).model.precision.layers for kind in ("mtp", "eagle3")}  # type: ignore[union-attr]
     assert bits == {"mtp": 8, "eagle3": 16}
     names = {"EAGLE-3": "eagle3", "nextn": "mtp", "DFlash": "block", "ngram": "copies", "x": ""}

@@ -8,7 +8,7 @@ from specbench.analysis.output.shown import shown, shown_score
 from specbench.analysis.summary import FIGURES
 from specbench.files import open_text, stored
 from specbench.methods.registry import PARAMETER_COLUMNS
-from specbench.runs.columns import BLEU_TERMS, THOUGHT_TOKENS
+from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.labels import method_label, method_labels
 from specbench.runs.tables import TABLES, TYPES, dictionary, schema
 from specbench.tasks.metrics import METRICS as OF_QUALITY
@@ -27,7 +27,7 @@ def test_metrics_match_the_code():
     assert [*schema("metrics")] == [*FIGURES]
     optional = list(schema("measured"))
     assert optional[: len(OF_QUALITY)] == [*OF_QUALITY]
-    recorded = (BLEU_TERMS, THOUGHT_TOKENS, "block", *OF_REQUESTS, *OF_PHASES, "timing")
+    recorded = (BLEU_TERMS, "thought_tokens", "block", *OF_REQUESTS, *OF_PHASES, "timing")
     assert {*recorded} <= {*optional}
 
 

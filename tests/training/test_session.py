@@ -2,7 +2,6 @@
 
 import csv
 import errno
-import io
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -13,12 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
 from specbench import files
 from specbench.decoding.heads.registry import DESCRIPTION, WEIGHTS, is_head
 from specbench.errors import RunError, UsageError
-from specbench.experiment.progress import LINE_AFTER, training_bar
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task, load_task
 from specbench.training import material, verifier
@@ -273,29 +270,3 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(train, t
     (tmp_path / CHECKPOINT).write_bytes(checkpoint[:200])
     with pytest.raises(UsageError, match=r"cannot read .*checkpoint\.pt"):
         train(tmp_path, pytest.fail, resume=True)
-
-
-def test_slow_steps_have_a_line_each(monkeypatch, capsys):
-    clock = [1e6]
-    monkeypatch.setattr("specbench.experiment.progress.monotonic", lambda: clock[0])
-    with training_bar("mini-math", 9, console=Console(file=io.StringIO())) as draw:
-        for step in range(1, 10):
-            clock[0] += LINE_AFTER if step in (4, 5) else 1
-            draw(step, "")
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split("step ")[1] for line in lines] == ["1, ", "4, ", "5, ", "9, "]
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-@pytest.mark.parametrize("shown", [True, False])
-def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(terminal, shown, capsys):
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=terminal, width=80)
-    with training_bar("mini-math", 25, shown, console=console) as draw:
-        for step in range(1, 26):
-            draw(step, f"reward 0.{step:03}")
-    lines = capsys.readouterr().err.splitlines()
-    expected = [f"mini-math: step {n}, reward 0.{n:03}" for n in (1, 10, 20, 25)]
-    assert lines == (expected if shown and not terminal else [])
-    for text in ("reward 0.025", "25/25"):
-        assert (text in stream.getvalue()) == (shown and terminal)

@@ -8,8 +8,9 @@ from specbench.engine.pairs import get_pair
 from specbench.engine.prompts import encode
 from specbench.errors import UsageError
 from specbench.experiment import assisted as loops
+from specbench.experiment.assisted import Assisted
 from specbench.tasks.task import load_task
-from specbench.validation.libraries import assisted, llamacpp_server
+from specbench.validation.libraries import llamacpp_server
 from specbench.validation.texts import Context, decode_one
 
 LIMIT = 12
@@ -27,7 +28,7 @@ def expected(mini, prompt) -> list[int]:
 
 
 def test_assisted_generation(mini, prompt, expected):
-    decoder = assisted(mini, 3, None)
+    decoder = Assisted(mini, 3)
     (greedy,) = decoder.complete(prompt, 0.0, 1, LIMIT, seed=0)
     assert greedy.tokens == expected and not greedy.ended
     first, second = decoder.complete(prompt, 1.0, 2, LIMIT, seed=5)
@@ -40,7 +41,7 @@ def test_assisted_generation(mini, prompt, expected):
 def test_a_version_without_the_weight_is_refused(mini, monkeypatch):
     monkeypatch.setattr(loops, "ENSEMBLE", "weight")
     with pytest.raises(UsageError, match="has no weight: install a newer one, or omit --weight"):
-        assisted(mini, 3, 0.5)
+        Assisted(mini, 3, 0.5)
 
 
 @pytest.mark.skipif(find_spec("xllamacpp") is None, reason="needs the package xllamacpp")

@@ -1,17 +1,15 @@
-"""Kinds of head: functions of what is known before a token is drafted, each declared by ``kind``.
+"""Kinds of head: functions of what is known before a token is drafted.
 
 Importing this module does not import torch.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from specbench.methods.lazy import torch
 from specbench.methods.verdict import BLOCK, Positions, entropy_of, in_blocks
-from specbench.plugins import declare, declared_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,41 +24,15 @@ class HeadKind(NamedTuple):
     description: str
     inputs: Callable[[Positions], Tensor]
     width: int | None  # D; None for both models' hidden sizes, so that a head fits one pair
-    hidden: int  # units of a hidden layer; 0 for none
-    standardised: bool  # inputs are shifted and scaled; see ``Head.standardise``
+    hidden: int = 0  # units of a hidden layer; 0 for none
+    standardised: bool = False  # inputs are shifted and scaled; see ``Head.standardise``
 
 
-def kind(
-    name: str,
-    description: str,
-    *,
-    width: int | None = None,
-    hidden: int = 0,
-    standardised: bool = False,
-) -> Callable[[Callable[[Positions], Tensor]], Callable[[Positions], Tensor]]:
-    """Declare a function of K positions as the inputs of a kind of head; see ``HeadKind``."""
-
-    def declare_kind(function: Callable[[Positions], Tensor]) -> Callable[[Positions], Tensor]:
-        declaration = HeadKind(name, description, function, width, hidden, standardised)
-        return declare(function, declaration)
-
-    return declare_kind
-
-
-@kind(LINEAR, "one linear layer on both hidden states, the paper's")
 def hidden_states(at: Positions) -> Tensor:
     """Return both hidden states ``[K, hidden_q + hidden_p]``, in the order of the release."""
     return torch.cat((at.h_q, at.h_p), -1)
 
 
-@kind(
-    FEATURES,
-    "a small network on entropies, top probabilities and disagreement of the two distributions; "
-    "fits any pair",
-    width=10,
-    hidden=16,
-    standardised=True,
-)
 def features(at: Positions) -> Tensor:
     """Return features of the two distributions ``[K, 10]``, independent of the models' widths.
 
@@ -95,5 +67,21 @@ def _top_two(rows: Tensor) -> tuple[Tensor, Tensor]:
     return top.values, BLOCK * best.gather(1, first // BLOCK) + first % BLOCK
 
 
-KINDS = {kind.name: kind for kind in declared_in(sys.modules[__name__], HeadKind)}
+KINDS = {
+    kind.name: kind
+    for kind in (
+        HeadKind(
+            LINEAR, "one linear layer on both hidden states, the paper's", hidden_states, width=None
+        ),
+        HeadKind(
+            FEATURES,
+            "a small network on entropies, top probabilities and disagreement of the two "
+            "distributions; fits any pair",
+            features,
+            width=10,
+            hidden=16,
+            standardised=True,
+        ),
+    )
+}
 """Every kind by name."""

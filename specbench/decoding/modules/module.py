@@ -5,17 +5,16 @@ embedding of the token that follows, attends to earlier positions through a cach
 returns a state h from which the token after that is drawn. For the next draft of the same round h
 takes the place of g, which the target has not computed yet.
 
-Each kind is a class declared by ``module``: how it joins the states, reads a token and returns
+Each kind is a subclass of ``DraftModule``: how it joins the states, reads a token and returns
 logits, and what its files are called. Tensors are named as in its files.
 """
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +23,6 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 from specbench.errors import UsageError
-from specbench.plugins import declare, declared_in
 
 # Mixes values under queries, keys and values, all ``[B, heads, k, width]``.
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -56,7 +54,7 @@ class ModuleConfig:
 class DraftModule(nn.Module, ABC):
     """The weights of a module and what it computes."""
 
-    kind: ClassVar[str]  # in ``config.json``; ``module`` sets it
+    kind: ClassVar[str]  # in ``config.json`` and in recipes
     architecture: ClassVar[str]  # in ``config.json``
 
     def __init__(self, config: ModuleConfig) -> None:
@@ -104,26 +102,6 @@ class DraftModule(nn.Module, ABC):
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits ``[..., draft vocabulary]`` of the states h ``[..., H]``."""
-
-
-M = TypeVar("M", bound=type[DraftModule])
-
-
-class ModuleKind(NamedTuple):
-    """A declared kind of module."""
-
-    name: str
-    module: type[DraftModule]
-
-
-def module_kind(name: str) -> Callable[[M], M]:
-    """Declare a class as a kind of module, by its name in ``config.json`` and in recipes."""
-
-    def declare_module(cls: M) -> M:
-        cls.kind = name
-        return declare(cls, ModuleKind(name, cls))
-
-    return declare_module
 
 
 class LlamaLayer(nn.Module):
@@ -185,14 +163,13 @@ class EagleLayer(LlamaLayer):
         return self.attended(read, residual, angles, attend)
 
 
-@module_kind("eagle3")
 class EagleModule(DraftModule):
     """EAGLE-3: states after several layers, and possibly a width and a vocabulary of its own.
 
     Source: Li et al. 2025, arXiv:2503.01840; files as `speculators` and vLLM read them.
     """
 
-    architecture = "Eagle3Speculator"
+    kind, architecture = "eagle3", "Eagle3Speculator"
 
     def __init__(self, config: ModuleConfig) -> None:
         super().__init__(config)
@@ -285,14 +262,13 @@ class MtpLayer(LlamaLayer):
         return normed
 
 
-@module_kind("mtp")
 class MtpModule(DraftModule):
     """Multi-token prediction: the last layer's states, embedding and output head of the target.
 
     Source: DeepSeek-AI 2024, arXiv:2412.19437, section 2.2; files as `speculators` reads them.
     """
 
-    architecture = "MTPDraftModel"
+    kind, architecture = "mtp", "MTPDraftModel"
 
     def __init__(self, config: ModuleConfig) -> None:
         super().__init__(config)
@@ -322,7 +298,7 @@ class MtpModule(DraftModule):
         return logits
 
 
-MODULES = {kind.name: kind.module for kind in declared_in(sys.modules[__name__], ModuleKind)}
+MODULES = {kind.kind: kind for kind in DraftModule.__subclasses__()}
 """Every kind of module by name."""
 
 

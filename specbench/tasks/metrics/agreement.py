@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from itertools import takewhile
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from specbench.tasks.metrics.metric import GREEDY, metric
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
     from specbench.tasks.example import Example
 
 _WORD = re.compile(r"\w+|[^\w\s]")
-
-
-class _Words:
-    """A tokenizer for ``RougeScorer``, whose own knows only the letters a to z."""
-
-    def tokenize(self, text: str) -> list[str]:
-        return _words(text)
 
 
 def _words(text: str) -> list[str]:
@@ -63,9 +57,10 @@ def prefix_share(text: str, example: Example) -> float:
 
 @cache
 def _scorer() -> RougeScorer:
+    """Return a scorer by words of any script; its own tokenizer knows only the letters a to z."""
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(["rougeL"], tokenizer=_Words())
+    return RougeScorer(["rougeL"], tokenizer=SimpleNamespace(tokenize=_words))
 
 
 @metric("edit similarity")

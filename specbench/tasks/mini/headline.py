@@ -15,7 +15,7 @@ DEEDS = {
 }  # fmt: skip
 
 
-class Plan(NamedTuple):
+class FirmPlan(NamedTuple):
     """What a firm will do with a building."""
 
     firm: str
@@ -29,8 +29,8 @@ class Plan(NamedTuple):
 class Item(NamedTuple):
     """A firm's plan and, as a distraction, a rival's plan for another building."""
 
-    plan: Plan
-    rival: Plan
+    plan: FirmPlan
+    rival: FirmPlan
     boss: str
 
 
@@ -40,7 +40,7 @@ def draw(rng: random.Random) -> Item:
         rng.sample(values, 2)
         for values in (FIRMS, tuple(DEEDS), BUILDINGS, TOWNS, range(11, 99), DAYS)
     ]
-    plan, rival = itertools.starmap(Plan, zip(*facts, strict=True))
+    plan, rival = itertools.starmap(FirmPlan, zip(*facts, strict=True))
     return Item(plan, rival, f"{rng.choice(list(PEOPLE))} {rng.choice(SURNAMES)}")
 
 

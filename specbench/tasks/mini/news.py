@@ -16,7 +16,7 @@ CAUSES = (
 )  # fmt: skip
 
 
-class Event(NamedTuple):
+class Incident(NamedTuple):
     """What happened to a building."""
 
     event: str
@@ -30,8 +30,8 @@ class Event(NamedTuple):
 class Story(NamedTuple):
     """The facts of one event, and of another that the summary must omit."""
 
-    main: Event
-    other: Event
+    main: Incident
+    other: Incident
     reopen: str
     role: str
     name: str
@@ -43,7 +43,7 @@ def draw(rng: random.Random) -> Story:
     """Draw the facts of a story; the second event differs from the first in each of them."""
     sizes = {EVENTS: 2, BUILDINGS: 2, TOWNS: 2, DAYS: 3, range(2, 60): 2, SURNAMES: 2}
     facts: list[list[Any]] = [rng.sample(values, size) for values, size in sizes.items()]
-    main, other = itertools.starmap(Event, zip(*facts, strict=False))
+    main, other = itertools.starmap(Incident, zip(*facts, strict=False))
     role, name = rng.choice(ROLES), f"{rng.choice(list(PEOPLE))} {main.surname}"
     return Story(main, other, facts[3][2], role, name, rng.choice(CAUSES), rng.randint(2, 90))
 

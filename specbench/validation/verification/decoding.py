@@ -21,7 +21,7 @@ from specbench.experiment.loader import Loader
 from specbench.experiment.plan import Plan, Step, TaskPlan, own_sources
 from specbench.experiment.runner import SampleRunner
 from specbench.files import require_plain
-from specbench.runs.configuration import CellConfig
+from specbench.runs.configuration import CellConfig, differences_of
 from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.records import names_of
 from specbench.runs.run import ENVIRONMENT, Run
@@ -245,10 +245,7 @@ def _check_keys(
 def head_difference(described: CellConfig, cell: Cell) -> str:
     """Return how the head that is here differs from a run's cell, in what the run tells of it."""
     for head in cell.heads:
-        recorded, local = described.head.plain() if described.head else {}, facts(head)
-        for name in sorted({*recorded, *local} - {"name", "path"}):
-            if recorded.get(name) != local.get(name):
-                return (
-                    f"head {head.name}: {name} is {recorded.get(name)!r}, not {local.get(name)!r}"
-                )
+        recorded = described.head.plain() if described.head else {}
+        for name, first, second in differences_of(recorded, facts(head), {"name", "path"}):
+            return f"head {head.name}: {name} is {first!r}, not {second!r}"
     return ""

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from specbench.analysis.summary import summarise
@@ -20,7 +19,6 @@ from specbench.runs.model import SampleRecord
 #: if the text ended with an accepted draft.
 Round = tuple[int, Sequence[float], int, int]
 
-ACCEPTANCE = (0.6, 0.75, 0.85, 0.85, 0.85, 0.85, 0.85, 0.85)  # by position
 IDENTITY: dict[str, Any] = {
     **{"run_id": "run", "pair": "mini", "task": "mini-math", "method": "sd"},
     **dict.fromkeys(PARAMETER_COLUMNS),
@@ -73,12 +71,6 @@ def record(rounds: Sequence[Round], sample: str = "a", **changes: Any) -> dict[s
     return {**RECORD, "sample_id": sample, **tokens, **changes}
 
 
-def autoregressive(sample: str, tokens: int, **changes: Any) -> dict[str, Any]:
-    """Return the record of a text without drafts."""
-    alone = {"method": "autoregressive", "draft_length": 0, "drafter": None}
-    return record([(0, [], 0, 1)] * tokens, sample, **{**alone, **changes})
-
-
 def write_records(folder: Path, records: Sequence[dict[str, Any]]) -> Path:
     """Write ``samples.jsonl`` and ``config.json`` of a run."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,38 +86,3 @@ def write_records(folder: Path, records: Sequence[dict[str, Any]]) -> Path:
     }
     (folder / "config.json").write_text(json.dumps(config))
     return folder
-
-
-def simulated(
-    rng: np.random.Generator, acceptance: Sequence[float], n: int, tokens: int
-) -> list[Round]:
-    """Return rounds of a text: hard and easy contexts around the acceptance of each position."""
-    rounds: list[Round] = []
-    left = tokens
-    while left:
-        expected: list[float] = []
-        accepted = 0
-        for position in range(min(n, left)):
-            expected.append(acceptance[position] + rng.choice([-0.1, 0.1]))
-            if rng.random() >= expected[-1]:
-                break
-            accepted += 1
-        inside = accepted == left  # the last of them ended the text
-        rounds.append((accepted if inside else n, expected, accepted, 0 if inside else 1))
-        left -= accepted + (not inside)
-    return rounds
-
-
-def write_simulated(
-    folder: Path, lengths: Sequence[int] = (5,), prompts: int = 60, **changes: Any
-) -> Path:
-    """Write a run of autoregressive and of sd with acceptance that grows within a block."""
-    rng = np.random.default_rng(0)
-    records = []
-    for i in range(prompts):
-        tokens = int(rng.integers(30, 60))
-        records.append(autoregressive(f"p{i}", tokens, **changes))
-        for n in lengths:
-            rounds = simulated(rng, ACCEPTANCE, n, tokens)
-            records.append(record(rounds, f"p{i}", draft_length=n, **changes))
-    return write_records(folder, records)

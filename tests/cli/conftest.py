@@ -57,6 +57,7 @@ def cli(tmp_path, monkeypatch, capsys) -> Cli:
     """Run ``specbench`` with some arguments in an empty folder; it must end with ``code``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)  # that of the terminal, or of pytest-xdist
+    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)  # before a request is repeated
 
     def run(*arguments: str, code: int | None = None) -> Result:
         with pytest.raises(SystemExit) as exit:

@@ -71,6 +71,28 @@ def lines(path: Path, change: Callable[[list[Values]], list[Values]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def edit_rows(path: Path, change: Callable[[list[Values]], object]) -> None:
+    """Change the rows of a CSV file."""
+    table = rows(path)
+    names = list(table[0])
+    change(table)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(table)
+
+
+def edit_records(run: Path, change: Callable[[list[Values]], object], *methods: str) -> None:
+    """Change the records of some methods, or all, and write the tables that follow from them."""
+
+    def edit(rows: list[Values]) -> list[Values]:
+        change([row for row in rows if not methods or row["method"] in methods])
+        return rows
+
+    lines(run / "samples.jsonl", edit)
+    write_tables(run)
+
+
 def reduce_run(run: Path, fits: Callable[[Values], bool]) -> None:
     """Leave the records and cells of a run that fit, and write the tables that follow."""
     lines(run / "samples.jsonl", lambda rows: [row for row in rows if fits(row)])

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ..serving.fake import Fake, Handler, serving, solved
+from ..serving.fake import Fake, Handler, arms, solved
 from .conftest import Cli
 from .made import records
 
@@ -23,8 +23,7 @@ def told(cli: Cli, *words: str) -> str:
 
 
 def both(cli: Cli, plain: Fake, fast: Fake, *options: str) -> Any:
-    with serving(plain) as first, serving(fast) as second:
-        servers = ("--server", f"plain={first}", "--server", f"fast={second}")
+    with arms(plain=plain, fast=fast) as servers:
         return cli(*RUN, *servers, *options)
 
 
@@ -71,8 +70,7 @@ def ending(reason: str, every: int = 3) -> Any:
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
-def test_answers_without_an_end_are_failed_requests(cli, monkeypatch, reason):
-    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
+def test_answers_without_an_end_are_failed_requests(cli, reason):
     done = both(cli, Fake(solved), Fake(solved, fault=ending(reason)), "--seed", "3", "-n", "20")
     failed = [record for record in records(Path("run")) if record["status"] == "error"]
     assert done.code == 1 and 2 <= len(failed) < 20

@@ -14,7 +14,7 @@ from specbench.experiment import loader
 from specbench.experiment.loader import Loader
 
 from ..validation.toy import Handler, serving, toy
-from .conftest import Cli, Result, imported
+from .conftest import Cli, Result
 
 
 @pytest.fixture(autouse=True)
@@ -136,22 +136,6 @@ def test_a_killed_audit_goes_on(cli, tmp_path):
     assert json.loads(left[0])["verdict"] == "unfinished"
     assert (again.code, again.out) == (whole.code, whole.out)
     assert "note: resuming out: 44 texts are done" in again.err
-
-
-def test_a_server_that_is_down_leaves_nothing(cli):
-    with serving() as url:
-        pass
-    result = audit(cli, url)
-    assert result.code == 2
-    assert f"error: no server answers at {url}/v1/models" in result.err
-    assert not Path("out").exists()
-
-
-def test_a_server_that_is_down_is_refused_before_anything_heavy_is_imported():
-    with serving() as url:
-        pass
-    loaded = imported(f"audit --decoder {url}", code=2)
-    assert not {"torch", "transformers", "numpy", "pandas"} & loaded
 
 
 def test_the_key_is_sent_and_never_stored_or_printed(cli, monkeypatch):

@@ -50,8 +50,7 @@ def test_tables_figures_and_ratios_of_all_systems(cli):
 
 
 def test_bench_without_transformers_in_its_default_folder(cli):
-    result = cli("bench", *SMALL, "-m", "sd", "--no-transformers", "--json")
-    assert result.code == 0, result.err
+    result = cli("bench", *SMALL, "-m", "sd", "--no-transformers", "--json", code=0)
     tables = json.loads(result.out)
     assert [row["engine"] for row in tables["systems"]] == ["eager"]
     assert tables["ratios"] == []
@@ -98,8 +97,7 @@ def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(cli, monkeyp
 @pytest.mark.gpu
 def test_every_method_on_a_gpu_with_both_engines(cli):
     options = (*SMALL[:6], "--device", "cuda", "--engine", "eager,graph", "--acceptance", "0.5,1")
-    result = cli("bench", *options, "--batch-size", "1,4", "-o", "out")
-    assert result.code == 0, result.err
+    cli("bench", *options, "--batch-size", "1,4", "-o", "out", code=0)
     table = pd.read_csv("out/bench.csv")
     assert (table.query("forced_acceptance == 1")["position_acceptance"] == 1).all()
     assert set(table["engine"]) == {"eager", "graph", "transformers"}

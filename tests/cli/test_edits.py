@@ -15,21 +15,12 @@ from specbench.runs.configuration import Settings, TaskConfig
 from specbench.tasks.task import load_task
 from specbench.validation.verification.plan import check_examples
 
-from .made import Values, configure, edit_object, lines, records
+from .made import Values, configure, edit_object, edit_records, edit_rows, lines, records
 
-NOT_CHECKED = "not checked"
-
-
-def edit_records(run: Path, change: Callable[[Values], object]) -> None:
-    """Change every record in place, and write the tables that follow."""
-
-    def edit(rows: list[Values]) -> list[Values]:
-        for row in rows:
-            change(row)
-        return rows
-
-    lines(run / "samples.jsonl", edit)
-    write_tables(run)
+PLAN, EXAMPLES = "samples are those of the plan", "examples are those of the task"
+SETTINGS, COUNTS = "settings are those of the plan", "counts follow from rounds"
+SCORED, NOT_CHECKED = "texts scored again", "not checked"
+SAMPLES, SUMMARY = (f"{name}.csv follows from samples.jsonl" for name in ("samples", "summary"))
 
 
 def drop(run: Path, unwanted: Callable[[Values], bool]) -> int:
@@ -77,7 +68,7 @@ def with_worth(config: Values) -> None:
 
 def renamed(run: Path) -> None:
     configure(run, lambda config: config["pair"].update(name="llama"))
-    edit_records(run, lambda row: row.update(pair="llama"))
+    with_values(pair="llama")(run)
 
 
 def halved(row: Values) -> None:
@@ -108,7 +99,15 @@ def setting(**values: object) -> Edit:
 
 
 def in_records(change: Callable[[Values], object]) -> Edit:
-    return lambda run: edit_records(run, change)
+    return lambda run: edit_records(run, lambda rows: [change(row) for row in rows])
+
+
+def in_one(change: Callable[[Values], object]) -> Edit:
+    return lambda run: edit_records(run, lambda rows: change(rows[0]), "diversed")
+
+
+def in_table(file: str, change: Callable[[list[Values]], object]) -> Edit:
+    return lambda run: edit_rows(run / file, change)
 
 
 def with_values(**values: object) -> Edit:
@@ -122,13 +121,21 @@ def scored(**scores: float) -> Edit:
 def without_metrics(run: Path) -> None:
     """Name no metric, so that nothing seems to score the texts, and invent scores."""
     configure(run, lambda config: [task.update(metrics=[]) for task in config["tasks"]])
-    edit_records(run, lambda row: row.update(quality=1.0, scores=dict.fromkeys(row["scores"], 1.0)))
+    in_records(lambda row: row.update(quality=1.0, scores=dict.fromkeys(row["scores"], 1.0)))(run)
+
+
+def with_a_draft_more(row: Values) -> None:
+    row["per_round"]["accepted"][0] += 1
 
 
 def with_longer_rounds(row: Values) -> None:
     emitted = row["per_round"]["emitted"]
     emitted[0] += 1
     row["acceptance_length"] = sum(emitted) / len(emitted) if row["draft_length"] else None
+
+
+def with_a_cell(rows: list[Values]) -> None:
+    rows[2]["accepted"] = "99"
 
 
 def with_column(run: Path) -> None:
@@ -149,58 +156,83 @@ def unlike_machine(run: Path) -> None:
     edit_object(run / "environment.json", change)
 
 
-EDITS: dict[str, tuple[Edit, str]] = {
-    "prompts dropped of one method": (drop_of_one_method, "test-0: is missing"),
-    "prompts dropped of all methods": (drop_of_all_methods, "is not an example of the plan"),
-    "references": (own_texts_as_references, "examples are those of the task"),
-    "samples_planned": (
-        in_config(lambda config: config.update(samples_planned=7)),
-        "samples_planned is 7, not 6",
-    ),
+FIRST = "mini-math, diversed, N = 3, test-0: "
+# The edit, the one check that fails, and words of what ``verify`` says.
+EDITS: dict[str, tuple[Edit, str, str]] = {
+    "prompts dropped of one method": (drop_of_one_method, PLAN, "test-0: is missing"),
+    "prompts dropped of all": (drop_of_all_methods, EXAMPLES, "is not an example of the plan"),
+    "references": (own_texts_as_references, EXAMPLES, ""),
+    "samples_planned": (in_config(lambda c: c.update(samples_planned=7)), PLAN, "is 7, not 6"),
     "data": (
         in_config(lambda config: config["tasks"][0]["data"].update(generator="gsm8k")),
+        EXAMPLES,
         "data.generator is 'gsm8k'",
     ),
-    "a head's worth": (in_config(with_worth), "worth is 'as good as"),
-    "the pair's name": (renamed, "the pair is llama, but its models are those of mini"),
-    "processor and versions": (unlike_machine, "not checked: times; the machine and its software"),
-    "all times": (in_records(halved), "not checked: times;"),
+    "worth": (in_config(with_worth), "heads are those of the run", "worth is 'as good as"),
+    "pair": (renamed, SETTINGS, "the pair is llama, but its models are those of mini"),
+    "processor and versions": (unlike_machine, "", "times; the machine and its software"),
+    "all times": (in_records(halved), "", "times;"),
     "dtype": (
         in_config(lambda config: config["loading"].update(dtype="bfloat16")),
+        SETTINGS,
         "dtype is bfloat16 in the configuration and float32 in the environment",
     ),
-    "engine": (setting(engine="compile"), "engine is 'eager', not 'compile'"),
-    "batch size": (setting(batch_size=8), "batch_size is 1, not 8"),
-    "temperature": (setting(temperature=0.5), "is not planned"),
-    "negative times": (with_values(latency_seconds=-1.5), "latency_seconds is -1.5"),
+    "engine": (setting(engine="compile"), SETTINGS, "engine is 'eager', not 'compile'"),
+    "batch size": (setting(batch_size=8), SETTINGS, "batch_size is 1, not 8"),
+    "temperature": (setting(temperature=0.5), PLAN, "is not planned"),
+    "negative times": (with_values(latency_seconds=-1.5), COUNTS, "latency_seconds is -1.5"),
     "device": (
         with_values(device="node cuda:1"),
+        SETTINGS,
         "devices are `cuda` in samples and cpu in the environment",
     ),
-    "samples of two runs": (in_records(lambda row: row.update(run_id=row["method"])), "run_id has"),
-    "expected acceptance": (in_records(raised), "expected_acceptance is"),
-    "qualities left out": (in_records(blanked), "scores.accuracy is None"),
-    "a score named as a column": (scored(accepted=9.0), "accepted is not a metric of the run"),
-    "quality named as a score": (scored(quality=1.0), "quality is not a metric of the run"),
-    "scores of no metric": (scored(goodness=1.0), "goodness is not a metric of the run"),
-    "metrics left out": (without_metrics, "quality_metric is"),
-    "a category": (with_values(category="hard"), "category is 'hard', not None"),
-    "rounds longer than the text": (in_records(with_longer_rounds), "counts follow from rounds"),
-    "rounds left out": (with_values(per_round={}), "counts follow from rounds"),
-    "a column more": (with_column, "goodness is not in samples.jsonl"),
-    "the page": (replaced_on_the_page, "summary.md follows"),
+    "two runs": (in_records(lambda row: row.update(run_id=row["method"])), SETTINGS, "run_id has"),
+    "expected acceptance": (in_records(raised), COUNTS, "expected_acceptance is"),
+    "qualities left out": (in_records(blanked), SCORED, "scores.accuracy is None"),
+    "a score named as a column": (scored(accepted=9.0), SCORED, "accepted is not a metric of"),
+    "quality as a score": (scored(quality=1.0), SCORED, "quality is not a metric of the run"),
+    "scores of no metric": (scored(goodness=1.0), SCORED, "goodness is not a metric of the run"),
+    "metrics left out": (without_metrics, f"{SETTINGS}, {SCORED}", "quality_metric is"),
+    "a category": (with_values(category="hard"), SETTINGS, "category is 'hard', not None"),
+    "rounds longer than the text": (in_records(with_longer_rounds), COUNTS, ""),
+    "rounds left out": (with_values(per_round={}), COUNTS, ""),
+    "drafts": (in_one(lambda row: row.update(accepted=99)), COUNTS, f"{FIRST}accepted is 99"),
+    "weight": (in_one(lambda row: row.update(mean_weight=0.2)), COUNTS, f"{FIRST}mean_weight is"),
+    "a draft more": (in_one(with_a_draft_more), COUNTS, f"{FIRST}accepted is"),
+    "quality": (in_one(lambda row: row.update(quality=0.5)), SCORED, f"{FIRST}quality is 0.5"),
+    "a column more": (with_column, SAMPLES, "goodness is not in samples.jsonl"),
+    "a cell": (in_table("samples.csv", with_a_cell), SAMPLES, "test-0: accepted is 99"),
+    "a row less": (in_table("samples.csv", list.pop), SAMPLES, "is missing from samples.csv"),
+    "a row twice": (
+        in_table("samples.csv", lambda rows: rows.append(rows[0])),
+        SAMPLES,
+        "is not in samples.jsonl",
+    ),
+    "an id": (
+        in_table("samples.csv", lambda rows: rows[2].update(sample_id="x")),
+        SAMPLES,
+        "x: is not in samples.jsonl",
+    ),
+    "a value": (
+        in_table("summary.csv", lambda rows: rows[0].update(value="0.123")),
+        SUMMARY,
+        "quality: value is 0.123",
+    ),
+    "a value less": (in_table("summary.csv", list.pop), SUMMARY, "is missing from summary.csv"),
+    "the page": (replaced_on_the_page, "summary.md follows from samples.jsonl", ""),
 }
 
 
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_is_noticed_or_named(cli, run, name):
-    edit, expected = EDITS[name]
+    edit, check, words = EDITS[name]
     edit(run)
-    shown = cli("verify", "r", "-n", "0", "--json")
+    shown = cli("verify", "r", "-n", "0", "--json", code=1 if check else 0)
     findings = json.loads(shown.out)
-    texts = [f"{f['verdict']}: {f['sentence']} ({f['name']})" for f in findings]
-    assert any(expected in text and not text.startswith("ok") for text in texts), texts
-    assert shown.code == (0 if expected.startswith(NOT_CHECKED) else 1)
+    failed = sorted({f["name"] for f in findings if f["verdict"] == "FAILED"})
+    assert ", ".join(failed) == check
+    told = [f["sentence"] for f in findings if f["verdict"] == ("FAILED" if check else NOT_CHECKED)]
+    assert any(words in sentence for sentence in told), told
 
 
 def test_the_samples_that_are_decoded_again_cannot_be_foreseen(cli, one_task, monkeypatch):
@@ -214,7 +246,7 @@ def test_keys_that_no_sample_has_are_named(cli, finished, tmp_path):
     """All files agree on a batch size, which the texts do not show."""
     run = Path(shutil.copytree(finished, tmp_path / "r"))
     configure(run, lambda config: config["settings"].update(batch_size=2))
-    edit_records(run, lambda row: row.update(batch_size=2))
+    with_values(batch_size=2)(run)
     (run / "report.html").touch()
     said = " ".join(cli("verify", "r", "-n", "1").out.split())
     assert "keys of samples, since none matches: another version, or changed settings" in said

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ..serving.fake import Fake, Handler, serving, solved
+from ..serving.fake import Fake, Handler, arms, solved
 from .made import Values, write_run
 
 SERVED = ("run", "--prompts", "asked.jsonl", "--metric", "accuracy", "--no-progress", "-o", "run")
@@ -142,9 +142,9 @@ def silent(handler: Handler, body: dict[str, Any]) -> bool:
 def test_a_pipeline_notices_when_an_engine_gets_worse(cli, fast, options, reason):
     asked = [{"prompt": f"Say {i}.", "reference": str(i)} for i in range(40)]
     Path("asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
-    with serving(Fake(solved)) as first, serving(fast) as second:
-        arms = ("--server", f"plain={first}", "--server", f"fast={second}")
-        cli(*SERVED, *arms, "--server", f"again={first}")
+    with arms(plain=Fake(solved), fast=fast) as servers:
+        again = ("--server", servers[1].replace("plain", "again"))
+        cli(*SERVED, *servers, *again)
     done = cli("compare", "run", *options)
     assert done.code == (1 if reason else 0), done.err
     assert reason in done.err and done.err.count("error: ") == bool(reason)

@@ -143,17 +143,6 @@ def test_a_file_that_misbehaves_after_its_trial_fails_its_samples(cli):
 
 
 @pytest.mark.usefixtures("files")
-def test_texts_do_not_depend_on_batches(cli):
-    texts = []
-    for output, size in (("one", "1"), ("four", "4")):
-        more = ["--batch-size", size, "--output", output]
-        assert cli("run", "-m", RULE, "-t", "mini-math", *SMALL, *more).code == 0
-        of_run = records(Path(output))
-        texts.append({(r["method"], r["sample_id"]): r["text"] for r in of_run})
-    assert texts[0] == texts[1]
-
-
-@pytest.mark.usefixtures("files")
 def test_prompts_are_scored_by_an_own_metric(cli):
     rows = [{"prompt": f"{n} + 1 =", "reference": f"{n + 1}"} for n in range(3)]
     Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -167,14 +156,3 @@ def test_prompts_are_scored_by_an_own_metric(cli):
     assert rescored.code == 0 and "length_ratio of q keeps its scores" in rescored.err
     again = records(Path("out"))[0]
     assert (again["scores"], again["quality"]) == (record["scores"], record["quality"])
-    for name in ("pass@1", "none"):
-        refused = cli(*run, "--metric", name)
-        assert refused.code == 2 and "--metric" in refused.err
-
-
-@pytest.mark.usefixtures("files")
-def test_rules_of_one_name_are_refused(cli):
-    small = ["-t", "mini-math", *SMALL]
-    Path("mine.py").write_text("def geometric(at, x, *, share=0.5): pass\n")
-    both = cli("run", "-m", f"{RULE},mine.py:geometric", *small)
-    assert both.code == 2 and "named geometric" in both.err

@@ -3,6 +3,7 @@
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,21 +27,20 @@ SMALL = {
 }
 
 
+def inline(value: Any) -> str:
+    """Return a value in TOML; lists, strings, numbers and true are the same in JSON."""
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return "{" + ", ".join(f"{key} = {inline(each)}" for key, each in value.items()) + "}"
+
+
 def shrunk(name: str, folder: Path) -> Path:
     """Write a pair file with the pair's architectures in small sizes."""
     pair = tomllib.loads(PAIRS_FILE.read_text())[name]
-    lines = [f"[{name}]", f'target = "{pair["target"]}"', f'draft = "{pair["draft"]}"']
-    for role, values in pair["architecture"].items():
-        small = {**values, **{key: size for key, size in SMALL.items() if key in values}}
-        # Lists, strings, numbers and true are the same in JSON and in TOML; tables are not.
-        lines.append(f"[{name}.architecture.{role}]")
-        tables = {key: value for key, value in small.items() if isinstance(value, dict)}
-        lines += [
-            f"{key} = {json.dumps(value)}" for key, value in small.items() if key not in tables
-        ]
-        for key, table in tables.items():
-            lines.append(f"[{name}.architecture.{role}.{key}]")
-            lines += [f"{inner} = {json.dumps(value)}" for inner, value in table.items()]
+    for values in pair["architecture"].values():
+        values.update({key: size for key, size in SMALL.items() if key in values})
+    keys = ("target", "draft", "architecture")
+    lines = [f"[{name}]", *(f"{key} = {inline(pair[key])}" for key in keys)]
     path = folder / "pairs.toml"
     path.write_text("\n".join(lines) + "\n")
     return path

@@ -90,16 +90,21 @@ def url():
 
 @pytest.fixture
 def folders(tmp_path, finished) -> None:
-    """Make p.txt with a prompt, wrong.py with a policy, and heads, tasks and folders of all kinds.
+    """Make p.txt with a prompt, few.csv with costs, wrong.py with a policy, rules.py and mine.py
+    with rules of one name, and heads, tasks and folders of all kinds.
 
     custom is a head of a pair without a name and own one of an unknown task; full, taken and begun
     are folders with a file, a head and an unfinished training.
     """
     (tmp_path / "p.txt").write_text("a prompt\n")
+    costs = ("batch_size,draft_length,round_seconds", "1,0,1", "1,12,2", "2,0,1", "2,12,2")
+    (tmp_path / "few.csv").write_text("\n".join(costs))
     (tmp_path / "wrong.py").write_text(
         "from specbench.decoding.drafters.policies import policy\n"
         "@policy(predictable=False)\ndef drops(rounds):\n    return rounds.most\n"
     )
+    for name in ("rules.py", "mine.py"):
+        (tmp_path / name).write_text("def geometric(at, x, *, share=0.5): pass\n")
     places = ("taken/mini-news", "results/heads/mini/mini-news")
     heads = [f"{place}/{file}" for place in places for file in (WEIGHTS, "head.json")]
     for name in (*heads, f"begun/mini-news/{CHECKPOINT}", "empty/summary.csv", "full/notes.txt"):

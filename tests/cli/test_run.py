@@ -13,7 +13,7 @@ from specbench.engine.cache import SlotCache
 from specbench.engine.pairs import get_pair
 from specbench.runs.records import read_records
 
-from .made import records, rows
+from .made import rows
 
 FAST = ("--limit", "2", "--output", "r")
 
@@ -90,15 +90,6 @@ def test_several_heads_are_interleaved_in_one_run(cli, engine, tmp_path):
         "task": "mini-math",
         "target_acceptance": 0.7,
     }
-
-
-def test_an_untrained_head_decodes_as_static_does(cli, tmp_path):
-    command = ("run", "-m", "static,diversed", "--head", "untrained", "-t", "mini-math")
-    assert cli(*command, "--set", "weight=0.5", "--max-new-tokens", "24", *FAST).code == 0
-    texts: dict[str, list[str]] = {}
-    for record in records(tmp_path / "r"):
-        texts.setdefault(record["method"], []).append(record["text"])
-    assert texts["diversed"] == texts["static"]
 
 
 def test_without_a_compiler_the_compiling_engine_is_refused(cli, engine, tmp_path, monkeypatch):

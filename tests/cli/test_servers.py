@@ -13,7 +13,7 @@ import pytest
 
 from tasks.measure.servers.proxy import proxied
 
-from ..serving.fake import Fake, Fault, Handler, serving, solved, threaded
+from ..serving.fake import Fake, Fault, Handler, arms, serving, solved, threaded
 from .made import records
 
 FOLDER = Path("run")
@@ -25,8 +25,7 @@ def test_two_arms_are_measured_in_turns_and_scored(cli):
     steps |= {"per_step_accepted": [1, 1], "per_step_drafted": [3, 3]}
     fast = Fake(solved, report=lambda words: {"metrics": {"speculative_decoding": steps}})
     plain = Fake(solved, per_chunk=1)
-    with serving(plain) as first, serving(fast) as second:
-        servers = "--server", f"plain={first}", "--server", f"fast={second}"
+    with arms(plain=plain, fast=fast) as servers:
         done = cli(*RUN, *servers, "-n", "6", "--concurrency", "1,3", "--batch-size", "3")
     assert done.code == 0, done.err
     rows = pd.read_csv("run/samples.csv")
@@ -61,16 +60,15 @@ def test_as_many_requests_are_in_flight_as_asked_for_and_no_more(cli):
         return False
 
     fake = Fake(solved, fault=waits)
-    with serving(fake) as url:
+    with arms(a=fake) as servers:
         options = "--concurrency", "3", "--batch-size", "6", "--timeout", "30"
-        assert cli(*RUN, "--server", f"a={url}", "-n", "6", *options).code == 0
+        cli(*RUN, *servers, "-n", "6", *options, code=0)
     assert fake.most_in_flight == 3
 
 
 def test_requests_in_flight_share_the_elapsed_time(cli):
-    with serving(Fake(solved, delay=0.5)) as url:
-        options = "--server", f"slow={url}", "-n", "4", "--concurrency", "4", "--batch-size", "4"
-        assert cli(*RUN, *options).code == 0
+    with arms(slow=Fake(solved, delay=0.5)) as servers:
+        cli(*RUN, *servers, "-n", "4", "--concurrency", "4", "--batch-size", "4", code=0)
     rows = pd.read_csv("run/samples.csv")
     shares = (rows["prefill_seconds"] + rows["decode_seconds"]).sum()
     assert rows["latency_seconds"].max() * 0.9 < shares < rows["latency_seconds"].sum() / 2
@@ -79,9 +77,9 @@ def test_requests_in_flight_share_the_elapsed_time(cli):
 def test_the_pair_gives_token_ids_and_text_stays_text(cli):
     for form, kind in (("tokens", list), ("text", str)):
         fake = Fake(solved)
-        with serving(fake) as url:
-            sent = "--pair", "mini", "--server", f"a={url}", "--send", form, "-n", "2"
-            assert cli(*RUN, *sent, "--fresh").code == 0
+        with arms(a=fake) as servers:
+            sent = "--pair", "mini", *servers, "--send", form, "-n", "2"
+            cli(*RUN, *sent, "--fresh", code=0)
         assert {type(body["prompt"]) for body in fake.bodies} == {kind}
         assert all("messages" not in body for body in fake.bodies)
 
@@ -96,16 +94,15 @@ def test_conversations_are_sent_as_they_are(cli):
     sent: dict[str, list[Any]] = {}
     for form, part in (("chat", "messages"), ("text", "prompt")):
         fake = Fake(solved)
-        with serving(fake) as url:
-            assert cli(*run, "--server", f"a={url}", "--send", form, "--fresh").code == 0
+        with arms(a=fake) as servers:
+            cli(*run, *servers, "--send", form, "--fresh", code=0)
         sent[form] = [body[part] for body in fake.bodies]
     assert messages in sent["chat"] and [{"role": "user", "content": "4?"}] in sent["chat"]
     assert {*sent["text"]} == {"Brief.\n\n1 + 1?\n\n2\n\nAnd\n3?", "4?"}
     assert [record["quality"] for record in records(FOLDER)] == [None, 1.0]
 
 
-def test_a_run_resumes_with_the_server_at_another_address(cli, monkeypatch):
-    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
+def test_a_run_resumes_with_the_server_at_another_address(cli):
 
     def dies(handler, body):
         if len(handler.fake.bodies) < 6:
@@ -113,16 +110,14 @@ def test_a_run_resumes_with_the_server_at_another_address(cli, monkeypatch):
         handler.close_connection = True
         return True
 
-    with serving(Fake(solved, fault=dies)) as url:
-        stopped = cli(*RUN, "--server", f"a={url}", "-n", "20")
-    assert stopped.code == 1
+    with arms(a=Fake(solved, fault=dies)) as servers:
+        stopped = cli(*RUN, *servers, "-n", "20", code=1)
     assert "5 requests to a failed one after the other" in stopped.err
     assert "run the same command to go on" in stopped.err
     before = [record for record in records(FOLDER) if record["status"] == "ok"]
     fake = Fake(solved)
-    with serving(fake) as url:
-        done = cli(*RUN, "--server", f"a={url}", "-n", "20")
-    assert done.code == 0, done.err
+    with arms(a=fake) as servers:
+        cli(*RUN, *servers, "-n", "20", code=0)
     assert len(fake.bodies) == 1 + 20 - len(before)  # one warms up
     assert records(FOLDER)[: len(before)] == before
 
@@ -179,7 +174,6 @@ FAULTS: list[tuple[Fault, str]] = [
 
 def test_a_server_that_misbehaves_is_named_and_nothing_is_lost(cli, monkeypatch):
     """Each prompt meets the next fault, also when it is sent again."""
-    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
     monkeypatch.setattr("specbench.experiment.arms.MOST_FAILED", len(FAULTS) + 1)
     met: dict[str, Fault] = {}
 
@@ -188,30 +182,15 @@ def test_a_server_that_misbehaves_is_named_and_nothing_is_lost(cli, monkeypatch)
             return False
         return met.setdefault(str(body["prompt"]), FAULTS[len(met)][0])(handler, body)
 
-    bad, good = Fake(solved, fault=misbehaves), Fake(solved)
-    with serving(good) as first, serving(bad) as second:
-        arms = "--server", f"good={first}", "--server", f"bad={second}", "--timeout", "0.5"
-        done = cli(*RUN, *arms, "--pair", "mini", "-n", f"{len(FAULTS)}")
-    assert done.code == 1 and FAULTS[0][1] in done.err
+    with arms(good=Fake(solved), bad=Fake(solved, fault=misbehaves)) as servers:
+        short = "--timeout", "0.5", "--pair", "mini", "-n", f"{len(FAULTS)}"
+        done = cli(*RUN, *servers, *short, code=1)
+    assert FAULTS[0][1] in done.err
     failed = [record for record in records(FOLDER) if record["status"] == "error"]
     assert {record["method"] for record in failed} == {"bad"}
     for record, (_, message) in zip(failed, FAULTS, strict=True):
         assert message in record["error"]
     assert sum(record["method"] == "good" for record in records(FOLDER)) == len(FAULTS)
-
-
-def test_a_busy_server_is_asked_again_and_the_tries_are_counted(cli, monkeypatch):
-    monkeypatch.setattr("specbench.serving.client.PAUSE", 0.01)
-
-    def busy(handler, body):
-        if len(handler.fake.bodies) % 2:
-            return False
-        handler.reply(503, {"error": "busy"})
-        return True
-
-    with serving(Fake(solved, fault=busy)) as url:
-        assert cli(*RUN, "--server", f"a={url}", "-n", "3").code == 0
-    assert [*pd.read_csv("run/samples.csv")["retries"]] == [1, 1, 1]
 
 
 def test_an_option_that_a_server_refuses_is_named_in_the_run_and_in_the_verdict(cli):
@@ -224,10 +203,9 @@ def test_an_option_that_a_server_refuses_is_named_in_the_run_and_in_the_verdict(
         return True
 
     plain, picky = Fake(solved), Fake(solved, fault=strict)
-    with serving(plain) as first, serving(picky) as second:
-        arms = "--server", f"plain={first}", "--server", f"picky={second}"
-        done = cli(*RUN, *arms, "-n", "12")
-    assert done.code == 0 and f"picky refuses {refused}, so" in done.err
+    with arms(plain=plain, picky=picky) as servers:
+        done = cli(*RUN, *servers, "-n", "12", code=0)
+    assert f"picky refuses {refused}, so" in done.err
     for fake, top_k in ((plain, 0), (picky, -1)):
         neutral = {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
         neutral |= {"top_k": top_k, "top_p": 1, "min_p": 0, "repeat_penalty": 1, "typical_p": 1}
@@ -248,9 +226,8 @@ def test_a_server_that_counts_tokens_of_no_text_is_named_in_the_verdict(cli):
     def inflated(words):
         return {"usage": {"prompt_tokens": 9, "completion_tokens": 2 * words}}
 
-    with serving(Fake(solved)) as first, serving(Fake(solved, report=inflated)) as second:
-        arms = "--server", f"plain={first}", "--server", f"fast={second}"
-        assert cli(*RUN, *arms, "-n", "12").code == 0
+    with arms(plain=Fake(solved), fast=Fake(solved, report=inflated)) as servers:
+        cli(*RUN, *servers, "-n", "12", code=0)
     told = " ".join(cli("compare", "run", "--against", "plain", "--margin", "2").out.split())
     assert "fast counts 2.00 times as many tokens in a text of the same length" in told
     assert "times as long" not in told
@@ -282,8 +259,8 @@ def test_a_get_is_sent_again_and_counters_are_optional(cli):
 
 def test_a_proxy_corrupts_the_answers_to_a_share_of_the_prompts(cli):
     with serving(Fake(solved)) as url, proxied(url, corrupted=0.3) as worse:
-        arms = "--server", f"plain={url}", "--server", f"worse={worse}"
-        assert cli(*RUN, *arms, "-n", "40").code == 0
+        servers = "--server", f"plain={url}", "--server", f"worse={worse}"
+        cli(*RUN, *servers, "-n", "40", code=0)
     texts = pd.DataFrame(records(FOLDER)).pivot(index="sample_id", columns="method", values="text")
     differ = texts["plain"] != texts["worse"]
     assert 4 <= differ.sum() <= 20
@@ -292,12 +269,11 @@ def test_a_proxy_corrupts_the_answers_to_a_share_of_the_prompts(cli):
 
 def test_a_dry_run_tells_the_cells_and_decodes_no_sample(cli):
     fake = Fake(solved, delay=0.001)
-    with serving(fake) as url:
-        plan = (*RUN, "--server", f"a={url}", "-n", "7", "--concurrency", "1,2")
+    with arms(a=fake) as servers:
+        plan = (*RUN, *servers, "-n", "7", "--concurrency", "1,2")
         assert "14 samples; engine servers; --probe" in cli(*plan, "--dry-run").out
         assert not fake.bodies
-        done = cli(*plan, "--probe")
-    assert done.code == 0, done.err
+        done = cli(*plan, "--probe", code=0)
     assert "a concurrency=1" in done.out and "14 samples; engine servers; at most" in done.out
     assert all(body["max_tokens"] <= 16 for body in fake.bodies)
     assert not Path("run").exists()

@@ -16,30 +16,23 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
 from specbench.errors import RunError
 from specbench.methods import Rule
-from specbench.methods.ensembles import diversed, static
+from specbench.methods.ensembles import diversed
 from specbench.methods.exact import block
-from specbench.methods.speccascade import speccascade
 from specbench.methods.strict import lossy, sd
 
 from ..engine.tiny import FAMILIES, build, config, pair_of, random_prompt, tiny_pair
 from .exact import Array, last_logits, softmax
 from .helpers import GREEDY, constantly, own_draft, run, run_all, with_eos
+from .test_rows import rules
 
 PROMPT = random_prompt(6)
-RULES: dict[str, Rule | None] = {
-    "autoregressive": None,
-    "sd": sd,
-    "lossy": partial(lossy, lenience=0.5),
-    "speccascade": partial(speccascade, rule="token-v3", alpha=0.5),
-    "static": partial(static, weight=0.3),
-    "diversed": partial(diversed, head=lambda at: at.p.new_full((len(at.p),), 0.3)),
-}
+WEIGHTS = {"static": 0.4, "diversed": 0.6}  # of the rules of other tests
 
 
-@pytest.mark.parametrize(("method", "limit"), list(product(RULES, (1, 4, 16))))
+@pytest.mark.parametrize(("method", "limit"), list(product(rules(tiny_pair("gemma3")), (1, 4, 16))))
 def test_counts_are_consistent(method, limit):
     pair, n = tiny_pair("gemma3"), 4
-    output = run(pair, PROMPT, RULES[method], draft_length=n, max_new_tokens=limit)
+    output = run(pair, PROMPT, rules(pair)[method], draft_length=n, max_new_tokens=limit)
     assert output.prompt_tokens == len(PROMPT)
     assert output.output_tokens == sum(record.emitted for record in output.rounds) == limit
     assert output.text == pair.tokenizer.decode(output.token_ids)
@@ -48,8 +41,8 @@ def test_counts_are_consistent(method, limit):
         assert record.emitted in (record.accepted, record.accepted + 1)
         assert len(record.expected) == min(record.accepted + 1, record.proposed)
         assert all(0 <= chance <= 1 + 1e-6 for chance in record.expected)
-        weighted = method in ("static", "diversed")
-        assert record.weights == pytest.approx([0.3] * len(record.expected) * weighted)
+        weights = [WEIGHTS[method]] * len(record.expected) if method in WEIGHTS else []
+        assert record.weights == pytest.approx(weights)
     for record in output.rounds[:-1]:
         assert record.emitted == record.accepted + 1
         assert record.proposed == (0 if method == "autoregressive" else n)

@@ -137,10 +137,3 @@ def test_another_seed_or_key_gives_another_sample():
     decode = partial(run, tiny_pair("llama"), random_prompt(4), sd)
     outputs = [decode(seed=seed, sample_key=key) for seed in (0, 1) for key in ("a", "b")]
     assert len({tuple(output.token_ids) for output in outputs}) == len(outputs)
-
-
-def test_a_longer_limit_only_adds_tokens():
-    decode = partial(run, tiny_pair("qwen3"), random_prompt(4), partial(static, weight=0.5))
-    short, long = decode(max_new_tokens=9), decode(max_new_tokens=20)
-    assert long.token_ids[:9] == short.token_ids
-    assert len(long.token_ids) == 20

@@ -15,15 +15,6 @@ from specbench.decoding.heads.head import Head
 from specbench.engine import hardware, limits, loading, memory
 from specbench.engine.hardware import copy_bandwidth
 from specbench.engine.loading import load_pair
-from specbench.engine.memory import (
-    GIB,
-    bytes_per_round,
-    check_memory,
-    check_training_memory,
-    estimate_tokens,
-    model_need,
-    training_need,
-)
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, get_pair
 from specbench.engine.runner import Runner
@@ -59,18 +50,18 @@ def test_the_estimate_matches_a_loaded_model(family, tied, dtype):
     settings = config(family, tie_word_embeddings=tied)
     runner = Runner(build(settings, dtype=dtype), VOCABULARY)
     runner.reserve(1, sum(SIZE) + 1)
-    need = model_need(settings, dtype, *SIZE)
+    need = memory.model_need(settings, dtype, *SIZE)
     model = runner.model
     assert need.weights == pytest.approx(held(iter([*model.parameters(), *model.buffers()])), 0.02)
     assert need.cache == cached(runner)
     tables = held(table for pair in runner.rotary.values() for table in pair)
     masks = len(set(runner.kinds)) * SIZE[0] ** 2  # during prefill
-    assert tables + masks < need.work < 3 * (tables + masks) + GIB / 100
+    assert tables + masks < need.work < 3 * (tables + masks) + memory.GIB / 100
 
 
 def test_all_linear_layers_but_the_last_are_quantised():
     settings = config("llama")
-    whole, small = (model_need(settings, torch.float32, *SIZE, bits=b) for b in (None, 8))
+    whole, small = (memory.model_need(settings, torch.float32, *SIZE, bits=b) for b in (None, 8))
     linear = [m.weight for m in build(settings).model.modules() if isinstance(m, nn.Linear)]
     assert whole.weights - small.weights == 3 * sum(weights.numel() for weights in linear)
     assert whole[1:] == small[1:]
@@ -110,7 +101,7 @@ def test_training_memory_stays_within_the_estimate(prompt, new, texts, words):
     head = Head("linear", (64, 64)).requires_grad_(False)
     prompts = [[1 + i % 40 for i in range(prompt)] for _ in range(texts)]
     held = peak(lambda: roll_out(pair, [head], prompts, new, torch.Generator().manual_seed(0)))
-    needs = [training_need(one, torch.float32, prompt, new, texts) for one in settings]
+    needs = [memory.training_need(one, torch.float32, prompt, new, texts) for one in settings]
     expected = sum(need.cache for need in needs) + max(need.work for need in needs)
     assert 0.6 * expected < held < expected
 
@@ -123,51 +114,51 @@ def with_free(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
 
 
 def test_a_refusal_names_the_sizes_and_what_to_do(monkeypatch):
-    with_free(monkeypatch, 20 * GIB)
+    with_free(monkeypatch, 20 * memory.GIB)
     dummy = Loading(device="cpu", dtype="float32", load_format="dummy")
     with pytest.raises(UsageError) as caught:
-        check_memory(get_pair("llama"), dummy, 2048, 128, 5)
+        memory.check_memory(get_pair("llama"), dummy, 2048, 128, 5)
     told = str(caught.value)
     assert "llama needs 36." in told and "GiB to decode (target 29.9, draft 4.6, caches 0.7" in told
     assert "cpu has 20.0 free: choose --dtype bfloat16, a smaller pair or shorter prompts" in told
-    check_memory(get_pair("llama"), dummy.updated(dtype="bfloat16"), 2048, 128, 5)
+    memory.check_memory(get_pair("llama"), dummy.updated(dtype="bfloat16"), 2048, 128, 5)
 
 
 def test_a_training_that_just_fits_is_accepted(monkeypatch):
     configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
-    needs = [training_need(one, torch.float32, 512, 64, 128) for one in configs]
+    needs = [memory.training_need(one, torch.float32, 512, 64, 128) for one in configs]
     # The models run one after the other and free their working memory.
     size = sum(n.weights + n.cache for n in needs) + max(n.work for n in needs)
     with_free(monkeypatch, size)
-    check_training_memory(MINI, CPU, 512, 64, 128)
+    memory.check_training_memory(MINI, CPU, 512, 64, 128)
     with_free(monkeypatch, size - 1)
     with pytest.raises(UsageError, match=r"mini needs \d\.\d GiB to train a head \(target 0\.0"):
-        check_training_memory(MINI, CPU, 512, 64, 128)
+        memory.check_training_memory(MINI, CPU, 512, 64, 128)
 
 
 def test_a_pair_that_just_fits_is_accepted_and_prompts_end_at_the_context(monkeypatch):
     context = load_config(MINI, "target", CPU).max_position_embeddings
     configs = [load_config(MINI, role, CPU) for role in ("target", "draft")]
     for given, prompt in ((900, 900), (4_000_000, context - 106)):
-        size = sum(sum(model_need(one, torch.float32, prompt, 100, 5)) for one in configs)
+        size = sum(sum(memory.model_need(one, torch.float32, prompt, 100, 5)) for one in configs)
         with_free(monkeypatch, size)
-        check_memory(MINI, CPU, given, 100, 5)
+        memory.check_memory(MINI, CPU, given, 100, 5)
         with_free(monkeypatch, size - 1)
         with pytest.raises(UsageError, match=r"mini needs 0\.\d GiB to decode \(target 0\.0"):
-            check_memory(MINI, CPU, given, 100, 5)
+            memory.check_memory(MINI, CPU, given, 100, 5)
 
 
 def test_prompt_tokens_are_overestimated(mini):
     prompts = [example.prompt for example in load_task("mini-news").examples("test", 20)]
     longest = max(len(mini.tokenizer(prompt)["input_ids"]) for prompt in prompts)
-    assert longest <= estimate_tokens(prompts) < 3 * longest
+    assert longest <= memory.estimate_tokens(prompts) < 3 * longest
 
 
 def test_unknown_free_memory_refuses_nothing(monkeypatch):
     monkeypatch.setattr(hardware, "MEMINFO", Path("/nothing"))
     monkeypatch.setattr(limits, "ROOT", Path("/nothing"))
     assert hardware.available_memory(torch.device("cpu")) is None
-    check_memory(get_pair("gemma3"), Loading(device="cpu", load_format="dummy"), *SIZE)
+    memory.check_memory(get_pair("gemma3"), Loading(device="cpu", load_format="dummy"), *SIZE)
 
 
 def test_a_container_has_at_most_its_limit(monkeypatch, tmp_path):
@@ -196,7 +187,7 @@ def test_gpu_memory_stays_within_the_estimate():
     for runner in (pair.target, pair.draft):
         runner.reserve(1, sum(SIZE) + 1)
     configs = [load_config(spec, role, loading) for role in ("target", "draft")]
-    needs = [model_need(config, torch.bfloat16, *SIZE) for config in configs]
+    needs = [memory.model_need(config, torch.bfloat16, *SIZE) for config in configs]
     lasting = sum(need.weights + need.cache for need in needs)
     assert torch.cuda.memory_allocated() - before == pytest.approx(lasting, rel=0.03)
 
@@ -240,9 +231,9 @@ def test_a_round_reads_the_target_once_and_the_draft_for_every_token():
     target, draft = build(config("llama")), build(config("llama", num_hidden_layers=1))
     pair = pair_of(target, draft)
     of_draft = WEIGHTS - 2 * LAYERS
-    assert bytes_per_round(pair, 0, 1, 10) == WEIGHTS + 10 * STATES
+    assert memory.bytes_per_round(pair, 0, 1, 10) == WEIGHTS + 10 * STATES
     expected = WEIGHTS + 4 * 10 * STATES + 3 * (of_draft + 4 * 10 * STATES / 2)
-    assert bytes_per_round(pair, 3, 4, 10) == expected
+    assert memory.bytes_per_round(pair, 3, 4, 10) == expected
 
 
 def test_a_copy_reads_and_writes(monkeypatch):
@@ -289,6 +280,7 @@ V1 = {"cpu/a/cpu.cfs_period_us": "100000", "cpu/a/b/cpu.cfs_period_us": "100000"
     [
         ("0::/", {"cpu.max": "150000 100000"}, 1.5),
         ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "400000 100000"}, 4),
+        ("0::/a/b", {"a/b/cpu.max": "300000 100000", "a/cpu.max": "150000 100000"}, 1.5),
         ("0::/on/the/host", {"cpu.max": "200000 100000"}, 2),  # seen from inside a container
         ("0::/", {"cpu.max": "max 100000"}, None),
         ("4:cpu,cpuacct:/a", {**V1, "cpu/a/cpu.cfs_quota_us": "100000"}, 1),

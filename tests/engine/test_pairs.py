@@ -6,17 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import specbench.engine.pairs as module
-from specbench.engine.pairs import (
-    custom_pair,
-    get_pair,
-    hub_file,
-    in_folder,
-    pairs,
-    require_model,
-    short_name,
-    with_draft,
-)
+from specbench.engine import pairs
 from specbench.errors import UsageError
 
 ONE = """
@@ -52,61 +42,61 @@ DRAFT = f"{PAIR}[m.architecture.draft]\nmodel_type = 'llama'\n"
 def test_the_bundled_pairs_lie_beside_their_file_and_others_on_the_hub():
     bundled = {"mini", "python"}
     for name in bundled:
-        pair, folder = get_pair(name), module.PAIRS_FILE.parent / name
+        pair, folder = pairs.get_pair(name), pairs.PAIRS_FILE.parent / name
         assert (Path(pair.target), Path(pair.draft)) == (folder / "target", folder / "draft")
         assert pair.bundled
         assert pair.heads == folder / "heads"
-    for pair in [pair for name, pair in pairs().items() if name not in bundled]:
+    for pair in [pair for name, pair in pairs.pairs().items() if name not in bundled]:
         assert list(pair.architecture) == ([] if pair.gguf else ["target", "draft"])
         assert (pair.heads, pair.thinking, pair.bundled) == (None, False, False)
 
 
 def test_a_pair_of_the_user_is_named_after_its_models():
     for target, draft in (("org/big", "org/small"), ("/models/big/", "./small")):
-        pair = custom_pair(target, draft)
+        pair = pairs.custom_pair(target, draft)
         assert (pair.name, pair.target, pair.draft) == ("big+small", target, draft)
 
 
 @pytest.mark.parametrize("pair", ["qwen2.5-coder", "qwen2.5-coder-gguf"])
 def test_models_of_the_hub_are_taken_from_a_folder_by_their_names(pair, tmp_path):
-    spec = get_pair(pair)
+    spec = pairs.get_pair(pair)
     with pytest.raises(UsageError, match=r"^no (?i:qwen2.5-coder-1.5b)\S* in .*: put it there"):
-        in_folder(spec, tmp_path)
-    names = {role: short_name(model) for role, model in spec.models.items()}
+        pairs.in_folder(spec, tmp_path)
+    names = {role: pairs.short_name(model) for role, model in spec.models.items()}
     for name in names.values():
         (tmp_path / name.lower()).touch()
-    assert in_folder(spec, tmp_path).models == {
+    assert pairs.in_folder(spec, tmp_path).models == {
         role: str(tmp_path / name.lower()) for role, name in names.items()
     }
-    assert in_folder(get_pair("mini"), tmp_path) == get_pair("mini")
+    assert pairs.in_folder(pairs.get_pair("mini"), tmp_path) == pairs.get_pair("mini")
     with pytest.raises(UsageError, match="no folder"):
-        in_folder(spec, tmp_path / "none")
+        pairs.in_folder(spec, tmp_path / "none")
 
 
 def test_a_file_of_the_hub_has_a_repository_and_a_name(tmp_path):
     for repository, file in (("org/a-GGUF", "a.gguf"), ("org/b", "q4/b-00001-of-00002.gguf")):
-        assert hub_file(f"{repository}:{file}") == (repository, file)
-        assert custom_pair(f"{repository}:{file}", None).name == Path(file).name
-        require_model(f"{repository}:{file}")
+        assert pairs.hub_file(f"{repository}:{file}") == (repository, file)
+        assert pairs.custom_pair(f"{repository}:{file}", None).name == Path(file).name
+        pairs.require_model(f"{repository}:{file}")
     for other in ("org/a", "a.gguf", "/models/a.gguf", "org/a:b.bin", "a:b.gguf"):
-        assert hub_file(other) is None
+        assert pairs.hub_file(other) is None
     with pytest.raises(UsageError, match=r"no file a:b\.gguf: give a GGUF file, or OWNER/NAME"):
-        require_model("a:b.gguf")
+        pairs.require_model("a:b.gguf")
 
 
 def test_another_draft_has_neither_heads_nor_revision_nor_architecture_of_the_pairs_own():
-    pair = with_draft(get_pair("mini"), "results/drafts/mini/mini-math/")
+    pair = pairs.with_draft(pairs.get_pair("mini"), "results/drafts/mini/mini-math/")
     assert (pair.name, pair.draft) == ("mini+mini-math", "results/drafts/mini/mini-math/")
-    assert pair.target == get_pair("mini").target
+    assert pair.target == pairs.get_pair("mini").target
     assert pair.heads is None  # heads were trained for the pair's own draft
-    revised = replace(get_pair("qwen3"), target_revision="t", draft_revision="d")
-    pair = with_draft(revised, "org/small")
+    revised = replace(pairs.get_pair("qwen3"), target_revision="t", draft_revision="d")
+    pair = pairs.with_draft(revised, "org/small")
     assert (pair.target_revision, pair.draft_revision) == ("t", None)
     assert list(pair.architecture) == ["target"]
 
 
 def test_a_pair_may_have_no_draft():
-    alone = custom_pair("org/big", None)
+    alone = pairs.custom_pair("org/big", None)
     assert alone.name == "big"
     assert list(alone.models) == ["target"]
 
@@ -118,16 +108,16 @@ def file(tmp_path) -> Path:
 
 def test_the_only_pair_of_a_file_needs_no_name(file):
     file.write_text(ONE)
-    pair = get_pair(str(file))
+    pair = pairs.get_pair(str(file))
     place = str(file.parent / "models/big")
     assert (pair.name, pair.target, pair.draft) == ("mine", place, "org/small")
-    assert pair == get_pair(f"{file}:mine")
+    assert pair == pairs.get_pair(f"{file}:mine")
     assert (pair.thinking, pair.target_revision, pair.heads) == (False, None, None)
 
 
 def test_every_key_is_read(file):
     file.write_text(FULL)
-    pair = get_pair(f"{file}:mine")
+    pair = pairs.get_pair(f"{file}:mine")
     assert (pair.target, pair.draft) == (str(file.parent / "../big"), "/models/small")
     assert (pair.heads, pair.dtype, pair.thinking) == (file.parent / "heads", "float32", True)
     assert (pair.target_revision, pair.draft_revision) == ("v1", "abc123")
@@ -156,11 +146,11 @@ def test_every_key_is_read(file):
 def test_what_is_wrong_is_told_with_its_place(file, text, told):
     file.write_text(text)
     with pytest.raises(UsageError, match=f"^{re.escape(str(file))}: .*{re.escape(told)}") as caught:
-        get_pair(str(file))
+        pairs.get_pair(str(file))
     assert "\n" not in str(caught.value)
 
 
 def test_a_name_that_the_file_lacks_is_refused(file):
     file.write_text(ONE)
     with pytest.raises(UsageError, match=r"unknown pair `mime`; did you mean `mine`\?"):
-        get_pair(f"{file}:mime")
+        pairs.get_pair(f"{file}:mime")

@@ -12,17 +12,6 @@ from make_pair import make_pair
 from pretraining import loop, sources
 from pretraining.corpus import SEED, Corpus
 from pretraining.models import EOS, build_tokenizer
-from pretraining.sources import (
-    CorpusSource,
-    digest,
-    documented,
-    documents,
-    first_sentence,
-    pack_sources,
-    read_package,
-    read_splits,
-    version_of,
-)
 from pretraining.texts import Generated
 from safetensors.torch import load_file
 
@@ -189,14 +178,14 @@ def test_packed_source_code_stands_for_the_packages(tmp_path, monkeypatch):
     packages = {"train": {"tabulate": described("tabulate")}, "choice": {"six": described("six")}}
     packages["test"] = {}
     packed = tmp_path / "sources.jsonl.xz"
-    pack_sources(packages, packed)
-    installed = read_splits(packages)
+    sources.pack_sources(packages, packed)
+    installed = sources.read_splits(packages)
     monkeypatch.setattr(sources, "distribution", None)  # nothing is installed
-    assert read_splits(packages, packed) == installed
+    assert sources.read_splits(packages, packed) == installed
     lines = lzma.decompress(packed.read_bytes())
     packed.write_bytes(lzma.compress(lines.replace(b"import", b"export", 1)))
     with pytest.raises(UsageError, match="are not the recipe's: pack them again"):
-        read_splits(packages, packed)
+        sources.read_splits(packages, packed)
 
 
 def test_blocks_are_the_texts_without_a_gap(tmp_path):
@@ -212,14 +201,14 @@ def test_blocks_are_the_texts_without_a_gap(tmp_path):
         used += batch.labels.tolist()
     assert used == corpus.blocks[corpus.order[:16]].tolist()
     stream = tokenizer.decode(corpus.blocks.flatten())
-    whole = "".join(text + EOS for text in documents(corpus.splits["train"], SEED))
+    whole = "".join(text + EOS for text in sources.documents(corpus.splits["train"], SEED))
     assert whole.startswith(stream)
     assert len(whole) - len(stream) < 512 * 10
 
 
 def described(name: str) -> str:
     """Return the package's entry in a recipe."""
-    return f"{version_of(name)} {digest(read_package(name))}"
+    return f"{sources.version_of(name)} {sources.digest(sources.read_package(name))}"
 
 
 @pytest.fixture
@@ -240,7 +229,7 @@ def test_tests_vendored_generated_and_large_files_are_left_out(library):
     write(library, good="x = 1\n", sub__other="y = 2\n", empty="")
     write(library, test__a="a", sub__tests__b="b", sub__test_c="c", sub__conftest="d")
     write(library, _vendor__e="e", large="#" * 120_001, made="# Automatically generated\n")
-    assert [(s.path, s.text) for s in read_package("python")] == [
+    assert [(s.path, s.text) for s in sources.read_package("python")] == [
         ("good.py", "x = 1\n"),
         ("sub/other.py", "y = 2\n"),
     ]
@@ -248,7 +237,7 @@ def test_tests_vendored_generated_and_large_files_are_left_out(library):
 
 def test_a_digest_depends_on_paths_and_texts():
     digests = {
-        digest([CorpusSource("p", path, text)])
+        sources.digest([sources.CorpusSource("p", path, text)])
         for path, text in (("a.py", "x"), ("b.py", "x"), ("a.py", "y"))
     }
     assert len(digests) == 3
@@ -258,15 +247,15 @@ def test_another_environment_is_refused_by_its_first_difference():
     packages = {"train": {"tabulate": described("tabulate")}, "choice": {"six": "0.1 0123"}}
     packages["test"] = {}
     with pytest.raises(UsageError, match=r"^six is \S+ \w{12} here, and 0\.1 0123 in the recipe"):
-        read_splits(packages)
+        sources.read_splits(packages)
     with pytest.raises(UsageError, match="no-such-package is not installed"):
-        read_splits({"train": {"no-such-package": "1 2"}, "choice": {}, "test": {}})
+        sources.read_splits({"train": {"no-such-package": "1 2"}, "choice": {}, "test": {}})
 
 
 def test_a_text_occurs_once_and_rather_in_the_test_split(library):
     write(library, a="x = 1\n", b="x = 1\n")
     python = {"python": described("python")}
-    splits = read_splits({"train": python, "choice": {}, "test": python})
+    splits = sources.read_splits({"train": python, "choice": {}, "test": python})
     assert [len(splits[name]) for name in ("train", "choice", "test")] == [0, 0, 1]
 
 
@@ -287,11 +276,11 @@ class A:
     def h(self):
         return 1
 '''
-    ((code, sentence),) = documented(text)
+    ((code, sentence),) = sources.documented(text)
     assert sentence == "Return twice the number."
     assert code == 'def f(self, x):\n    y = "kept"\n    return 2 * x\n"""'
     ast.parse(code.removesuffix('"""'))
-    texts = list(documents([CorpusSource("p", "a.py", text)], seed=0))
+    texts = list(sources.documents([sources.CorpusSource("p", "a.py", text)], seed=0))
     assert sorted(map(len, texts)) == sorted([len(text), len(code + sentence + '"""\n')])
 
 
@@ -306,7 +295,7 @@ class A:
     ],
 )
 def test_first_sentences_are_on_one_line(docstring, expected):
-    assert first_sentence(docstring) == expected
+    assert sources.first_sentence(docstring) == expected
 
 
 def test_the_recipe_keeps_its_splits_apart():

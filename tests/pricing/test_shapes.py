@@ -10,17 +10,9 @@ import pytest
 
 from specbench.engine.pairs import PAIRS_FILE, get_pair
 from specbench.errors import UsageError
+from specbench.pricing import shapes
 from specbench.pricing.heads import drafting_of, kind_called, require_fits
 from specbench.pricing.machines import devices_in, known_engine, known_machine, machines
-from specbench.pricing.shapes import (
-    Precision,
-    ServedModel,
-    find_model,
-    known_shape,
-    known_shapes,
-    precision_of,
-    shape_of_config,
-)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +33,11 @@ from specbench.pricing.shapes import (
     ],
 )
 def test_models_are_known_by_any_name(name, key):
-    assert known_shape(name) == (known_shapes()[key] if key else None)
+    assert shapes.known_shape(name) == (shapes.known_shapes()[key] if key else None)
 
 
 def test_known_shapes_have_as_many_weights_as_their_names_say():
-    for name, shape in known_shapes().items():
+    for name, shape in shapes.known_shapes().items():
         sizes = re.findall(r"(?<![\dx])(\d+(?:\.\d+)?)b", name)
         if sizes and not name.startswith("mixtral"):
             rel = 0.35 if float(sizes[0]) < 5 else 0.16
@@ -108,27 +100,27 @@ def test_engines_begin_a_name():
     ],
 )
 def test_formats_have_bits(text, layers, head):
-    precision = precision_of(text, "fp8")
+    precision = shapes.precision_of(text, "fp8")
     assert precision is not None and precision == (layers, head, 8)
-    assert precision_of("seven") is None
+    assert shapes.precision_of("seven") is None
 
 
 def test_a_configuration_a_folder_and_a_description_give_the_same_shape(tmp_path):
     pair = get_pair("llama")
-    described = find_model("x", pair.architecture["target"])
-    assert described.shape.stored == known_shapes()["llama-3.1-8b"].stored
+    described = shapes.find_model("x", pair.architecture["target"])
+    assert described.shape.stored == shapes.known_shapes()["llama-3.1-8b"].stored
     config = {**pair.architecture["target"], "architectures": ["LlamaForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert find_model(str(tmp_path)).shape == described.shape
+    assert shapes.find_model(str(tmp_path)).shape == described.shape
     nested = {"model_type": "gemma3", "text_config": get_pair("gemma3").architecture["target"]}
-    gemma, known = shape_of_config(nested, "g"), known_shapes()["gemma-3-12b"]
+    gemma, known = shapes.shape_of_config(nested, "g"), shapes.known_shapes()["gemma-3-12b"]
     assert gemma.tied and (gemma.windowed_layers, gemma.window) == (40, 1024)
     assert gemma.values_cached(10_000) == known.values_cached(10_000)
     (tmp_path / "config.json").write_text(
         json.dumps(config | {"quantization_config": {"quant_method": "awq", "bits": 4}})
     )
-    assert find_model(str(tmp_path)).precision == (4, 16, 16)
-    assert find_model(str(PAIRS_FILE.parent / "mini" / "target")).shape.layers == 8
+    assert shapes.find_model(str(tmp_path)).precision == (4, 16, 16)
+    assert shapes.find_model(str(PAIRS_FILE.parent / "mini" / "target")).shape.layers == 8
 
 
 def test_a_deepseek_configuration_compresses_keys():
@@ -140,7 +132,7 @@ def test_a_deepseek_configuration_compresses_keys():
         **{"q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
         **{"v_head_dim": 128, "head_dim": 128},
     }
-    shape, known = shape_of_config(config, "d"), known_shapes()["deepseek-v3"]
+    shape, known = shapes.shape_of_config(config, "d"), shapes.known_shapes()["deepseek-v3"]
     assert shape.stored == pytest.approx(known.stored, rel=1e-3)
     assert shape.values_cached(1) == known.values_cached(1) == 61 * 576
 
@@ -159,7 +151,7 @@ def test_a_gguf_file_has_the_bits_of_its_size(tmp_path):
     writer.add_head_count_kv(2)
     writer.add_key_length(16)
     writer.add_token_list([f"t{n}" for n in range(100)])
-    shape = known_shapes()["llama-3-8b"].model_copy(
+    shape = shapes.known_shapes()["llama-3-8b"].model_copy(
         update={
             **{"layers": 2, "width": 64, "feed_forward": 128, "heads": 4, "kv_heads": 2},
             **{"head_size": 16, "vocabulary": 100, "tied": True},
@@ -167,7 +159,7 @@ def test_a_gguf_file_has_the_bits_of_its_size(tmp_path):
     )
     writer.add_tensor("all", np.zeros(int(shape.stored), dtype=np.float16))
     finish(writer)
-    model = find_model(str(tmp_path / "m.gguf"))
+    model = shapes.find_model(str(tmp_path / "m.gguf"))
     assert (model.shape.layers, model.shape.heads, model.shape.tied) == (2, 4, True)
     assert 16 <= model.precision.layers <= 17  # and the header
 
@@ -179,13 +171,13 @@ def test_a_gguf_file_has_the_bits_of_its_size(tmp_path):
 def test_a_configuration_without_sizes_is_refused(tmp_path, content, complaint):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(UsageError, match=complaint):
-        find_model(str(tmp_path))
+        shapes.find_model(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["nobody", "llama-9-9b", "no such model"])
 def test_a_model_without_a_shape_is_refused_in_one_sentence(name):
     with pytest.raises(UsageError, match=f"no shape of `{name}`: name a folder"):
-        find_model(name)
+        shapes.find_model(name)
 
 
 def test_a_model_of_the_hub_is_described_by_its_configuration(tmp_path, monkeypatch):
@@ -194,7 +186,7 @@ def test_a_model_of_the_hub_is_described_by_its_configuration(tmp_path, monkeypa
     monkeypatch.setattr(
         "huggingface_hub.hf_hub_download", lambda repository, name: str(tmp_path / name)
     )
-    model = find_model("someone/unheard-of-FP8")
+    model = shapes.find_model("someone/unheard-of-FP8")
     assert model.shape.width == 4096 and model.precision == (8, 16, 16)
 
     def absent(*_):
@@ -202,23 +194,23 @@ def test_a_model_of_the_hub_is_described_by_its_configuration(tmp_path, monkeypa
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", absent)
     with pytest.raises(UsageError, match="no shape of `someone/unheard-of`"):
-        find_model("someone/unheard-of")
+        shapes.find_model("someone/unheard-of")
 
 
 def test_a_batch_reads_the_experts_that_its_tokens_take():
-    shape = known_shapes()["qwen3-30b-a3b"]
+    shape = shapes.known_shapes()["qwen3-30b-a3b"]
     one, all_experts = shape.weights(8), shape.weights(128)
     assert shape.weights_read(1) == pytest.approx(one)
     assert one < shape.weights_read(8) < 0.5 * all_experts
     assert shape.weights_read(1000) == pytest.approx(all_experts)
-    dense = known_shapes()["qwen3-32b"]
+    dense = shapes.known_shapes()["qwen3-32b"]
     assert dense.weights_read(1) == dense.weights_read(64)
 
 
 def test_attention_of_gpt_oss_stays_in_16_bits():
-    shape = known_shapes()["gpt-oss-120b"]
-    served = ServedModel("m", shape, Precision(4.25))
-    in_file = ServedModel("m", shape, Precision(4.25, 4.25))
+    shape = shapes.known_shapes()["gpt-oss-120b"]
+    served = shapes.ServedModel("m", shape, shapes.Precision(4.25))
+    in_file = shapes.ServedModel("m", shape, shapes.Precision(4.25, 4.25))
     weights = shape.layers * shape.of_attention
     plain = (shape.weights_read(1) * 4.25 + shape.of_head * 16) / 8
     assert served.bytes_read(1) == pytest.approx(plain + weights * 11.75 / 8)
@@ -226,8 +218,8 @@ def test_attention_of_gpt_oss_stays_in_16_bits():
     assert in_file.bytes_stored == pytest.approx(shape.stored * 4.25 / 8)
 
 
-def model(name: str, **change: Any) -> ServedModel:
-    return ServedModel(name, known_shapes()[name].model_copy(update=change))
+def model(name: str, **change: Any) -> shapes.ServedModel:
+    return shapes.ServedModel(name, shapes.known_shapes()[name].model_copy(update=change))
 
 
 def test_heads_have_the_sizes_of_published_ones():
@@ -243,7 +235,7 @@ def test_heads_have_the_sizes_of_published_ones():
         assert drafting.model.shape.vocabulary == target.shape.vocabulary
         assert drafting.in_blocks == (kind == "block")
     assert drafting_of("mtp", model("deepseek-v3"), None).model.shape.experts == 256  # type: ignore[union-attr]
-    fp8 = ServedModel("m", known_shapes()["deepseek-v3"], Precision(8))
+    fp8 = shapes.ServedModel("m", shapes.known_shapes()["deepseek-v3"], shapes.Precision(8))
     bits = {kind: drafting_of(kind, fp8, None).model.precision.layers for kind in ("mtp", "eagle3")}  # type: ignore[union-attr]
     assert bits == {"mtp": 8, "eagle3": 16}
     names = {"EAGLE-3": "eagle3", "nextn": "mtp", "DFlash": "block", "ngram": "copies", "x": ""}

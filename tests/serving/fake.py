@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
@@ -119,6 +119,14 @@ class Handler(Quiet):
 def serving(fake: Fake) -> AbstractContextManager[str]:
     """Run a server of prepared texts in a thread; the context is its address."""
     return threaded(type("Own", (Handler,), {"fake": fake}))
+
+
+@contextmanager
+def arms(**fakes: Fake) -> Iterator[list[str]]:
+    """Run servers; yield the options of a run that has them as its arms, by these names."""
+    with ExitStack() as running:
+        urls = {name: running.enter_context(serving(fake)) for name, fake in fakes.items()}
+        yield [word for name, url in urls.items() for word in ("--server", f"{name}={url}")]
 
 
 @contextmanager

@@ -6,19 +6,9 @@ import pytest
 
 from specbench.decoding.records import NO_WEIGHT, RoundRecord
 from specbench.errors import UsageError
+from specbench.serving import delivered
 from specbench.serving.answers import Acceptance, Answer, read_answer
 from specbench.serving.client import Event, Streamed
-from specbench.serving.delivered import (
-    AT_ONCE,
-    BEHIND,
-    HIDDEN,
-    UNDELIVERED,
-    UNEQUAL,
-    UNLIKE,
-    UNSTOPPED,
-    read_rounds,
-    shares_of,
-)
 
 from ..validation.toy import END, tokenizer
 
@@ -180,7 +170,7 @@ def test_impossible_sums_are_refused():
     ):
         answer(ended(8), limit=7)
     few = {**ended(8), "usage": {"completion_tokens": 5}}
-    assert answer(few).output_tokens == 8 and answer(few).contradictions == (UNEQUAL,)
+    assert answer(few).output_tokens == 8 and answer(few).contradictions == (delivered.UNEQUAL,)
 
 
 def test_sums_that_jump_far_have_no_rounds():
@@ -229,7 +219,7 @@ def test_chat_has_messages_and_thoughts_are_no_text(key):
 
 
 def test_shares_add_up_to_the_time_in_which_requests_are_in_flight():
-    shares = shares_of([(0.0, 1.0, 4.0), (0.0, 2.0, 4.0), (10.0, 11.0, 12.0)])
+    shares = delivered.shares_of([(0.0, 1.0, 4.0), (0.0, 2.0, 4.0), (10.0, 11.0, 12.0)])
     assert shares == [(0.5, 1.5), (1.0, 1.0), (1.0, 1.0)]
     assert sum(map(sum, shares)) == 4 + 2
 
@@ -245,20 +235,26 @@ ABCS = "abc " * 15  # of 30 tokens
         # Behind a stop string, with and without usage; some return no token of the string.
         ([A, ABC, B, SPACE], "aabcb", 4, (4,), (4,)),
         ([A, ABC, B], "aabcb", None, (3,), (3,)),
-        ([A, ABC, B, SPACE, C, C], "aabcb", 6, (4, BEHIND), (6,)),
-        ([A, ABC, B, SPACE, SPACE], "aabcb", None, (4, BEHIND), (5,)),
-        ([A, ABC, B, SPACE], "aabcb", 7, (4, UNEQUAL), (4, UNEQUAL)),
-        ([A, ABC, B, SPACE], "aabcb", 2, (4, UNEQUAL), (4, UNEQUAL)),
-        ([A, SPACE, B, B], "a bb", 4, (2, BEHIND, UNSTOPPED), (4, UNSTOPPED)),
-        *(([*other, C], "abc", 4, (1, UNLIKE), (4,)) for other in ([C, C, C], [B, A, B])),
+        ([A, ABC, B, SPACE, C, C], "aabcb", 6, (4, delivered.BEHIND), (6,)),
+        ([A, ABC, B, SPACE, SPACE], "aabcb", None, (4, delivered.BEHIND), (5,)),
+        ([A, ABC, B, SPACE], "aabcb", 7, (4, delivered.UNEQUAL), (4, delivered.UNEQUAL)),
+        ([A, ABC, B, SPACE], "aabcb", 2, (4, delivered.UNEQUAL), (4, delivered.UNEQUAL)),
+        (
+            [A, SPACE, B, B],
+            "a bb",
+            4,
+            (2, delivered.BEHIND, delivered.UNSTOPPED),
+            (4, delivered.UNSTOPPED),
+        ),
+        *(([*other, C], "abc", 4, (1, delivered.UNLIKE), (4,)) for other in ([C, C, C], [B, A, B])),
         ([SPACE, A, B], "ab", 3, (3,), (3,)),  # the text was stripped
         ([SPACE], "", 1, (1,), (1,)),
         ([A, B, END], "ab</s>", 3, (3,), (3,)),  # the end token was shown
-        ([SPACE, A, B], "", 3, (1, BEHIND), (3,)),
+        ([SPACE, A, B], "", 3, (1, delivered.BEHIND), (3,)),
         ([], ABCS.replace(" ", "a"), 33, (33,), (33,)),
-        ([], ABCS.replace(" ", "a"), 51, (30, UNDELIVERED), (51,)),
-        ([], "abc", 60, (1, UNDELIVERED), (None, UNDELIVERED)),
-        ([], "abc", 120, (1, UNDELIVERED), (None, UNDELIVERED)),
+        ([], ABCS.replace(" ", "a"), 51, (30, delivered.UNDELIVERED), (51,)),
+        ([], "abc", 60, (1, delivered.UNDELIVERED), (None, delivered.UNDELIVERED)),
+        ([], "abc", 120, (1, delivered.UNDELIVERED), (None, delivered.UNDELIVERED)),
     ],
 )
 def test_tokens_that_the_text_does_not_have_are_not_counted(
@@ -280,7 +276,7 @@ def test_thoughts_that_are_not_delivered_are_no_tokens(key):
     details = {"completion_tokens_details": {"reasoning_tokens": 48}}
     value["usage"] = {"completion_tokens": 50, **details}
     got = answer(value, chat=True)
-    assert (got.output_tokens, got.contradictions) == (2, (HIDDEN,))
+    assert (got.output_tokens, got.contradictions) == (2, (delivered.HIDDEN,))
     message[key] = "hm " * 48
     got = answer(value, chat=True)
     assert (got.output_tokens, got.contradictions, got.delivered_bytes) == (50, (), 3 + 3 * 48)
@@ -300,7 +296,7 @@ def test_chunks_that_a_proxy_holds_back_have_no_times(first, between, chunks, he
     times = [first + between * number for number in range(chunks)]
     events = [*(Event(seconds, content) for seconds in times), Event(times[-1], end)]
     got = read_answer(Streamed(0.0, 1.0, events, 0), chat=True)
-    assert got.contradictions == ((AT_ONCE,) if held else ())
+    assert got.contradictions == ((delivered.AT_ONCE,) if held else ())
     assert got.first_token == (None if held else first)
     assert held <= (got.inter_token_seconds is None)
 
@@ -322,13 +318,13 @@ def row(accepted: int, proposed: int = 2, **changes: Any) -> list[Any]:
 
 def test_rounds_stop_where_the_text_ends():
     whole, rejected = RoundRecord(2, 2, 3, None, (True, False), (0.9, 0.4)), row(1)
-    assert read_rounds([row(2), rejected], 6) == (
+    assert delivered.read_rounds([row(2), rejected], 6) == (
         whole,
         RoundRecord(2, 1, 2, 8, (True,), (0.9, 0.4)),
     )
     cut = RoundRecord(1, 1, 1, None, (True,), (0.9,))
-    assert read_rounds([row(2), rejected, row(2)], 5) == (whole, cut)
-    assert read_rounds([row(2)], 1) == ()
+    assert delivered.read_rounds([row(2), rejected, row(2)], 5) == (whole, cut)
+    assert delivered.read_rounds([row(2)], 1) == ()
 
 
 @pytest.mark.parametrize(
@@ -353,4 +349,4 @@ def test_rounds_stop_where_the_text_ends():
 )
 def test_what_is_no_round_is_refused(rounds):
     with pytest.raises(UsageError, match="the server tells"):
-        read_rounds(rounds, 9, vocabulary=500)
+        delivered.read_rounds(rounds, 9, vocabulary=500)

@@ -11,11 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, Qwen3Config
 
-from specbench.config import COMPILE
 from specbench.decoding.drafters.registry import parse_kind
 from specbench.decoding.loop import Request
 from specbench.decoding.modules.files import build_module, load_module, save_module
-from specbench.engine.engines import Engine
 from specbench.engine.loading import load_pair
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, get_pair
@@ -53,16 +51,6 @@ def test_a_text_does_not_depend_on_its_neighbours(control):
     together = run_all(pair, sd, REQUESTS, batch_size=3, **how)
     assert [said(text) for text in together] == alone
     assert any(r.accepted for text in together for r in text.rounds)
-
-
-def test_the_whole_chain_is_traced_as_one_graph(monkeypatch):
-    compiled = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f, **how: compiled(f, backend="eager", **how))
-    pair = tiny_pair("llama")
-    how: dict[str, Any] = {"drafter": module_drafter(pair), "draft_length": 2}
-    pairs = (pair, replace(pair, engine=Engine(COMPILE)))
-    eager, traced = (run_all(each, sd, REQUESTS[3:], **how) for each in pairs)
-    assert [said(text) for text in traced] == [said(text) for text in eager]
 
 
 VERIFIER = {"name_or_path": "target", "architectures": ["LlamaForCausalLM"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -72,10 +72,12 @@ _Fields = list[Field[_Row]]
 _KEYS = ["run_id", "temperature", "engine", "batch_size", "task"]
 
 
-def comparison_tables(rows: pd.DataFrame) -> list[Table]:
+def comparison_tables(rows: pd.DataFrame, ats: Collection[str] = (c.OWN, *c.ATS)) -> list[Table]:
     """Return one table per task and quantity held equal, in the order of the comparison.
 
-    ``rows`` has the columns ``comparison.COMPARISON``.
+    Args:
+        rows: Columns ``comparison.COMPARISON``.
+        ats: The quantities to show.
     """
     several = ["run_id"] if rows["run_id"].nunique() > 1 else []
     tables_of_runs = []
@@ -83,7 +85,7 @@ def comparison_tables(rows: pd.DataFrame) -> list[Table]:
     for (*_, task), comparisons in placed.groupby(_KEYS, sort=False):
         tables = _Tables(str(task), comparisons)
         makers = {c.OWN: tables.beside_sd, "quality": tables.savings}
-        for kind, group in comparisons.groupby("at", sort=False):
+        for kind, group in comparisons[comparisons["at"].isin(ats)].groupby("at", sort=False):
             title = f"{setting_text(group.iloc[0], several)}, n = {span(group['n'])}"
             tables_of_runs.append(makers.get(str(kind), tables.above)(group, title))
             if kind == c.OWN:
@@ -193,7 +195,10 @@ class _Tables:
             shown(e.ACCEPTANCE_LESS).column_with_interval,
             *_PHASES,
             shown(e.SPEED).column_with_interval,
-            (times.column_with_interval[0], lambda row: times.interval(row) or share.interval(row)),
+            (
+                times.column_with_interval[0],
+                lambda row: times.interval(row) or share.with_unit(row),
+            ),
             _NOISE,
         ]
         # The gain from choosing N alone has its own row, without the repeated columns.
@@ -310,11 +315,11 @@ def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
         fields: list[Field[_Row]] = [
             ("method", lambda row: row["label"]),
             ("N", lambda row: number(row["draft_length"] or None, ".0f")),
-            (f"{quality.heading}\nA", quality._replace(name=of_first[0]).text),
-            ("\nB", quality.text),
+            (f"{quality.heading}\nA", quality._replace(name=of_first[0]).number),
+            ("\nB", quality.number),
             ("B less A\n[95 %]", shown(e.QUALITY_LESS, metric).interval),
-            ("accepted /\ndrafted, A", acceptance._replace(name=of_first[1]).text),
-            ("\nB", acceptance.text),
+            ("accepted /\ndrafted (%), A", acceptance._replace(name=of_first[1]).number),
+            ("\nB", acceptance.number),
             ("B less A\n[95 %]", shown(e.ACCEPTANCE_LESS).interval),
             ("A's s/sample\n/ B's [95 %]", shown(e.TIMES).interval),
             shown(EQUAL).column,

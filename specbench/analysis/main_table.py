@@ -300,7 +300,7 @@ def _fields(
         for end, column, sign in ((PAPER, "published", ""), (DIFFERENCE, "difference", "+")):
             yield (
                 Column(f"{name}\n{end}", task),
-                cell_at(key, ShownFigure(column, end, form=sign + form).text),
+                cell_at(key, ShownFigure(column, end, form=sign + form).number),
             )
 
 

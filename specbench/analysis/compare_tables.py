@@ -234,7 +234,7 @@ class _Tables:
             self.quality.column,
             *self.beside_front("front, randomised", e.ABOVE),
             *self.beside_front("front, measured", e.ABOVE_MEASURED),
-            ("between", lambda row: row["between"]),
+            ("between", _between),
             *self.less_than_sd(),
         ]
         texts = {c.FRONT: FRONT, c.CONTROL: CONTROL}
@@ -288,6 +288,12 @@ def _length(row: _Row) -> str:
     """Return the draft length of a method, marked if chosen from several."""
     length = f"{row['draft_length']:.0f}"
     return length if row["points"] == 1 else f"chosen ({length})"
+
+
+def _between(row: _Row) -> str:
+    """Name the front's next points, and say how far apart their qualities are if that is far."""
+    known = row["coarse"] and row["step"] == row["step"]
+    return row["between"] + (f", {100 * abs(row['step']):.0f} points apart" if known else "")
 
 
 def _against(row: _Row) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -118,7 +117,7 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             *_PHASES,
             ("above mixtures of\nstatic weights?", _placed),
         ]
-        title = f"{setting_text(first, several)}: {_resolution(settings)}"
+        title = f"{setting_text(first, several)}: {_headline(settings)}"
         notes = [_of_sd(group, first)]
         if noise := v.noise_range(first["noise"]):
             notes.append(f"Noise of times: ratios of {noise} may be noise.")
@@ -126,23 +125,19 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
         yield drop_empty(Table.of(settings, fields, title, notes, stub=len(names)))
 
 
-def _resolution(settings: Sequence[_Row]) -> str:
-    """Say how precisely these prompts tell quality and speed, by the widest intervals."""
+def _headline(settings: Sequence[_Row]) -> str:
+    """Say how precisely the prompts of some settings tell quality and speed."""
     n, scale = settings[0]["n"], shown(e.QUALITY_LESS, settings[0]["quality_metric"]).scale
-    widths = [
-        row.get(f"{e.QUALITY_LESS}_high", math.nan) - row.get(f"{e.QUALITY_LESS}_low", math.nan)
-        for row in settings
-    ]
-    points = max((scale * width / 2 for width in widths if width == width), default=math.nan)
-    factors = [
-        row[f"{m}_high"] / row[f"{m}_low"] for row in settings if (m := v.speed_of(row)) in row
-    ]
-    spread = max((math.sqrt(f) - 1 for f in factors if f == f), default=math.nan)
-    parts = [f"quality to ±{points:.1f} points"] if points == points else []
-    parts += [f"speed to ±{100 * spread:.0f} %"] if spread == spread else []
-    if not parts:
-        return f"{n} prompts, too few for an interval"
-    return f"{n} prompts tell {' and '.join(parts)}"
+    speeds = [(row, v.speed_of(row)) for row in settings if v.speed_of(row) in row]
+    told = v.resolution(
+        (
+            scale * (row[f"{e.QUALITY_LESS}_high"] - row[f"{e.QUALITY_LESS}_low"])
+            for row in settings
+            if e.QUALITY_LESS in row
+        ),
+        (row[f"{metric}_high"] / row[f"{metric}_low"] for row, metric in speeds),
+    )
+    return f"{n} prompts tell {told}" if told else f"{n} prompts, too few for an interval"
 
 
 def _placed(row: _Row) -> str:
@@ -293,7 +288,7 @@ def _length(row: _Row) -> str:
 def _between(row: _Row) -> str:
     """Name the front's next points, and say how far apart their qualities are if that is far."""
     known = row["coarse"] and row["step"] == row["step"]
-    return row["between"] + (f", {100 * abs(row['step']):.0f} points apart" if known else "")
+    return str(row["between"]) + (f", {100 * abs(row['step']):.0f} points apart" if known else "")
 
 
 def _against(row: _Row) -> str:

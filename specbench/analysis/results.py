@@ -17,6 +17,7 @@ import pandas as pd
 from specbench.analysis.compare import verdict_rows, verdicts
 from specbench.analysis.estimates import OF_TEXTS
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
+from specbench.analysis.margin import margin_rows
 from specbench.analysis.output.shown import Row, shown
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.remarks import measured_on, remarks
@@ -188,6 +189,21 @@ class Results:
     def verdicts(self) -> pd.DataFrame:
         """One row per task and method: a sentence that compares it with ``sd`` and the front."""
         return verdicts(self.comparison)
+
+    @cached_property
+    def servers(self) -> list[str]:
+        """The names of the servers that decoded the runs."""
+        return [*dict.fromkeys(name for run in chain(*self._runs.values()) for name in run.servers)]
+
+    def against(self, method: str, margin: float, noise: Collection[str] = ()) -> pd.DataFrame:
+        """Return the verdicts with a margin beside one method, see ``margin.margin_rows``.
+
+        ``noise`` names servers that are the same as ``method`` at other addresses.
+        """
+        runs = chain(*self._runs.values())
+        again = [name for run in runs for name in run.same_servers(method, noise)]
+        every = replace(self.selection, methods=None).of(self.decodes)
+        return margin_rows(every, method, margin, self.selection.methods, again)
 
     @cached_property
     def _runs(self) -> dict[str, list[Run]]:

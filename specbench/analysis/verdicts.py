@@ -12,6 +12,7 @@ no verdict.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -161,6 +162,22 @@ def sign_of_speed(row: Row, metric: str) -> str:
     if noise == noise and outcome != sign(row, metric, 1 / noise, noise):
         return NOISE
     return {HIGHER: FASTER, LOWER: SLOWER}.get(outcome, outcome)
+
+
+def resolution(widths: Iterable[float], factors: Iterable[float]) -> str:
+    """Say how precisely prompts tell quality and speed, by the widest intervals; NaN is ignored.
+
+    Args:
+        widths: Points from the lower to the upper end of differences in quality.
+        factors: Upper ends of ratios of speed over the lower ends.
+    """
+    points = max((width / 2 for width in widths if width == width), default=math.nan)
+    spread = max(
+        (math.sqrt(factor) - 1 for factor in factors if factor == factor), default=math.nan
+    )
+    parts = [f"quality to ±{points:.1f} points"] if points == points else []
+    parts += [f"speed to ±{100 * spread:.0f} %"] if spread == spread else []
+    return " and ".join(parts)
 
 
 def noise_range(noise: float) -> str:

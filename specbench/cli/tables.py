@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +115,7 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         if options.paper and read_run(folder, required=False).loading.dummy:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
     results = Results(folders, rows.selection(), by_folder=True)
-    table = main_table(results.summary, results.samples_of_all_methods)
+    table = main_table(results.summary, results.samples_of_all_methods, results.comparison)
     if table["value"].isna().all():
         raise UsageError(
             "these runs have no figure of this table: acceptance, quality or tokens/s relative to "
@@ -250,13 +250,13 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
         needed = {*chosen, "acceptance", "time"}
         compared = compare(samples, [kind for kind in ATS if kind in needed], methods)
     except UsageError as error:
-        reason = (between is None and _remedy(folders, samples)) or str(error)
+        reason = (between is None and _remedy(results, samples)) or str(error)
         if between is None and options.require_acceptance is None:
             raise UsageError(reason) from error
         note(f"no comparison within a run: {reason}")
         compared = Compared(pd.DataFrame(columns=list(COMPARISON)), [])
     else:
-        note(*filter(None, [_remedy(folders, samples)]))
+        note(*filter(None, [_remedy(results, samples)]))
     rows_shown = compared.rows[compared.rows["at"].isin([OWN, *chosen])]
     judged = verdicts(compared.rows)
     note(*compared.notes)
@@ -283,12 +283,11 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     gate.hold(options, results, folders, rows)
 
 
-def _remedy(folders: Iterable[Path], samples: pd.DataFrame) -> str:
+def _remedy(results: Results, samples: pd.DataFrame) -> str:
     """Say how servers are compared, if the runs have one beside another method; else nothing."""
-    servers = [name for folder in folders for name in read_run(folder, required=False).servers]
     present = [*samples["method"].unique()]
-    names = [name for name in ("sd", *servers, *present) if name in present]
-    if not {*servers} & {*present} or len({*names}) < 2:
+    names = [name for name in ("sd", *results.servers, *present) if name in present]
+    if not {*results.servers} & {*present} or len({*names}) < 2:
         return ""
     return f"servers are compared with one method of a run: add --against {names[0]} --margin 2"
 
@@ -297,24 +296,20 @@ def _compare_against(
     folders: Sequence[Path], results: Results, rows: Rows, options: CompareOptions
 ) -> None:
     """Print the verdict on each method against one, then a table per task."""
-    from specbench.analysis.margin import margin_rows, margin_tables
+    from specbench.analysis.margin import margin_tables
 
-    arm, margin, elsewhere = options.against or "", options.margin or 0, options.noise or []
-    runs = [read_run(folder, required=False) for folder in folders]
-    servers = {name for run in runs for name in run.servers}
-    for name in {arm, *elsewhere} - servers if elsewhere else ():
-        raise UsageError(f"--noise: {unknown('server of these runs', name, servers)}")
-    again = [name for run in runs for name in run.same_servers(arm, elsewhere)]
-    chosen, methods = rows.updated(method=None).selection(), rows.selection().methods
+    arm, repeated = options.against or "", options.noise or []
+    for name in {arm, *repeated} - {*results.servers} if repeated else ():
+        raise UsageError(f"--noise: {unknown('server of these runs', name, results.servers)}")
     try:
-        judged = margin_rows(chosen.of(results.decodes), arm, margin, methods, again)
+        judged = results.against(arm, options.margin or 0, repeated)
     except UsageError:
         gate.hold(options, results, folders, rows)  # a part that is missing may be the reason
         raise
     settings = results.measured_on if options.form == TEXT else []
     print_as(options.form, judged, lambda: with_notes(margin_tables(judged), settings))
     _print_sentences(judged[judged["sentence"].notna()], options)
-    gate.hold(options, results, folders, rows, judged, again)
+    gate.hold(options, results, folders, rows, judged)
 
 
 def _print_sentences(judged: pd.DataFrame, options: CompareOptions) -> None:

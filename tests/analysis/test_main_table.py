@@ -1,5 +1,7 @@
 """The main table: its figures, the marked best values, and its layout."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -193,6 +195,39 @@ def test_stars_are_those_of_the_paired_differences(make, metric):
     expected = {method for method, less in paired.items() if less.low <= 0 <= less.high}
     assert best(table, "quality") == expected
     assert 0 < len(expected) < 4
+
+
+def test_verdicts_beside_a_methods_figures_are_those_of_the_comparison(samples):
+    """Those whose interval includes no difference are in parentheses; static weights have none."""
+    comparison = compare(samples).rows
+    table = main_table(summarise(samples), samples, comparison)
+    judged = table[table["verdict"].notna()].set_index(["task", "label", "figure"])
+    assert {label for _, label, _ in judged.index} == {
+        *("lossy l=0.5", "speccascade token-v3 α=0.5", "diversed")
+    }
+    for against, at, figure in (
+        ("sd", "own quality", "quality_difference"),
+        ("sd", "own quality", "times_as_fast"),
+        ("static front (randomised)", "acceptance", "quality_above"),
+    ):
+        rows = comparison[comparison["against"].eq(against) & comparison["at"].eq(at)]
+        for row in rows[rows["metric"] == figure].itertuples():
+            cell = judged.loc[(row.task, row.label, figure)]
+            scale = 1 if figure == "times_as_fast" else 100
+            assert [*cell[["value", "ci_low", "ci_high", "n"]]] == pytest.approx(
+                [scale * row.value, scale * row.ci_low, scale * row.ci_high, row.n]
+            )
+            none = 1 if figure == "times_as_fast" else 0
+            if row.coarse is not True:  # it may be blank
+                shown = row.ci_low > none or row.ci_high < none
+                assert (cell["verdict"] != "no difference shown") == shown
+    (section,) = typeset(table)
+    assert re.search("per task: they tell quality to ±.* points and speed to ±.* %", section.title)
+    texts = grid([section])["lossy l=0.5"]
+    assert texts["mini-math - sd"].startswith("(") == (
+        judged.loc[("mini-math", "lossy l=0.5", "quality_difference"), "verdict"]
+        == "no difference shown"
+    )
 
 
 def test_autoregressive_appears_with_every_draft_length(make):

@@ -89,7 +89,7 @@ def test_a_terminal_gets_its_width_and_the_best_in_bold(monkeypatch):
 
 def test_the_newest_run_or_a_folder_of_runs_is_taken(cli, run):
     shown = cli("table", code=0)
-    assert shown.out.startswith("Pair mini, T = 1, N = 3, 30 prompts per task\n")
+    assert shown.out.startswith("Pair mini, T = 1, N = 3, 30 prompts per task: they tell quality")
     assert cli("table", "results").out == cli("table", "results/one").out == shown.out
     write_run(run.with_name("two"))
     framed = ("table", "--frame", "all.csv")

@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import pandas as pd
 from specbench.analysis.compare import VERDICTS, by_task
 from specbench.analysis.compare_tables import verdict_tables
 from specbench.analysis.estimates import AT_LIMIT, QUALITY, TOKENS
-from specbench.analysis.margin import margin_rows, margin_tables
+from specbench.analysis.margin import margin_tables
 from specbench.analysis.output.shown import temperature_text
 from specbench.analysis.output.table import Column, Table
 from specbench.analysis.positions import acceptance_by_position
@@ -99,9 +98,7 @@ def build(
     samples: pd.DataFrame | None = None
     verdicts, answer = pd.DataFrame(columns=list(VERDICTS)), list[Table]()
     if baseline is not None:
-        again = [name for run in runs for name in run.same_servers(baseline.against)]
-        every = replace(selection, methods=None).of(results.decodes)
-        verdicts = margin_rows(every, *baseline, selection.methods, again)
+        verdicts = results.against(*baseline)
         answer = list(margin_tables(verdicts))
         verdicts = verdicts[verdicts["sentence"].notna()]
     with suppress(UsageError):  # a run may lack its samples

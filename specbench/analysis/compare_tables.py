@@ -64,6 +64,7 @@ TIMES_NOTE = (
     "s/sample: above 1, B is faster; the interval covers the prompts, not what changed on the "
     "machine between the runs."
 )
+_SPEEDS = {e.TIMES: "samples/s", e.SPEED: "tokens/s"}
 #: One setting of a method: the columns its rows share and, for each metric, ``<metric>``,
 #: ``<metric>_low``, ``<metric>_high`` and ``<metric>_reference``.
 _Row = dict[str, Any]
@@ -112,8 +113,8 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             *names,
             ("verdict", v.word),
             (f"{shown('quality', first['quality_metric']).heading}\n- sd [95 %]", quality.interval),
-            ("speed / sd\n[95 %]", lambda row: shown(v.speed_of(row)).interval(row)),
-            ("accepted", lambda row: percent(row["acceptance"])),
+            (f"{_SPEEDS[v.speed_of(first)]}\n/ sd [95 %]", shown(v.speed_of(first)).interval),
+            shown("acceptance").column,
             *_PHASES,
             ("above mixtures of\nstatic weights?", _placed),
         ]
@@ -158,13 +159,16 @@ def _of_sd(rows: pd.DataFrame, row: _Row) -> str:
     """Return a note with the figures of ``sd`` itself."""
     accepted = row["acceptance"] - row[e.ACCEPTANCE_LESS]
     quality = shown("quality", row["quality_metric"])
-    parts = [f"{quality.heading} {quality.number({'quality': row['against_quality']})}"]
+    target = " (of all texts of the target)" if c.ALONE in set(rows["against"]) else ""
+    parts = [f"{quality.heading} {quality.number({'quality': row['against_quality']})}{target}"]
     parts = parts if row["against_quality"] == row["against_quality"] else []
     parts.append(f"{percent(accepted)} accepted")
     metric = v.speed_of(row)
     alone = rows[(rows["against"] == c.ALONE) & (rows["method"] == "sd") & (rows["points"] == 1)]
     for speed in e.pivot(alone[alone["draft_length"] == row["draft_length"]]):
-        parts.append(f"{shown(metric).interval(speed)} times as fast as no speculation")
+        parts.append(
+            f"{shown(metric).interval(speed)} times the {_SPEEDS[metric]} of autoregressive"
+        )
     return f"sd: {', '.join(parts)}."
 
 

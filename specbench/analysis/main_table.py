@@ -64,14 +64,16 @@ _EXPLAINED = {
     PHASES[0]: "Inside: tokens of rounds that began between the marks of --inside.",
     SPEEDUP: "tok/s / AR: tokens/s with prefill over those of autoregressive, paired by prompt.",
     e.QUALITY_LESS: "- sd: quality minus that of sd, in points, paired by prompt.",
-    e.TIMES: "speed / sd: seconds per sample of sd over those of the method.",
-    e.SPEED: "speed / sd, of texts in batches: tokens/s over those of sd.",
+    e.TIMES: "samples/s / sd: seconds per sample of sd over those of the method.",
+    e.SPEED: "tok/s / sd: tokens/s over those of sd, of texts in batches.",
     e.ABOVE: (
         "- mix: quality minus that of the best mixture of static weights at the same acceptance."
     ),
 }
-_HEADINGS = {e.QUALITY_LESS: "- sd", e.ABOVE: "- mix"}
-_HEADINGS |= dict.fromkeys((e.TIMES, e.SPEED), "speed\n/ sd")
+_HEADINGS = {
+    **{e.QUALITY_LESS: "- sd", e.ABOVE: "- mix"},
+    **{e.TIMES: "samples/s\n/ sd", e.SPEED: "tok/s\n/ sd"},
+}
 _OPEN = (v.UNSHOWN, v.NOISE)
 _OPEN_NOTE = (
     "In parentheses: the 95 % interval includes no difference, or one within the noise of times; "

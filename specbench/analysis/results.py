@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -18,7 +19,7 @@ from specbench.analysis.compare import verdict_rows, verdicts
 from specbench.analysis.estimates import OF_TEXTS
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
 from specbench.analysis.margin import margin_rows
-from specbench.analysis.output.shown import Row, shown
+from specbench.analysis.output.table import Column, Table
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.slower import slower_methods
@@ -31,7 +32,6 @@ from specbench.runs.frames import (
     folder_names,
     read_samples,
     read_summary,
-    rows_of,
     typed,
     without_repeats,
 )
@@ -62,7 +62,6 @@ ROUND_COLUMNS = TRACED.union(_SAMPLE)
 # Of the display in a notebook.
 _OF_RUN = ["run_id", "pair", "tasks", "samples", "state", "hardware", "started"]
 _MOST_ROWS = 60
-_FIGURES = ("draft_acceptance_rate", "acceptance_length", "tokens_per_second", "speedup")
 
 
 class Results:
@@ -254,33 +253,15 @@ class Results:
             return draw(self, **options).figure
 
     def _repr_html_(self) -> str:
-        """Return the runs, and the main figures of their cells with intervals, as HTML tables."""
-        try:
-            tables = [self.runs[_OF_RUN].astype({"samples": "Int64"})]
-        except UsageError:  # a run without its configuration
-            tables = []
-        cells = self.cells
-        several = [] if cells["run_id"].nunique() > 1 else ["run"]
-        figures = pd.DataFrame([_cell(cell) for cell in rows_of(cells)])
-        tables.append(figures.drop(columns=several))
-        return "\n".join(
-            table.to_html(index=False, border=0, max_rows=_MOST_ROWS, na_rep="") for table in tables
-        )
+        """Return the runs, and the figures of their cells with intervals, as HTML tables."""
+        from specbench.analysis.report.pages import to_html
+        from specbench.analysis.run_tables import figure_tables
 
-
-def _cell(cell: Row) -> dict[str, str]:
-    """Return the main figures of a cell as text, under their headings."""
-    quality = shown("quality", cell["quality_metric"])
-    measured = [shown(name) for name in _FIGURES]
-    return {
-        "run": cell["run_id"],
-        "task": cell["task"],
-        "method": cell["label"],
-        "N": str(cell["draft_length"] or ""),
-        "T": f"{cell['temperature']:g}",
-        "quality [95 %]": " ".join(filter(None, [quality.heading, quality.interval(cell)])),
-        **{f"{figure.heading} [95 %]": figure.interval(cell) for figure in measured},
-    }
+        tables = [*figure_tables(self.cells.head(_MOST_ROWS), intervals=True)]
+        with suppress(UsageError):  # a run without its configuration
+            rows = self.runs[_OF_RUN].astype({"samples": "Int64"}).astype("str").to_numpy().tolist()
+            tables.insert(0, Table("", [Column(name) for name in _OF_RUN], rows))
+        return to_html(*tables)
 
 
 def _run(folder: Path) -> dict[str, Any]:

@@ -48,6 +48,10 @@ POOLED = (
     "Differences are from sd's samples of all its draft lengths and drafters together, which have "
     "the same distribution."
 )
+COUNTED = (
+    "tokens / round: of all rounds, also the last of a text, which its end may cut. Seconds and "
+    "tokens/s include prefill."
+)
 NO_BASELINE = "No tokens/s relative to autoregressive, which these runs lack."
 TRANSFER = [
     *("run_id", "pair", "trained_on", "task"),
@@ -87,7 +91,7 @@ def figure_tables(cells: pd.DataFrame, *, intervals: bool = False) -> Iterator[T
     """
     for title, rows in _by_setting(cells):
         notes = [] if rows[SPEEDUP].notna().any() else [NO_BASELINE]
-        yield _table(title, rows, _FIGURES, [*notes, *_sessions(rows)], intervals)
+        yield _table(title, rows, _FIGURES, [*notes, COUNTED, *_sessions(rows)], intervals)
 
 
 def text_tables(cells: pd.DataFrame) -> Iterator[Table]:
@@ -116,10 +120,9 @@ def _table(
     intervals: bool = True,
 ) -> Table:
     """Return a table with a row for each cell, and figures with their differences from plain SD."""
-    fields: list[Field[Row]] = [
-        ("method", lambda cell: cell["label"]),
-        ("N", lambda cell: str(cell["draft_length"] or "")),
-    ]
+    fields: list[Field[Row]] = [("method", lambda cell: cell["label"])]
+    if cells["draft_length"].any():
+        fields.append(("N", lambda cell: str(cell["draft_length"] or "")))
     if cells["run_id"].nunique() > 1:
         fields.append(("run", lambda cell: cell["run_id"]))
     stub, compared = len(fields), False

@@ -122,7 +122,7 @@ def test_a_terminal_shows_verdicts_and_figures_in_80_columns(samples):
     slow.loc[slow["metric"] == "speedup", "value"] = None
     alone = next(figure_tables(Results.of(_summary=slow).cells))
     assert grid(alone)["sd"]["tokens/s"] == "0.312"  # slow, but not 0
-    assert (len(alone.columns), len(alone.notes)) == (len(figures[0].columns) - 1, 1)
+    assert (len(alone.columns), len(alone.notes)) == (len(figures[0].columns) - 1, 2)
     # Without sd beside it there is no verdict.
     assert [t.title for t in run_tables(results_of(samples[samples["method"] == "sd"]))] == [
         *(figure.title for figure in figures)

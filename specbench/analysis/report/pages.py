@@ -15,6 +15,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from specbench.analysis.output.table import Table
 from specbench.analysis.trace import (
     LEGEND,
     Decode,
@@ -41,6 +42,12 @@ Key = tuple[str, str]  # a task and a prompt
 def render(template: str, **values: Any) -> str:
     """Render a template; no text of a run may change the direction of the page's."""
     return printable(_environment().get_template(template).render(values))
+
+
+def to_html(*tables: Table) -> str:
+    """Render tables as HTML; a note shared by several of them appears once."""
+    macros: Any = _environment().get_template("macros.html").module
+    return str(macros.tables(tables, "box"))
 
 
 def trace_page(trace: Trace) -> str:

@@ -88,9 +88,8 @@ def plot(
         str,
         typer.Argument(
             metavar="FIGURE",
-            help=f"One of {', '.join(figures.bundled_figures())}, or FILE.py:FUNCTION, one of your "
-            "own.",
-            autocompletion=completer(figures.bundled_figures),
+            help=f"One of {', '.join(figures.FIGURES)}, or FILE.py:FUNCTION, one of your own.",
+            autocompletion=completer(lambda: figures.FIGURES),
         ),
     ],
     runs: Annotated[

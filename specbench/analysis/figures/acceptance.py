@@ -33,7 +33,7 @@ _RESAMPLES = 2000
 _ACCEPTANCE, _LABEL = "100*draft_acceptance_rate", shown("draft_acceptance_rate").label
 
 
-@figure("acceptance-time")
+@figure()
 def draw_time(results: Results) -> Drawing:
     """Draw acceptance against normalised time: one column per task, one colour per pair.
 
@@ -81,7 +81,7 @@ def draw_time(results: Results) -> Drawing:
     return Drawing(figure, behind)
 
 
-@figure("weights")
+@figure()
 def draw_weights(results: Results) -> Drawing:
     """Draw the acceptance of the static ensemble against w: a panel per task, a curve per N.
 

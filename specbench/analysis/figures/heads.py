@@ -61,7 +61,7 @@ _PAGE = 7.2  # page width in inches; task names that do not fit are rotated
 _LEAST_SPAN = 10.0  # smallest change in quality that gets the strongest colour, in points
 
 
-@figure("training", HEADS)
+@figure(HEADS)
 def draw_training(folders: Sequence[Path]) -> Drawing:
     """Draw quality, acceptance, weight and distance against the step, one colour per head.
 
@@ -259,7 +259,7 @@ def _hollow(colour: str) -> dict[str, Any]:
     return _mark(colour, "D") | rim | {"markersize": scaled(3.4)}
 
 
-@figure("transfer")
+@figure()
 def draw_transfer(results: Results) -> Drawing:
     """Draw the transfer table as two heat maps: heads down, tasks across.
 

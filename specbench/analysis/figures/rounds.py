@@ -39,7 +39,7 @@ _TIMED = tuple(f"{part}_seconds" for part in style.PARTS if part != "other")
 _WHOLE, _PREFILL = "1000*round_seconds", "1000*prefill_seconds"
 
 
-@figure("positions")
+@figure()
 def draw_positions(results: Results) -> Drawing:
     """Draw acceptance by position: a column per task, conditional above marginal rates.
 
@@ -114,7 +114,7 @@ def _evenly(settings: pd.DataFrame) -> list[str]:
     return names
 
 
-@figure("accepted-length")
+@figure()
 def draw_lengths(results: Results) -> Drawing:
     """Draw a histogram of the accepted drafts per round with its mean: a column per task.
 
@@ -200,7 +200,7 @@ def _draw_histogram(axes: Axes, marks: pd.DataFrame, method: str) -> None:
     )
 
 
-@figure("timeline")
+@figure()
 def draw_timeline(results: Results) -> Drawing:
     """Draw the milliseconds of each part of a round, and of prefill: a row per task.
 

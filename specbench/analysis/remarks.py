@@ -201,5 +201,5 @@ def _scored_by_task(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def _named(cells: pd.DataFrame) -> str:
     """Name the methods of cells."""
-    first, *others = cells["label"].unique()
-    return f"{first} and {len(others)} others" if others[1:] else " and ".join([first, *others])
+    first, *further = cells["label"].unique()
+    return f"{first} and {len(further)} others" if further[1:] else " and ".join([first, *further])

@@ -226,20 +226,20 @@ def draw_timeline(results: Results) -> Drawing:
         len(parts), 2, height, sharex="col", sharey="row", width_ratios=[5, 2]
     )
     for (heading, rows), (left, right) in zip(parts, grid, strict=True):
-        rows = rows.assign(place=np.arange(len(rows)))
+        rows = rows.assign(height=np.arange(len(rows)))
         begin = np.zeros(len(rows))
         for part, colour in style.PARTS.items():
             width = 1000 * rows[f"{part}_seconds"].to_numpy()
-            left.barh(rows["place"], width, left=begin, color=colour, height=0.72)
+            left.barh(rows["height"], width, left=begin, color=colour, height=0.72)
             begin += width
         for axes, expression in ((left, _WHOLE), (right, _PREFILL)):
             for method, points in rows.groupby("method", sort=False):
-                style.method_points(axes, points, str(method), expression, "place")
+                style.method_points(axes, points, str(method), expression, "height")
             axes.grid(axis="y", visible=False)
             axes.margins(x=0.12)
             axes.locator_params(axis="x", nbins=5, steps=[1, 2, 5, 10])
         left.set_title(heading)
-        left.set_yticks(rows["place"], rows["name"])
+        left.set_yticks(rows["height"], rows["name"])
         left.set_ylim(len(rows) - 0.4, -0.6)
     for axes, time in zip(grid[-1], ("round_seconds", "prefill_seconds"), strict=True):
         axes.set_xlabel(shown(time).label)

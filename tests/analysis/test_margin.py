@@ -12,6 +12,7 @@ import pytest
 from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.intervals import Floats, limit_with_failures, unseen_share
 from specbench.analysis.margin import margin_rows, margin_tables, prompts_at_share, prompts_needed
+from specbench.analysis.margin_verdicts import margin_word
 from specbench.analysis.output.table import to_text
 from specbench.analysis.verdicts import (
     BEYOND,
@@ -21,7 +22,6 @@ from specbench.analysis.verdicts import (
     SLOWER,
     UNSHOWN,
     WITHIN,
-    margin_word,
 )
 from specbench.errors import UsageError
 

@@ -254,7 +254,7 @@ class Results:
 
     def _repr_html_(self) -> str:
         """Return the runs, and the figures of their cells with intervals, as HTML tables."""
-        from specbench.analysis.report.pages import to_html
+        from specbench.analysis.output.html import to_html
         from specbench.analysis.run_tables import figure_tables
 
         tables = [*figure_tables(self.cells.head(_MOST_ROWS), intervals=True)]

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
-from specbench.analysis.output.table import Table
+from specbench.analysis.output.html import TEMPLATES, environment
 from specbench.analysis.trace import (
     LEGEND,
     Decode,
@@ -31,7 +30,6 @@ from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.run import Run
 from specbench.tasks.example import Example
 
-TEMPLATES = Path(__file__).with_name("templates")
 PROMPTS = 5  # per task
 LARGEST = 2_500_000  # characters of all traces together
 _NAMED = ("task", "method", "draft_length", "drafter")
@@ -42,12 +40,6 @@ Key = tuple[str, str]  # a task and a prompt
 def render(template: str, **values: Any) -> str:
     """Render a template; no text of a run may change the direction of the page's."""
     return printable(_environment().get_template(template).render(values))
-
-
-def to_html(*tables: Table) -> str:
-    """Render tables as HTML; a note shared by several of them appears once."""
-    macros: Any = _environment().get_template("macros.html").module
-    return str(macros.tables(tables, "box"))
 
 
 def trace_page(trace: Trace) -> str:
@@ -63,16 +55,10 @@ def trace_article(trace: Trace, run: str | None = None) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals["asset"] = _asset
-    environment.filters["visible"] = visible
-    return environment
+    pages = environment().overlay()
+    pages.globals["asset"] = _asset
+    pages.filters["visible"] = visible
+    return pages
 
 
 def _asset(name: str) -> Markup:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -15,7 +14,6 @@ from specbench.analysis import verdicts as v
 from specbench.analysis.compare import EQUAL
 from specbench.analysis.output.shown import (
     PHASES,
-    ShownFigure,
     setting_text,
     shown,
     span,
@@ -53,7 +51,7 @@ WORDS = (
 )
 SPEEDS = (
     "tokens/s: method / what it is against; s/sample: the reverse; both include prefill, and above "
-    "1 is faster."
+    "1 is faster. They differ where texts have other lengths (tokens, ratio)."
 )
 BIASED = (
     "The front's time at equal quality is that of the best of noisy mixtures, so the ratio is too "
@@ -80,17 +78,15 @@ def comparison_tables(rows: pd.DataFrame, ats: Collection[str] = (c.OWN, *c.ATS)
         ats: The quantities to show.
     """
     several = ["run_id"] if rows["run_id"].nunique() > 1 else []
-    tables_of_runs = []
-    placed = rows[rows["against"] != c.COIN]  # static weights, of which the verdicts tell
-    for (*_, task), comparisons in placed.groupby(_KEYS, sort=False):
-        tables = _Tables(str(task), comparisons)
-        makers = {c.OWN: tables.beside_sd, "quality": tables.savings}
-        for kind, group in comparisons[comparisons["at"].isin(ats)].groupby("at", sort=False):
-            title = f"{setting_text(group.iloc[0], several)}, n = {span(group['n'])}"
-            tables_of_runs.append(makers.get(str(kind), tables.above)(group, title))
-            if kind == c.OWN:
-                tables_of_runs.append(tables.texts(group, title))
-    return tables_of_runs
+    makers = {c.OWN: _beside_sd, "quality": _at_equal_quality}
+    # The verdicts tell of static weights beside a coin.
+    listed = rows[rows["at"].isin(ats) & (rows["against"] != c.COIN)]
+    return [
+        makers.get(str(kind), _above_front)(
+            group, f"{setting_text(group.iloc[0], several)}, n = {span(group['n'])}"
+        )
+        for (*_, kind), group in listed.groupby([*_KEYS, "at"], sort=False, dropna=False)
+    ]
 
 
 def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
@@ -172,115 +168,69 @@ def _of_sd(rows: pd.DataFrame, row: _Row) -> str:
     return f"sd: {', '.join(parts)}."
 
 
-class _Tables:
-    """The tables of one task of one run."""
+def _beside_sd(group: pd.DataFrame, where: str) -> Table:
+    """Return speed, quality and texts of each method relative to plain SD."""
+    metric = group["quality_metric"].iloc[0]
+    share, times = shown(e.SHARE), shown(e.TIMES)
+    texts = (e.LENGTH, e.COMPLETED_LESS, e.AT_LIMIT_LESS, e.REPETITION_LESS)
+    fields: _Fields = [
+        *_NAMES,
+        ("against", _against),
+        shown(e.QUALITY, metric).column,
+        shown(e.QUALITY_LESS, metric).column_with_interval,
+        shown("acceptance").column,
+        shown(e.ACCEPTANCE_LESS).column_with_interval,
+        *_PHASES,
+        shown(e.SPEED).column_with_interval,
+        (times.column_with_interval[0], lambda row: times.interval(row) or share.with_unit(row)),
+        _NOISE,
+        *(shown(name, metric).column_with_interval for name in texts),
+    ]
+    # The gain from choosing N alone has its own row, without the repeated columns.
+    alone = group["metric"] == e.SHARE
+    group = group.assign(alone=alone)
+    group.loc[alone | (group["against"] == c.ALONE), ["quality", "acceptance"]] = float("nan")
+    notes = [SPEEDS, LESS]
+    notes += [CHOSEN, POOLED] if c.SD_CHOSEN in set(group["against"]) else []
+    notes += [BY_N] if alone.any() else []
+    beside = " and no speculation" if c.ALONE in set(group["against"]) else ""
+    title = f"Against sd{beside}, each at its own quality: {where}"
+    return drop_empty(Table.of(e.pivot(group, "against", "alone"), fields, title, notes, stub=3))
 
-    def __init__(self, task: str, rows: pd.DataFrame) -> None:
-        """Store all rows of the task."""
-        first = rows["quality_metric"].iloc[0]
-        self.task, self.metric = task, "quality" if pd.isna(first) else str(first)
-        self.quality = shown("quality", self.metric)
-        beside_sd = e.pivot(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])
-        self.from_sd = {(row["label"], row["draft_length"]): row for row in beside_sd}
 
-    def beside_sd(self, group: pd.DataFrame, where: str) -> Table:
-        share, times = shown(e.SHARE), shown(e.TIMES)
-        fields: _Fields = [
-            *_NAMES,
-            ("against", _against),
-            self.quality.column,
-            shown(e.QUALITY_LESS, self.metric).column_with_interval,
-            shown("acceptance").column,
-            shown(e.ACCEPTANCE_LESS).column_with_interval,
-            *_PHASES,
-            shown(e.SPEED).column_with_interval,
-            (
-                times.column_with_interval[0],
-                lambda row: times.interval(row) or share.with_unit(row),
-            ),
-            _NOISE,
-        ]
-        # The gain from choosing N alone has its own row, without the repeated columns.
-        alone = group["metric"] == e.SHARE
-        group = group.assign(alone=alone)
-        group.loc[alone | (group["against"] == c.ALONE), ["quality", "acceptance"]] = float("nan")
-        settings = e.pivot(group, "against", "alone")
-        notes = [SPEEDS, LESS, *filter(None, map(self.length_note, settings))]
-        if c.SD_CHOSEN in set(group["against"]):
-            notes += [CHOSEN, POOLED]
-        if alone.any():
-            notes.append(BY_N)
-        beside = " and no speculation" if c.ALONE in set(group["against"]) else ""
-        title = f"Against sd{beside}, each at its own quality: {where}"
-        return drop_empty(Table.of(settings, fields, title, notes, stub=3))
+def _above_front(group: pd.DataFrame, where: str) -> Table:
+    """Return the distances from fronts at equal acceptance or time."""
+    kind, metric = group["at"].iloc[0], group["quality_metric"].iloc[0]
+    quality = shown(e.QUALITY, metric)
+    fields: _Fields = [
+        *_NAMES,
+        ("front", lambda row: row["against"].partition(" ")[0]),
+        shown("acceptance" if kind == "acceptance" else "seconds").column,
+        quality.column,
+    ]
+    for name, distance in (("randomised", e.ABOVE), ("measured", e.ABOVE_MEASURED)):
+        front = quality._replace(name=f"{distance}_reference", heading=f"front, {name}")
+        fields += [front.column, shown(distance, metric).column_with_interval]
+    texts = {c.FRONT: FRONT, c.CONTROL: CONTROL}
+    notes = [text for front, text in texts.items() if front in set(group["against"])]
+    title = f"At equal {kind}: {where}"
+    return Table.of(e.pivot(group, "against"), [*fields, ("between", _between)], title, notes, 3)
 
-    def texts(self, group: pd.DataFrame, where: str) -> Table:
-        """Return what a method changes about texts, for settings at a fixed N."""
-        figures = (e.COMPLETED_LESS, e.LENGTH, e.AT_LIMIT_LESS, e.REPETITION_LESS)
-        fields: _Fields = [
-            *_NAMES,
-            *(shown(name, self.metric).column_with_interval for name in figures),
-        ]
-        settings = e.pivot(group[group["against"] == c.SD])
-        return drop_empty(Table.of(settings, fields, f"Texts minus sd: {where}", [LESS], stub=2))
 
-    def above(self, group: pd.DataFrame, where: str) -> Table:
-        kind = group["at"].iloc[0]
-        fields: _Fields = [
-            *_NAMES,
-            ("front", lambda row: row["against"].partition(" ")[0]),
-            shown("acceptance" if kind == "acceptance" else "seconds").column,
-            self.quality.column,
-            *self.beside_front("front, randomised", e.ABOVE),
-            *self.beside_front("front, measured", e.ABOVE_MEASURED),
-            ("between", _between),
-            *self.less_than_sd(),
-        ]
-        texts = {c.FRONT: FRONT, c.CONTROL: CONTROL}
-        notes = [text for front, text in texts.items() if front in set(group["against"])]
-        settings, title = e.pivot(group, "against"), f"At equal {kind}: {where}"
-        return Table.of(settings, fields, title, [*notes, LESS], stub=3)
-
-    def beside_front(self, front: str, metric: str) -> _Fields:
-        """Return a front's quality, and the distance above it."""
-        quality = self.quality._replace(name=f"{metric}_reference", heading=front)
-        return [quality.column, shown(metric, self.metric).column_with_interval]
-
-    def savings(self, group: pd.DataFrame, where: str) -> Table:
-        fields: _Fields = [
-            *_NAMES,
-            self.quality.column,
-            self.quality._replace(name="against_quality", heading="front's, randomised").column,
-            shown("seconds").column,
-            ("front's s/sample\n/ own [95 %]", shown(e.TIMES).interval),
-            _NOISE,
-            *self.less_than_sd(),
-        ]
-        notes = [FRONT, *([CHOSEN] if (group["points"] > 1).any() else []), BIASED, LESS]
-        title = f"At equal quality: {where}"
-        return drop_empty(Table.of(e.pivot(group), fields, title, notes, stub=2))
-
-    def less_than_sd(self) -> Iterator[Field[_Row]]:
-        """Yield the differences from plain SD, for settings at a fixed N."""
-        for figure, metric in (
-            (self.quality, e.QUALITY_LESS),
-            (shown("acceptance"), e.ACCEPTANCE_LESS),
-        ):
-            less = partial(self.versus_sd, shown(metric, self.metric))
-            yield f"{figure.heading}\nminus sd [95 %]", less
-
-    def versus_sd(self, figure: ShownFigure, row: _Row) -> str:
-        beside_sd = self.from_sd.get((row["label"], row["draft_length"]), {})
-        return figure.interval(beside_sd) if row["points"] == 1 else ""
-
-    def length_note(self, row: _Row) -> str:
-        """Return a note if the method's texts and sd's differ in length."""
-        if e.LENGTH not in row or row[f"{e.LENGTH}_low"] <= 1 <= row[f"{e.LENGTH}_high"]:
-            return ""
-        return (
-            f"{row['label']}, {self.task}: {shown(e.LENGTH).interval(row)} times as many "
-            "tokens per sample as sd, so tokens/s and s/sample differ."
-        )
+def _at_equal_quality(group: pd.DataFrame, where: str) -> Table:
+    """Return the speed of each method relative to the front at equal quality."""
+    quality = shown(e.QUALITY, group["quality_metric"].iloc[0])
+    fields: _Fields = [
+        *_NAMES,
+        quality.column,
+        quality._replace(name="against_quality", heading="front's, randomised").column,
+        shown("seconds").column,
+        ("front's s/sample\n/ own [95 %]", shown(e.TIMES).interval),
+        _NOISE,
+    ]
+    notes = [FRONT, *([CHOSEN] if (group["points"] > 1).any() else []), BIASED]
+    title = f"At equal quality: {where}"
+    return drop_empty(Table.of(e.pivot(group), fields, title, notes, stub=2))
 
 
 def _length(row: _Row) -> str:

@@ -171,7 +171,6 @@ def test_the_newest_run_is_compared_in_every_way(cli, run):
     ]
     assert [title.strip().partition(":")[0] for title in titles] == [
         "Against sd and no speculation, each at its own quality",
-        "Texts minus sd",
         "At equal acceptance",
         "At equal time",
         "At equal quality",

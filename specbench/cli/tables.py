@@ -66,13 +66,13 @@ class TableOptions(TableFormat):
     intervals: bool = option(False, "Show the 95 % interval of every number.")
     paper: bool = option(
         False,
-        "Add the paper's published numbers and the difference, where pair, task, method, "
-        "temperature and draft length match; if none do, the paper's main table below.",
+        "Add the numbers that the paper published for the same pair, task, method, temperature and "
+        "draft length; if it has none of these, print its main table below.",
     )
     frame: Path | None = option(
         None,
-        "Print no table, and write a row per cell and metric of all runs to this file, with 95 % "
-        "intervals; `specbench list columns` describes its columns.",
+        "Write all figures to this file and print no table: a row per cell and metric, with its 95 % "
+        "interval; `specbench list columns` describes the columns.",
         metavar="FILE.csv|FILE.parquet",
     )
 
@@ -93,7 +93,8 @@ class TableRows(Rows):
 def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     """Print the paper's main table from finished runs: methods as rows, tasks as columns.
 
-    It shows acceptance, quality and speedup, in one table per pair, temperature and draft length.
+    It shows acceptance, quality and speedup, and beside them what `compare` shows: differences from
+    sd and from mixtures of static weights. There is a table per pair, temperature and draft length.
     Every static weight and every head has its own row; so has the mean of heads of several seeds.
     """
     if POSITION in (rows.by or ()):
@@ -197,15 +198,16 @@ class CompareOptions(gate.GatedFormat):
     margin: float | None = margin_option()
     noise: list[str] | None = option(
         None,
-        "With --against: servers equal to it at other addresses, whose differences are noise.",
+        "With --against: servers that are the same as it at other addresses; how much they differ "
+        "from it is noise.",
         metavar="SERVER[,...]",
         shown="a server at its own address",
         needs={"against": "{} needs --against: name the server that it repeats"},
     )
     at: list[str] | None = option(
         None,
-        "Show full tables: paired differences from sd, and what is held equal in a comparison with "
-        "the static front.",
+        "Show full tables: the differences from sd, and the distances from the static front where "
+        "acceptance, time or quality is equal.",
         metavar="WHAT[,WHAT...]",
         shown="one table, with the front at equal acceptance",
         choices=(BESIDE_SD, *HELD_EQUAL, ALL_TABLES),

@@ -43,8 +43,8 @@ class PlotOptions(Options):
 
     head: str | None = option(
         None,
-        f"For {WITH_HEAD}, in place of runs: a head, by its folder or file. Texts are sampled with it, "
-        "and the figure shows which weights it gives to which tokens.",
+        f"For {WITH_HEAD}, in place of runs: a head, by its folder or file. Texts are sampled with "
+        "it, and the figure shows which weights it gives to which tokens.",
         metavar="HEAD",
         panel="With --head",
     )

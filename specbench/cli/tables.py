@@ -71,8 +71,8 @@ class TableOptions(TableFormat):
     )
     frame: Path | None = option(
         None,
-        "Write all figures to this file and print no table: a row per cell and metric, with its 95 % "
-        "interval; `specbench list columns` describes the columns.",
+        "Write all figures to this file and print no table: a row per cell and metric, with its 95 "
+        "% interval; `specbench list columns` describes the columns.",
         metavar="FILE.csv|FILE.parquet",
     )
 

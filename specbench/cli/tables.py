@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 POSITION = "position"
 HELD_EQUAL = ("acceptance", "time", "quality")
+MOST_JUDGED = 30  # runs, since the bootstraps of each take up to two seconds
 BESIDE_SD, ALL_TABLES = "sd", "all"
 BOTH = "--against METHOD and --margin POINTS belong together: give both"
 ALONE = "--against compares with one method alone: omit --at and --times"
@@ -116,7 +117,11 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         if options.paper and read_run(folder, required=False).loading.dummy:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
     results = Results(folders, rows.selection(), by_folder=True)
-    table = main_table(results.summary, results.samples_of_all_methods, results.comparison)
+    judged = len(folders) <= MOST_JUDGED
+    if not judged:
+        note(f"no verdicts beside more than {MOST_JUDGED} runs: name fewer, or use compare")
+    comparison = results.comparison if judged else None
+    table = main_table(results.summary, results.samples_of_all_methods, comparison)
     if table["value"].isna().all():
         raise UsageError(
             "these runs have no figure of this table: acceptance, quality or tokens/s relative to "

@@ -84,7 +84,7 @@ def test_every_figure_has_its_interval_and_its_paired_difference_from_sd(samples
         *("output tokens", "output tokens minus sd", "rounds"),
         *("ended by limit (%)", "ended by limit (%) minus sd"),
         *("repeated 4-grams (%)", "repeated 4-grams (%) minus sd"),
-        "accepted / drafted, sample mean (%)",
+        "accepted / drafted, mean of texts (%)",
     ]
     assert rows["diversed"]["repeated 4-grams (%) minus sd"] == "+20.0 [+20.0, +20.0]"
     ended = diversed["stopped_by"] == "eos"

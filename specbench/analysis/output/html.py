@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from specbench.analysis.output.table import Table
+from specbench.analysis.output.table import Table, notes_once
 
 TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
 
@@ -16,13 +16,15 @@ TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
 @cache
 def environment() -> Environment:
     """Return the templates, which escape all values."""
-    return Environment(
+    templates = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.filters["notes_once"] = notes_once
+    return templates
 
 
 def to_html(*tables: Table) -> str:

@@ -135,7 +135,7 @@ _FIGURES = _FURTHER | {
             abbreviation="acc. /\ndrafted",
         ),
         ShownFigure(
-            "draft_acceptance_rate_sample_mean", "accepted / drafted, sample mean", "%", 100
+            "draft_acceptance_rate_sample_mean", "accepted / drafted, mean of texts", "%", 100
         ),
         ShownFigure("conditional_acceptance_rate", "accepted / judged", "%", 100),
         ShownFigure("acceptance_length", "tokens / round", form=".2f"),

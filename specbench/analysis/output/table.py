@@ -127,6 +127,15 @@ def with_notes(tables: Iterable[Table], notes: Sequence[str]) -> list[Table]:
     return [replace(table, notes=[*table.notes, *notes]) for table in tables]
 
 
+def notes_once(tables: Sequence[Table]) -> list[tuple[Table, list[str]]]:
+    """Return each table with the notes below it: one that several share, below the last of them."""
+    last = {text: i for i, table in enumerate(tables) for text in table.notes}
+    return [
+        (table, [text for text in dict.fromkeys(table.notes) if last[text] == i])
+        for i, table in enumerate(tables)
+    ]
+
+
 def to_text(*tables: Table, width: int) -> str:
     """Render tables as plain text; the best numbers have a star.
 
@@ -193,11 +202,9 @@ def _groups(table: Table) -> list[list[int]]:
 def _joined(
     tables: Sequence[Table], body: Callable[[Table], str], note: Callable[[str], str], between: str
 ) -> str:
-    last = {text: i for i, table in enumerate(tables) for text in table.notes}
     parts = []
-    for i, table in enumerate(tables):
-        notes = [note(text) for text in dict.fromkeys(table.notes) if last[text] == i]
-        parts += [body(table), *([between.join(notes)] if notes else [])]
+    for table, notes in notes_once(tables):
+        parts += [body(table), *([between.join(map(note, notes))] if notes else [])]
     return "\n\n".join(parts) + "\n"
 
 

@@ -217,20 +217,16 @@ def _verdicts(comparison: pd.DataFrame) -> Iterator[dict[str, Any]]:
     beside_sd = (alike["against"] == c.SD) & (alike["at"] == c.OWN)
     beside_front = (alike["against"] == c.FRONT) & (alike["at"] == "acceptance")
     for row in e.pivot(alike[beside_sd | beside_front], *c.TASK_RUN, "against"):
-        speed = v.speed_of(row)
-        outcomes = {e.ABOVE: v.front_outcome(row)} if row["against"] == c.FRONT else {}
-        if row["against"] == c.SD:
+        if row["against"] == c.FRONT:
+            outcomes = {e.ABOVE: v.front_outcome(row)}
+        else:
+            speed = v.speed_of(row)
             outcomes = {e.QUALITY_LESS: v.sign(row, e.QUALITY_LESS)}
-            outcomes |= {speed: v.sign_of_speed(row, speed)}
+            outcomes[speed] = v.sign_of_speed(row, speed)
+        row |= {"seeds": int(row["seeds"]) if row["seeds"] > 1 else 1, "cell": pd.NA}
         for figure, outcome in outcomes.items():
             scaled = shown(figure, row["quality_metric"]).scaled(row)
-            facts: dict[str, Any] = {
-                "figure": figure,
-                "metric": figure,
-                "unit": _UNITS[figure],
-                "verdict": outcome,
-            }
-            facts |= {"seeds": int(row["seeds"]) if row["seeds"] > 1 else 1, "cell": pd.NA}
+            facts = {"figure": figure, "metric": figure, "unit": _UNITS[figure], "verdict": outcome}
             if not np.isnan(scaled[0]):
                 yield row | facts | dict(zip(_SCALED, scaled, strict=True))
 
@@ -379,9 +375,8 @@ def _title(rows: pd.DataFrame) -> str:
         f"{span(prompts)} prompt{'s' if prompts.max() > 1 else ''} per task",
         f"quality of {scored} of them" if scored < prompts.min() else "",
     )
-    of = dict([*rows.groupby("figure")])
-    speeds = pd.concat([rows[:0], *(of[name] for name in (e.TIMES, e.SPEED) if name in of)])
-    scores = of.get(e.QUALITY_LESS, rows[:0])
+    scores = rows[rows["figure"] == e.QUALITY_LESS]
+    speeds = rows[rows["figure"].isin([e.TIMES, e.SPEED])]
     told = v.resolution(scores["ci_high"] - scores["ci_low"], speeds["ci_high"] / speeds["ci_low"])
     title = ", ".join(filter(None, parts))
     return f"{title}: they tell {told}" if told else title

@@ -68,7 +68,9 @@ VERDICTS: dict[str, Callable[[Run], pd.DataFrame]] = {
     "speculation pays": lambda run: with_alone(run(times=1.3), 1.5),
     "speculation does not pay": lambda run: with_alone(run(times=1.3), 0.4),
     "speculation is open": lambda run: with_alone(run(times=1.3), 1 / 1.3),
-    "texts of half the length": lambda run: changed(run(times=1.75), "typical", output_tokens=10),
+    "texts of half the length": lambda run: with_alone(
+        changed(run(times=1.75), "typical", output_tokens=10), 1.5
+    ),
     "prompts that one method lacks": lambda run: run(n=50)[
         lambda rows: (rows["method"] != "typical") | (rows["sample_id"] >= "p020")
     ],

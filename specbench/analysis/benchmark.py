@@ -47,6 +47,10 @@ THEIR_NAMES = {AUTOREGRESSIVE: "generate", "sd": "assisted", "static": "assisted
 OVER_AUTOREGRESSIVE = "tokens/s over autoregressive, same engine"
 OVER_TRANSFORMERS = "tokens/s over Transformers, same method"
 OVER_ONE = "tokens/s over batch 1"
+COUNTED = (
+    "tokens/s: of full batches, without prefill, which `run` and `table` include; tokens/round: of "
+    "all rounds of all texts."
+)
 ROUND_OVER_SD = "time of a round over that of sd"
 
 Row = dict[str, Any]
@@ -249,7 +253,8 @@ def warnings(table: pd.DataFrame) -> Iterator[str]:
 def _table(title: str, stub: int, cells: Iterable[Mapping[str, str]]) -> Table:
     rows = list(cells)
     columns = [Column(name) for name in rows[0]]
-    return drop_empty(Table(title, columns, [list(row.values()) for row in rows], stub=stub))
+    texts = [list(row.values()) for row in rows]
+    return drop_empty(Table(title, columns, texts, [COUNTED], stub))
 
 
 def _system_cells(row: Mapping[Any, Any]) -> dict[str, str]:

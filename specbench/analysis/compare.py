@@ -139,7 +139,7 @@ def compare(
             missing = "the runs hold no method to compare with sd: measure one too"
         raise UsageError(next(iter(notes), missing))
     table = pd.DataFrame(rows, columns=list(c.COMPARISON))
-    return Compared(table, [*notes, *_cautions(table)])
+    return Compared(table, [*notes, *cautions(table)])
 
 
 def _parts_by_drafter(
@@ -190,7 +190,7 @@ def _parts(
                 yield "quality", partial(c.at_equal_quality, run, method, n)
 
 
-def _cautions(rows: pd.DataFrame) -> Iterator[str]:
+def cautions(rows: pd.DataFrame) -> Iterator[str]:
     """Yield notes on coarse fronts and on a missing control."""
     tossed = rows[rows["against"] == c.COIN].groupby("task")["ci_high"].max()
     placed = rows[(rows["metric"] == e.ABOVE) & (rows["against"] != c.COIN)]

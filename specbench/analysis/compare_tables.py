@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -16,7 +14,6 @@ from specbench.analysis import verdicts as v
 from specbench.analysis.compare import EQUAL
 from specbench.analysis.output.shown import (
     PHASES,
-    ShownFigure,
     setting_text,
     shown,
     span,
@@ -54,7 +51,7 @@ WORDS = (
 )
 SPEEDS = (
     "tokens/s: method / what it is against; s/sample: the reverse; both include prefill, and above "
-    "1 is faster."
+    "1 is faster. They differ where texts have other lengths (tokens, ratio)."
 )
 BIASED = (
     "The front's time at equal quality is that of the best of noisy mixtures, so the ratio is too "
@@ -65,6 +62,7 @@ TIMES_NOTE = (
     "s/sample: above 1, B is faster; the interval covers the prompts, not what changed on the "
     "machine between the runs."
 )
+_SPEEDS = {e.TIMES: "samples/s", e.SPEED: "tokens/s"}
 #: One setting of a method: the columns its rows share and, for each metric, ``<metric>``,
 #: ``<metric>_low``, ``<metric>_high`` and ``<metric>_reference``.
 _Row = dict[str, Any]
@@ -72,23 +70,23 @@ _Fields = list[Field[_Row]]
 _KEYS = ["run_id", "temperature", "engine", "batch_size", "task"]
 
 
-def comparison_tables(rows: pd.DataFrame) -> list[Table]:
+def comparison_tables(rows: pd.DataFrame, ats: Collection[str] = (c.OWN, *c.ATS)) -> list[Table]:
     """Return one table per task and quantity held equal, in the order of the comparison.
 
-    ``rows`` has the columns ``comparison.COMPARISON``.
+    Args:
+        rows: Columns ``comparison.COMPARISON``.
+        ats: The quantities to show.
     """
     several = ["run_id"] if rows["run_id"].nunique() > 1 else []
-    tables_of_runs = []
-    placed = rows[rows["against"] != c.COIN]  # static weights, of which the verdicts tell
-    for (*_, task), comparisons in placed.groupby(_KEYS, sort=False):
-        tables = _Tables(str(task), comparisons)
-        makers = {c.OWN: tables.beside_sd, "quality": tables.savings}
-        for kind, group in comparisons.groupby("at", sort=False):
-            title = f"{setting_text(group.iloc[0], several)}, n = {span(group['n'])}"
-            tables_of_runs.append(makers.get(str(kind), tables.above)(group, title))
-            if kind == c.OWN:
-                tables_of_runs.append(tables.texts(group, title))
-    return tables_of_runs
+    makers = {c.OWN: _beside_sd, "quality": _at_equal_quality}
+    # The verdicts tell of static weights beside a coin.
+    listed = rows[rows["at"].isin(ats) & (rows["against"] != c.COIN)]
+    return [
+        makers.get(str(kind), _above_front)(
+            group, f"{setting_text(group.iloc[0], several)}, n = {span(group['n'])}"
+        )
+        for (*_, kind), group in listed.groupby([*_KEYS, "at"], sort=False, dropna=False)
+    ]
 
 
 def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
@@ -111,12 +109,12 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             *names,
             ("verdict", v.word),
             (f"{shown('quality', first['quality_metric']).heading}\n- sd [95 %]", quality.interval),
-            ("speed / sd\n[95 %]", lambda row: shown(v.speed_of(row)).interval(row)),
-            ("accepted", lambda row: percent(row["acceptance"])),
+            (f"{_SPEEDS[v.speed_of(first)]}\n/ sd [95 %]", shown(v.speed_of(first)).interval),
+            shown("acceptance").column,
             *_PHASES,
             ("above mixtures of\nstatic weights?", _placed),
         ]
-        title = f"{setting_text(first, several)}: {_resolution(settings)}"
+        title = f"{setting_text(first, several)}: {_headline(settings)}"
         notes = [_of_sd(group, first)]
         if noise := v.noise_range(first["noise"]):
             notes.append(f"Noise of times: ratios of {noise} may be noise.")
@@ -124,23 +122,19 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
         yield drop_empty(Table.of(settings, fields, title, notes, stub=len(names)))
 
 
-def _resolution(settings: Sequence[_Row]) -> str:
-    """Say how precisely these prompts tell quality and speed, by the widest intervals."""
+def _headline(settings: Sequence[_Row]) -> str:
+    """Say how precisely the prompts of some settings tell quality and speed."""
     n, scale = settings[0]["n"], shown(e.QUALITY_LESS, settings[0]["quality_metric"]).scale
-    widths = [
-        row.get(f"{e.QUALITY_LESS}_high", math.nan) - row.get(f"{e.QUALITY_LESS}_low", math.nan)
-        for row in settings
-    ]
-    points = max((scale * width / 2 for width in widths if width == width), default=math.nan)
-    factors = [
-        row[f"{m}_high"] / row[f"{m}_low"] for row in settings if (m := v.speed_of(row)) in row
-    ]
-    spread = max((math.sqrt(f) - 1 for f in factors if f == f), default=math.nan)
-    parts = [f"quality to ±{points:.1f} points"] if points == points else []
-    parts += [f"speed to ±{100 * spread:.0f} %"] if spread == spread else []
-    if not parts:
-        return f"{n} prompts, too few for an interval"
-    return f"{n} prompts tell {' and '.join(parts)}"
+    speeds = [(row, v.speed_of(row)) for row in settings if v.speed_of(row) in row]
+    told = v.resolution(
+        (
+            scale * (row[f"{e.QUALITY_LESS}_high"] - row[f"{e.QUALITY_LESS}_low"])
+            for row in settings
+            if e.QUALITY_LESS in row
+        ),
+        (row[f"{metric}_high"] / row[f"{metric}_low"] for row, metric in speeds),
+    )
+    return f"{n} prompts tell {told}" if told else f"{n} prompts, too few for an interval"
 
 
 def _placed(row: _Row) -> str:
@@ -161,128 +155,94 @@ def _of_sd(rows: pd.DataFrame, row: _Row) -> str:
     """Return a note with the figures of ``sd`` itself."""
     accepted = row["acceptance"] - row[e.ACCEPTANCE_LESS]
     quality = shown("quality", row["quality_metric"])
-    parts = [f"{quality.heading} {quality.number({'quality': row['against_quality']})}"]
+    target = " (of all texts of the target)" if c.ALONE in set(rows["against"]) else ""
+    parts = [f"{quality.heading} {quality.number({'quality': row['against_quality']})}{target}"]
     parts = parts if row["against_quality"] == row["against_quality"] else []
     parts.append(f"{percent(accepted)} accepted")
     metric = v.speed_of(row)
     alone = rows[(rows["against"] == c.ALONE) & (rows["method"] == "sd") & (rows["points"] == 1)]
     for speed in e.pivot(alone[alone["draft_length"] == row["draft_length"]]):
-        parts.append(f"{shown(metric).interval(speed)} times as fast as no speculation")
+        parts.append(
+            f"{shown(metric).interval(speed)} times the {_SPEEDS[metric]} of autoregressive"
+        )
     return f"sd: {', '.join(parts)}."
 
 
-class _Tables:
-    """The tables of one task of one run."""
+def _beside_sd(group: pd.DataFrame, where: str) -> Table:
+    """Return speed, quality and texts of each method relative to plain SD."""
+    metric = group["quality_metric"].iloc[0]
+    share, times = shown(e.SHARE), shown(e.TIMES)
+    texts = (e.LENGTH, e.COMPLETED_LESS, e.AT_LIMIT_LESS, e.REPETITION_LESS)
+    fields: _Fields = [
+        *_NAMES,
+        ("against", _against),
+        shown(e.QUALITY, metric).column,
+        shown(e.QUALITY_LESS, metric).column_with_interval,
+        shown("acceptance").column,
+        shown(e.ACCEPTANCE_LESS).column_with_interval,
+        *_PHASES,
+        shown(e.SPEED).column_with_interval,
+        (times.column_with_interval[0], lambda row: times.interval(row) or share.with_unit(row)),
+        _NOISE,
+        *(shown(name, metric).column_with_interval for name in texts),
+    ]
+    # The gain from choosing N alone has its own row, without the repeated columns.
+    alone = group["metric"] == e.SHARE
+    group = group.assign(alone=alone)
+    group.loc[alone | (group["against"] == c.ALONE), ["quality", "acceptance"]] = float("nan")
+    notes = [SPEEDS, LESS]
+    notes += [CHOSEN, POOLED] if c.SD_CHOSEN in set(group["against"]) else []
+    notes += [BY_N] if alone.any() else []
+    beside = " and no speculation" if c.ALONE in set(group["against"]) else ""
+    title = f"Against sd{beside}, each at its own quality: {where}"
+    return drop_empty(Table.of(e.pivot(group, "against", "alone"), fields, title, notes, stub=3))
 
-    def __init__(self, task: str, rows: pd.DataFrame) -> None:
-        """Store all rows of the task."""
-        first = rows["quality_metric"].iloc[0]
-        self.task, self.metric = task, "quality" if pd.isna(first) else str(first)
-        self.quality = shown("quality", self.metric)
-        beside_sd = e.pivot(rows[(rows["at"] == c.OWN) & (rows["against"] == c.SD)])
-        self.from_sd = {(row["label"], row["draft_length"]): row for row in beside_sd}
 
-    def beside_sd(self, group: pd.DataFrame, where: str) -> Table:
-        share, times = shown(e.SHARE), shown(e.TIMES)
-        fields: _Fields = [
-            *_NAMES,
-            ("against", _against),
-            self.quality.column,
-            shown(e.QUALITY_LESS, self.metric).column_with_interval,
-            shown("acceptance").column,
-            shown(e.ACCEPTANCE_LESS).column_with_interval,
-            *_PHASES,
-            shown(e.SPEED).column_with_interval,
-            (times.column_with_interval[0], lambda row: times.interval(row) or share.interval(row)),
-            _NOISE,
-        ]
-        # The gain from choosing N alone has its own row, without the repeated columns.
-        alone = group["metric"] == e.SHARE
-        group = group.assign(alone=alone)
-        group.loc[alone | (group["against"] == c.ALONE), ["quality", "acceptance"]] = float("nan")
-        settings = e.pivot(group, "against", "alone")
-        notes = [SPEEDS, LESS, *filter(None, map(self.length_note, settings))]
-        if c.SD_CHOSEN in set(group["against"]):
-            notes += [CHOSEN, POOLED]
-        if alone.any():
-            notes.append(BY_N)
-        beside = " and no speculation" if c.ALONE in set(group["against"]) else ""
-        title = f"Against sd{beside}, each at its own quality: {where}"
-        return drop_empty(Table.of(settings, fields, title, notes, stub=3))
+def _above_front(group: pd.DataFrame, where: str) -> Table:
+    """Return the distances from fronts at equal acceptance or time."""
+    kind, metric = group["at"].iloc[0], group["quality_metric"].iloc[0]
+    quality = shown(e.QUALITY, metric)
+    fields: _Fields = [
+        *_NAMES,
+        ("front", lambda row: row["against"].partition(" ")[0]),
+        shown("acceptance" if kind == "acceptance" else "seconds").column,
+        quality.column,
+    ]
+    for name, distance in (("randomised", e.ABOVE), ("measured", e.ABOVE_MEASURED)):
+        front = quality._replace(name=f"{distance}_reference", heading=f"front, {name}")
+        fields += [front.column, shown(distance, metric).column_with_interval]
+    texts = {c.FRONT: FRONT, c.CONTROL: CONTROL}
+    notes = [text for front, text in texts.items() if front in set(group["against"])]
+    title = f"At equal {kind}: {where}"
+    return Table.of(e.pivot(group, "against"), [*fields, ("between", _between)], title, notes, 3)
 
-    def texts(self, group: pd.DataFrame, where: str) -> Table:
-        """Return what a method changes about texts, for settings at a fixed N."""
-        figures = (e.COMPLETED_LESS, e.LENGTH, e.AT_LIMIT_LESS, e.REPETITION_LESS)
-        fields: _Fields = [
-            *_NAMES,
-            *(shown(name, self.metric).column_with_interval for name in figures),
-        ]
-        settings = e.pivot(group[group["against"] == c.SD])
-        return drop_empty(Table.of(settings, fields, f"Texts minus sd: {where}", [LESS], stub=2))
 
-    def above(self, group: pd.DataFrame, where: str) -> Table:
-        kind = group["at"].iloc[0]
-        fields: _Fields = [
-            *_NAMES,
-            ("front", lambda row: row["against"].partition(" ")[0]),
-            shown("acceptance" if kind == "acceptance" else "seconds").column,
-            self.quality.column,
-            *self.beside_front("front, randomised", e.ABOVE),
-            *self.beside_front("front, measured", e.ABOVE_MEASURED),
-            ("between", lambda row: row["between"]),
-            *self.less_than_sd(),
-        ]
-        texts = {c.FRONT: FRONT, c.CONTROL: CONTROL}
-        notes = [text for front, text in texts.items() if front in set(group["against"])]
-        settings, title = e.pivot(group, "against"), f"At equal {kind}: {where}"
-        return Table.of(settings, fields, title, [*notes, LESS], stub=3)
-
-    def beside_front(self, front: str, metric: str) -> _Fields:
-        """Return a front's quality, and the distance above it."""
-        quality = self.quality._replace(name=f"{metric}_reference", heading=front)
-        return [quality.column, shown(metric, self.metric).column_with_interval]
-
-    def savings(self, group: pd.DataFrame, where: str) -> Table:
-        fields: _Fields = [
-            *_NAMES,
-            self.quality.column,
-            self.quality._replace(name="against_quality", heading="front's, randomised").column,
-            shown("seconds").column,
-            ("front's s/sample\n/ own [95 %]", shown(e.TIMES).interval),
-            _NOISE,
-            *self.less_than_sd(),
-        ]
-        notes = [FRONT, *([CHOSEN] if (group["points"] > 1).any() else []), BIASED, LESS]
-        title = f"At equal quality: {where}"
-        return drop_empty(Table.of(e.pivot(group), fields, title, notes, stub=2))
-
-    def less_than_sd(self) -> Iterator[Field[_Row]]:
-        """Yield the differences from plain SD, for settings at a fixed N."""
-        for figure, metric in (
-            (self.quality, e.QUALITY_LESS),
-            (shown("acceptance"), e.ACCEPTANCE_LESS),
-        ):
-            less = partial(self.versus_sd, shown(metric, self.metric))
-            yield f"{figure.heading}\nminus sd [95 %]", less
-
-    def versus_sd(self, figure: ShownFigure, row: _Row) -> str:
-        beside_sd = self.from_sd.get((row["label"], row["draft_length"]), {})
-        return figure.interval(beside_sd) if row["points"] == 1 else ""
-
-    def length_note(self, row: _Row) -> str:
-        """Return a note if the method's texts and sd's differ in length."""
-        if e.LENGTH not in row or row[f"{e.LENGTH}_low"] <= 1 <= row[f"{e.LENGTH}_high"]:
-            return ""
-        return (
-            f"{row['label']}, {self.task}: {shown(e.LENGTH).interval(row)} times as many "
-            "tokens per sample as sd, so tokens/s and s/sample differ."
-        )
+def _at_equal_quality(group: pd.DataFrame, where: str) -> Table:
+    """Return the speed of each method relative to the front at equal quality."""
+    quality = shown(e.QUALITY, group["quality_metric"].iloc[0])
+    fields: _Fields = [
+        *_NAMES,
+        quality.column,
+        quality._replace(name="against_quality", heading="front's, randomised").column,
+        shown("seconds").column,
+        ("front's s/sample\n/ own [95 %]", shown(e.TIMES).interval),
+        _NOISE,
+    ]
+    notes = [FRONT, *([CHOSEN] if (group["points"] > 1).any() else []), BIASED]
+    title = f"At equal quality: {where}"
+    return drop_empty(Table.of(e.pivot(group), fields, title, notes, stub=2))
 
 
 def _length(row: _Row) -> str:
     """Return the draft length of a method, marked if chosen from several."""
     length = f"{row['draft_length']:.0f}"
     return length if row["points"] == 1 else f"chosen ({length})"
+
+
+def _between(row: _Row) -> str:
+    """Name the front's next points, and say how far apart their qualities are if that is far."""
+    known = row["coarse"] and row["step"] == row["step"]
+    return str(row["between"]) + (f", {100 * abs(row['step']):.0f} points apart" if known else "")
 
 
 def _against(row: _Row) -> str:
@@ -310,11 +270,11 @@ def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
         fields: list[Field[_Row]] = [
             ("method", lambda row: row["label"]),
             ("N", lambda row: number(row["draft_length"] or None, ".0f")),
-            (f"{quality.heading}\nA", quality._replace(name=of_first[0]).text),
-            ("\nB", quality.text),
+            (f"{quality.heading}\nA", quality._replace(name=of_first[0]).number),
+            ("\nB", quality.number),
             ("B less A\n[95 %]", shown(e.QUALITY_LESS, metric).interval),
-            ("accepted /\ndrafted, A", acceptance._replace(name=of_first[1]).text),
-            ("\nB", acceptance.text),
+            ("accepted /\ndrafted (%), A", acceptance._replace(name=of_first[1]).number),
+            ("\nB", acceptance.number),
             ("B less A\n[95 %]", shown(e.ACCEPTANCE_LESS).interval),
             ("A's s/sample\n/ B's [95 %]", shown(e.TIMES).interval),
             shown(EQUAL).column,

@@ -25,7 +25,7 @@ from specbench.analysis.points import (
 )
 from specbench.analysis.sessions import MethodSettings, TaskRun, methods_of, sd_of
 from specbench.errors import UsageError
-from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS
+from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, METHOD_COLUMNS
 
 #: The quantity held equal.
 At = Literal["acceptance", "time", "quality"]
@@ -47,7 +47,8 @@ TASK_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "qu
 #: One row per figure: ``value`` with its interval over ``n`` prompts.
 #:
 #: ``points`` counts the settings that a row chose from or combined. ``draft_length`` is the
-#: method's, or the chosen one; blank if the row combines several. ``quality``, ``acceptance``,
+#: method's, or the chosen one; blank if the row combines several. ``head``
+#: of a mean over seeds is that of its recipe. ``quality``, ``acceptance``,
 #: ``seconds`` (per sample) and ``PHASES`` belong to the method. ``reference`` is the baseline's
 #: value: a quality, or seconds per sample at ``against_quality``, which for the front is the
 #: method's quality, capped at the front's best. ``between`` names the front's points of next lower
@@ -58,8 +59,8 @@ TASK_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "qu
 #: counts prompts that other settings of the run have and the method lacks. ``blocks`` counts the
 #: blocks of a run in batches, see ``analysis.points``.
 COMPARISON = (
-    *(*TASK_RUN, "blocks", "at", "method", "label", "points", "seeds", "missing", "draft_length"),
-    *("drafter", "quality", "acceptance", "seconds", *PHASES),
+    *(*TASK_RUN, "blocks", "at", *METHOD_COLUMNS, "label", "points", "seeds", "missing"),
+    *("draft_length", "drafter", "quality", "acceptance", "seconds", *PHASES),
     *("against", "against_draft_length", "against_quality", "reference", "between", "step"),
     *("coarse", "metric", "value", "ci_low", "ci_high", "n", "noise"),
 )

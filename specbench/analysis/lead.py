@@ -63,10 +63,10 @@ def lead(leads: Floats, quality: Floats, gains: Gains) -> Interval:
         return other
     low, high = min(best.low, other.value), other.high
     p = 2 * min(_above(best), 1 - _above(other), 0.5)
-    at, of_front = gains.of(slice(heads)), gains.of(slice(heads, None))
+    of_heads, of_front = gains.of(slice(heads)), gains.of(slice(heads, None))
     with np.errstate(invalid="ignore"):
         furthest = np.nanmax(_mean(of_front), initial=-np.inf)
-    if (_mean(at) > furthest).any():
+    if (_mean(of_heads) > furthest).any():
         high, p = max(high, float(quality[:, :heads].mean())), 2 * min(_above(best), 0.5)
     if low <= 0 <= high:
         p = max(p, ALPHA)
@@ -98,14 +98,16 @@ def crossfitted_leads(quality: Floats, gains: Gains, heads: int) -> Floats:
     means = [weights @ column.T for column in columns]  # [halves, heads + points]
     leads = np.zeros((n, heads))
     for head in range(heads):
-        at = intervals.ratio(np.stack([means[1][:, head], means[2][:, head]], axis=-1))[:, None]
-        mixture = _best_mixture(means[0][:, heads:], means[1][:, heads:] - at * means[2][:, heads:])
+        gained = intervals.ratio(np.stack([means[1][:, head], means[2][:, head]], axis=-1))[:, None]
+        mixture = _best_mixture(
+            means[0][:, heads:], means[1][:, heads:] - gained * means[2][:, heads:]
+        )
         scores, numerators, denominators = (mixture.of(column[heads:]) for column in columns)
         # A method with more drafts needs more accepted ones for the same surplus.
         with np.errstate(divide="ignore", invalid="ignore"):  # a half may draft nothing
             size = mixture.of(means[2][:, heads:].T, rows=True) / means[2][:, [head]]
-        needed = columns[1][head] - at * columns[2][head]
-        spare = numerators - at * denominators - size * needed
+        needed = columns[1][head] - gained * columns[2][head]
+        spare = numerators - gained * denominators - size * needed
         lacks = np.where(choosing > 0, 0.0, spare).sum(axis=1, keepdims=True) < 0
         slope = np.where(lacks, mixture.slope_if_short[:, None], mixture.slope[:, None])
         measured = columns[0][head] - scores - slope * spare

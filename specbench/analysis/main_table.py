@@ -1,6 +1,8 @@
 """The main table of a user's runs, laid out like the paper's: methods down, tasks across.
 
 ``main_table`` returns it in long form, one row per method, task and figure; ``typeset`` formats it.
+Beside each method's own figures stand those of its verdict: quality and speed relative to ``sd``,
+and quality above mixtures of static weights.
 
 Values of the same section, task and metric are compared. The highest is marked as best, and so is
 every value that does not differ from it significantly. The test is the paired interval of the
@@ -17,7 +19,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.estimates import ACCEPTANCE_LESS, QUALITY, QUALITY_LESS, SPEED, contrast
+from specbench.analysis import comparison as c
+from specbench.analysis import estimates as e
+from specbench.analysis import verdicts as v
+from specbench.analysis.estimates import QUALITY, contrast
 from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
 from specbench.analysis.output.shown import PHASES, ShownFigure, shown, span, temperature_text
 from specbench.analysis.output.table import Column, Field, Table, TableCell, cell_at, number
@@ -32,33 +37,57 @@ from specbench.runs.labels import method_labels, recipe_of
 from specbench.tasks.metrics import shown_metric
 
 COMPARED = (ACCEPTANCE, QUALITY, SPEEDUP)  # of which the best is marked
-FIGURES = (*COMPARED, *PHASES)
+OWN_FIGURES = (*COMPARED, *PHASES)
+#: In the order of the table's columns.
+FIGURES = (ACCEPTANCE, QUALITY, e.QUALITY_LESS, e.ABOVE, SPEEDUP, e.TIMES, e.SPEED, *PHASES)
 #: The columns that identify one table; the others become its rows and columns.
 SECTION = ["pair", "temperature", "draft_length", "engine", "batch_size"]
 METHOD = [*METHOD_COLUMNS, "drafter"]
 COLUMNS = [
     *(*SECTION, "run_id", *METHOD, "label", "task"),
-    *("figure", "metric", "unit", "value", "ci_low", "ci_high", "n", "best"),
+    *("figure", "metric", "unit", "value", "ci_low", "ci_high", "n", "best", "verdict"),
 ]
 PAPER, DIFFERENCE = "paper", "diff"
 
-_UNITS = {QUALITY: "0 to 100", SPEEDUP: "x"} | dict.fromkeys((ACCEPTANCE, *PHASES), "%")
+_UNITS = {
+    QUALITY: "0 to 100",
+    **dict.fromkeys((SPEEDUP, e.TIMES, e.SPEED), "x"),
+    **dict.fromkeys((ACCEPTANCE, *PHASES), "%"),
+    **dict.fromkeys((e.QUALITY_LESS, e.ABOVE), "points"),
+}
 _SCALED = ["value", "ci_low", "ci_high"]
 _ROUNDING = 1e-9  # tolerance between equal figures
-_TWO_DECIMALS = ("rouge", "bleu", SPEEDUP)  # others have one decimal
+_TWO_DECIMALS = ("rouge", "bleu", SPEEDUP, e.TIMES, e.SPEED)  # others have one decimal
 _EXPLAINED = {
     ACCEPTANCE: "acc. / drafted: accepted over drafted tokens, in %.",
     QUALITY: "Quality: times 100.",
     PHASES[0]: "Inside: tokens of rounds that began between the marks of --inside.",
     SPEEDUP: "tok/s / AR: tokens/s with prefill over those of autoregressive, paired by prompt.",
+    e.QUALITY_LESS: "- sd: quality minus that of sd, in points, paired by prompt.",
+    e.TIMES: "samples/s / sd: seconds per sample of sd over those of the method.",
+    e.SPEED: "tok/s / sd: tokens/s over those of sd, of texts in batches.",
+    e.ABOVE: (
+        "- mix: quality minus that of the best mixture of static weights at the same acceptance."
+    ),
 }
+_HEADINGS = {
+    **{e.QUALITY_LESS: "- sd", e.ABOVE: "- mix"},
+    **{e.TIMES: "samples/s\n/ sd", e.SPEED: "tok/s\n/ sd"},
+}
+_OPEN = (v.UNSHOWN, v.NOISE)
+_OPEN_NOTE = (
+    "In parentheses: the 95 % interval includes no difference, or one within the noise of times; "
+    "beside a mixture, also where the nearest static weight alone is as good."
+)
 _SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED]
-_SHOWN += ["best", "published", "difference"]
+_SHOWN += ["best", "verdict", "published", "difference"]
 
 _Record = tuple[Any, dict[Any, Any]]  # (method, run) and their rows by column
 
 
-def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
+def main_table(
+    summary: pd.DataFrame, samples: pd.DataFrame, comparison: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Return the table with columns ``COLUMNS``: a row per section, run, method, task and figure.
 
     Values are scaled for display: acceptance in per cent, quality times its metric's scale,
@@ -71,10 +100,11 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
 
     All other methods compete for the best quality. Only methods whose quality is marked as best
     compete for acceptance and speed-up, since bad texts can reach any acceptance or speed-up.
-    ``samples`` are those of the summary's runs.
+    ``samples`` are those of the summary's runs. With their ``comparison``, there are rows of its
+    verdicts, each with a word of ``verdicts``.
     """
     contest = Contest(samples)
-    rows = without_shared_times(summary[summary["metric"].isin(FIGURES)])
+    rows = without_shared_times(summary[summary["metric"].isin(OWN_FIGURES)])
     rows = rows.rename(columns={"metric": "figure"})
     rows = rows.merge(contest.cells, on=list(CELL), how="left").astype({"cell": "Int64"})
     metric = rows["unit"].where(rows["figure"] == QUALITY, rows["figure"]).fillna("")
@@ -83,9 +113,11 @@ def main_table(summary: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     scale = metric.map(scales | percentages).fillna(1.0)
     scaled = {name: rows[name] * scale for name in _SCALED}
     rows = rows.assign(metric=metric, unit=rows["figure"].map(_UNITS), scale=scale, **scaled)
-    sections = _in_sections(rows).assign(seeds=1)
+    sections = _in_sections(rows).assign(seeds=1, verdict=None)
     means = _means_over_seeds(sections, contest)
-    table = _in_order(pd.concat([sections, *means], ignore_index=True))
+    verdicts = _verdicts(comparison) if comparison is not None and len(comparison) else ()
+    judged = pd.DataFrame(verdicts, columns=[*sections]).astype({"cell": "Int64"})
+    table = _in_order(pd.concat([sections, *means, judged], ignore_index=True))
     of_seeds = table["seeds"].map(lambda count: f", mean of {count} seeds" if count > 1 else "")
     return table.assign(label=_labels(table) + of_seeds, best=_best(table, contest))[COLUMNS]
 
@@ -129,7 +161,7 @@ class Contest:
         """Return whether the paired interval of the difference between two cells includes 0."""
         try:
             if figure == QUALITY:
-                difference = contrast(first.samples, second.samples, QUALITY_LESS)
+                difference = contrast(first.samples, second.samples, e.QUALITY_LESS)
             else:
                 values, n = self._of_figure([first, second], figure)
                 difference = estimate(values[:, 0] - values[:, 1], n)
@@ -141,11 +173,11 @@ class Contest:
         """Return a figure [1 + RESAMPLES, settings] on the shared units, and their number."""
         if figure != SPEEDUP:
             reached = shared_points(scored_alike(settings)).estimates()
-            metric = QUALITY_LESS if figure == QUALITY else ACCEPTANCE_LESS
+            metric = e.QUALITY_LESS if figure == QUALITY else e.ACCEPTANCE_LESS
             return reached.values(metric), reached.n
         alone = [self._alone[baseline_of(setting.cell)] for setting in settings]
         reached = timed_points([*settings, *alone]).estimates()
-        speeds, base_speeds = np.split(reached.values(SPEED), 2, axis=1)
+        speeds, base_speeds = np.split(reached.values(e.SPEED), 2, axis=1)
         return speeds / base_speeds, reached.n
 
 
@@ -177,6 +209,26 @@ def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataF
             no_cell = pd.Series(pd.NA, first.index, dtype="Int64")
             row = first.assign(head=keys[0], cell=no_cell, seeds=len(seeds), n=mean.n)
             yield row.assign(**dict(zip(_SCALED, scaled, strict=True)))
+
+
+def _verdicts(comparison: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the verdicts on each method at one draft length."""
+    alike = comparison[comparison["points"] == 1]
+    beside_sd = (alike["against"] == c.SD) & (alike["at"] == c.OWN)
+    beside_front = (alike["against"] == c.FRONT) & (alike["at"] == "acceptance")
+    for row in e.pivot(alike[beside_sd | beside_front], *c.TASK_RUN, "against"):
+        if row["against"] == c.FRONT:
+            outcomes = {e.ABOVE: v.front_outcome(row)}
+        else:
+            speed = v.speed_of(row)
+            outcomes = {e.QUALITY_LESS: v.sign(row, e.QUALITY_LESS)}
+            outcomes[speed] = v.sign_of_speed(row, speed)
+        row |= {"seeds": int(row["seeds"]) if row["seeds"] > 1 else 1, "cell": pd.NA}
+        for figure, outcome in outcomes.items():
+            scaled = shown(figure, row["quality_metric"]).scaled(row)
+            facts = {"figure": figure, "metric": figure, "unit": _UNITS[figure], "verdict": outcome}
+            if not np.isnan(scaled[0]):
+                yield row | facts | dict(zip(_SCALED, scaled, strict=True))
 
 
 def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
@@ -244,6 +296,8 @@ def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
             f"the difference from it includes 0{same}. Methods that emit the target's distribution "
             "are one in quality."
         )
+    if table["verdict"].isin(_OPEN).any():
+        notes.append(_OPEN_NOTE)
     if intervals and table["ci_low"].notna().any():
         notes.append("Brackets: 95 % intervals over prompts.")
     blocks = table[
@@ -287,20 +341,24 @@ def _fields(
     if not cells["value"].notna().any():
         return
     form = "z.2f" if metric.startswith(_TWO_DECIMALS) else "z.1f"
-    name = quality_heading(metric) or QUALITY if figure == QUALITY else shown(figure).narrowest
+    name = _HEADINGS.get(figure) or shown(figure).narrowest
+    if figure == QUALITY:
+        name = quality_heading(metric) or QUALITY
+    form = f"+{form}" if figure in (e.QUALITY_LESS, e.ABOVE) else form
     key = task, figure, metric
 
     def cell(row: dict[str, Any]) -> TableCell:
         ends = [number(row[end], form) for end in ("ci_low", "ci_high") if intervals]
         interval = f"[{', '.join(ends)}]" if ends and all(ends) else ""
-        return TableCell(number(row["value"], form), interval, row["best"])
+        value = number(row["value"], form)
+        return TableCell(f"({value})" if row["verdict"] in _OPEN else value, interval, row["best"])
 
     yield Column(name, task), cell_at(key, cell)
     if "published" in cells and cells["published"].notna().any():
         for end, column, sign in ((PAPER, "published", ""), (DIFFERENCE, "difference", "+")):
             yield (
                 Column(f"{name}\n{end}", task),
-                cell_at(key, ShownFigure(column, end, form=sign + form).text),
+                cell_at(key, ShownFigure(column, end, form=sign + form).number),
             )
 
 
@@ -317,4 +375,8 @@ def _title(rows: pd.DataFrame) -> str:
         f"{span(prompts)} prompt{'s' if prompts.max() > 1 else ''} per task",
         f"quality of {scored} of them" if scored < prompts.min() else "",
     )
-    return ", ".join(filter(None, parts))
+    scores = rows[rows["figure"] == e.QUALITY_LESS]
+    speeds = rows[rows["figure"].isin([e.TIMES, e.SPEED])]
+    told = v.resolution(scores["ci_high"] - scores["ci_low"], speeds["ci_high"] / speeds["ci_low"])
+    title = ", ".join(filter(None, parts))
+    return f"{title}: they tell {told}" if told else title

@@ -27,14 +27,20 @@ import pandas as pd
 from specbench.analysis import estimates as e
 from specbench.analysis.blocks import by_time_unit, count_blocks, has_comparable_times
 from specbench.analysis.intervals import CONFIDENCE, Floats, Interval, limit_with_failures
-from specbench.analysis.margin_remarks import ends_normally, ends_of, remarks_on
+from specbench.analysis.margin_verdicts import (
+    ends_normally,
+    ends_of,
+    margin_verdict,
+    margin_word,
+    remarks_on,
+)
 from specbench.analysis.output.shown import shown, temperature_text
 from specbench.analysis.output.table import Column, Field, Table, drop_empty, number, percent
 from specbench.analysis.points import TARGET
 from specbench.analysis.proportions import ERRORS, is_binary
 from specbench.analysis.sessions import TaskRun
 from specbench.analysis.slower import why_slower
-from specbench.analysis.verdicts import CONCURRENCY, Row, margin_verdict, margin_word
+from specbench.analysis.verdicts import CONCURRENCY, Row
 from specbench.errors import UsageError, listed, unknown
 from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name

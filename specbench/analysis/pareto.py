@@ -98,8 +98,8 @@ def hull(gain: Floats, quality: Floats) -> NDArray[np.intp]:
     return np.array(corners, dtype=np.intp)
 
 
-def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
-    """Return the highest quality [...] of a mixture of points with a gain of at least ``at``.
+def front_quality(gains: Gains, quality: Floats, least: ArrayLike) -> Floats:
+    """Return the highest quality [...] of a mixture of points with a gain of at least ``least``.
 
     A mixture that assigns the fraction s_i of the prompts to point i has gain sum s a / sum s b and
     quality sum s q. The best mixture solves a linear program with two constraints, so it uses at
@@ -108,10 +108,10 @@ def front_quality(gains: Gains, quality: Floats, at: ArrayLike) -> Floats:
     front, so a distance there is a lower bound. Gain and quality can be swapped: the result is then
     the largest gain of a mixture with a quality of at least ``at``.
 
-    ``gains`` and ``quality`` are [..., points], ``at`` is [...].
+    ``gains`` and ``quality`` are [..., points], ``least`` is [...].
     """
     defined = (gains.denominator > 0) & ~np.isnan(quality)
-    surplus = gains.numerator - np.asarray(at)[..., None] * gains.denominator
+    surplus = gains.numerator - np.asarray(least)[..., None] * gains.denominator
     # Points first, so that the loop below reads contiguous memory.
     spare = np.ascontiguousarray(np.moveaxis(surplus, -1, 0))
     level = np.ascontiguousarray(np.moveaxis(quality, -1, 0))
@@ -172,14 +172,14 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     reached = points.estimates()
     gains, quality = reached.gains(gain), reached.quality
     front_gains, front_qualities = gains.of(slice(first, None)), quality[:, first:]
-    neighbours = [_neighbours(front_gains.value[0], at) for at in gains.value[0, :first]]
+    neighbours = [_neighbours(front_gains.value[0], gained) for gained in gains.value[0, :first]]
     # Without a point of lower gain, the front is at its highest quality there.
     lower = [
         np.full(len(quality), -np.inf) if below is None else front_gains.value[:, below]
         for below, _ in neighbours
     ]
     at_gain, at_measured = (
-        np.stack([front_quality(front_gains, front_qualities, at) for at in levels], axis=-1)
+        np.stack([front_quality(front_gains, front_qualities, least) for least in levels], axis=-1)
         for levels in (gains.value[:, :first].T, lower)
     )  # [1 + RESAMPLES, heads]
     level = front_qualities[0]
@@ -243,11 +243,11 @@ def below_coin(gaps: Mapping[str, Gap]) -> bool:
     return bool(gaps) and all(gap.above.high < 0 for gap in gaps.values())
 
 
-def _neighbours(gains: Floats, at: float) -> tuple[int | None, int | None]:
-    """Return the point of largest gain below ``at`` and that of smallest gain at or above it."""
+def _neighbours(gains: Floats, gained: float) -> tuple[int | None, int | None]:
+    """Return the point of largest gain below one, and that of smallest gain at or above it."""
     order = [int(point) for point in np.argsort(gains)]
-    below = [point for point in order if gains[point] < at]  # NaN is neither
-    above = [point for point in order if gains[point] >= at]
+    below = [point for point in order if gains[point] < gained]  # NaN is neither
+    above = [point for point in order if gains[point] >= gained]
     return next(reversed(below), None), next(iter(above), None)
 
 

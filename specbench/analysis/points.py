@@ -132,9 +132,9 @@ class Setting:
         terms, score = estimates.score_terms(scored, "quality", metric)
         columns = np.column_stack([terms, *(estimates.term(scored, name) for name in SUMMED)])
         prompts, sums = intervals.cluster_sums(columns, scored["sample_id"])
-        for others, further, _ in (setting.sums for setting in self.pooled):
-            _, at, of = np.intersect1d(prompts, others, return_indices=True)
-            sums[at, : -len(SUMMED)] += further[of, : -len(SUMMED)]
+        for pooled_prompts, pooled_sums, _ in (setting.sums for setting in self.pooled):
+            _, rows, pooled = np.intersect1d(prompts, pooled_prompts, return_indices=True)
+            sums[rows, : -len(SUMMED)] += pooled_sums[pooled, : -len(SUMMED)]
         return prompts, sums, score
 
     @property

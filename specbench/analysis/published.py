@@ -86,8 +86,8 @@ def published_table() -> Table:
         rate = ShownFigure("acceptance_rate_pct", "", form=".2f")
         quality = ShownFigure("quality", quality_heading(metric), form=form)
         fields += [
-            (Column(shown(ACCEPTANCE).narrow, task), cell_at(task, rate.text)),
-            (Column(quality.heading, task), cell_at(task, quality.text)),
+            (Column(shown(ACCEPTANCE).narrow, task), cell_at(task, rate.number)),
+            (Column(quality.heading, task), cell_at(task, quality.number)),
         ]
     records = {
         key: {row["task"]: row for row in rows_of(cells)}

@@ -17,6 +17,7 @@ import pandas as pd
 from specbench.analysis.estimates import AT_LIMIT, QUALITY
 from specbench.analysis.output.shown import span
 from specbench.analysis.output.table import number, percent
+from specbench.analysis.summary import prompt_counts
 from specbench.errors import UsageError, shown
 from specbench.runs.configuration import GreedyFacts
 from specbench.runs.model import ERROR
@@ -83,11 +84,10 @@ def zero_scores(cells: pd.DataFrame, _: Run) -> Iterator[str]:
 
 def failed_prompts(cells: pd.DataFrame, run: Run) -> Iterator[str]:
     """Say how many prompts of a finished run are in no figure."""
-    counts = [name for name in cells if str(name).endswith("_n")]
     progress = run.progress
     ended = progress is not None and progress.state == COMPLETE and progress.failed > 0
     for task, of_task in cells.groupby("task", sort=False) if ended else ():
-        planned, n = run.task(str(task)).examples, of_task[counts].max(axis=1)
+        planned, n = run.task(str(task)).examples, prompt_counts(of_task)
         if (missing := planned - n[n < planned]).any():
             methods = _named(of_task.loc[missing.index])
             yield (
@@ -201,5 +201,5 @@ def _scored_by_task(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 def _named(cells: pd.DataFrame) -> str:
     """Name the methods of cells."""
-    first, *others = cells["label"].unique()
-    return f"{first} and {len(others)} others" if others[1:] else " and ".join([first, *others])
+    first, *further = cells["label"].unique()
+    return f"{first} and {len(further)} others" if further[1:] else " and ".join([first, *further])

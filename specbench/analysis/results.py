@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -17,7 +18,8 @@ import pandas as pd
 from specbench.analysis.compare import verdict_rows, verdicts
 from specbench.analysis.estimates import OF_TEXTS
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
-from specbench.analysis.output.shown import Row, shown
+from specbench.analysis.margin import margin_rows
+from specbench.analysis.output.table import Column, Table
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.remarks import measured_on, remarks
 from specbench.analysis.slower import slower_methods
@@ -30,7 +32,6 @@ from specbench.runs.frames import (
     folder_names,
     read_samples,
     read_summary,
-    rows_of,
     typed,
     without_repeats,
 )
@@ -61,7 +62,6 @@ ROUND_COLUMNS = TRACED.union(_SAMPLE)
 # Of the display in a notebook.
 _OF_RUN = ["run_id", "pair", "tasks", "samples", "state", "hardware", "started"]
 _MOST_ROWS = 60
-_FIGURES = ("draft_acceptance_rate", "acceptance_length", "tokens_per_second", "speedup")
 
 
 class Results:
@@ -190,6 +190,21 @@ class Results:
         return verdicts(self.comparison)
 
     @cached_property
+    def servers(self) -> list[str]:
+        """The names of the servers that decoded the runs."""
+        return [*dict.fromkeys(name for run in chain(*self._runs.values()) for name in run.servers)]
+
+    def against(self, method: str, margin: float, noise: Collection[str] = ()) -> pd.DataFrame:
+        """Return the verdicts with a margin beside one method, see ``margin.margin_rows``.
+
+        ``noise`` names servers that are the same as ``method`` at other addresses.
+        """
+        runs = chain(*self._runs.values())
+        again = [name for run in runs for name in run.same_servers(method, noise)]
+        every = replace(self.selection, methods=None).of(self.decodes)
+        return margin_rows(every, method, margin, self.selection.methods, again)
+
+    @cached_property
     def _runs(self) -> dict[str, list[Run]]:
         """The folders of the runs by name, which shards share."""
         return {
@@ -238,33 +253,15 @@ class Results:
             return draw(self, **options).figure
 
     def _repr_html_(self) -> str:
-        """Return the runs, and the main figures of their cells with intervals, as HTML tables."""
-        try:
-            tables = [self.runs[_OF_RUN].astype({"samples": "Int64"})]
-        except UsageError:  # a run without its configuration
-            tables = []
-        cells = self.cells
-        several = [] if cells["run_id"].nunique() > 1 else ["run"]
-        figures = pd.DataFrame([_cell(cell) for cell in rows_of(cells)])
-        tables.append(figures.drop(columns=several))
-        return "\n".join(
-            table.to_html(index=False, border=0, max_rows=_MOST_ROWS, na_rep="") for table in tables
-        )
+        """Return the runs, and the figures of their cells with intervals, as HTML tables."""
+        from specbench.analysis.output.html import to_html
+        from specbench.analysis.run_tables import figure_tables
 
-
-def _cell(cell: Row) -> dict[str, str]:
-    """Return the main figures of a cell as text, under their headings."""
-    quality = shown("quality", cell["quality_metric"])
-    measured = [shown(name) for name in _FIGURES]
-    return {
-        "run": cell["run_id"],
-        "task": cell["task"],
-        "method": cell["label"],
-        "N": str(cell["draft_length"] or ""),
-        "T": f"{cell['temperature']:g}",
-        "quality [95 %]": " ".join(filter(None, [quality.heading, quality.interval(cell)])),
-        **{f"{figure.heading} [95 %]": figure.interval(cell) for figure in measured},
-    }
+        tables = [*figure_tables(self.cells.head(_MOST_ROWS), intervals=True)]
+        with suppress(UsageError):  # a run without its configuration
+            rows = self.runs[_OF_RUN].astype({"samples": "Int64"}).astype("str").to_numpy().tolist()
+            tables.insert(0, Table("", [Column(name) for name in _OF_RUN], rows))
+        return to_html(*tables)
 
 
 def _run(folder: Path) -> dict[str, Any]:

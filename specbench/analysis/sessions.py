@@ -115,8 +115,12 @@ class MethodSettings(NamedTuple):
     ) -> dict[str, Any]:
         """Return the columns that describe the method, as means over its points."""
         texts = pd.concat([setting.samples for setting in self.lengths.get(chosen, [])])
+        head = self.first.cell["head"]
+        recipe = {"head": recipe_of(head)} if self.seeds > 1 else {}
         return {
             "method": self.first.method,
+            **_parameters(self.first.cell),
+            **recipe,
             "label": self.label,
             "points": len(lengths),
             "seeds": self.seeds,

@@ -49,15 +49,15 @@ def slower_methods(samples: pd.DataFrame) -> Iterator[tuple[str, str]]:
             key = tuple(row[name] for name in ("run_id", "task", "draft_length", "batch_size"))
             slower.setdefault(key, {})[label] = reason
     for (run, task, length, batch_size), reasons in slower.items():
-        label, *others = reasons
+        label, *further = reasons
         names = " and ".join(
-            [label, *others] if len(others) < 2 else [label, f"{len(others)} more"]
+            [label, *further] if len(further) < 2 else [label, f"{len(further)} more"]
         )
         yield (
             run,
-            f"{task}: {names} with N = {length} {'are' if others else 'is'} slower than no "
+            f"{task}: {names} with N = {length} {'are' if further else 'is'} slower than no "
             f"speculation{f' in batches of {batch_size}' if batch_size > 1 else ''}, because"
-            f"{f' with {label}' if others else ''} {reasons[label]}",
+            f"{f' with {label}' if further else ''} {reasons[label]}",
         )
 
 

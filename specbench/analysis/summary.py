@@ -272,6 +272,11 @@ def without_shared_times(summary: pd.DataFrame) -> pd.DataFrame:
     return summary.assign(**{end: summary[end].mask(shared) for end in ("ci_low", "ci_high")})
 
 
+def prompt_counts(cells: pd.DataFrame) -> pd.Series:
+    """Return the number of prompts of each cell; n of times may count blocks of them."""
+    return cells.filter(regex="_n$").max(axis=1)
+
+
 def further_metrics(cells: pd.DataFrame) -> list[str]:
     """Return the metrics that only some tasks have: further quality metrics and pass@k."""
     names = (name.removesuffix("_n") for name in cells if str(name).endswith("_n"))

@@ -3,24 +3,23 @@
 Relative to ``sd``, the sentence begins with the speed relative to no speculation. Speed and quality
 relative to SD follow, then the quality relative to the static front at equal acceptance and at
 equal time, and whatever changes the meaning of these figures: prompts that are missing, texts of
-another length, a coarse front, a lower temperature that gains as much. With a margin, relative to
-any other method, it says speed and quality, and what is missing. A difference is named only if its
-95 % interval excludes zero. Below ``intervals.FEWEST`` prompts there is no interval and so
+another length, a coarse front, a lower temperature that gains as much. A difference is named only
+if its 95 % interval excludes zero. Below ``intervals.FEWEST`` prompts there is no interval and so
 no verdict.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from specbench.analysis import comparison as c
 from specbench.analysis import estimates as e
-from specbench.analysis.intervals import FEWEST, unseen_share
-from specbench.analysis.output.shown import ENDS, shown
-from specbench.analysis.output.table import percent, with_interval
+from specbench.analysis.intervals import FEWEST
+from specbench.analysis.output.shown import shown
 from specbench.runs.frames import rows_of
 from specbench.runs.labels import DEFAULT_DRAFTER
 from specbench.tasks.metrics import AGREEMENT, shown_metric
@@ -37,27 +36,29 @@ WITHIN, BEYOND = "within the margin", "beyond the margin"
 #: relative to the sharpened front at equal acceptance.
 OUTCOMES = ("speculation", "speed", "quality", "front", "front_at_time", "control")
 CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
-_FRONT = "the randomised static front"
 NOTICED = 0.02  # difference between two ratios of speed
-#: The outcomes of quality beside a margin, of which the first that holds is said.
-_MARGIN = (
-    (MISSING, "quality was not measured"),
-    (UNSHOWN, "{unit} 0 of all answers, so no loss can show: check the prompts"),
-    (BEYOND, "{points}: lossy beyond the margin of {margin}"),
-    (UNSHOWN, "{points}: {evidence}not shown to be within {margin}"),
-    (
-        UNSHOWN,
-        "{points}: {evidence}not shown to be within {margin}; about {more:.0f} more prompts would "
-        "decide (the scores of {differ} differ)",
-    ),
-    (
-        UNSHOWN,
-        "{points}: {evidence}not shown to be within {margin}, since {n:.0f} prompts cannot exclude "
-        "{unseen} of failed answers; about {more:.0f} more would decide",
-    ),
-    (UNSHOWN, "{points}: {evidence}not within {margin} if the missing answers are wrong"),
-    (WITHIN, "{points}: {evidence}within {margin}"),
-)
+_COOLER = "a lower temperature gains {gained} there, and the method {difference} more"
+#: What each part of a sentence says, by its outcome.
+_PHRASES = {
+    "speculation": {
+        FASTER: "faster than no speculation ({times})",
+        SLOWER: "slower than no speculation ({times})",
+        UNSHOWN: "not shown to be faster or slower than no speculation ({times})",
+        NOISE: "within the timing noise of no speculation ({times})",
+    },
+    "speed": dict.fromkeys((FASTER, UNSHOWN, NOISE), "{times}") | {SLOWER: "{times} (slower)"},
+    "quality": {
+        HIGHER: "{unit} {size} points higher",
+        LOWER: "{unit} {size} points lower",
+        UNSHOWN: "{unit} {difference} points",
+    },
+    "front": {
+        HIGHER: "{size} points above {front}",
+        LOWER: "{size} points below {front}",
+        UNSHOWN: "not shown to differ from {front} ({difference})",
+    },
+    "control": {HIGHER: _COOLER, LOWER: _COOLER, UNSHOWN: f"{_COOLER} (no difference shown)"},
+}
 
 Row = dict[Any, Any]  # a setting with its figures, see ``estimates.pivot``
 
@@ -81,14 +82,14 @@ def word(row: Row) -> str:
     ratio = speed_of(row)
     speed, outcome = sign_of_speed(row, ratio), sign(row, e.QUALITY_LESS)
     if outcome == UNSHOWN:
-        return _pace(speed, UNSHOWN if _is_known(row, e.QUALITY_LESS) else MISSING)
+        return speed_words(speed, UNSHOWN if is_known(row, e.QUALITY_LESS) else MISSING)
     points = abs(shown_metric(row["quality_metric"])[1] * row[e.QUALITY_LESS])
     pace = f" at {row[ratio]:.2f} times" if speed in (FASTER, SLOWER) else "; speed open"
-    pace = pace if _is_known(row, ratio) else ""
+    pace = pace if is_known(row, ratio) else ""
     return f"{points:.1f} points {'worse' if outcome == LOWER else 'better'}{pace}"
 
 
-def _pace(speed: str, quality: str) -> str:
+def speed_words(speed: str, quality: str) -> str:
     """Return what is shown of the speed alone, and why nothing is of quality."""
     pace = speed if speed in (FASTER, SLOWER) else "open"
     if quality == MISSING:
@@ -143,7 +144,7 @@ def speed_of(row: Row) -> str:
     return e.SPEED if row["batch_size"] > 1 else e.TIMES
 
 
-def _is_known(row: Row, metric: str) -> bool:
+def is_known(row: Row, metric: str) -> bool:
     """Return whether a figure has an interval."""
     return not math.isnan(row.get(f"{metric}_low", math.nan))
 
@@ -163,6 +164,22 @@ def sign_of_speed(row: Row, metric: str) -> str:
     return {HIGHER: FASTER, LOWER: SLOWER}.get(outcome, outcome)
 
 
+def resolution(widths: Iterable[float], factors: Iterable[float]) -> str:
+    """Say how precisely prompts tell quality and speed, by the widest intervals; NaN is ignored.
+
+    Args:
+        widths: Points from the lower to the upper end of differences in quality.
+        factors: Upper ends of ratios of speed over the lower ends.
+    """
+    points = max((width / 2 for width in widths if width == width), default=math.nan)
+    spread = max(
+        (math.sqrt(factor) - 1 for factor in factors if factor == factor), default=math.nan
+    )
+    parts = [f"quality to ±{points:.1f} points"] if points == points else []
+    parts += [f"speed to ±{100 * spread:.0f} %"] if spread == spread else []
+    return " and ".join(parts)
+
+
 def noise_range(noise: float) -> str:
     """Return the ratios of times that noise explains; empty if the noise is unknown."""
     return f"{1 / noise:.2f} to {noise:.2f}" if noise == noise else ""
@@ -173,39 +190,35 @@ def _times(row: Row, metric: str) -> str:
     return f"{shown(metric).interval(row)} {unit}"
 
 
+def _clause(part: str, outcome: str, **words: str) -> Clause:
+    """Return what a part of the sentence says for an outcome."""
+    return Clause(outcome, _PHRASES[part][outcome].format(**words))
+
+
 def _speculation(row: Row | None, ratio: str) -> Clause:
     """Compare with no speculation, by samples and, where that is another number, by tokens."""
     if row is None or e.SPEED not in row:
         return UNKNOWN
-    outcome, tokens = sign_of_speed(row, ratio), row[e.SPEED]
-    phrase = {
-        FASTER: "faster than no speculation",
-        SLOWER: "slower than no speculation",
-        UNSHOWN: "not shown to be faster or slower than no speculation",
-        NOISE: "within the timing noise of no speculation",
-    }[outcome]
-    other = ""
-    if abs(tokens - row[ratio]) >= NOTICED:
-        other = (
-            f" and {tokens:.2f} times as many tokens/s, since its texts are "
-            f"{tokens / row[ratio]:.2f} times as long"
-        )
-    return Clause(outcome, f"{phrase} ({_times(row, ratio)}{other})")
+    tokens, speed = row[e.SPEED], row[ratio]
+    longer = (
+        f" and {tokens:.2f} times as many tokens/s, since its texts are {tokens / speed:.2f} times "
+        "as long"
+    )
+    times = _times(row, ratio) + (longer if abs(tokens - speed) >= NOTICED else "")
+    return _clause("speculation", sign_of_speed(row, ratio), times=times)
 
 
 def _speed(row: Row | None, ratio: str) -> Clause:
     """Compare with ``sd`` at the same or at each method's fastest draft length."""
     if row is None:
         return Clause(MISSING, "speed not comparable with sd")
-    outcome, noise, lengths = sign_of_speed(row, ratio), noise_range(row["noise"]), ""
+    times = f"{_times(row, ratio)} as {_baseline(row)}"
     if row["against"] == c.SD_CHOSEN:
-        lengths = (
-            f", each at its fastest N ({row['draft_length']:.0f} and "
-            f"{row['against_draft_length']:.0f})"
-        )
-    slower = " (slower)" if outcome == SLOWER else ""
-    noise = f" (noise {noise})" if noise else ""
-    return Clause(outcome, f"{_times(row, ratio)} as {_baseline(row)}{lengths}{noise}{slower}")
+        lengths = f"{row['draft_length']:.0f} and {row['against_draft_length']:.0f}"
+        times += f", each at its fastest N ({lengths})"
+    if noise := noise_range(row["noise"]):
+        times += f" (noise {noise})"
+    return _clause("speed", sign_of_speed(row, ratio), times=times)
 
 
 def _baseline(row: Row) -> str:
@@ -217,11 +230,8 @@ def _baseline(row: Row) -> str:
 def _quality(row: Row, timeless: bool) -> Clause:
     if e.QUALITY_LESS not in row:
         return Clause(MISSING, f"{'' if timeless else 'speed only, '}quality was not measured")
-    unit = shown_metric(row["quality_metric"])[0]
-    outcome = sign(row, e.QUALITY_LESS)
-    if outcome == UNSHOWN:
-        return Clause(outcome, f"{unit} {_difference(row, e.QUALITY_LESS)} points")
-    return Clause(outcome, f"{unit} {_size(row, e.QUALITY_LESS)} points {outcome}")
+    words = _words(row, e.QUALITY_LESS) | {"unit": shown_metric(row["quality_metric"])[0]}
+    return _clause("quality", sign(row, e.QUALITY_LESS), **words)
 
 
 def _beside_sd(speed: Clause, quality: Clause, first: Row) -> str:
@@ -255,16 +265,14 @@ def _front(row: Row | None) -> Clause:
     """Compare with the static front; with a coarse one also at its nearest point."""
     if row is None:
         return UNKNOWN
-    side = {HIGHER: "above", LOWER: "below"}.get(sign(row, e.ABOVE))
-    outcome, difference = front_outcome(row), _difference(row, e.ABOVE)
-    front = f"{_FRONT if row['at'] == 'acceptance' else 'it'} at equal {row['at']}"
-    if side is None:
-        return Clause(outcome, f"not shown to differ from {front} ({difference})")
-    text = f"{_size(row, e.ABOVE)} points {side} {front}"
-    if sign(row, e.ABOVE) != outcome:
-        nearest = _difference(row, e.ABOVE_MEASURED)
-        text += f", but not above it at the nearest weight ({nearest})"
-    return Clause(outcome, text)
+    front = "the randomised static front" if row["at"] == "acceptance" else "it"
+    words = _words(row, e.ABOVE) | {"front": f"{front} at equal {row['at']}"}
+    outcome, side = front_outcome(row), sign(row, e.ABOVE)
+    clause = _clause("front", side, **words)
+    if side == outcome:
+        return clause
+    nearest = _words(row, e.ABOVE_MEASURED)["difference"]
+    return Clause(outcome, f"{clause.text}, but not above it at the nearest weight ({nearest})")
 
 
 def _control(front: Row | None, cooler: Row | None) -> Clause:
@@ -276,109 +284,13 @@ def _control(front: Row | None, cooler: Row | None) -> Clause:
         unknown = "a lower temperature may gain as much, which this run did not measure"
         return Clause(MISSING, unknown if sampled else "")
     gained = shown_metric(front["quality_metric"])[1] * (front[e.ABOVE] - cooler[e.ABOVE])
-    outcome = sign(cooler, e.ABOVE)
-    more = _difference(cooler, e.ABOVE) + " more"
-    more += " (no difference shown)" if outcome == UNSHOWN else ""
-    return Clause(outcome, f"a lower temperature gains {gained:+.1f} there, and the method {more}")
+    words = _words(cooler, e.ABOVE) | {"gained": f"{gained:+.1f}"}
+    return _clause("control", sign(cooler, e.ABOVE), **words)
 
 
-def _difference(row: Row, metric: str) -> str:
-    """Return a difference with its interval, with signs."""
-    return shown(metric, row["quality_metric"]).interval(row)
-
-
-def _size(row: Row, metric: str) -> str:
-    """Return a difference with its interval, without signs."""
-    difference = shown(metric, row["quality_metric"])._replace(form=".1f")
+def _words(row: Row, metric: str) -> dict[str, str]:
+    """Return a difference with its interval, with signs, and its size, without."""
+    figure = shown(metric, row["quality_metric"])
     low, high = sorted((abs(row[f"{metric}_low"]), abs(row[f"{metric}_high"])))
-    return difference.estimate(abs(row[metric]), low, high)
-
-
-def margin_word(row: Row) -> str:
-    """Return in a few words the outcomes of a ``margin_verdict``; the baseline has none."""
-    if not isinstance(row["against"], str):
-        return ""
-    if row["n"] < FEWEST:
-        return FEW
-    if row["again"]:
-        return "same server"
-    if row["loss"] == BEYOND:
-        return "lossy"
-    if row["loss"] != WITHIN:
-        return _pace(row["speed"], row["loss"])
-    return row["speed"] if row["speed"] in (FASTER, SLOWER) else "within"
-
-
-def margin_verdict(row: Row) -> Row:
-    """Return the outcomes and the sentence of a row of ``margin.margin_rows``."""
-    by_requests, baseline = row[CONCURRENCY] == row[CONCURRENCY], row["against"]
-    load = f" at concurrency {row[CONCURRENCY]:.0f}" if by_requests else ""
-    if row["n"] < FEWEST:
-        few = f"too few answers to the same prompts by {baseline} with {row['load']:.0f} at once"
-        few += f" (n = {row['n']:.0f}; at least {FEWEST} are needed)"
-        return {"sentence": f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"}
-    speed, times = _margin_speed(row, f" per {'request' if by_requests else 'sample'}{load}")
-    loss, quality, more = _margin_quality(row)
-    low, high = (round(row[e.LENGTH + end], 2) for end in ENDS[1:])
-    counts = {
-        "answers are missing": "missing",
-        f"answers are missing of {baseline}": "missing_in_baseline",
-        "texts are empty": "empty",
-    }
-    equal = row[f"{e.QUALITY_LESS}_low"] <= 0 <= row[f"{e.QUALITY_LESS}_high"] and speed == UNSHOWN
-    parts = [
-        times,
-        quality,
-        f"texts {shown(e.LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
-        *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
-        f"{percent(row['refused'], '.1f')} of texts begin like refusals"
-        if row["refused"] > 0
-        else "",
-        "a server does not differ from itself, so differences of this size are noise"
-        if row["again"] and not equal
-        else "",
-        row["remarks"],
-    ]
-    again = "the same server again: " if row["again"] else ""
-    sentence = f"{row['label']}: {again}{'; '.join(filter(None, parts))}"
-    return {"speed": speed, "loss": loss, "more_prompts": more, "sentence": sentence}
-
-
-def _margin_speed(row: Row, unit: str) -> Clause:
-    """Return the outcome of the times, and how to say it."""
-    if not _is_known(row, e.TIMES):
-        return Clause(MISSING, f"times not comparable{unit.removeprefix(' per sample')}")
-    outcome, noise = sign_of_speed(row, e.TIMES), noise_range(row["noise"])
-    difference = {SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")
-    remark = ", ".join(filter(None, [difference, noise and f"noise {noise}"]))
-    text = f"{shown(e.TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"
-    return Clause(outcome, text)
-
-
-def _margin_quality(row: Row) -> tuple[str, str, float]:
-    """Return the outcome of quality, how to say it, and how many more prompts would decide."""
-    unit, scale = shown_metric(row["quality_metric"])
-    value, low, high = (scale * row[e.QUALITY_LESS + end] for end in ENDS)
-    ends, side = ((low, high), "higher") if value > 0 else ((-high, -low), "lower")
-    least, more = -row["margin"], row["prompts_needed"] - row["n"]
-    parts = row | {
-        "unit": unit,
-        "points": f"{unit} {with_interval(abs(value), *ends, '.1f')} points {side}",
-        "evidence": "a loss is shown, " if high < 0 else "a gain is shown, " if low > 0 else "",
-        "margin": f"{row['margin']:g} point{'s' if row['margin'] != 1 else ''}",
-        "more": float(f"{more:.2g}"),
-        "differ": percent(row["differ"], ".1f"),
-        "unseen": percent(unseen_share(row["n"]), ".2g"),
-    }
-    holds = (
-        low != low,
-        row["quality"] == value == 0,
-        high < least,
-        low <= least and parts["evidence"],
-        low <= least,
-        scale * row["low_with_failures"] <= least,
-        scale * row["lowest"] <= least,
-        True,
-    )
-    outcome, text = next(case for case, applies in zip(_MARGIN, holds, strict=True) if applies)
-    return outcome, text.format(**parts), more if "{more" in text else math.nan
+    size = figure._replace(form=".1f").estimate(abs(row[metric]), low, high)
+    return {"difference": figure.interval(row), "size": size}

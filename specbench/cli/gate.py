@@ -53,7 +53,6 @@ def hold(
     folders: Sequence[Path],
     rows: Rows,
     judged: pd.DataFrame | None = None,
-    again: Collection[str] = (),
 ) -> None:
     """End the command by an error if what the options require does not hold.
 
@@ -63,7 +62,6 @@ def hold(
         folders: The folders of the runs.
         rows: Which rows are selected.
         judged: Rows of ``margin.margin_rows``; None if there is nothing to compare.
-        again: Servers that are the same as the one to compare with.
 
     Raises:
         RunError: It does not hold; the sentence names methods, tasks and reasons.
@@ -77,9 +75,9 @@ def hold(
         points = f"{options.margin:g} point{'s' if options.margin != 1 else ''}"
         sentences.append((f"not shown to be within {points} of {against}", parts))
     if floor is not None:
-        servers = {name for f in folders for name in read_run(f, required=False).servers}
-        plain = {against, *again} if against else None
-        parts = [*lacking, *_rejected(results.cells, floor, servers, plain)]
+        repeated = [] if judged is None else judged.loc[judged["again"].eq(True), "method"]
+        plain = {against, *repeated} if against else None
+        parts = [*lacking, *_rejected(results.cells, floor, results.servers, plain)]
         sentences.append((f"not shown to accept {floor:g} % of drafts", parts))
     if failed := [f"{what}: {_first(parts)}" for what, parts in sentences if parts]:
         raise RunError("; ".join(failed))
@@ -115,12 +113,14 @@ def _beyond(judged: pd.DataFrame, samples: pd.DataFrame) -> Iterator[str]:
     """Yield the methods that are not shown to be within the margin, and why."""
     from specbench.runs.frames import rows_of
 
-    baseline, place = judged[judged["against"].isna()].iloc[0], ["run_id", "task"]
+    baseline = judged[judged["against"].isna()].iloc[0]
     compared = samples[samples["method"] != baseline["method"]]
-    pairs = {*judged[place].itertuples(index=False, name=None)}
-    for at in dict.fromkeys(compared[place].itertuples(index=False, name=None)):
-        if at not in pairs:
-            yield f"{baseline['label']} on {at[1]} (missing)"
+    judged_tasks, tasks = (
+        dict.fromkeys(zip(rows["run_id"], rows["task"], strict=True)) for rows in (judged, compared)
+    )
+    for run, task in tasks:
+        if (run, task) not in judged_tasks:
+            yield f"{baseline['label']} on {task} (missing)"
     for row in rows_of(judged):
         if isinstance(row["against"], str) and (reason := _not_within(row)):
             yield _named(row, reason, judged)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 import specbench
-from specbench.analysis.figures import bundled_figures, load_figure
+from specbench.analysis.figures import FIGURES, load_figure
 from specbench.analysis.output.table import Column, Table
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import JsonOutput
@@ -155,7 +155,7 @@ def _metrics() -> list[Row]:
 
 
 def _figures() -> list[Row]:
-    return [{"name": name} | _summary(load_figure(name)) for name in bundled_figures()]
+    return [{"name": name} | _summary(load_figure(name)) for name in FIGURES]
 
 
 def _summary(function: Callable[..., Any]) -> Row:

@@ -231,7 +231,6 @@ def _show(store: Store, as_json: bool) -> None:
 
 def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None:
     """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics."""
-    from specbench.analysis.compare_tables import verdict_tables
     from specbench.analysis.results import Results
     from specbench.analysis.run_tables import run_tables
 
@@ -242,10 +241,7 @@ def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None
             printed |= {"verdicts": results.verdicts, "cells": results.cells}
             printed["remarks"] = results.remarks
         else:
-            verdicts = list(verdict_tables(results.comparison))
-            # Differences from sd stand in the verdicts; `table` has the further metrics.
-            cells = run_tables(results.cells if verdicts else results.cells_beside_sd())
-            tables = [*verdicts, *(cells if further or not verdicts else cells[::2])]
+            tables = run_tables(results, further=further)
             output.print_table(*with_notes(tables, results.measured_on))
             output.note(*results.remarks)
     if as_json:

@@ -43,8 +43,8 @@ class PlotOptions(Options):
 
     head: str | None = option(
         None,
-        f"For {WITH_HEAD}, instead of runs: a head's folder or file. Samples texts with the head "
-        "and draws its weights by token and by kind of token.",
+        f"For {WITH_HEAD}, in place of runs: a head, by its folder or file. Texts are sampled with "
+        "it, and the figure shows which weights it gives to which tokens.",
         metavar="HEAD",
         panel="With --head",
     )
@@ -59,21 +59,21 @@ class PlotOptions(Options):
     )
     cost: list[str] | None = option(
         None,
-        f"For {WITH_COSTS}: the x-axis; repeat or separate by commas for several.",
+        f"For {WITH_COSTS}: what quality is drawn against; several costs make several rows.",
         metavar="COST",
         shown=",".join(figures.AGAINST),
         choices=figures.COSTS,
     )
     style: str = option(
         figures.STYLES[0],
-        "paper fits a column or a page; screen is larger and wider.",
+        "paper: letters and widths for a column or a page of print; screen: larger ones.",
         choices=figures.STYLES,
     )
     width: float | None = option(
         None, "Width of the figure in inches.", gt=0.5, le=40, shown="that of the style"
     )
     output: Path | None = output_option(
-        "Folder for the figure (PNG, SVG, PDF) and its data (CSV).",
+        "Folder for the figure (PNG, SVG, PDF) and the numbers it shows (CSV).",
         "figures/ in the last run folder; with --head the head's folder",
     )
 
@@ -88,9 +88,9 @@ def plot(
         str,
         typer.Argument(
             metavar="FIGURE",
-            help=f"One of {', '.join(figures.bundled_figures())}, or FILE.py:FUNCTION, one of your "
-            "own.",
-            autocompletion=completer(figures.bundled_figures),
+            help=f"One of {', '.join(figures.FIGURES)} (`specbench list figures` tells what each "
+            "shows), or FILE.py:FUNCTION, one of your own.",
+            autocompletion=completer(lambda: figures.FIGURES),
         ),
     ],
     runs: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 POSITION = "position"
 HELD_EQUAL = ("acceptance", "time", "quality")
+MOST_JUDGED = 30  # runs, since the bootstraps of each take up to two seconds
 BESIDE_SD, ALL_TABLES = "sd", "all"
 BOTH = "--against METHOD and --margin POINTS belong together: give both"
 ALONE = "--against compares with one method alone: omit --at and --times"
@@ -66,13 +67,13 @@ class TableOptions(TableFormat):
     intervals: bool = option(False, "Show the 95 % interval of every number.")
     paper: bool = option(
         False,
-        "Add the paper's published numbers and the difference, where pair, task, method, "
-        "temperature and draft length match; if none do, the paper's main table below.",
+        "Add the numbers that the paper published for the same pair, task, method, temperature and "
+        "draft length; if it has none of these, print its main table below.",
     )
     frame: Path | None = option(
         None,
-        "Print no table, and write a row per cell and metric of all runs to this file, with 95 % "
-        "intervals; `specbench list columns` describes its columns.",
+        "Write all figures to this file and print no table: a row per cell and metric, with its 95 "
+        "% interval; `specbench list columns` describes the columns.",
         metavar="FILE.csv|FILE.parquet",
     )
 
@@ -93,7 +94,8 @@ class TableRows(Rows):
 def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     """Print the paper's main table from finished runs: methods as rows, tasks as columns.
 
-    It shows acceptance, quality and speedup, in one table per pair, temperature and draft length.
+    It shows acceptance, quality and speedup, and beside them what `compare` shows: differences from
+    sd and from mixtures of static weights. There is a table per pair, temperature and draft length.
     Every static weight and every head has its own row; so has the mean of heads of several seeds.
     """
     if POSITION in (rows.by or ()):
@@ -115,7 +117,11 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         if options.paper and read_run(folder, required=False).loading.dummy:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
     results = Results(folders, rows.selection(), by_folder=True)
-    table = main_table(results.summary, results.samples_of_all_methods)
+    judged = len(folders) <= MOST_JUDGED
+    if not judged:
+        note(f"no verdicts beside more than {MOST_JUDGED} runs: name fewer, or use compare")
+    comparison = results.comparison if judged else None
+    table = main_table(results.summary, results.samples_of_all_methods, comparison)
     if table["value"].isna().all():
         raise UsageError(
             "these runs have no figure of this table: acceptance, quality or tokens/s relative to "
@@ -197,15 +203,16 @@ class CompareOptions(gate.GatedFormat):
     margin: float | None = margin_option()
     noise: list[str] | None = option(
         None,
-        "With --against: servers equal to it at other addresses, whose differences are noise.",
+        "With --against: servers that are the same as it at other addresses; how much they differ "
+        "from it is noise.",
         metavar="SERVER[,...]",
         shown="a server at its own address",
         needs={"against": "{} needs --against: name the server that it repeats"},
     )
     at: list[str] | None = option(
         None,
-        "Show full tables: paired differences from sd, and what is held equal in a comparison with "
-        "the static front.",
+        "Show full tables: the differences from sd, and the distances from the static front where "
+        "acceptance, time or quality is equal.",
         metavar="WHAT[,WHAT...]",
         shown="one table, with the front at equal acceptance",
         choices=(BESIDE_SD, *HELD_EQUAL, ALL_TABLES),
@@ -250,13 +257,13 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
         needed = {*chosen, "acceptance", "time"}
         compared = compare(samples, [kind for kind in ATS if kind in needed], methods)
     except UsageError as error:
-        reason = (between is None and _remedy(folders, samples)) or str(error)
+        reason = (between is None and _remedy(results, samples)) or str(error)
         if between is None and options.require_acceptance is None:
             raise UsageError(reason) from error
         note(f"no comparison within a run: {reason}")
         compared = Compared(pd.DataFrame(columns=list(COMPARISON)), [])
     else:
-        note(*filter(None, [_remedy(folders, samples)]))
+        note(*filter(None, [_remedy(results, samples)]))
     rows_shown = compared.rows[compared.rows["at"].isin([OWN, *chosen])]
     judged = verdicts(compared.rows)
     note(*compared.notes)
@@ -283,12 +290,11 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
     gate.hold(options, results, folders, rows)
 
 
-def _remedy(folders: Iterable[Path], samples: pd.DataFrame) -> str:
+def _remedy(results: Results, samples: pd.DataFrame) -> str:
     """Say how servers are compared, if the runs have one beside another method; else nothing."""
-    servers = [name for folder in folders for name in read_run(folder, required=False).servers]
     present = [*samples["method"].unique()]
-    names = [name for name in ("sd", *servers, *present) if name in present]
-    if not {*servers} & {*present} or len({*names}) < 2:
+    names = [name for name in ("sd", *results.servers, *present) if name in present]
+    if not {*results.servers} & {*present} or len({*names}) < 2:
         return ""
     return f"servers are compared with one method of a run: add --against {names[0]} --margin 2"
 
@@ -297,24 +303,20 @@ def _compare_against(
     folders: Sequence[Path], results: Results, rows: Rows, options: CompareOptions
 ) -> None:
     """Print the verdict on each method against one, then a table per task."""
-    from specbench.analysis.margin import margin_rows, margin_tables
+    from specbench.analysis.margin import margin_tables
 
-    arm, margin, elsewhere = options.against or "", options.margin or 0, options.noise or []
-    runs = [read_run(folder, required=False) for folder in folders]
-    servers = {name for run in runs for name in run.servers}
-    for name in {arm, *elsewhere} - servers if elsewhere else ():
-        raise UsageError(f"--noise: {unknown('server of these runs', name, servers)}")
-    again = [name for run in runs for name in run.same_servers(arm, elsewhere)]
-    chosen, methods = rows.updated(method=None).selection(), rows.selection().methods
+    arm, repeated = options.against or "", options.noise or []
+    for name in {arm, *repeated} - {*results.servers} if repeated else ():
+        raise UsageError(f"--noise: {unknown('server of these runs', name, results.servers)}")
     try:
-        judged = margin_rows(chosen.of(results.decodes), arm, margin, methods, again)
+        judged = results.against(arm, options.margin or 0, repeated)
     except UsageError:
         gate.hold(options, results, folders, rows)  # a part that is missing may be the reason
         raise
     settings = results.measured_on if options.form == TEXT else []
     print_as(options.form, judged, lambda: with_notes(margin_tables(judged), settings))
     _print_sentences(judged[judged["sentence"].notna()], options)
-    gate.hold(options, results, folders, rows, judged, again)
+    gate.hold(options, results, folders, rows, judged)
 
 
 def _print_sentences(judged: pd.DataFrame, options: CompareOptions) -> None:

@@ -114,7 +114,7 @@ def leads_over(samples: pd.DataFrame, rules: Sequence[str] = RULES) -> dict[str,
     return differences
 
 
-@figure("claims")
+@figure()
 def draw(results: Results) -> style.Drawing:
     """Draw quality against acceptance: the pooled fronts of each task, and each setting."""
     samples = by_marks(results.samples)[0]

@@ -73,3 +73,54 @@ def samples() -> pd.DataFrame:
             for index in range(40)
         )
     )
+
+
+@pytest.fixture
+def planted(make):
+    """Return a function that makes a run of sd, three static weights and ``typical``.
+
+    The time and the accuracy of ``typical`` are planted; ``sd`` takes about 1 s and is right in
+    8 of 10 cases.
+    """
+
+    def run(*, n=200, times=1.0, better=0.0, front=(0.2, 0.4, 0.5), seed=0, **shared):
+        rng = np.random.default_rng(seed)
+        common = rng.random(n)  # prompts are easy or hard for all methods
+
+        def cell(method, quality, accepted, seconds, **values):
+            flips = np.where(rng.random(n) < 0.05, rng.random(n), common)
+            return [
+                {
+                    "method": method,
+                    "sample_id": f"p{i:03}",
+                    "quality": float(flips[i] < quality),
+                    "accepted": accepted,
+                    "prefill_seconds": 0.0,
+                    "decode_seconds": seconds * rng.uniform(0.8, 1.2),
+                    **values,
+                }
+                for i in range(n)
+            ]
+
+        rows = cell("sd", 0.8, 10, 1.0)
+        for weight, quality in zip((0.0, 0.5, 0.9), front, strict=True):
+            rows += cell("static", quality, 25 - 10 * weight, 0.7, weight=weight)
+        rows += cell("typical", 0.8 + better, 18, 1 / times, epsilon=0.1, delta=0.3)
+        return make(*rows, **shared)
+
+    return run
+
+
+def with_alone(samples: pd.DataFrame, seconds: float, **changes: Any) -> pd.DataFrame:
+    """Add times without speculation, as multiples of the times of ``sd``."""
+    sd = samples[samples["method"] == "sd"]
+    times = seconds * sd["decode_seconds"]
+    alone = {"method": "autoregressive", "draft_length": 0, "accepted": None, "proposed": 0}
+    return pd.concat([samples, sd.assign(**alone, decode_seconds=times, **changes)])
+
+
+def timed_again(samples: pd.DataFrame, timing: str, seconds: float, **changes: Any) -> pd.DataFrame:
+    """Return ``sd``, decoded again in multiples of its times."""
+    again = samples[samples["method"] == "sd"]
+    times = seconds * again["decode_seconds"]
+    return again.assign(decode_seconds=times, timing=timing, **changes)

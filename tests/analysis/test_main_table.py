@@ -1,15 +1,16 @@
 """The main table: its figures, the marked best values, and its layout."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from specbench.analysis.compare import compare
-from specbench.analysis.compare_tables import verdict_tables
 from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.published import beside_published, published, published_table, remarks
-from specbench.analysis.summary import cells_of, summarise
+from specbench.analysis.summary import summarise
 from specbench.engine.pairs import pairs
 from specbench.methods import registry
 from specbench.runs.frames import SAMPLES, SUMMARY, typed
@@ -53,30 +54,6 @@ def grid(tables):
 
 def best(table, figure):
     return set(table.loc[table["best"] & (table["figure"] == figure), "label"])
-
-
-def test_tokens_between_marks_are_counted_apart_here_and_in_a_comparison(tiny):
-    """5 of 20 tokens are inside, with 9 of 10 drafts accepted; outside are 13 of 15."""
-    of_task = tiny[tiny["task"] == "mini-math"]
-    inside = {"inside_emitted": 5.0, "inside_proposed": 10.0, "inside_accepted": 9.0}
-    told = pd.DataFrame(inside, of_task.index).where(of_task["method"] == "diversed")
-    marked = of_task.join(told)
-    for tables in (
-        lambda rows: typeset(table_of(rows)),
-        lambda rows: [*verdict_tables(compare(rows).rows)],
-    ):
-        of_method = {
-            row[0]: [
-                str(getattr(cell, "text", cell))
-                for column, cell in zip(table.columns, row, strict=True)
-                if "side" in column.heading
-            ]
-            for table in tables(marked)
-            for row in table.rows
-        }
-        assert [text[:4] for text in of_method.pop("diversed")] == ["25.0", "90.0", "86.7"]
-        assert not any("".join(cells) for cells in of_method.values())
-        assert not any("side" in c.heading for table in tables(of_task) for c in table.columns)
 
 
 def test_numbers_are_scaled_for_display(tiny):
@@ -195,79 +172,37 @@ def test_stars_are_those_of_the_paired_differences(make, metric):
     assert 0 < len(expected) < 4
 
 
-def test_autoregressive_appears_with_every_draft_length(make):
-    drafted = [{"draft_length": n, "sample_id": i} for n in (3, 7) for i in "ab"]
-    alone = [METHODS[0] | {"sample_id": i} for i in "ab"]
-    table = table_of(make(*alone, *drafted))
-    assert table.groupby("draft_length")["label"].unique().map(list).to_dict() == {
-        3: ["autoregressive", "sd"],
-        7: ["autoregressive", "sd"],
+def test_verdicts_beside_a_methods_figures_are_those_of_the_comparison(samples):
+    """Those whose interval includes no difference are in parentheses; static weights have none."""
+    comparison = compare(samples).rows
+    table = main_table(summarise(samples), samples, comparison)
+    judged = table[table["verdict"].notna()].set_index(["task", "label", "figure"])
+    assert {label for _, label, _ in judged.index} == {
+        *("lossy l=0.5", "speccascade token-v3 α=0.5", "diversed")
     }
-    alone = table_of(make(*alone))
-    assert set(alone["draft_length"]) == {0}
-    assert "nothing drafted" in typeset(alone)[0].title
-
-
-def test_runs_and_metrics_are_kept_apart(make):
-    rows = [{"run_id": r, "task": t} for r, t in (("one", "mini-math"), ("two", "mini-code"))]
-    assert typeset(table_of(make(*rows)))[0].stub == 1
-    (both,) = typeset(table_of(make(*rows, {"run_id": "two", "task": "mini-math"})))
-    assert [row[:2] for row in both.rows] == [["sd", "one"], ["sd", "two"]]
-    rows = [
-        {"run_id": m, "quality_metric": m, "task": "xsum", "quality": q}
-        for m, q in (("rouge2", 0.5), ("rouge2-32", 0.25))
-    ]
-    (shown,) = typeset(table_of(make(*rows)))
-    columns = {c.heading: at for at, c in enumerate(shown.columns)}
-    for row, texts in zip(shown.rows, (("50.00", ""), ("", "25.00")), strict=True):
-        assert (row[columns["ROUGE-2"]].text, row[columns["ROUGE-2-32"]].text) == texts
-
-
-def test_tables_have_all_figures_with_their_marks_and_intervals(tiny):
-    (shown,) = typeset(table_of(tiny), intervals=True)
-    assert len(shown.columns) == 1 + 2 * 3
-    assert grid([shown])["autoregressive"]["mini-code tok/s / AR"] == "1.00"
-    cells = {row[0]: row[1:4] for row in shown.rows}
-    assert cells["diversed"][0] == ("88.0", "[88.0, 88.0]", True)
-    assert cells["static w=0"][0] == ("100.0", "[100.0, 100.0]", False)
-    assert cells["autoregressive"][0] == ("", "", False)
-    assert all(not cell.interval for row in typeset(table_of(tiny))[0].rows for cell in row[1:])
-
-
-def test_published_numbers_appear_next_to_measured_ones(make):
-    rows = [
-        METHODS[1] | {"pair": "llama", "task": t, "sample_id": i}
-        for t in ("gsm8k", "humaneval")
-        for i in "ab"
-    ]
-    table = beside_published(table_of(make(*rows)))
-    (shown,) = typeset(table)
-    assert grid([shown])["sd"] == {
-        "gsm8k acc. / drafted": "60.0",
-        "gsm8k acc. / drafted paper": "44.6",
-        "gsm8k acc. / drafted diff": "+15.4",
-        **{"gsm8k accuracy": "100.0", "gsm8k accuracy paper": "67.0"},
-        **{"gsm8k accuracy diff": "+33.0"},
-        **{"humaneval acc. / drafted": "60.0", "humaneval accuracy": "100.0"},
-    }
-    assert "The paper has no numbers here for humaneval." in shown.notes
-    assert not any("paper" in n for n in typeset(table.drop(columns="published"))[0].notes)
-
-
-def test_speed_of_texts_decoded_together_has_no_mark_and_no_interval(tiny):
-    """They share their time; acceptance and quality are marked as ever."""
-    alone, together = (table_of(samples) for samples in (tiny, tiny.assign(batch_size=8)))
-    speed = alone["figure"] == "speedup"
-    assert alone.loc[speed, "best"].any()
-    assert not together.loc[speed, "best"].any()
-    assert together.loc[speed, ["ci_low", "ci_high"]].isna().all(axis=None)
-    columns = ["label", "task", "figure", "value", "ci_low", "ci_high", "best"]
-    pd.testing.assert_frame_equal(together.loc[~speed, columns], alone.loc[~speed, columns])
-    cells = cells_of(summarise(tiny.assign(batch_size=8)))
-    assert cells["seconds_per_sample"].notna().all()
-    ends = ["seconds_per_sample_low", "speedup_high", "tokens_per_second_low"]
-    assert cells[ends].isna().all(axis=None)
-    assert cells["draft_acceptance_rate_low"].notna().any()
+    for against, at, figure in (
+        ("sd", "own quality", "quality_difference"),
+        ("sd", "own quality", "times_as_fast"),
+        ("static front (randomised)", "acceptance", "quality_above"),
+    ):
+        rows = comparison[comparison["against"].eq(against) & comparison["at"].eq(at)]
+        for row in rows[rows["metric"] == figure].itertuples():
+            cell = judged.loc[(row.task, row.label, figure)]
+            scale = 1 if figure == "times_as_fast" else 100
+            assert [*cell[["value", "ci_low", "ci_high", "n"]]] == pytest.approx(
+                [scale * row.value, scale * row.ci_low, scale * row.ci_high, row.n]
+            )
+            none = 1 if figure == "times_as_fast" else 0
+            if row.coarse is not True:  # it may be blank
+                shown = row.ci_low > none or row.ci_high < none
+                assert (cell["verdict"] != "no difference shown") == shown
+    (section,) = typeset(table)
+    assert re.search("per task: they tell quality to ±.* points and speed to ±.* %", section.title)
+    texts = grid([section])["lossy l=0.5"]
+    assert texts["mini-math - sd"].startswith("(") == (
+        judged.loc[("mini-math", "lossy l=0.5", "quality_difference"), "verdict"]
+        == "no difference shown"
+    )
 
 
 def test_heads_of_one_recipe_have_a_row_of_their_mean(make):

@@ -1,6 +1,5 @@
 """``analysis.margin``: simulated arms with known losses, and cases by hand."""
 
-import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -11,17 +10,15 @@ import pytest
 
 from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.intervals import Floats, limit_with_failures, unseen_share
-from specbench.analysis.margin import margin_rows, margin_tables, prompts_at_share, prompts_needed
-from specbench.analysis.output.table import to_text
+from specbench.analysis.margin import margin_rows, prompts_at_share, prompts_needed
+from specbench.analysis.margin_verdicts import margin_word
 from specbench.analysis.verdicts import (
     BEYOND,
     FASTER,
-    MISSING,
     NOISE,
     SLOWER,
     UNSHOWN,
     WITHIN,
-    margin_word,
 )
 from specbench.errors import UsageError
 
@@ -199,13 +196,6 @@ def test_more_prompts_are_needed_for_a_smaller_margin_more_differences_and_a_los
     assert prompts_needed(many, 0.02) == pytest.approx(7.849 * 0.12 / 0.02**2, rel=0.01)
 
 
-def test_ties_are_no_difference(make):
-    row = judged(make, [1, 0] * 200, [1, 0] * 200)
-    assert row["speed"] == UNSHOWN and row["loss"] == WITHIN
-    assert row["quality_difference"] == 0 and row["differ"] == 0
-    assert "fast: 1.00 [1.00, 1.00] times as fast per request at concurrency 4" in row["sentence"]
-
-
 def test_times_are_ratios_and_noise_is_that_of_the_same_server(make):
     rng = np.random.default_rng(0)
     hard = rng.lognormal(0, 0.5, 60)
@@ -271,85 +261,6 @@ def test_turns_and_repeats_of_a_prompt_are_one(make):
     assert many["quality_difference_low"] == pytest.approx(once["quality_difference_low"], 0.05)
 
 
-def test_arms_match_at_the_same_concurrency_and_draft_length(make):
-    samples = make(
-        *(
-            row | {"settings": f"concurrency={load}"}
-            for name, loads in (("plain", (1, 4)), ("fast", (1, 16)))
-            for load in loads
-            for row in answers(np.ones(20), method=name, draft_length=0, drafter=None)
-        ),
-        *(
-            row
-            for length in (3, 5)
-            for row in answers(np.ones(20), method="sd", draft_length=length)
-        ),
-    )
-    sentences = "\n".join(margin_rows(samples, "plain", 2)["sentence"].dropna())
-    assert "fast: 1.00 [1.00, 1.00] times as fast per request at concurrency 1 (no" in sentences
-    assert "fast: too few answers to the same prompts by plain with 16 at once" in sentences
-    assert "sd, N = 3: 1.00" in sentences and "sd, N = 5: 1.00" in sentences
-    assert len(margin_rows(samples, "sd", 2, ["fast"])) == 4
-
-
-def test_texts_decoded_together_are_paired_by_block(make):
-    def run(prompts):
-        rows = [
-            {**row, "block": i // 4}
-            for name in ("sd", "lossy")
-            for i, row in enumerate(answers(np.ones(prompts), method=name, batch_size=4))
-        ]
-        samples = make(*({k: v for k, v in row.items() if k != "block"} for row in rows))
-        return only(
-            margin_rows(samples.assign(block=[row["block"] for row in rows]), "sd", 2), "lossy"
-        )
-
-    assert run(40)["speed"] == UNSHOWN and run(40)["blocks"] == 10
-    few = run(36)
-    assert few["speed"] == MISSING and "times not comparable" in few["sentence"]
-
-
-def test_lengths_empty_texts_retries_and_latencies_are_told(make):
-    samples = make(
-        *answers(np.ones(40), method="plain", **SERVER),
-        *answers(np.ones(37), method="fast", output_tokens=30, **SERVER),
-        *answers(np.ones(40), method="fast", output_tokens=1, **SERVER)[37:],
-    )
-    samples = samples.assign(
-        retries=np.where(samples["method"] == "fast", 1.0, 0.0),
-        refused=np.where((samples["method"] == "fast") & (np.arange(80) % 4 == 0), 1.0, 0.0),
-        first_token_seconds=np.tile(np.arange(40) / 100, 2),
-        inter_token_seconds=0.02,
-    )
-    rows = margin_rows(samples, "plain", 2)
-    row = only(rows, "fast")
-    assert "texts 1.39 [" in row["sentence"] and "3 texts are empty" in row["sentence"]
-    assert "25.0 % of texts begin like refusals" in row["sentence"]
-    assert row["retries"] == 40 and row["first_p50"] == pytest.approx(0.195)
-    assert row["inter_p99"] == 0.02 and row["first_p99"] == pytest.approx(0.386, abs=0.001)
-    (table,) = margin_tables(rows)
-    text = to_text(table, width=160)
-    assert "first token" in text and "195" in text and "retries" in text and "p99 of fewer" in text
-    unknown = samples.assign(output_tokens=math.nan, prefill_seconds=math.nan)
-    sentence = only(margin_rows(unknown, "plain", 2), "fast")["sentence"]
-    assert "times not comparable" in sentence and "times as long" not in sentence
-
-
-def test_scores_of_0_show_no_loss(make):
-    row = judged(make, [0] * 400, [0] * 400)
-    assert (
-        row["loss"] == UNSHOWN
-        and "accuracy 0 of all answers, so no loss can show" in row["sentence"]
-    )
-
-
-def test_without_a_quality_times_are_compared_alone(make):
-    samples = make(*answers([math.nan] * 20, method="plain"), *answers([math.nan] * 20))
-    row = only(margin_rows(samples, "plain", 2), "sd")
-    assert row["loss"] == MISSING and row["speed"] == UNSHOWN
-    assert "quality was not measured" in row["sentence"]
-
-
 def test_a_baseline_must_be_one_method(make):
     weights = (0.2, 0.5)
     samples = make(
@@ -367,16 +278,6 @@ def test_a_baseline_must_be_one_method(make):
     assert set(rows["label"]) == {"sd", "static w=0.2", "static w=0.5"}
     with pytest.raises(UsageError, match="no method to compare with sd"):
         margin_rows(samples[samples["method"] == "sd"], "sd", 2)
-
-
-def test_a_baseline_that_others_pool_is_said_to_be_alone(make):
-    """Without --against, differences are from ``sd`` and ``autoregressive`` together."""
-    sd, typical, alone = (
-        answers([1.0] * 20, method=name) for name in ("sd", "typical", "autoregressive")
-    )
-    for rows, said in (([*sd, *typical], False), ([*sd, *typical, *alone], True)):
-        (table,) = margin_tables(margin_rows(make(*rows), "sd", 2))
-        assert ("of sd and autoregressive together" in " ".join(table.notes)) == said
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3])

@@ -1,4 +1,4 @@
-"""The tables of a run: the report page, the terminal and transfer between tasks."""
+"""The tables of runs: their verdicts, figures and texts, and transfer between tasks."""
 
 import numpy as np
 import pandas as pd
@@ -8,162 +8,130 @@ from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.output.table import to_text
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
-from specbench.analysis.run_tables import TRANSFER, run_tables, summary_page, transfer_data
-from specbench.analysis.summary import cells_of, less_than_sd, summarise, with_differences
+from specbench.analysis.results import Results
+from specbench.analysis.run_tables import (
+    TRANSFER,
+    figure_tables,
+    run_tables,
+    summary_page,
+    text_tables,
+    transfer_data,
+)
+from specbench.analysis.summary import prompt_counts, summarise
 from specbench.errors import UsageError
 
-ABOVE = "above the static front (randomised)"
+
+def results_of(samples):
+    return Results.of(decodes=samples, _summary=summarise(samples))
 
 
-def _rows(samples):
-    main, _, _ = summary_page(samples, summarise(samples)).partition("Texts.")
-    lines = main.splitlines()
-    return {line.split("|")[1].strip(): line for line in lines if line.startswith("| ")}
+def grid(table):
+    """The rows of a table by method: its cells by heading, those of a difference with it."""
+    named, heading = [], ""
+    for column in table.columns:
+        words = " ".join(column.heading.split())
+        heading = words if "minus sd" not in words else f"{heading} minus sd"
+        named.append(heading)
+    return {row[0]: dict(zip(named, row, strict=True)) for row in table.rows}
 
 
-@pytest.fixture
-def rows(samples):
-    return _rows(samples)
+def shown(figure, form="+.1f"):
+    value, low, high = (100 * number for number in figure[:3])
+    return f"{value:{form}} [{low:{form}}, {high:{form}}]"
 
 
-def test_a_sweep_becomes_the_front_and_the_distance_above_it(samples):
+def test_a_page_has_the_distances_of_the_comparison_for_each_drafter(samples):
     samples = samples[samples["weight"].isna() | samples["weight"].isin([0.2, 0.8])]
-    rows = _rows(samples)
-    assert not any(label.startswith("static w=") for label in rows)
-    assert "static front (randomised) at the acceptance of diversed" in rows
-    assert rows[f"**diversed {ABOVE}**"].count("**+") == samples["task"].nunique()
-    for task, cell in zip(
-        samples["task"].unique(),
-        rows["diversed above the front at its next point"].split("|")[2:],
-        strict=False,
-    ):
-        settings = settings_of(samples[samples["task"] == task])
-        (diversed,) = (setting for setting in settings if setting.method == "diversed")
-        gap = gap_between([diversed], front_of(settings), "acceptance")
-        value, low, high, *_ = (100 * number for number in gap.above_measured)
-        shown = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]<br>{gap.between[0]}, coarse: "
-        assert cell.strip().startswith(shown)
-        assert f"{100 * gap.step:.0f} points away" in cell
+    settings = settings_of(samples[samples["task"] == "mini-math"])
+    (diversed,) = (setting for setting in settings if setting.method == "diversed")
+    gap = gap_between([diversed], front_of(settings), "acceptance")
+    page = summary_page(results_of(samples))
+    (line,) = [
+        line
+        for line in page.partition("At equal acceptance: mini-math")[2]
+        .split("At equal")[0]
+        .splitlines()
+        if line.startswith("| diversed") and "static" in line and " to " in line
+    ]
+    assert shown(gap.above) in line and shown(gap.above_measured) in line
+    assert f"{gap.between[0]} to {gap.between[1]}, {100 * abs(gap.step):.0f} points apart" in line
+    other = samples[samples["draft_length"] > 0].assign(drafter="prompt-lookup", quality=1.0)
+    both = summary_page(results_of(pd.concat([samples, other])))
+    assert shown(gap.above) in both and shown(gap.above_measured) in both
+    assert "no control for sharpening" in page
 
 
-def test_another_drafter_does_not_change_the_front(samples):
-    samples = samples[samples["weight"].isna() | samples["weight"].isin([0.2, 0.8])]
-    other = samples[samples["draft_length"] > 0].assign(drafter="prompt-lookup")
-    other["quality"] = 1.0
-    both = pd.concat([samples, other])
-
-    def distance(frame):
-        page = summary_page(frame, summarise(frame)).splitlines()
-        return [line for line in page if line.startswith("| **diversed above")]
-
-    assert distance(samples) and distance(both) == distance(samples)
-
-
-def test_every_method_has_its_paired_difference_from_sd(samples, rows):
-    assert rows["diversed"].count("<br>") == 2 * samples["task"].nunique()
-    of_task = samples[samples["task"] == "mini-math"]
+def test_every_figure_has_its_interval_and_its_paired_difference_from_sd(samples):
+    limited = samples.assign(
+        rouge1=0.25,
+        repetition=samples["method"].map({"diversed": 0.25}).fillna(0.05),
+        stopped_by=np.where(samples["output_tokens"] > 55, "length", "eos"),
+    )
+    results = results_of(limited)
+    cells = results.cells_beside_sd()
+    figures, _ = figure_tables(cells, intervals=True)
+    texts, _ = text_tables(cells)
+    of_task = limited[limited["task"] == "mini-math"]
     diversed = of_task[of_task["method"] == "diversed"]
     target = of_task[of_task["method"].isin(["sd", "autoregressive"])]  # of one distribution
-    value, low, high, *_ = (100 * number for number in contrast(diversed, target, QUALITY_LESS))
-    assert f"<br>{value:+.1f} [{low:+.1f}, {high:+.1f}]<br>" in rows["diversed"].split("|")[2]
-    assert rows["sd"].count("<br>") == samples["task"].nunique()
-
-
-def _with_heads(samples, *heads, tasks=("mini-math", "mini-code")):
-    """The samples, with diversed once per head, on some tasks."""
-    learned = samples["method"] == "diversed"
-    copies = [samples[learned & samples["task"].isin(tasks)].assign(head=head) for head in heads]
-    return pd.concat([samples[~learned], *copies], ignore_index=True)
-
-
-def test_heads_from_different_places_share_a_row_if_no_task_has_both(samples):
-    samples = samples[~samples["weight"].isin([0.2, 0.4, 0.8])]
-    frame = _with_heads(samples, "bundled")
-    frame.loc[(frame["task"] == "mini-code") & (frame["head"] == "bundled"), "head"] = "results"
-    rows = _rows(frame)
-    methods = [label for label in rows if label.startswith("diversed") and "above" not in label]
-    assert methods == ["diversed"]
-    assert rows[f"**diversed {ABOVE}**"].count("**+") == 2
-    rows = _rows(_with_heads(samples, "bundled", "results"))
-    assert {"diversed bundled", "diversed results"} < set(rows)
-    # A task without a head keeps its static points.
-    rows = _rows(_with_heads(samples, "bundled", tasks=("mini-math",)))
-    assert "static w=0.6" in rows
-    assert not any("above" in label for label in rows)
-
-
-def test_metrics_beyond_quality_have_a_separate_table(samples):
-    samples = samples[~samples["weight"].isin([0.2, 0.6, 0.8])]
-    plain = summary_page(samples, summarise(samples))
-    maths = samples["task"] == "mini-math"
-    more = samples.assign(rouge1=0.25, **{"accuracy-flexible": samples["quality"].where(maths)})
-    text = summary_page(more, summarise(more))
-    assert text.startswith(plain.rstrip())
-    lines = text[len(plain.rstrip()) :].strip().splitlines()
-    assert lines[:4] == [
-        "Further metrics, with their 95 % intervals.",
-        "",
-        "| method | mini-math, flexible accuracy | mini-math, ROUGE-1 | mini-code, ROUGE-1 |",
-        "|---|---|---|---|",
+    rows = grid(figures)
+    assert rows["diversed"]["accuracy minus sd"] == shown(contrast(diversed, target, QUALITY_LESS))
+    assert rows["diversed"]["accuracy"].interval.startswith("[")
+    assert rows["sd"]["accuracy minus sd"] == ""
+    rows = grid(texts)
+    assert list(rows["sd"]) == [
+        *("method", "N", "quality of completed", "quality of completed minus sd", "ROUGE-1"),
+        *("output tokens", "output tokens minus sd", "rounds"),
+        *("ended by limit (%)", "ended by limit (%) minus sd"),
+        *("repeated 4-grams (%)", "repeated 4-grams (%) minus sd"),
+        "accepted / drafted, mean of texts (%)",
     ]
-    rows = {line.split(" | ")[0].strip("| "): line for line in lines[4:]}
-    assert list(rows)[:2] == ["autoregressive", "sd"]
-    assert "static w=0.4" in rows  # these metrics have no front, so the points are shown
-    value, first, second = rows["diversed"].strip("| ").split(" | ")[1:]
-    quality = _rows(samples)["diversed"].split("|")[2].strip().split("<br>")[0]
-    assert (value, first, second) == (quality, "25.0 [25.0, 25.0]", "25.0 [25.0, 25.0]")
-
-
-def test_texts_at_the_limit_and_their_repetition_are_on_the_page(samples):
-    def texts(frame):
-        return summary_page(frame, summarise(frame)).partition("Texts.")[2]
-
-    plain = texts(samples)
-    assert "static" not in plain  # swept: the main table shows the front instead
-    assert "at the limit" not in plain and "0.0 % repeated" in plain
-    limited = samples.assign(repetition=samples["method"].map({"diversed": 0.25}).fillna(0.05))
-    longest = limited["output_tokens"] > 55
-    limited["stopped_by"] = np.where(longest, "length", "eos")
-    (row,) = (line for line in texts(limited).splitlines() if line.startswith("| diversed"))
-    assert "25.0 % repeated, +20.0 [+20.0, +20.0]" in row
-    diversed = limited.query("method == 'diversed' and task == 'mini-math'")
+    assert rows["diversed"]["repeated 4-grams (%) minus sd"] == "+20.0 [+20.0, +20.0]"
     ended = diversed["stopped_by"] == "eos"
-    assert f"{100 * (1 - ended.mean()):.1f} % at the limit, " in row
-    assert f"{100 * diversed[ended]['quality'].mean():.1f} if completed, " in row
+    assert rows["diversed"]["ended by limit (%)"].text == f"{100 * (1 - ended.mean()):.1f}"
+    completed = 100 * diversed[ended]["quality"].mean()
+    assert rows["diversed"]["quality of completed"].text == f"{completed:.1f}"
+    (without, _) = text_tables(results_of(samples).cells)
+    assert not {"quality of completed", "rounds minus sd"} & {*grid(without)["sd"]}
 
 
-def test_draft_lengths_and_engines_have_separate_tables(make):
+def test_draft_lengths_are_rows_and_engines_have_separate_tables(make):
     """An engine that falls back during a run leaves samples of two engines."""
     samples = make({"draft_length": 3}, {"draft_length": 7}, {"draft_length": 7, "engine": "graph"})
-    text = summary_page(samples, summarise(samples))
-    assert [text.count(f"N = {n},") for n in (3, 5, 7)] == [1, 0, 2]
-    assert [text.count(f"Engine {engine}.") for engine in ("eager", "graph")] == [2, 1]
-
-
-def test_a_terminal_shows_two_tables_of_each_task(samples):
-    summary = summarise(samples.assign(rouge1=0.25))
-    summary.loc[summary["metric"] == "tokens_per_second", "value"] = 0.3125
-    figures, further, *_ = tables = run_tables(with_differences(cells_of(summary), samples))
-    assert len(tables) == 2 * samples["task"].nunique()
-    assert figures.title == "mini-math on mini, n = 40"
-    assert [row[0].split()[0] for row in figures.rows[:3]] == ["autoregressive", "sd", "lossy"]
-    assert figures.rows[1][5:] == ["0.312", "2.03"]  # slow, but not 0; relative to autoregressive
-    assert [column.heading for column in further.columns] == [
-        *("method", "N", "ROUGE-1\n[95 %]", "output\ntokens", "rounds"),
-        *("ended by\nlimit", "repeated\n4-grams"),
+    eager, graph = figure_tables(results_of(samples).cells)
+    assert [table.title.split(", ")[2] for table in (eager, graph)] == ["eager", "graph"]
+    assert [[row[1] for row in table.rows] for table in (eager, graph)] == [["3", "7"], ["7"]]
+    both = pd.concat([samples, samples.assign(run_id="other")])
+    assert [row[2] for row in next(figure_tables(results_of(both).cells)).rows] == [
+        *("run", "run", "other", "other")
     ]
-    less = less_than_sd(samples).query("method == 'diversed' and task == 'mini-math'").iloc[0]
-    value, low, high = (less[f"output_tokens_less{end}"] for end in ("", "_low", "_high"))
-    shown = dict(zip((c.heading for c in further.columns), further.rows[-1], strict=True))
-    assert shown["output\ntokens"].interval == f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
-    assert not further.rows[1][3].interval  # sd itself
-    value, low, high = (100 * less[f"quality_less{end}"] for end in ("", "_low", "_high"))
-    assert figures.rows[-1][2].interval == f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
-    assert not figures.rows[1][2].interval
+
+
+def test_a_terminal_shows_verdicts_and_figures_in_80_columns(samples):
+    results = results_of(samples)
+    tables = run_tables(results)
+    verdicts, figures = tables[:2], tables[2:]
+    assert [table.title.split(":")[0] for table in verdicts] == [
+        *("mini-math on mini, T = 1", "mini-code on mini, T = 1")
+    ]
+    assert figures[0].title == "mini-math on mini, T = 1, n = 40"
+    assert [row[0].split()[0] for row in figures[0].rows[:3]] == ["autoregressive", "sd", "lossy"]
     assert max(map(len, to_text(*tables, width=80).splitlines())) <= 80
-    summary.loc[summary["metric"] == "speedup", "value"] = None
-    alone = run_tables(with_differences(cells_of(summary), samples))[0]
-    assert (len(alone.columns), len(alone.notes)) == (len(figures.columns) - 1, 2)
+    slow = results.summary.copy()
+    slow.loc[slow["metric"] == "tokens_per_second", "value"] = 0.3125
+    slow.loc[slow["metric"] == "speedup", "value"] = None
+    alone = next(figure_tables(Results.of(_summary=slow).cells))
+    assert grid(alone)["sd"]["tokens/s"] == "0.312"  # slow, but not 0
+    assert (len(alone.columns), len(alone.notes)) == (len(figures[0].columns) - 1, 2)
+    # Without sd beside it there is no verdict.
+    assert [t.title for t in run_tables(results_of(samples[samples["method"] == "sd"]))] == [
+        *(figure.title for figure in figures)
+    ]
+
+
+def test_prompts_are_counted_where_times_are_those_of_blocks():
+    counts = pd.DataFrame({"seconds_per_sample_n": [10, 0, 8], "output_tokens_n": [500, 500, 0]})
+    assert [*prompt_counts(counts)] == [500, 500, 8]
 
 
 @pytest.mark.parametrize("timed_again", [True, False])
@@ -172,8 +140,8 @@ def test_sessions_are_compared_by_a_baseline_only_where_each_has_one(samples, ti
     baselines = samples[first].assign(session=1, timing="baseline")
     added = samples[samples["method"] == "lossy"].assign(session=1)
     sessions = pd.concat([samples[first], added, *([baselines] if timed_again else [])])
-    cells = with_differences(cells_of(summarise(sessions)), sessions)
-    (note,) = (n for n in run_tables(cells)[0].notes if n.startswith("Timed together: auto"))
+    table = next(figure_tables(results_of(sessions).cells))
+    (note,) = (n for n in table.notes if n.startswith("Timed together: auto"))
     assert "; lossy" in note
     assert note.endswith("autoregressive was timed in each.") == timed_again
 

@@ -180,7 +180,7 @@ def test_a_column_with_a_heading_is_shown_with_its_mean_over_all_texts(make):
     thoughts = row(summarise(samples), "thought_tokens")
     assert (thoughts["value"], thoughts["n"], thoughts["unit"]) == (7.5, 20, "tokens")
     assert shown("thought_tokens").heading == "tokens of thoughts"
-    assert shown("thought_tokens").text({"thought_tokens": 7.5}) == "7.5"
+    assert shown("thought_tokens").number({"thought_tokens": 7.5}) == "7.5"
 
 
 def bleu_samples(make, column="quality", **changes):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from specbench.analysis.figures import bundled_figures
+from specbench.analysis.figures import FIGURES
 from specbench.cli.lookup import pages
 from specbench.decoding.heads.registry import bundled_heads
 from specbench.runs.tables import dictionary
@@ -107,7 +107,7 @@ def test_heads_are_listed_by_the_names_that_every_command_takes(cli):
 @pytest.mark.parametrize("kind", ["metrics", "figures"])
 def test_metrics_and_figures_are_described(cli, kind):
     rows = json.loads(cli("list", kind, "--json").out)
-    names = {"metrics": METRICS, "figures": bundled_figures()}[kind]
+    names = {"metrics": METRICS, "figures": FIGURES}[kind]
     assert [row["name"] for row in rows] == [*names]
     assert all(row["description"].endswith(".") for row in rows)
     assert rows[0]["description"].split()[0] in cli("list", kind).out

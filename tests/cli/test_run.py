@@ -20,7 +20,7 @@ FAST = ("--limit", "2", "--output", "r")
 
 def test_a_run_prints_its_table_and_folder(cli, engine, tmp_path):
     result = cli("run", "-m", "autoregressive,sd", "-t", "mini-math", *FAST, code=0)
-    for text in ("mini-math on mini, n = 2", "60.0 %", "4.00", "1.00", "results: r"):
+    for text in ("mini-math on mini, T = 1, n = 2", "60.0", "4.00", "1.00", "results: r"):
         assert text in result.out
     assert "--limit 2 is for testing" in result.err and result.err.count("\n") == 2
     assert "next: " in result.err.splitlines()[-1]
@@ -81,7 +81,7 @@ def test_several_heads_are_interleaved_in_one_run(cli, engine, tmp_path):
     for label in ("diversed acceptance-0.7", "diversed acceptance-0.9", "diversed"):
         assert f"\n{label} " in result.out
         digest = (tmp_path / "r" / "summary.md").read_text()
-        assert f"| **{label} above the static front (randomised)** |" in digest
+        assert f"| {label} | 5 | static |" in digest.partition("At equal acceptance")[2]
     cells = json.loads((tmp_path / "r/config.json").read_text())["tasks"][0]["cells"]
     assert next(cell["head"] for cell in cells if cell["method"] == "diversed") == {
         "name": "f/acceptance-0.7",

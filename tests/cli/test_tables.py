@@ -14,7 +14,7 @@ import pytest
 from specbench.analysis.compare import run_differences
 from specbench.analysis.comparison import COMPARISON
 from specbench.analysis.output.table import Column, Table, TableCell
-from specbench.cli import output
+from specbench.cli import output, tables
 from specbench.files import PACKINGS
 from specbench.runs.configuration import RunConfig
 from specbench.runs.frames import read_summary
@@ -89,12 +89,19 @@ def test_a_terminal_gets_its_width_and_the_best_in_bold(monkeypatch):
 
 def test_the_newest_run_or_a_folder_of_runs_is_taken(cli, run):
     shown = cli("table", code=0)
-    assert shown.out.startswith("Pair mini, T = 1, N = 3, 30 prompts per task\n")
+    assert shown.out.startswith("Pair mini, T = 1, N = 3, 30 prompts per task: they tell quality")
     assert cli("table", "results").out == cli("table", "results/one").out == shown.out
     write_run(run.with_name("two"))
     framed = ("table", "--frame", "all.csv")
     assert list(drawn(cli(*framed, "results"))["run_id"].unique()) == ["one", "two"]
     assert list(drawn(cli(*framed))["run_id"].unique()) == ["two"]
+
+
+def test_many_runs_have_no_verdicts_beside_them(cli, run, monkeypatch):
+    assert "- sd" in cli("table", "results").out
+    monkeypatch.setattr(tables, "MOST_JUDGED", 0)
+    shown = cli("table", "results", code=0)
+    assert "- sd" not in shown.out and "no verdicts beside more than 0 runs" in shown.err
 
 
 def test_notes_on_runs(cli, run):
@@ -171,7 +178,6 @@ def test_the_newest_run_is_compared_in_every_way(cli, run):
     ]
     assert [title.strip().partition(":")[0] for title in titles] == [
         "Against sd and no speculation, each at its own quality",
-        "Texts minus sd",
         "At equal acceptance",
         "At equal time",
         "At equal quality",

@@ -155,8 +155,9 @@ def test_what_is_absent_is_not_checked(cli, run):
     said = " ".join(shown.out.split())
     assert "texts, counts and rounds, without samples.jsonl" in said
     assert "1 head, since it or its models are not here" in said
-    tables, planned, decoded = failures(shown)
-    assert tables.startswith("summary.csv follows from samples.csv")
+    table, page, planned, decoded = failures(shown)
+    assert table.startswith("summary.csv follows from samples.csv")
+    assert page.startswith("summary.md follows from samples.csv")  # which has the rounds, too
     assert "not planned" in planned  # the samples of the head that was renamed
     assert decoded.startswith("decoded again")
     assert "rounds is 99" in " ".join(shown.out.split())

@@ -1,17 +1,15 @@
 """Figures of saved results.
 
-Each figure is a drawing function with the decorator ``figure``, in a module of this package or in a
-file of the user's own. The function reads runs (``specbench.analysis.results.Results``) or folders
-of trained heads, and returns a ``style.Drawing``: the figure and its data.
+Each figure is a drawing function with the decorator ``figure``, in a module of this package, where
+``FIGURES`` names it, or in a file of the user's own. The function reads runs
+(``specbench.analysis.results.Results``) or folders of trained heads, and returns a
+``style.Drawing``: the figure and its data.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench import plugins
@@ -27,23 +25,33 @@ STYLES = ("paper", "screen")
 COSTS = ("time", "acceptance", "speedup")
 AGAINST = COSTS[:2]
 
-_DECLARED = re.compile(r'^@figure\("([\w-]+)"(, HEADS)?\)\ndef (\w+)', re.MULTILINE)
-
 
 class BundledFigure(NamedTuple):
     """The place of a drawing function, and what it reads."""
 
     module: str
     function: str
-    source: str
+    source: str = RUNS
 
 
-def figure(name: str = "", source: str = RUNS) -> Callable[..., Callable[..., Drawing]]:
+#: The figures of this package by name, which are imported when they are drawn.
+FIGURES = {
+    "acceptance-time": BundledFigure("acceptance", "draw_time"),
+    "weights": BundledFigure("acceptance", "draw_weights"),
+    "training": BundledFigure("heads", "draw_training", HEADS),
+    "transfer": BundledFigure("heads", "draw_transfer"),
+    "latency": BundledFigure("latency", "draw"),
+    "pareto": BundledFigure("pareto", "draw"),
+    "positions": BundledFigure("rounds", "draw_positions"),
+    "accepted-length": BundledFigure("rounds", "draw_lengths"),
+    "timeline": BundledFigure("rounds", "draw_timeline"),
+}
+
+
+def figure(source: str = RUNS) -> Callable[..., Callable[..., Drawing]]:
     """Declare a drawing function as a figure, drawn in the page style.
 
     Args:
-        name: Its name on the command line and in file names; one of the user's own is named by its
-            file and function instead.
         source: What the function takes: ``RUNS`` or ``HEADS``.
     """
 
@@ -55,24 +63,15 @@ def figure(name: str = "", source: str = RUNS) -> Callable[..., Callable[..., Dr
     return declare
 
 
-@cache
-def bundled_figures() -> dict[str, BundledFigure]:
-    """Return the figures of this package by name, from its sources: nothing is imported."""
-    return {
-        name: BundledFigure(path.stem, function, HEADS if of_heads else RUNS)
-        for path in sorted(Path(__file__).parent.glob("*.py"))
-        for name, of_heads, function in _DECLARED.findall(path.read_text(encoding="utf-8"))
-    }
-
-
 def source_of(name: str) -> str:
     """Return what a figure is drawn from, ``RUNS`` or ``HEADS``.
 
     Raises:
         UsageError: There is no such figure.
     """
-    bundled = bundled_figures().get(name)
-    return bundled.source if bundled else str(plugins.declared(_of_user(name), str))
+    if bundled := FIGURES.get(name):
+        return bundled.source
+    return str(plugins.declared(_of_user(name), str))
 
 
 def load_figure(name: str) -> Callable[..., Drawing]:
@@ -81,7 +80,7 @@ def load_figure(name: str) -> Callable[..., Drawing]:
     Raises:
         UsageError: There is no such figure, or one of the user's own cannot be loaded.
     """
-    if bundled := bundled_figures().get(name):
+    if bundled := FIGURES.get(name):
         module = import_module(f"{__name__}.{bundled.module}")
         function: Callable[..., Drawing] = getattr(module, bundled.function)
         return function
@@ -97,7 +96,7 @@ def load_figure(name: str) -> Callable[..., Drawing]:
 def _of_user(name: str) -> Callable[..., Drawing]:
     plugin = plugins.find(name)
     if plugin is None:
-        raise UsageError(unknown("figure", name, [*bundled_figures(), "FILE.py:FUNCTION"]))
+        raise UsageError(unknown("figure", name, [*FIGURES, "FILE.py:FUNCTION"]))
     if plugins.declared(plugin.function, str) is None:
         raise UsageError(
             f"{plugins.place(plugin.name, plugin.function)} is no figure: put @figure() of "

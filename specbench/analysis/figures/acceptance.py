@@ -33,7 +33,7 @@ _RESAMPLES = 2000
 _ACCEPTANCE, _LABEL = "100*draft_acceptance_rate", shown("draft_acceptance_rate").label
 
 
-@figure("acceptance-time")
+@figure()
 def draw_time(results: Results) -> Drawing:
     """Draw acceptance against normalised time: one column per task, one colour per pair.
 
@@ -81,7 +81,7 @@ def draw_time(results: Results) -> Drawing:
     return Drawing(figure, behind)
 
 
-@figure("weights")
+@figure()
 def draw_weights(results: Results) -> Drawing:
     """Draw the acceptance of the static ensemble against w: a panel per task, a curve per N.
 
@@ -125,12 +125,12 @@ def draw_weights(results: Results) -> Drawing:
     return Drawing(figure, data(pd.concat(drawn), "w", draft_acceptance=_ACCEPTANCE))
 
 
-def quadratic_band(x: Floats, y: Floats, at: Floats) -> tuple[Floats, Floats, Floats]:
+def quadratic_band(x: Floats, y: Floats, grid: Floats) -> tuple[Floats, Floats, Floats]:
     """Fit a quadratic to at least four points, with a 95 % band from a residual bootstrap.
 
-    Returns the fit and the lower and upper edges of its band ``at`` some x, each [len(at)].
+    Returns the fit and the lower and upper edges of its band at ``grid``, each [len(grid)].
     """
-    design, at_grid = np.vander(x, 3), np.vander(at, 3)
+    design, at_grid = np.vander(x, 3), np.vander(grid, 3)
     solve = np.linalg.pinv(design)
     fitted = design @ solve @ y
     # Correct for the degrees of freedom used by the fit.

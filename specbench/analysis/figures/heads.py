@@ -61,7 +61,7 @@ _PAGE = 7.2  # page width in inches; task names that do not fit are rotated
 _LEAST_SPAN = 10.0  # smallest change in quality that gets the strongest colour, in points
 
 
-@figure("training", HEADS)
+@figure(HEADS)
 def draw_training(folders: Sequence[Path]) -> Drawing:
     """Draw quality, acceptance, weight and distance against the step, one colour per head.
 
@@ -217,7 +217,7 @@ def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
             capprops=line,
         )
         axes.plot(row["effective_weight"], height + _OFFSET, **_hollow(colour), zorder=5)
-    _draw_means(axes, kinds.assign(place=np.arange(len(kinds)) - _OFFSET))
+    _draw_means(axes, kinds.assign(height=np.arange(len(kinds)) - _OFFSET))
     labels = [f"{row['kind']}\nn = {row['n']:,}" for _, row in kinds.iterrows()]
     axes.set_yticks(range(len(kinds)), labels)
     axes.set_ylim(max(len(kinds), 1) - 0.4, -0.6)
@@ -229,24 +229,24 @@ def _draw_tokens(axes: Axes, tokens: pd.DataFrame) -> None:
     part = (RANGES * tokens["mean_weight"]).astype(int).clip(upper=RANGES - 1)
     ranked_tokens = tokens.loc[disagreement.index].groupby(part, sort=False).head(SHOWN)
     ranked_tokens = ranked_tokens.sort_values("mean_weight", ascending=False, kind="stable")
-    places = [*range(len(ranked_tokens))]
-    ranked_tokens = ranked_tokens.assign(place=places)
+    heights = [*range(len(ranked_tokens))]
+    ranked_tokens = ranked_tokens.assign(height=heights)
     _draw_means(axes, ranked_tokens)
-    axes.set_yticks(places, ranked_tokens["name"], parse_math=False)
-    axes.set_ylim(max([RANGES, *places]) + 0.6, -0.6)
+    axes.set_yticks(heights, ranked_tokens["name"], parse_math=False)
+    axes.set_ylim(max([RANGES, *heights]) + 0.6, -0.6)
     tv = [f"{share:.2f}".removeprefix("0") for share in ranked_tokens["mean_tv"]]
     small: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": scaled(6), "color": GREY}
     transform = axes.get_yaxis_transform()
     for x, column in ((1.16, ["n", *ranked_tokens["n"].map("{:,}".format)]), (1.3, ["TV", *tv])):
-        for height, cell in zip([-1.0, *places], column, strict=True):
+        for height, cell in zip([-1.0, *heights], column, strict=True):
             axes.text(x, height, cell, transform=transform, **small)
 
 
 def _draw_means(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw the mean weights of rows at their ``place``, with intervals."""
+    """Draw the mean weights of rows at their ``height``, with intervals."""
     rows = rows.assign(w=rows["mean_weight"], w_low=rows["ci_low"], w_high=rows["ci_high"])
     for kind, group in rows.groupby("kind", sort=False):
-        style.points(axes, group, "w", "place", **_mark(*KIND_LOOKS[str(kind)]), zorder=4)
+        style.points(axes, group, "w", "height", **_mark(*KIND_LOOKS[str(kind)]), zorder=4)
 
 
 def _mark(colour: str, marker: str) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def _hollow(colour: str) -> dict[str, Any]:
     return _mark(colour, "D") | rim | {"markersize": scaled(3.4)}
 
 
-@figure("transfer")
+@figure()
 def draw_transfer(results: Results) -> Drawing:
     """Draw the transfer table as two heat maps: heads down, tasks across.
 

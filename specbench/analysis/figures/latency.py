@@ -28,7 +28,7 @@ LATENCIES = {
 }
 
 
-@figure("latency")
+@figure()
 def draw(results: Results) -> Drawing:
     """Draw the share of answers within a time: one column per task, one row per latency.
 

@@ -80,7 +80,7 @@ class _Panel(NamedTuple):
         return style.look(method).size * (0.7 if crowded else 1)
 
 
-@figure("pareto")
+@figure()
 def draw(results: Results, against: Sequence[str] = AGAINST) -> Drawing:
     """Draw quality vs. costs: one column per task, one row per cost.
 

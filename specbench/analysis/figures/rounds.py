@@ -39,7 +39,7 @@ _TIMED = tuple(f"{part}_seconds" for part in style.PARTS if part != "other")
 _WHOLE, _PREFILL = "1000*round_seconds", "1000*prefill_seconds"
 
 
-@figure("positions")
+@figure()
 def draw_positions(results: Results) -> Drawing:
     """Draw acceptance by position: a column per task, conditional above marginal rates.
 
@@ -114,7 +114,7 @@ def _evenly(settings: pd.DataFrame) -> list[str]:
     return names
 
 
-@figure("accepted-length")
+@figure()
 def draw_lengths(results: Results) -> Drawing:
     """Draw a histogram of the accepted drafts per round with its mean: a column per task.
 
@@ -200,7 +200,7 @@ def _draw_histogram(axes: Axes, marks: pd.DataFrame, method: str) -> None:
     )
 
 
-@figure("timeline")
+@figure()
 def draw_timeline(results: Results) -> Drawing:
     """Draw the milliseconds of each part of a round, and of prefill: a row per task.
 
@@ -226,20 +226,20 @@ def draw_timeline(results: Results) -> Drawing:
         len(parts), 2, height, sharex="col", sharey="row", width_ratios=[5, 2]
     )
     for (heading, rows), (left, right) in zip(parts, grid, strict=True):
-        rows = rows.assign(place=np.arange(len(rows)))
+        rows = rows.assign(height=np.arange(len(rows)))
         begin = np.zeros(len(rows))
         for part, colour in style.PARTS.items():
             width = 1000 * rows[f"{part}_seconds"].to_numpy()
-            left.barh(rows["place"], width, left=begin, color=colour, height=0.72)
+            left.barh(rows["height"], width, left=begin, color=colour, height=0.72)
             begin += width
         for axes, expression in ((left, _WHOLE), (right, _PREFILL)):
             for method, points in rows.groupby("method", sort=False):
-                style.method_points(axes, points, str(method), expression, "place")
+                style.method_points(axes, points, str(method), expression, "height")
             axes.grid(axis="y", visible=False)
             axes.margins(x=0.12)
             axes.locator_params(axis="x", nbins=5, steps=[1, 2, 5, 10])
         left.set_title(heading)
-        left.set_yticks(rows["place"], rows["name"])
+        left.set_yticks(rows["height"], rows["name"])
         left.set_ylim(len(rows) - 0.4, -0.6)
     for axes, time in zip(grid[-1], ("round_seconds", "prefill_seconds"), strict=True):
         axes.set_xlabel(shown(time).label)

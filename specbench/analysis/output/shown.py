@@ -58,54 +58,46 @@ class ShownFigure(NamedTuple):
         return value, low, high
 
     def number(self, row: Row) -> str:
-        """Return the value without its unit, as in columns whose heading has the unit."""
+        """Return the value without its unit, which the heading of a column has."""
         return number(self.scaled(row)[0], self.form)
 
-    def text(self, row: Row) -> str:
-        """Return the value; a percentage has its sign."""
-        value = self.number(row)
-        return value and value + self.sign
-
     def interval(self, row: Row) -> str:
-        """Return the value with its interval: ``36.4 % [32.2, 41.1]``."""
-        value, low, high = self.scaled(row)
-        return with_interval(value, low, high, self.form, self.sign)
-
-    def estimate(self, value: float, low: float, high: float) -> str:
-        """Return an estimate of the figure, not yet scaled, with its interval."""
-        ends = zip(ENDS, (value, low, high), strict=True)
-        return self.interval({self.name + end: limit for end, limit in ends})
+        """Return the value with its interval: ``36.4 [32.2, 41.1]``."""
+        return with_interval(*self.scaled(row), self.form)
 
     def with_unit(self, row: Row) -> str:
         """Return the value with its unit and its interval: ``0.123 s [0.110, 0.136]``."""
-        value, low, high = self.scaled(row)
-        return with_interval(value, low, high, self.form, self.unit and f" {self.unit}")
+        return with_interval(*self.scaled(row), self.form, self.unit and f" {self.unit}")
+
+    def estimate(self, value: float, low: float, high: float) -> str:
+        """Return an estimate of the figure, not yet scaled, with its unit and interval."""
+        ends = zip(ENDS, (value, low, high), strict=True)
+        return self.with_unit({self.name + end: limit for end, limit in ends})
 
     def cell(self, row: Row) -> TableCell:
-        """Return the value without its unit above its interval."""
+        """Return the value above its interval."""
         value, *ends = (number(end, self.form) for end in self.scaled(row))
-        return TableCell(value, " to ".join(ends) if value and all(ends) else "")
-
-    @property
-    def sign(self) -> str:
-        """The unit, if it is written behind every number."""
-        return " %" if self.unit == "%" else ""
+        return TableCell(value, f"[{', '.join(ends)}]" if value and all(ends) else "")
 
     @property
     def column(self) -> Field[Row]:
         """A column of values."""
-        return self.narrow, self.text
+        return self.narrow, self.number
 
     @property
     def column_with_interval(self) -> Field[Row]:
         """A column of values with their intervals."""
-        lines = textwrap.fill(f"{self.heading} {_INTERVAL}", _HEADING_WIDTH)
+        lines = textwrap.fill(f"{self._with_unit} {_INTERVAL}", _HEADING_WIDTH)
         return lines.replace("\N{NO-BREAK SPACE}", " "), self.interval
 
     @property
     def narrow(self) -> str:
-        """The heading in short lines, for a column of a table."""
-        return textwrap.fill(self.heading, _HEADING_WIDTH)
+        """The heading with its unit, in short lines, for a column of a table."""
+        return textwrap.fill(self._with_unit, _HEADING_WIDTH)
+
+    @property
+    def _with_unit(self) -> str:
+        return f"{self.heading} ({self.unit})" if self.unit else self.heading
 
     @property
     def narrowest(self) -> str:
@@ -143,7 +135,7 @@ _FIGURES = _FURTHER | {
             abbreviation="acc. /\ndrafted",
         ),
         ShownFigure(
-            "draft_acceptance_rate_sample_mean", "accepted / drafted, sample mean", "%", 100
+            "draft_acceptance_rate_sample_mean", "accepted / drafted, mean of texts", "%", 100
         ),
         ShownFigure("conditional_acceptance_rate", "accepted / judged", "%", 100),
         ShownFigure("acceptance_length", "tokens / round", form=".2f"),

@@ -127,6 +127,15 @@ def with_notes(tables: Iterable[Table], notes: Sequence[str]) -> list[Table]:
     return [replace(table, notes=[*table.notes, *notes]) for table in tables]
 
 
+def notes_once(tables: Sequence[Table]) -> list[tuple[Table, list[str]]]:
+    """Return each table with the notes below it: one that several share, below the last of them."""
+    last = {text: i for i, table in enumerate(tables) for text in table.notes}
+    return [
+        (table, [text for text in dict.fromkeys(table.notes) if last[text] == i])
+        for i, table in enumerate(tables)
+    ]
+
+
 def to_text(*tables: Table, width: int) -> str:
     """Render tables as plain text; the best numbers have a star.
 
@@ -183,31 +192,32 @@ def _has_groups(table: Table) -> bool:
 
 def _groups(table: Table) -> list[list[int]]:
     """Return the indices of the columns after the stub, by group."""
-    places = range(table.stub, len(table.columns))
-    return [list(group) for _, group in groupby(places, lambda at: table.columns[at].group or at)]
+    indices = range(table.stub, len(table.columns))
+    return [
+        list(group)
+        for _, group in groupby(indices, lambda index: table.columns[index].group or index)
+    ]
 
 
 def _joined(
     tables: Sequence[Table], body: Callable[[Table], str], note: Callable[[str], str], between: str
 ) -> str:
-    last = {text: i for i, table in enumerate(tables) for text in table.notes}
     parts = []
-    for i, table in enumerate(tables):
-        notes = [note(text) for text in dict.fromkeys(table.notes) if last[text] == i]
-        parts += [body(table), *([between.join(notes)] if notes else [])]
+    for table, notes in notes_once(tables):
+        parts += [body(table), *([between.join(map(note, notes))] if notes else [])]
     return "\n\n".join(parts) + "\n"
 
 
-def _part(table: Table, places: Sequence[int]) -> Table:
+def _part(table: Table, indices: Sequence[int]) -> Table:
     """Return some columns of a table, without rows whose values are all in other columns."""
 
-    def holds(row: Sequence[str | TableCell], places: Sequence[int]) -> bool:
-        return any(_cell(row[i]).text for i in places)
+    def holds(row: Sequence[str | TableCell], indices: Sequence[int]) -> bool:
+        return any(_cell(row[i]).text for i in indices)
 
     values = range(table.stub, len(table.columns))
-    rows = [r for r in table.rows if holds(r, places[table.stub :]) or not holds(r, values)]
-    cells = [[row[i] for i in places] for row in rows]
-    return replace(table, columns=[table.columns[i] for i in places], rows=cells)
+    rows = [r for r in table.rows if holds(r, indices[table.stub :]) or not holds(r, values)]
+    cells = [[row[i] for i in indices] for row in rows]
+    return replace(table, columns=[table.columns[i] for i in indices], rows=cells)
 
 
 def _parts(table: Table, width: int) -> Iterator[Table]:
@@ -246,13 +256,13 @@ def _span(widths: Iterator[int] | Sequence[int]) -> int:
     return sum(every) + len(GAP) * (len(every) - 1)
 
 
-def _wraps(table: Table, at: int) -> bool:
-    return at < table.stub or table.columns[at].align == "left"
+def _wraps(table: Table, index: int) -> bool:
+    return index < table.stub or table.columns[index].align == "left"
 
 
-def _lines(table: Table, at: int) -> list[list[str]]:
+def _lines(table: Table, index: int) -> list[list[str]]:
     """Return the lines of each cell of a column; if any cell is the best, add a star column."""
-    cells = [_cell(row[at]) for row in table.rows]
+    cells = [_cell(row[index]) for row in table.rows]
     starred = any(cell.best for cell in cells)
     lines_of_cells = []
     for text, interval, best in cells:
@@ -268,18 +278,18 @@ def _text_lines(part: Table, width: int) -> Iterator[str]:
     cells = [_lines(part, i) for i in columns]
     least, widths = _widths(part, cells)
     while _span(widths) > width and widths != least:
-        widths[max(columns, key=lambda at: (widths[at] > least[at], widths[at]))] -= 1
+        widths[max(columns, key=lambda i: (widths[i] > least[i], widths[i]))] -= 1
 
-    def wrapped(lines: list[str], at: int) -> list[str]:
-        if not _wraps(part, at) or max(map(len, lines)) <= widths[at]:
+    def wrapped(lines: list[str], index: int) -> list[str]:
+        if not _wraps(part, index) or max(map(len, lines)) <= widths[index]:
             return lines
-        return [piece for line in lines for piece in textwrap.wrap(line, widths[at]) or [""]]
+        return [piece for line in lines for piece in textwrap.wrap(line, widths[index]) or [""]]
 
-    def padded(text: str, at: int) -> str:
+    def padded(text: str, index: int) -> str:
         # Some characters are two columns wide.
         length = len(text) if text.isascii() else cell_len(text)
-        blank = " " * (widths[at] - length)
-        return text + blank if _wraps(part, at) else blank + text
+        blank = " " * (widths[index] - length)
+        return text + blank if _wraps(part, index) else blank + text
 
     def shown(row: Sequence[list[str]]) -> Iterator[str]:
         for texts in zip_longest(*map(wrapped, row, columns), fillvalue=""):

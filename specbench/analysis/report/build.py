@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,29 +14,27 @@ import pandas as pd
 
 from specbench.analysis.compare import VERDICTS, by_task
 from specbench.analysis.compare_tables import verdict_tables
-from specbench.analysis.estimates import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
-from specbench.analysis.margin import margin_rows, margin_tables
-from specbench.analysis.output.shown import ShownFigure, shown, shown_score, temperature_text
-from specbench.analysis.output.table import Column, Field, Table, TableCell
+from specbench.analysis.estimates import AT_LIMIT, QUALITY, TOKENS
+from specbench.analysis.margin import margin_tables
+from specbench.analysis.output.shown import temperature_text
+from specbench.analysis.output.table import Column, Table
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render
 from specbench.analysis.report.servers import Apart, ends_tables, latency_tables, most_apart
 from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
-from specbench.analysis.summary import further_metrics
+from specbench.analysis.run_tables import figure_tables, text_tables
+from specbench.analysis.summary import prompt_counts
 from specbench.analysis.trace import LEGEND
 from specbench.errors import UsageError
 from specbench.files import shown_path
-from specbench.runs.frames import Selection, rows_of
+from specbench.runs.frames import Selection
 from specbench.runs.records import latest_records
 from specbench.runs.run import NOTHING_TRUSTED, Run, Trust, read_run, unfinished
 from specbench.runs.shards import by_name, missing_shards, summarised_folders
 
 _OF_CONFIG = ("pair", "settings", "progress", "notes")
 _OMITTED = {"command", "first_prompts", "warm_ups"}  # too long, or elsewhere on the page
-_Field = Field[dict[str, Any]]
-_ACCEPTANCE = "draft_acceptance_rate"
-_MEASURED = (_ACCEPTANCE, "acceptance_length", "seconds_per_sample", "tokens_per_second", "speedup")
 #: Differences from plain SD in the tables; each of the others takes seconds of bootstraps.
 _COMPARED = (QUALITY, TOKENS, AT_LIMIT)
 # A path on some machine, of which a page that is sent shows the last part; no address of a server.
@@ -101,9 +98,7 @@ def build(
     samples: pd.DataFrame | None = None
     verdicts, answer = pd.DataFrame(columns=list(VERDICTS)), list[Table]()
     if baseline is not None:
-        again = [name for run in runs for name in run.same_servers(baseline.against)]
-        every = replace(selection, methods=None).of(results.decodes)
-        verdicts = margin_rows(every, *baseline, selection.methods, again)
+        verdicts = results.against(*baseline)
         answer = list(margin_tables(verdicts))
         verdicts = verdicts[verdicts["sentence"].notna()]
     with suppress(UsageError):  # a run may lack its samples
@@ -129,7 +124,7 @@ def build(
         verdicts=by_task(verdicts),
         served=[*([] if samples is None else latency_tables(samples)), *recorded.ends],
         apart=recorded.apart,
-        tables=[*summary_tables(cells), *text_tables(cells)],
+        tables=[*figure_tables(cells, intervals=True), *text_tables(cells)],
         figures=list(figures(cells, positions, samples)),
         traces=traces,
         legend=LEGEND,
@@ -190,7 +185,7 @@ def _facts(runs: Sequence[Run], cells: pd.DataFrame) -> list[str]:
     shared = {
         "T": cells["temperature"].unique(),
         "N": cells.loc[cells["draft_length"] > 0, "draft_length"].unique(),
-        "n": prompts_of(cells).unique(),
+        "n": prompt_counts(cells).unique(),
     }
     facts = [
         f"{name} = {', '.join(f'{value:g}' for value in sorted(values))}"
@@ -250,79 +245,3 @@ def report_cells(results: Results) -> pd.DataFrame:
     if cells["batch_size"].nunique() > 1:
         settings += ", batch " + cells["batch_size"].astype("str")
     return cells.assign(setting=settings)
-
-
-def summary_tables(cells: pd.DataFrame) -> list[Table]:
-    """Return a table of quality, acceptance and speed for each task and setting."""
-    tables = []
-    for title, rows in _parts(cells):
-        quality = shown(QUALITY, rows["quality_metric"].iloc[0])
-        figures = [quality, quality.less(), *map(shown, _MEASURED)]
-        tables.append(_table(title, rows, figures))
-    return tables
-
-
-def text_tables(cells: pd.DataFrame) -> list[Table]:
-    """Return a table of the texts for each task and setting."""
-    tokens, limit = shown(TOKENS), shown(AT_LIMIT)
-    figures = [
-        *map(shown_score, further_metrics(cells)),
-        tokens,
-        tokens.less(),
-        limit,
-        limit.less(),
-    ]
-    figures += map(shown, (REPETITION, "rounds", f"{_ACCEPTANCE}_sample_mean"))
-    return [
-        _table(
-            f"Texts, {title}", rows, [shown(COMPLETED, rows["quality_metric"].iloc[0]), *figures]
-        )
-        for title, rows in _parts(cells)
-    ]
-
-
-def prompts_of(cells: pd.DataFrame) -> pd.Series:
-    """Return the number of prompts of each cell; n of times may count blocks of them."""
-    return cells[["seconds_per_sample_n", "output_tokens_n"]].max(axis=1)
-
-
-def _parts(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield title and cells of each task and setting."""
-    for (task, setting), rows in cells.groupby(["task", "setting"], sort=False):
-        n = prompts_of(rows)
-        counts = sorted({n.min(), n.max()} - {0})
-        prompts = f", {' to '.join(f'{count:.0f}' for count in counts)} prompts" if counts else ""
-        yield f"{task} on {setting}{prompts}", rows
-
-
-def _table(title: str, cells: pd.DataFrame, figures: Sequence[ShownFigure]) -> Table:
-    several = cells["run_id"].nunique() > 1
-    columns: list[_Field] = [
-        ("method", lambda cell: cell["label"]),
-        ("run", lambda cell: cell["run_id"] if several else ""),
-        ("N", lambda cell: str(cell["draft_length"] or "")),
-        *(("\n".join(filter(None, [f.heading, f.unit])), f.cell) for f in figures),
-    ]
-    return without_constants(Table.of(rows_of(cells), columns, title))
-
-
-def without_constants(table: Table) -> Table:
-    """Return a table without columns that are empty, or equal in all rows that have a value.
-
-    The title names the latter; a column with a single value stays.
-    """
-    chosen, same = [], []
-    for index, (column, *cells) in enumerate(zip(table.columns, *table.rows, strict=True)):
-        values = [cell for cell in cells if cell not in ("", TableCell())]
-        if not index or len(values) == 1 or len({*values}) > 1:
-            chosen.append(index)
-        elif values:
-            value = values[0] if isinstance(values[0], str) else values[0].text
-            same.append(f"{column.heading} {value}")
-    shared = "; the same in all rows: " + ", ".join(same) if same else ""
-    return replace(
-        table,
-        title=(table.title + shared).replace("\n", " "),
-        columns=[table.columns[index] for index in chosen],
-        rows=[[row[index] for index in chosen] for row in table.rows],
-    )

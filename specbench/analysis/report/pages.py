@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
+from specbench.analysis.output.html import TEMPLATES, environment
 from specbench.analysis.trace import (
     LEGEND,
     Decode,
@@ -30,7 +30,6 @@ from specbench.runs.model import ERROR, SampleRecord
 from specbench.runs.run import Run
 from specbench.tasks.example import Example
 
-TEMPLATES = Path(__file__).with_name("templates")
 PROMPTS = 5  # per task
 LARGEST = 2_500_000  # characters of all traces together
 _NAMED = ("task", "method", "draft_length", "drafter")
@@ -56,16 +55,10 @@ def trace_article(trace: Trace, run: str | None = None) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals["asset"] = _asset
-    environment.filters["visible"] = visible
-    return environment
+    pages = environment().overlay()
+    pages.globals["asset"] = _asset
+    pages.filters["visible"] = visible
+    return pages
 
 
 def _asset(name: str) -> Markup:

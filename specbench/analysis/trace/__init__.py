@@ -151,8 +151,10 @@ def _rounds(ids: Iterator[int | None], rounds: Iterator[tuple[Any, ...]]) -> Ite
         proposed, accepted, emitted, rejected, agreed, expected, weights = counts
         for position, likeliest in zip(range(accepted), agreed, strict=True):
             kind = AGREED if likeliest else MISMATCH
-            yield Token(next(ids), kind, number, _at(expected, position), _at(weights, position))
-        judged = _at(expected, accepted), _at(weights, accepted)
+            yield Token(
+                next(ids), kind, number, _value_at(expected, position), _value_at(weights, position)
+            )
+        judged = _value_at(expected, accepted), _value_at(weights, accepted)
         if rejected is not None:
             yield Token(rejected, REJECTED, number, *judged)
         if emitted > accepted:
@@ -160,9 +162,9 @@ def _rounds(ids: Iterator[int | None], rounds: Iterator[tuple[Any, ...]]) -> Ite
             yield Token(next(ids), kind, number, *judged)
 
 
-def _at(values: Sequence[float], place: int) -> float | None:
+def _value_at(values: Sequence[float], position: int) -> float | None:
     """Return the value at an index, or None after the last one."""
-    return values[place] if place < len(values) else None
+    return values[position] if position < len(values) else None
 
 
 def _after(context: Sequence[int], new: Sequence[int], decode: Decode) -> str:

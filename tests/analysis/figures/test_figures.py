@@ -13,7 +13,8 @@ import pytest
 from matplotlib.image import imread
 from matplotlib.markers import MarkerStyle
 
-from specbench.analysis.figures import bundled_figures, load_figure, style
+from specbench import plugins
+from specbench.analysis.figures import FIGURES, load_figure, style
 from specbench.analysis.figures.heads import draw_learned
 from specbench.analysis.results import Results
 from specbench.errors import RunError, UsageError
@@ -45,7 +46,7 @@ def draw(name: str, folder: Path) -> style.Drawing:
     return load_figure(name)(made(heads=HEADS[: 1 if name == "transfer" else None], **one))
 
 
-@pytest.mark.parametrize("name", [*bundled_figures(), "weights-head"])
+@pytest.mark.parametrize("name", [*FIGURES, "weights-head"])
 def test_every_figure_is_drawn_within_its_page_and_saved(name, tmp_path):
     files = style.save(draw(name, tmp_path / "1"), tmp_path / "a", name)
     assert [path.name for path in files] == [f"{name}.{kind}" for kind in KINDS]
@@ -109,11 +110,16 @@ def test_a_failed_write_leaves_the_old_figure(tmp_path, monkeypatch):
     assert (tmp_path / "weights.png").read_bytes() == b"old"
 
 
+def test_the_table_of_figures_names_what_each_reads():
+    sources = {name: plugins.declared(load_figure(name), str) for name in FIGURES}
+    assert sources == {name: figure.source for name, figure in FIGURES.items()}
+
+
 def test_heavy_imports_wait_until_drawing_and_pyplot_is_never_used():
     code = (
         "import sys, specbench.analysis.figures as f;"
         "early = [m for m in ('matplotlib', 'pandas') if m in sys.modules];"
-        "[f.load_figure(name) for name in f.bundled_figures()];"
+        "[f.load_figure(name) for name in f.FIGURES];"
         "print(early, 'matplotlib.pyplot' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -55,7 +55,7 @@ def test_points_tables_and_traces_answer_to_pointer_and_keys(ask, page):
         const orders = () => {
           const table = every(".sorted table")[0], names = [...table.tHead.rows[0].cells];
           const order = () => [...table.tBodies[0].rows].map(row => row.cells[0].textContent);
-          const column = names.find(name => name.textContent.startsWith("tokens / round"));
+          const column = names.find(name => name.textContent.startsWith("tokens /round"));
           const sort = () => { column.click(); return order(); };
           return [order(), sort(), sort()];
         };

@@ -13,24 +13,16 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.compare import compare, verdict_rows, verdicts
-from specbench.analysis.compare_tables import verdict_tables
+from specbench.analysis.compare_tables import comparison_tables, verdict_tables
 from specbench.analysis.comparison import FRONT
 from specbench.analysis.estimates import ABOVE
 from specbench.analysis.figures import pareto
-from specbench.analysis.output.table import Column, Table, TableCell, to_text
+from specbench.analysis.output.table import to_text
 from specbench.analysis.report import pages
-from specbench.analysis.report.build import (
-    build,
-    prompts_of,
-    report_cells,
-    summary_tables,
-    without_constants,
-)
+from specbench.analysis.report.build import build, report_cells
 from specbench.analysis.report.figures import draws_of, figures
 from specbench.analysis.report.pages import TEMPLATES
 from specbench.analysis.results import ROUND_COLUMNS, Results
-from specbench.analysis.run_tables import summary_page
-from specbench.analysis.summary import summarise
 from specbench.runs.records import latest_records
 from specbench.runs.run import read_run
 
@@ -134,7 +126,7 @@ def test_the_report_contains_what_a_reader_needs(finished, page):
     elements = Elements(page)
     assert elements.count("article") == len(TASKS) * len(METHODS) * 5  # of the first prompts
     assert elements.count("svg") == 4
-    assert f"{TASKS[0]} on mini, T = 1, 10 prompts" in elements.text
+    assert f"{TASKS[0]} on mini, T = 1, n = 10" in elements.text
     command = json.loads((finished / "environment.json").read_text())["command"]
     assert f"\n{shlex.join(command)}\n" in elements.text.replace("\n\n", "\n")
     assert f"specbench report {finished.name}" in elements.text
@@ -168,41 +160,6 @@ def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells):
         assert all("autoregressive;" in svg for title, svg in block.figures if "round" in title)
     (block,) = figures(here[here["method"] == "autoregressive"], pd.DataFrame())
     assert [title for title, _ in block.figures] == ["Quality vs. cost", "Time of a round"]
-
-
-def test_tables_omit_unknown_columns_and_name_several_runs(cells):
-    math, headline = summary_tables(cells)
-    assert math.title.startswith("mini-math on mini, T = 1, 10 prompts; the same in all rows: N 5")
-    assert [column.heading for column in math.columns[:2]] != ["method", "N"]
-    assert headline.columns[1].heading == "ROUGE-2"
-    alone = cells.iloc[:1].assign(quality=0.5, quality_low=0.25, quality_high=0.625)
-    alone = alone.assign(seconds_per_sample=0.09, seconds_per_sample_low=0.0879)
-    alone = alone.assign(seconds_per_sample_high=0.1)
-    (table,) = summary_tables(alone)
-    by_heading = dict(zip((c.heading for c in table.columns), table.rows[0], strict=True))
-    assert not any("accepted" in heading for heading in by_heading)
-    assert by_heading["time per sample\ns"] == TableCell("0.0900", "0.0879 to 0.100")
-    assert by_heading["accuracy"] == TableCell("50.0", "25.0 to 62.5")
-    both = pd.concat([cells.iloc[:1], cells.iloc[:1].assign(run_id="other")])
-    (table,) = summary_tables(both)
-    assert [row[1] for row in table.rows] == ["reported", "other"]
-
-
-def test_a_column_that_is_constant_is_in_the_title_only():
-    rows = [
-        ["sd", "5", TableCell("0.0"), ""],
-        ["own", "5", TableCell("0.0"), "1"],
-        ["alone", "", "", ""],
-    ]
-    columns = [Column(name) for name in ("method", "N", "at limit\n%", "seen")]
-    table = without_constants(Table("mini", columns, rows))
-    assert table.title == "mini; the same in all rows: N 5, at limit % 0.0"
-    assert table.rows == [["sd", ""], ["own", "1"], ["alone", ""]]
-
-
-def test_prompts_are_counted_where_times_are_those_of_blocks():
-    counts = pd.DataFrame({"seconds_per_sample_n": [10, 0, 8], "output_tokens_n": [500, 500, 0]})
-    assert [*prompts_of(counts)] == [500, 500, 8]
 
 
 def test_the_page_begins_with_the_question_and_its_answer(page, finished):
@@ -317,8 +274,8 @@ def test_report_figure_table_and_sentence_have_one_front(altered):
     for drawing in (drawn, reported):
         line = drawing.data.query("mark == 'front' and against == 'acceptance'").sort_values("x")
         assert np.interp(50, line["x"], line["quality"]) == pytest.approx(of_all, abs=0.2)
-    page = summary_page(altered, summarise(altered))
-    assert f"at the acceptance of diversed | {front:.1f}<br>50 % |" in page
+    (placed_table,) = comparison_tables(rows, ["acceptance"])
+    assert ["50.0", "80.0", f"{front:.1f}"] == placed_table.rows[0][3:6]
     (table,) = verdict_tables(rows)
     assert f"coarse {lead:+.1f} [" in to_text(table, width=130)
     (sentence,) = verdicts(verdict_rows(altered))["sentence"]

@@ -3,14 +3,18 @@
 As in the paper, it is the reward of the whole text plus lambda times the mean acceptance
 ``1 - w TV(p, q)``, and only the head is trained. Per token, the computation needs the head's input
 and three scalars, so no tensor has the vocabulary's size. One set of roll-outs serves several
-epochs with clipped ratios. What a step measures is a row of ``training.csv``.
+epochs with clipped ratios, and later steps as well: the probability of a text under any head is the
+product of ``w p + (1 - w) q`` over its tokens, so a text of an earlier head counts as many times as
+it is likelier under the head of now. What a step measures is a row of ``training.csv``.
 
 Source: DIVERSED, arXiv:2604.07622. The clipped ratio is from PPO, arXiv:1707.06347. Normalisation
-by the standard deviation of the whole step is from REINFORCE++, arXiv:2501.03262.
+by the standard deviation of the whole step is from REINFORCE++, arXiv:2501.03262. Truncated weights
+of earlier texts are from Ionides 2008 (doi:10.1198/106186008X320456).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,29 +24,41 @@ from torch.optim import Optimizer
 
 from specbench.decoding.heads.head import Head
 from specbench.errors import RunError
-from specbench.training.rollouts import Rollouts
+from specbench.training.rollouts import Rollouts, joined
 
 CLIP = 0.2  # largest relative change of a token's probability under the head since the roll-out
+LARGEST_WEIGHT = 4.0  # of a text of an earlier head, which bounds the variance of the gradient
 MAX_GRADIENT = 1.0  # largest norm of the gradient
 SMALLEST_LIKELIHOOD = 1e-30
 SMALLEST_SPREAD = 1e-3  # of returns; texts with a smaller spread are equally good
 
 
-def advantages(returns: Tensor) -> Tensor:
+def advantages(returns: Tensor, shares: Tensor) -> Tensor:
     """Return the returns ``[prompts, rollouts]`` minus the mean of their prompt, ``[B]``.
 
-    A mean over n texts includes the text itself, which scales the reward's gradient by 1 - 1/n
-    relative to an independent baseline. The values of lambda assume this scale.
+    ``shares`` are the weights of the texts in that mean, likewise. A mean over n texts includes the
+    text itself, which scales the reward's gradient by 1 - 1/n relative to an independent baseline.
+    The values of lambda assume this scale.
     """
-    return (returns - returns.mean(-1, keepdim=True)).flatten()
+    total = shares.sum(-1, keepdim=True).clamp_min(SMALLEST_LIKELIHOOD)
+    return (returns - (shares * returns).sum(-1, keepdim=True) / total).flatten()
+
+
+class Scored(NamedTuple):
+    """The texts of a step, B of them with M tokens, and their scores."""
+
+    rollouts: Rollouts
+    likelihood: Tensor  # `[M]` of each token under the head that wrote the text
+    reward: Tensor  # `[B]` scores, 0 to 1
 
 
 class Surrogate(NamedTuple):
-    """Data shared by the epochs over one set of roll-outs."""
+    """Data shared by the epochs of one update."""
 
-    rollouts: Rollouts  # B texts with M tokens, sampled with the head at the start of the step
-    old_weight: Tensor  # `[M]` weights of that head
+    rollouts: Rollouts  # B texts with M tokens, of this step and of those before it
+    old_weight: Tensor  # `[M]` weights of the head before the update
     start_weight: Tensor  # `[M]` weights of the untrained head
+    share: Tensor  # `[B]` how often each text counts, 1 on average; see ``shares_of``
     advantage: Tensor  # `[B]` return of each text minus the mean of its prompt's texts
     acceptance_weight: float  # lambda
 
@@ -88,27 +104,58 @@ class TrainingStep(NamedTuple):
         )
 
 
+@torch.no_grad()
+def surrogate(
+    head: Head, start: Head, steps: Sequence[Scored], texts: int, acceptance_weight: float
+) -> Surrogate:
+    """Return what the epochs of an update share, from the texts of some steps.
+
+    ``start`` is the untrained head, and each prompt has ``texts`` adjacent texts.
+    """
+    rollouts = joined([step.rollouts for step in steps])
+    weight = head(rollouts.inputs)
+    share = shares_of(rollouts, weight, torch.cat([step.likelihood for step in steps]))
+    accepted = text_mean(1 - weight * rollouts.tv, rollouts)
+    returns = torch.cat([step.reward for step in steps]) + acceptance_weight * accepted
+    advantage = advantages(returns.view(-1, texts), share.view(-1, texts))
+    return Surrogate(rollouts, weight, start(rollouts.inputs), share, advantage, acceptance_weight)
+
+
+def shares_of(rollouts: Rollouts, weight: Tensor, likelihood: Tensor) -> Tensor:
+    """Return how often texts count for a head that did not write them, ``[B]``, 1 on average.
+
+    That is their probability under its weights ``[M]`` over that under the head that wrote them,
+    which gave their tokens ``likelihood`` ``[M]``, but at most ``LARGEST_WEIGHT``.
+    """
+    now = torch.lerp(rollouts.q, rollouts.p, weight).clamp_min(SMALLEST_LIKELIHOOD)
+    ratio = (now / likelihood.clamp_min(SMALLEST_LIKELIHOOD)).log()
+    total = ratio.new_zeros(len(rollouts.texts)).index_add(0, rollouts.row, ratio)
+    share = total.exp().clamp_max(LARGEST_WEIGHT)
+    return share / share.mean()
+
+
 def evaluate(head: Head, step: Surrogate) -> Value:
     """Return the clipped surrogate of reward plus lambda times acceptance.
 
     The objective is divided by the standard deviation of the step's advantages, so that a learning
     rate means the same for every metric.
     """
-    rollouts, advantage = step.rollouts, step.advantage
+    rollouts, share = step.rollouts, step.share
     weight = head(rollouts.inputs)
     likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
     ratio = likelihood / torch.lerp(rollouts.q, rollouts.p, step.old_weight)
     permitted = ratio.clamp(1 - CLIP, 1 + CLIP)
-    texts, of_token = len(rollouts.texts), advantage[rollouts.row]
+    texts, of_token = len(rollouts.texts), (share * step.advantage)[rollouts.row]
     # A text's log-probability is a sum over its tokens, so this is a mean over texts of sums.
     surrogate = torch.minimum(ratio * of_token, permitted * of_token).sum() / texts
-    spread = advantage.std().clamp_min(SMALLEST_SPREAD)
-    acceptance = text_mean(1 - weight * rollouts.tv, rollouts).mean()
+    deviation = step.advantage - (share * step.advantage).mean()
+    spread = (share * deviation.square()).sum().div(texts - 1).sqrt().clamp_min(SMALLEST_SPREAD)
+    acceptance = (share * text_mean(1 - weight * rollouts.tv, rollouts)).mean()
     # With r = v_start / v, E_v[r - 1 - log r] is the KL, and no term of the estimate is negative.
     # The clamp keeps it finite for tokens that became impossible.
     started = torch.lerp(rollouts.q, rollouts.p, step.start_weight)
     log_r = (started / likelihood.clamp_min(SMALLEST_LIKELIHOOD)).log()
-    kl = (log_r.exp() - 1 - log_r).sum() / texts
+    kl = (share[rollouts.row] * (log_r.exp() - 1 - log_r)).sum() / texts
     total = surrogate + step.acceptance_weight * acceptance
     clipped = (ratio != permitted).float().mean()
     return Value(total / spread, clipped.item(), kl.item())

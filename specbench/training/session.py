@@ -32,8 +32,9 @@ from specbench.training.budget import TrainingWork
 from specbench.training.front import Point, mean_tokens
 from specbench.training.goal import Checked, Multiplier
 from specbench.training.material import describe_data, read_materials
-from specbench.training.objective import TrainingStep
+from specbench.training.objective import Scored, TrainingStep
 from specbench.training.recipe import CHECKPOINT, HeadRecipe
+from specbench.training.rollouts import Rollouts
 from specbench.training.verifier import Training
 
 logger = logging.getLogger(__name__)
@@ -165,6 +166,7 @@ def _save_checkpoint(training: Training, path: Path) -> None:
             "head": training.head.state_dict(),
             "optimizer": training.optimizer.state_dict(),
             "generator": training.generator.get_state(),
+            "scored": [(*step.rollouts, *step[1:]) for step in training.scored],
         }
     buffer = io.BytesIO()
     torch.save(content, buffer)
@@ -204,6 +206,10 @@ def _load_checkpoint(training: Training, path: Path) -> None:
     training.best = content["best"] and Checked(**content["best"])
     training.generator.set_state(content["generator"])
     training.history = [TrainingStep(**row) for row in content["history"]]
+    device = training.pair.target.device
+    for texts, *columns in content["scored"]:
+        *of_tokens, likelihood, reward = (column.to(device) for column in columns)
+        training.scored.append(Scored(Rollouts(texts, *of_tokens), likelihood, reward))
 
 
 def _identity(training: Training) -> dict[str, dict[str, Any]]:

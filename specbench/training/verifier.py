@@ -57,6 +57,7 @@ class Training:
         multiplier: Lambda relative to the slope of the static ensemble.
         best: The best head so far.
         history: The progress of every step so far.
+        scored: The texts of the last steps, which updates read.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Training:
         self.multiplier = Multiplier(recipe.acceptance_weight)
         self.best: Checked | None = None
         self.history: list[objective.TrainingStep] = []
+        self.scored: list[objective.Scored] = []
 
     def follow(self, workload: TrainingWork) -> None:
         """Roll out as much as a workload says."""
@@ -224,15 +226,18 @@ class Training:
         rolled_out = time.perf_counter()
 
         with torch.no_grad():
-            old_weight, start_weight = head(rollouts.inputs), self.start(rollouts.inputs)
-        accepted = objective.text_mean(1 - old_weight * rollouts.tv, rollouts)
+            weight = head(rollouts.inputs)
+        likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
+        self.scored.append(objective.Scored(rollouts, likelihood, rewards))
+        # Inputs of a head on hidden states are too many to keep.
+        del self.scored[: -recipe.memory if head.width <= WIDTH else -1]
+        accepted = objective.text_mean(1 - weight * rollouts.tv, rollouts)
         means = rewards.mean().item(), accepted.mean().item()
         self.multiplier = self.goal.next_multiplier(
             self.multiplier, *means, (done + 1) / recipe.steps
         )
         factor = self.slope * self.multiplier.value  # lambda
-        advantage = objective.advantages((rewards + factor * accepted).view(-1, recipe.rollouts))
-        step = objective.Surrogate(rollouts, old_weight, start_weight, advantage, factor)
+        step = objective.surrogate(head, self.start, self.scored, texts, factor)
         rate = self.optimizer.param_groups[0]["lr"] = self.rate_scale * recipe.rate(done)
         for _ in range(recipe.epochs_per_rollout):
             value = objective.evaluate(head, step)
@@ -244,7 +249,7 @@ class Training:
             reward=means[0],
             reward_spread=rewards.std(correction=0).item(),
             acceptance=means[1],
-            weight=old_weight.mean().item(),
+            weight=weight.mean().item(),
             disagreement=objective.text_mean(rollouts.tv, rollouts).mean().item(),
             loss=loss.item(),
             acceptance_weight=self.multiplier.value,

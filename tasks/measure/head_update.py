@@ -86,7 +86,7 @@ def ours(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:
     head, update = trainer(device)
     old = head(inputs).detach()
     advantage = torch.randn(shape[0], device=device)
-    step = Surrogate(rollouts, old, old, advantage, ACCEPTANCE_WEIGHT)
+    step = Surrogate(rollouts, old, old, torch.ones_like(advantage), advantage, ACCEPTANCE_WEIGHT)
     return lambda: update(evaluate(head, step).objective)
 
 

@@ -9,7 +9,17 @@ from torch import Tensor
 
 from specbench.decoding.heads.head import Head
 from specbench.training.goal import FIRST, STRICTEST, Multiplier
-from specbench.training.objective import CLIP, Surrogate, advantages, evaluate, text_mean
+from specbench.training.objective import (
+    CLIP,
+    LARGEST_WEIGHT,
+    Scored,
+    Surrogate,
+    advantages,
+    evaluate,
+    shares_of,
+    surrogate,
+    text_mean,
+)
 from specbench.training.rollouts import Rollouts
 
 TEXTS, LENGTH, VOCABULARY, HIDDEN_P, HIDDEN_Q = 3, 4, 5, 3, 2
@@ -49,7 +59,8 @@ class Toy:
         )
         with torch.no_grad():
             old, start = self.head(inputs), self.start(inputs)
-        return Surrogate(rollouts, old, start, self.advantage, acceptance_weight)
+        once = torch.ones(TEXTS, dtype=torch.float64)
+        return Surrogate(rollouts, old, start, once, self.advantage, acceptance_weight)
 
     def gradient(self, objective: Callable[[], Tensor]) -> Tensor:
         """Gradient of an objective with respect to all weights of the head."""
@@ -130,7 +141,46 @@ GAINS = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
 
 
 def test_advantages_by_hand():
-    assert advantages(GAINS).tolist() == [-1, 1, -1, 1]
+    assert advantages(GAINS, torch.ones(2, 2)).tolist() == [-1, 1, -1, 1]
+    assert advantages(GAINS, torch.tensor([[3.0, 1.0], [0.0, 0.0]])).tolist() == [-0.5, 1.5, 5, 7]
+
+
+def test_a_text_of_another_head_counts_as_often_as_it_is_likelier_now():
+    """Over all texts of two tokens, weighted means are those of the head of now."""
+    toy = Toy()
+    texts = torch.cartesian_prod(torch.arange(VOCABULARY), torch.arange(VOCABULARY))  # [V^2, 2]
+    p, q = (
+        logits[0, :2].softmax(-1)[torch.arange(2), texts] for logits in (toy.logits_p, toy.logits_q)
+    )
+    weight, weight_before = (
+        torch.tensor(w).double().expand_as(p) for w in ([0.5, 0.6], [0.7, 0.4])
+    )
+    likelihood, likelihood_before = torch.lerp(q, p, weight), torch.lerp(q, p, weight_before)
+    columns = (column.flatten() for column in (texts, torch.zeros_like(p), p, q, p))
+    row = torch.arange(len(texts)).repeat_interleave(2)
+    rollouts = Rollouts([""] * len(texts), row, *columns)
+    share = shares_of(rollouts, weight.flatten(), likelihood_before.flatten())
+    ratio = likelihood.prod(1) / likelihood_before.prod(1)
+    assert ratio.max() < LARGEST_WEIGHT
+    torch.testing.assert_close(share, ratio / ratio.mean())
+    value = torch.arange(len(texts)).double()
+    weighted = (likelihood_before.prod(1) * share * value).sum() * ratio.mean()
+    torch.testing.assert_close(weighted, (likelihood.prod(1) * value).sum())
+
+
+def test_texts_of_the_head_itself_count_once_and_no_text_counts_too_often():
+    toy = Toy()
+    rollouts, weight = toy.step().rollouts, toy.step().old_weight
+    likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
+    scored = Scored(rollouts, likelihood, torch.tensor([0.0, 1.0, 1.0]).double())
+    step = surrogate(toy.head, toy.start, [scored, scored], 3, 0.0)
+    assert step.share.tolist() == pytest.approx([1.0] * 6)
+    assert step.advantage.tolist() == pytest.approx([-2 / 3, 1 / 3, 1 / 3] * 2)
+    assert len(step.rollouts.texts) == 6
+    far = likelihood.clone()
+    far[rollouts.row == 0] /= 100  # a text that the head of now makes 100^4 times as likely
+    share = shares_of(rollouts, weight, far)
+    assert share.tolist() == pytest.approx([2.0, 0.5, 0.5])  # 4, 1 and 1, divided by their mean
 
 
 def test_a_token_that_has_become_impossible_leaves_the_objective_finite():

@@ -242,6 +242,13 @@ def test_the_samples_that_are_decoded_again_cannot_be_foreseen(cli, one_task, mo
         assert f"not decoded again (--seed {seed} chose the others)" in " ".join(shown.out.split())
 
 
+def test_a_task_of_another_version_is_named_in_the_answer(cli, run):
+    assert "were not compared" not in cli("verify", "r", "-n", "0", code=0).out
+    configure(run, lambda config: config["tasks"][0].update(version="99"))
+    said = " ".join(cli("verify", "r", "-n", "0", code=0).out.split())
+    assert "the data of mini-math were not compared" in said
+
+
 def test_keys_that_no_sample_has_are_named(cli, finished, tmp_path):
     """All files agree on a batch size, which the texts do not show."""
     run = Path(shutil.copytree(finished, tmp_path / "r"))

@@ -63,7 +63,8 @@ class TrainingWork(NamedTuple):
     prompts_per_step: int
     held_out: int  # prompts
     final: int  # prompts
-    final_texts: int  # of each
+    final_texts: int  # of each final prompt
+    held_out_texts: int = 1  # of each held-out prompt
     checks: int = CHECKS
     greedy: bool = False  # whether the target also decodes all prompts greedily
     heads: int = 1  # that share the front and its time
@@ -72,12 +73,13 @@ class TrainingWork(NamedTuple):
         """Return the seconds of each part for texts of so many tokens."""
         per_step = self.prompts_per_step * rollouts
         prompts = self.greedy * (self.steps * self.prompts_per_step + self.held_out + self.final)
-        last = self.final * self.final_texts
+        last, static = self.final * self.final_texts, len(WEIGHTS) * self.held_out_texts
         return {
             "greedy": pace.texts(prompts, 1, tokens),
-            "front": pace.texts(len(WEIGHTS) * self.held_out, len(WEIGHTS), tokens) / self.heads,
+            "front": pace.texts(static * self.held_out, static, tokens) / self.heads,
             "steps": self.steps * pace.texts(per_step, rollouts, tokens),
-            "checks": self.checks * pace.texts(self.held_out, 1, tokens),
+            "checks": self.checks
+            * pace.texts(self.held_out_texts * self.held_out, self.held_out_texts, tokens),
             "final": pace.texts(last, self.final_texts, tokens)
             + pace.texts(FINAL_HEADS * last, FINAL_HEADS * self.final_texts, tokens),
         }
@@ -90,6 +92,7 @@ class TrainingWork(NamedTuple):
             held_out=min(LEAST_PROMPTS, self.held_out),
             final=min(LEAST_PROMPTS, self.final),
             final_texts=1,
+            held_out_texts=1,
             checks=1,
         )
 
@@ -148,7 +151,8 @@ class TrainingWork(NamedTuple):
         shared = f", once for {self.heads} heads" if self.heads > 1 else ""
         return (
             f"{len(WEIGHTS)} static weights on {self.held_out} held-out prompts "
-            f"({len(WEIGHTS) * self.held_out} texts{shared}), {self.after_front(rollouts)}"
+            f"({len(WEIGHTS) * self.held_out * self.held_out_texts} texts{shared}), "
+            f"{self.after_front(rollouts)}"
         )
 
     def after_front(self, rollouts: int) -> str:

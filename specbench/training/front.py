@@ -176,7 +176,7 @@ def distance(head: Point, static: Sequence[Point]) -> Interval:
 
 
 def mean_tokens(points: Sequence[Point]) -> float:
-    """Return the mean of the tokens of a text over points with one text per prompt."""
+    """Return the mean of the tokens that points have for a prompt."""
     return sum(p.inputs.tokens for p in points) / sum(len(p.quality) for p in points)
 
 

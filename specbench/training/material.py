@@ -21,8 +21,9 @@ from specbench.training.recipe import HeadRecipe
 
 # Held-out examples for measurements during training, and others for the final one. If a task has
 # too few, they are the same; if it has few distinct prompts (mini-code), some occur in training.
-# With fewer final ones than ``FINAL``, each has two texts.
-HELD_OUT, FINAL = 128, 256
+# With fewer final ones than ``FINAL``, each has two texts. With fewer than ``HELD_OUT``, each has
+# several, ``HELD_OUT`` in all but at most ``MOST_TEXTS`` each: then prompts are the larger noise.
+HELD_OUT, FINAL, MOST_TEXTS = 128, 256, 4
 IGNORED = -100  # label of a token without loss
 
 
@@ -50,6 +51,11 @@ class Materials(NamedTuple):
     held_out: Material  # for measurements during training
     final: Material  # for the head's worth
     unseen_left_out: int = 0
+
+    @property
+    def held_out_texts(self) -> int:
+        """Texts per held-out prompt."""
+        return min(MOST_TEXTS, -(-HELD_OUT // max(1, len(self.held_out.examples))))
 
     @property
     def final_texts(self) -> int:

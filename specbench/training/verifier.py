@@ -78,6 +78,7 @@ class Training:
             len(materials.held_out.examples),
             len(materials.final.examples),
             materials.final_texts,
+            1 if recipe.minutes else materials.held_out_texts,
             greedy=self.metric.needs == GREEDY,
         )
         self.budget = Budget(recipe, workload, self.tokens)
@@ -163,20 +164,21 @@ class Training:
         self._fill_greedy_texts()
         held_out, heads = self.materials.held_out, [self.static_head(w) for w in front.WEIGHTS]
         front.require_enough(len(held_out.examples), self.task.name)
-        size = len(self.samplings) * max(1, AT_ONCE // len(heads))
+        texts = self.budget.workload.held_out_texts
+        size = len(self.samplings) * max(1, AT_ONCE // (len(heads) * texts))
         spent_before, measured = self.budget.spent, 0
         while not self.front_is_measured:
             done = len(self.static[0].quality) if self.static else 0
             count = min(size, self.budget.workload.held_out - done)
             began, part = time.perf_counter(), held_out.taken(done, count)
-            points = self.measure(heads, part, HELD_OUT_SEED + done)
+            points = self.measure(heads, part, HELD_OUT_SEED + done, texts)
             if self.static:
                 points = [a.joined(b) for a, b in zip(self.static, points, strict=True)]
             self.static = points
             self.budget.spent += (time.perf_counter() - began) / self.budget.workload.heads
             measured, done = measured + count, done + count
             seconds = (self.budget.spent - spent_before) * self.budget.workload.heads
-            tokens = front.mean_tokens(points)
+            tokens = front.mean_tokens(points) / texts
             final = len(self.all_materials.final.examples)
             workload = self.budget.divided_again(seconds, measured, tokens, done, final)
             if workload != self.budget.workload:
@@ -326,7 +328,8 @@ class Training:
         step, steps = progress.step, self.recipe.steps
         if step % max(1, steps // self.budget.workload.checks) and step != steps:
             return progress
-        [point] = self.measure([self.head], self.materials.held_out)
+        texts = self.budget.workload.held_out_texts
+        [point] = self.measure([self.head], self.materials.held_out, HELD_OUT_SEED, texts)
         above = front.distance(point, self.static).value
         merit = self.goal.merit(point, above)
         if self.best is None or merit >= self.best.merit:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specbench.tasks.task import Task, load_task
-from specbench.training import front, verifier
+from specbench.training import front, material, verifier
 from specbench.training.goal import FIRST
 from specbench.training.material import Material, Materials, split_material
 from specbench.training.recipe import HeadRecipe
@@ -126,6 +126,27 @@ def test_a_static_weight_is_measured_as_what_it_is(mini):
         assert one.acceptance.tolist() == other.acceptance.tolist()
 
 
+def test_few_held_out_prompts_have_several_texts_each(mini, monkeypatch):
+    assert prepared(mini, RECIPE, BRIEF).budget.workload.held_out_texts == material.MOST_TEXTS
+    assert prepared(mini, RECIPE.updated(minutes=9), BRIEF).budget.workload.held_out_texts == 1
+    monkeypatch.setattr(material, "HELD_OUT", 20)
+    training = prepared(mini, RECIPE, BRIEF)
+    asked = []
+    measure = Training.measure
+
+    def counted(self, heads, part, *others, **named):
+        points = measure(self, heads, part, *others, **named)
+        asked.append(sum(point.inputs.tokens for point in points) / len(heads))
+        return points
+
+    monkeypatch.setattr(Training, "measure", counted)
+    training.measure_front()
+    (tokens,) = asked
+    assert 10 < tokens <= 2 * 10 * BRIEF.max_new_tokens
+    assert [len(point.quality) for point in training.static] == [10] * len(front.WEIGHTS)
+    assert "(120 texts)" in training.budget.workload.described(2)
+
+
 def test_prompts_and_steps_take_the_temperatures_in_turn(mini, monkeypatch):
     asked: list[tuple[float, int]] = []
     honest = verifier.roll_out
@@ -216,8 +237,8 @@ def test_agreement_rewards_the_targets_own_text(mini):
     # At T = 1 the target does not always write its likeliest text.
     assert 0.3 < training.static[0].quality.mean() < 1.0
     materials = training.materials
-    for material in (materials.train, materials.held_out, materials.final):
-        assert all(example.greedy for example in material.examples)
+    for part in (materials.train, materials.held_out, materials.final):
+        assert all(example.greedy for example in part.examples)
     cold = prepared(mini, RECIPE.updated(reward="agreement", temperature=[0.01]), task)
     cold.begin()
     assert cold.static[0].quality.mean() > 0.99

@@ -143,11 +143,13 @@ def evaluate(head: Head, step: Surrogate) -> Value:
     rollouts, share = step.rollouts, step.share
     weight = head(rollouts.inputs)
     likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
-    ratio = likelihood / torch.lerp(rollouts.q, rollouts.p, step.old_weight)
+    # A token of an earlier text may be impossible under the head of now, whose w can be 1.
+    before = torch.lerp(rollouts.q, rollouts.p, step.old_weight).clamp_min(SMALLEST_LIKELIHOOD)
+    ratio = likelihood / before
     permitted = ratio.clamp(1 - CLIP, 1 + CLIP)
     texts, of_token = len(rollouts.texts), (share * step.advantage)[rollouts.row]
     # A text's log-probability is a sum over its tokens, so this is a mean over texts of sums.
-    surrogate = torch.minimum(ratio * of_token, permitted * of_token).sum() / texts
+    gained = torch.minimum(ratio * of_token, permitted * of_token).sum() / texts
     deviation = step.advantage - (share * step.advantage).mean()
     spread = (share * deviation.square()).sum().div(texts - 1).sqrt().clamp_min(SMALLEST_SPREAD)
     acceptance = (share * text_mean(1 - weight * rollouts.tv, rollouts)).mean()
@@ -156,7 +158,7 @@ def evaluate(head: Head, step: Surrogate) -> Value:
     started = torch.lerp(rollouts.q, rollouts.p, step.start_weight)
     log_r = (started / likelihood.clamp_min(SMALLEST_LIKELIHOOD)).log()
     kl = (share[rollouts.row] * (log_r.exp() - 1 - log_r)).sum() / texts
-    total = surrogate + step.acceptance_weight * acceptance
+    total = gained + step.acceptance_weight * acceptance
     clipped = (ratio != permitted).float().mean()
     return Value(total / spread, clipped.item(), kl.item())
 

@@ -197,7 +197,7 @@ def _load_checkpoint(training: Training, path: Path) -> None:
     training.budget.spent = content["spent"]
     if training.static:
         texts = training.budget.workload.held_out_texts
-        training.budget.tokens = mean_tokens(training.static) / texts
+        training.budget.tokens = mean_tokens(training.static, texts)
     if "head" not in content:
         return
     training.begin()

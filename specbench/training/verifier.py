@@ -178,7 +178,7 @@ class Training:
             self.budget.spent += (time.perf_counter() - began) / self.budget.workload.heads
             measured, done = measured + count, done + count
             seconds = (self.budget.spent - spent_before) * self.budget.workload.heads
-            tokens = front.mean_tokens(points) / texts
+            tokens = front.mean_tokens(points, texts)
             final = len(self.all_materials.final.examples)
             workload = self.budget.divided_again(seconds, measured, tokens, done, final)
             if workload != self.budget.workload:
@@ -209,6 +209,16 @@ class Training:
         self.optimizer = torch.optim.Adam(self.head.parameters())
         self.begun = True
 
+    @property
+    def memory(self) -> int:
+        """Steps whose texts an update reads.
+
+        Hidden states, the inputs of a linear head, are too many to keep. In rounds of drafts, which
+        depth a token has depends on the head of then, so the probability of a text is not known.
+        """
+        is_exact = recorded_drafter(self.recipe.drafter) == MODEL
+        return self.recipe.memory if is_exact and self.head.width <= WIDTH else 1
+
     def take_step(self) -> objective.TrainingStep:
         """Roll out, score, and run the epochs of one step.
 
@@ -231,8 +241,6 @@ class Training:
             weight = head(rollouts.inputs)
         likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
         self.scored.append(objective.Scored(rollouts, likelihood, rewards))
-        # Inputs of a head on hidden states are too many to keep.
-        del self.scored[: -recipe.memory if head.width <= WIDTH else -1]
         accepted = objective.text_mean(1 - weight * rollouts.tv, rollouts)
         means = rewards.mean().item(), accepted.mean().item()
         self.multiplier = self.goal.next_multiplier(
@@ -246,6 +254,7 @@ class Training:
             loss = -value.objective
             advice = " in another folder; the last checkpoint is untouched"
             gradient = objective.descend(loss, head, self.optimizer, done, advice)
+        del self.scored[: len(self.scored) - self.memory + 1]
         progress = objective.TrainingStep(
             step=done + 1,
             reward=means[0],

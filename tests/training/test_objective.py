@@ -189,6 +189,7 @@ def test_a_token_that_has_become_impossible_leaves_the_objective_finite():
     p = step.rollouts.p.clone()
     p[0] = 0.0
     toy.head.summary.bias.data = torch.tensor([0.0, 200.0]).double()  # w is 1, so v(x) = 0
+    step = step._replace(old_weight=torch.where(p == 0, 1.0, step.old_weight))
     gradient = toy.gradient(
         lambda: evaluate(toy.head, step._replace(rollouts=step.rollouts._replace(p=p))).objective
     )

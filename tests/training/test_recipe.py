@@ -132,7 +132,7 @@ def test_few_held_out_prompts_serve_both_measurements(mini, monkeypatch):
 PROMPT, STEP, ROW, TOKENS = 2.0, 0.1, 0.01, 100
 PACE = Pace(PROMPT, STEP, ROW)
 WHOLE = TrainingWork(steps=60, prompts_per_step=16, held_out=128, final=256, final_texts=1)
-RECIPE = HeadRecipe()
+RECIPE = HeadRecipe(steps=60)
 
 
 def test_the_pace_is_found_from_three_timed_roll_outs(monkeypatch):

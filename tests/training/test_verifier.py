@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specbench.tasks.task import Task, load_task
-from specbench.training import front, material, verifier
+from specbench.training import front, material, objective, verifier
 from specbench.training.goal import FIRST
 from specbench.training.material import Material, Materials, split_material
 from specbench.training.recipe import HeadRecipe
@@ -67,6 +67,32 @@ def test_without_reward_training_maximises_acceptance(mini, monkeypatch):
     # The models do not change.
     assert (mini.target.fingerprint(), mini.draft.fingerprint()) == before
     assert all(weights.grad is None for weights in mini.target.model.parameters())
+
+
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"head_kind": "features"}, [1, 2, 3, 3]),
+        ({"head_kind": "features", "drafter": "greedy"}, [1, 1, 1, 1]),
+        ({}, [1, 1, 1, 1]),  # hidden states
+    ],
+    ids=str,
+)
+def test_updates_read_the_texts_of_the_last_steps(mini, monkeypatch, changes, expected):
+    read: list[int] = []
+    honest = objective.surrogate
+
+    def noted(head, start, steps, *others):
+        read.append(len(steps))
+        step = honest(head, start, steps, *others)
+        assert len(step.rollouts.texts) == len(step.advantage) == 4 * len(steps)
+        return step
+
+    monkeypatch.setattr(objective, "surrogate", noted)
+    training = trained(mini, RECIPE.updated(memory=3, **changes), BRIEF)
+    assert read == expected
+    assert len(training.scored) == expected[-1] - 1  # nothing is kept that is not read
 
 
 @pytest.mark.usefixtures("unmeasured")

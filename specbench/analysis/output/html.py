@@ -30,4 +30,4 @@ def environment() -> Environment:
 def to_html(*tables: Table) -> str:
     """Render tables as HTML; a note shared by several of them appears once, below the last."""
     macros: Any = environment().get_template("tables.html").module
-    return str(macros.tables(tables, "box"))
+    return str(macros.regions(tables, "box"))

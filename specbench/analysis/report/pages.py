@@ -55,7 +55,7 @@ def trace_article(trace: Trace, run: str | None = None) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    pages = environment().overlay()
+    pages = environment()
     pages.globals["asset"] = _asset
     pages.filters["visible"] = visible
     return pages

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from specbench.analysis.output.table import Table, notes_once
 
@@ -24,6 +25,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters["notes_once"] = notes_once
+    templates.globals["asset"] = lambda name: Markup((TEMPLATES / name).read_text(encoding="utf-8"))
     return templates
 
 

@@ -25,7 +25,6 @@ CHOSEN = (
     "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "
     "the N chosen on all prompts is in brackets."
 )
-POOLED = "sd's quality is pooled over its draft lengths, which emit the same distribution."
 BY_N = (
     "by N alone: share of the method's time saving over sd at the same N that sd also reaches at "
     "its best N."
@@ -70,17 +69,17 @@ _Fields = list[Field[_Row]]
 _KEYS = ["run_id", "temperature", "engine", "batch_size", "task"]
 
 
-def comparison_tables(rows: pd.DataFrame, ats: Collection[str] = (c.OWN, *c.ATS)) -> list[Table]:
+def comparison_tables(rows: pd.DataFrame, kinds: Collection[str] = (c.OWN, *c.ATS)) -> list[Table]:
     """Return one table per task and quantity held equal, in the order of the comparison.
 
     Args:
         rows: Columns ``comparison.COMPARISON``.
-        ats: The quantities to show.
+        kinds: The quantities to show.
     """
     several = ["run_id"] if rows["run_id"].nunique() > 1 else []
     makers = {c.OWN: _beside_sd, "quality": _at_equal_quality}
     # The verdicts tell of static weights beside a coin.
-    listed = rows[rows["at"].isin(ats) & (rows["against"] != c.COIN)]
+    listed = rows[rows["at"].isin(kinds) & (rows["against"] != c.COIN)]
     return [
         makers.get(str(kind), _above_front)(
             group, f"{setting_text(group.iloc[0], several)}, n = {span(group['n'])}"
@@ -115,7 +114,9 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
             ("above mixtures of\nstatic weights?", _placed),
         ]
         title = f"{setting_text(first, several)}: {_headline(settings)}"
-        notes = [_of_sd(group, first)]
+        notes = [_of_sd(group, settings), c.POOLED]
+        if group["drafter"].nunique() > 1 and v.speed_of(first) in first:
+            notes.append(c.SAME_DRAFTER)
         if noise := v.noise_range(first["noise"]):
             notes.append(f"Noise of times: ratios of {noise} may be noise.")
         notes += [WORDS, AT_ACCEPTANCE] if beside_front.any() else [WORDS]
@@ -134,7 +135,8 @@ def _headline(settings: Sequence[_Row]) -> str:
         ),
         (row[f"{metric}_high"] / row[f"{metric}_low"] for row, metric in speeds),
     )
-    return f"{n} prompts tell {told}" if told else f"{n} prompts, too few for an interval"
+    prompts = f"{n} prompt{'s' if n > 1 else ''}"
+    return f"{prompts} tell {told}" if told else f"{prompts}, too few for an interval"
 
 
 def _placed(row: _Row) -> str:
@@ -144,28 +146,30 @@ def _placed(row: _Row) -> str:
     if e.ABOVE not in row:
         return ""
     text = distance.interval(row)
-    if text and str(row["between"]).endswith("to none"):  # no measured weight accepts as much
+    if text and v.is_bound(row):
         text = f"at least {distance.number({e.ABOVE: row[f'{e.ABOVE}_low']})}"
     outcome = v.front_outcome(row)
     coarse = outcome == v.UNSHOWN and row[f"{e.ABOVE}_low"] > 0  # not above the nearest weight
     return f"{'coarse' if coarse else words[outcome]} {text}" if text else ""
 
 
-def _of_sd(rows: pd.DataFrame, row: _Row) -> str:
-    """Return a note with the figures of ``sd`` itself."""
-    accepted = row["acceptance"] - row[e.ACCEPTANCE_LESS]
-    quality = shown("quality", row["quality_metric"])
-    target = " (of all texts of the target)" if c.ALONE in set(rows["against"]) else ""
-    parts = [f"{quality.heading} {quality.number({'quality': row['against_quality']})}{target}"]
-    parts = parts if row["against_quality"] == row["against_quality"] else []
-    parts.append(f"{percent(accepted)} accepted")
-    metric = v.speed_of(row)
+def _of_sd(rows: pd.DataFrame, settings: Sequence[_Row]) -> str:
+    """Return a note with the figures of ``sd`` itself, at each N and drafter of some settings."""
+    first, metric = settings[0], v.speed_of(settings[0])
+    quality = shown("quality", first["quality_metric"])
     alone = rows[(rows["against"] == c.ALONE) & (rows["method"] == "sd") & (rows["points"] == 1)]
-    for speed in e.pivot(alone[alone["draft_length"] == row["draft_length"]]):
-        parts.append(
-            f"{shown(metric).interval(speed)} times the {_SPEEDS[metric]} of autoregressive"
-        )
-    return f"sd: {', '.join(parts)}."
+    speeds = {(row["draft_length"], row["drafter"]): row for row in e.pivot(alone)}
+    beside = {(row["draft_length"], row["drafter"]): row for row in reversed(settings)}
+    score = quality.number({"quality": first["against_quality"]})
+    parts = [f"{quality.heading} {score}"] if score else []
+    for (length, drafter), row in reversed(beside.items()):
+        figures = [f"{percent(row['acceptance'] - row[e.ACCEPTANCE_LESS])} accepted"]
+        if speed := shown(metric).interval(speeds.get((length, drafter), {})):
+            figures.append(f"{speed} times the {_SPEEDS[metric]} of autoregressive")
+        setting = [f"N = {length:.0f}"] if len({n for n, _ in beside}) > 1 else []
+        setting += [f"drafter {drafter}"] if len({name for _, name in beside}) > 1 else []
+        parts.append(": ".join(filter(None, [", ".join(setting), ", ".join(figures)])))
+    return f"sd: {('; ' if len(beside) > 1 else ', ').join(parts)}."
 
 
 def _beside_sd(group: pd.DataFrame, where: str) -> Table:
@@ -191,7 +195,7 @@ def _beside_sd(group: pd.DataFrame, where: str) -> Table:
     group = group.assign(alone=alone)
     group.loc[alone | (group["against"] == c.ALONE), ["quality", "acceptance"]] = float("nan")
     notes = [SPEEDS, LESS]
-    notes += [CHOSEN, POOLED] if c.SD_CHOSEN in set(group["against"]) else []
+    notes += [c.POOLED, *([CHOSEN] if c.SD_CHOSEN in set(group["against"]) else [])]
     notes += [BY_N] if alone.any() else []
     beside = " and no speculation" if c.ALONE in set(group["against"]) else ""
     title = f"Against sd{beside}, each at its own quality: {where}"

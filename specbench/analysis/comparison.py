@@ -42,22 +42,30 @@ FRONTS = {FRONT: STATIC_FAMILY, CONTROL: (*STATIC_FAMILY, *CONTROLS)}
 SPEEDS = (e.TIMES, e.SPEED)
 TEXTS = (e.QUALITY_LESS, e.COMPLETED_LESS, e.AT_LIMIT_LESS, e.REPETITION_LESS)
 
+#: What ``sd`` is, for a note below tables.
+POOLED = (
+    "The quality of sd is that of all texts of sd and autoregressive, at any N and drafter: they "
+    "have one distribution."
+)
+SAME_DRAFTER = (
+    "Speeds are relative to sd with the same drafter; that of sd with another drafter, to plain sd."
+)
 #: The columns that the settings of a task of a run share.
 TASK_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "quality_metric"]
 #: One row per figure: ``value`` with its interval over ``n`` prompts.
 #:
 #: ``points`` counts the settings that a row chose from or combined. ``draft_length`` is the
-#: method's, or the chosen one; blank if the row combines several. ``head``
-#: of a mean over seeds is that of its recipe. ``quality``, ``acceptance``,
-#: ``seconds`` (per sample) and ``PHASES`` belong to the method. ``reference`` is the baseline's
-#: value: a quality, or seconds per sample at ``against_quality``, which for the front is the
-#: method's quality, capped at the front's best. ``between`` names the front's points of next lower
-#: and next higher gain; ``step`` is the difference of their qualities, and ``coarse`` whether it is
-#: large (``pareto.COARSE``). ``noise`` is a factor: speed-ups from 1 / noise to noise can be noise
-#: of the times; blank if ``sd`` was not timed twice. ``seeds`` counts the heads of one recipe of
-#: which the row is a mean, 1 for each of them alone; it is blank for all other methods. ``missing``
-#: counts prompts that other settings of the run have and the method lacks. ``blocks`` counts the
-#: blocks of a run in batches, see ``analysis.points``.
+#: method's, or the chosen one; blank if the row combines several. ``head`` of a mean over seeds is
+#: that of its recipe. ``quality``, ``acceptance``, ``seconds`` (per sample) and ``PHASES`` are the
+#: method's. ``reference`` is the baseline's value: a quality, or seconds per sample at
+#: ``against_quality``, which for the front is the method's quality, capped at the front's best.
+#: ``between`` names the front's points of next lower and next higher gain; ``step`` is the
+#: difference of their qualities, and ``coarse`` whether it is large (``pareto.COARSE``). ``noise``
+#: is a factor: speed-ups from 1 / noise to noise can be noise of the times; blank if ``sd`` was not
+#: timed twice. ``seeds`` counts the heads of one recipe of which the row is a mean, 1 for each of
+#: them alone; it is blank for all other methods. ``missing`` counts prompts that other settings of
+#: the run have and the method lacks. ``blocks`` counts the blocks of a run in batches, see
+#: ``analysis.points``.
 COMPARISON = (
     *(*TASK_RUN, "blocks", "at", *METHOD_COLUMNS, "label", "points", "seeds", "missing"),
     *("draft_length", "drafter", "quality", "acceptance", "seconds", *PHASES),

@@ -63,11 +63,12 @@ _EXPLAINED = {
     QUALITY: "Quality: times 100.",
     PHASES[0]: "Inside: tokens of rounds that began between the marks of --inside.",
     SPEEDUP: "tok/s / AR: tokens/s with prefill over those of autoregressive, paired by prompt.",
-    e.QUALITY_LESS: "- sd: quality minus that of sd, in points, paired by prompt.",
+    e.QUALITY_LESS: f"- sd: quality minus that of sd, in points, paired by prompt. {c.POOLED}",
     e.TIMES: "samples/s / sd: seconds per sample of sd over those of the method.",
     e.SPEED: "tok/s / sd: tokens/s over those of sd, of texts in batches.",
     e.ABOVE: (
-        "- mix: quality minus that of the best mixture of static weights at the same acceptance."
+        "- mix: quality minus that of the best mixture of static weights at the same acceptance; ≥ "
+        "where no weight accepts as much, so that only the lower end of the interval is known."
     ),
 }
 _HEADINGS = {
@@ -76,8 +77,8 @@ _HEADINGS = {
 }
 _OPEN = (v.UNSHOWN, v.NOISE)
 _OPEN_NOTE = (
-    "In parentheses: the 95 % interval includes no difference, or one within the noise of times; "
-    "beside a mixture, also where the nearest static weight alone is as good."
+    "In parentheses: the 95 % interval includes no difference, or one within the noise of times. "
+    "In - mix also: the nearest static weight alone is as good."
 )
 _SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED]
 _SHOWN += ["best", "verdict", "published", "difference"]
@@ -226,6 +227,8 @@ def _verdicts(comparison: pd.DataFrame) -> Iterator[dict[str, Any]]:
         row |= {"seeds": int(row["seeds"]) if row["seeds"] > 1 else 1, "cell": pd.NA}
         for figure, outcome in outcomes.items():
             scaled = shown(figure, row["quality_metric"]).scaled(row)
+            if figure == e.ABOVE and v.is_bound(row):
+                scaled = scaled[1], scaled[1], np.nan
             facts = {"figure": figure, "metric": figure, "unit": _UNITS[figure], "verdict": outcome}
             if not np.isnan(scaled[0]):
                 yield row | facts | dict(zip(_SCALED, scaled, strict=True))
@@ -287,6 +290,8 @@ def typeset(table: pd.DataFrame, intervals: bool = False) -> list[Table]:
 def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
     figures = set(table.loc[table["value"].notna(), "figure"])
     notes = [text for figure, text in _EXPLAINED.items() if figure in figures]
+    if table["drafter"].nunique() > 1 and {e.TIMES, e.SPEED} & figures:
+        notes.append(c.SAME_DRAFTER)
     if table["best"].any():
         names = {ACCEPTANCE: "acceptance", SPEEDUP: "tokens/s"}
         further = " and ".join(name for figure, name in names.items() if figure in figures)
@@ -350,7 +355,8 @@ def _fields(
     def cell(row: dict[str, Any]) -> TableCell:
         ends = [number(row[end], form) for end in ("ci_low", "ci_high") if intervals]
         interval = f"[{', '.join(ends)}]" if ends and all(ends) else ""
-        value = number(row["value"], form)
+        is_bound = figure == e.ABOVE and row["ci_low"] == row["value"] and np.isnan(row["ci_high"])
+        value = f"{'≥ ' if is_bound else ''}{number(row['value'], form)}"
         return TableCell(f"({value})" if row["verdict"] in _OPEN else value, interval, row["best"])
 
     yield Column(name, task), cell_at(key, cell)
@@ -379,4 +385,5 @@ def _title(rows: pd.DataFrame) -> str:
     speeds = rows[rows["figure"].isin([e.TIMES, e.SPEED])]
     told = v.resolution(scores["ci_high"] - scores["ci_low"], speeds["ci_high"] / speeds["ci_low"])
     title = ", ".join(filter(None, parts))
-    return f"{title}: they tell {told}" if told else title
+    worst = " at worst" if scores["task"].nunique() > 1 else ""
+    return f"{title}: they tell {told}{worst}" if told else title

@@ -299,7 +299,8 @@ class Points:
     ) -> PointEstimates:
         terms = sums.shape[-1] - len(SUMMED)
         quality = apply(sums[..., :terms], self.score)
-        means = np.moveaxis(apply(sums[..., terms:], _means), -1, 0)
+        # The means per sample: ``SUMMED`` ends in the number of samples.
+        means = np.moveaxis(apply(sums[..., terms:], lambda sums: sums / sums[..., -1:]), -1, 0)
         by_name = dict(zip(SUMMED, means, strict=True))
         return PointEstimates(len(self.sums), self.prompts_per_unit, quality, by_name)
 
@@ -330,11 +331,6 @@ def scored_alike(settings: Sequence[Setting]) -> list[Setting]:
 def timed_points(settings: Sequence[Setting]) -> Points:
     """Return points of settings in the units of their times, see ``shared_points``."""
     return shared_points([setting.timed for setting in scored_alike(settings)])
-
-
-def _means(totals: Floats) -> Floats:
-    """Return the means per sample [..., terms] of totals of ``SUMMED``, which ends in them."""
-    return totals / totals[..., -1:]
 
 
 def _seconds(totals: Floats) -> Floats:

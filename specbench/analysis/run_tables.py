@@ -14,6 +14,7 @@ import pandas as pd
 from specbench.analysis import estimates as e
 from specbench.analysis.compare import cautions
 from specbench.analysis.compare_tables import comparison_tables, verdict_tables
+from specbench.analysis.comparison import POOLED
 from specbench.analysis.output.shown import (
     Row,
     ShownFigure,
@@ -35,6 +36,7 @@ from specbench.analysis.summary import (
 )
 from specbench.errors import UsageError
 from specbench.files import digits, write_atomically
+from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.columns import TIMED
 from specbench.runs.frames import read_samples, rows_of, without_repeats
 from specbench.runs.labels import BUNDLED, RESULTS
@@ -44,15 +46,10 @@ from specbench.runs.run import read_run
 LEARNED = "diversed"
 STRICT = "sd"
 LESS = "minus sd: paired by prompt, with its 95 % interval."
-POOLED = (
-    "Differences are from sd's samples of all its draft lengths and drafters together, which have "
-    "the same distribution."
-)
-COUNTED = (
-    "tokens / round: of all rounds, also the last of a text, which its end may cut. Seconds and "
-    "tokens/s include prefill."
-)
+COUNTED = "tokens / round: of all rounds, also the last of a text, which its end may cut."
+PREFILL = "Seconds and tokens/s include prefill."
 NO_BASELINE = "No tokens/s relative to autoregressive, which these runs lack."
+NO_TIMES = "These runs have no times."
 TRANSFER = [
     *("run_id", "pair", "trained_on", "task"),
     *("metric", "value", "ci_low", "ci_high", "n", "unit"),
@@ -90,8 +87,17 @@ def figure_tables(cells: pd.DataFrame, *, intervals: bool = False) -> Iterator[T
     Without ``intervals``, only quality has one.
     """
     for title, rows in _by_setting(cells):
-        notes = [] if rows[SPEEDUP].notna().any() else [NO_BASELINE]
-        yield _table(title, rows, _FIGURES, [*notes, COUNTED, *_sessions(rows)], intervals)
+        notes = [*without_speedup(rows), *([COUNTED] if rows["acceptance_length"].any() else [])]
+        if rows["seconds_per_sample"].any():
+            notes += [PREFILL, *_sessions(rows)]
+        yield _table(title, rows, _FIGURES, notes, intervals)
+
+
+def without_speedup(cells: pd.DataFrame) -> list[str]:
+    """Return a note on why cells have no speed-up, if none has one."""
+    if not cells["tokens_per_second"].any():
+        return [NO_TIMES]
+    return [] if AUTOREGRESSIVE in set(cells["method"]) or cells[SPEEDUP].any() else [NO_BASELINE]
 
 
 def text_tables(cells: pd.DataFrame) -> Iterator[Table]:
@@ -136,8 +142,7 @@ def _table(
             (less.narrow, less.interval),
         ]
         compared |= less.name in cells and bool(cells[less.name].notna().any())
-    strict = cells.loc[cells["method"] == STRICT, ["draft_length", "drafter"]].drop_duplicates()
-    paired = [LESS, *([POOLED] if len(strict) > 1 else [])] if compared else []
+    paired = [LESS, POOLED] if compared else []
     return drop_empty(Table.of(rows_of(cells), fields, title, [*notes, *paired], stub))
 
 

@@ -254,6 +254,11 @@ def _length(row: Row) -> str:
     return f"its texts are {times} times as long as those of {_baseline(row)}"
 
 
+def is_bound(row: Row) -> bool:
+    """Return whether no measured weight accepts as much, so only the lower end is known."""
+    return str(row["between"]).endswith("to none")
+
+
 def front_outcome(row: Row) -> str:
     """Return whether a method lies above or below the static front; above a coarse one clearly."""
     outcome = sign(row, e.ABOVE)

@@ -238,12 +238,6 @@ def _of_texts(
 
     if run is None:
         plan = plan_of_target(measurement)
-        names = [part.task.name for part in plan.tasks]
-        require(
-            len(names) == 1,
-            f"a decision is for one kind of prompts: give one task (such as --task {names[0]}), "
-            "--prompts FILE, a finished run, or --accepted-length with --draft-length",
-        )
         require_prompts((part.task.name, e.id) for part in plan.tasks for e in part.examples)
         if not Path(plan.pair.target).exists():
             note(

@@ -154,10 +154,6 @@ def _metrics() -> list[Row]:
     return [row | _summary(metric.function) for row, metric in zip(rows, metrics, strict=True)]
 
 
-def _figures() -> list[Row]:
-    return [{"name": name} | _summary(load_figure(name)) for name in FIGURES]
-
-
 def _summary(function: Callable[..., Any]) -> Row:
     """Return the first line of a docstring."""
     return {"description": (inspect.getdoc(function) or "").partition("\n")[0]}
@@ -170,7 +166,7 @@ LISTS: dict[str, Callable[[], list[Row]]] = {
     "heads": listed_heads,
     "tasks": lambda: _picked(map(load_task, task_names()), *_OF_TASKS),
     "metrics": _metrics,
-    "figures": _figures,
+    "figures": lambda: [{"name": name} | _summary(load_figure(name)) for name in FIGURES],
     "columns": lambda: _picked(dictionary(), *_OF_COLUMNS),
 }
 

@@ -17,7 +17,7 @@ from specbench.errors import UsageError, require, unknown
 from specbench.files import check_parent, digits, shown_path, write_atomically
 from specbench.runs.records import RECORDS, SUMMARY, TABLE
 from specbench.runs.run import read_run, refuse_benchmarks, run_folders, unfinished
-from specbench.runs.shards import missing_shards, summarised_folders
+from specbench.runs.shards import by_name, missing_shards, summarised_folders
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,14 +110,13 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     from specbench.analysis.main_table import main_table, typeset
     from specbench.analysis.published import beside_published, published_table, remarks
     from specbench.analysis.results import Results
-    from specbench.analysis.run_tables import NO_BASELINE
-    from specbench.analysis.summary import SPEEDUP
+    from specbench.analysis.run_tables import without_speedup
 
     for folder in folders:
         if options.paper and read_run(folder, required=False).loading.dummy:
             note(f"{folder} has random weights (--load-format dummy): not comparable to the paper")
     results = Results(folders, rows.selection(), by_folder=True)
-    judged = len(folders) <= MOST_JUDGED
+    judged = len(by_name(folders)) <= MOST_JUDGED  # shards are one run
     if not judged:
         note(f"no verdicts beside more than {MOST_JUDGED} runs: name fewer, or use compare")
     comparison = results.comparison if judged else None
@@ -131,9 +130,7 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
         table = beside_published(table)
         # The other formats print these remarks below the table.
         note(*(remarks(table) if options.form in (CSV, JSON) else ()))
-    if not ((table["figure"] == SPEEDUP) & table["value"].notna()).any():
-        note(NO_BASELINE)
-    note(*results.remarks)
+    note(*without_speedup(results.cells), *results.remarks)
     elsewhere = options.paper and table["source"].isna().all()
     settings = results.measured_on if options.form == TEXT else []
     print_as(

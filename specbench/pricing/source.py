@@ -138,9 +138,13 @@ def require_prompts(names: Iterable[tuple[str, str]]) -> None:
     Raises:
         UsageError: There are several tasks, or too few prompts for an interval.
     """
-    prompts = Counter(task for task, _ in {*names})
-    require(len(prompts) == 1, f"there are {len(prompts)} tasks: name one of them with --task")
-    ((_, number),) = prompts.items()
+    prompts = Counter(task for task, _ in dict.fromkeys(names))
+    (task, number), *others = prompts.items()
+    require(
+        not others,
+        f"a decision is for one kind of prompts: give one task (such as --task {task}), "
+        "--prompts FILE, a finished run of one, or --accepted-length with --draft-length",
+    )
     require(
         number >= FEWEST,
         f"{number} prompts are too few for an interval: give {FEWEST} or more (--limit)",

@@ -185,6 +185,7 @@ def test_missing_data_is_one_line(tmp_path):
 def test_loaded_runs_draw_figures_and_display_themselves(reference):
     html = reference._repr_html_()
     assert html.count("<table") == 1 + 4
+    assert html.count("<caption>") == html.count("aria-label") == 4  # that of the runs has no title
     assert "mini-math" in html and "24000" in html and "static w=0.5" in html
     figure = reference.plot("pareto", against=["acceptance"])
     assert len(figure.axes) == 4

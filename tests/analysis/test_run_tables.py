@@ -10,6 +10,10 @@ from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
 from specbench.analysis.results import Results
 from specbench.analysis.run_tables import (
+    COUNTED,
+    NO_BASELINE,
+    NO_TIMES,
+    PREFILL,
     TRANSFER,
     figure_tables,
     run_tables,
@@ -122,7 +126,13 @@ def test_a_terminal_shows_verdicts_and_figures_in_80_columns(samples):
     slow.loc[slow["metric"] == "speedup", "value"] = None
     alone = next(figure_tables(Results.of(_summary=slow).cells))
     assert grid(alone)["sd"]["tokens/s"] == "0.312"  # slow, but not 0
-    assert (len(alone.columns), len(alone.notes)) == (len(figures[0].columns) - 1, 2)
+    assert len(alone.columns) == len(figures[0].columns) - 1
+    assert [*alone.notes] == [COUNTED, PREFILL]  # autoregressive is there, with times
+    bare = slow[slow["method"] != "autoregressive"]
+    assert NO_BASELINE in next(figure_tables(Results.of(_summary=bare).cells)).notes
+    timeless = slow[~slow["metric"].isin(["tokens_per_second", "seconds_per_sample"])]
+    untimed = next(figure_tables(Results.of(_summary=timeless).cells))
+    assert [*untimed.notes] == [NO_TIMES, COUNTED]
     # Without sd beside it there is no verdict.
     assert [t.title for t in run_tables(results_of(samples[samples["method"] == "sd"]))] == [
         *(figure.title for figure in figures)

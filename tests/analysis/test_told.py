@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import by_task, compare, verdicts
+from specbench.analysis.compare import by_task, compare, verdict_rows, verdicts
 from specbench.analysis.compare_tables import comparison_tables, verdict_tables
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.margin import margin_rows, margin_tables
@@ -199,24 +199,29 @@ def paper() -> pd.DataFrame:
     return synthetic(*({"task": t, "sample_id": i} for t in ("gsm8k", "humaneval") for i in "ab"))
 
 
-MAIN: dict[str, Callable[[], pd.DataFrame]] = {
-    "five methods": five,
-    "tokens between marks": lambda: marked(five(), "diversed"),
-    "in batches": lambda: five().assign(batch_size=8),
-    "two draft lengths": lambda: pd.concat(
+MAIN: dict[str, Callable[[Run], pd.DataFrame]] = {
+    "five methods": lambda run: five(),
+    "tokens between marks": lambda run: marked(five(), "diversed"),
+    "in batches": lambda run: five().assign(batch_size=8),
+    "two draft lengths": lambda run: pd.concat(
         [five(), five().query("draft_length > 0").assign(draft_length=3)]
     ),
-    "nothing drafted": lambda: five().query("draft_length == 0"),
-    "several runs": lambda: pd.concat([five(), five().assign(run_id="two")]),
-    "two metrics": metrics,
-    "published": lambda: paper().assign(pair="llama"),
+    "nothing drafted": lambda run: five().query("draft_length == 0"),
+    "several runs": lambda run: pd.concat([five(), five().assign(run_id="two")]),
+    "two metrics": lambda run: metrics(),
+    "no weight accepts as much": lambda run: changed(
+        run(n=40, better=-0.05), "typical", accepted=25
+    )[lambda rows: rows["weight"] != 0],
+    "two drafters": VERDICTS["two drafters"],
+    "two tasks with verdicts": lambda run: pd.concat([run(n=40), run(n=20, task="mini-code")]),
+    "published": lambda run: paper().assign(pair="llama"),
 }
 
 
 @pytest.mark.parametrize("name", MAIN)
-def test_main_tables(name):
-    run = MAIN[name]()
-    table = main_table(summarise(run), run)
+def test_main_tables(name, planted):
+    run = MAIN[name](planted)
+    table = main_table(summarise(run), run, verdict_rows(run))
     table = beside_published(table) if name == "published" else table
     texts = [to_text(*typeset(table, intervals), width=120) for intervals in (False, True)]
     check(f"main/{name}", "\n".join(texts))

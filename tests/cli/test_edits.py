@@ -219,7 +219,7 @@ EDITS: dict[str, tuple[Edit, str, str]] = {
         "quality: value is 0.123",
     ),
     "a value less": (in_table("summary.csv", list.pop), SUMMARY, "is missing from summary.csv"),
-    "the page": (replaced_on_the_page, "summary.md follows from samples.jsonl", ""),
+    "the page": (replaced_on_the_page, "summary.md follows from samples.jsonl", "score RUN"),
 }
 
 

@@ -156,6 +156,12 @@ def test_the_report_pools_the_positions_of_shards(run_id, monkeypatch):
     pd.testing.assert_frame_equal(drawn[0], specbench.load("a").positions)
 
 
+@pytest.mark.usefixtures("run_id")
+def test_shards_count_as_one_run_of_those_with_verdicts(cli, monkeypatch):
+    monkeypatch.setattr("specbench.cli.tables.MOST_JUDGED", 1)
+    assert "no verdicts" not in cli("table", "a", code=0).err
+
+
 @pytest.mark.usefixtures("report_without_figures")
 def test_the_report_names_folders_of_one_name_by_their_paths(run_id):
     shutil.copytree("a/1", "b/1")

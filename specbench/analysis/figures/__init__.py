@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench import plugins
-from specbench.errors import UsageError, unknown
+from specbench.errors import UsageError, require, unknown
 
 if TYPE_CHECKING:
     from specbench.analysis.figures.style import Drawing
@@ -53,7 +53,11 @@ def figure(source: str = RUNS) -> Callable[..., Callable[..., Drawing]]:
 
     Args:
         source: What the function takes: ``RUNS`` or ``HEADS``.
+
+    Raises:
+        UsageError: It is neither.
     """
+    require(source in (RUNS, HEADS), f"@figure({source!r}): give RUNS, HEADS or nothing")
 
     def declare(draw: Callable[..., Drawing]) -> Callable[..., Drawing]:
         from specbench.analysis.figures.style import paged

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from specbench.analysis.output.table import Table, notes_once
 
@@ -24,10 +25,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters["notes_once"] = notes_once
+    templates.globals["asset"] = lambda name: Markup((TEMPLATES / name).read_text(encoding="utf-8"))
     return templates
 
 
 def to_html(*tables: Table) -> str:
     """Render tables as HTML; a note shared by several of them appears once, below the last."""
     macros: Any = environment().get_template("tables.html").module
-    return str(macros.tables(tables, "box"))
+    return str(macros.regions(tables, "box"))

@@ -32,7 +32,7 @@ _LATEX = {
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': "''"},
     **{"[": "{[}", "*": "{*}"},  # the preceding line break would parse them as its arguments
-    **{"α": r"$\alpha$", "×": r"$\times$", "─": "--", "\n": " "},
+    **{"α": r"$\alpha$", "×": r"$\times$", "≥": r"$\geq$", "─": "--", "\n": " "},
 }
 
 

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import pandas as pd
-from jinja2 import Environment
 from markupsafe import Markup
 
-from specbench.analysis.output.html import TEMPLATES, environment
+from specbench.analysis.output.html import environment
 from specbench.analysis.trace import (
     LEGEND,
     Decode,
@@ -35,11 +33,12 @@ LARGEST = 2_500_000  # characters of all traces together
 _NAMED = ("task", "method", "draft_length", "drafter")
 _EXAMPLE = 6000  # characters of a prompt or a reference
 Key = tuple[str, str]  # a task and a prompt
+environment().filters["visible"] = visible  # here, since traces alone need a tokenizer
 
 
 def render(template: str, **values: Any) -> str:
     """Render a template; no text of a run may change the direction of the page's."""
-    return printable(_environment().get_template(template).render(values))
+    return printable(environment().get_template(template).render(values))
 
 
 def trace_page(trace: Trace) -> str:
@@ -49,21 +48,8 @@ def trace_page(trace: Trace) -> str:
 
 def trace_article(trace: Trace, run: str | None = None) -> Markup:
     """Render one trace as part of a page, with the name of its run if given."""
-    macro: Any = _environment().get_template("macros.html").module
+    macro: Any = environment().get_template("macros.html").module
     return Markup(macro.article(trace, run, "h4"))
-
-
-@cache
-def _environment() -> Environment:
-    pages = environment().overlay()
-    pages.globals["asset"] = _asset
-    pages.filters["visible"] = visible
-    return pages
-
-
-def _asset(name: str) -> Markup:
-    """Return a style sheet or script for embedding."""
-    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
 class PromptTraces(NamedTuple):

@@ -14,7 +14,7 @@ from matplotlib.image import imread
 from matplotlib.markers import MarkerStyle
 
 from specbench import plugins
-from specbench.analysis.figures import FIGURES, load_figure, style
+from specbench.analysis.figures import FIGURES, figure, load_figure, style
 from specbench.analysis.figures.heads import draw_learned
 from specbench.analysis.results import Results
 from specbench.errors import RunError, UsageError
@@ -198,3 +198,5 @@ def test_a_file_of_the_users_own_declares_figures_by_the_same_decorator(tmp_path
     ):
         with pytest.raises(UsageError, match=re.escape(place)):
             load_figure(f"{file}:{name}")(results)
+    with pytest.raises(UsageError, match="give RUNS, HEADS or nothing"):
+        figure("mine")

@@ -17,11 +17,11 @@ from specbench.analysis.compare_tables import comparison_tables, verdict_tables
 from specbench.analysis.comparison import FRONT
 from specbench.analysis.estimates import ABOVE
 from specbench.analysis.figures import pareto
+from specbench.analysis.output.html import TEMPLATES
 from specbench.analysis.output.table import to_text
 from specbench.analysis.report import pages
 from specbench.analysis.report.build import build, report_cells
 from specbench.analysis.report.figures import draws_of, figures
-from specbench.analysis.report.pages import TEMPLATES
 from specbench.analysis.results import ROUND_COLUMNS, Results
 from specbench.runs.records import latest_records
 from specbench.runs.run import read_run

@@ -2,13 +2,13 @@
 
 Engines count differently (see the page ``servers``), so an engine's own numbers are brought to one
 definition: a round is a target pass over drafts, and its counts stop where the text ends. A report
-of another engine is one more function in ``REPORTS``.
+of another engine is one more function with ``report``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -90,6 +90,17 @@ class Merged(NamedTuple):
     output_tokens: int | None
 
 
+Report = Callable[[Merged], Acceptance | None]  # None if a stream has no such report
+REPORTS: list[Report] = []
+
+
+def report(function: Report) -> Report:
+    """Declare how an engine reports acceptance."""
+    REPORTS.append(function)
+    return function
+
+
+@report
 def vllm(stream: Merged) -> Acceptance | None:
     """Read ``--per-request-spec-decode-metrics`` of vLLM; ``detailed`` lists every step.
 
@@ -110,6 +121,7 @@ def vllm(stream: Merged) -> Acceptance | None:
     return _cut([*zip_longest(drafted, accepted)], stream.output_tokens)
 
 
+@report
 def llamacpp(stream: Merged) -> Acceptance | None:
     """Read ``timings`` of llama.cpp: sums that grow with each round, in all chunks if it can.
 
@@ -136,6 +148,7 @@ def llamacpp(stream: Merged) -> Acceptance | None:
     return _cut(steps, stream.output_tokens)
 
 
+@report
 def sglang(stream: Merged) -> Acceptance | None:
     """Read the details of SGLang, whose names have changed twice."""
     details = _part(_part(stream.answer, "sglext"), "spec_tokens_details")
@@ -152,10 +165,6 @@ def sglang(stream: Merged) -> Acceptance | None:
             names = ("spec_verify_ct", proposed, accepted)
             return Acceptance(*(_count(details, name) for name in names))
     return None
-
-
-#: Each returns the acceptance that a stream reports, or None if it has no such report.
-REPORTS = (vllm, llamacpp, sglang)
 
 
 def read_answer(

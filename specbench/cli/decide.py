@@ -352,7 +352,7 @@ def _flags(decision: Decision, source: Basis, measurement: Measurement) -> Itera
 
 def _measure(variants: list[Variant], measurement: Measurement, decision: Decision) -> None:
     """Decode with lossy methods, sd and the control by the decision; print what each costs."""
-    from specbench.analysis.margin import margin_rows, margin_tables
+    from specbench.analysis.margin import margin_tables
     from specbench.analysis.results import Results
 
     best = decision.fastest(decision.batches[0])
@@ -361,6 +361,5 @@ def _measure(variants: list[Variant], measurement: Measurement, decision: Decisi
     plan = options.plan([*method_variants([CONTROL], {}), *variants])
     workers = start_workers(options, plan.loading, options)
     folder = carry_out(plan, "decide", options, workers).folder
-    rows = margin_rows(Results([folder]).samples, STRICT, MARGIN)
-    print_table(*margin_tables(rows))
+    print_table(*margin_tables(Results([folder]).against(STRICT, MARGIN)))
     print(f"results: {folder}")

@@ -1,7 +1,9 @@
 import math
+import re
 
 from rich.cells import cell_len
 
+from specbench.analysis.output.html import to_html
 from specbench.analysis.output.table import (
     Column,
     Table,
@@ -112,6 +114,19 @@ def test_text_wraps_between_words_but_not_inside_paths():
         "      two",
     ]
     assert max(map(cell_len, shown.splitlines())) <= 60
+
+
+def test_html_has_the_headings_of_groups_and_no_line_breaks_in_intervals():
+    columns = [Column("method"), *(Column("p50", name) for name in ("first token", "between"))]
+    page = to_html(Table("", columns, [["sd, again", "1 [0, 2]", TableCell("3", "[2, 4]")]]))
+    assert re.findall(r"<th scope=\"col\">(.*?)</th>", page) == [
+        "method",
+        "first token<br>p50",
+        "between<br>p50",
+    ]
+    assert re.findall(r'data-heading="(.*?)"', page) == ["first token p50", "between p50"]
+    assert "sd, again" in page and "1 [0,\N{NO-BREAK SPACE}2]" in page
+    assert "<caption>" not in page and "aria-label" not in page
 
 
 def test_a_shared_note_appears_once_below_the_last_table():

@@ -198,16 +198,13 @@ def cautions(rows: pd.DataFrame) -> Iterator[str]:
     tossed_tasks = tossed.index[tossed < 0]
     coarse = placed[placed["coarse"].fillna(False).astype(bool) & placed["step"].notna()]
     coarse = coarse[~coarse["task"].isin(tossed_tasks)]
-    coarse = coarse.drop_duplicates(["task", "label", "between"])
+    coarse = coarse.drop_duplicates(["task", "between"])
     if len(coarse):
-        places = ", ".join(
-            f"{row.label} on {row.task} ({row.between}, {100 * abs(row.step):.0f} points)"
+        gaps = ", ".join(
+            f"{row.between} on {row.task} ({100 * abs(row.step):.0f} points)"
             for row in coarse.itertuples()
         )
-        yield (
-            "the front is interpolated between weights whose qualities are far apart; measure more "
-            f"weights for {places}"
-        )
+        yield f"measure more weights where the qualities of neighbours are far apart: {gaps}"
     if not placed.empty and c.CONTROL not in set(placed["against"]):
         yield (
             "the run has no control for sharpening the target: add one to the same run with "

@@ -221,7 +221,10 @@ class Results:
             slower = slower_methods(of_tasks.of(self.decodes))
             return [
                 *remarks(cells_of(of_tasks.of(self._summary)), runs),
-                *(f"{run}: {text}" if len(runs) > 1 else text for run, text in slower),
+                *(
+                    f"{run}: {text}" if len(runs) > 1 and not text.startswith(f"{run}:") else text
+                    for run, text in slower
+                ),
             ]
         except UsageError:  # the tables can be read without a summary
             return []

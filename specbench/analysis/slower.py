@@ -106,11 +106,13 @@ def _told(side: pd.DataFrame, *, drafts: bool) -> str:
     scale = TOKENS / side["output_tokens"].sum()
     total = scale * (rest + sum(parts.values()))
     digits = max(0, 2 - math.floor(math.log10(total)))
-    rounded = {name: round(scale * seconds, digits) for name, seconds in parts.items()}
+    total = round(total, digits)
     in_rounds = drafts and side["rounds"].notna().all()
-    last = "others" if recorded else "rounds" if in_rounds else "later tokens"
-    rounded[last] = round(round(total, digits) - sum(rounded.values()), digits)
-    listed = [f"{value:.{digits}f} {name}" for name, value in rounded.items() if value]
+    parts["others" if recorded else "rounds" if in_rounds else "later tokens"] = rest
+    rounded = {name: round(scale * seconds, digits) for name, seconds in parts.items()}
+    largest = max(parts, key=lambda name: parts[name])  # where rounding is noticed least
+    rounded[largest] += total - sum(rounded.values())
+    listed = [f"{value:.{digits}f} {name}" for name, value in rounded.items() if value > 0]
     return f"{total:.{digits}f} s ({' + '.join(listed)})"
 
 

@@ -179,7 +179,13 @@ def _load_checkpoint(training: Training, path: Path) -> None:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise UsageError(f"cannot read {path} ({error}): train again in another folder") from error
-    for name, expected in _identity(training).items():
+    identity = _identity(training)
+    another_version = UsageError(
+        f"{path} is from another version of specbench: train again in another folder"
+    )
+    if (content.get("recipe") or {}).keys() != identity["recipe"].keys():
+        raise another_version
+    for name, expected in identity.items():
         if (value := content.get(name)) != expected:
             apart = differences_of(value or {}, expected, set())
             values = ", ".join(f"{d.name} {d.first} instead of {d.second}" for d in apart)
@@ -191,9 +197,7 @@ def _load_checkpoint(training: Training, path: Path) -> None:
         training.follow(TrainingWork(**content["plan"]))
         training.static = [Point.from_lists(values) for values in content["static"]]
     except (KeyError, TypeError) as error:
-        raise UsageError(
-            f"{path} is from another version of specbench: train again in another folder"
-        ) from error
+        raise another_version from error
     training.budget.spent = content["spent"]
     if training.static:
         texts = training.budget.workload.held_out_texts

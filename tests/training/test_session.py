@@ -267,6 +267,11 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(train, t
     assert said["data"]["splits"] == {"train": moved}
     assert (said["prompt_format"], said["left_out"]) == ("chat", {"train": 0, "held-out": 0})
     assert json.loads((tmp_path / DESCRIPTION).read_text())["data"] == said["data"]
+    # An older version knew no memory.
+    recipe = {name: value for name, value in RECIPE.model_dump().items() if name != "memory"}
+    torch.save({"recipe": recipe}, tmp_path / CHECKPOINT)
+    with pytest.raises(UsageError, match="from another version of specbench"):
+        train(tmp_path, pytest.fail, resume=True)
     (tmp_path / CHECKPOINT).write_bytes(checkpoint[:200])
     with pytest.raises(UsageError, match=r"cannot read .*checkpoint\.pt"):
         train(tmp_path, pytest.fail, resume=True)

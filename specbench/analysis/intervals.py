@@ -184,7 +184,7 @@ def mean_of_units(values: Floats) -> Interval:
         return figure
     side = -np.sign(skewness)  # 1 if the long tail is that of low values
     means = side * _means_with_failure(side * values, -float(np.min(side * values)))
-    beyond = 2 * float(np.mean(means <= 0 if mean > 0 else means >= 0))
+    beyond = min(1.0, 2 * float(np.mean(means <= 0 if mean > 0 else means >= 0)))
     p = max(figure.p, beyond) if side * mean > 0 else figure.p
     if side > 0:
         return figure._replace(low=min(figure.low, _percentile(means, _ENDS[0])), p=p)

@@ -106,7 +106,7 @@ def front_quality(gains: Gains, quality: Floats, least: ArrayLike) -> Floats:
     most two points: one with sufficient gain, and one of higher quality with insufficient gain.
     Beyond the largest gain of any point, that point's quality is used. This overestimates the
     front, so a distance there is a lower bound. Gain and quality can be swapped: the result is then
-    the largest gain of a mixture with a quality of at least ``at``.
+    the largest gain of a mixture with a quality of at least ``least``.
 
     ``gains`` and ``quality`` are [..., points], ``least`` is [...].
     """

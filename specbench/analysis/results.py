@@ -311,14 +311,15 @@ def rounds_of(records: Iterable[SampleRecord], folder: Path) -> pd.DataFrame:
 
 def _columns(rounds: RecordedRounds) -> dict[str, Sequence[Any]]:
     """Return the columns of ``_ROUND`` for one sample; older runs lack the last two."""
-    unknown = [None] * len(rounds.emitted or ())
+    emitted = rounds.emitted or []
+    unknown = [None] * len(emitted)
     return {
-        "round": range(len(rounds.emitted or ())),
-        "proposed": rounds.proposed or (),
-        "accepted": rounds.accepted or (),
-        "emitted": rounds.emitted or (),
-        "expected_acceptance": [fmean(v) if v else None for v in rounds.expected or ()],
-        "mean_weight": [fmean(v) if v else None for v in rounds.weights or ()],
+        "round": range(len(emitted)),
+        "proposed": rounds.proposed or unknown,
+        "accepted": rounds.accepted or unknown,
+        "emitted": emitted,
+        "expected_acceptance": [fmean(v) if v else None for v in rounds.expected or unknown],
+        "mean_weight": [fmean(v) if v else None for v in rounds.weights or unknown],
         "rejected": rounds.rejected or unknown,
         "agreed": unknown if rounds.agreed is None else [sum(r) for r in rounds.agreed],
     }

@@ -121,8 +121,10 @@ class DecideOptions(JsonOutput):
     def batches(self, costs: Costs) -> list[int]:
         """Return the batch sizes to decide for; by default those that the costs cover."""
         first, last = costs.batches[[0, -1]]
-        is_typed = "batch_size" in self.model_fields_set or last < self.batch_size[0]
-        return sorted(b for b in self.batch_size if is_typed or first <= b <= last)
+        if "batch_size" in self.model_fields_set or last < self.batch_size[0]:
+            return sorted(self.batch_size)
+        covered = sorted(b for b in self.batch_size if first <= b <= last)
+        return covered or [int(batch) for batch in costs.batches]
 
     def drafters(self) -> list[DrafterKind]:
         """Return the drafters; those that are priced by shape need rates."""
@@ -191,6 +193,8 @@ def decide(
     named = {role: repository_of(getattr(measurement, role)) for role in ("target", "draft")}
     measurement = measurement.updated(**named) if options.machine else measurement
     variants = lossy.variants() if lossy.method else []
+    if variants:
+        require(not options.as_json, "--json prints the decision alone: omit --method")
     costs_of_source = _costs(options, measurement)  # its faults come before models
     if options.has_rates:
         flag = "--acceptance" if options.acceptance else "--accepted-length"
@@ -356,8 +360,9 @@ def _measure(variants: list[Variant], measurement: Measurement, decision: Decisi
     from specbench.analysis.results import Results
 
     best = decision.fastest(decision.batches[0])
-    drafting = {"draft_length": [best.length], "drafter": [str(best.drafter)], "output": None}
-    options = measurement.model_copy(update=drafting)
+    drafting = {"draft_length": [best.length], "drafter": [str(best.drafter)]}
+    setting = {**drafting, "batch_size": best.batch, "output": None}
+    options = measurement.model_copy(update=setting)
     plan = options.plan([*method_variants([CONTROL], {}), *variants])
     workers = start_workers(options, plan.loading, options)
     folder = carry_out(plan, "decide", options, workers).folder

@@ -17,7 +17,7 @@ from specbench.cli.measure import ray_workers
 from specbench.cli.output import Interrupted, note, note_loading, print_table
 from specbench.config import Options, option
 from specbench.decoding.drafters.registry import MODEL
-from specbench.decoding.heads.registry import read_description, trained_heads
+from specbench.decoding.heads.registry import is_head, read_description, trained_heads
 from specbench.engine.pairs import Loading, PairSpec
 from specbench.errors import RunError, SpecbenchError, UsageError, require
 from specbench.experiment.folders import choose_folder
@@ -239,7 +239,11 @@ def _train_by_workers(
                     failures[name] = kind(f"{name}: {message.removeprefix('error: ') or code}")
     except KeyboardInterrupt as error:
         raise Interrupted("interrupted: add --resume to the same command to resume") from error
-    return {job.folder: failures[job.task.name] for job in jobs if job.task.name in failures}
+    return {
+        job.folder: failures[job.task.name]
+        for job in jobs
+        if job.task.name in failures and not is_head(job.folder)
+    }
 
 
 def _describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:

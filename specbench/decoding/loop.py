@@ -210,7 +210,7 @@ class Batch:
             n = records.drafts_in(result.report.shape[1])
             new_tokens = result.report[:, records.new_token_columns(n)].long()
             positions = self._rows.length[:, None] + torch.arange(1 + n, device=new_tokens.device)
-            self._tokens.scatter_(1, positions, new_tokens)  # void ones stay behind the text's end
+            self._tokens.scatter_(1, positions, new_tokens)  # rejected ones are overwritten
         if self._states is not None and result.states is not None:
             self._states.copy_(result.states)
         self._rows.last.copy_(result.last)
@@ -318,9 +318,6 @@ class Batch:
         self, text: ActiveText, reason: records.StopReason, finished: float
     ) -> records.Generation:
         ids = text.output[:-1] if reason == "eos" else text.output
-        decoded = self._pair.text_of(ids)
-        for string in self._options.stop:
-            decoded = decoded.split(string, 1)[0]
         draft, verify, accept = 0.0, 0.0, 0.0
         for step, sharing in text.times:
             draft += seconds_between(step.started, step.drafted) / sharing
@@ -337,7 +334,7 @@ class Batch:
         }
         return records.Generation(
             token_ids=ids,
-            text=decoded,
+            text=self._pair.text_of(ids, self._options.stop),
             prompt_tokens=text.prompt_tokens,
             output_tokens=len(text.output),
             stopped_by=reason,

@@ -147,12 +147,19 @@ class LoadedPair:
             "files were made from"
         )
 
-    def text_of(self, token_ids: Sequence[int]) -> str:
-        """Return the text of tokens, without special ones but for the marks of thoughts."""
+    def text_of(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> str:
+        """Return the text of tokens before a stop string.
+
+        Special tokens are left out, but for the marks of thoughts.
+        """
         if self._specials[True].isdisjoint(token_ids):
-            return str(self.tokenizer.decode([*token_ids], skip_special_tokens=True))
-        visible = [token for token in token_ids if token not in self._specials[False]]
-        return str(self.tokenizer.decode(visible))
+            text = str(self.tokenizer.decode([*token_ids], skip_special_tokens=True))
+        else:
+            visible = [token for token in token_ids if token not in self._specials[False]]
+            text = str(self.tokenizer.decode(visible))
+        for string in stop:
+            text = text.split(string, 1)[0]
+        return text
 
     @cached_property
     def _specials(self) -> dict[bool, set[int]]:

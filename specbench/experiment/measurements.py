@@ -28,7 +28,6 @@ _TAKEN = (
 _UNTIMED = ("token_ids", "per_round")
 PER_ROUND = ("proposed", "accepted", "emitted", "rejected", "agreed", "expected", "weights")
 _PIECE = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|\w{1,8}|[^\w\s]")
-_LAST_TOKENS = 8  # of a prompt, enough to spell its last word
 SampleResult = tuple[Step, SampleRecord]
 # The texts of a conversation's turns so far, None if a turn failed, by the index of its step.
 Answers = defaultdict[SampleIndex, list[str | None]]
@@ -138,7 +137,7 @@ def thought_tokens(tokenizer: Any, prompt: Sequence[int], generation: Generation
     if (end := end_of(text)) is not None:
         sizes = range(len(tokens) + 1)
         return bisect_left(sizes, end, key=lambda k: len(tokenizer.decode(tokens[:k])))
-    begun = is_begun(text) or begins_thoughts(tokenizer.decode(list(prompt[-_LAST_TOKENS:])))
+    begun = is_begun(text) or begins_thoughts(tokenizer, prompt)
     return generation.output_tokens if begun else None
 
 

@@ -34,6 +34,7 @@ from specbench.runs.tables import may_be_blank, schema
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = tuple(CellColumns.model_fields)
+MOST_EXACT = 2**53  # up to here float64 has every whole number
 _EXAMPLE = ["run_id", "task", "sample_id"]  # what identifies an example
 _ROW = [*CELL, "seed", "repeat", "sample_id", "turn", "timing", "metric"]  # what identifies a row
 
@@ -288,10 +289,11 @@ def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: b
     if kind is str:
         return column.astype("str").mask(blank) if blank.any() else column.astype("str")
     numbers = pd.to_numeric(column, errors="coerce").astype("float64")
-    require(numbers.notna().to_numpy() | blank, "is not a number")
+    require(np.isfinite(numbers.to_numpy()) | blank, "is not a finite number")
     if kind is float:
         return numbers
-    require(numbers.to_numpy() % 1 == 0, "is not a whole number")
+    whole = (numbers.to_numpy() % 1 == 0) & (numbers.abs().to_numpy() <= MOST_EXACT)
+    require(whole, "is not a whole number")
     return numbers.astype("int64")
 
 

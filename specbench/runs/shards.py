@@ -30,8 +30,8 @@ def run_name(folder: Path) -> str:
     """Return the run's name from its tables; it survives copying or renaming the folder."""
     try:
         with open_text(stored(folder / TABLE)) as file:
-            return next(csv.DictReader(file))["run_id"]
-    except (OSError, EOFError, ValueError, StopIteration, KeyError):
+            return next(csv.DictReader(file))["run_id"] or folder.name
+    except (OSError, EOFError, ValueError, StopIteration, KeyError, csv.Error):
         return folder.name
 
 

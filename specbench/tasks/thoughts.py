@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Marks(NamedTuple):
@@ -56,6 +56,7 @@ FAMILIES: Sequence[Marks] = (
     ),
     Marks("Apriel", "here are my reasoning steps:", r"\[BEGIN FINAL RESPONSE\]"),
 )
+_LAST_TOKENS = 8  # of a prompt, enough to spell its last word
 _FLAGS = re.IGNORECASE
 _BEGINS = [re.compile(rf"\s*({marks.begin})", _FLAGS) for marks in FAMILIES]
 _ENDS = [re.compile(marks.end, _FLAGS) for marks in FAMILIES]
@@ -104,9 +105,9 @@ def is_begun(text: str) -> bool:
     return _begun(text) is not None
 
 
-def begins_thoughts(prompt: str) -> bool:
-    """Return whether a prompt ends with a mark behind which a model thinks."""
-    return _PROMPTS.search(prompt) is not None
+def begins_thoughts(tokenizer: Any, prompt: Sequence[int]) -> bool:
+    """Return whether the tokens of a prompt end with a mark behind which a model thinks."""
+    return _PROMPTS.search(tokenizer.decode([*prompt[-_LAST_TOKENS:]])) is not None
 
 
 def doubtful_mark(text: str) -> tuple[str, bool] | None:

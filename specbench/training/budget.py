@@ -26,7 +26,7 @@ LEAST_STEPS = 10
 LEAST_PROMPTS = 32
 LIKELY_SHARE = 0.5  # length of a typical text, as a share of the most tokens
 MANY, FEW, TOKENS = 64, 4, 4  # texts and tokens of the timed roll-outs
-TOLERANCE = 60  # seconds beyond a budget without a word
+TOLERANCE = 60  # seconds; a forecast beyond the budget by less is not mentioned
 
 
 class Pace(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specbench.analysis.intervals import FEWEST, Floats, Interval, mean_interval
@@ -28,6 +29,10 @@ NEARBY = 0.01  # distance in acceptance of the static weights that a head is com
 ROWS_AT_ONCE = 4096  # inputs that are summed in float64 together
 # A head has collapsed to a model if it is this close to it, as a share of the range of acceptance.
 EXTREME = 0.02
+
+
+class NothingToLearnError(UsageError):
+    """A training would be in vain, and again if it were repeated."""
 
 
 class InputSums(NamedTuple):
@@ -83,6 +88,11 @@ class Point(NamedTuple):
         inputs = InputSums(tokens, np.array(total), np.array(squares))
         quality, acceptance = (np.array(values[name]) for name in ("quality", "acceptance"))
         return cls(values["weight"], quality, acceptance, inputs)
+
+    def ordered(self, places: NDArray[np.intp]) -> Point:
+        """Return a point with each prompt at its place."""
+        order = places.argsort()
+        return self._replace(quality=self.quality[order], acceptance=self.acceptance[order])
 
     def joined(self, other: Point) -> Point:
         """Return a point on the prompts of both, with the weight of the other."""
@@ -189,7 +199,7 @@ def slope(static: Sequence[Point]) -> float:
 
 def weight_for_acceptance(acceptance: float, static: Sequence[Point]) -> float:
     """Return the static weight with this acceptance, interpolated."""
-    acceptances = [point.acceptance.mean() for point in static]
+    acceptances = np.maximum.accumulate([point.acceptance.mean() for point in static])
     return float(np.interp(acceptance, acceptances, [point.weight for point in static]))
 
 
@@ -207,16 +217,16 @@ def weights_around(head: Point, static: Sequence[Point]) -> list[float]:
 
 
 def require_enough(prompts: int, task: str) -> None:
-    """Raise ``UsageError`` if there are too few held-out prompts for an interval."""
+    """Raise ``NothingToLearnError`` if there are too few held-out prompts for an interval."""
     if prompts < FEWEST:
-        raise UsageError(
+        raise NothingToLearnError(
             f"{task} has only {prompts} held-out prompts, of which {FEWEST} are needed to measure "
             "what a head is worth: give it more training data"
         )
 
 
 def require_trade(static: Sequence[Point], task: str, metric: Metric) -> None:
-    """Raise ``UsageError`` unless the target is measurably better than the draft."""
+    """Raise ``NothingToLearnError`` unless the target is measurably better than the draft."""
     target, draft = static[0], static[-1]
     gained = unit_difference(target.quality, draft.quality)
     if gained.low > 0 and draft.acceptance.mean() > target.acceptance.mean():
@@ -226,7 +236,7 @@ def require_trade(static: Sequence[Point], task: str, metric: Metric) -> None:
     interval = (
         f"{scale * gained.value:+.1f} [{scale * gained.low:+.1f}, {scale * gained.high:+.1f}]"
     )
-    raise UsageError(
+    raise NothingToLearnError(
         f"{task}: the target is not measurably better than the draft ({metric.unit} {p_mean:.1f} "
         f"against {q_mean:.1f}, difference {interval} on {gained.n} "
         "held-out prompts), so there is nothing to protect: choose another metric or draft"

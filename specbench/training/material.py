@@ -6,6 +6,7 @@ Prompts that are too long are skipped and counted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from specbench.engine.pair import LoadedPair
 from specbench.engine.prompts import encode_prompt
 from specbench.errors import UsageError
-from specbench.tasks.example import Example
+from specbench.tasks.example import Example, repeated_prompts
 from specbench.tasks.task import Task
 from specbench.training.recipe import HeadRecipe
 
@@ -38,6 +39,11 @@ class Material(NamedTuple):
         """Return ``count`` examples from index ``first`` on, cycling after the last."""
         places = [(first + i) % len(self.examples) for i in range(count)]
         return Material([self.examples[i] for i in places], [self.prompts[i] for i in places])
+
+    def only(self, chosen: Sequence[bool]) -> Material:
+        """Return the examples that are chosen."""
+        examples, prompts = compress(self.examples, chosen), compress(self.prompts, chosen)
+        return Material([*examples], [*prompts], self.left_out)
 
     def every(self, step: int, first: int) -> Material:
         """Return each ``step``-th example from index ``first`` on."""
@@ -118,6 +124,8 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
         return split_material(pair, task, split, count, seed, recipe.max_prompt_tokens)
 
     unseen = read("held-out", HELD_OUT + FINAL, 0)
+    repeated = repeated_prompts(unseen.examples)  # each prompt is measured once
+    unseen = unseen.only([e.id not in repeated for e in unseen.examples])
     further = len(unseen.examples) - HELD_OUT
     return Materials(
         train=read("train", recipe.steps * recipe.prompts_per_step, recipe.seed),

@@ -5,7 +5,7 @@ As in the paper, it is the reward of the whole text plus lambda times the mean a
 and three scalars, so no tensor has the vocabulary's size. One set of roll-outs serves several
 epochs with clipped ratios, and later steps as well: the probability of a text under any head is the
 product of ``w p + (1 - w) q`` over its tokens, so a text of an earlier head counts as many times as
-it is likelier under the head of now. What a step measures is a row of ``training.csv``.
+it is likelier under the current one. What a step measures is a row of ``training.csv``.
 
 Source: DIVERSED, arXiv:2604.07622. The clipped ratio is from PPO, arXiv:1707.06347. Normalisation
 by the standard deviation of the whole step is from REINFORCE++, arXiv:2501.03262. Truncated weights
@@ -30,18 +30,22 @@ CLIP = 0.2  # largest relative change of a token's probability under the head si
 LARGEST_WEIGHT = 4.0  # of a text of an earlier head, which bounds the variance of the gradient
 MAX_GRADIENT = 1.0  # largest norm of the gradient
 SMALLEST_LIKELIHOOD = 1e-30
+SMALLEST_SHARE = 1e-6  # of a prompt's other texts together, to form their mean
 SMALLEST_SPREAD = 1e-3  # of returns; texts with a smaller spread are equally good
 
 
 def advantages(returns: Tensor, shares: Tensor) -> Tensor:
     """Return the returns ``[prompts, rollouts]`` minus the mean of their prompt, ``[B]``.
 
-    ``shares`` are the weights of the texts in that mean, likewise. A mean over n texts includes the
-    text itself, which scales the reward's gradient by 1 - 1/n relative to an independent baseline.
-    The values of lambda assume this scale.
+    ``shares`` are the weights of the texts in that mean, likewise. With equal weights, a mean over
+    n texts includes the text itself, which scales the reward's gradient by 1 - 1/n relative to an
+    independent baseline. The values of lambda assume this scale. With other weights, the text must
+    be left out of the mean, and the scale is kept.
     """
-    total = shares.sum(-1, keepdim=True).clamp_min(SMALLEST_LIKELIHOOD)
-    return (returns - (shares * returns).sum(-1, keepdim=True) / total).flatten()
+    weighted = shares * returns
+    others = (shares.sum(-1, keepdim=True) - shares).clamp_min(SMALLEST_SHARE)
+    mean = (weighted.sum(-1, keepdim=True) - weighted) / others
+    return ((1 - 1 / returns.shape[-1]) * (returns - mean)).flatten()
 
 
 class Scored(NamedTuple):
@@ -127,7 +131,7 @@ def shares_of(rollouts: Rollouts, weight: Tensor, likelihood: Tensor) -> Tensor:
     That is their probability under its weights ``[M]`` over that under the head that wrote them,
     which gave their tokens ``likelihood`` ``[M]``, but at most ``LARGEST_WEIGHT``.
     """
-    now = torch.lerp(rollouts.q, rollouts.p, weight).clamp_min(SMALLEST_LIKELIHOOD)
+    now = rollouts.likelihood(weight).clamp_min(SMALLEST_LIKELIHOOD)
     ratio = (now / likelihood.clamp_min(SMALLEST_LIKELIHOOD)).log()
     total = ratio.new_zeros(len(rollouts.texts)).index_add(0, rollouts.row, ratio)
     share = total.exp().clamp_max(LARGEST_WEIGHT)
@@ -142,9 +146,9 @@ def evaluate(head: Head, step: Surrogate) -> Value:
     """
     rollouts, share = step.rollouts, step.share
     weight = head(rollouts.inputs)
-    likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
-    # A token of an earlier text may be impossible under the head of now, whose w can be 1.
-    before = torch.lerp(rollouts.q, rollouts.p, step.old_weight).clamp_min(SMALLEST_LIKELIHOOD)
+    likelihood = rollouts.likelihood(weight)
+    # A token of an earlier text may be impossible under the current head, whose w can be 1.
+    before = rollouts.likelihood(step.old_weight).clamp_min(SMALLEST_LIKELIHOOD)
     ratio = likelihood / before
     permitted = ratio.clamp(1 - CLIP, 1 + CLIP)
     texts, of_token = len(rollouts.texts), (share * step.advantage)[rollouts.row]
@@ -155,7 +159,7 @@ def evaluate(head: Head, step: Surrogate) -> Value:
     acceptance = (share * text_mean(1 - weight * rollouts.tv, rollouts)).mean()
     # With r = v_start / v, E_v[r - 1 - log r] is the KL, and no term of the estimate is negative.
     # The clamp keeps it finite for tokens that became impossible.
-    started = torch.lerp(rollouts.q, rollouts.p, step.start_weight)
+    started = rollouts.likelihood(step.start_weight)
     log_r = (started / likelihood.clamp_min(SMALLEST_LIKELIHOOD)).log()
     kl = (share[rollouts.row] * (log_r.exp() - 1 - log_r)).sum() / texts
     total = gained + step.acceptance_weight * acceptance

@@ -13,22 +13,24 @@ round by round, with the draft length of a run (``drafted_rollouts``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from specbench.config import DRAFT_LENGTH
-from specbench.decoding.drafting import Drafter
+from specbench.decoding.drafting import Drafter, context_of
 from specbench.decoding.heads.head import Head
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.sampling import Sampling, draw
 from specbench.engine.lockstep import lockstep
 from specbench.engine.pair import LoadedPair
+from specbench.errors import UsageError
 from specbench.methods.ensembles import static
 from specbench.methods.laws import Next, Split
 from specbench.methods.verdict import Positions, Verdict, pick
+from specbench.tasks.thoughts import answer_in, begins_thoughts
 
 AT_ONCE = 128  # texts in a batch; fits in memory with an 8B target
 PLAIN = Sampling()  # the models' own distributions
@@ -38,7 +40,8 @@ COMPACT_BELOW = 0.8  # drop finished rows once the fraction of active ones is be
 class Rollouts(NamedTuple):
     """B sampled texts with M tokens in total, including end tokens."""
 
-    texts: list[str]  # B texts
+    texts: list[str]  # B answers, without thoughts
+    cut: list[bool]  # whether the limit on tokens cut the text
     row: Tensor  # `[M]` index of the token's text
     token: Tensor  # `[M]` the token
     inputs: Tensor  # `[M, D]` input of the head before the token
@@ -49,8 +52,13 @@ class Rollouts(NamedTuple):
     def every(self, count: int, first: int) -> Rollouts:
         """Return every ``count``-th text, starting with ``first``."""
         chosen = self.row % count == first
-        columns = (column[chosen] for column in self[2:])
-        return Rollouts(self.texts[first::count], self.row[chosen] // count, *columns)
+        columns = (column[chosen] for column in self[3:])
+        texts, cut = self.texts[first::count], self.cut[first::count]
+        return Rollouts(texts, cut, self.row[chosen] // count, *columns)
+
+    def likelihood(self, weight: Tensor) -> Tensor:
+        """Return the probability of each token under v with these weights, both ``[M]``."""
+        return torch.lerp(self.q, self.p, weight)
 
 
 def roll_out(
@@ -76,11 +84,11 @@ def roll_out(
 
 def joined(parts: Sequence[Rollouts]) -> Rollouts:
     """Return the texts of several roll-outs, in this order, as one."""
-    texts = [text for part in parts for text in part.texts]
+    texts, cut = ([*chain.from_iterable(lists)] for lists in list(zip(*parts, strict=True))[:2])
     offsets = accumulate((len(part.texts) for part in parts[:-1]), initial=0)
     row = torch.cat([part.row + offset for part, offset in zip(parts, offsets, strict=True)])
-    columns = (torch.cat(column) for column in zip(*(part[2:] for part in parts), strict=True))
-    return Rollouts(texts, row, *columns)
+    columns = (torch.cat(column) for column in zip(*(part[3:] for part in parts), strict=True))
+    return Rollouts(texts, cut, row, *columns)
 
 
 @torch.no_grad()
@@ -129,10 +137,18 @@ def _batch(
                 model.select(rows)
         outputs = [model.forward(token.unsqueeze(-1)) for model in models]
 
+    unfinished = {*text.tolist()}
     text, token, *records = (torch.cat(parts) for parts in zip(*steps, strict=True))
-    return Rollouts(
-        _texts(pair, text, token, len(prompts) * len(heads), stop), text, token, *records
-    )
+    token_ids: list[list[int]] = [[] for _ in range(len(prompts) * len(heads))]
+    for number, token_id in zip(text.tolist(), token.tolist(), strict=True):
+        if token_id not in pair.eos_ids:
+            token_ids[number].append(token_id)
+    answers = [
+        _answer(pair, prompts[number // len(heads)], pair.text_of(ids, stop))
+        for number, ids in enumerate(token_ids)
+    ]
+    cut = [number in unfinished for number in range(len(answers))]
+    return Rollouts(answers, cut, text, token, *records)
 
 
 def weights_of(heads: Sequence[Head], inputs: Tensor, text: Tensor) -> Tensor:
@@ -158,18 +174,9 @@ def _stopped(
     return torch.tensor(ended, device=text.device)
 
 
-def _texts(
-    pair: LoadedPair, row: Tensor, token: Tensor, count: int, stop: Sequence[str]
-) -> list[str]:
-    """Decode every text without its end token, cut before a stop string."""
-    written: list[list[int]] = [[] for _ in range(count)]
-    for text, token_id in zip(row.tolist(), token.tolist(), strict=True):
-        if token_id not in pair.eos_ids:
-            written[text].append(token_id)
-    texts = list(pair.tokenizer.batch_decode(written, skip_special_tokens=True))
-    for string in stop:
-        texts = [text.split(string, 1)[0] for text in texts]
-    return texts
+def _answer(pair: LoadedPair, prompt: Sequence[int], text: str) -> str:
+    """Return the part of a text that a run scores."""
+    return answer_in(text, begun=begins_thoughts(pair.tokenizer, prompt))
 
 
 def drafted_rollouts(
@@ -185,7 +192,16 @@ def drafted_rollouts(
     """Sample a text per prompt and head as ``roll_out``, in rounds of ``DRAFT_LENGTH`` drafts.
 
     Bonus tokens of the texts are left out: they come from p, whatever the weights are.
+
+    Raises:
+        UsageError: A text may become longer than what the drafter can read.
     """
+    context, longest = context_of(drafter, pair), max(map(len, prompts))
+    if context is not None and longest + max_new_tokens > context:
+        raise UsageError(
+            f"a prompt of {longest} tokens and {max_new_tokens} new ones exceed the {context} "
+            "tokens that the drafter can read: lower --max-prompt-tokens or --max-new-tokens"
+        )
     size = max(1, AT_ONCE // len(heads))
     parts = []
     for first in range(0, len(prompts), size):
@@ -202,31 +218,41 @@ def _decoded(
     pair: LoadedPair, heads: Sequence[Head], prompts: list[list[int]], options: DecodeOptions
 ) -> Rollouts:
     """Decode all texts in one batch; a text keeps its row, so its rounds are those of the batch."""
-    row_of_draft = torch.arange(len(prompts), device=pair.target.device)
-    row_of_draft = row_of_draft.repeat_interleave(options.draft_length)
-    rounds: list[tuple[Tensor, Tensor]] = []  # head inputs [B, N, D] and TV [B, N]
+    n, device = options.draft_length, pair.target.device
+    judged: list[tuple[Tensor, Tensor]] = []  # head inputs [_, D] and TV [_] of all drafts in turn
+    number = 0  # of drafts so far
 
     def verified(at: Positions, x: Tensor) -> Verdict:
+        nonlocal number
         inputs, tv = heads[0].inputs(at), (at.p - at.q).abs_().sum(-1) / 2
-        rounds.append((inputs.unflatten(0, (len(prompts), -1)), tv.view(len(prompts), -1)))
-        return static(at, x, weight=weights_of(heads, inputs, row_of_draft))
+        judged.append((inputs, tv))
+        text = torch.arange(number, number + len(x), device=device) // n % len(prompts)
+        number += len(x)
+        return static(at, x, weight=weights_of(heads, inputs, text))
 
     requests = [Request(prompt, str(row)) for row, prompt in enumerate(prompts)]
     generations = dict(decode_all(pair, verified, requests, options))
-    texts, columns = [], []
-    for row in range(len(prompts)):
+    # [rounds, B, N, D] and [rounds, B, N]; few texts may be verified at once
+    inputs, tv = (
+        torch.cat(columns).unflatten(0, (-1, len(prompts), n))
+        for columns in zip(*judged, strict=True)
+    )
+    answers, cut, columns = [], [], []
+    for row, prompt in enumerate(prompts):
         text = generations[row]
-        texts.append(text.text)
+        answers.append(_answer(pair, prompt, text.text))
+        cut.append(text.stopped_by == "length")
         tokens, first = torch.tensor([*text.token_ids, *pair.eos_ids]), 0
-        for record, (inputs, tv) in zip(text.rounds, rounds, strict=False):
+        for record, *of_round in zip(text.rounds, inputs[:, row], tv[:, row], strict=False):
             drafted = len(record.expected)  # without the bonus token
             log_p, log_q = torch.tensor(record.laws[:drafted], dtype=torch.float64).T
-            token, distances = tokens[first : first + drafted], tv[row, :drafted]
+            token = tokens[first : first + drafted]
+            features, distances = (values[:drafted] for values in of_round)
             scalars = (log_p.exp().to(distances), log_q.exp().to(distances), distances)
-            columns.append((torch.full_like(token, row), token, inputs[row, :drafted], *scalars))
+            columns.append((torch.full_like(token, row), token, features, *scalars))
             first += record.emitted
     index, token, *records = (torch.cat(parts) for parts in zip(*columns, strict=True))
-    return Rollouts(texts, index.to(row_of_draft), token.to(row_of_draft), *records)
+    return Rollouts(answers, cut, index.to(device), token.to(device), *records)
 
 
 def _draft_law(at: Next, weight: Tensor | None) -> Split:

@@ -13,6 +13,7 @@ import logging
 import pickle
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,7 +30,7 @@ from specbench.runs.configuration import differences_of
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
 from specbench.training.budget import TrainingWork
-from specbench.training.front import Point, mean_tokens
+from specbench.training.front import NothingToLearnError, Point, mean_tokens
 from specbench.training.goal import Checked, Multiplier
 from specbench.training.material import describe_data, read_materials
 from specbench.training.objective import Scored, TrainingStep
@@ -83,7 +84,7 @@ def start(
 
     Raises:
         RunError: The folder cannot be written.
-        UsageError: There is nothing to learn; see ``Training.begin``. Nothing is written.
+        NothingToLearnError: See ``Training.begin``. Nothing is written.
     """
     if training.begun:
         return
@@ -110,8 +111,8 @@ def start(
                     make_folder(other_folder)
                 _save_checkpoint(other, other_folder / CHECKPOINT)
         training.begin()
-    except UsageError:  # it would be the same again
-        with clear_errors(folder):
+    except NothingToLearnError:
+        with suppress(OSError):  # the folder may have other files
             (folder / CHECKPOINT).unlink(missing_ok=True)
             folder.rmdir()
         raise
@@ -130,7 +131,7 @@ def carry_out(
     Raises:
         RunError: The folder cannot be written or the loss is not finite; the last checkpoint
             remains.
-        UsageError: There is nothing to learn; see ``Training.begin``.
+        NothingToLearnError: See ``Training.begin``.
     """
     start(training, folder)
     for progress in training.history:
@@ -180,11 +181,19 @@ def _load_checkpoint(training: Training, path: Path) -> None:
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise UsageError(f"cannot read {path} ({error}): train again in another folder") from error
     identity = _identity(training)
-    another_version = UsageError(
-        f"{path} is from another version of specbench: train again in another folder"
-    )
-    if (content.get("recipe") or {}).keys() != identity["recipe"].keys():
-        raise another_version
+    try:
+        _require_same(content, identity, path)
+        _restore(training, content)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path} is damaged or from another version of specbench: train again in another folder"
+        ) from error
+
+
+def _require_same(content: dict[str, Any], identity: Mapping[str, Any], path: Path) -> None:
+    """Raise ``UsageError`` if a checkpoint is from another training."""
+    if content["recipe"].keys() != identity["recipe"].keys():
+        raise KeyError("recipe")
     for name, expected in identity.items():
         if (value := content.get(name)) != expected:
             apart = differences_of(value or {}, expected, set())
@@ -193,11 +202,12 @@ def _load_checkpoint(training: Training, path: Path) -> None:
                 f"{path} is from a training with another {name} ({values}): use the same values, "
                 "or train in another folder"
             )
-    try:
-        training.follow(TrainingWork(**content["plan"]))
-        training.static = [Point.from_lists(values) for values in content["static"]]
-    except (KeyError, TypeError) as error:
-        raise another_version from error
+
+
+def _restore(training: Training, content: dict[str, Any]) -> None:
+    """Set a training to the state of a checkpoint."""
+    training.follow(TrainingWork(**content["plan"]))
+    training.static = [Point.from_lists(values) for values in content["static"]]
     training.budget.spent = content["spent"]
     if training.static:
         texts = training.budget.workload.held_out_texts
@@ -212,9 +222,9 @@ def _load_checkpoint(training: Training, path: Path) -> None:
     training.generator.set_state(content["generator"])
     training.history = [TrainingStep(**row) for row in content["history"]]
     device = training.pair.target.device
-    for texts, *columns in content["scored"]:
+    for texts, cut, *columns in content["scored"]:
         *of_tokens, likelihood, reward = (column.to(device) for column in columns)
-        training.scored.append(Scored(Rollouts(texts, *of_tokens), likelihood, reward))
+        training.scored.append(Scored(Rollouts(texts, cut, *of_tokens), likelihood, reward))
 
 
 def _identity(training: Training) -> dict[str, dict[str, Any]]:
@@ -223,7 +233,13 @@ def _identity(training: Training) -> dict[str, dict[str, Any]]:
     return {
         "models": dict(fingerprints(pair)),
         "place": {"device": target.device.type, "dtype": str(target.dtype)},
-        "task": {"name": task.name, "version": task.version},
+        "task": {
+            "name": task.name,
+            "version": task.version,
+            "metric": training.metric.name,
+            "stop": [*task.stop],
+            "tokens of a text": training.tokens,
+        },
         "data": _data(task),
         "recipe": training.user_recipe.model_dump(),
     }

@@ -19,12 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specbench.analysis.intervals import cluster_sums
 from specbench.decoding.drafters.registry import MODEL, recorded_drafter
 from specbench.decoding.heads.head import Head
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
-from specbench.tasks.example import Example, repeated_prompts
+from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front, objective
@@ -159,7 +158,7 @@ class Training:
         ``report`` gets the number of prompts that are measured, and of all, after some prompts.
 
         Raises:
-            UsageError: There are too few held-out prompts.
+            NothingToLearnError: There are too few held-out prompts.
         """
         self._fill_greedy_texts()
         held_out, heads = self.materials.held_out, [self.static_head(w) for w in front.WEIGHTS]
@@ -189,8 +188,8 @@ class Training:
         """Create the head and its optimizer, from the static weights on held-out prompts.
 
         Raises:
-            UsageError: There are too few held-out prompts, or the target is not measurably better
-                than the draft.
+            NothingToLearnError: There are too few held-out prompts, or the target is not measurably
+                better than the draft.
         """
         self.measure_front()
         recipe = self.recipe
@@ -214,7 +213,8 @@ class Training:
         """Steps whose texts an update reads.
 
         Hidden states, the inputs of a linear head, are too many to keep. In rounds of drafts, which
-        depth a token has depends on the head of then, so the probability of a text is not known.
+        depth a token has depends on the head that drew it, so the probability of a text is
+        unknown.
         """
         is_exact = recorded_drafter(self.recipe.drafter) == MODEL
         return self.recipe.memory if is_exact and self.head.width <= WIDTH else 1
@@ -239,8 +239,7 @@ class Training:
 
         with torch.no_grad():
             weight = head(rollouts.inputs)
-        likelihood = torch.lerp(rollouts.q, rollouts.p, weight)
-        self.scored.append(objective.Scored(rollouts, likelihood, rewards))
+        self.scored.append(objective.Scored(rollouts, rollouts.likelihood(weight), rewards))
         accepted = objective.text_mean(1 - weight * rollouts.tv, rollouts)
         means = rewards.mean().item(), accepted.mean().item()
         self.multiplier = self.goal.next_multiplier(
@@ -254,7 +253,7 @@ class Training:
             loss = -value.objective
             advice = " in another folder; the last checkpoint is untouched"
             gradient = objective.descend(loss, head, self.optimizer, done, advice)
-        del self.scored[: len(self.scored) - self.memory + 1]
+        del self.scored[: max(0, len(self.scored) - self.memory + 1)]
         progress = objective.TrainingStep(
             step=done + 1,
             reward=means[0],
@@ -287,16 +286,18 @@ class Training:
         """Measure heads with some texts per prompt; the prompts take the temperatures in turn."""
         generator = self._new_generator(seed)
         heads = [head for head in heads for _ in range(texts)]
-        turns = [material.every(len(self.samplings), turn) for turn in range(len(self.samplings))]
+        count, order = len(self.samplings), np.arange(len(material.examples))
+        order = np.concatenate([order[turn::count] for turn in range(count)])
+        turns = [material.every(count, turn) for turn in range(count)][: len(order)]
         rollouts = joined(
             [
                 self._roll_out(heads, turn, generator, sampling)
-                for turn, sampling in zip(turns, self.samplings, strict=True)
+                for turn, sampling in zip(turns, self.samplings, strict=False)
             ]
         )
-        examples = [example for turn in turns for example in turn.examples]
+        examples = [material.examples[place] for place in order]
         points = [
-            self._point(head, rollouts.every(len(heads), number), examples)
+            self._point(head, rollouts.every(len(heads), number), examples).ordered(order)
             for number, head in enumerate(heads)
         ]
         return [Point.mean(points[first : first + texts]) for first in range(0, len(points), texts)]
@@ -323,19 +324,12 @@ class Training:
         weight = head(rollouts.inputs)
         rewards = reward(rollouts, examples, self.metric).double().numpy()
         accepted = objective.text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy()
-        # Examples with the same prompt count as one.
-        first = repeated_prompts(examples)
-        prompts = [first.get(example.id, example.id) for example in examples]
-        numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
-        terms = np.column_stack([rewards, accepted, np.ones(len(rewards))])
-        _, sums = cluster_sums(terms, [numbers[prompt] for prompt in prompts])
-        quality, acceptance = (sums[:, :2] / sums[:, 2:]).T
-        return Point(weight.mean().item(), quality, acceptance, InputSums.of(rollouts.inputs))
+        return Point(weight.mean().item(), rewards, accepted, InputSums.of(rollouts.inputs))
 
     def _checked(self, progress: objective.TrainingStep) -> objective.TrainingStep:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
-        step, steps = progress.step, self.recipe.steps
-        if step % max(1, steps // self.budget.workload.checks) and step != steps:
+        step, steps, checks = progress.step, self.recipe.steps, self.budget.workload.checks
+        if step * checks // steps == (step - 1) * checks // steps:
             return progress
         texts = self.budget.workload.held_out_texts
         [point] = self.measure([self.head], self.materials.held_out, HELD_OUT_SEED, texts)
@@ -366,7 +360,7 @@ class Training:
 
         train, held_out, final, left_out = self.materials
         used = min(len(train.examples), self.recipe.steps * self.recipe.prompts_per_step)
-        train = train.taken(0, used)
+        train = train.taken(0, used)._replace(left_out=train.left_out)
         self.materials = Materials(filled(train), filled(held_out), filled(final), left_out)
 
     def _roll_out(
@@ -389,8 +383,8 @@ class Training:
 
 
 def reward(rollouts: Rollouts, examples: list[Example], metric: Metric) -> Tensor:
-    """Score every text by a metric: ``[B]`` in [0, 1]."""
+    """Score every text by a metric, as a run does: ``[B]`` in [0, 1]."""
+    cut = [replace(e, cut=cut) for e, cut in zip(examples, rollouts.cut, strict=True)]
     # Each program runs in its own process, so threads suffice for running several at once.
     with ThreadPoolExecutor() as pool:
-        scored = partial(score, metric.name)
-        return torch.tensor(list(pool.map(scored, rollouts.texts, examples)))
+        return torch.tensor([*pool.map(partial(score, metric.name), rollouts.texts, cut)])

@@ -82,7 +82,7 @@ def ours(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:
     inputs = torch.randn(shape[0] * shape[1], HIDDEN_Q + HIDDEN_P, device=device)
     p, q, tv = torch.rand(3, len(inputs), device=device)
     row = torch.arange(shape[0], device=device).repeat_interleave(shape[1])
-    rollouts = Rollouts([""] * shape[0], row, row, inputs, p, q, tv)
+    rollouts = Rollouts([""] * shape[0], [False] * shape[0], row, row, inputs, p, q, tv)
     head, update = trainer(device)
     old = head(inputs).detach()
     advantage = torch.randn(shape[0], device=device)

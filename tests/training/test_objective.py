@@ -50,6 +50,7 @@ class Toy:
         sampled = self.tokens.unsqueeze(-1)
         rollouts = Rollouts(
             texts=["text"] * TEXTS,
+            cut=[False] * TEXTS,
             row=torch.arange(TEXTS).repeat_interleave(LENGTH),
             token=self.tokens.flatten(),
             inputs=inputs,
@@ -142,11 +143,26 @@ GAINS = torch.tensor([[1.0, 3.0], [5.0, 7.0]])
 
 def test_advantages_by_hand():
     assert advantages(GAINS, torch.ones(2, 2)).tolist() == [-1, 1, -1, 1]
-    assert advantages(GAINS, torch.tensor([[3.0, 1.0], [0.0, 0.0]])).tolist() == [-0.5, 1.5, 5, 7]
+    assert advantages(GAINS, torch.tensor([[3.0, 1.0], [0.0, 0.0]])).tolist() == [-1, 1, 2.5, 3.5]
+
+
+def test_the_expected_gradient_is_exact_with_texts_of_another_head():
+    """Over all pairs of texts of one token, it is 1 - 1/n of that of the mean return, n = 2."""
+    generator = torch.Generator().manual_seed(0)
+    p, q, written_by = torch.rand(3, VOCABULARY, generator=generator, dtype=torch.float64)
+    p, q, written_by = (weights / weights.sum() for weights in (p, q, written_by))
+    returns = torch.arange(VOCABULARY).double()
+    v, slope = torch.lerp(q, p, 0.6), p - q  # of v by w
+    pairs = torch.cartesian_prod(torch.arange(VOCABULARY), torch.arange(VOCABULARY))
+    shares = (v / written_by)[pairs]
+    advantage = advantages(returns[pairs], shares).view_as(shares)
+    gradient = (shares * advantage * (slope / v)[pairs]).mean(1)
+    expected = (written_by[pairs].prod(1) * gradient).sum()
+    torch.testing.assert_close(expected, (1 - 1 / 2) * (slope * returns).sum())
 
 
 def test_a_text_of_another_head_counts_as_often_as_it_is_likelier_now():
-    """Over all texts of two tokens, weighted means are those of the head of now."""
+    """Over all texts of two tokens, weighted means are those of the current head."""
     toy = Toy()
     texts = torch.cartesian_prod(torch.arange(VOCABULARY), torch.arange(VOCABULARY))  # [V^2, 2]
     p, q = (
@@ -158,7 +174,7 @@ def test_a_text_of_another_head_counts_as_often_as_it_is_likelier_now():
     likelihood, likelihood_before = torch.lerp(q, p, weight), torch.lerp(q, p, weight_before)
     columns = (column.flatten() for column in (texts, torch.zeros_like(p), p, q, p))
     row = torch.arange(len(texts)).repeat_interleave(2)
-    rollouts = Rollouts([""] * len(texts), row, *columns)
+    rollouts = Rollouts([""] * len(texts), [False] * len(texts), row, *columns)
     share = shares_of(rollouts, weight.flatten(), likelihood_before.flatten())
     ratio = likelihood.prod(1) / likelihood_before.prod(1)
     assert ratio.max() < LARGEST_WEIGHT

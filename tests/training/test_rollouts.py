@@ -6,15 +6,17 @@ import pytest
 import torch
 
 from specbench.config import DRAFT_LENGTH
+from specbench.decoding import round as rounds
 from specbench.decoding.drafters.registry import parse_kind
 from specbench.decoding.heads.head import Head
 from specbench.decoding.heads.kinds import KINDS
 from specbench.decoding.loop import DecodeOptions, Request, decode
+from specbench.decoding.round import CACHED
 from specbench.decoding.sampling import Sampling
 from specbench.engine.cache import CAPACITY_STEP
 from specbench.engine.pair import LoadedPair
 from specbench.engine.runner import Runner
-from specbench.errors import RunError
+from specbench.errors import RunError, UsageError
 from specbench.methods import laws
 from specbench.methods.ensembles import static
 from specbench.methods.laws import Next, Split
@@ -93,7 +95,18 @@ def test_texts_are_the_tokens_up_to_the_end(mini, rollouts):
         ends = [token in mini.eos_ids for token in answer]
         assert not any(ends[:-1])
         assert ends[-1] or len(answer) == 64
+        assert rollouts.cut[text] == (not ends[-1])
         assert mini.tokenizer.decode(answer, skip_special_tokens=True) == written
+
+
+def test_a_run_scores_the_same_part_of_a_text(mini, prompts, monkeypatch):
+    """Thoughts are left out, whether the text begins them or the prompt has done so."""
+    prompts = [prompts[0], mini.tokenizer("Go on: <think>")["input_ids"]]
+    written = iter(["<think>It is 5.</think> 7", "It is 5.</think> 8", "<think>It is", "It is"])
+    monkeypatch.setattr(LoadedPair, "text_of", lambda *_: next(written))
+    for answers in (["7", "8"], ["", ""]):
+        rollouts = roll_out(mini, [linear(mini)], prompts, 2, torch.Generator().manual_seed(0))
+        assert rollouts.texts == answers
 
 
 def test_the_same_draws_give_the_same_rollouts_and_copies_differ(mini, prompts, rollouts):
@@ -101,8 +114,8 @@ def test_the_same_draws_give_the_same_rollouts_and_copies_differ(mini, prompts, 
     generator = torch.Generator().manual_seed(0)
     one = rollouts
     again = roll_out(mini, [linear(mini, 0.7)] * COPIES, prompts, 64, generator, ("\nQuestion:",))
-    assert one.texts == again.texts
-    assert all(torch.equal(a, b) for a, b in zip(one[1:], again[1:], strict=True))
+    assert one.texts == again.texts and one.cut == again.cut
+    assert all(torch.equal(a, b) for a, b in zip(one[2:], again[2:], strict=True))
     assert any(a != b for a, b in zip(one.texts[::2], one.texts[1::2], strict=True))
 
 
@@ -179,9 +192,15 @@ WEIGHTS, SEED, NEW_TOKENS = (0.3, 0.9), 3, 40
 SAMPLING = Sampling(temperature=0.8)
 
 
-@pytest.mark.parametrize("name", ["eagle3", "greedy"])
-def test_records_are_those_of_each_text_alone(mini, name):
-    """Each text has its head's weight, and all its tokens but the bonus tokens are recorded."""
+@pytest.mark.parametrize(
+    ("name", "cached"), [("eagle3", CACHED), ("greedy", CACHED), ("greedy", 1)]
+)
+def test_records_are_those_of_each_text_alone(mini, monkeypatch, name, cached):
+    """Each text has its head's weight, and all its tokens but the bonus tokens are recorded.
+
+    Also where the texts of a batch are verified one by one.
+    """
+    monkeypatch.setattr(rounds, "CACHED", cached)
     drafter = parse_kind(name, mini.drafters).load(mini)
     examples = load_task("mini-math").examples("test", 2)
     prompts = [mini.tokenizer(example.prompt)["input_ids"] for example in examples]
@@ -199,8 +218,9 @@ def test_records_are_those_of_each_text_alone(mini, name):
         options = DecodeOptions(SAMPLING, DRAFT_LENGTH, NEW_TOKENS, seed, drafter=drafter, law=law)
         alone = decode(mini, partial(static, weight=weight), request, options)
         assert text == alone.text
+        assert rollouts.cut[row] == (alone.stopped_by == "length")
         tokens = torch.tensor([*alone.token_ids, *mini.eos_ids])
-        token, inputs, p, q, tv = (column[rollouts.row == row] for column in rollouts[2:])
+        token, inputs, p, q, tv = (column[rollouts.row == row] for column in rollouts[3:])
         read, written = 0, 0
         for record in alone.rounds:
             drafted = len(record.expected)
@@ -212,6 +232,14 @@ def test_records_are_those_of_each_text_alone(mini, name):
             close((weight * p[at] + (1 - weight) * q[at]).log(), log_v)
             read, written = read + drafted, written + record.emitted
         assert read == len(token) == len(inputs) < written == alone.output_tokens
+
+
+def test_a_drafter_must_be_able_to_read_all_of_a_text(mini, prompts, monkeypatch):
+    monkeypatch.setattr(rollouts_module, "context_of", lambda *_: 60)
+    drafter = parse_kind("greedy", mini.drafters).load(mini)
+    options = (torch.Generator(), (), SAMPLING, drafter)
+    with pytest.raises(UsageError, match="60 tokens that the drafter can read: lower --max-prompt"):
+        drafted_rollouts(mini, [linear(mini)], prompts, 60, *options)
 
 
 def _static_law(weight: float, at: Next, _: torch.Tensor | None) -> Split:

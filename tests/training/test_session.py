@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import io
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -225,6 +226,29 @@ def test_a_refused_training_leaves_nothing(train, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="only 4 held-out prompts"):
         train(tmp_path / "head")
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UsageError, match="only 4 held-out prompts"):
+        train(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_another_error_keeps_what_was_measured(train, tmp_path, monkeypatch):
+    """Such as one of the user's own metric, which can be mended."""
+    monkeypatch.setattr(verifier, "AT_ONCE", 12)
+    measure = verifier.Training.measure
+
+    def faulty(training, heads, chosen, *others):
+        if training.static:
+            raise UsageError("mine.py:third failed")
+        return measure(training, heads, chosen, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verifier.Training, "measure", faulty)
+        with pytest.raises(UsageError, match=r"mine\.py"):
+            train(tmp_path)
+    stored = torch.load(tmp_path / CHECKPOINT, weights_only=True)["static"]
+    assert {len(point["quality"]) for point in stored} == {2}
+    train(tmp_path, resume=True)
 
 
 def stop(progress: TrainingStep) -> None:
@@ -256,6 +280,8 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(train, t
         ({"task": replace(task, prompt_format="plain")}, "prompt_format chat instead of plain"),
         ({"task": from_files(**data | {"sha256": "b2"})}, "train's sha256 a1 instead of b2"),
         ({"task": from_files(**data | {"rows": 91})}, "rows 90 instead of 91"),
+        ({"task": replace(task, stop=("\n",))}, "stop "),
+        ({"task": replace(task, max_new_tokens=9)}, "tokens of a text 8 instead of 9"),
     ):
         with pytest.raises(UsageError, match=told):
             train(tmp_path, pytest.fail, resume=True, **{"task": task, **changes})
@@ -267,11 +293,19 @@ def test_a_checkpoint_that_is_damaged_or_of_another_training_is_refused(train, t
     assert said["data"]["splits"] == {"train": moved}
     assert (said["prompt_format"], said["left_out"]) == ("chat", {"train": 0, "held-out": 0})
     assert json.loads((tmp_path / DESCRIPTION).read_text())["data"] == said["data"]
-    # An older version knew no memory.
-    recipe = {name: value for name, value in RECIPE.model_dump().items() if name != "memory"}
-    torch.save({"recipe": recipe}, tmp_path / CHECKPOINT)
-    with pytest.raises(UsageError, match="from another version of specbench"):
-        train(tmp_path, pytest.fail, resume=True)
+    content = torch.load(io.BytesIO(checkpoint), weights_only=True)
+    recipe = {name: value for name, value in content["recipe"].items() if name != "memory"}
+    for changed in (
+        content | {"recipe": recipe},  # an older version knew no memory
+        {name: value for name, value in content.items() if name != "scored"},
+        content | {"history": [{"step": 1}]},
+        content | {"head": {}},
+        content | {"static": [[]]},
+        [1, 2],
+    ):
+        torch.save(changed, tmp_path / CHECKPOINT)
+        with pytest.raises(UsageError, match="is damaged or from another version of specbench"):
+            train(tmp_path, pytest.fail, resume=True, task=task)
     (tmp_path / CHECKPOINT).write_bytes(checkpoint[:200])
     with pytest.raises(UsageError, match=r"cannot read .*checkpoint\.pt"):
         train(tmp_path, pytest.fail, resume=True)

@@ -2,17 +2,22 @@
 
 from copy import deepcopy
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from specbench.tasks.example import Example
+from specbench.tasks.metrics import get_metric
 from specbench.tasks.task import Task, load_task
 from specbench.training import front, material, objective, verifier
+from specbench.training.budget import CHECKS
 from specbench.training.goal import FIRST
-from specbench.training.material import Material, Materials, split_material
+from specbench.training.material import Material, Materials, read_materials, split_material
 from specbench.training.recipe import HeadRecipe
+from specbench.training.rollouts import Rollouts
 from specbench.training.verifier import Training
 
 from .conftest import made_point, measured_by_weight
@@ -73,9 +78,10 @@ def test_without_reward_training_maximises_acceptance(mini, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"head_kind": "features"}, [1, 2, 3, 3]),
-        ({"head_kind": "features", "drafter": "greedy"}, [1, 1, 1, 1]),
-        ({}, [1, 1, 1, 1]),  # hidden states
+        ({"head_kind": "features"}, [1, 2, 3, 3, 3, 3]),
+        ({"head_kind": "features", "memory": 8}, [1, 2, 3, 4, 5, 6]),
+        ({"head_kind": "features", "drafter": "greedy"}, [1] * 6),
+        ({}, [1] * 6),  # hidden states
     ],
     ids=str,
 )
@@ -90,9 +96,11 @@ def test_updates_read_the_texts_of_the_last_steps(mini, monkeypatch, changes, ex
         return step
 
     monkeypatch.setattr(objective, "surrogate", noted)
-    training = trained(mini, RECIPE.updated(memory=3, **changes), BRIEF)
+    recipe = RECIPE.updated(**{"memory": 3, "steps": 6, **changes})
+    training = trained(mini, recipe, BRIEF)
     assert read == expected
-    assert len(training.scored) == expected[-1] - 1  # nothing is kept that is not read
+    # Nothing is kept that is not read.
+    assert len(training.scored) == min(expected[-1], training.memory - 1)
 
 
 @pytest.mark.usefixtures("unmeasured")
@@ -187,12 +195,66 @@ def test_prompts_and_steps_take_the_temperatures_in_turn(mini, monkeypatch):
     [point] = training.measure([training.static_head(0.5)], training.materials.held_out)
     assert asked == [(0.5, 4), (1.0, 3), (0.7, 3)]
     assert len(point.quality) == 10
+    # The last part of a front may have fewer prompts than there are temperatures.
+    [point] = training.measure([training.static_head(0.5)], training.materials.held_out.taken(0, 2))
+    assert asked[3:] == [(0.5, 1), (1.0, 1)] and len(point.quality) == 2
     monkeypatch.setattr(verifier.Training, "measure", measured_by_weight)
     training.begin()
     asked.clear()
     for _ in range(4):
         training.take_step()
     assert asked == [(0.5, 2), (1.0, 2), (0.7, 2), (0.5, 2)]
+
+
+def test_a_point_has_its_prompts_in_order_whatever_the_temperatures(mini, monkeypatch):
+    def length(rollouts, examples, _):
+        return torch.tensor([len(example.prompt) for example in examples]).double()
+
+    monkeypatch.setattr(verifier, "reward", length)
+    training = prepared(mini, RECIPE.updated(temperature=[0.5, 1.0, 0.7]), BRIEF)
+    held_out = training.materials.held_out
+    [point] = training.measure([training.static_head(0.5)], held_out)
+    assert point.quality.tolist() == [len(example.prompt) for example in held_out.examples]
+
+
+def test_a_prompt_is_held_out_once(mini):
+    def twice(split: str, count: int, seed: int) -> list[Example]:
+        examples = CUT.examples(split, 5, seed)
+        return examples + [replace(e, id=f"{e.id} again") for e in examples]
+
+    task = replace(CUT, source=SimpleNamespace(examples=twice))
+    materials = read_materials(mini, task, RECIPE)
+    assert [e.id for e in materials.held_out.examples] == [
+        e.id for e in CUT.examples("held-out", 5, 0)
+    ]
+    assert len(materials.train.examples) == 10
+
+
+def test_texts_are_scored_as_in_a_run(mini):
+    """An unfinished text has no last number, only a stated one."""
+    example = Example("e", "How many?", reference="4")
+    empty = torch.zeros(0)
+    metric = get_metric("accuracy-flexible")
+    for cut, scores in (([False, False], [1.0, 1.0]), ([True, True], [0.0, 1.0])):
+        rollouts = Rollouts(["2 and 2 are 4", "#### 4"], cut, *[empty] * 6)
+        assert verifier.reward(rollouts, [example] * 2, metric).tolist() == scores
+
+
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize("steps", [4, 6, 10, 11, 17])
+def test_checks_are_spread_over_the_steps_and_no_more_than_planned(mini, monkeypatch, steps):
+    training = prepared(mini, RECIPE.updated(steps=steps), BRIEF)
+    training.begin()
+    rows = [training._checked(_row(step)) for step in range(1, steps + 1)]
+    measured = [row.step for row in rows if row.held_out_quality is not None]
+    assert len(measured) == min(steps, CHECKS) and measured[-1] == steps
+    gaps = np.diff([0, *measured])
+    assert gaps.max() - gaps.min() <= 1
+
+
+def _row(step: int) -> objective.TrainingStep:
+    columns = dict.fromkeys(objective.TrainingStep._fields, 0.0)
+    return objective.TrainingStep(**columns | {"step": step, "held_out_quality": None})
 
 
 @pytest.mark.parametrize(
@@ -259,12 +321,15 @@ def test_lambda_is_in_units_of_the_static_slope_and_follows_a_goal(mini, monkeyp
 def test_agreement_rewards_the_targets_own_text(mini):
     task = replace(CUT, metrics=())
     training = prepared(mini, RECIPE.updated(reward="agreement"), task)
+    train, *others = training.materials
+    training.materials = Materials(train._replace(left_out=3), *others)
     training.begin()
     # At T = 1 the target does not always write its likeliest text.
     assert 0.3 < training.static[0].quality.mean() < 1.0
     materials = training.materials
     for part in (materials.train, materials.held_out, materials.final):
         assert all(example.greedy for example in part.examples)
+    assert materials.left_out() == {"train": 3, "held-out": 0}
     cold = prepared(mini, RECIPE.updated(reward="agreement", temperature=[0.01]), task)
     cold.begin()
     assert cold.static[0].quality.mean() > 0.99

@@ -192,7 +192,9 @@ def _released(path: Path) -> dict[str, Tensor]:
         isinstance(name, str) and isinstance(w, Tensor) for name, w in weights.items()
     )
     # Sparse and nested tensors and those without values support few operations.
-    if not is_state or any(w.is_meta or w.is_nested or w.is_sparse for w in weights.values()):
+    if not is_state or any(
+        w.is_meta or w.is_nested or w.layout != torch.strided for w in weights.values()
+    ):
         raise UsageError(f"{path} holds no named weights: give the authors' file or train a head")
     return dict(weights)
 

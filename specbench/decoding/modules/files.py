@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -189,5 +189,5 @@ def save_module(
     }
     with clear_errors(folder):
         make_folder(folder)
-        save_file(weights, folder / WEIGHTS)
+        write_atomically(folder / WEIGHTS, save(weights))
         write_atomically(folder / CONFIG, json.dumps(values, indent=2) + "\n")

@@ -194,6 +194,12 @@ def cautions(rows: pd.DataFrame) -> Iterator[str]:
     """Yield notes on coarse fronts and on a missing control."""
     tossed = rows[rows["against"] == c.COIN].groupby("task")["ci_high"].max()
     placed = rows[(rows["metric"] == e.ABOVE) & (rows["against"] != c.COIN)]
+    beyond = placed[placed["value"].isna() & (placed["at"] == "acceptance")]
+    for task, methods in beyond.groupby("task", sort=False)["label"].unique().items():
+        yield (
+            f"{task}: no measured static weight accepts as much as {', '.join(methods)}, so there "
+            "is no front to compare with: add the draft alone, --set weight=0 with static"
+        )
     # Between weights below the coin, more weights would not be on the front either.
     tossed_tasks = tossed.index[tossed < 0]
     coarse = placed[placed["coarse"].fillna(False).astype(bool) & placed["step"].notna()]
@@ -201,7 +207,7 @@ def cautions(rows: pd.DataFrame) -> Iterator[str]:
     coarse = coarse.drop_duplicates(["task", "between"])
     if len(coarse):
         gaps = ", ".join(
-            f"{row.between} on {row.task} ({100 * abs(row.step):.0f} points)"
+            f"{row.between} on {row.task} ({100 * abs(row.step):.1f} points)"
             for row in coarse.itertuples()
         )
         yield f"measure more weights where the qualities of neighbours are far apart: {gaps}"

@@ -40,7 +40,7 @@ CONTROL = "sharpened front: also includes `sharpened` and `cooled`, controls for
 AT_ACCEPTANCE = (
     "static weights: their best mixture at the method's acceptance, chosen by other prompts than "
     "those it is measured on (the randomised static front). coarse: above that, but not above the "
-    "nearest weight alone."
+    "nearest weight alone. open: no measured weight accepts as much; the draft alone (w = 0) does."
 )
 WORDS = (
     "verdict: what the intervals show relative to sd. faster, slower: per sample, beyond 1 and the "
@@ -145,9 +145,9 @@ def _placed(row: _Row) -> str:
     distance = shown(e.ABOVE, row["quality_metric"])
     if e.ABOVE not in row:
         return ""
+    if v.front_ends_before(row):
+        return "open: add w = 0"
     text = distance.interval(row)
-    if text and v.is_bound(row):
-        text = f"at least {distance.number({e.ABOVE: row[f'{e.ABOVE}_low']})}"
     outcome = v.front_outcome(row)
     coarse = outcome == v.UNSHOWN and row[f"{e.ABOVE}_low"] > 0  # not above the nearest weight
     return f"{'coarse' if coarse else words[outcome]} {text}" if text else ""

@@ -203,7 +203,7 @@ def above_front(
         every = pareto.front_of(run.sessions[method.session], FRONTS[front])
         points = [point.timed for point in every]
     gap = pareto.gap_between(heads, points, gain)
-    if np.isnan(gap.above.value):  # nothing was drafted
+    if np.isnan(gap.reached.gains(gain).value[0, : len(heads)]).any():  # nothing was drafted
         return
     facts = method.facts([length], length, gap.reached, list(range(len(heads)))) | {
         "against": front,

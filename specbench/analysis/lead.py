@@ -34,7 +34,7 @@ def lead(leads: Floats, quality: Floats, gains: Gains) -> Interval:
     lead over the best mixture on all prompts, and the upper end is Student's t above the value. p
     is that of the end which is nearer to 0. Where few prompts differ, both ends are wider
     (``with_rare_differences``). A method whose gain exceeds that of every point of the front has no
-    front there: the upper end is then its quality.
+    front there: the upper end is then its quality. Qualities are from 0 to 1, and so is the front.
 
     Args:
         leads: [1 + RESAMPLES, heads] quality minus that of the best mixture of all prompts, then of
@@ -63,14 +63,17 @@ def lead(leads: Floats, quality: Floats, gains: Gains) -> Interval:
         return other
     low, high = min(best.low, other.value), other.high
     p = 2 * min(_above(best), 1 - _above(other), 0.5)
+    reached = float(quality[:, :heads].mean())
     of_heads, of_front = gains.of(slice(heads)), gains.of(slice(heads, None))
     with np.errstate(invalid="ignore"):
         furthest = np.nanmax(_mean(of_front), initial=-np.inf)
     if (_mean(of_heads) > furthest).any():
-        high, p = max(high, float(quality[:, :heads].mean())), 2 * min(_above(best), 0.5)
+        high, p = max(high, reached), 2 * min(_above(best), 0.5)
     if low <= 0 <= high:
         p = max(p, ALPHA)
-    value, low, high = (round(end, DECIMALS) + 0.0 for end in (other.value, low, high))
+    value = min(max(other.value, reached - 1), reached)
+    ends = value, max(low, -1.0), min(high, 1.0)
+    value, low, high = (round(end, DECIMALS) + 0.0 for end in ends)
     return Interval(value, low, high, n, p)
 
 

@@ -67,8 +67,8 @@ _EXPLAINED = {
     e.TIMES: "samples/s / sd: seconds per sample of sd over those of the method.",
     e.SPEED: "tok/s / sd: tokens/s over those of sd, of texts in batches.",
     e.ABOVE: (
-        "- mix: quality minus that of the best mixture of static weights at the same acceptance; ≥ "
-        "where no weight accepts as much, so that only the lower end of the interval is known."
+        "- mix: quality minus that of the best mixture of static weights at the same acceptance; "
+        "empty where no measured weight accepts as much."
     ),
 }
 _HEADINGS = {
@@ -227,8 +227,6 @@ def _verdicts(comparison: pd.DataFrame) -> Iterator[dict[str, Any]]:
         row |= {"seeds": int(row["seeds"]) if row["seeds"] > 1 else 1, "cell": pd.NA}
         for figure, outcome in outcomes.items():
             scaled = shown(figure, row["quality_metric"]).scaled(row)
-            if figure == e.ABOVE and v.is_bound(row):
-                scaled = scaled[1], scaled[1], np.nan
             facts = {"figure": figure, "metric": figure, "unit": _UNITS[figure], "verdict": outcome}
             if not np.isnan(scaled[0]):
                 yield row | facts | dict(zip(_SCALED, scaled, strict=True))
@@ -355,8 +353,7 @@ def _fields(
     def cell(row: dict[str, Any]) -> TableCell:
         ends = [number(row[end], form) for end in ("ci_low", "ci_high") if intervals]
         interval = f"[{', '.join(ends)}]" if ends and all(ends) else ""
-        is_bound = figure == e.ABOVE and row["ci_low"] == row["value"] and np.isnan(row["ci_high"])
-        value = f"{'≥ ' if is_bound else ''}{number(row['value'], form)}"
+        value = number(row["value"], form)
         return TableCell(f"({value})" if row["verdict"] in _OPEN else value, interval, row["best"])
 
     yield Column(name, task), cell_at(key, cell)

@@ -44,7 +44,8 @@ COARSE = 0.2
 class Gap(NamedTuple):
     """Quality minus that of the randomised static front at a setting's own gain.
 
-    For several heads of one recipe, all figures are means over the heads.
+    For several heads of one recipe, all figures are means over the heads. Where the front ends
+    before the setting, ``above`` and ``above_measured`` are NaN.
     """
 
     above: Interval  # quality minus the front at the same gain, interpolated on a chord (``lead``)
@@ -104,9 +105,8 @@ def front_quality(gains: Gains, quality: Floats, least: ArrayLike) -> Floats:
     A mixture that assigns the fraction s_i of the prompts to point i has gain sum s a / sum s b and
     quality sum s q. The best mixture solves a linear program with two constraints, so it uses at
     most two points: one with sufficient gain, and one of higher quality with insufficient gain.
-    Beyond the largest gain of any point, that point's quality is used. This overestimates the
-    front, so a distance there is a lower bound. Gain and quality can be swapped: the result is then
-    the largest gain of a mixture with a quality of at least ``least``.
+    Beyond the largest gain of any point, that point's quality is used. Gain and quality can be
+    swapped: the result is then the largest gain of a mixture with a quality of at least ``least``.
 
     ``gains`` and ``quality`` are [..., points], ``least`` is [...].
     """
@@ -146,7 +146,7 @@ def points_with_front(
         task = "".join(f" on {one.cell['task']}" for one in [*first, *front][:1])
         raise UsageError(
             f"a front{task} needs two static weights or more: repeat the run with static among "
-            "its methods and --set weight=0.9,0.75,0.5"
+            "its methods and --set weight=0.75,0.5,0"
         )
     return shared_points([*first, *front, *last])
 
@@ -161,6 +161,9 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     with gain, no weight with more gain has a higher quality than that point, so the distance is a
     lower bound, and its upper end shows nothing. If mixtures of others beat the point, theirs
     counts. At equal acceptance, the front must have the setting's draft length.
+
+    No static weight gains more than the draft alone (w = 0). Without it, nothing is known of the
+    front beyond the largest measured gain: mixtures with the draft alone may have any quality.
 
     Several ``heads`` of one recipe have the mean of their distances, with seeds and prompts as
     random effects.
@@ -187,6 +190,9 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
         np.nan if below is None or above is None else level[below] - level[above]
         for below, above in neighbours
     ]
+    ends_before = not any(point.cell["weight"] == 0 for point in front) and any(
+        beyond is None for _, beyond in neighbours
+    )
     names = [None if n is None else front[n].point for n in neighbours[0]]
     of_units = points.unit_values(gain)
     above = lead(quality[:, :first] - at_gain, *of_units)
@@ -196,13 +202,15 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
         above_measured = unit_difference(of_units[0][:, 0], of_units[0][:, 1 + nearest])
     else:
         above_measured = estimate_of_heads(quality[:, :first] - at_measured, reached.n)
+    if ends_before:
+        above = above_measured = Interval(np.nan, np.nan, np.nan, reached.n)
     return Gap(
         above=above,
         above_measured=above_measured,
         reached=reached,
         front=float(quality[0, :first].mean()) - above.value,
         front_measured=float(at_measured[0].mean()),
-        between=(names[0], names[1]),
+        between=(names[0], None if ends_before else names[1]),
         step=float(steps[0]) if first == 1 else float("nan"),
         coarse=bool((np.abs(steps) > COARSE * np.ptp(level)).any()),
     )

@@ -254,9 +254,9 @@ def _length(row: Row) -> str:
     return f"its texts are {times} times as long as those of {_baseline(row)}"
 
 
-def is_bound(row: Row) -> bool:
-    """Return whether no measured weight accepts as much, so only the lower end is known."""
-    return str(row["between"]).endswith("to none")
+def front_ends_before(row: Row) -> bool:
+    """Return whether no measured weight gains as much as a method, though the draft alone may."""
+    return math.isnan(row[e.ABOVE])
 
 
 def front_outcome(row: Row) -> str:
@@ -270,6 +270,9 @@ def _front(row: Row | None) -> Clause:
     """Compare with the static front; with a coarse one also at its nearest point."""
     if row is None:
         return UNKNOWN
+    if front_ends_before(row):
+        reach = "accepts as much" if row["at"] == "acceptance" else "is as fast"
+        return Clause(MISSING, f"no measured static weight {reach}, so it has no front there")
     front = "the randomised static front" if row["at"] == "acceptance" else "it"
     words = _words(row, e.ABOVE) | {"front": f"{front} at equal {row['at']}"}
     outcome, side = front_outcome(row), sign(row, e.ABOVE)
@@ -282,7 +285,7 @@ def _front(row: Row | None) -> Clause:
 
 def _control(front: Row | None, cooler: Row | None) -> Clause:
     """Say what a lower temperature gains where a method is above the static front."""
-    if front is None or front[f"{e.ABOVE}_low"] <= 0:
+    if front is None or not front[f"{e.ABOVE}_low"] > 0:
         return UNKNOWN
     if cooler is None:
         sampled = front["quality_metric"] == AGREEMENT and front["temperature"] > 0

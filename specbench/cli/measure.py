@@ -71,7 +71,7 @@ def measure(
     workers = start_workers(options, plan.loading, options, client)
     store = carry_out(plan, label, options, workers)
     _show(store, options.as_json)
-    _suggest(plan, store.folder, margin)
+    _suggest(plan, store.folder, options.limit or DEFAULT_LIMIT, margin)
 
 
 def say(plan: Plan, limit: int | None = None, *, loads: bool = True) -> None:
@@ -264,7 +264,7 @@ def _prompts_for(plan: Plan, margin: float) -> str:
     )
 
 
-def _suggest(plan: Plan, folder: Path, margin: float | None = None) -> None:
+def _suggest(plan: Plan, folder: Path, limit: int, margin: float | None = None) -> None:
     """Print what to do next with a run: what its result lacks most, and where to see more."""
     if plan.arms:
         others = (
@@ -282,12 +282,12 @@ def _suggest(plan: Plan, folder: Path, margin: float | None = None) -> None:
     compared = methods - {AUTOREGRESSIVE, "sd"}
     if "sd" not in methods:
         output.next_step(f"{same} and sd among its methods, to compare with it")
-    elif examples < ENOUGH and not isinstance(plan.tasks[0].task.source, PromptList):
-        limit = f"--limit {10 * examples}" + (f" --shard {shard}" if shard else "")
-        output.next_step(f"{same} {limit}, to narrow the intervals with more prompts")
+    elif limit <= examples < ENOUGH and not isinstance(plan.tasks[0].task.source, PromptList):
+        more = f"--limit {10 * examples}" + (f" --shard {shard}" if shard else "")
+        output.next_step(f"{same} {more}, to narrow the intervals with more prompts")
     elif compared and sum(cell.method == STATIC for cell in cells) < 2 * len(plan.tasks):
         output.next_step(
-            f"{same}, static among its methods and --set weight=0.9,0.75,0.5, to add a front"
+            f"{same}, static among its methods and --set weight=0.75,0.5,0, to add a front"
         )
     if margin is not None and "sd" in methods and len(methods) > 1:
         output.next_step(f"specbench compare {folder} --against sd --margin {margin:g}")

@@ -157,7 +157,7 @@ def plot(
         if without := [task for task in bare if task not in swept]:
             note(
                 f"no static front on {', '.join(without)}: repeat the run with static among its "
-                "methods and --set weight=0.9,0.75,0.5"
+                "methods and --set weight=0.75,0.5,0"
             )
     for path in save(drawing, folder, name):
         print(path)

@@ -2,12 +2,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import EQUAL, between_runs, compare
-from specbench.analysis.compare_tables import between_tables
+from specbench.analysis.compare import EQUAL, between_runs, compare, verdicts
+from specbench.analysis.compare_tables import between_tables, verdict_tables
 from specbench.analysis.comparison import ALONE, ATS, COIN, COMPARISON, CONTROL, FRONT, OWN
 from specbench.analysis.estimates import ACCEPTANCE_LESS, QUALITY_LESS, TIMES
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
+from specbench.analysis.verdicts import MISSING
 from specbench.errors import UsageError
 
 # Seconds per sample by method and draft length; static at w = 0 takes half of sd's time.
@@ -278,6 +279,22 @@ def test_static_weights_are_placed_beside_a_coin(frame):
     # The coin runs from (0.4, 0.8) to (1, 0.2).
     assert beside_coin["value"].to_numpy() == pytest.approx(0.3 - 0.6)
     assert not any("measure more weights" in n for n in compare(pd.concat([frame, middle])).notes)
+
+
+def test_a_front_that_ends_before_a_method_gives_no_verdict(frame):
+    """Of w = 0.5 alone: unmeasured weights may accept more at any quality."""
+    short = frame.assign(weight=frame["weight"] + 0.5)
+    short.loc[short["method"] == "static", "accepted"] = 15
+    comparison = compare(short, ["acceptance"])
+    assert (
+        "mini-math: no measured static weight accepts as much as diversed, so there is no front to "
+        "compare with: add the draft alone, --set weight=0 with static"
+    ) in comparison.notes
+    [judged] = verdicts(comparison.rows).query("method == 'diversed'").to_dict("records")
+    assert judged["front"] == MISSING
+    assert "no measured static weight accepts as much" in judged["sentence"]
+    [table] = verdict_tables(comparison.rows)
+    assert "open: add w = 0" in str(table.rows)
 
 
 def test_without_quality_the_rest_is_compared_with_sd(frame):

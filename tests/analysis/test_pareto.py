@@ -4,7 +4,14 @@ import pytest
 from scipy.special import stdtrit
 
 from specbench.analysis.intervals import mean_interval, resample
-from specbench.analysis.pareto import front_band, front_of, front_quality, gap_between, hull
+from specbench.analysis.pareto import (
+    front_band,
+    front_of,
+    front_quality,
+    gap_between,
+    hull,
+    lead_of_means,
+)
 from specbench.analysis.points import Gains, settings_of
 from specbench.analysis.summary import cells_of, summarise
 from specbench.errors import UsageError
@@ -162,7 +169,6 @@ def test_gap_names_its_neighbours_and_needs_no_interpolation_above_the_lower(mak
         (12, 0.8, ("sd", "w=0.5"), 0.25),
         (17, 0.6, ("w=0.5", "w=0.2"), 0.15),  # w=0.5 is below the chord, the front there is not
         (5, 0.8, (None, "sd"), np.nan),
-        (25, 0.4, ("w=0.2", None), np.nan),
     ):
         frame = run(make, 0.7, accepted)
         middle = frame[frame["method"] == "static"].assign(weight=0.5, accepted=15, quality=0.55)
@@ -171,6 +177,27 @@ def test_gap_names_its_neighbours_and_needs_no_interpolation_above_the_lower(mak
         assert gap.above_measured[:3] == pytest.approx([0.7 - measured] * 3)
         assert gap.between == between
         assert gap.step == pytest.approx(step, nan_ok=True)
+
+
+def test_beyond_the_last_weight_the_front_is_known_only_with_the_draft_alone(make):
+    """Without it, a coin between sd and the draft may have any quality there."""
+    frame = run(make, 0.7, 25)
+    gap = gap_of(frame)
+    assert np.isnan([*gap.above[:3], *gap.above_measured[:3]]).all()
+    assert gap.between == ("w=0.2", None)
+    gap = gap_of(frame.assign(weight=frame["weight"] * 0))
+    assert gap.above.value == pytest.approx(0.3)
+    assert gap.above_measured[:3] == pytest.approx([0.3] * 3)
+
+
+def test_a_front_has_qualities_from_0_to_1():
+    """So a lead is between -1 and the method's own quality, however few prompts there are."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        quality = (rng.random((12, 4)) < [0.9, 0.95, 0.1, 0.5]).astype(float)
+        above = lead_of_means(quality, rng.normal([0.9, 0.5, 0.8, 0.95], 0.1, (12, 4)))
+        assert -1 <= above.low <= above.value <= quality[:, 0].mean()
+        assert above.value <= above.high <= 1
 
 
 def test_gap_uses_only_prompts_that_every_point_has(make):

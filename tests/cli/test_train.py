@@ -106,7 +106,7 @@ def test_a_refusal_of_one_task_leaves_the_others(cli, models, monkeypatch):
 
     def require_trade(static, task, metric):
         if task == "mini-news":
-            raise UsageError("mini-news: the target is not measurably better than the draft")
+            raise front.NothingToLearnError("mini-news: the target is not measurably better")
         honest(static, task, metric)
 
     monkeypatch.setattr(front, "require_trade", require_trade)

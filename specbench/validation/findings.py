@@ -81,12 +81,23 @@ def conclusion(findings: Sequence[Finding], shown: str, fault: str) -> str:
         findings: The findings.
         shown: What no fault means, such as "decoded correctly".
         fault: What was looked for.
+
+    Returns:
+        The sentence. It names the methods whose law is unknown, so that nothing is shown of what
+        they emit.
     """
     sound, weak = (sum(f.verdict == verdict for f in findings) for verdict in (OK, WEAK))
     if not sound:
         return f"nothing is shown: no comparison could have seen a {fault}"
     unseen = f"; {weak} could not have seen one, so try more --samples" if weak else ""
-    return f"{shown}: no {fault} found in {sound + weak} comparisons{unseen}"
+    emitted = [(f.subject.rpartition(", T=")[0], f.verdict) for f in findings if f.name in EMITTED]
+    lawless = dict.fromkeys(method for method, verdict in emitted if verdict == NO_LAW)
+    untested = [name for name in lawless if (name, OK) not in emitted]
+    answer = f"{shown}: no {fault} found in {sound + weak} comparisons{unseen}"
+    if untested:
+        answer += f"; what {', '.join(untested)} emits was not tested, exact or not: add the law "
+        answer += "with @rule(law=...)"
+    return answer
 
 
 def findings_table(findings: Iterable[Finding], title: str = "") -> Table:
@@ -96,6 +107,7 @@ def findings_table(findings: Iterable[Finding], title: str = "") -> Table:
 
 
 LAW = "law"  # name of this part of the check
+EMITTED = ("next token", "outputs")  # comparisons that show what a method emits
 COMPARED = {  # heading, and the meaning of a failure
     "next token": ("next\ntoken", "the token after the prompt does not follow the method's law"),
     "outputs": ("out-\nputs", "whole outputs do not follow the method's law"),
@@ -115,8 +127,8 @@ COMPARED = {  # heading, and the meaning of a failure
     ),
     "probabilities": (
         "proba-\nbilities",
-        "acceptance probabilities differ from those of plain forward passes: check positions, "
-        "cache slots and the processing of logits",
+        "acceptance probabilities differ from those of plain forward passes: check the law of a "
+        "rule of your own, else positions, cache slots and the processing of logits",
     ),
     "weights": (
         "weights",

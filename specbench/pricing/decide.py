@@ -51,6 +51,8 @@ class PricedSetting:
     @property
     def verdict(self) -> str:
         """Whether speculation pays, by the interval of the speed-up, or by its error."""
+        if self.tokens_per_round.value <= 1:  # as many as a pass without drafts gives
+            return LOSES
         low, high = self.speedup[1:3]
         if self.error is not None:
             low, high = (self.speedup.value / (1 + e) for e in (self.error, -self.error))
@@ -235,8 +237,9 @@ def answer(decision: Decision) -> str:
     else:
         best = max(bests, key=lambda setting: setting.speedup.value)
         is_open = any(setting.verdict == OPEN for setting in bests)
+        doubt = "a measurement shows" if decision.costs.machine else "more prompts or times show"
         why = (
-            "Not decided: leave it off until a quiet measurement shows a gain"
+            f"Not decided: leave it off until {doubt} a gain"
             if is_open
             else "Leave it off: speculation loses at every batch size"
         )

@@ -154,7 +154,7 @@ def test_what_is_absent_is_not_checked(cli, run):
     shown = cli("verify", "r", "-n", "2", code=1)
     said = " ".join(shown.out.split())
     assert "texts, counts and rounds, without samples.jsonl" in said
-    assert "1 head, since it or its models are not here" in said
+    assert "diversed (there is no head at gone: give --head" in said
     table, page, planned, decoded = failures(shown)
     assert table.startswith("summary.csv follows from samples.csv")
     assert page.startswith("summary.md follows from samples.csv")  # which has the rounds, too
@@ -176,7 +176,9 @@ def test_models_that_are_not_here_are_named_once_for_all_methods(cli, run):
     configure(run, lambda config: config["pair"].update(target="folder/x", draft="folder/y"))
     write_tables(run)
     said = " ".join(cli("verify", "r", "-n", "0", code=0).out.split())
-    assert "autoregressive, sd (the models of r (folder/x, folder/y) are not bundled" in said
+    assert (
+        "autoregressive, sd, diversed (the models of r (folder/x, folder/y) are not bundled" in said
+    )
     assert said.count("are not bundled") == 1
 
 

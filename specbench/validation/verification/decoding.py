@@ -158,7 +158,9 @@ def _require_local(head: str) -> None:
     path, results = Path(head), TRAINED.parent
     inside = len(path.parts) == 1 or path.is_relative_to(results)
     if path.is_absolute() or ".." in path.parts or not inside:
-        raise UsageError(f"its head {head} is not under {results}")
+        raise UsageError(
+            f"its head is outside of {results}, the only folder that heads are read from"
+        )
 
 
 def _divergence(record: SampleRecord, redecoded: SampleRecord, within: float) -> str:

@@ -58,7 +58,6 @@ class Verification:
         folder: A folder with the data of bundled tasks, to read instead of the hub.
         unchecked: What cannot be checked, filled by ``findings``.
         without_data: Tasks whose examples could not be compared with their data, likewise.
-        missing_heads: Paths of heads that cannot be loaded here, or whose models cannot, likewise.
     """
 
     run: Run
@@ -71,7 +70,6 @@ class Verification:
     folder: Path | None = None
     unchecked: list[str] = field(default_factory=lambda: ["times", "the machine and its software"])
     without_data: list[str] = field(default_factory=list)
-    missing_heads: set[str] = field(default_factory=set)
 
     @property
     def total(self) -> int:
@@ -139,9 +137,6 @@ class Verification:
         names = [entry.name for entry in entries if not entry.name.startswith(".")]
         if other := [name for name in names if name not in checked]:
             self.unchecked.append(f"other files: {listed(other)}")
-        if number := len(self.missing_heads):
-            heads, whose = ("heads", "they or their") if number > 1 else ("head", "it or its")
-            self.unchecked.append(f"{number} {heads}, since {whose} models are not here")
         sentence = "; ".join(dict.fromkeys(self.unchecked))
         yield Finding("", run.folder.name, SKIPPED, SKIPPED, sentence)
 
@@ -245,10 +240,7 @@ class Verification:
                 try:
                     cells.append(replay.cell(cell, name))
                 except SpecbenchError as error:
-                    if cell.head is not None:
-                        self.missing_heads.add(cell.head.path)
-                    else:
-                        not_here.setdefault(str(error), []).append(shown(cell.method))
+                    not_here.setdefault(str(error), []).append(shown(cell.method))
                     continue
                 heads += cell.head is not None
                 faults += filter(None, [head_difference(cell, cells[-1])])

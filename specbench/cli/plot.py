@@ -74,7 +74,7 @@ class PlotOptions(Options):
     )
     output: Path | None = output_option(
         "Folder for the figure (PNG, SVG, PDF) and the numbers it shows (CSV).",
-        "figures/ in the last run folder; with --head the head's folder",
+        "figures/ in the last run folder; with --head, the folder of trained heads",
     )
 
 

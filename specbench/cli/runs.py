@@ -114,7 +114,8 @@ def verify(
     Nothing that the run names is executed: give its rules, metrics, tasks and models as to `run`.
     """
     verified = read_run(run, models.trust())
-    require_cells([run], {"method": [*map(short_name, options.method or ())]})
+    tasks = {task.name: task for task in data.tasks()} if data.task or data.prompts else {}
+    require_cells([run], {"method": [*map(short_name, options.method or ())], "task": [*tasks]})
 
     from specbench.engine.hub import quiet_libraries
     from specbench.validation import findings as results
@@ -128,7 +129,7 @@ def verify(
         code.allow_code_execution,
         tuple(options.metric or ()),
         tuple(options.method or ()),
-        {task.name: task for task in data.tasks()} if data.task or data.prompts else {},
+        tasks,
         data.folder,
     )
     note_unfinished([run])

@@ -43,7 +43,8 @@ ODD: list[tuple[str, Any]] = [
     *(("draft_length", 10**9), ("draft_length", -1)),
     *(("token_ids", 5), ("token_ids", [-1]), ("token_ids", [2**70]), ("text", {})),
     *(("per_round", {"accepted": 1}), ("per_round", {"expected": [["x"]]})),
-    *(("scores", []), ("scores", {"accuracy": "=cmd()"}), ("sample_id", ["1"])),
+    *(("scores", []), ("scores", {"accuracy": "=cmd()"}), ("scores", {"accuracy": 1.1})),
+    *(("sample_id", ["1"]), ("quality", -3.0)),
     *(("method", None), ("status", "fine"), ("output_tokens", 10**400)),
 ]
 

@@ -111,10 +111,8 @@ def find_stored(folder: Path, name: str) -> list[Path]:
 
 
 def open_text(path: Path) -> TextIO:
-    """Open a text file with its own line ends, plain or packed."""
-    if path.suffix in PACKINGS:
-        return TextIOWrapper(open_binary(path), encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+    """Open a text file with its own line ends, plain or packed, without a byte order mark."""
+    return TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline="")
 
 
 def require_plain(folder: Path) -> None:

@@ -16,9 +16,10 @@ import pandas as pd
 
 from specbench.analysis.output.table import Column, Field, Table, TableCell, cell_at, number
 from specbench.analysis.proportions import proportion_interval
-from specbench.errors import UsageError
+from specbench.errors import UsageError, require
 from specbench.runs.frames import CELL, rows_of, typed
 from specbench.runs.labels import method_labels
+from specbench.runs.records import RECORDS
 from specbench.runs.tables import may_be_blank, schema
 
 MARGINAL, CONDITIONAL = "marginal", "conditional"
@@ -37,8 +38,9 @@ def acceptance_by_position(rounds: pd.DataFrame) -> pd.DataFrame:
     proposed has no row.
 
     Raises:
-        UsageError: Nothing is drafted.
+        UsageError: Nothing is decoded or drafted.
     """
+    require(len(rounds) > 0, f"{RECORDS} has no decoded sample: give another run")
     drafted = rounds[rounds["proposed"] > 0]
     if drafted.empty:
         raise UsageError(NOTHING_DRAFTED)

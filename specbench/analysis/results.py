@@ -311,13 +311,13 @@ def rounds_of(records: Iterable[SampleRecord], folder: Path) -> pd.DataFrame:
 
 def _columns(rounds: RecordedRounds) -> dict[str, Sequence[Any]]:
     """Return the columns of ``_ROUND`` for one sample; older runs lack the last two."""
-    emitted = rounds.emitted or []
-    unknown = [None] * len(emitted)
+    lengths = [len(values) for values in vars(rounds).values() if values is not None]
+    unknown = [None] * max(lengths, default=0)  # all of one length
     return {
-        "round": range(len(emitted)),
+        "round": range(len(unknown)),
         "proposed": rounds.proposed or unknown,
         "accepted": rounds.accepted or unknown,
-        "emitted": emitted,
+        "emitted": rounds.emitted or unknown,
         "expected_acceptance": [fmean(v) if v else None for v in rounds.expected or unknown],
         "mean_weight": [fmean(v) if v else None for v in rounds.weights or unknown],
         "rejected": rounds.rejected or unknown,

@@ -245,7 +245,7 @@ def read_section(path: Path, kind: type[Kind]) -> tuple[Kind, str]:
             return kind(), "is not the configuration of a run"
         return kind(), f"has a wrong `{'.'.join(map(str, first['loc']))}` ({first['msg']})"
     except (OSError, ValueError, RecursionError):
-        return kind(), "is not the configuration of a run" if path.is_file() else "does not exist"
+        return kind(), "is not the configuration of a run" if path.exists() else "does not exist"
 
 
 def _numbers(version: str) -> list[int]:

@@ -11,7 +11,6 @@ import csv
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,18 +22,18 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
-from specbench.errors import UsageError
+from specbench.errors import UsageError, shown
 from specbench.files import PACKINGS, open_binary, open_text, stored
 from specbench.plugins import short_name
 from specbench.runs.columns import SAME_PROMPT, TIMED_AGAIN, CellColumns
 from specbench.runs.records import TIMINGS, prompts_of
 from specbench.runs.run import require_in_runs, run_folders
 from specbench.runs.shards import by_name, is_sharded
-from specbench.runs.tables import may_be_blank, schema
+from specbench.runs.tables import bounds, may_be_blank, schema
 
 #: The columns that define a cell; its samples differ only in prompt, seed and repeat.
 CELL = tuple(CellColumns.model_fields)
-MOST_EXACT = 2**53  # up to here float64 has every whole number
+MOST_EXACT = 2**53  # the largest number; up to here float64 has every whole one
 _EXAMPLE = ["run_id", "task", "sample_id"]  # what identifies an example
 _ROW = [*CELL, "seed", "repeat", "sample_id", "turn", "timing", "metric"]  # what identifies a row
 
@@ -44,6 +43,7 @@ SUMMARY = schema("summary")
 MEASURED = schema("measured")
 
 _LONGEST_HEADING = 2**20  # characters
+_BOUNDS = bounds()
 
 #: Columns that are blank if they do not apply to a method, task or sample.
 MAY_BE_BLANK = may_be_blank("samples", "measured", "summary")
@@ -59,8 +59,8 @@ def read_samples(*paths: Path | str, timings: Collection[str] = ()) -> pd.DataFr
     ``sample_id``, so that they count as one; their own id is in ``example``.
 
     Raises:
-        UsageError: A folder or its table is missing, empty, incomplete or not readable, or two
-            folders hold the same run.
+        UsageError: A folder or its table is missing, empty, incomplete or not readable, or a row is
+            there twice, in one folder or in two that hold the same run.
     """
     folders = run_folders(paths, "samples.csv")
     timed = [folder for folder in folders if timings and stored(folder / TIMINGS).exists()]
@@ -149,9 +149,10 @@ def typed(
     """Select the columns of ``schema``, in its order, and convert them from text to their types.
 
     Raises:
-        UsageError: A column of ``source`` is missing, or a value is blank or of the wrong type.
+        UsageError: A column of ``source`` is missing, or a value is blank, of the wrong type or out
+            of the bounds of its column.
     """
-    _require_columns(frame, schema, source)
+    require_columns(frame, schema, source)
     typed_columns = {
         name: _typed_column(frame[name], kind, source, name in may_be_blank)
         for name, kind in schema.items()
@@ -159,11 +160,12 @@ def typed(
     return pd.DataFrame(typed_columns, copy=False)
 
 
-def _require_columns(present: Iterable[str], needed: Iterable[str], source: object) -> None:
+def require_columns(present: Iterable[str], needed: Iterable[str], source: object) -> None:
+    """Raise ``UsageError`` if a column of ``source`` is missing."""
     if missing := sorted(set(needed) - set(present), key=[*needed].index):
         plural = "s" if len(missing) > 1 else ""
         raise UsageError(
-            f"{source} lacks the column{plural} {', '.join(missing)}; "
+            f"{source} lacks the column{plural} {shown(', '.join(missing))}; "
             "it was not written by this version of specbench: run again."
         )
 
@@ -209,8 +211,13 @@ def _read_runs(
 
 
 def _require_distinct(table: pd.DataFrame, files: Sequence[Path], lengths: Sequence[int]) -> None:
-    """Refuse two folders with the same run, unless they are shards with other rows."""
+    """Refuse a row that is there twice, and two folders with one run unless they are its shards."""
     file = pd.Series(np.repeat(np.arange(len(files)), lengths), table.index)
+    repeated = table.filter(_ROW).assign(file=file).duplicated()
+    if repeated.any():
+        at = int(repeated.argmax())
+        row = at - sum(lengths[: file[at]]) + 1
+        raise UsageError(f"{files[file[at]]}: data row {row} repeats an earlier one; remove it.")
     several = file.groupby(table["run_id"]).transform("nunique") > 1
     rows = table[several].filter(_ROW)
     if len(rows := rows[rows.duplicated() | ~rows["run_id"].map(is_sharded).astype("bool")]):
@@ -253,7 +260,7 @@ def _read_table(path: Path, kinds: Mapping[str, type], needed: Collection[str]) 
         raise UsageError(f"{path} cannot be read: {reason}; check permissions.") from error
     if not len(table):
         raise UsageError(f"{path} has no rows; run again or give another folder.")
-    _require_columns(table.column_names, needed, path)
+    require_columns(table.column_names, needed, path)
     return table
 
 
@@ -261,19 +268,22 @@ def _heading(path: Path) -> list[str]:
     """Return the column names of a table; none if it cannot be read.
 
     Raises:
-        UsageError: The heading is longer than that of any run.
+        UsageError: It is not UTF-8, or the heading is longer than that of any run.
     """
-    with suppress(OSError, ValueError, csv.Error), open_text(path) as file:
-        heading = file.readline(_LONGEST_HEADING)
+    try:
+        with open_text(path) as file:
+            heading = file.readline(_LONGEST_HEADING)
         if len(heading) == _LONGEST_HEADING:
             raise UsageError(f"{path} has a heading of over {len(heading):,} characters: remove it")
         return next(csv.reader([heading]), [])
-    return []
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a readable CSV file in UTF-8; save it as such.") from error
+    except (OSError, csv.Error):
+        return []
 
 
 def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: bool) -> pd.Series:
-    if kind is float and may_be_blank and column.dtype == "float64":
-        return column
+    low, high = _BOUNDS.get(str(column.name), (-MOST_EXACT, MOST_EXACT))
     blank = column.isna().to_numpy()
 
     def require(good: NDArray[np.bool_], complaint: str) -> None:
@@ -290,11 +300,10 @@ def _typed_column(column: pd.Series, kind: type, source: object, may_be_blank: b
         return column.astype("str").mask(blank) if blank.any() else column.astype("str")
     numbers = pd.to_numeric(column, errors="coerce").astype("float64")
     require(np.isfinite(numbers.to_numpy()) | blank, "is not a finite number")
-    if kind is float:
-        return numbers
-    whole = (numbers.to_numpy() % 1 == 0) & (numbers.abs().to_numpy() <= MOST_EXACT)
-    require(whole, "is not a whole number")
-    return numbers.astype("int64")
+    if kind is int:
+        require(numbers.to_numpy() % 1 == 0, "is not a whole number")
+    require(numbers.between(low, high).to_numpy() | blank, f"is not from {low:g} to {high:g}")
+    return numbers.astype("int64" if kind is int else "float64")
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ OK: Status = "ok"
 UNSCORED: Status = "unscored"  # decoded, but its metric failed
 ERROR: Status = "error"  # could not be decoded; in samples.jsonl, but in no table
 
+Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 PlaceIndex = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -63,7 +64,7 @@ class SampleRecord(SampleColumns):
     """A sample: a text that a cell decoded from an example, its counts, times and scores."""
 
     quality_metric: str | None = column("", "metric reported as quality", "nothing scored")
-    quality: float | None = column("fraction", "score under that metric, 0 to 1", "not scored")
+    quality: Fraction | None = column("fraction", "score under that metric, 0 to 1", "not scored")
     device: str | None = column(
         "", "device it was decoded on; with several workers, also the machine", UNRECORDED
     )
@@ -83,7 +84,7 @@ class SampleRecord(SampleColumns):
         "drafted tokens judged: the accepted ones and the first rejection of each round",
         UNDRAFTED,
     )
-    draft_acceptance_rate: float | None = column(
+    draft_acceptance_rate: Fraction | None = column(
         "fraction", "accepted / proposed for this sample", UNDRAFTED
     )
     acceptance_length: float | None = column(
@@ -123,7 +124,7 @@ class SampleRecord(SampleColumns):
         "output_tokens / (prefill_seconds + decode_seconds)",
         "no time passed; not recorded",
     )
-    repetition: float | None = column(
+    repetition: Fraction | None = column(
         "fraction",
         "share of the text's 4-grams of tokens that repeat an earlier one; of words and signs "
         "where a server returns no tokens",
@@ -224,7 +225,7 @@ class SampleRecord(SampleColumns):
     text: str | None = Field(None, description="the answer, cut before a stop string")
     token_ids: list[TokenId] | None = Field(None, description="of the answer, without end token")
     per_round: RecordedRounds = Field(RecordedRounds(), description="its rounds")
-    scores: dict[str, float | None] | None = Field(None, description="by metric, quality first")
+    scores: dict[str, Fraction | None] | None = Field(None, description="by metric, quality first")
     sources: dict[str, str] = Field({}, description="digests of the user's own functions")
     cell_engine: str | None = Field(None, description="engine that a benchmark named for its cell")
     greedy: str | None = Field(None, description="the target's own greedy text")

@@ -279,6 +279,18 @@ def schema(*tables: str) -> dict[str, type]:
     return {column.name: TYPES[column.type] for table in tables for column in _columns(table)}
 
 
+@cache
+def bounds() -> dict[str, tuple[float, float]]:
+    """Return the least and the greatest value of each column of samples that declares them."""
+    declared = {
+        name: (kind["minimum"], kind["maximum"])
+        for name, field in SampleRecord.model_json_schema()["properties"].items()
+        for kind in field.get("anyOf", [field])
+        if kind.keys() >= {"minimum", "maximum"}
+    }
+    return dict.fromkeys(QUALITY_METRICS, declared["quality"]) | declared
+
+
 def may_be_blank(*tables: str) -> frozenset[str]:
     """Return the names of the columns of these tables that may be blank."""
     return frozenset(c.name for table in tables for c in _columns(table) if c.blank)

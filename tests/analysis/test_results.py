@@ -117,6 +117,20 @@ def test_rounds_of_packed_records_and_without_the_rejected_tokens(tmp_path):
     assert rounds["rejected"].isna().tolist() == [True, False, False] + [True] * 3
 
 
+@pytest.mark.parametrize("name", ROUNDS)
+def test_rounds_that_lack_a_list_are_blank_or_located(tmp_path, name):
+    per_round = {other: ROUNDS[other] for other in ROUNDS if other != name}
+    results = specbench.load(
+        run_of(tmp_path / "run", record(), record(per_round=per_round, turn=2))
+    )
+    column = {"expected": "expected_acceptance", "weights": "mean_weight"}.get(name, name)
+    if name in ("proposed", "accepted", "emitted"):
+        with pytest.raises(UsageError, match=rf"samples\.jsonl: {name} in data row 4 is blank"):
+            _ = results.rounds
+    else:
+        assert results.rounds[column].isna().tolist()[3:] == [True] * 3
+
+
 def test_only_the_last_attempt_of_a_sample_counts(tmp_path):
     failed = {name: value for name, value in record().items() if name != "per_round"}
     short = {name: values[:1] for name, values in ROUNDS.items()}
@@ -180,6 +194,10 @@ def test_missing_data_is_one_line(tmp_path):
         specbench.load([REFERENCE, tmp_path / "nowhere"])
     with pytest.raises(UsageError, match=r"holds no samples\.jsonl"):
         _ = specbench.load(tmp_path).rounds
+    with pytest.raises(
+        UsageError, match=r"^samples\.jsonl has no decoded sample: give another run"
+    ):
+        _ = specbench.load(run_of(tmp_path / "run")).positions
 
 
 def test_loaded_runs_draw_figures_and_display_themselves(reference):

@@ -189,7 +189,7 @@ EDITS: dict[str, tuple[Edit, str, str]] = {
     "two runs": (in_records(lambda row: row.update(run_id=row["method"])), SETTINGS, "run_id has"),
     "expected acceptance": (in_records(raised), COUNTS, "expected_acceptance is"),
     "qualities left out": (in_records(blanked), SCORED, "scores.accuracy is None"),
-    "a score named as a column": (scored(accepted=9.0), SCORED, "accepted is not a metric of"),
+    "a score named as a column": (scored(accepted=0.9), SCORED, "accepted is not a metric of"),
     "quality as a score": (scored(quality=1.0), SCORED, "quality is not a metric of the run"),
     "scores of no metric": (scored(goodness=1.0), SCORED, "goodness is not a metric of the run"),
     "metrics left out": (without_metrics, f"{SETTINGS}, {SCORED}", "quality_metric is"),
@@ -206,7 +206,7 @@ EDITS: dict[str, tuple[Edit, str, str]] = {
     "a row twice": (
         in_table("samples.csv", lambda rows: rows.append(rows[0])),
         SAMPLES,
-        "is not in samples.jsonl",
+        "test-0: repeats an earlier row",
     ),
     "an id": (
         in_table("samples.csv", lambda rows: rows[2].update(sample_id="x")),

@@ -7,6 +7,7 @@ import os
 import shutil
 import unicodedata
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,36 @@ def test_a_damaged_table_is_named(cli, run, name, damage):
         shown = cli(*COMMANDS[command])
         assert shown.code and "(for the traceback" not in shown.err
         assert f"r/{name}" in shown.err or name in shown.out
+
+
+def edited(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda table: table.write_bytes(change(table.read_bytes()))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut": edited(lambda text: text[:-60]),
+    "heading": edited(lambda text: text.replace(b"draft_length", b"length", 1)),
+    "semicolons": edited(lambda text: text.replace(b",", b";")),
+    "UTF-16": edited(lambda text: text.decode().encode("utf-16")),
+    "a row twice": edited(lambda text: text + text.splitlines()[-1]),
+    "missing": Path.unlink,
+}
+
+
+@pytest.mark.usefixtures("report_without_figures")
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_samples_that_cannot_be_read_are_named_by_all_commands(cli, run, damage):
+    DAMAGES[damage](run / "samples.csv")
+    for command in ("verify", "compare", "table", "report"):
+        shown = cli(*COMMANDS[command], code=0 if command == "report" else None)
+        assert shown.code or command == "report"
+        assert "(for the traceback" not in shown.err
+        assert "samples.csv" in shown.out + shown.err
+    assert (
+        "note: no verdicts: r" in shown.err
+        and 'id="verdict"' not in Path("report.html").read_text()
+    )
+    assert "no verdicts: r" in Path("report.html").read_text()
 
 
 @pytest.mark.parametrize("suffix", ["", ".xz"])

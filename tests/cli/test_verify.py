@@ -129,6 +129,7 @@ def test_a_run_that_is_not_whole_ends_with_3(cli, run, change, reason):
     ("change", "code", "told"),
     [
         (None, 0, "engine of environment.json, which does not exist"),
+        (Path.mkdir, 1, "it is not the configuration of a run"),
         (lambda facts: facts.pop("models"), 0, "target, dtype, device of environment.json"),
         (lambda facts: facts.update(engine=None), 0, "engine of environment.json, which lacks"),
         (lambda facts: facts.update(models=[]), 1, "environment.json can be read r FAILED"),
@@ -137,9 +138,11 @@ def test_a_run_that_is_not_whole_ends_with_3(cli, run, change, reason):
 )
 def test_an_environment_that_cannot_be_compared_is_told(cli, run, change, code, told):
     path = run / "environment.json"
-    if change is None:
+    if change in (None, Path.mkdir):
         path.unlink()
-    else:
+    if change is Path.mkdir:
+        path.mkdir()
+    elif change is not None:
         edit_object(path, change)
     shown = cli("verify", "r", "-n", "0")
     assert shown.code == code

@@ -17,7 +17,7 @@ def write(folder: Path, frame: pd.DataFrame) -> Path:
 
 def test_samples_keep_their_types_on_disk(tmp_path, samples):
     names = ["NA", "007", "null", "1e5", 'ü, "quoted"', "two\nlines"]
-    samples = samples.assign(sample_id=np.resize(names, len(samples)), alpha=-np.inf)
+    samples = samples.assign(sample_id=np.resize(names, len(samples)), repeat=range(len(samples)))
     measured = {"rouge1": 0.5, "accuracy-flexible": np.nan, "bleu_terms": "1 2"}
     stored = read_samples(write(tmp_path / "run", samples.assign(note="x", **measured)))
     assert list(stored) == [*SAMPLES, "accuracy-flexible", "rouge1", "bleu_terms"]
@@ -25,11 +25,12 @@ def test_samples_keep_their_types_on_disk(tmp_path, samples):
     assert (stored["weight"].dtype, stored["draft_length"].dtype) == ("float64", "int64")
 
 
-def test_trailing_content_of_a_table_does_not_matter(tmp_path, make):
+def test_a_byte_order_mark_and_trailing_content_of_a_table_do_not_matter(tmp_path, make):
     for name, ending in zip("abcd", ("", "\n", "\r\n", "\n\n"), strict=True):
-        text = make({"run_id": name}, {"run_id": name}).to_csv(index=False, lineterminator="\n")
+        text = make({}, {"repeat": 1}, run_id=name).to_csv(index=False, lineterminator="\n")
         (tmp_path / name).mkdir()
-        (tmp_path / name / "samples.csv").write_text(text.rstrip() + ending)
+        encoding = "utf-8-sig" if name == "a" else "utf-8"
+        (tmp_path / name / "samples.csv").write_text(text.rstrip() + ending, encoding)
     assert list(read_samples(tmp_path)["run_id"]) == list("aabbccdd")
 
 
@@ -64,13 +65,21 @@ def test_the_one_bad_table_of_many_is_named(tmp_path, make):
 
 def test_bad_input_is_one_line_with_its_location(tmp_path, make, monkeypatch):
     good = make({}).to_csv(index=False)
+    scored = make({}).assign(rouge1=-3).to_csv(index=False)
     path = tmp_path / "samples.csv"
     for text, place in (
         ("", "is empty"),
         (good.splitlines()[0], "no rows"),
         ("a,b\n1,2\n", "run_id, pair"),
         ('a,b\n1,2,3\n"', "not a readable CSV file"),
-        ("run_id\n\xff\n", "not a readable CSV file"),
+        ("run_id\n\xff\n", "not a readable CSV file in UTF-8"),
+        ("\xff\xfer\0u\0n\0", "not a readable CSV file in UTF-8"),
+        (good + good.splitlines()[1], "data row 2 repeats an earlier one"),
+        (good.replace(",1.0,cpu", ",1e308,cpu"), r"quality \('1e308'\) .* is not from 0 to 1"),
+        (good.replace("0.75", "1e308"), r"decode_seconds \('1e308'\) .* is not from -9"),
+        (good.replace("0.75", "inf"), r"decode_seconds \('inf'\) .* is not a finite number"),
+        (good.replace(",5,", ",1e300,", 1), r"draft_length \('1e300'\) .* is not from 0 to 65536"),
+        (scored, r"rouge1 \('-3'\) in data row 1 is not from 0 to 1"),
         (good.replace("mini-math", ""), "task in data row 1"),
         (good.replace(",5,", ",5.5,", 1), r"draft_length \('5.5'\) in data row 1"),
     ):

@@ -26,6 +26,7 @@ from specbench.runs.records import (
     write_examples,
 )
 from specbench.runs.run import Run, read_run
+from specbench.runs.shards import run_name
 from specbench.tasks.example import Example
 
 from .. import synthetic
@@ -43,7 +44,8 @@ ODD: list[tuple[str, Any]] = [
     *(("draft_length", 10**9), ("draft_length", -1)),
     *(("token_ids", 5), ("token_ids", [-1]), ("token_ids", [2**70]), ("text", {})),
     *(("per_round", {"accepted": 1}), ("per_round", {"expected": [["x"]]})),
-    *(("scores", []), ("scores", {"accuracy": "=cmd()"}), ("sample_id", ["1"])),
+    *(("scores", []), ("scores", {"accuracy": "=cmd()"}), ("scores", {"accuracy": 1.1})),
+    *(("sample_id", ["1"]), ("quality", -3.0)),
     *(("method", None), ("status", "fine"), ("output_tokens", 10**400)),
 ]
 
@@ -201,6 +203,15 @@ def test_models_of_a_run_are_loaded_again_in_the_dtype_that_auto_meant(
     config = {"loading": {"dtype": recorded}}
     (tmp_path / "environment.json").write_text(json.dumps({"models": {"dtype": used}}))
     assert Run(tmp_path, RunConfig(**config)).loading.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    "table",
+    [f"task,run_id\n{'x' * 131_073},r\n", "task,run_id\nx\n", "task\nx\n", "task,run_id\n", "\0"],
+)
+def test_a_run_that_its_table_does_not_name_is_named_as_its_folder(tmp_path, table):
+    (tmp_path / "samples.csv").write_text(table)
+    assert run_name(tmp_path) == tmp_path.name
 
 
 @pytest.mark.parametrize(

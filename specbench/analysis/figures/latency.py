@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from specbench.analysis.figures import figure, layout, style
 from specbench.analysis.figures.style import Drawing, scaled
@@ -58,11 +58,11 @@ def draw(results: Results) -> Drawing:
                 axes.step(times, shares, where="post", **line(rows))
             axes.set_xscale("log")
             low, high = axes.get_xlim()
-            steps = (1,) if high > 50 * low else (1, 2, 5)
-            axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=5))
+            decades = LogLocator(subs=(1, 3) if high < 1000 * low else (1,), numticks=5)
+            axes.xaxis.set_major_locator(MaxNLocator(4) if high < 10 * low else decades)
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter("{x:g}")
-            axes.set_xlabel(f"Time {meaning} (ms)")
+            axes.set_xlabel(f"Time {meaning} (ms, log scale)")
     for axes in grid[:, 0]:
         axes.set_ylabel("Answers (%)")
     arms = samples.groupby("label", sort=False)

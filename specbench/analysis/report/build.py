@@ -18,6 +18,7 @@ from specbench.analysis.estimates import AT_LIMIT, QUALITY, TOKENS
 from specbench.analysis.margin import margin_tables
 from specbench.analysis.output.shown import temperature_text
 from specbench.analysis.output.table import Column, Table
+from specbench.analysis.pareto import static_weight
 from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render
@@ -101,11 +102,16 @@ def build(
         verdicts = results.against(*baseline)
         answer = list(margin_tables(verdicts))
         verdicts = verdicts[verdicts["sentence"].notna()]
-    with suppress(UsageError):  # a run may lack its samples
+    try:
         samples = results.samples
         if baseline is None:
             verdicts, answer = results.verdicts, list(verdict_tables(results.comparison))
-    if not answer and any(run.servers for run in runs):
+    except UsageError as error:
+        reason = str(error)
+        for folder in folders:
+            reason = reason.replace(str(folder), folder.name)
+        notes.append(f"no verdicts: {reason}")
+    if samples is not None and not answer and any(run.servers for run in runs):
         notes.append("servers are compared with one method: add --against METHOD --margin POINTS")
     commands: list[Sequence[object]] = [run.environment.command for run in runs]
     judged = (
@@ -126,6 +132,7 @@ def build(
         apart=recorded.apart,
         tables=[*figure_tables(cells, intervals=True), *text_tables(cells)],
         figures=list(figures(cells, positions, samples)),
+        front=samples is not None and static_weight(cells).nunique() > 1,
         traces=traces,
         legend=LEGEND,
         environment=_environment(runs),

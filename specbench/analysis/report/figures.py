@@ -73,9 +73,11 @@ def draws_of(cells: pd.DataFrame, samples: pd.DataFrame | None) -> Draws:
     """Return the figures of cells and of their samples, if known, by title."""
     tables = {"cells": cells} | ({} if samples is None else {"samples": samples})
     results = Results.of(**tables)
+    time = {"Acceptance vs. time": partial(acceptance.draw_time, results)}
+    drafted = cells[cells["draft_acceptance_rate"].notna()]
     return {
         "Quality vs. cost": partial(pareto.draw, results, pareto.known_costs(cells)),
-        "Acceptance vs. time": partial(acceptance.draw_time, results),
+        **(time if drafted["task"].duplicated().any() else {}),  # one point shows nothing
         "Time of a round": partial(rounds.draw_timeline, results),
         "Latency": partial(latency.draw, results),
     }

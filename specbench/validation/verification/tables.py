@@ -22,7 +22,7 @@ from specbench.plugins import short_name
 from specbench.runs import records as run_files
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.frames import SUMMARY as SUMMARY_COLUMNS
-from specbench.runs.frames import rows_of
+from specbench.runs.frames import require_columns, rows_of
 from specbench.runs.model import SampleRecord
 from specbench.runs.tables import dictionary
 from specbench.tasks.example import Example
@@ -170,7 +170,8 @@ def _compare(path: Path, rebuilt_path: Path, keys: Sequence[str], source: str) -
     def compare() -> Iterator[tuple[Record, str]]:
         for key, row in recorded.items():
             further = [name for name in row if key in rebuilt and name not in rebuilt[key]]
-            text = difference(row, rebuilt[key]) if key in rebuilt else f"is not in {source}"
+            absent = f"is not in {source}" if key[-1] == 1 else "repeats an earlier row"
+            text = difference(row, rebuilt[key]) if key in rebuilt else absent
             yield row, f"{further[0]} is not in {source}" if further else text
         for key, row in rebuilt.items():
             if key not in recorded and row.get("metric") in metrics:
@@ -187,6 +188,7 @@ def _rows(path: Path, keys: Sequence[str]) -> dict[tuple[Any, ...], dict[str, An
     try:
         with open_binary(path) as file:
             rows = rows_of(pd.read_csv(file, dtype=str, keep_default_na=False))
+        require_columns(rows[0] if rows else keys, keys, path)
     except ValueError as error:  # pandas' own errors of parsing, and of text that is not UTF-8
         raise UsageError(f"{path} is not a readable CSV file ({first_line(error)})") from error
     copies: Counter[tuple[Any, ...]] = Counter()

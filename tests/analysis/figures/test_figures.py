@@ -60,6 +60,17 @@ def test_every_figure_is_drawn_within_its_page_and_saved(name, tmp_path):
     assert wide.shape[1] > paper.shape[1]
 
 
+@pytest.mark.parametrize("factor", [1, 1.01, 1.6, 8, 12, 60, 900, 1e5])
+def test_times_of_answers_can_be_read_at_any_spread(factor):
+    times = [{"method": arm, "latency_seconds": s} for arm, s in (("a", 1.7), ("b", 1.7 * factor))]
+    told = {"first_token_seconds": [0.31, 0.31 * factor], "inter_token_seconds": [0.02] * 2}
+    table = samples(*times, draft_length=0).assign(**told)
+    for axes in load_figure("latency")(Results.of(samples=table, cells=table)).figure.axes:
+        low, high = axes.get_xlim()
+        assert sum(low <= tick <= high for tick in axes.get_xticks()) >= 2
+        assert "log scale" in axes.get_xlabel()
+
+
 @pytest.mark.parametrize("name", ["acceptance-time", "transfer"])  # with a legend, and without
 def test_a_figure_has_the_users_width(name, tmp_path):
     with style.page("paper", width=4.0):

@@ -158,8 +158,9 @@ def test_draft_lengths_and_batch_sizes_have_their_own_blocks(cells):
     for block, absent in zip(blocks, ("other;", "sd;"), strict=True):
         assert not any(absent in svg for _, svg in block.figures)
         assert all("autoregressive;" in svg for title, svg in block.figures if "round" in title)
-    (block,) = figures(here[here["method"] == "autoregressive"], pd.DataFrame())
-    assert [title for title, _ in block.figures] == ["Quality vs. cost", "Time of a round"]
+    for alone in ("autoregressive", "sd"):
+        (block,) = figures(here[here["method"] == alone], pd.DataFrame())
+        assert [title for title, _ in block.figures] == ["Quality vs. cost", "Time of a round"]
 
 
 def test_the_page_begins_with_the_question_and_its_answer(page, finished):
@@ -169,6 +170,7 @@ def test_the_page_begins_with_the_question_and_its_answer(page, finished):
     heading, after = page.split("<h1>")[1].split("</h1>")
     assert heading == "mini-math, mini-headline with the pair mini"
     top = after.split("<nav")[0]
+    assert "The dashed line is the randomised static front" in after
     assert "Pair mini: target " in top and "T = 1; N = 5; n = 10 prompts" in top
     results = Results([finished], by_folder=True)
     answers = list(verdict_tables(results.comparison))

@@ -76,6 +76,7 @@ def test_a_page_of_servers_opens_with_the_answer_of_compare_and_names_no_folder(
     assert "to the first token" in page and "Ends of answers" in page
     unanswered = build([served])
     assert any("add --against METHOD --margin POINTS" in note for note in unanswered.notes)
+    assert "dashed line" not in unanswered.html
 
 
 def test_latencies_are_quantiles_of_all_answers(served):

@@ -206,9 +206,10 @@ def cautions(rows: pd.DataFrame) -> Iterator[str]:
     coarse = coarse[~coarse["task"].isin(tossed_tasks)]
     coarse = coarse.drop_duplicates(["task", "between"])
     if len(coarse):
+        points = 100 * coarse["step"].abs()
+        coarse = coarse.assign(points=points.map("{:.0f}".format).where(points >= 1, "under 1"))
         gaps = ", ".join(
-            f"{row.between} on {row.task} ({100 * abs(row.step):.1f} points)"
-            for row in coarse.itertuples()
+            f"{row.between} on {row.task} ({row.points} points)" for row in coarse.itertuples()
         )
         yield f"measure more weights where the qualities of neighbours are far apart: {gaps}"
     if not placed.empty and c.CONTROL not in set(placed["against"]):

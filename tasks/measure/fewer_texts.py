@@ -25,7 +25,7 @@ from specbench.training.session import prepare
 from specbench.training.verifier import FINAL_SEED
 
 FIGURES = ("objective", "quality", "acceptance")
-HEADINGS = ("task", "memory", "steps", "texts", "seed", *FIGURES, "processor_seconds")
+HEADINGS = ("task", "start", "memory", "steps", "texts", "seed", *FIGURES, "processor_seconds")
 
 
 def main() -> None:
@@ -36,13 +36,16 @@ def main() -> None:
     for name, default in (("steps", "16,60"), ("memory", "1,8"), ("seed", "0,1")):
         numbers = {"type": lambda text: [*map(int, text.split(","))], "default": default}
         parser.add_argument(f"--{name}", **numbers)
+    weights = {"type": lambda text: [*map(float, text.split(","))], "default": [None]}
+    parser.add_argument("--initial-weight", help="of the untrained head", **weights)
     options = parser.parse_args()
     spec, task = get_pair(options.pair), load_task(options.task)
     pair, static = load_pair(spec), []
     rows = csv.writer(sys.stdout)
     rows.writerow(HEADINGS)
-    for seed, steps, memory in product(options.seed, options.steps, options.memory):
-        recipe = head_recipe(spec, task, {"steps": steps, "seed": seed})
+    grid = product(options.seed, options.initial_weight, options.steps, options.memory)
+    for seed, weight, steps, memory in grid:
+        recipe = head_recipe(spec, task, {"steps": steps, "seed": seed, "initial_weight": weight})
         training = prepare(pair, task, recipe.updated(memory=memory), Path("unused"))
         training.static = static
         training.begin()
@@ -57,7 +60,8 @@ def main() -> None:
         objective = quality + recipe.acceptance_weight * training.slope * acceptance
         texts = steps * recipe.prompts_per_step * recipe.rollouts
         figures = (f"{figure:.4f}" for figure in (objective, quality, acceptance))
-        rows.writerow([task.name, memory, steps, texts, seed, *figures, round(seconds)])
+        start = weight or round(training.goal.first_weight, 2)
+        rows.writerow([task.name, start, memory, steps, texts, seed, *figures, round(seconds)])
         sys.stdout.flush()
 
 

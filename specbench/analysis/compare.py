@@ -207,9 +207,11 @@ def cautions(rows: pd.DataFrame) -> Iterator[str]:
     coarse = coarse.drop_duplicates(["task", "between"])
     if len(coarse):
         points = 100 * coarse["step"].abs()
-        coarse = coarse.assign(points=points.map("{:.0f}".format).where(points >= 1, "under 1"))
+        coarse = coarse.assign(
+            points=points.map("{:.0f} points".format).where(points >= 1, "under a point")
+        )
         gaps = ", ".join(
-            f"{row.between} on {row.task} ({row.points} points)" for row in coarse.itertuples()
+            f"{row.between} on {row.task} ({row.points})" for row in coarse.itertuples()
         )
         yield f"measure more weights where the qualities of neighbours are far apart: {gaps}"
     if not placed.empty and c.CONTROL not in set(placed["against"]):

@@ -282,7 +282,9 @@ def _suggest(plan: Plan, folder: Path, limit: int, margin: float | None = None) 
     compared = methods - {AUTOREGRESSIVE, "sd"}
     if "sd" not in methods:
         output.next_step(f"{same} and sd among its methods, to compare with it")
-    elif limit <= examples < ENOUGH and not isinstance(plan.tasks[0].task.source, PromptList):
+    elif limit - shards < examples < ENOUGH and not isinstance(
+        plan.tasks[0].task.source, PromptList
+    ):
         more = f"--limit {10 * examples}" + (f" --shard {shard}" if shard else "")
         output.next_step(f"{same} {more}, to narrow the intervals with more prompts")
     elif compared and sum(cell.method == STATIC for cell in cells) < 2 * len(plan.tasks):

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from specbench.analysis.intervals import FEWEST, Floats, Interval, mean_interval
@@ -88,11 +87,6 @@ class Point(NamedTuple):
         inputs = InputSums(tokens, np.array(total), np.array(squares))
         quality, acceptance = (np.array(values[name]) for name in ("quality", "acceptance"))
         return cls(values["weight"], quality, acceptance, inputs)
-
-    def ordered(self, places: NDArray[np.intp]) -> Point:
-        """Return a point with each prompt at its place."""
-        order = places.argsort()
-        return self._replace(quality=self.quality[order], acceptance=self.acceptance[order])
 
     def joined(self, other: Point) -> Point:
         """Return a point on the prompts of both, with the weight of the other."""

@@ -6,7 +6,6 @@ Prompts that are too long are skipped and counted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -39,11 +38,6 @@ class Material(NamedTuple):
         """Return ``count`` examples from index ``first`` on, cycling after the last."""
         places = [(first + i) % len(self.examples) for i in range(count)]
         return Material([self.examples[i] for i in places], [self.prompts[i] for i in places])
-
-    def only(self, chosen: Sequence[bool]) -> Material:
-        """Return the examples that are chosen."""
-        examples, prompts = compress(self.examples, chosen), compress(self.prompts, chosen)
-        return Material([*examples], [*prompts], self.left_out)
 
     def every(self, step: int, first: int) -> Material:
         """Return each ``step``-th example from index ``first`` on."""
@@ -108,8 +102,14 @@ def read_material(
 def split_material(
     pair: LoadedPair, task: Task, split: str, count: int, seed: int, limit: int
 ) -> Material:
-    """Encode up to ``count`` examples of a task's split; see ``read_material``."""
+    """Encode up to ``count`` examples of a task's split; see ``read_material``.
+
+    Held-out prompts that occur repeatedly are measured once.
+    """
     examples = task.examples(split, count, seed)
+    if split == "held-out":
+        repeated = repeated_prompts(examples)
+        examples = [example for example in examples if example.id not in repeated]
     return read_material(pair.tokenizer, task, examples, split, limit, thinking=pair.thinking)
 
 
@@ -124,8 +124,6 @@ def read_materials(pair: LoadedPair, task: Task, recipe: HeadRecipe) -> Material
         return split_material(pair, task, split, count, seed, recipe.max_prompt_tokens)
 
     unseen = read("held-out", HELD_OUT + FINAL, 0)
-    repeated = repeated_prompts(unseen.examples)  # each prompt is measured once
-    unseen = unseen.only([e.id not in repeated for e in unseen.examples])
     further = len(unseen.examples) - HELD_OUT
     return Materials(
         train=read("train", recipe.steps * recipe.prompts_per_step, recipe.seed),

@@ -182,26 +182,21 @@ def _load_checkpoint(training: Training, path: Path) -> None:
         raise UsageError(f"cannot read {path} ({error}): train again in another folder") from error
     identity = _identity(training)
     try:
-        _require_same(content, identity, path)
+        if content["recipe"].keys() != identity["recipe"].keys():
+            raise KeyError("recipe")
+        for name, expected in identity.items():
+            if (value := content.get(name)) != expected:
+                apart = differences_of(value or {}, expected, set())
+                values = ", ".join(f"{d.name} {d.first} instead of {d.second}" for d in apart)
+                raise UsageError(
+                    f"{path} is from a training with another {name} ({values}): use the same "
+                    "values, or train in another folder"
+                )
         _restore(training, content)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path} is damaged or from another version of specbench: train again in another folder"
         ) from error
-
-
-def _require_same(content: dict[str, Any], identity: Mapping[str, Any], path: Path) -> None:
-    """Raise ``UsageError`` if a checkpoint is from another training."""
-    if content["recipe"].keys() != identity["recipe"].keys():
-        raise KeyError("recipe")
-    for name, expected in identity.items():
-        if (value := content.get(name)) != expected:
-            apart = differences_of(value or {}, expected, set())
-            values = ", ".join(f"{d.name} {d.first} instead of {d.second}" for d in apart)
-            raise UsageError(
-                f"{path} is from a training with another {name} ({values}): use the same values, "
-                "or train in another folder"
-            )
 
 
 def _restore(training: Training, content: dict[str, Any]) -> None:

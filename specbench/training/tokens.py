@@ -14,8 +14,6 @@ from specbench.decoding.heads.head import Head
 from specbench.engine.pair import LoadedPair
 from specbench.training.rollouts import roll_out
 
-AT_ONCE = 64  # prompts per batch
-
 
 @torch.no_grad()
 def sample_tokens(
@@ -28,15 +26,11 @@ def sample_tokens(
         ``kind``, ``weight`` and ``tv`` (total variation between p and q there).
     """
     generator = torch.Generator(pair.target.device).manual_seed(seed)
-    parts = []
-    for first in range(0, len(prompts), AT_ONCE):
-        chunk = prompts[first : first + AT_ONCE]
-        rollouts = roll_out(pair, [head], chunk, max_new_tokens, generator)
-        # Roll-outs are ordered by step; a stable sort groups them by text.
-        order = rollouts.row.argsort(stable=True)
-        columns = (rollouts.row + first, rollouts.token, head(rollouts.inputs), rollouts.tv)
-        parts.append([column[order].cpu() for column in columns])
-    text, token, weight, tv = (torch.cat(column) for column in zip(*parts, strict=True))
+    rollouts = roll_out(pair, [head], prompts, max_new_tokens, generator)
+    # Roll-outs are ordered by step; a stable sort groups them by text.
+    order = rollouts.row.argsort(stable=True)
+    columns = (rollouts.row, rollouts.token, head(rollouts.inputs), rollouts.tv)
+    text, token, weight, tv = (column[order].cpu() for column in columns)
     return pd.DataFrame(
         {
             "text": text.numpy(),

@@ -17,6 +17,7 @@ from statistics import median
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specbench.decoding.drafters.registry import MODEL, recorded_drafter
@@ -286,18 +287,18 @@ class Training:
         """Measure heads with some texts per prompt; the prompts take the temperatures in turn."""
         generator = self._new_generator(seed)
         heads = [head for head in heads for _ in range(texts)]
-        count, order = len(self.samplings), np.arange(len(material.examples))
-        order = np.concatenate([order[turn::count] for turn in range(count)])
-        turns = [material.every(count, turn) for turn in range(count)][: len(order)]
+        count, prompts = len(self.samplings), len(material.examples)
+        turns = [material.every(count, turn) for turn in range(min(count, prompts))]
         rollouts = joined(
             [
                 self._roll_out(heads, turn, generator, sampling)
                 for turn, sampling in zip(turns, self.samplings, strict=False)
             ]
         )
-        examples = [material.examples[place] for place in order]
+        examples = [example for turn in turns for example in turn.examples]
+        places = np.argsort(sorted(range(prompts), key=lambda i: i % count))  # in these examples
         points = [
-            self._point(head, rollouts.every(len(heads), number), examples).ordered(order)
+            self._point(head, rollouts.every(len(heads), number), examples, places)
             for number, head in enumerate(heads)
         ]
         return [Point.mean(points[first : first + texts]) for first in range(0, len(points), texts)]
@@ -320,11 +321,14 @@ class Training:
         return Worth(head, self.measure(static, material, FINAL_SEED + 1, texts))
 
     @torch.no_grad()
-    def _point(self, head: Head, rollouts: Rollouts, examples: list[Example]) -> Point:
+    def _point(
+        self, head: Head, rollouts: Rollouts, examples: list[Example], places: NDArray[np.intp]
+    ) -> Point:
         weight = head(rollouts.inputs)
         rewards = reward(rollouts, examples, self.metric).double().numpy()
         accepted = objective.text_mean(1 - weight * rollouts.tv, rollouts).double().cpu().numpy()
-        return Point(weight.mean().item(), rewards, accepted, InputSums.of(rollouts.inputs))
+        inputs = InputSums.of(rollouts.inputs)
+        return Point(weight.mean().item(), rewards[places], accepted[places], inputs)
 
     def _checked(self, progress: objective.TrainingStep) -> objective.TrainingStep:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""

@@ -12,7 +12,7 @@ from specbench.analysis.learned import About, kind_of, readable, tabulate
 from specbench.decoding.heads.head import Head
 from specbench.decoding.heads.kinds import KINDS
 from specbench.tasks.task import load_task
-from specbench.training import tokens
+from specbench.training import rollouts
 from specbench.training.material import split_material
 from specbench.training.rollouts import roll_out
 from specbench.training.tokens import sample_tokens, token_text
@@ -92,7 +92,7 @@ def test_weights_are_those_of_the_positions(mini, prompts):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_head_in_chunks(mini, prompts, kind, monkeypatch):
-    monkeypatch.setattr(tokens, "AT_ONCE", 2)
+    monkeypatch.setattr(rollouts, "AT_ONCE", 2)
     head = Head(kind, (mini.target.hidden_size, mini.draft.hidden_size), 0.7)
     frame = sample_tokens(mini, head, prompts, 8, seed=0)
     assert frame["text"].unique().tolist() == [0, 1, 2, 3, 4]

@@ -156,12 +156,12 @@ def test_stars_are_those_of_the_paired_differences(make, metric):
         for i in range(int(rng.integers(25, 40))):
             for repeat in range(2):
                 right = rng.random() < (chance if i % 3 else 1)
-                quality = right if metric == "accuracy" else rng.random() + right
+                quality = right if metric == "accuracy" else (rng.random() + right) / 2
                 rows.append({"method": method, "sample_id": f"{i}", "repeat": repeat})
                 rows[-1]["quality"] = float(quality) if rng.random() < 0.95 else None
     samples = make(*rows, quality_metric=metric)
     if metric == "bleu":
-        shared = (4 * samples["quality"].fillna(0)).astype(int).astype(str)
+        shared = (8 * samples["quality"].fillna(0)).astype(int).astype(str)
         samples["bleu_terms"] = "6 6 " + shared + " 5 4 3 8 7 6 5"
     table = table_of(samples)
     cells = dict(list(samples[samples["quality"].notna()].groupby("method")))

@@ -145,7 +145,7 @@ def long_ones(monkeypatch: pytest.MonkeyPatch, which: Callable[[int], bool]) -> 
 
     def examples(split: str, limit: int | None, seed: int) -> list[Any]:
         return [
-            replace(e, prompt="word " * 600, passage="") if which(i) else e
+            replace(e, prompt=f"{i} " + "word " * 600, passage="") if which(i) else e
             for i, e in enumerate(honest.examples(split, limit, seed))
         ]
 

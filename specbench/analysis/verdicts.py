@@ -272,7 +272,7 @@ def _front(row: Row | None) -> Clause:
         return UNKNOWN
     if front_ends_before(row):
         reach = "accepts as much" if row["at"] == "acceptance" else "is as fast"
-        return Clause(MISSING, f"no measured static weight {reach}, so it has no front there")
+        return Clause(MISSING, f"no measured static weight {reach}")
     front = "the randomised static front" if row["at"] == "acceptance" else "it"
     words = _words(row, e.ABOVE) | {"front": f"{front} at equal {row['at']}"}
     outcome, side = front_outcome(row), sign(row, e.ABOVE)

@@ -66,7 +66,7 @@ class HeadRecipe(Filters):
     # The return of a text is compared with the mean of its prompt's texts.
     rollouts: int = option(4, "Texts per prompt.", ge=2)
     epochs_per_rollout: int = Field(4, ge=1)  # passes over each set; no option, but in files
-    memory: int = Field(8, ge=1)  # steps whose texts an update reads; likewise
+    memory: int = Field(4, ge=1)  # steps whose texts an update reads; likewise
     # After a short warm-up and before a cosine to zero.
     learning_rate: float = option(
         0.02, "Peak learning rate of Adam; lower for heads with many inputs.", gt=0

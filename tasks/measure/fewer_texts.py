@@ -1,6 +1,6 @@
 """Which objective does a head reach on held-out prompts, after so many texts of training?
 
-    python tasks/measure/fewer_texts.py --pair mini -t mini-math --steps 16,60 --memory 1,8
+    python tasks/measure/fewer_texts.py --pair mini -t mini-math --steps 16,60 --memory 1,4
 
 Each head is that of the last step: none is chosen by a measurement. The objective is that of
 training, quality plus lambda times acceptance, on two texts of each of 256 held-out prompts, the
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pair", default="mini")
     parser.add_argument("-t", "--task", default="mini-math")
-    for name, default in (("steps", "16,60"), ("memory", "1,8"), ("seed", "0,1")):
+    for name, default in (("steps", "16,60"), ("memory", "1,4"), ("seed", "0,1")):
         numbers = {"type": lambda text: [*map(int, text.split(","))], "default": default}
         parser.add_argument(f"--{name}", **numbers)
     weights = {"type": lambda text: [*map(float, text.split(","))], "default": [None]}

@@ -288,6 +288,7 @@ class Training:
         generator = self._new_generator(seed)
         heads = [head for head in heads for _ in range(texts)]
         count, prompts = len(self.samplings), len(material.examples)
+        # The last prompts of a front may be fewer than the temperatures.
         turns = [material.every(count, turn) for turn in range(min(count, prompts))]
         rollouts = joined(
             [

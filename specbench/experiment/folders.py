@@ -98,10 +98,11 @@ def require_same_run(folder: Path, config: Mapping[str, Any]) -> None:
     run = run_in(folder)
     if run is None:
         return
-    if stored(folder / TABLE).exists() and not (folder / RECORDS).exists():
+    has_samples = any(stored(folder / name).exists() for name in (TABLE, RECORDS))
+    if has_samples and not (folder / RECORDS).exists():
         raise UsageError(
-            f"{folder} contains the tables of a run without its {RECORDS}: unpack it, or choose "
-            "another folder with --output"
+            f"{folder} contains a run without its {RECORDS}: unpack it, or choose another folder "
+            "with --output"
         )
     requested = json.loads(as_json(config))
     recorded = run.config.plain()

@@ -1,14 +1,14 @@
 """Compute methods' leads above the static front from a run's packed samples, without specbench.
 
-    python tasks/measure/published_front.py RUN
+    python tasks/measure/published_front.py [--cooled] RUN
 
-The front is the best mixture of SD and static weights, one drawn at random for each prompt, that
-accepts at least the method's share of the drafts. SD's quality is the mean of `sd` and
-`autoregressive`. The mixture is chosen on one half of the prompts and measured on the other, in
-turn, for many random halves. Prints each lead in points, the mean of the ``features`` heads that
-differ in their seed, and this mean less the leads of ``gated`` and ``typical`` if they ran, with
-intervals over prompts. Beside each stands the lead over the mixture that is chosen and measured on
-all prompts, which is too small.
+The front is the best mixture of SD and static weights (with ``--cooled``, of `cooled` too), one
+drawn at random for each prompt, that accepts at least the method's share of the drafts. SD's
+quality is the mean of `sd` and `autoregressive`. The mixture is chosen on one half of the prompts
+and measured on the other, in turn, for many random halves. Prints each lead in points, the mean of
+the heads that differ in nothing but their seed (of the recipe with most of them), and this mean
+less the leads of ``gated`` and ``typical`` if they ran, with intervals over prompts. Beside each
+stands the lead over the mixture that is chosen and measured on all prompts, which is too small.
 """
 
 import json
@@ -21,20 +21,20 @@ from pathlib import Path
 
 import numpy as np
 
-FRONT = ("sd", "static")
+FRONT, SD = ("sd", "static"), ("sd", None, None)
 COMPARED = ("diversed", "lossy", "speccascade", "typical", "gated", "fly")
 RESAMPLES, HALVES, HALVES_OF_A_RESAMPLE = 400, 200, 10
 
 
-def read(run):
-    """Return the samples of the front, by weight, and of each method, ``[prompts, 3]``."""
+def read(run, cooled):
+    """Return the samples of the front's settings and of each method, ``[prompts, 3]`` each."""
     front, compared, alone = {}, {}, {}
     with lzma.open(run / "samples.jsonl.xz", "rt", encoding="utf-8") as file:
         samples = [json.loads(line) for line in file]
     for sample in samples:
         numbers = [sample[key] for key in ("quality", "accepted", "proposed")]
-        if (method := sample["method"]) in FRONT:
-            cell = front.setdefault(1.0 if method == "sd" else sample["weight"], {})
+        if (method := sample["method"]) in FRONT or (cooled and method == "cooled"):
+            cell = front.setdefault((method, sample["weight"], sample["settings"]), {})
         elif method in COMPARED:
             cell = compared.setdefault(sample["head"] or method, {})
         elif method == "autoregressive":
@@ -44,16 +44,16 @@ def read(run):
         cell[sample["sample_id"]] = numbers
     ids = sorted(set.intersection(*map(set, (*front.values(), *compared.values()))))
     for i in ids:  # both write the target's distribution
-        front[1.0][i][0] = (front[1.0][i][0] + alone.get(i, front[1.0][i])[0]) / 2
+        front[SD][i][0] = (front[SD][i][0] + alone.get(i, front[SD][i])[0]) / 2
     return (
-        [np.array([front[weight][i] for i in ids], float) for weight in sorted(front)],
+        [np.array([cell[i] for i in ids], float) for cell in front.values()],
         {name: np.array([cell[i] for i in ids], float) for name, cell in compared.items()},
     )
 
 
 def heads_of_seeds(compared):
-    """Return the names of the ``features`` heads that differ in nothing but their seed."""
-    recipes = {name: re.sub(r"seed-\d+", "", name) for name in compared if "features" in name}
+    """Return the names of the heads that differ in nothing but their seed."""
+    recipes = {name: re.sub(r"seed-\d+", "", name) for name in compared if "seed-" in name}
     ((recipe, _),) = Counter(recipes.values()).most_common(1)
     return [name for name in recipes if recipes[name] == recipe]
 
@@ -92,16 +92,17 @@ def leads(front, compared, weights, halves):
             for choose, measure in (sides, sides[::-1]):
                 values.append(lead(front, rows, mixture(front, rows, choose), measure))
         result[name] = np.mean(values)
-    features = [result[name] for name in heads]
-    result["mean of features"] = np.mean(features)
+    of_heads = [result[name] for name in heads]
+    result["mean of heads"] = np.mean(of_heads)
     for rule in result.keys() & {"gated", "typical"}:
-        result[f"mean of features, minus {rule}"] = np.mean(features) - result[rule]
-    result["standard deviation of features"] = np.std(features, ddof=1)
+        result[f"mean of heads, minus {rule}"] = np.mean(of_heads) - result[rule]
+    result["standard deviation of heads"] = np.std(of_heads, ddof=1)
     return result
 
 
 def main():
-    front, compared = read(Path(sys.argv[1]))
+    *options, run = sys.argv[1:]
+    front, compared = read(Path(run), "--cooled" in options)
     n, generator = len(front[0]), np.random.default_rng(0)
 
     def halves(count):

@@ -1,6 +1,7 @@
 """Stopped runs resume, and different runs are refused."""
 
 import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -280,7 +281,21 @@ def test_another_run_is_refused_and_untouched(engine, tmp_path):
 
     (folder / RECORDS).rename(folder / "packed elsewhere")
     before = contents(folder)
-    with pytest.raises(UsageError, match="contains the tables of a run without its samples"):
+    with pytest.raises(UsageError, match=r"contains a run without its samples\.jsonl: unpack it"):
+        run(folder)
+    assert contents(folder) == before
+
+
+def test_a_run_with_packed_samples_alone_is_not_decoded_again(engine, tmp_path):
+    folder = tmp_path / "r"
+    run(folder)
+    for table in tables(folder):
+        (folder / table).unlink()
+    with lzma.open(folder / f"{RECORDS}.xz", "wb") as packed:
+        packed.write((folder / RECORDS).read_bytes())
+    (folder / RECORDS).unlink()
+    before = contents(folder)
+    with pytest.raises(UsageError, match=r"contains a run without its samples\.jsonl: unpack it"):
         run(folder)
     assert contents(folder) == before
 

@@ -127,7 +127,7 @@ def _headline(settings: Sequence[_Row]) -> str:
     """Say how precisely the prompts of some settings tell quality and speed."""
     n, scale = settings[0]["n"], shown(e.QUALITY_LESS, settings[0]["quality_metric"]).scale
     speeds = [(row, v.speed_of(row)) for row in settings if v.speed_of(row) in row]
-    told = v.resolution(
+    least = v.resolution(
         (
             scale * (row[f"{e.QUALITY_LESS}_high"] - row[f"{e.QUALITY_LESS}_low"])
             for row in settings
@@ -136,7 +136,7 @@ def _headline(settings: Sequence[_Row]) -> str:
         (row[f"{metric}_high"] / row[f"{metric}_low"] for row, metric in speeds),
     )
     prompts = f"{n} prompt{'s' if n > 1 else ''}"
-    return f"{prompts} tell {told}" if told else f"{prompts}, too few for an interval"
+    return f"{prompts} tell {least}" if least else f"{prompts}, too few for an interval"
 
 
 def _placed(row: _Row) -> str:
@@ -245,8 +245,8 @@ def _length(row: _Row) -> str:
 
 def _between(row: _Row) -> str:
     """Name the front's next points, and say how far apart their qualities are if that is far."""
-    known = row["coarse"] and row["step"] == row["step"]
-    return str(row["between"]) + (f", {100 * abs(row['step']):.0f} points apart" if known else "")
+    is_far = row["coarse"] and row["step"] == row["step"]
+    return str(row["between"]) + (f", {100 * abs(row['step']):.0f} points apart" if is_far else "")
 
 
 def _against(row: _Row) -> str:

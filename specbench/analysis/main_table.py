@@ -380,7 +380,7 @@ def _title(rows: pd.DataFrame) -> str:
     )
     scores = rows[rows["figure"] == e.QUALITY_LESS]
     speeds = rows[rows["figure"].isin([e.TIMES, e.SPEED])]
-    told = v.resolution(scores["ci_high"] - scores["ci_low"], speeds["ci_high"] / speeds["ci_low"])
+    least = v.resolution(scores["ci_high"] - scores["ci_low"], speeds["ci_high"] / speeds["ci_low"])
     title = ", ".join(filter(None, parts))
     worst = " at worst" if scores["task"].nunique() > 1 else ""
-    return f"{title}: they tell {told}{worst}" if told else title
+    return f"{title}: they tell {least}{worst}" if least else title

@@ -106,12 +106,12 @@ def _reasons(run: Run, task: str) -> str:
                 error = _ADDRESS.sub("", record.error or "")
                 reason = error.rpartition(": ")[0] or error  # without what to do
                 reasons.setdefault(record.method, Counter())[shown(reason)] += 1
-    told = [
+    by_method = [
         f"{method} {number} times: {reason}"
         for method, counts in reasons.items()
         for reason, number in counts.most_common(1)
     ]
-    return f" ({'; '.join(told)})" if told else ""
+    return f" ({'; '.join(by_method)})" if by_method else ""
 
 
 def plain_prompts(_: pd.DataFrame, run: Run) -> Iterator[str]:

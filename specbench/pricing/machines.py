@@ -70,12 +70,12 @@ class Deployment(NamedTuple):
     @classmethod
     def of(cls, machine: Machine, engine: ServingEngine, gpus: int = 1) -> Self:
         """Return an engine with the share and the overhead of a machine, if its file has them."""
-        own: dict[str, float] = {}
+        figures: dict[str, float] = {}
         if machine.share is not None:
-            own |= {"share": machine.share, "compute": machine.share}
+            figures |= {"share": machine.share, "compute": machine.share}
         if machine.overhead is not None:
-            own |= {"fixed": machine.overhead, "step": machine.overhead, "layer": 0, "round": 0}
-        return cls(machine, engine.model_copy(update=own), gpus)
+            figures |= {"fixed": machine.overhead, "step": machine.overhead, "layer": 0, "round": 0}
+        return cls(machine, engine.model_copy(update=figures), gpus)
 
     @property
     def place(self) -> str:
@@ -132,9 +132,9 @@ def find_machine(name: str) -> Machine:
         UsageError: There is no such machine or file, or a figure is missing.
     """
     if name.endswith(".toml"):
-        own: dict[str, Machine] = read_toml(Path(name), dict[str, Machine], "file of machines")
-        require(len(own) == 1, f"{name} has {len(own)} machines: leave one in it")
-        return next(iter(own.values()))
+        machines: dict[str, Machine] = read_toml(Path(name), dict[str, Machine], "file of machines")
+        require(len(machines) == 1, f"{name} has {len(machines)} machines: leave one in it")
+        return next(iter(machines.values()))
     machine = known_machine(name)
     if machine is None:
         raise UsageError(

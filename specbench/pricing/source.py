@@ -96,8 +96,8 @@ class Place:
         forms = [*self.weights[number : number + 1], *self.forms, pair.dtype]
         form = next((form for form in forms if form not in (None, AUTO)), None)
         for option, text in (("--weights", form), ("--cache", self.cache)):
-            known = text is None or bits_of(text) is not None
-            require(known, f"{option} {shown(str(text))}: name a format, as bf16, fp8, awq, q4_k_m")
+            valid = text is None or bits_of(text) is not None
+            require(valid, f"{option} {shown(str(text))}: name a format, as bf16, fp8, awq, q4_k_m")
         precision = (form and precision_of(form)) or model.precision
         cache = min(bits_of(self.cache or "16") or 16, 16)
         return model._replace(precision=precision._replace(cache=cache))

@@ -334,12 +334,12 @@ def _tokens(choice: Values, value: Values) -> Any:
 
 def _cached(answer: Values, usage: Values) -> int | None:
     """Return the tokens of the prompt that came from a cache, under any of their names."""
-    told = (
+    counts = (
         _part(usage, "prompt_tokens_details").get("cached_tokens"),  # OpenAI, vLLM, SGLang
         _part(answer, "timings").get("cache_n"),  # llama.cpp
         *map(usage.get, ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")),
     )
-    return next((count for count in told if type(count) is int and count >= 0), None)
+    return next((count for count in counts if type(count) is int and count >= 0), None)
 
 
 def _part(values: Values, name: str) -> Values:

@@ -153,7 +153,7 @@ print(*(m.__file__ for n, m in sys.modules.items() if n.split(".")[0] == "{FACE}
 
 
 #: Lines of Python and functions; lowered whenever a change takes lines away, and raised by none.
-CEILINGS = {"specbench": (49_490, 2_718), "tests": (35_735, None)}
+CEILINGS = {"specbench": (49_490, 2_718), "tests": (35_725, None)}
 
 
 def test_the_house_does_not_grow():

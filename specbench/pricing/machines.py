@@ -132,9 +132,9 @@ def find_machine(name: str) -> Machine:
         UsageError: There is no such machine or file, or a figure is missing.
     """
     if name.endswith(".toml"):
-        machines: dict[str, Machine] = read_toml(Path(name), dict[str, Machine], "file of machines")
-        require(len(machines) == 1, f"{name} has {len(machines)} machines: leave one in it")
-        return next(iter(machines.values()))
+        in_file: dict[str, Machine] = read_toml(Path(name), dict[str, Machine], "file of machines")
+        require(len(in_file) == 1, f"{name} has {len(in_file)} machines: leave one in it")
+        return next(iter(in_file.values()))
     machine = known_machine(name)
     if machine is None:
         raise UsageError(

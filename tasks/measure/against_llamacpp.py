@@ -87,7 +87,8 @@ def main() -> None:
     ]
     with ExitStack() as stack:
         files = export_pair(spec, Path(stack.enter_context(TemporaryDirectory())), "f32")
-        exported = load_pair(PairSpec("mini", *map(str, files)), loading)
+        target, draft = map(str, files)
+        exported = load_pair(PairSpec("mini", target, draft), loading)
         exported = replace(exported, eos_ids=frozenset(), engine=Engine(LLAMACPP))
         torch.set_num_threads(options.threads)  # loading a small pair sets one thread
         engines = {EAGER: pair, COMPILE: replace(pair, engine=Engine(COMPILE)), LLAMACPP: exported}

@@ -40,7 +40,16 @@ from specbench.methods.method import INSIDE
 from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.frames import read_samples
 
-RULES = ("fly", "typical", "mars", "ears", "entropy-verify", "gated", "relaxed", "diversed")
+RULES: tuple[str, ...] = (
+    "fly",
+    "typical",
+    "mars",
+    "ears",
+    "entropy-verify",
+    "gated",
+    "relaxed",
+    "diversed",
+)
 UNTRAINED = ("gated", "typical")
 
 

@@ -99,7 +99,7 @@ def plain(shape: tuple[int, int], device: torch.device) -> Callable[[], None]:
     head, update = trainer(device)
 
     def objective() -> Tensor:
-        w = head(inputs).unsqueeze(-1)
+        w: Tensor = head(inputs).unsqueeze(-1)
         q = logits_q.softmax(-1)
         v = w * logits_p.softmax(-1) + (1 - w) * q
         spoken = v.log().gather(-1, tokens).squeeze(-1).sum(-1)

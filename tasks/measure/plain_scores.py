@@ -12,7 +12,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from specbench.runs.records import OK, latest_records, read_examples
+from specbench.runs.model import OK
+from specbench.runs.records import latest_records, read_examples
 from specbench.tasks.example import Example
 from specbench.tasks.metrics.code import program_of
 
@@ -34,8 +35,8 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     run = parser.parse_args().run
     (examples,) = read_examples(run).values()
-    samples = [record for record in latest_records(run) if record["status"] == OK]
-    scores = {(s["sample_id"], s["text"]): s["scores"]["pass@1"] for s in samples}
+    samples = [record for record in latest_records(run) if record.status == OK]
+    scores = {(s.sample_id, s.text or ""): (s.scores or {})["pass@1"] for s in samples}
 
     def scored_plainly(key: tuple[str, str]) -> bool:
         sample_id, text = key

@@ -23,7 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from serving import DRAFT_LENGTH, DRAFTS, DRAWN, GREEDY, PLAIN, TEXTS, vllm_server
 
-from specbench.analysis.intervals import interval, ratio
+from specbench.analysis.intervals import Interval, interval, ratio
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
@@ -32,6 +32,7 @@ from specbench.engine.loading import load_pair
 from specbench.engine.pairs import Loading
 from specbench.engine.prompts import encode
 from specbench.methods.strict import sd
+from specbench.runs.model import SampleRecord
 from specbench.runs.run import Run, read_run
 
 TEMPERATURES = (1.0, 0.0)
@@ -85,22 +86,24 @@ def measure(folders: dict[float, Path], pair: str, task: str, limit: int) -> Non
 
 def compared(run: Run) -> list[dict[str, Any]]:
     """Return a row per server that drafts."""
-    texts: dict[str, dict[str, dict[str, Any]]] = {}
+    texts: dict[str, dict[str, SampleRecord]] = {}
     for record in run.records():
-        texts.setdefault(record["method"], {})[record["sample_id"]] = record
+        texts.setdefault(record.method, {})[record.sample_id] = record
     rows = []
     for drafts in sorted(texts.keys() - {PLAIN}):
-        theirs = {key: counts_of(r) for key, r in texts[drafts].items() if r["rounds"]}
+        theirs = {key: counts_of(r) for key, r in texts[drafts].items() if r.rounds}
         row: dict[str, Any] = {"run": run.folder.name, "server": drafts, **described(theirs)}
         if drafter := DRAFTERS.get(drafts):
             row |= difference(theirs, continued(run, drafts, drafter, texts[drafts]))
         plain = texts.get(PLAIN, {})
-        same = sum(texts[drafts][key]["token_ids"] == plain[key]["token_ids"] for key in plain)
+        same = sum(texts[drafts][key].token_ids == plain[key].token_ids for key in plain)
         rows.append(row | {"texts like plain": same if plain else None})
     return rows
 
 
-def continued(run: Run, drafts: str, drafter: DrafterKind, texts: dict[str, Any]) -> Counts:
+def continued(
+    run: Run, drafts: str, drafter: DrafterKind, texts: dict[str, SampleRecord]
+) -> Counts:
     """Return the counts of ``sd`` after each prompt and the first token of a server's text."""
     path = run.folder / CONTINUED
     stored: dict[str, Counts] = json.loads(path.read_text()) if path.exists() else {}
@@ -109,15 +112,15 @@ def continued(run: Run, drafts: str, drafter: DrafterKind, texts: dict[str, Any]
         ((name, task),) = run.tasks.items()
         requests = []
         for key, record in texts.items():
-            if record["token_ids"] and record["output_tokens"] > 1:
+            if record.token_ids and (record.output_tokens or 0) > 1:
                 prompt = encode(pair.tokenizer, run.examples[name][key].prompt).ids
-                requests.append(Request([*prompt, record["token_ids"][0]], key))
+                requests.append(Request([*prompt, record.token_ids[0]], key))
         options = DecodeOptions(
             run.settings.part(Sampling),
             DRAFT_LENGTH,
-            task["max_new_tokens"] - 1,
+            task.max_new_tokens - 1,
             seed=run.settings.seed,
-            stop=task["stop"],
+            stop=task.stop,
             batch_size=TEXTS,
             drafter=drafter,
         )
@@ -130,9 +133,9 @@ def continued(run: Run, drafts: str, drafter: DrafterKind, texts: dict[str, Any]
     return stored[drafts]
 
 
-def counts_of(record: dict[str, Any]) -> list[int]:
+def counts_of(record: SampleRecord) -> list[int]:
     """Return a record's counts."""
-    return [record[name] for name in COUNTS]
+    return [getattr(record, name) for name in COUNTS]
 
 
 def described(counts: Counts) -> dict[str, Any]:
@@ -162,7 +165,7 @@ def difference(theirs: Counts, ours: Counts) -> dict[str, Any]:
     }
 
 
-def shown(value: tuple[float, float, float, int]) -> str:
+def shown(value: Interval) -> str:
     """Return a value with its interval."""
     return "{:.3f} [{:.3f}, {:.3f}]".format(*value[:3])
 

@@ -26,6 +26,7 @@ from specbench.analysis.intervals import paired_interval, ratio, ratio_differenc
 from specbench.config import DRAFT_LENGTH
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_label
+from specbench.runs.model import SampleRecord
 from specbench.runs.run import read_run
 
 ARM = "vllm-"
@@ -98,26 +99,26 @@ def compared(rounds: pd.DataFrame) -> pd.DataFrame:
 
 def shared_rounds(folders: Iterable[Path]) -> Iterator[tuple[int, int]]:
     """Yield the drafts that both engines accept in rounds that begin at the same token."""
-    texts: dict[tuple[str, str, str], dict[str, Any]] = {}
+    texts: dict[tuple[str, str, str], SampleRecord] = {}
     for folder in folders:
         for record in read_run(folder).records():
-            if record["temperature"] == 0:
-                texts[record["task"], record["method"], record["sample_id"]] = record
+            if record.temperature == 0:
+                texts[record.task, record.method, record.sample_id] = record
     for (task, arm, sample), theirs in texts.items():
         ours = texts.get((task, arm.removeprefix(ARM), sample))
-        if arm.startswith(ARM) and ours and ours["token_ids"] == theirs["token_ids"]:
+        if arm.startswith(ARM) and ours and theirs.token_ids == ours.token_ids:
             starts, base_starts = accepted_from(theirs, 1), accepted_from(ours, 0)
-            last = len(theirs["token_ids"]) - MOST_EMITTED
+            last = len(theirs.token_ids or []) - MOST_EMITTED
             for token in starts.keys() & base_starts.keys():
                 if token <= last:
                     yield starts[token], base_starts[token]
 
 
-def accepted_from(record: dict[str, Any], first: int) -> dict[int, int]:
+def accepted_from(record: SampleRecord, first: int) -> dict[int, int]:
     """Return the accepted drafts of each round by the token at which it begins."""
-    rounds = record["per_round"]
-    begin = accumulate(rounds["emitted"], initial=first)
-    return dict(zip(begin, rounds["accepted"], strict=False))
+    rounds = record.per_round
+    begin = accumulate(rounds.emitted or [], initial=first)
+    return dict(zip(begin, rounds.accepted or [], strict=False))
 
 
 def judged(rounds: pd.DataFrame, position: int | str) -> np.ndarray:

@@ -121,7 +121,7 @@ def of_first_runner(rounds: Rounds, window: int, entropy: float) -> tuple[Tensor
     return tokens.long(), numbers
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _uniforms_of(output: Any, seeds: Any, positions: Any) -> None:
     i = tl.program_id(0)
     tl.store(output + i, tl_rand32(tl.load(seeds + i), tl.load(positions + i), includes_zero=False))
@@ -191,8 +191,8 @@ def same_residual(runner: str, window: int = 2) -> bool:
     p, q = rounds.p[[chosen]], rounds.q[[chosen]]
     # The least likely drafts under p, so that many are rejected and many windows fail.
     x = torch.where(p[:, :-1] > 0, p[:, :-1] / q, torch.inf).argmin(-1)
-    copies = (part.expand(REPLACED, *part.shape[1:]).contiguous() for part in (p, q, x))
-    many = Rounds(*copies, greedy=torch.zeros(REPLACED, dtype=torch.bool))
+    p, q, x = (part.expand(REPLACED, *part.shape[1:]).contiguous() for part in (p, q, x))
+    many = Rounds(p, q, x, greedy=torch.zeros(REPLACED, dtype=torch.bool))
     tokens, _ = RUNNERS[runner](many, window, 0.0)
     replaced = tokens[tokens.ne(NOTHING).sum(-1) == 1, 0]
     counts = replaced.bincount(minlength=SIZE)[:SIZE]

@@ -44,7 +44,7 @@ from specbench.serving.delivered import read_rounds
 from specbench.serving.vllm.rules import method_of
 from specbench.tasks.task import load_task
 from specbench.validation.draws import FALSE_ALARM, Counts, Numbers, Stream
-from specbench.validation.findings import FAILED, findings_of
+from specbench.validation.findings import FAILED, Test, findings_of
 from specbench.validation.laws import laws_at
 from specbench.validation.outputs import RARE, choose_ends, enumerate_outputs, next_token
 from specbench.validation.rounds import EXCEPTIONS, STREAMS, compare_draws, compare_numbers
@@ -160,7 +160,7 @@ def laws(pair: LoadedPair, answers: Answers) -> pd.DataFrame:
             setup = Setup(
                 pair, bound(judged_as, pair), draft_length=DRAFT_LENGTH, ends=ends, texts=OUTPUTS
             )
-            tests = {
+            tests: dict[str, Test] = {
                 "outputs": Counts(0),
                 **{name: Stream(0) for name in STREAMS},
                 **{name: Numbers(EXCEPTIONS[name]) for name in ("probabilities", "weights")},

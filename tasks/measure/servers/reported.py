@@ -34,6 +34,7 @@ from specbench.engine.prompts import encode
 from specbench.experiment.measurements import recorded_rounds
 from specbench.methods.method import HEAD
 from specbench.methods.registry import METHODS
+from specbench.runs.model import SampleRecord
 from specbench.runs.run import read_run
 from specbench.serving.vllm.rules import method_of
 from specbench.validation.laws import laws_at
@@ -56,19 +57,19 @@ def main() -> None:
     pair = load_pair(in_folder(get_pair(options.pair), options.models), Loading(device="cpu"))
     (name,) = run.tasks
     sampling = run.settings.part(Sampling)
-    texts: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    texts: dict[str, list[SampleRecord]] = defaultdict(list)
     for record in run.records():
-        rule = record["method"].removeprefix(ARM)
-        if rule in METHODS and record.get("per_round", {}).get("expected"):
-            texts[record["method"]].append(record)
+        rule = record.method.removeprefix(ARM)
+        if rule in METHODS and record.per_round.expected:
+            texts[record.method].append(record)
     rows = []
     for method, records in texts.items():
         rule = method.removeprefix(ARM)
         method_of_rule = bound(rule, options.head, pair)
         setup = Setup(pair, method_of_rule, sampling, draft_length=DRAFT_LENGTH)
         numbers = [
-            of_text(setup, encode(pair.tokenizer, run.examples[name][r["sample_id"]].prompt).ids, r)
-            for r in sorted(records, key=lambda record: record["place"])[: options.texts]
+            of_text(setup, encode(pair.tokenizer, run.examples[name][r.sample_id].prompt).ids, r)
+            for r in sorted(records, key=lambda record: record.place)[: options.texts]
         ]
         rows += [row for row in (described(method, numbers, i) for i in NUMBERS) if row]
         print(pd.DataFrame(rows).to_string(index=False, float_format="{:.5f}".format), flush=True)
@@ -80,18 +81,20 @@ def bound(rule: str, head: Path, pair: LoadedPair) -> BoundMethod:
     return bind(*method_of(text), pair)
 
 
-def of_text(setup: Setup, prompt: list[int], record: dict[str, Any]) -> torch.Tensor:
+def of_text(setup: Setup, prompt: list[int], record: SampleRecord) -> torch.Tensor:
     """Return reported and computed numbers of a text ``[2, 2, positions]``.
 
     The first two are acceptance probabilities, the others weights; NaN where there is none.
     """
-    tokens = [*record["token_ids"]]
-    limit = len(tokens) + (record["stopped_by"] == "eos")
+    tokens = record.token_ids or []
+    limit = len(tokens) + (record.stopped_by == "eos")
     ends = Ends(limit, setup.pair.tokenizer.eos_token_id if limit > len(tokens) else None)
-    rounds = recorded_rounds(record["per_round"])
+    rounds = recorded_rounds(record.per_round)
     before = limit - sum(r.emitted for r in rounds)  # a server's first token has no draft
     rounds = [RoundRecord(0, 0, 1)] * before + rounds
-    facts: dict[str, Any] = {field.name: record.get(field.name) for field in fields(Generation)}
+    facts: dict[str, Any] = {
+        field.name: getattr(record, field.name, None) for field in fields(Generation)
+    }
     text = Generation(**facts | {"output_tokens": limit, "rounds": rounds})
     origin = tokens_of([text], prompt, ends, setup.propose)
     whole = [*prompt, *origin.tokens[0].tolist()]

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -35,7 +36,7 @@ DRAFT_LENGTH, TEXTS = 5, 8
 START_SECONDS, STOP_SECONDS = 900, 30
 PLAIN, GREEDY, DRAWN, NGRAM = "plain", "greedy", "drawn", "ngram"
 #: What drafts, by name; vLLM's and llama.cpp's own defaults are greedy drafts.
-DRAFTS = {
+DRAFTS: dict[str, dict[str, Any]] = {
     PLAIN: {},
     GREEDY: {"method": "draft_model", "draft_sample_method": "greedy"},
     DRAWN: {"method": "draft_model", "draft_sample_method": "probabilistic"},

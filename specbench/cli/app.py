@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from specbench import __version__
-from specbench.cli.commands import HELP, Commands
+from specbench.cli.commands import HELP, Commands, replacement
 from specbench.cli.output import INTERRUPTED, message, prepare_streams, show_warnings
 from specbench.errors import SpecbenchError
 
@@ -91,7 +91,8 @@ def _run(arguments: Sequence[str]) -> int:
         if code == INTERRUPTED:
             _print_error("interrupted")
     except typer.TyperException as error:
-        _print_error(_parameter_as_option(error) or error.format_message())
+        removed = replacement(arguments)
+        _print_error(removed or _parameter_as_option(error) or error.format_message())
         code = error.exit_code
     except Exception as error:
         if DEBUG in arguments:

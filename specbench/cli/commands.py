@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +46,16 @@ COMMANDS = {
     "list": Listed("lookup", "Look up", "list methods"),
     "docs": Listed("lookup", "Look up", "docs training"),
 }
+
+#: What the last version took away, as it was called, and what to call instead.
+REMOVED: dict[str, str] = {}
+
+
+def replacement(arguments: Sequence[str]) -> str:
+    """Return what to call in place of a removed command or option, or nothing."""
+    command, *words = arguments or [""]
+    calls = [command, *(f"{command} {word.partition('=')[0]}" for word in words)]
+    return next((REMOVED[call] for call in calls if call in REMOVED), "")
 
 
 def purpose(name: str) -> str:

@@ -48,7 +48,10 @@ COMMANDS = {
 }
 
 #: What the last version took away, as it was called, and what to call instead.
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "plot --head": "there is no --head: `python tasks/measure/learned.py HEAD --output FOLDER` "
+    "draws what a head learned",
+}
 
 
 def replacement(arguments: Sequence[str]) -> str:

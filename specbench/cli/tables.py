@@ -14,7 +14,7 @@ from specbench.cli.options import TableFormat
 from specbench.cli.output import CSV, JSON, TEXT, note, print_as, print_json, print_verdicts
 from specbench.config import option
 from specbench.errors import UsageError, require, unknown
-from specbench.files import check_parent, digits, shown_path, write_atomically
+from specbench.files import shown_path
 from specbench.runs.records import RECORDS, SUMMARY, TABLE
 from specbench.runs.run import read_run, refuse_benchmarks, run_folders, unfinished
 from specbench.runs.shards import by_name, missing_shards, summarised_folders
@@ -70,12 +70,6 @@ class TableOptions(TableFormat):
         "Add the numbers that the paper published for the same pair, task, method, temperature and "
         "draft length; if it has none of these, print its main table below.",
     )
-    frame: Path | None = option(
-        None,
-        "Write all figures to this file and print no table: a row per cell and metric, with its 95 "
-        "% interval; `specbench list columns` describes the columns.",
-        metavar="FILE.csv|FILE.parquet",
-    )
 
 
 class TableRows(Rows):
@@ -100,9 +94,6 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     """
     if POSITION in (rows.by or ()):
         _by_position(options, rows, runs)
-        return
-    if options.frame is not None:
-        _write_frame(options.frame, rows, runs)
         return
 
     folders = chosen_runs(runs, rows, SUMMARY)
@@ -143,33 +134,13 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     )
 
 
-def _write_frame(path: Path, rows: Rows, runs: Sequence[Path] | None) -> None:
-    """Write the summaries of all runs to one file.
-
-    Raises:
-        UsageError: The suffix is unknown, or the file cannot be written.
-    """
-    require(path.suffix in (".csv", ".parquet"), f"--frame {path}: use the suffix .csv or .parquet")
-    check_parent(path)
-    folders = chosen_runs(runs, rows, SUMMARY)
-
-    from specbench.analysis.output.table import to_csv
-    from specbench.analysis.results import Results
-
-    frame = Results(folders, rows.selection(), by_folder=True).summary
-    is_csv = path.suffix == ".csv"
-    write_atomically(path, to_csv(frame, digits) if is_csv else frame.to_parquet(index=False))
-    print(path)
-
-
 def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:
     """Print acceptance by position.
 
     Raises:
         UsageError: The records of rounds are missing, or nothing is drafted.
     """
-    if options.paper or options.frame:
-        raise UsageError("--paper and --frame have no numbers by position: omit them or --by")
+    require(not options.paper, "--paper has no numbers by position: omit it or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
     from specbench.analysis.positions import position_tables

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,7 +96,8 @@ def plot(
     if of_heads:
         drawn = runs or logged(registry.TRAINED)[-1:]
         require(bool(drawn), f"no trained head under {registry.TRAINED}: name a head's folder")
-        name, arguments = short_name(figure), [drawn]
+        name = short_name(figure)
+        draw = partial(draw, drawn)
     else:
         drawn, part = given_or_newest(runs), _selection(rows, costs)
         name = _file_name(figure, costs, part)
@@ -103,7 +105,8 @@ def plot(
 
         from specbench.analysis.results import Results
 
-        arguments = [Results(drawn, part, by_folder=True), *([costs] if costs else [])]
+        results = Results(drawn, part, by_folder=True)
+        draw = partial(draw, results, **({"against": costs} if costs else {}))
     folder = options.output or drawn[-1] / "figures"
     if of_heads and folder.resolve() in {head.resolve() for head in drawn}:
         raise UsageError(f"the figure would overwrite files in {folder}: choose another --output")
@@ -111,7 +114,7 @@ def plot(
     from specbench.analysis.figures.style import page, save
 
     with page(options.style, options.width):
-        drawing = draw(*arguments)
+        drawing = draw()
     if figure == WITH_COSTS:
         _note_fronts(drawing.data)
     for path in save(drawing, folder, name):

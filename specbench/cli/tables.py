@@ -16,7 +16,13 @@ from specbench.config import option
 from specbench.errors import UsageError, require, unknown
 from specbench.files import shown_path
 from specbench.runs.records import RECORDS, SUMMARY, TABLE
-from specbench.runs.run import read_run, refuse_benchmarks, run_folders, unfinished
+from specbench.runs.run import (
+    is_benchmark,
+    read_run,
+    refuse_benchmarks,
+    run_folders,
+    unfinished,
+)
 from specbench.runs.shards import by_name, missing_shards, summarised_folders
 
 if TYPE_CHECKING:
@@ -91,7 +97,14 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     It shows acceptance, quality and speedup, and beside them what `compare` shows: differences from
     sd and from mixtures of static weights. There is a table per pair, temperature and draft length.
     Every static weight and every head has its own row; so has the mean of heads of several seeds.
+    Of a benchmark it shows the parts of a round of each system, and ratios of systems.
     """
+    runs = given_or_newest(runs)
+    if len(runs) == 1 and is_benchmark(runs[0]):
+        for flag in [*rows.retyped(), *(["--paper"] if options.paper else [])]:
+            raise UsageError(f"{runs[0]} is a benchmark, of times alone: omit {flag}")
+        print_benchmark(runs[0], options.form)
+        return
     if POSITION in (rows.by or ()):
         _by_position(options, rows, runs)
         return
@@ -132,6 +145,31 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
             *([published_table()] if elsewhere else []),
         ],
     )
+
+
+def print_benchmark(folder: Path, form: str = TEXT) -> None:
+    """Print the parts of a round of each system of a benchmark, and the ratios of systems.
+
+    Raises:
+        UsageError: The benchmark is not finished.
+    """
+    if state := unfinished(folder):
+        raise UsageError(f"{folder} is incomplete: {state}; run the same command again")
+
+    import pandas as pd
+
+    from specbench.analysis import benchmark
+
+    measured = benchmark.read_benchmark(folder)
+    systems, ratios = benchmark.bench_table(measured), benchmark.ratio_table(measured)
+    if form == JSON:
+        print_json({"systems": systems, "ratios": ratios})
+    else:
+        if form == TEXT:
+            print(benchmark.describe(systems))
+        rows = pd.concat([systems, ratios])
+        print_as(form, rows, lambda: benchmark.tables(systems, ratios))
+    note(*benchmark.warnings(systems))
 
 
 def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:

@@ -99,7 +99,7 @@ class AuditSettings(ServerAccess, CheckSize, Seeded):
 def audit(
     data: PromptFiles, models: Annotated[Models, MODELS], settings: AuditSettings, to: NewFolder
 ) -> None:
-    """Test whether a decoder that is not specbench's has a fault; the exit code is 1 if it has.
+    """Test whether a decoder other than specbench has a fault; the exit code is 1 if it has.
 
     The decoder must run the pair's target. Its greedy texts must consist of the target's first
     choices in float32 up to rounding. Its sampled texts are tested for draws from the draft, for

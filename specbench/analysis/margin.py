@@ -24,8 +24,9 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import estimates as e
+from specbench.analysis import estimates
 from specbench.analysis.blocks import by_time_unit, count_blocks, has_comparable_times
+from specbench.analysis.estimates import DENSITY, LENGTH, QUALITY_LESS, TIMES
 from specbench.analysis.intervals import CONFIDENCE, Floats, Interval, limit_with_failures
 from specbench.analysis.margin_verdicts import (
     ends_normally,
@@ -117,7 +118,7 @@ def margin_rows(
     lengths = ", N = " + table["draft_length"].astype("str")
     table.insert(0, "label", table["arm"] + lengths.where(several, ""))
     again = table["again"].eq(True)
-    factors = np.fmax(table[f"{e.TIMES}_high"], 1 / table[f"{e.TIMES}_low"]).where(again)
+    factors = np.fmax(table[f"{TIMES}_high"], 1 / table[f"{TIMES}_low"]).where(again)
     settings = [table[name] for name in (*_TASK, "load")]
     floor = factors.groupby(settings, dropna=False).transform("max")
     table["noise"] = floor.fillna(table["noise"]).mask(again)
@@ -176,10 +177,10 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
             _field("at once", CONCURRENCY),
             _field("n", "n"),
             shown("quality", metric).column,
-            (f"minus\n{baseline}'s\n[95 %]", shown(e.QUALITY_LESS, metric).interval),
+            (f"minus\n{baseline}'s\n[95 %]", shown(QUALITY_LESS, metric).interval),
             ("differ", lambda row: percent(row["differ"], ".1f")),
-            ("speed,\nratio\n[95 %]", shown(e.TIMES).interval),
-            ("tokens,\nratio\n[95 %]", shown(e.LENGTH).interval),
+            ("speed,\nratio\n[95 %]", shown(TIMES).interval),
+            ("tokens,\nratio\n[95 %]", shown(LENGTH).interval),
             *(
                 _field(Column(name, group=heading), f"{figure}_{name}", 1000, "3s")
                 for figure, heading in (("first", "first token"), ("inter", "between tokens"))
@@ -242,7 +243,7 @@ def _facts(cell: pd.DataFrame) -> Row:
     texts = first_decodes(cell)
     names = [*_TASK, "quality_metric", "method", *_SETTING, CONCURRENCY]
     facts: Row = texts.iloc[0][names].to_dict()
-    facts["quality"] = e.score_interval(texts, "quality", facts["quality_metric"]).value
+    facts["quality"] = estimates.score_interval(texts, "quality", facts["quality_metric"]).value
     only_end = (texts["output_tokens"] == 1) & (texts["stopped_by"] == "eos")
     empty = int((only_end | (texts["output_tokens"] == 0)).sum())
     facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts), "empty": empty or math.nan}
@@ -267,9 +268,9 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     lost = base_answers.loc[~base_answers["answer"].isin(arm.index), "quality"]
     differences = (arm["quality"] - reference["quality"]).groupby(arm["sample_id"]).mean()
     apart = differences.dropna().to_numpy()
-    quality = e.contrast(arm, reference, e.QUALITY_LESS)
+    quality = estimates.contrast(arm, reference, QUALITY_LESS)
     counted = arm["output_tokens"].notna() & reference["output_tokens"].notna()
-    length = e.contrast(arm[counted], reference[counted], e.LENGTH)
+    length = estimates.contrast(arm[counted], reference[counted], LENGTH)
     remarks = [*remarks_on(arm, reference)]
     if unequal := _unequal_counts(arm[counted], reference[counted]):
         length = length._replace(value=math.nan, low=math.nan, high=math.nan)
@@ -278,12 +279,12 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
         name, other = cell["arm"].iloc[0], base["arm"].iloc[0]
         if reason := why_slower(cell, base, f"of {other}"):
             remarks.append(f"{name} is slower: {reason}")
-    figures = {e.QUALITY_LESS: quality, e.TIMES: _speed(cell, base), e.LENGTH: length}
+    figures = {QUALITY_LESS: quality, TIMES: _speed(cell, base), LENGTH: length}
     score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
     binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))
     failure = 0.0 if binary or not len(apart) else max(float(reference["quality"].mean()), 0.0)
     return {
-        **e.wide(figures),
+        **estimates.wide(figures),
         "n": arm["sample_id"].nunique(),
         "missing": len(lost) or math.nan,
         "missing_in_baseline": len(answers) - len(arm) or math.nan,
@@ -300,7 +301,7 @@ def _unequal_counts(arm: pd.DataFrame, base: pd.DataFrame) -> str:
     if "delivered_bytes" not in arm:
         return ""
     written = (arm["delivered_bytes"] > 0) & (base["delivered_bytes"] > 0)
-    ratio = e.contrast(arm[written], base[written], e.DENSITY)
+    ratio = estimates.contrast(arm[written], base[written], DENSITY)
     if not (ratio.low > UNEQUAL_COUNTS or ratio.high < 1 / UNEQUAL_COUNTS):
         return ""
     return (
@@ -316,7 +317,7 @@ def _speed(cell: pd.DataFrame, base: pd.DataFrame) -> Interval:
     in_blocks = {count_blocks(side) > 0 for side in sides}
     if len(in_blocks) > 1 or not all(map(has_comparable_times, sides)):
         return Interval(math.nan, math.nan, math.nan, 0)
-    return e.contrast(by_time_unit(sides[0]), by_time_unit(sides[1]), e.TIMES)
+    return estimates.contrast(by_time_unit(sides[0]), by_time_unit(sides[1]), TIMES)
 
 
 def _paired(arm: pd.DataFrame, base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -11,11 +11,24 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pandas as pd
 
-from specbench.analysis import estimates as e
-from specbench.analysis import verdicts as v
+from specbench.analysis import verdicts
+from specbench.analysis.estimates import LENGTH, QUALITY_LESS, TIMES
 from specbench.analysis.intervals import FEWEST, unseen_share
 from specbench.analysis.output.shown import ENDS, shown
 from specbench.analysis.output.table import percent, with_interval
+from specbench.analysis.verdicts import (
+    BEYOND,
+    CONCURRENCY,
+    FASTER,
+    FEW,
+    MISSING,
+    NOISE,
+    SLOWER,
+    UNSHOWN,
+    WITHIN,
+    Clause,
+    Row,
+)
 from specbench.tasks.metrics import shown_metric
 
 LOOP = 0.5  # share of repeated 4-grams from which a text repeats itself
@@ -23,63 +36,61 @@ ONE_SIDED, AT_LEAST = 0.05, 3  # share and number of answers that one side alone
 ORDINARY = {"eos", "stop"}  # ends of texts
 #: The outcomes of quality beside a margin, of which the first that holds is said.
 _MARGIN = (
-    (v.MISSING, "quality was not measured"),
-    (v.UNSHOWN, "{unit} 0 of all answers, so no loss can show: check the prompts"),
-    (v.BEYOND, "{points}: lossy beyond the margin of {margin}"),
-    (v.UNSHOWN, "{points}: {evidence}not shown to be within {margin}"),
+    (MISSING, "quality was not measured"),
+    (UNSHOWN, "{unit} 0 of all answers, so no loss can show: check the prompts"),
+    (BEYOND, "{points}: lossy beyond the margin of {margin}"),
+    (UNSHOWN, "{points}: {evidence}not shown to be within {margin}"),
     (
-        v.UNSHOWN,
+        UNSHOWN,
         "{points}: {evidence}not shown to be within {margin}; about {more:.0f} more prompts would "
         "decide (the scores of {differ} differ)",
     ),
     (
-        v.UNSHOWN,
+        UNSHOWN,
         "{points}: {evidence}not shown to be within {margin}, since {n:.0f} prompts cannot exclude "
         "{unseen} of failed answers; about {more:.0f} more would decide",
     ),
-    (v.UNSHOWN, "{points}: {evidence}not within {margin} if the missing answers are wrong"),
-    (v.WITHIN, "{points}: {evidence}within {margin}"),
+    (UNSHOWN, "{points}: {evidence}not within {margin} if the missing answers are wrong"),
+    (WITHIN, "{points}: {evidence}within {margin}"),
 )
 
 
-def margin_word(row: v.Row) -> str:
+def margin_word(row: Row) -> str:
     """Return in a few words the outcomes of a ``margin_verdict``; the baseline has none."""
     if not isinstance(row["against"], str):
         return ""
     if row["n"] < FEWEST:
-        return v.FEW
+        return FEW
     if row["again"]:
         return "same server"
-    if row["loss"] == v.BEYOND:
+    if row["loss"] == BEYOND:
         return "lossy"
-    if row["loss"] != v.WITHIN:
-        return v.speed_words(row["speed"], row["loss"])
-    return row["speed"] if row["speed"] in (v.FASTER, v.SLOWER) else "within"
+    if row["loss"] != WITHIN:
+        return verdicts.speed_words(row["speed"], row["loss"])
+    return row["speed"] if row["speed"] in (FASTER, SLOWER) else "within"
 
 
-def margin_verdict(row: v.Row) -> v.Row:
+def margin_verdict(row: Row) -> Row:
     """Return the outcomes and the sentence of a row of ``margin.margin_rows``."""
-    by_requests, baseline = row[v.CONCURRENCY] == row[v.CONCURRENCY], row["against"]
-    load = f" at concurrency {row[v.CONCURRENCY]:.0f}" if by_requests else ""
+    by_requests, baseline = row[CONCURRENCY] == row[CONCURRENCY], row["against"]
+    load = f" at concurrency {row[CONCURRENCY]:.0f}" if by_requests else ""
     if row["n"] < FEWEST:
         few = f"too few answers to the same prompts by {baseline} with {row['load']:.0f} at once"
         few += f" (n = {row['n']:.0f}; at least {FEWEST} are needed)"
         return {"sentence": f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"}
     speed, times = _margin_speed(row, f" per {'request' if by_requests else 'sample'}{load}")
     loss, quality, more = _margin_quality(row)
-    low, high = (round(row[e.LENGTH + end], 2) for end in ENDS[1:])
+    low, high = (round(row[LENGTH + end], 2) for end in ENDS[1:])
     counts = {
         "answers are missing": "missing",
         f"answers are missing of {baseline}": "missing_in_baseline",
         "texts are empty": "empty",
     }
-    equal = (
-        row[f"{e.QUALITY_LESS}_low"] <= 0 <= row[f"{e.QUALITY_LESS}_high"] and speed == v.UNSHOWN
-    )
+    equal = row[f"{QUALITY_LESS}_low"] <= 0 <= row[f"{QUALITY_LESS}_high"] and speed == UNSHOWN
     parts = [
         times,
         quality,
-        f"texts {shown(e.LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
+        f"texts {shown(LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
         *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
         f"{percent(row['refused'], '.1f')} of texts begin like refusals"
         if row["refused"] > 0
@@ -94,21 +105,21 @@ def margin_verdict(row: v.Row) -> v.Row:
     return {"speed": speed, "loss": loss, "more_prompts": more, "sentence": sentence}
 
 
-def _margin_speed(row: v.Row, unit: str) -> v.Clause:
+def _margin_speed(row: Row, unit: str) -> Clause:
     """Return the outcome of the times, and how to say it."""
-    if not v.is_known(row, e.TIMES):
-        return v.Clause(v.MISSING, f"times not comparable{unit.removeprefix(' per sample')}")
-    outcome, noise = v.sign_of_speed(row, e.TIMES), v.noise_range(row["noise"])
-    difference = {v.SLOWER: "slower", v.UNSHOWN: v.UNSHOWN, v.NOISE: v.NOISE}.get(outcome, "")
+    if not verdicts.is_known(row, TIMES):
+        return Clause(MISSING, f"times not comparable{unit.removeprefix(' per sample')}")
+    outcome, noise = verdicts.sign_of_speed(row, TIMES), verdicts.noise_range(row["noise"])
+    difference = {SLOWER: "slower", UNSHOWN: UNSHOWN, NOISE: NOISE}.get(outcome, "")
     remark = ", ".join(filter(None, [difference, noise and f"noise {noise}"]))
-    text = f"{shown(e.TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"
-    return v.Clause(outcome, text)
+    text = f"{shown(TIMES).interval(row)} times as fast{unit}{remark and f' ({remark})'}"
+    return Clause(outcome, text)
 
 
-def _margin_quality(row: v.Row) -> tuple[str, str, float]:
+def _margin_quality(row: Row) -> tuple[str, str, float]:
     """Return the outcome of quality, how to say it, and how many more prompts would decide."""
     unit, scale = shown_metric(row["quality_metric"])
-    value, low, high = (scale * row[e.QUALITY_LESS + end] for end in ENDS)
+    value, low, high = (scale * row[QUALITY_LESS + end] for end in ENDS)
     ends, side = ((low, high), "higher") if value > 0 else ((-high, -low), "lower")
     least, more = -row["margin"], row["prompts_needed"] - row["n"]
     parts = row | {

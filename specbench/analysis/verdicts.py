@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from specbench.analysis import comparison as c
-from specbench.analysis import estimates as e
+from specbench.analysis import estimates
+from specbench.analysis.comparison import ALONE, CONTROL, FRONT, OWN, SD, SD_CHOSEN, SPEEDS
+from specbench.analysis.estimates import ABOVE, ABOVE_MEASURED, LENGTH, QUALITY_LESS, SPEED, TIMES
 from specbench.analysis.intervals import FEWEST
 from specbench.analysis.output.shown import shown
 from specbench.runs.frames import rows_of
@@ -75,15 +76,15 @@ UNKNOWN = Clause(MISSING, "")
 
 def word(row: Row) -> str:
     """Return in a few words what a method changes relative to ``sd`` at the same N."""
-    if row["against"] != c.SD:
+    if row["against"] != SD:
         return ""
     if row["n"] < FEWEST:
         return FEW
     ratio = speed_of(row)
-    speed, outcome = sign_of_speed(row, ratio), sign(row, e.QUALITY_LESS)
+    speed, outcome = sign_of_speed(row, ratio), sign(row, QUALITY_LESS)
     if outcome == UNSHOWN:
-        return speed_words(speed, UNSHOWN if is_known(row, e.QUALITY_LESS) else MISSING)
-    points = abs(shown_metric(row["quality_metric"])[1] * row[e.QUALITY_LESS])
+        return speed_words(speed, UNSHOWN if is_known(row, QUALITY_LESS) else MISSING)
+    points = abs(shown_metric(row["quality_metric"])[1] * row[QUALITY_LESS])
     pace = f" at {row[ratio]:.2f} times" if speed in (FASTER, SLOWER) else "; speed open"
     pace = pace if is_known(row, ratio) else ""
     return f"{points:.1f} points {'worse' if outcome == LOWER else 'better'}{pace}"
@@ -104,11 +105,11 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
         alike: All figures of the method at that length.
         speed: Those that compare its time with others' times, at the same or the fastest length.
     """
-    rows = {(row["against"], row["at"]): row for row in e.pivot(alike, "against", "at")}
+    rows = {(row["against"], row["at"]): row for row in estimates.pivot(alike, "against", "at")}
     ratio = speed_of(rows_of(alike.head(1))[0])
-    speeds = e.pivot(speed[speed["metric"].isin(c.SPEEDS)], "against")
+    speeds = estimates.pivot(speed[speed["metric"].isin(SPEEDS)], "against")
     times = {row["against"]: row for row in speeds if ratio in row}
-    alone, beside_sd = times.get(c.ALONE), times.get(c.SD_CHOSEN) or times.get(c.SD)
+    alone, beside_sd = times.get(ALONE), times.get(SD_CHOSEN) or times.get(SD)
     first = beside_sd or alone or next(iter(rows.values()))
     n, missing = int(first["n"]), int(first["missing"])
     timeless = first["batch_size"] > 1 and not first["blocks"] >= FEWEST
@@ -116,15 +117,15 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
     if n < FEWEST:
         few = f"too few prompts for a verdict (n = {n}; at least {FEWEST} are needed)"
         return facts | dict.fromkeys(OUTCOMES, FEW) | {"sentence": few}
-    at_same_length = rows.get((c.SD, c.OWN), {})
-    has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, _ in rows)
+    at_same_length = rows.get((SD, OWN), {})
+    has_sd = any(against in (SD, SD_CHOSEN) for against, _ in rows)
     parts = {
         "speculation": _speculation(alone, ratio),
         "speed": _speed(beside_sd, ratio) if has_sd and not timeless else UNKNOWN,
         "quality": _quality(at_same_length, timeless) if has_sd else UNKNOWN,
-        "front": _front(rows.get((c.FRONT, "acceptance"))),
-        "front_at_time": _front(rows.get((c.FRONT, "time"))),
-        "control": _control(rows.get((c.FRONT, "acceptance")), rows.get((c.CONTROL, "acceptance"))),
+        "front": _front(rows.get((FRONT, "acceptance"))),
+        "front_at_time": _front(rows.get((FRONT, "time"))),
+        "control": _control(rows.get((FRONT, "acceptance")), rows.get((CONTROL, "acceptance"))),
     }
     lost = f"n = {n} of {n + missing}: {missing} prompts have no result of this method"
     sentence = [
@@ -141,7 +142,7 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
 
 def speed_of(row: Row) -> str:
     """Return the ratio that is the speed of a setting: of texts in batches, that of tokens/s."""
-    return e.SPEED if row["batch_size"] > 1 else e.TIMES
+    return SPEED if row["batch_size"] > 1 else TIMES
 
 
 def is_known(row: Row, metric: str) -> bool:
@@ -186,7 +187,7 @@ def noise_range(noise: float) -> str:
 
 
 def _times(row: Row, metric: str) -> str:
-    unit = "times as many tokens/s" if metric == e.SPEED else "times as fast per sample"
+    unit = "times as many tokens/s" if metric == SPEED else "times as fast per sample"
     return f"{shown(metric).interval(row)} {unit}"
 
 
@@ -197,9 +198,9 @@ def _clause(part: str, outcome: str, **words: str) -> Clause:
 
 def _speculation(row: Row | None, ratio: str) -> Clause:
     """Compare with no speculation, by samples and, where that is another number, by tokens."""
-    if row is None or e.SPEED not in row:
+    if row is None or SPEED not in row:
         return UNKNOWN
-    tokens, speed = row[e.SPEED], row[ratio]
+    tokens, speed = row[SPEED], row[ratio]
     longer = (
         f" and {tokens:.2f} times as many tokens/s, since its texts are {tokens / speed:.2f} times "
         "as long"
@@ -213,7 +214,7 @@ def _speed(row: Row | None, ratio: str) -> Clause:
     if row is None:
         return Clause(MISSING, "speed not comparable with sd")
     times = f"{_times(row, ratio)} as {_baseline(row)}"
-    if row["against"] == c.SD_CHOSEN:
+    if row["against"] == SD_CHOSEN:
         lengths = f"{row['draft_length']:.0f} and {row['against_draft_length']:.0f}"
         times += f", each at its fastest N ({lengths})"
     if noise := noise_range(row["noise"]):
@@ -228,10 +229,10 @@ def _baseline(row: Row) -> str:
 
 
 def _quality(row: Row, timeless: bool) -> Clause:
-    if e.QUALITY_LESS not in row:
+    if QUALITY_LESS not in row:
         return Clause(MISSING, f"{'' if timeless else 'speed only, '}quality was not measured")
-    words = _words(row, e.QUALITY_LESS) | {"unit": shown_metric(row["quality_metric"])[0]}
-    return _clause("quality", sign(row, e.QUALITY_LESS), **words)
+    words = _words(row, QUALITY_LESS) | {"unit": shown_metric(row["quality_metric"])[0]}
+    return _clause("quality", sign(row, QUALITY_LESS), **words)
 
 
 def _beside_sd(speed: Clause, quality: Clause, first: Row) -> str:
@@ -246,23 +247,23 @@ def _beside_sd(speed: Clause, quality: Clause, first: Row) -> str:
 
 def _length(row: Row) -> str:
     """Say how much longer texts are than those of ``sd``, if that is shown in two decimals."""
-    if e.LENGTH not in row or (
-        round(row[f"{e.LENGTH}_low"], 2) <= 1 <= round(row[f"{e.LENGTH}_high"], 2)
+    if LENGTH not in row or (
+        round(row[f"{LENGTH}_low"], 2) <= 1 <= round(row[f"{LENGTH}_high"], 2)
     ):
         return ""
-    times = shown(e.LENGTH).interval(row)
+    times = shown(LENGTH).interval(row)
     return f"its texts are {times} times as long as those of {_baseline(row)}"
 
 
 def front_ends_before(row: Row) -> bool:
     """Return whether no measured weight gains as much as a method, though the draft alone may."""
-    return math.isnan(row[e.ABOVE])
+    return math.isnan(row[ABOVE])
 
 
 def front_outcome(row: Row) -> str:
     """Return whether a method lies above or below the static front; above a coarse one clearly."""
-    outcome = sign(row, e.ABOVE)
-    clear = not row["coarse"] or sign(row, e.ABOVE_MEASURED) == HIGHER
+    outcome = sign(row, ABOVE)
+    clear = not row["coarse"] or sign(row, ABOVE_MEASURED) == HIGHER
     return UNSHOWN if outcome == HIGHER and not clear else outcome
 
 
@@ -274,26 +275,26 @@ def _front(row: Row | None) -> Clause:
         reach = "accepts as much" if row["at"] == "acceptance" else "is as fast"
         return Clause(MISSING, f"no measured static weight {reach}")
     front = "the randomised static front" if row["at"] == "acceptance" else "it"
-    words = _words(row, e.ABOVE) | {"front": f"{front} at equal {row['at']}"}
-    outcome, side = front_outcome(row), sign(row, e.ABOVE)
+    words = _words(row, ABOVE) | {"front": f"{front} at equal {row['at']}"}
+    outcome, side = front_outcome(row), sign(row, ABOVE)
     clause = _clause("front", side, **words)
     if side == outcome:
         return clause
-    nearest = _words(row, e.ABOVE_MEASURED)["difference"]
+    nearest = _words(row, ABOVE_MEASURED)["difference"]
     return Clause(outcome, f"{clause.text}, but not above it at the nearest weight ({nearest})")
 
 
 def _control(front: Row | None, cooler: Row | None) -> Clause:
     """Say what a lower temperature gains where a method is above the static front."""
-    if front is None or not front[f"{e.ABOVE}_low"] > 0:
+    if front is None or not front[f"{ABOVE}_low"] > 0:
         return UNKNOWN
     if cooler is None:
         sampled = front["quality_metric"] == AGREEMENT and front["temperature"] > 0
         unknown = "a lower temperature may gain as much, which this run did not measure"
         return Clause(MISSING, unknown if sampled else "")
-    gained = shown_metric(front["quality_metric"])[1] * (front[e.ABOVE] - cooler[e.ABOVE])
-    words = _words(cooler, e.ABOVE) | {"gained": f"{gained:+.1f}"}
-    return _clause("control", sign(cooler, e.ABOVE), **words)
+    gained = shown_metric(front["quality_metric"])[1] * (front[ABOVE] - cooler[ABOVE])
+    words = _words(cooler, ABOVE) | {"gained": f"{gained:+.1f}"}
+    return _clause("control", sign(cooler, ABOVE), **words)
 
 
 def _words(row: Row, metric: str) -> dict[str, str]:

@@ -51,7 +51,8 @@ from specbench.analysis.output.shown import setting_text
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import GAINS, TARGET
 from specbench.analysis.sessions import TaskRun, methods_of
-from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, verdict
+from specbench.analysis.verdicts import OUTCOMES, verdict
+from specbench.analysis.words import MISSING, Row
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
 from specbench.runs.configuration import Difference, differences_of

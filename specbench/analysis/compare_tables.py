@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis import estimates, verdicts
+from specbench.analysis import estimates
+from specbench.analysis.arm_remarks import ends_normally
 from specbench.analysis.compare import EQUAL
 from specbench.analysis.comparison import (
     ALONE,
@@ -36,6 +37,7 @@ from specbench.analysis.estimates import (
     SPEED,
     TIMES,
 )
+from specbench.analysis.margin import QUANTILES, TASK
 from specbench.analysis.output.shown import (
     PHASES,
     setting_text,
@@ -44,7 +46,21 @@ from specbench.analysis.output.shown import (
     temperature_text,
 )
 from specbench.analysis.output.table import Column, Field, Table, drop_empty, number, percent
-from specbench.analysis.verdicts import HIGHER, LOWER, UNSHOWN
+from specbench.analysis.points import TARGET
+from specbench.analysis.words import (
+    CONCURRENCY,
+    HIGHER,
+    LEGEND,
+    LOWER,
+    UNSHOWN,
+    front_ends_before,
+    front_outcome,
+    noise_range,
+    resolution,
+    speed_of,
+    word,
+)
+from specbench.runs.frames import rows_of
 
 CHOSEN = (
     "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "
@@ -67,12 +83,6 @@ AT_ACCEPTANCE = (
     "those it is measured on (the randomised static front). coarse: above that, but not above the "
     "nearest weight alone. open: no measured weight accepts as much; the draft alone (w = 0) does."
 )
-WORDS = (
-    "verdict: what the intervals show relative to sd. faster, slower: per sample, beyond 1 and the "
-    "noise of times. points better, worse: in quality, at that ratio of speed. quality open: no "
-    "difference is shown, nor that there is none, which compare --against sd --margin POINTS asks. "
-    "speed only: quality was not measured. open: nothing is shown. compare --sentences explains."
-)
 SPEEDS = (
     "tokens/s: method / what it is against; s/sample: the reverse; both include prefill, and above "
     "1 is faster. They differ where texts have other lengths (tokens, ratio)."
@@ -86,7 +96,18 @@ TIMES_NOTE = (
     "s/sample: above 1, B is faster; the interval covers the prompts, not what changed on the "
     "machine between the runs."
 )
+NONE = "/ none: the same ratio to no speculation."
 _SPEEDS = {TIMES: "samples/s", SPEED: "tokens/s"}
+DIFFER = "differ: prompts with another score."
+ALONE_NOTE = (
+    "Differences are from this method's texts alone; without --against they are from those of sd "
+    "and autoregressive together, which emit the same distribution, so the intervals differ."
+)
+LATENCIES = "p50, p99: ms, over all answers; p99 of fewer than 100 is nearly their maximum."
+SEVERAL = (
+    "The 95 % intervals are not corrected for several methods: of 20 equal ones, about one is "
+    "called different by chance."
+)
 #: One setting of a method: the columns its rows share and, for each metric, ``<metric>``,
 #: ``<metric>_low``, ``<metric>_high`` and ``<metric>_reference``.
 _Row = dict[str, Any]
@@ -127,35 +148,41 @@ def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
         if not (settings := [row for row in placed if row["against"] == SD]):
             continue
         first = settings[0]
-        quality = shown(QUALITY_LESS, first["quality_metric"])
+        quality, speed = shown(QUALITY_LESS, first["quality_metric"]), speed_of(first)
+        alone = {_setting(row): row for row in estimates.pivot(listed[listed["against"] == ALONE])}
+        for row in settings:
+            row["beside_none"] = shown(speed).number(alone.get(_setting(row), {}))
         names = _NAMES if len({row["draft_length"] for row in settings}) > 1 else _NAMES[:1]
         fields: _Fields = [
             *names,
-            ("verdict", verdicts.word),
+            ("verdict", word),
             (f"{shown('quality', first['quality_metric']).heading}\n- sd [95 %]", quality.interval),
-            (
-                f"{_SPEEDS[verdicts.speed_of(first)]}\n/ sd [95 %]",
-                shown(verdicts.speed_of(first)).interval,
-            ),
+            (f"{_SPEEDS[speed]}\n/ sd [95 %]", shown(speed).interval),
+            ("/ none", lambda row: row["beside_none"]),
             shown("acceptance").column,
             *_PHASES,
             ("above mixtures of\nstatic weights?", _placed),
         ]
         title = f"{setting_text(first, several)}: {_headline(settings)}"
         notes = [_of_sd(group, settings), POOLED]
-        if group["drafter"].nunique() > 1 and verdicts.speed_of(first) in first:
+        if group["drafter"].nunique() > 1 and speed in first:
             notes.append(SAME_DRAFTER)
-        if noise := verdicts.noise_range(first["noise"]):
+        if noise := noise_range(first["noise"]):
             notes.append(f"Noise of times: ratios of {noise} may be noise.")
-        notes += [WORDS, AT_ACCEPTANCE] if beside_front.any() else [WORDS]
+        notes += [NONE] if alone else []
+        notes += [LEGEND, AT_ACCEPTANCE] if beside_front.any() else [LEGEND]
         yield drop_empty(Table.of(settings, fields, title, notes, stub=len(names)))
+
+
+def _setting(row: _Row) -> tuple[Any, ...]:
+    return row["label"], row["draft_length"]
 
 
 def _headline(settings: Sequence[_Row]) -> str:
     """Say how precisely the prompts of some settings tell quality and speed."""
     n, scale = settings[0]["n"], shown(QUALITY_LESS, settings[0]["quality_metric"]).scale
-    speeds = [(row, verdicts.speed_of(row)) for row in settings if verdicts.speed_of(row) in row]
-    least = verdicts.resolution(
+    speeds = [(row, speed_of(row)) for row in settings if speed_of(row) in row]
+    least = resolution(
         (
             scale * (row[f"{QUALITY_LESS}_high"] - row[f"{QUALITY_LESS}_low"])
             for row in settings
@@ -173,17 +200,17 @@ def _placed(row: _Row) -> str:
     distance = shown(ABOVE, row["quality_metric"])
     if ABOVE not in row:
         return ""
-    if verdicts.front_ends_before(row):
+    if front_ends_before(row):
         return "open: add w = 0"
     text = distance.interval(row)
-    outcome = verdicts.front_outcome(row)
+    outcome = front_outcome(row)
     coarse = outcome == UNSHOWN and row[f"{ABOVE}_low"] > 0  # not above the nearest weight
     return f"{'coarse' if coarse else words[outcome]} {text}" if text else ""
 
 
 def _of_sd(rows: pd.DataFrame, settings: Sequence[_Row]) -> str:
     """Return a note with the figures of ``sd`` itself, at each N and drafter of some settings."""
-    first, metric = settings[0], verdicts.speed_of(settings[0])
+    first, metric = settings[0], speed_of(settings[0])
     quality = shown("quality", first["quality_metric"])
     alone = rows[(rows["against"] == ALONE) & (rows["method"] == "sd") & (rows["points"] == 1)]
     speeds = {(row["draft_length"], row["drafter"]): row for row in estimates.pivot(alone)}
@@ -294,7 +321,7 @@ _PHASES: _Fields = [shown(name).column for name in PHASES]
 _NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
 _NOISE: Field[_Row] = (
     "sd's s/sample\n/ sd's again",
-    lambda row: verdicts.noise_range(row["noise"]),
+    lambda row: noise_range(row["noise"]),
 )
 
 
@@ -332,3 +359,44 @@ def facts_table(differences: Iterable[Sequence[Any]], first: str, second: str) -
     ]
     names = ("what differs", f"A: {first}", f"B: {second}")
     return Table("", [Column(name, align="left") for name in names], rows)
+
+
+def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
+    """Yield a table per run, task and temperature of rows from ``margin_rows``."""
+    several = rows["run_id"].nunique() > 1
+    for (run, task, temperature), group in rows.groupby(TASK, sort=False, dropna=False):
+        baseline, margin = group[["against", "margin"]].dropna().iloc[0]
+        metric = group["quality_metric"].iloc[0]
+        fields: list[Field[_Row]] = [
+            ("method", lambda row: row["label"]),
+            ("verdict", lambda row: row["verdict"] if isinstance(row["verdict"], str) else ""),
+            _field("at once", CONCURRENCY),
+            _field("n", "n"),
+            shown("quality", metric).column,
+            (f"minus\n{baseline}'s\n[95 %]", shown(QUALITY_LESS, metric).interval),
+            ("differ", lambda row: percent(row["differ"], ".1f")),
+            ("speed,\nratio\n[95 %]", lambda row: shown(speed_of(row)).interval(row)),
+            ("tokens,\nratio\n[95 %]", shown(LENGTH).interval),
+            *(
+                _field(Column(name, group=heading), f"{figure}_{name}", 1000, "3s")
+                for figure, heading in (("first", "first token"), ("inter", "between tokens"))
+                for name in QUANTILES
+            ),
+            *(_field(name, name) for name in ("answers", "missing", "empty", "retries")),
+            ("refused", lambda row: percent(row["refused"], ".1f")),
+        ]
+        if not all(map(ends_normally, group["ends"])):
+            fields.append(("ends", lambda row: row["ends"]))
+        title = (
+            f"{task}, {temperature_text(temperature)}: against {baseline}, margin {margin:g} points"
+        )
+        title += f", {run}" if several else ""
+        notes = [f"{remarks}." for remarks in group["remarks"].dropna() if remarks]
+        notes += [LEGEND, DIFFER]
+        notes += [ALONE_NOTE] if {*TARGET} <= {*group["method"]} and baseline in TARGET else []
+        notes += [*([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
+        yield drop_empty(Table.of(rows_of(group), fields, title, notes))
+
+
+def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[_Row]:
+    return heading, lambda row: number(scale * row[name], form)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import estimates, verdicts
+from specbench.analysis import estimates
 from specbench.analysis.comparison import FRONT, OWN, POOLED, SAME_DRAFTER, SD, TASK_RUN
 from specbench.analysis.estimates import (
     ABOVE,
@@ -36,7 +36,15 @@ from specbench.analysis.output.table import Column, Field, Table, TableCell, cel
 from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
 from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of, without_shared_times
-from specbench.analysis.verdicts import NOISE, UNSHOWN
+from specbench.analysis.words import (
+    NOISE,
+    UNSHOWN,
+    front_outcome,
+    resolution,
+    sign,
+    sign_of_speed,
+    speed_of,
+)
 from specbench.config import EAGER
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, METHODS
@@ -227,11 +235,11 @@ def _verdicts(comparison: pd.DataFrame) -> Iterator[dict[str, Any]]:
     beside_front = (alike["against"] == FRONT) & (alike["at"] == "acceptance")
     for row in estimates.pivot(alike[beside_sd | beside_front], *TASK_RUN, "against"):
         if row["against"] == FRONT:
-            outcomes = {ABOVE: verdicts.front_outcome(row)}
+            outcomes = {ABOVE: front_outcome(row)}
         else:
-            speed = verdicts.speed_of(row)
-            outcomes = {QUALITY_LESS: verdicts.sign(row, QUALITY_LESS)}
-            outcomes[speed] = verdicts.sign_of_speed(row, speed)
+            speed = speed_of(row)
+            outcomes = {QUALITY_LESS: sign(row, QUALITY_LESS)}
+            outcomes[speed] = sign_of_speed(row, speed)
         row |= {"seeds": int(row["seeds"]) if row["seeds"] > 1 else 1, "cell": pd.NA}
         for figure, outcome in outcomes.items():
             scaled = shown(figure, row["quality_metric"]).scaled(row)
@@ -388,9 +396,7 @@ def _title(rows: pd.DataFrame) -> str:
     )
     scores = rows[rows["figure"] == QUALITY_LESS]
     speeds = rows[rows["figure"].isin([TIMES, SPEED])]
-    least = verdicts.resolution(
-        scores["ci_high"] - scores["ci_low"], speeds["ci_high"] / speeds["ci_low"]
-    )
+    least = resolution(scores["ci_high"] - scores["ci_low"], speeds["ci_high"] / speeds["ci_low"])
     title = ", ".join(filter(None, parts))
     worst = " at worst" if scores["task"].nunique() > 1 else ""
     return f"{title}: they tell {least}{worst}" if least else title

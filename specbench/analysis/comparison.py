@@ -72,7 +72,8 @@ TASK_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "qu
 #: method's. ``reference`` is the baseline's value: a quality, or seconds per sample at
 #: ``against_quality``, which for the front is the method's quality, capped at the front's best.
 #: ``between`` names the front's points of next lower and next higher gain; ``step`` is the
-#: difference of their qualities, and ``coarse`` whether it is large (``pareto.COARSE``). ``noise``
+#: difference of their qualities, and ``coarse`` whether it is large (``pareto.COARSE``). ``least``
+#: is the lead over the best mixture of the same prompts, where ``value`` is a lead. ``noise``
 #: is a factor: speed-ups from 1 / noise to noise can be noise of the times; blank if ``sd`` was not
 #: timed twice. ``seeds`` counts the heads of one recipe of which the row is a mean, 1 for each of
 #: them alone; it is blank for all other methods. ``missing`` counts prompts that other settings of
@@ -82,7 +83,7 @@ COMPARISON = (
     *(*TASK_RUN, "blocks", "at", *METHOD_COLUMNS, "label", "points", "seeds", "missing"),
     *("draft_length", "drafter", "quality", "acceptance", "seconds", *PHASES),
     *("against", "against_draft_length", "against_quality", "reference", "between", "step"),
-    *("coarse", "metric", "value", "ci_low", "ci_high", "n", "noise"),
+    *("coarse", "metric", "value", "ci_low", "ci_high", "least", "n", "noise"),
 )
 
 Row = dict[str, Any]

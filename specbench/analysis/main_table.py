@@ -32,7 +32,7 @@ from specbench.analysis.estimates import (
 )
 from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
 from specbench.analysis.output.shown import PHASES, ShownFigure, shown, span, temperature_text
-from specbench.analysis.output.table import Column, Field, Table, TableCell, cell_at, number
+from specbench.analysis.output.table import Column, Field, Table, TableCell, between, cell_at, number
 from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
 from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of, without_shared_times
@@ -61,7 +61,7 @@ SECTION = ["pair", "temperature", "draft_length", "engine", "batch_size"]
 METHOD = [*METHOD_COLUMNS, "drafter"]
 COLUMNS = [
     *(*SECTION, "run_id", *METHOD, "label", "task"),
-    *("figure", "metric", "unit", "value", "ci_low", "ci_high", "n", "best", "verdict"),
+    *("figure", "metric", "unit", "value", "ci_low", "ci_high", "least", "n", "best", "verdict"),
 ]
 PAPER, DIFFERENCE = "paper", "diff"
 
@@ -96,7 +96,7 @@ _OPEN_NOTE = (
     "In parentheses: the 95 % interval includes no difference, or one within the noise of times. "
     "In - mix also: the nearest static weight alone is as good."
 )
-_SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED]
+_SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED, "least"]
 _SHOWN += ["best", "verdict", "published", "difference"]
 
 _Record = tuple[Any, dict[Any, Any]]  # (method, run) and their rows by column
@@ -130,7 +130,7 @@ def main_table(
     scale = metric.map(scales | percentages).fillna(1.0)
     scaled = {name: rows[name] * scale for name in _SCALED}
     rows = rows.assign(metric=metric, unit=rows["figure"].map(_UNITS), scale=scale, **scaled)
-    sections = _in_sections(rows).assign(seeds=1, verdict=None)
+    sections = _in_sections(rows).assign(seeds=1, verdict=None, least=np.nan)
     means = _means_over_seeds(sections, contest)
     verdicts = _verdicts(comparison) if comparison is not None and len(comparison) else ()
     judged = pd.DataFrame(verdicts, columns=[*sections]).astype({"cell": "Int64"})
@@ -245,7 +245,8 @@ def _verdicts(comparison: pd.DataFrame) -> Iterator[dict[str, Any]]:
             scaled = shown(figure, row["quality_metric"]).scaled(row)
             facts = {"figure": figure, "metric": figure, "unit": _UNITS[figure], "verdict": outcome}
             if not np.isnan(scaled[0]):
-                yield row | facts | dict(zip(_SCALED, scaled, strict=True))
+                least = shown(figure, row["quality_metric"]).scale * row[f"{figure}_least"]
+                yield row | facts | dict(zip(_SCALED, scaled, strict=True)) | {"least": least}
 
 
 def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
@@ -369,7 +370,7 @@ def _fields(
     def cell(row: dict[str, Any]) -> TableCell:
         ends = [number(row[end], form) for end in ("ci_low", "ci_high") if intervals]
         interval = f"[{', '.join(ends)}]" if ends and all(ends) else ""
-        value = number(row["value"], form)
+        value = between(row["least"], row["value"], form)
         return TableCell(f"({value})" if row["verdict"] in _OPEN else value, interval, row["best"])
 
     yield Column(name, task), cell_at(key, cell)

@@ -225,7 +225,9 @@ def _words(row: Row, metric: str) -> dict[str, str]:
     """Return a difference with its interval, with signs, and its size, without."""
     figure = shown(metric, row["quality_metric"])
     low, high = sorted((abs(row[f"{metric}_low"]), abs(row[f"{metric}_high"])))
-    size = figure._replace(form=".1f").estimate(abs(row[metric]), low, high)
+    values = [row[metric], row.get(f"{metric}_least", math.nan)]
+    values = sorted(abs(value) for value in values if value == value)
+    size = figure._replace(form=".1f").estimate(values[-1], low, high, values[0])
     return {"difference": figure.interval(row), "size": size}
 
 

@@ -36,7 +36,7 @@ def verdict(samples):
             {"times": 0.8, "better": 0.15},
             SLOWER,
             HIGHER,
-            r"slower; better by \d\.\d to \d\d\.\d",
+            r"slower; better by \d+\.\d to \d\d\.\d",
         ),
         ({"times": 1.3}, FASTER, UNSHOWN, "faster; quality open"),
         ({"times": 0.8}, SLOWER, UNSHOWN, "slower; quality open"),

@@ -65,7 +65,7 @@ class Measured(NamedTuple):
 
 
 def read_benchmark(folder: Path) -> Measured:
-    """Read the run of a benchmark that was measured just now."""
+    """Read the run of a finished benchmark."""
     samples, facts = with_forced(read_samples(folder)), read_run(folder).environment
     first = samples.iloc[0]
     systems = pd.DataFrame(facts.warm_ups).assign(
@@ -212,7 +212,7 @@ def _over(a: float, b: float) -> float:
 
 
 def name_of(row: Mapping[str, Any]) -> str:
-    """Return a short name for the method of a row of ``bench.csv``, without its engine."""
+    """Return a short name for the method of a row of ``bench_table``, without its engine."""
     label = method_label(row)
     if row["engine"] == TRANSFORMERS:
         return label.replace(row["method"], THEIR_NAMES[row["method"]], 1)

@@ -48,7 +48,13 @@ COMMANDS = {
 }
 
 #: What the last version took away, as it was called, and what to call instead.
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "bench --json": "there is no --json: `specbench table RUN --json` has the numbers",
+    "table --frame": "there is no --frame: in Python, specbench.load(RUNS).summary is the frame of "
+    "all figures, with to_csv and to_parquet",
+    "plot --head": "there is no --head: `python tasks/measure/learned.py HEAD --output FOLDER` "
+    "draws what a head learned",
+}
 
 
 def replacement(arguments: Sequence[str]) -> str:

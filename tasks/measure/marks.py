@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-
 from specbench.analysis.benchmark import (
     OVER_AUTOREGRESSIVE,
     OVER_ONE,
     OVER_TRANSFORMERS,
     ROUND_OVER_SD,
+    bench_table,
+    ratio_table,
+    read_benchmark,
 )
 from specbench.analysis.output.table import Column, Table
 from specbench.cli.output import print_table
@@ -50,8 +51,9 @@ class Results:
 
     def __init__(self, folder: Path, engine: str) -> None:
         wanted = "engine == @engine and draft_length in [0, 5]"
-        self.table = pd.read_csv(folder / "bench.csv").query(wanted)
-        self.ratios = pd.read_csv(folder / "ratios.csv").query(wanted)
+        measured = read_benchmark(folder)
+        self.table = bench_table(measured).query(wanted)
+        self.ratios = ratio_table(measured).query(wanted)
 
     def share(self, method: str) -> float:
         """Return the share of the bandwidth limit at batch 1, averaged over forced acceptances."""
@@ -96,7 +98,7 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="folder of specbench bench")
     parser.add_argument("--engine", help="default: graph on a GPU, else every timed engine")
     options = parser.parse_args()
-    table = pd.read_csv(options.results / "bench.csv")
+    table = bench_table(read_benchmark(options.results))
     gpu = table["device"].str.startswith("cuda").any()
     timed = ["graph"] if gpu else [name for name in ON_CPU if name in set(table["engine"])]
     rows = []

@@ -38,7 +38,6 @@ COMMANDS = {
     "trace": Listed("runs", "Inspect", "trace results/my-run -t mini-math -m diversed"),
     "report": Listed("runs", "Inspect", "report results/my-run --output report.html"),
     "check": Listed("check", "Validate", "check --pair mini -m sd,diversed"),
-    "audit": Listed("audit", "Validate", "audit --decoder transformers"),
     "verify": Listed("runs", "Validate", "verify results/reference -n 1"),
     "score": Listed("runs", "Validate", "score results/my-run --metric rouge1,rougeL"),
     "train": Listed("train", "Train", "train --task mini-math --target-acceptance 0.85"),
@@ -54,6 +53,13 @@ REMOVED: dict[str, str] = {
     "all figures, with to_csv and to_parquet",
     "plot --head": "there is no --head: `python tasks/measure/learned.py HEAD --output FOLDER` "
     "draws what a head learned",
+    "audit": "there is no audit: it is now specbench check --server URL",
+    "check --decoder": "there is no --decoder: give --server URL",
+    "check --tie": "there is no --tie: give the server's --dtype, by whose rounding texts may fork",
+    "check --text-prompts": "there is no --text-prompts: texts are checked by their token ids",
+    "check --concurrency": "there is no --concurrency: a server gets 8 requests at once",
+    "check --timeout": "there is no --timeout: a request may take 5 minutes",
+    "check --weight": "there is no --weight: give --server URL of a server that has it",
 }
 
 

@@ -50,9 +50,7 @@ COMMANDS = {
     "report": Listed("runs", "Inspect", "report results/my-run --output report.html",
         "Write one HTML file about finished runs: tables, figures, traces, commands."),
     "check": Listed("check", "Validate", "check --pair mini -m sd,diversed",
-        "Check that a pair is decoded correctly; the exit code is 1 if it is not."),
-    "audit": Listed("audit", "Validate", "audit --decoder transformers",
-        "Test whether a decoder other than specbench has a fault; the exit code is 1 if it has."),
+        "Check that a pair, or a server, decodes correctly; the exit code is 1 if it does not."),
     "verify": Listed("runs", "Validate", "verify results/reference -n 1",
         "Check that a run's files follow from its samples, and decode some samples again."),
     "score": Listed("runs", "Validate", "score results/my-run --metric rouge1,rougeL",
@@ -75,6 +73,13 @@ REMOVED: dict[str, str] = {
     "all figures, with to_csv and to_parquet",
     "plot --head": "there is no --head: `python tasks/measure/learned.py HEAD --output FOLDER` "
     "draws what a head learned",
+    "audit": "there is no audit: it is now specbench check --server URL",
+    "check --decoder": "there is no --decoder: give --server URL",
+    "check --tie": "there is no --tie: give the server's --dtype, by whose rounding texts may fork",
+    "check --text-prompts": "there is no --text-prompts: texts are checked by their token ids",
+    "check --concurrency": "there is no --concurrency: a server gets 8 requests at once",
+    "check --timeout": "there is no --timeout: a request may take 5 minutes",
+    "check --weight": "there is no --weight: give --server URL of a server that has it",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specbench.analysis.output.table import with_notes
 from specbench.cli import gate
@@ -35,8 +35,6 @@ POSITION = "position"
 HELD_EQUAL = ("acceptance", "time", "quality")
 MOST_JUDGED = 30  # runs, since the bootstraps of each take up to two seconds
 BESIDE_SD, ALL_TABLES = "sd", "all"
-BOTH = "--against METHOD and --margin POINTS belong together: give both"
-ALONE = "--against compares with one method alone: omit --at and --times"
 
 
 def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[Path]:
@@ -188,33 +186,9 @@ def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None)
     print_as(options.form, positions, lambda: position_tables(positions, options.intervals))
 
 
-def margin_option() -> Any:
-    """Return the option for the loss of quality that is acceptable."""
-    help = "Loss of quality that is acceptable, in points, for --against."
-    return option(None, help, metavar="POINTS", gt=0, lt=100, needs={"against": BOTH})
-
-
 class CompareOptions(gate.GatedFormat):
     """What to compare with, and which tables follow the verdict."""
 
-    against: str | None = option(
-        None,
-        "Compare every other method with this one, such as sd, 'static w=0.5' or a server: is its "
-        "loss of quality within --margin, and how fast is it?",
-        metavar="METHOD",
-        shown="sd and the static front",
-        needs={"margin": BOTH},
-        conflicts=dict.fromkeys(("at", "times"), ALONE),
-    )
-    margin: float | None = margin_option()
-    noise: list[str] | None = option(
-        None,
-        "With --against: servers that are the same as it at other addresses; how much they differ "
-        "from it is noise.",
-        metavar="SERVER[,...]",
-        shown="a server at its own address",
-        needs={"against": "{} needs --against: name the server that it repeats"},
-    )
     at: list[str] | None = option(
         None,
         "Show full tables: the differences from sd, and the distances from the static front where "
@@ -309,7 +283,7 @@ def _compare_against(
     folders: Sequence[Path], results: Results, rows: Rows, options: CompareOptions
 ) -> None:
     """Print the verdict on each method against one, then a table per task."""
-    from specbench.analysis.margin import margin_tables
+    from specbench.analysis.compare_tables import margin_tables
 
     arm, repeated = options.against or "", options.noise or []
     for name in {arm, *repeated} - {*results.servers} if repeated else ():

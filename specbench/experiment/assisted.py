@@ -22,7 +22,6 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.vocabulary import DraftTokens
 from specbench.errors import UsageError
 from specbench.methods.method import Rates
-from specbench.serving.server import Completion
 
 ENSEMBLE = "assistant_ensemble_weight"
 DECISION = "_speculative_sampling"  # Transformers' function that accepts drafts
@@ -63,22 +62,6 @@ class Assisted:
         self._target: Any = target.model
         self._draft = draft.model if draft_length else None
         self._weight = {ENSEMBLE: weight} if weight else {}
-
-    def complete(
-        self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
-    ) -> list[Completion]:
-        """Continue a prompt; see ``Decoder.complete`` of ``validation``."""
-        inputs, ends = torch.tensor([[*prompt]], device=self._target.device), self._pair.eos_ids
-        first = min(ends, default=0)
-        stops = {"eos_token_id": sorted(ends) or None, "pad_token_id": first}
-        texts = []
-        for number in range(seed, seed + count):
-            torch.manual_seed(number)
-            text = self._generate(inputs, temperature, max_new_tokens=limit, **stops)
-            tokens = text[0, inputs.shape[1] :].tolist()
-            ended = bool(tokens) and tokens[-1] in ends
-            texts.append(Completion("", tokens[: len(tokens) - ended], ended))
-        return texts
 
     def decode(
         self, requests: Sequence[Request], options: DecodeOptions

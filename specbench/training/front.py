@@ -138,15 +138,17 @@ class Worth(NamedTuple):
         """Say in one sentence whether the head is above or below the static front, or neither."""
         distance, scale = self.distance, metric.scale
         low, high = scale * distance.low, scale * distance.high
-        by = f"{with_interval(scale * distance.value, low, high, '.1f')} points, n = {distance.n}"
+        least = scale * distance.least
+        lead = with_interval(scale * distance.value, low, high, ".1f", least=least)
+        by = f"{lead} points, n = {distance.n}"
         if low > 0:
             return f"above the randomised static front ({by})"
         if high < 0:
             return f"below the randomised static front ({by})"
-        least = metric.scale * smallest_shown(distance)
+        detectable = metric.scale * smallest_shown(distance)
         collapse = f"; collapsed to the {self.collapsed}" if self.collapsed else ""
         return (
-            f"not shown to be above the randomised static front ({by}; {least:.1f} points would be "
+            f"not shown to be above the randomised static front ({by}; {detectable:.1f} points would be "
             f"shown in {100 * POWER:.0f} % of such measurements){collapse}"
         )
 
@@ -161,6 +163,7 @@ class Worth(NamedTuple):
             "better": bool(distance.low > 0),
             "n": distance.n,
             "distance": distance.value,
+            "distance_least": distance.least,
             "distance_interval": [distance.low, distance.high],
             "smallest_shown": smallest_shown(distance),
             "static_weight": same_acceptance,

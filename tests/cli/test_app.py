@@ -75,7 +75,7 @@ def test_help_shows_the_options_that_pages_use(cli):
     assert {*re.findall(rf"│ {flags}", cli("run", "-h").out)} - {"--help", "--help-all"} == shown
     decided = cli("decide", "--help").out
     assert all(flag in decided for flag in ("--acceptance", "--costs", "--machine"))
-    folded = ("run", "sweep-weights", "bench", "check", "audit", "train", "decide", "price")
+    folded = ("run", "sweep-weights", "bench", "check", "train", "decide", "price")
     assert all("--help-all" in cli(name, "--help").out for name in folded)
     assert "--help-all" not in cli("table", "--help").out
 

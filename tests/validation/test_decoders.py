@@ -27,17 +27,6 @@ def expected(mini, prompt) -> list[int]:
     return decode_one(mini, Context("", prompt), LIMIT).token_ids
 
 
-def test_assisted_generation(mini, prompt, expected):
-    decoder = Assisted(mini, 3)
-    (greedy,) = decoder.complete(prompt, 0.0, 1, LIMIT, seed=0)
-    assert greedy.tokens == expected and not greedy.ended
-    first, second = decoder.complete(prompt, 1.0, 2, LIMIT, seed=5)
-    assert decoder.complete(prompt, 1.0, 1, LIMIT, seed=6) == [second]
-    assert first != second
-    ends = decoder.complete(prompt, 0.0, 1, 200, seed=0)[0]
-    assert ends.ended and ends.tokens is not None and not mini.eos_ids & {*ends.tokens}
-
-
 def test_a_version_without_the_weight_is_refused(mini, monkeypatch):
     monkeypatch.setattr(loops, "ENSEMBLE", "weight")
     with pytest.raises(UsageError, match="has no weight: install a newer one, or omit --weight"):
@@ -52,7 +41,7 @@ def test_the_server_of_llamacpp(mini, prompt, expected, tmp_path):
     for draft in ([], files[1:]):
         with llamacpp_server(files[0], *draft, draft_length=3) as server:
             (greedy,) = server.complete(prompt, 0.0, 1, LIMIT, seed=0)
-            assert greedy == (mini.tokenizer.decode(expected), expected, False)
+            assert greedy == (expected, False)
     (tmp_path / "junk.gguf").write_bytes(b"junk")
     with (
         pytest.raises(UsageError, match=r"llama\.cpp cannot serve .*junk\.gguf"),

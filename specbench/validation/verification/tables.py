@@ -57,7 +57,7 @@ def _impossible(record: SampleRecord) -> str:
     rounds = record.per_round
     counts = (rounds.proposed or (), rounds.accepted or (), rounds.emitted or ())
     for number, (proposed, accepted, emitted) in enumerate(zip(*counts, strict=True)):
-        if not 0 <= accepted <= proposed <= record.draft_length:
+        if not accepted <= proposed <= record.draft_length:
             return f"round {number} has {accepted} of {proposed} drafts accepted"
         if emitted not in (accepted, accepted + 1):
             return f"round {number} has {accepted} accepted drafts and {emitted} tokens"

@@ -24,7 +24,7 @@ from specbench.engine.pair import Library
 from specbench.experiment import environment
 
 RESAMPLES = intervals.RESAMPLES
-EXACT = ("intervals", "coverage", "pareto", "points", "main_table", "pages")
+EXACT = ("intervals", "coverage", "pareto", "points", "main_table")
 Once = Callable[[str, Callable[[Path], object]], Path]
 LIBRARIES = ("datasets", "huggingface_hub", "transformers")
 

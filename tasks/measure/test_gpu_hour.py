@@ -12,8 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tasks.measure import attention_kernels, gpu_hour
 from tasks.measure.gpu_hour import Part, hour, parts
-
-from ..engine.tiny import tiny_pair
+from tests.engine.tiny import tiny_pair
 
 ROOT = Path(__file__).parents[2]
 MACHINE = {

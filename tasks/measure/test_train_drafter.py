@@ -17,8 +17,7 @@ from drafters.texts import read_target
 from specbench.cli.app import main
 from specbench.decoding.modules.module import MODULES
 from specbench.training.recipe import CHECKPOINT
-
-from ..engine.tiny import random_prompt, tiny_pair
+from tests.engine.tiny import random_prompt, tiny_pair
 
 TASK = ("-t", "mini-headline", "--texts", "8", "--batch-size", "4", "--no-progress")
 LENGTH = (*TASK, "--steps", "3", "--depths", "2")

@@ -103,14 +103,12 @@ def bench(
     store = carry_out(plan, "bench", to, start_workers(Workers(), plan.loading, to))
 
     from specbench.analysis import benchmark
-    from specbench.analysis.figures.benchmark import save_figures
 
     measured = benchmark.read_benchmark(store.folder)
     table, ratios = benchmark.bench_table(measured), benchmark.ratio_table(measured)
     for name, content in {"bench": table, "ratios": ratios}.items():
         text = content.to_csv(index=False, float_format="%.6g")
         write_atomically(store.folder / f"{name}.csv", text)
-    save_figures(table, store.folder)
     if form.as_json:
         print_json({"results": str(store.folder), "systems": table, "ratios": ratios})
     else:

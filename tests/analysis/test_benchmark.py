@@ -19,7 +19,6 @@ from specbench.analysis.benchmark import (
     warnings,
     with_forced,
 )
-from specbench.analysis.figures.benchmark import draw_curve, draw_rounds
 from specbench.config import EAGER, TRANSFORMERS
 from specbench.methods.registry import to_columns
 
@@ -175,20 +174,3 @@ def test_there_is_a_table_per_batch_size_without_empty_columns():
     forced, *_ = tables(bench_table(two), ratio_table(two))
     headings = [[column.heading for column in table.columns] for table in (first, forced)]
     assert ["forced" in names for names in headings] == [False, True]
-
-
-def test_figures_have_a_bar_per_system_and_a_panel_per_engine():
-    table = bench_table(measured(("0.5", "0.8")))
-    rounds = draw_rounds(table)
-    labels = [[t.get_text() for t in axes.get_yticklabels()] for axes in rounds.figure.axes]
-    assert [len(names) for names in labels] == [5, 4]
-    assert labels[0][1] == "eager sd, N = 5"
-    drafting = rounds.data.query("system == 'eager sd, N = 5'")["draft"]
-    assert drafting.tolist() == pytest.approx([500, 500])
-    curve = draw_curve(table)
-    assert [axes.get_title() for axes in curve.figure.axes] == [
-        f"{engine}, batch {size}, N = 5" for size in (1, 2) for engine in (EAGER, TRANSFORMERS)
-    ]
-    drawn = curve.data.query("engine == 'eager' and method == 'sd' and batch_size == 1")
-    assert drawn["forced_acceptance"].tolist() == [0.5, 0.8]
-    assert drawn["time"].tolist() == pytest.approx(2 * [1000 / 7.5])

@@ -9,14 +9,11 @@ import pytest
 from specbench.analysis.figures import acceptance, heads, rounds, style
 from specbench.analysis.results import Results
 
-from ...synthetic import samples
 from .made import (
     drawn_points,
-    from_samples,
     learned_of,
     made,
     rounds_of,
-    sample,
     summary_of,
     titles,
     training_of,
@@ -103,47 +100,6 @@ def test_positions_are_drawn_as_in_their_table_with_few_settings_of_a_method():
         assert sorted(x.round()) == sorted(panel_rows["position"])
     names = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
     assert names == ["static w=0", "static w=2", "static w=3", "static w=5", "diversed"]
-
-
-def test_accepted_length_by_hand():
-    marks = rounds.histogram(rounds_of({"sd": 5 * SD}).rounds)
-    np.testing.assert_allclose(marks["value"], [20, 40, 0, 40, 8 / 5])
-    assert marks["accepted"].tolist()[:-1] == [0, 1, 2, 3]
-    assert marks["mark"].tolist() == ["share"] * 4 + ["mean"]
-    assert (marks["value_low"] <= marks["value"]).all()
-    assert (marks["value"] <= marks["value_high"]).all()
-
-
-def test_accepted_length_intervals_are_over_prompts_not_rounds():
-    alike = rounds.histogram(rounds_of({"sd": [[0, 3]] * 10}).rounds)
-    apart = rounds.histogram(rounds_of({"sd": [[0, 0]] * 5 + [[3, 3]] * 5}).rounds)
-    np.testing.assert_allclose(alike["value"], apart["value"])
-    np.testing.assert_allclose(alike["value_low"], alike["value_high"])
-    assert np.ptp(apart.loc[apart["mark"] == "mean", ["value_low", "value_high"]]) > 1
-
-
-def test_accepted_length_has_a_row_per_setting_and_a_column_per_task():
-    by_round = rounds_of({"diversed": [[3, 3], [3, 2]], "static": SD}).rounds
-    static = by_round["method"] == "static"
-    weighted = by_round[static].assign(weight=0.5, draft_length=5, task="mini-news")
-    both = pd.concat([by_round.assign(weight=np.where(static, 0.0, np.nan)), weighted])
-    drawing = rounds.draw_lengths(Results.of(rounds=both.reset_index(drop=True)))
-    axes = np.reshape(drawing.figure.axes, (3, 2))
-    names = ["static\nw=0, N = 3", "static\nw=0.5, N = 5", "diversed\nN = 3"]
-    assert [line[0].get_ylabel() for line in axes] == names
-    assert [[len(panel.patches) for panel in line] for line in axes] == [[4, 0], [0, 6], [4, 0]]
-    assert drawing.data["mark"].value_counts().to_dict() == {"share": 14, "mean": 3}
-
-
-def test_timeline_stacks_the_parts_of_a_round():
-    rows = [sample(method, number) for method in ("diversed", "sd") for number in range(3)]
-    drawing = rounds.draw_timeline(from_samples(samples(*rows)))
-    assert drawing.data["method"].tolist() == ["sd", "diversed"]
-    shown = ["round_ms", *(f"{part}_ms" for part in style.PARTS), "prefill_ms"]
-    np.testing.assert_allclose(drawing.data[shown], [[8, 3, 2, 1, 2, 20]] * 2)
-    frame = summary_of(methods=("sd",))
-    frame.loc[frame["metric"] == "round_seconds", "value"] = 0.005  # less than the sum of its parts
-    assert rounds.draw_timeline(Results.of(summary=frame)).data["other_ms"].tolist() == [0, 0]
 
 
 def texts(axes: Any) -> list[list[str]]:

@@ -33,7 +33,7 @@ def draw(name: str, folder: Path) -> style.Drawing:
         return draw_learned(learned_of(words=15, trained_on="mini-news"))
     if name == "training":
         return load_figure(name)([training_of(folder / "a"), training_of(folder / "b")])
-    if name in ("positions", "accepted-length"):
+    if name == "positions":
         return load_figure(name)(rounds_of({"sd": [[0, 1], [3]], "diversed": [[3, 3], [2]]}))
     if name == "latency":
         served = [{"method": arm, "latency_seconds": s} for arm in ("a", "b") for s in (1.0, 2.0)]
@@ -144,6 +144,12 @@ def changed(metric: str | None = None, column: str = "value", value: Any = float
     return Results.of(summary=frame)
 
 
+def many_settings(count: int) -> Results:
+    by_round = rounds_of({"static": [[0, 1]]}).rounds
+    weights = [by_round.assign(weight=number / count) for number in range(count)]
+    return Results.of(rounds=pd.concat(weights, ignore_index=True))
+
+
 @pytest.mark.parametrize(
     ("name", "source", "place"),
     [
@@ -155,9 +161,7 @@ def changed(metric: str | None = None, column: str = "value", value: Any = float
         ("acceptance-time", lambda _: made(methods=("autoregressive",)), "drafts"),
         ("weights", lambda _: made(methods=("autoregressive", "sd")), "no static ensemble"),
         ("weights", lambda _: changed(None, "temperature", 0.0), "temperatures (0, 1)"),
-        ("accepted-length", lambda _: rounds_of({"autoregressive": [[0, 0]]}), "drafts"),
-        ("timeline", lambda _: changed("verify_seconds"), "not timed"),
-        ("timeline", lambda _: made(lengths=tuple(range(1, 62)), methods=("sd",)), "61 settings"),
+        ("positions", lambda _: many_settings(61), "61 settings"),
         ("transfer", lambda _: made(methods=("sd", "static")), "compare no heads"),
         ("transfer", lambda _: made(), "compare no heads"),  # the head has no task
         ("transfer", lambda _: made(heads=HEADS, pairs=("mini", "llama")), "a single run"),

@@ -48,7 +48,10 @@ COMMANDS = {
 }
 
 #: What the last version took away, as it was called, and what to call instead.
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "bench --no-transformers": "there is no --no-transformers: bench times specbench's engines "
+    "only, and tasks/measure/transformers_speed.py Transformers' loops",
+}
 
 
 def replacement(arguments: Sequence[str]) -> str:

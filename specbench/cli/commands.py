@@ -51,6 +51,7 @@ COMMANDS = {
 REMOVED: dict[str, str] = {
     "bench --no-transformers": "there is no --no-transformers: bench times specbench's engines "
     "only, and tasks/measure/transformers_speed.py Transformers' loops",
+    "train --minutes": "there is no --minutes: give --steps; the log says the seconds of a step",
 }
 
 

@@ -1,4 +1,4 @@
-"""Compare specbench with Transformers' ``generate`` and assisted generation, on random prompts.
+"""Compare specbench with Transformers' ``generate`` and assisted generation, after a random prompt.
 
     python tasks/measure/transformers_speed.py [--pair NAME] [--device D] [--load-format dummy]
         [--acceptance RATE[,RATE...]] [--prompt-tokens P] [--new-tokens M] [--repeats R]
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--acceptance", type=lambda text: [*map(Rates, text.split(","))])
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--new-tokens", type=int, default=128)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=10)
     options = parser.parse_args()
     device = str(choose_device(options.device))
     spec, loading = get_pair(options.pair), Loading(device=device, load_format=options.load_format)
@@ -50,17 +50,15 @@ def main() -> None:
     pair = replace(load_pair(spec, loading), eos_ids=frozenset(), engine=engine)
     pair.reserve(options.prompt_tokens + options.new_tokens + DRAFT_LENGTH + 1)
     generator = torch.Generator().manual_seed(0)
-    size = (options.repeats, options.prompt_tokens)
+    size = (1, options.prompt_tokens)
     prompts = torch.randint(pair.target.vocabulary, size, generator=generator).tolist()
     systems = {}
-    for method, rate in [
-        (ALONE, None),
-        *((DRAFTED, rate) for rate in options.acceptance or [None]),
-    ]:
+    drafted = ((DRAFTED, rate) for rate in options.acceptance or [None])
+    for method, rate in [(ALONE, None), *drafted]:
         name = f"{method} {rate}" if rate else method
         systems["specbench", name] = with_specbench(pair, method, options.new_tokens, 1, rate)
         systems["other", name] = with_transformers(pair, method, options.new_tokens, 1, rate)
-    print_ratios(measure(systems, prompts, 1))
+    print_ratios(measure(systems, prompts, options.repeats))
 
 
 if __name__ == "__main__":

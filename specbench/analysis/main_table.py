@@ -32,7 +32,15 @@ from specbench.analysis.estimates import (
 )
 from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
 from specbench.analysis.output.shown import PHASES, ShownFigure, shown, span, temperature_text
-from specbench.analysis.output.table import Column, Field, Table, TableCell, between, cell_at, number
+from specbench.analysis.output.table import (
+    Column,
+    Field,
+    Table,
+    TableCell,
+    between,
+    cell_at,
+    number,
+)
 from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
 from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of, without_shared_times

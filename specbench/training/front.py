@@ -182,11 +182,6 @@ def distance(head: Point, static: Sequence[Point]) -> Interval:
     return lead_of_means(quality, np.stack([point.acceptance for point in points], axis=1))
 
 
-def mean_tokens(points: Sequence[Point], texts: int) -> float:
-    """Return the mean of the tokens of a text over points with so many texts per prompt."""
-    return sum(p.inputs.tokens for p in points) / sum(texts * len(p.quality) for p in points)
-
-
 def slope(static: Sequence[Point]) -> float:
     """Return the quality that the static ensemble loses per unit of acceptance, end to end."""
     target, draft = static[0], static[-1]

@@ -246,11 +246,9 @@ def _recipes(settings: Sequence[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
         first = cell.iloc[0]
         if recipe := recipe_key(first):
             recipes.setdefault((*recipe, first["load"], first["draft_length"]), []).append(cell)
-    for heads in recipes.values():
+    for (folder, *_), heads in recipes.items():
         if len(heads) > 1:
-            label = method_labels([{**heads[0].iloc[0], "head": recipe_key(heads[0].iloc[0])[0]}])[
-                0
-            ]
+            (label,) = method_labels([{**heads[0].iloc[0], "head": folder}])
             yield [cell.assign(arm=f"{label}, mean of {len(heads)} seeds") for cell in heads]
 
 

@@ -165,7 +165,7 @@ def _not_within(row: Row) -> str:
     difference = shown(QUALITY_LESS, row["quality_metric"]).interval(row)
     more = row["more_prompts"]
     decide = f", about {float(f'{more:.2g}'):.0f} more prompts would decide" if more > 0 else ""
-    return row["verdict"] + (f": {difference} points{decide}" if difference else "")
+    return f"{row['verdict']}: {difference} points{decide}" if difference else str(row["verdict"])
 
 
 def _rejected(

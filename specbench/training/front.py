@@ -148,8 +148,8 @@ class Worth(NamedTuple):
         detectable = metric.scale * smallest_shown(distance)
         collapse = f"; collapsed to the {self.collapsed}" if self.collapsed else ""
         return (
-            f"not shown to be above the randomised static front ({by}; {detectable:.1f} points would be "
-            f"shown in {100 * POWER:.0f} % of such measurements){collapse}"
+            f"not shown to be above the randomised static front ({by}; {detectable:.1f} points "
+            f"would be shown in {100 * POWER:.0f} % of such measurements){collapse}"
         )
 
     def described(self, metric: Metric) -> dict[str, Any]:

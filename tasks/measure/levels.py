@@ -28,7 +28,7 @@ SEED = 0
 class Setting(NamedTuple):
     """Runs of one kind: a front of static points, and heads that have a lead over it."""
 
-    #: By acceptance: flat, a line, concave, convex, S-shaped, or a coin with other weights below it.
+    #: By acceptance: flat, line, concave, convex, S-shaped, or a coin with other weights below it.
     front: str
     n: int
     points: int

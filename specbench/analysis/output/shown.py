@@ -67,7 +67,7 @@ class ShownFigure(NamedTuple):
 
     def _least(self, row: Row) -> float:
         """Return the smaller end of a lead, see ``analysis.lead``; NaN for other figures."""
-        return self.scale * row.get(f"{self.name}_least", math.nan)
+        return self.scale * float(row.get(f"{self.name}_least", math.nan))
 
     def with_unit(self, row: Row) -> str:
         """Return the value with its unit and its interval: ``0.123 s [0.110, 0.136]``."""

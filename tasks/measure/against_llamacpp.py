@@ -30,8 +30,8 @@ import transformers
 from rich.console import Console
 from rich.progress import track
 
-from specbench.analysis.intervals import ratio_interval
-from specbench.analysis.output.table import Column, Table, number, with_interval
+from specbench.analysis.statistics.intervals import ratio_interval
+from specbench.analysis.tables.table import Column, Table, number, with_interval
 from specbench.cli.output import print_table
 from specbench.config import COMPILE, EAGER, LLAMACPP, TRANSFORMERS
 from specbench.decoding.loop import DecodeOptions, Request, decode

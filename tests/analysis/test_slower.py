@@ -1,4 +1,4 @@
-"""``analysis.slower``: the seconds of drafts add up, and are those that were planted."""
+"""``analysis.verdicts.slower``: the seconds of drafts add up, and are those that were planted."""
 
 import itertools
 import re
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.margin import margin_rows
-from specbench.analysis.slower import slower_methods
+from specbench.analysis.verdicts.margin import margin_rows
+from specbench.analysis.verdicts.slower import slower_methods
 
 from .conftest import Make
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.blocks import by_time_unit
-from specbench.analysis.estimates import SECONDS, SPEED, contrast, term
-from specbench.analysis.output.table import number, percent
-from specbench.analysis.summary import baseline_of
+from specbench.analysis.statistics.blocks import by_time_unit
+from specbench.analysis.statistics.estimates import SECONDS, SPEED, contrast, term
+from specbench.analysis.statistics.summary import baseline_of
+from specbench.analysis.tables.table import number, percent
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.frames import CELL, first_decodes, rows_of
 from specbench.runs.labels import method_labels

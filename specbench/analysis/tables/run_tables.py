@@ -11,22 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from specbench.analysis.compare import cautions
-from specbench.analysis.compare_tables import comparison_tables, verdict_tables
-from specbench.analysis.comparison import POOLED
-from specbench.analysis.estimates import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
-from specbench.analysis.output.shown import (
-    Row,
-    ShownFigure,
-    setting_text,
-    shown,
-    shown_score,
-    span,
-)
-from specbench.analysis.output.table import Field, Table, drop_empty, markdown_line, to_markdown
-from specbench.analysis.remarks import DOUBTS, remarks
 from specbench.analysis.results import Results
-from specbench.analysis.summary import (
+from specbench.analysis.statistics.estimates import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
+from specbench.analysis.statistics.summary import (
     ACCEPTANCE,
     SPEEDUP,
     cells_of,
@@ -34,6 +21,19 @@ from specbench.analysis.summary import (
     prompt_counts,
     summarise,
 )
+from specbench.analysis.tables.shown import (
+    Row,
+    ShownFigure,
+    setting_text,
+    shown,
+    shown_score,
+    span,
+)
+from specbench.analysis.tables.table import Field, Table, drop_empty, markdown_line, to_markdown
+from specbench.analysis.tables.verdict_tables import comparison_tables, verdict_tables
+from specbench.analysis.verdicts.compare import cautions
+from specbench.analysis.verdicts.contrasts import POOLED
+from specbench.analysis.verdicts.remarks import DOUBTS, remarks
 from specbench.errors import UsageError
 from specbench.files import digits, write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE

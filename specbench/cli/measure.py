@@ -234,7 +234,6 @@ def _show(store: Store, as_json: bool) -> None:
 def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None:
     """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics."""
     from specbench.analysis.results import Results
-    from specbench.analysis.tables.run_tables import run_tables
 
     printed: dict[str, Any] = {"results": str(folder)}
     if stored(folder / TABLE).is_file():
@@ -243,7 +242,7 @@ def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None
             printed |= {"verdicts": results.verdicts, "cells": results.cells}
             printed["remarks"] = results.remarks
         else:
-            tables = run_tables(results, further=further)
+            tables = results.tables(further=further)
             output.print_table(*with_notes(tables, results.measured_on))
             output.note(*results.remarks)
     if as_json:

@@ -17,11 +17,11 @@ from specbench.analysis.tables.run_tables import (
     TRANSFER,
     figure_tables,
     run_tables,
-    summary_page,
     text_tables,
     transfer_data,
 )
 from specbench.analysis.tables.table import to_text
+from specbench.analysis.written import summary_page
 from specbench.errors import UsageError
 
 

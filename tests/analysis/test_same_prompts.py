@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.statistics.summary import summarise
-from specbench.analysis.tables.run_tables import write_summary
 from specbench.analysis.verdicts.compare import compare
 from specbench.analysis.verdicts.margin import margin_rows
+from specbench.analysis.written import write_summary
 from specbench.runs.frames import read_samples
 from specbench.tasks.example import Example, repeated_prompts
 

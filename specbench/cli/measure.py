@@ -175,7 +175,7 @@ def carry_out(
 
 
 def _summarise(folder: Path) -> None:
-    from specbench.analysis.tables.run_tables import (
+    from specbench.analysis.written import (
         write_summary,  # a refusal must not import statistics
     )
 

@@ -35,6 +35,7 @@ from specbench.analysis.statistics.intervals import Interval, bootstrap, mean_ov
 from specbench.analysis.statistics.lead import crossfitted_leads
 from specbench.analysis.statistics.points import TARGET, settings_of
 from specbench.analysis.statistics.sessions import methods_of
+from specbench.analysis.tables.table import with_interval
 from specbench.analysis.verdicts.contrasts import FRONTS
 from specbench.methods.method import INSIDE
 from specbench.methods.registry import PARAMETER_COLUMNS
@@ -178,8 +179,8 @@ def holm(p_values: list[float], tests: int = 0) -> list[float]:
 
 def text(interval: Interval) -> str:
     """Return a difference in points with its interval."""
-    value, low, high = (100 * number for number in interval[:3])
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+    value, low, high, least = (100 * number for number in (*interval[:3], interval.least))
+    return with_interval(value, low, high, "+.1f", least=least)
 
 
 def main(*arguments: str) -> None:

@@ -80,6 +80,9 @@ REMOVED: dict[str, str] = {
     "check --concurrency": "there is no --concurrency: a server gets 8 requests at once",
     "check --timeout": "there is no --timeout: a request may take 5 minutes",
     "check --weight": "there is no --weight: give --server URL of a server that has it",
+    "bench --no-transformers": "there is no --no-transformers: bench times specbench's engines "
+    "only, and tasks/measure/transformers_speed.py Transformers' loops",
+    "train --minutes": "there is no --minutes: give --steps; the log says the seconds of a step",
 }
 
 

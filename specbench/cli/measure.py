@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.analysis.output.table import Field, Table, number, percent, with_notes
+from specbench.analysis.tables.table import Field, Table, number, percent, with_notes
 from specbench.cli import output
 from specbench.cli.options import Progress, Workers
 from specbench.engine.pairs import Loading
@@ -175,7 +175,9 @@ def carry_out(
 
 
 def _summarise(folder: Path) -> None:
-    from specbench.analysis.run_tables import write_summary  # a refusal must not import statistics
+    from specbench.analysis.written import (
+        write_summary,  # a refusal must not import statistics
+    )
 
     write_summary(folder)
 
@@ -232,7 +234,6 @@ def _show(store: Store, as_json: bool) -> None:
 def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None:
     """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics."""
     from specbench.analysis.results import Results
-    from specbench.analysis.run_tables import run_tables
 
     printed: dict[str, Any] = {"results": str(folder)}
     if stored(folder / TABLE).is_file():
@@ -241,7 +242,7 @@ def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None
             printed |= {"verdicts": results.verdicts, "cells": results.cells}
             printed["remarks"] = results.remarks
         else:
-            tables = run_tables(results, further=further)
+            tables = results.tables(further=further)
             output.print_table(*with_notes(tables, results.measured_on))
             output.note(*results.remarks)
     if as_json:
@@ -252,7 +253,7 @@ def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None
 
 def _prompts_for(plan: Plan, margin: float) -> str:
     """Say how many prompts decide about a margin, by the share of scores that will differ."""
-    from specbench.analysis.margin import prompts_at_share
+    from specbench.analysis.verdicts.margin import prompts_at_share
 
     needs = [(f"{prompts_at_share(share, margin / 100):,}", percent(share)) for share in SHARES]
     (few, rarely), *further = needs

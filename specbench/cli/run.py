@@ -88,9 +88,8 @@ def bench(models: Models, methods: Methods, settings: BenchSettings, to: Folder)
     """Time methods on engines: time per round by part, tokens/s, share of the bandwidth limit.
 
     The benchmark uses random prompts and answers of fixed length, and no task or metric. It
-    interleaves all systems, including Transformers' own implementations of the same methods. It
-    writes a run with each text as it is measured, and the same command resumes it; `specbench
-    table` shows it again.
+    interleaves all systems, and writes a run with each text as it is measured; the same command
+    resumes it, and `specbench table` shows it again.
     """
     if to.output is not None and to.output.is_dir():
         run_in(to.output)  # before anything is loaded

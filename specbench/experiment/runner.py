@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,6 @@ from specbench.tasks.metrics.sandbox.launch import layers
 from specbench.tasks.thoughts import answer_in
 
 Ready = tuple[Step, Encoded]  # a step and its prompt
-Decoder = Callable[..., Iterator[tuple[int, Generation]]]
 
 WARM_UP_TOKENS = 16  # enough for every part of a round to run
 BUSY = 0.25  # share of the cores
@@ -337,11 +335,8 @@ class SampleRunner:
         if greedy:
             options = replace(options, sampling=Sampling(temperature=0), draft_length=0)
         requests = [Request(prompt.ids, step.sample_key) for step, prompt in ready]
-        return self._decoder(step.cell)(None if greedy else method.rule, requests, options)
-
-    def _decoder(self, cell: Cell) -> Decoder:
-        """Return what decodes a cell's requests by a rule with options, as ``decode_all`` does."""
-        return partial(decode_all, self._pair_of(cell))
+        rule = None if greedy else method.rule
+        return decode_all(self._pair_of(step.cell), rule, requests, options)
 
     def _pair_of(self, cell: Cell) -> LoadedPair:
         return self._pair  # with the engine of the cell

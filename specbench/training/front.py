@@ -3,7 +3,7 @@
 Everything is measured on roll-outs; several texts of a prompt count as one with their means.
 Acceptance is the mean over texts of the
 mean over tokens of ``1 - w TV(p, q)``, so it mixes linearly, and the randomised front of the static
-weights is their upper concave hull (see ``specbench.analysis.pareto``).
+weights is their upper concave hull (see ``specbench.analysis.statistics.front``).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specbench.analysis.intervals import FEWEST, Floats, Interval, mean_interval
-from specbench.analysis.output.table import with_interval
-from specbench.analysis.pareto import lead_of_means
-from specbench.analysis.proportions import POWER, smallest_shown, unit_difference
+from specbench.analysis.statistics.front import lead_of_means
+from specbench.analysis.statistics.intervals import FEWEST, Floats, Interval, mean_interval
+from specbench.analysis.statistics.proportions import POWER, smallest_shown, unit_difference
+from specbench.analysis.tables.table import with_interval
 from specbench.errors import UsageError
 from specbench.tasks.metrics import Metric
 
@@ -148,8 +148,8 @@ class Worth(NamedTuple):
         detectable = metric.scale * smallest_shown(distance)
         collapse = f"; collapsed to the {self.collapsed}" if self.collapsed else ""
         return (
-            f"not shown to be above the randomised static front ({by}; {detectable:.1f} points would be "
-            f"shown in {100 * POWER:.0f} % of such measurements){collapse}"
+            f"not shown to be above the randomised static front ({by}; {detectable:.1f} points "
+            f"would be shown in {100 * POWER:.0f} % of such measurements){collapse}"
         )
 
     def described(self, metric: Metric) -> dict[str, Any]:
@@ -180,11 +180,6 @@ def distance(head: Point, static: Sequence[Point]) -> Interval:
     points = [head, *static]
     quality = np.stack([point.quality for point in points], axis=1)
     return lead_of_means(quality, np.stack([point.acceptance for point in points], axis=1))
-
-
-def mean_tokens(points: Sequence[Point], texts: int) -> float:
-    """Return the mean of the tokens of a text over points with so many texts per prompt."""
-    return sum(p.inputs.tokens for p in points) / sum(texts * len(p.quality) for p in points)
 
 
 def slope(static: Sequence[Point]) -> float:

@@ -15,11 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specbench.analysis.intervals import Floats, Interval, bootstrap, estimate, estimate_of_heads
-from specbench.analysis.lead import lead
-from specbench.analysis.pareto import front_quality
-from specbench.analysis.points import Gains
-from specbench.analysis.proportions import paired_difference
+from specbench.analysis.statistics.front import front_quality
+from specbench.analysis.statistics.intervals import (
+    Floats,
+    Interval,
+    bootstrap,
+    estimate,
+    estimate_of_heads,
+)
+from specbench.analysis.statistics.lead import lead
+from specbench.analysis.statistics.points import Gains
+from specbench.analysis.statistics.proportions import paired_difference
 
 DRAFTS = 40  # tokens drafted per text, about
 SEED = 0
@@ -28,7 +34,7 @@ SEED = 0
 class Setting(NamedTuple):
     """Runs of one kind: a front of static points, and heads that have a lead over it."""
 
-    #: By acceptance: flat, a line, concave, convex, S-shaped, or a coin with other weights below it.
+    #: By acceptance: flat, line, concave, convex, S-shaped, or a coin with other weights below it.
     front: str
     n: int
     points: int

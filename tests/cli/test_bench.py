@@ -38,12 +38,12 @@ def test_tables_and_ratios_of_all_systems(cli):
     table, samples = systems(cli), pd.read_csv("out/samples.csv")
     again = cli("table", "out", code=0)
     assert result.out == f"{again.out}results: out\n"
-    assert len(table) == (1 + 4 + 1 + 2) + (1 + 4 + 1)
+    assert len(table) == 2 * (1 + 4)
     texts = samples.groupby("batch_size").size()  # of two repeats of two texts per row
-    assert texts.to_dict() == {1: 4 * (1 + 4 + 1 + 2), 2: 8 * (1 + 4 + 1)}
+    assert texts.to_dict() == {1: 4 * (1 + 4), 2: 8 * (1 + 4)}
     assert (samples["output_tokens"] == 12).all()
     assert (table.query("forced_acceptance == 1")["position_acceptance"] == 1).all()
-    assert table["position_acceptance"].isna().sum() == 4
+    assert table["position_acceptance"].isna().sum() == 2
     assert (table["tokens_per_second"] > 0).all()
     environment = json.loads(Path("out/environment.json").read_text())
     assert environment["models"]["dtype"] == "float32"
@@ -53,12 +53,10 @@ def test_tables_and_ratios_of_all_systems(cli):
     titles = [line for line in result.out.splitlines() if line.startswith("batch ")]
     assert titles == ["batch 1", "batch 2"]
     assert result.out.splitlines()[-1] == "results: out"
-    assert "supports only batch 1" in result.err
 
 
-def test_bench_without_transformers_in_its_default_folder(cli):
-    result = cli("bench", *SMALL, "-m", "sd", "--no-transformers", code=0)
-    assert "ratio of" not in result.out
+def test_bench_in_its_default_folder(cli):
+    cli("bench", *SMALL, "-m", "sd", code=0)
     (folder,) = Path("results").iterdir()
     assert folder.name.endswith("-bench-mini")
     tables = json.loads(cli("table", "--json", code=0).out)  # of the newest run
@@ -74,14 +72,14 @@ def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(cli, monkeyp
             raise KeyboardInterrupt
         return decode(runner, steps)
 
-    command = ("bench", *SMALL, "-m", "autoregressive,sd", "--no-transformers", "--refill", "1")
+    command = ("bench", *SMALL, "-m", "autoregressive,sd", "--refill", "1")
     with monkeypatch.context() as patched:
         patched.setattr(bench_runner.BenchRunner, "run", interrupted)
         result = cli(*command, "-o", "out")
     assert result.code == 130 and "2 of 4 samples are in out" in result.err
     assert "is incomplete: interrupted, 2 of 4 samples" in cli("table", "out", code=2).err
     before = Path("out/samples.jsonl").read_bytes()
-    other = cli("bench", *SMALL, "-m", "sd", "--no-transformers", "--refill", "1", "-o", "out")
+    other = cli("bench", *SMALL, "-m", "sd", "--refill", "1", "-o", "out")
     assert other.code == 2 and "systems is 2 there but 1 here" in other.err
     result = cli(*command, "-o", "out")
     assert result.code == 0 and "2 of 4 samples are done" in result.err
@@ -106,4 +104,4 @@ def test_every_method_on_a_gpu_with_both_engines(cli):
     cli("bench", *options, "--batch-size", "1,4", "-o", "out", code=0)
     table = systems(cli)
     assert (table.query("forced_acceptance == 1")["position_acceptance"] == 1).all()
-    assert set(table["engine"]) == {"eager", "graph", "transformers"}
+    assert set(table["engine"]) == {"eager", "graph"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.run_tables import write_summary
+from specbench.analysis.written import write_summary
 from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.errors import RunError, UsageError
 from specbench.experiment import loader, store

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.run_tables import write_summary
+from specbench.analysis.written import write_summary
 from specbench.errors import RunError, UsageError
 from specbench.experiment import rescore as module
 from specbench.experiment.rescore import Outcome, open_run, score_run

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.run_tables import write_summary
+from specbench.analysis.written import write_summary
 from specbench.decoding.drafters.registry import parse_drafter, recorded_drafter
 from specbench.decoding.heads.registry import HeadFile
 from specbench.errors import RunError, UsageError

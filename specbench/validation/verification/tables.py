@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.run_tables import write_summary, write_tables
+from specbench.analysis.written import write_summary, write_tables
 from specbench.decoding.records import Generation
 from specbench.errors import UsageError, first_line
 from specbench.experiment.measurements import columns_of, recorded_rounds, score_text

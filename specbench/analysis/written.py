@@ -11,8 +11,8 @@ from specbench.analysis.verdicts.compare import cautions
 from specbench.analysis.verdicts.remarks import DOUBTS, remarks
 from specbench.files import digits, write_atomically
 from specbench.runs.columns import TIMED
-from specbench.runs.frames import read_samples, without_repeats
-from specbench.runs.records import DIGEST, SUMMARY, write_samples
+from specbench.runs.frames import decodes_of, read_samples, without_repeats
+from specbench.runs.records import DIGEST, SUMMARY, RunTables, write_samples
 from specbench.runs.run import read_run
 
 
@@ -22,22 +22,25 @@ def summary_page(results: Results) -> str:
     return "\n".join([to_markdown(*results.tables(further=True)), *notes])
 
 
-def write_summary(folder: Path, run: Path | None = None) -> None:
-    """Write ``summary.csv`` and ``summary.md`` from the tables of samples in a folder.
+def write_summary(
+    folder: Path, tables: RunTables | None = None, run: Path | None = None
+) -> Results:
+    """Write ``summary.csv`` and ``summary.md`` of a folder with tables; return its results.
 
     Args:
         folder: Where the tables are.
+        tables: Its tables; None reads them.
         run: The run; None if it is the same folder.
     """
-    decodes = read_samples(folder, timings=TIMED)
+    decodes = decodes_of(folder, tables) if tables else read_samples(folder, timings=TIMED)
     summary = summarise(without_repeats(decodes))
     write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
-    described = read_run(run or folder, required=False)
-    doubts = remarks(cells_of(summary), {str(summary["run_id"].iloc[0]): described}, DOUBTS)
-    page = summary_page(Results.of(decodes=decodes, _summary=summary))
-    write_atomically(
-        folder / DIGEST, "\n".join([page, *(f"{markdown_line(text)}\n" for text in doubts)])
-    )
+    run_id, recorded = str(summary["run_id"].iloc[0]), read_run(run or folder, required=False)
+    results = Results.of(decodes=decodes, _summary=summary, _runs={run_id: [recorded]})
+    doubts = remarks(cells_of(summary), {run_id: recorded}, DOUBTS)
+    lines = [summary_page(results), *(f"{markdown_line(text)}\n" for text in doubts)]
+    write_atomically(folder / DIGEST, "\n".join(lines))
+    return results
 
 
 def write_tables(folder: Path, into: Path | None = None) -> None:
@@ -47,5 +50,5 @@ def write_tables(folder: Path, into: Path | None = None) -> None:
         folder: The run.
         into: Where to write them; None writes them into the run.
     """
-    if write_samples(folder, into):
-        write_summary(into or folder, folder)
+    if tables := write_samples(folder, into):
+        write_summary(into or folder, tables, folder)

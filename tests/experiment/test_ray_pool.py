@@ -48,7 +48,7 @@ def pool() -> Iterator[RayPool]:
 def no_tables(monkeypatch, request) -> None:
     """Write no tables, because workers without models record no times."""
     if "mini" not in request.node.name:
-        monkeypatch.setattr(store.records, "write_samples", lambda folder: False)
+        monkeypatch.setattr(store.records, "write_samples", lambda folder: None)
 
 
 def plan_of(

@@ -178,7 +178,7 @@ def test_scoring_again_repairs_an_interruption_between_two_files(make_run, monke
 
     run = open_run(folder, ["rougeL"])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module.records, "write_samples", lambda staging: False)
+        patch.setattr(module.records, "write_samples", lambda staging: None)
         patch.setattr(os, "replace", once)
         score_run(run, True, summarise=brief_summary)
     for each in (folder, other):

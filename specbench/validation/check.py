@@ -227,8 +227,8 @@ def _check_server(check: Check, server: Server, show_step: ShowStep) -> Iterator
     """Check a server, whose dtype is that of the plan; by default it rounds like float32."""
     show_step("loading the models")
     pair, dtype = _load(check, EXACT), check.plan.loading.dtype
-    yield from ends_finding(pair)
     contexts = [context for _, context in read_prompts(check.plan, pair)]
+    yield from ends_finding(pair)
     server = server.learned(contexts[0].prompt)
     if refused := server.unset:
         log.warning(

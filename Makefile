@@ -27,12 +27,12 @@ figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under res
 	$(BIN)/specbench trace results/reference -t mini-math -m diversed --output results/reference/figures/trace.svg
 	$(BIN)/specbench plot acceptance-time results/reference results/reference-compile --output results/reference/figures
 	$(BIN)/specbench plot transfer results/reference-transfer
-	$(BIN)/specbench plot weights --head specbench/pairs/mini/heads/mini-math --output results/reference-learned
+	$(BIN)/python tasks/measure/learned.py specbench/pairs/mini/heads/mini-math --output results/reference-learned
 	$(BIN)/specbench plot pareto $(addprefix results/reference-python-,line block docstring) --cost acceptance \
 		--method sd,lossy,static,typical,gated,diversed --output results/reference-python-line/figures
 	$(BIN)/specbench plot tasks/measure/claims.py:draw results/reference $(addprefix results/reference-,rules-math \
 		python-line rules-line) -t mini-math,python-line --style screen --output results/reference-rules-math/figures
-	$(BIN)/specbench plot weights --head specbench/pairs/python/heads/python-line --output results/reference-python-learned
+	$(BIN)/python tasks/measure/learned.py specbench/pairs/python/heads/python-line --output results/reference-python-learned
 	$(BIN)/specbench plot pareto $(addprefix results/published/,mbpp gsm8k humaneval xsum cnndm) --cost acceptance --width 6.8 --output results/published/figures
 	$(BIN)/specbench plot pareto results/vllm/mini-math-eager-16 --cost acceptance --width 6.8 --output results/vllm/figures
 

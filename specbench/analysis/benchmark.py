@@ -19,7 +19,6 @@ from specbench.analysis.output.table import (
     percent,
     with_interval,
 )
-from specbench.config import TRANSFORMERS
 from specbench.methods.method import COMPUTED
 from specbench.methods.registry import (
     AUTOREGRESSIVE,
@@ -42,10 +41,7 @@ SUMMED = (
 )
 PARTS = ("draft_step", "verify", "accept", "other", "round", "prefill")
 
-#: Transformers' names of the methods that it implements.
-THEIR_NAMES = {AUTOREGRESSIVE: "generate", "sd": "assisted", "static": "assisted"}
 OVER_AUTOREGRESSIVE = "tokens/s over autoregressive, same engine"
-OVER_TRANSFORMERS = "tokens/s over Transformers, same method"
 OVER_ONE = "tokens/s over batch 1"
 COUNTED = (
     "tokens/s: of full batches, without prefill, which `run` and `table` include; tokens/round: of "
@@ -65,7 +61,7 @@ class Measured(NamedTuple):
 
 
 def read_benchmark(folder: Path) -> Measured:
-    """Read the run of a benchmark that was measured just now."""
+    """Read the run of a finished benchmark."""
     samples, facts = with_forced(read_samples(folder)), read_run(folder).environment
     first = samples.iloc[0]
     systems = pd.DataFrame(facts.warm_ups).assign(
@@ -133,7 +129,7 @@ def ratio_table(measured: Measured) -> pd.DataFrame:
         metric = estimates.ROUND if kind == ROUND_OVER_SD else estimates.SERVED
         interval = estimates.contrast(repeats[_key(row)], repeats[_key(base)], metric)
         ends = dict(zip(Interval._fields, interval[:4], strict=False))
-        over = f"{base['engine']} {name_of(base)}, batch {base['batch_size']}"
+        over = f"{base['engine']} {method_label(base)}, batch {base['batch_size']}"
         system = {name: row[name] for name in SYSTEM}
         ratios.append({"ratio": kind, **system, "over": over, **ends})
     return pd.DataFrame(ratios)
@@ -146,7 +142,6 @@ def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, Row, Row]]:
     alone = {"method": AUTOREGRESSIVE, "draft_length": 0, "forced_acceptance": None}
     kinds: dict[str, Row] = {
         OVER_AUTOREGRESSIVE: blank | alone,
-        OVER_TRANSFORMERS: {"engine": TRANSFORMERS},
         ROUND_OVER_SD: blank | {"method": "sd"},
         OVER_ONE: {"batch_size": 1},
     }
@@ -211,14 +206,6 @@ def _over(a: float, b: float) -> float:
     return float(a / b) if b else np.nan
 
 
-def name_of(row: Mapping[str, Any]) -> str:
-    """Return a short name for the method of a row of ``bench.csv``, without its engine."""
-    label = method_label(row)
-    if row["engine"] == TRANSFORMERS:
-        return label.replace(row["method"], THEIR_NAMES[row["method"]], 1)
-    return label
-
-
 def describe(table: pd.DataFrame) -> str:
     """Say in one line what all systems share, and how to read their tables."""
     first = table.iloc[0]
@@ -243,7 +230,7 @@ def warnings(table: pd.DataFrame) -> Iterator[str]:
     """Yield a warning for each system that reads faster than the device's memory."""
     for row in rows_of(table[table["limit_share"] > 1]):
         yield (
-            f"{row['engine']} {name_of(row)} at batch {row['batch_size']} reads "
+            f"{row['engine']} {method_label(row)} at batch {row['batch_size']} reads "
             f"{number(row['bytes_per_second'] / 1e9, '3s')} GB/s, but copies reach only "
             f"{number(row['copy_bandwidth'] / 1e9, '3s')}: weights must stay in caches, so ignore "
             "its share of the limit"
@@ -262,7 +249,7 @@ def _system_cells(row: Mapping[Any, Any]) -> dict[str, str]:
     low, high = row["tokens_per_second_low"], row["tokens_per_second_high"]
     return {
         "engine": row["engine"],
-        "method": name_of(row),
+        "method": method_label(row),
         "N": str(row["draft_length"] or ""),
         "forced": _rates(row["forced_acceptance"]),
         "accepted\n/ judged": number(row["position_acceptance"], ".3f"),
@@ -283,7 +270,7 @@ def _rates(acceptance: Any) -> str:
 def _ratio_cells(row: Mapping[Any, Any]) -> dict[str, str]:
     return {
         "ratio of": row["ratio"],
-        "system": f"{row['engine']} {name_of(row)}",
+        "system": f"{row['engine']} {method_label(row)}",
         "batch": str(row["batch_size"]),
         "N": str(row["draft_length"] or ""),
         "forced": _rates(row["forced_acceptance"]),

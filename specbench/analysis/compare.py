@@ -30,15 +30,29 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import comparison as c
-from specbench.analysis import estimates as e
+from specbench.analysis import comparison, estimates
 from specbench.analysis.blocks import describe_blocks
+from specbench.analysis.comparison import (
+    ALONE,
+    ATS,
+    COIN,
+    COMPARISON,
+    CONTROL,
+    FRONT,
+    OWN,
+    SD_CHOSEN,
+    TASK_RUN,
+    TEXTS,
+    At,
+)
+from specbench.analysis.estimates import ABOVE, ACCEPTANCE_LESS, QUALITY_LESS, SECONDS, TIMES
 from specbench.analysis.intervals import FEWEST, Interval
 from specbench.analysis.output.shown import setting_text
 from specbench.analysis.pareto import STATIC_FAMILY
 from specbench.analysis.points import GAINS, TARGET
 from specbench.analysis.sessions import TaskRun, methods_of
-from specbench.analysis.verdicts import MISSING, OUTCOMES, Row, verdict
+from specbench.analysis.verdicts import OUTCOMES, verdict
+from specbench.analysis.words import MISSING, Row
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
 from specbench.runs.configuration import Difference, differences_of
@@ -93,9 +107,9 @@ class Compared(NamedTuple):
 
 def compare(
     samples: pd.DataFrame,
-    ats: Sequence[c.At] = c.ATS,
+    ats: Sequence[At] = ATS,
     methods: Collection[str] | None = None,
-    texts: Sequence[str] = c.TEXTS,
+    texts: Sequence[str] = TEXTS,
 ) -> Compared:
     """Compare methods with the static front and with plain SD, with 95 % intervals.
 
@@ -120,8 +134,8 @@ def compare(
     """
     rows: list[Row] = []
     notes: dict[str, None] = {}
-    for key, run in samples.groupby(c.TASK_RUN, sort=False, dropna=False):
-        shared = dict(zip(c.TASK_RUN, key, strict=True))
+    for key, run in samples.groupby(TASK_RUN, sort=False, dropna=False):
+        shared = dict(zip(TASK_RUN, key, strict=True))
         task_run = TaskRun.of(run)
         shared["blocks"] = task_run.blocks
         if not task_run.sessions:
@@ -138,12 +152,12 @@ def compare(
         if methods is None:
             missing = "the runs hold no method to compare with sd: measure one too"
         raise UsageError(next(iter(notes), missing))
-    table = pd.DataFrame(rows, columns=list(c.COMPARISON))
+    table = pd.DataFrame(rows, columns=list(COMPARISON))
     return Compared(table, [*notes, *cautions(table)])
 
 
 def _parts_by_drafter(
-    run: TaskRun, ats: Sequence[c.At], names: Collection[str] | None, texts: Sequence[str]
+    run: TaskRun, ats: Sequence[At], names: Collection[str] | None, texts: Sequence[str]
 ) -> Iterator[tuple[str, Part]]:
     """Yield the parts of each drafter, and of ``sd`` with each further drafter beside the first."""
     drafters = dict.fromkeys(setting.drafter for setting in run.settings if setting.drafter)
@@ -151,25 +165,25 @@ def _parts_by_drafter(
     for other in further:
         for method in methods_of(other.settings, ["sd"]):
             for n in method.choices:
-                yield c.OWN, partial(c.versus_sd, first, method, n, texts)
+                yield OWN, partial(comparison.versus_sd, first, method, n, texts)
     for part in (first, *further):
         yield from _parts(part, ats, names, texts)
 
 
 def _parts(
-    run: TaskRun, ats: Sequence[c.At], names: Collection[str] | None, texts: Sequence[str]
+    run: TaskRun, ats: Sequence[At], names: Collection[str] | None, texts: Sequence[str]
 ) -> Iterator[tuple[str, Part]]:
     """Yield the quantity held equal and a function that makes its rows, in table order."""
     methods = methods_of(run.settings, names)
     strict = methods_of(run.settings, ["sd"]) if names is None else []
     for method in (*strict, *methods):
         for n in method.choices:
-            yield c.OWN, partial(c.versus_none, run, method, n)
+            yield OWN, partial(comparison.versus_none, run, method, n)
     for method in methods:
         for n in method.choices:
-            yield c.OWN, partial(c.versus_sd, run, method, n, texts)
+            yield OWN, partial(comparison.versus_sd, run, method, n, texts)
         if len(run.sessions) > 1:
-            yield c.OWN, partial(c.require_times, run, method)
+            yield OWN, partial(comparison.require_times, run, method)
     relaxed = [m for m in methods if not (m.first.emits_target or m.first.method in STATIC_FAMILY)]
     has_control = any(setting.method in CONTROLS for setting in run.settings)
     for gain in (name for name in GAINS if name in ats):
@@ -178,22 +192,22 @@ def _parts(
             if gain != "acceptance" and len(timed) < 2:  # added cells are timed without a front
                 continue
             controlled = has_control and method.first.method not in CONTROLS
-            for front in (c.FRONT, c.CONTROL)[: 1 + controlled]:
+            for front in (FRONT, CONTROL)[: 1 + controlled]:
                 for length in method.lengths:
-                    yield gain, partial(c.above_front, run, method, length, gain, front)
+                    yield gain, partial(comparison.above_front, run, method, length, gain, front)
     if "acceptance" in ats and names is None:
-        yield "acceptance", partial(c.versus_coin, run)
+        yield "acceptance", partial(comparison.versus_coin, run)
     if "quality" in ats:
         alone = [method for method in relaxed if len(method.heads) == 1]
         for method in (method for method in alone if method.session in run.sessions):
             for n in method.choices:
-                yield "quality", partial(c.at_equal_quality, run, method, n)
+                yield "quality", partial(comparison.at_equal_quality, run, method, n)
 
 
 def cautions(rows: pd.DataFrame) -> Iterator[str]:
     """Yield notes on coarse fronts and on a missing control."""
-    tossed = rows[rows["against"] == c.COIN].groupby("task")["ci_high"].max()
-    placed = rows[(rows["metric"] == e.ABOVE) & (rows["against"] != c.COIN)]
+    tossed = rows[rows["against"] == COIN].groupby("task")["ci_high"].max()
+    placed = rows[(rows["metric"] == ABOVE) & (rows["against"] != COIN)]
     beyond = placed[placed["value"].isna() & (placed["at"] == "acceptance")]
     for task, methods in beyond.groupby("task", sort=False)["label"].unique().items():
         yield (
@@ -214,7 +228,7 @@ def cautions(rows: pd.DataFrame) -> Iterator[str]:
             f"{row.between} on {row.task} ({row.points})" for row in coarse.itertuples()
         )
         yield f"measure more weights where the qualities of neighbours are far apart: {gaps}"
-    if not placed.empty and c.CONTROL not in set(placed["against"]):
+    if not placed.empty and CONTROL not in set(placed["against"]):
         yield (
             "the run has no control for sharpening the target: add one to the same run with "
             "`--method cooled --set both_temperature=0.4,0.6,0.8`"
@@ -234,13 +248,13 @@ def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=list(VERDICTS))
     verdicts_of_runs = []
     single_seeds = rows["seeds"] == 1
-    judged = rows[rows["at"].isin([c.OWN, "acceptance", "time"]) & ~single_seeds]
+    judged = rows[rows["at"].isin([OWN, "acceptance", "time"]) & ~single_seeds]
     for key, run in judged.groupby(_RUN, sort=False, dropna=False):
         shared = dict(zip(_RUN, key, strict=True)) | {"blocks": run["blocks"].iloc[0]}
-        beside_baseline = run[run["at"] == c.OWN]
-        several_sd = (beside_baseline["against"] == c.SD_CHOSEN).any()
+        beside_baseline = run[run["at"] == OWN]
+        several_sd = (beside_baseline["against"] == SD_CHOSEN).any()
         for label, group in beside_baseline.groupby("label", sort=False):
-            chosen = group[(group["points"] > 1) & group["against"].isin([c.SD_CHOSEN, c.ALONE])]
+            chosen = group[(group["points"] > 1) & group["against"].isin([SD_CHOSEN, ALONE])]
             chosen = chosen if several_sd else chosen[:0]
             lengths = chosen if len(chosen) else group
             for length in lengths["draft_length"].unique():
@@ -260,9 +274,9 @@ def verdict_rows(samples: pd.DataFrame, methods: Collection[str] | None = None) 
     """Return the rows that verdicts on all or some methods need; none without ``sd``."""
     names = None if methods is None else {*methods} - {"sd"}
     try:
-        return compare(samples, ["acceptance", "time"], names, [e.QUALITY_LESS]).rows
+        return compare(samples, ["acceptance", "time"], names, [QUALITY_LESS]).rows
     except UsageError:
-        return pd.DataFrame(columns=list(c.COMPARISON))
+        return pd.DataFrame(columns=list(COMPARISON))
 
 
 def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
@@ -280,7 +294,7 @@ def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
 
 def _coin(run: pd.DataFrame) -> Iterator[Row]:
     """Yield a verdict on the static ensemble for each N at which all weights lie below the coin."""
-    for length, weights in run[run["against"] == c.COIN].groupby("draft_length"):
+    for length, weights in run[run["against"] == COIN].groupby("draft_length"):
         if (weights["ci_high"] < 0).all():
             first = rows_of(weights)[0]
             points = -shown_metric(first["quality_metric"])[1] * weights["value"]
@@ -343,19 +357,19 @@ def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
         shared = earlier[_SAMPLE].merge(later[_SAMPLE])
         if len(shared) and len(runs) > 1:
             rows += _compare_cells(shared.merge(earlier), shared.merge(later), times)
-    return pd.DataFrame(rows, columns=list(c.COMPARISON))
+    return pd.DataFrame(rows, columns=list(COMPARISON))
 
 
 def _compare_cells(base: pd.DataFrame, samples: pd.DataFrame, times: bool) -> Iterator[Row]:
     """Compare the samples of one cell, which are in the same order on both sides."""
     cell = samples.iloc[0]
     earlier_figures, later_figures = map(_figures_of, (base, samples))
-    shared = {name: cell[name] for name in c.COMPARISON if name in cell} | later_figures
+    shared = {name: cell[name] for name in COMPARISON if name in cell} | later_figures
     shared |= {"at": BETWEEN, "label": method_labels([dict(cell)])[0], "points": 1}
     shared |= {"against": base["run_id"].iloc[0], "against_draft_length": cell["draft_length"]}
 
     def row(metric: str, of: str, figure: Interval | None = None) -> Row:
-        columns = e.columns(metric, figure or e.contrast(samples, base, metric))
+        columns = estimates.columns(metric, figure or estimates.contrast(samples, base, metric))
         return shared | {"reference": earlier_figures.get(of)} | columns
 
     same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
@@ -364,12 +378,12 @@ def _compare_cells(base: pd.DataFrame, samples: pd.DataFrame, times: bool) -> It
         and not np.isnan(later_figures["quality"])
         and not np.isnan(earlier_figures["quality"])
     ):
-        yield row(e.QUALITY_LESS, "quality")
+        yield row(QUALITY_LESS, "quality")
     if cell["draft_length"]:
-        yield row(e.ACCEPTANCE_LESS, "acceptance")
+        yield row(ACCEPTANCE_LESS, "acceptance")
     both = pd.concat([samples, base])
     if times and not both["session"].any() and (both["batch_size"] == 1).all():
-        yield row(e.TIMES, "seconds")
+        yield row(TIMES, "seconds")
     counts = [*_COUNTS, "quality"] if same_metric else _COUNTS
     alike = (samples[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)
     yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, samples["sample_id"].nunique()))
@@ -380,7 +394,7 @@ def _figures_of(cell: pd.DataFrame) -> dict[str, float]:
     metric = cell["quality_metric"].iloc[0]
     scored = cell["quality"].notna().any()
     return {
-        "quality": e.score_interval(cell, "quality", metric).value if scored else np.nan,
+        "quality": estimates.score_interval(cell, "quality", metric).value if scored else np.nan,
         "acceptance": cell["accepted"].sum() / (cell["proposed"].sum() or np.nan),
-        "seconds": e.term(cell, e.SECONDS).mean(),
+        "seconds": estimates.term(cell, SECONDS).mean(),
     }

@@ -9,8 +9,20 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import estimates as e
-from specbench.analysis import pareto
+from specbench.analysis import estimates, pareto
+from specbench.analysis.estimates import (
+    ABOVE,
+    ABOVE_MEASURED,
+    ACCEPTANCE_LESS,
+    AT_LIMIT_LESS,
+    COMPLETED_LESS,
+    LENGTH,
+    QUALITY_LESS,
+    REPETITION_LESS,
+    SHARE,
+    SPEED,
+    TIMES,
+)
 from specbench.analysis.intervals import Interval, estimate, ratio
 from specbench.analysis.output.shown import PHASES
 from specbench.analysis.pareto import STATIC_FAMILY
@@ -39,8 +51,8 @@ CONTROL = "sharpened front (randomised)"
 COIN, ALONE = "coin between sd and the draft", AUTOREGRESSIVE
 FRONTS = {FRONT: STATIC_FAMILY, CONTROL: (*STATIC_FAMILY, *CONTROLS)}
 #: Contrasts of speed, and of texts with those of plain SD.
-SPEEDS = (e.TIMES, e.SPEED)
-TEXTS = (e.QUALITY_LESS, e.COMPLETED_LESS, e.AT_LIMIT_LESS, e.REPETITION_LESS)
+SPEEDS = (TIMES, SPEED)
+TEXTS = (QUALITY_LESS, COMPLETED_LESS, AT_LIMIT_LESS, REPETITION_LESS)
 
 #: What ``sd`` is, for a note below tables.
 POOLED = (
@@ -60,7 +72,8 @@ TASK_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "qu
 #: method's. ``reference`` is the baseline's value: a quality, or seconds per sample at
 #: ``against_quality``, which for the front is the method's quality, capped at the front's best.
 #: ``between`` names the front's points of next lower and next higher gain; ``step`` is the
-#: difference of their qualities, and ``coarse`` whether it is large (``pareto.COARSE``). ``noise``
+#: difference of their qualities, and ``coarse`` whether it is large (``pareto.COARSE``). ``least``
+#: is the lead over the best mixture of the same prompts, where ``value`` is a lead. ``noise``
 #: is a factor: speed-ups from 1 / noise to noise can be noise of the times; blank if ``sd`` was not
 #: timed twice. ``seeds`` counts the heads of one recipe of which the row is a mean, 1 for each of
 #: them alone; it is blank for all other methods. ``missing`` counts prompts that other settings of
@@ -70,7 +83,7 @@ COMPARISON = (
     *(*TASK_RUN, "blocks", "at", *METHOD_COLUMNS, "label", "points", "seeds", "missing"),
     *("draft_length", "drafter", "quality", "acceptance", "seconds", *PHASES),
     *("against", "against_draft_length", "against_quality", "reference", "between", "step"),
-    *("coarse", "metric", "value", "ci_low", "ci_high", "n", "noise"),
+    *("coarse", "metric", "value", "ci_low", "ci_high", "least", "n", "noise"),
 )
 
 Row = dict[str, Any]
@@ -101,7 +114,7 @@ def versus_none(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Ite
             **method.facts(lengths, settings[fastest.point].draft_length, reached, of_method),
             "against": ALONE,
             "reference": reached.seconds[0, baseline],
-            **e.columns(metric, figure, reached.prompts_per_unit),
+            **estimates.columns(metric, figure, reached.prompts_per_unit),
             "noise": run.noise.get(method.session, math.nan),
         }
 
@@ -134,29 +147,31 @@ def versus_sd(
 
     def row(against: str, point: int, length: int, metric: str, figure: Interval) -> Row:
         """Return the row of a contrast with a point of ``sd``."""
-        of_times = metric in (*SPEEDS, e.SHARE)
+        of_times = metric in (*SPEEDS, SHARE)
         return facts | {
             "against": against,
             "against_draft_length": length,
             "against_quality": reached.quality[0, point],
             "reference": clock.seconds[0, point] if timed else math.nan,
-            **e.columns(metric, figure, clock.prompts_per_unit if of_times else 1),
+            **estimates.columns(metric, figure, clock.prompts_per_unit if of_times else 1),
             "noise": noise if metric in SPEEDS else math.nan,
         }
 
     # The point of ``sd`` at the method's only draft length.
     same = next((point for point in groups[1] if [every[point].draft_length] == lengths), None)
     if same is not None:
-        figures = {e.QUALITY_LESS: reached.contrast(e.QUALITY_LESS, points, same)}
+        figures = {QUALITY_LESS: reached.contrast(QUALITY_LESS, points, same)}
         if len(settings) == 1:
             of_target = pd.concat([setting.samples for setting in target])
-            figures = {name: e.contrast(settings[0].samples, of_target, name) for name in texts}
-        figures[e.ACCEPTANCE_LESS] = reached.contrast(e.ACCEPTANCE_LESS, points, same)
+            figures = {
+                name: estimates.contrast(settings[0].samples, of_target, name) for name in texts
+            }
+        figures[ACCEPTANCE_LESS] = reached.contrast(ACCEPTANCE_LESS, points, same)
         for metric in SPEEDS if timed else ():
             figures[metric] = clock.contrast(metric, points, same)
-        figures[e.LENGTH] = reached.contrast(e.LENGTH, points, same)
+        figures[LENGTH] = reached.contrast(LENGTH, points, same)
         for metric, figure in figures.items():
-            if figure.n and not (metric == e.QUALITY_LESS and np.isnan(figure.value)):
+            if figure.n and not (metric == QUALITY_LESS and np.isnan(figure.value)):
                 yield row(SD, same, lengths[0], metric, figure)
     if len(method.heads) > 1 or not timed:
         return
@@ -168,7 +183,7 @@ def versus_sd(
         saved = clock.seconds[:, same] - clock.seconds[:, chosen]
         if estimate(gain, clock.n).low > 0:
             share = estimate(ratio(np.stack([saved, gain], axis=-1)), clock.n)
-            yield row(SD_CHOSEN, chosen, length, e.SHARE, share)
+            yield row(SD_CHOSEN, chosen, length, SHARE, share)
 
 
 def versus_coin(run: TaskRun) -> Iterator[Row]:
@@ -183,7 +198,7 @@ def versus_coin(run: TaskRun) -> Iterator[Row]:
                     **weight.facts([length], length, gap.reached, [0]),
                     "against": COIN,
                     "reference": gap.front,
-                    **e.columns(e.ABOVE, gap.above),
+                    **estimates.columns(ABOVE, gap.above),
                 }
 
 
@@ -212,8 +227,8 @@ def above_front(
         "coarse": gap.coarse,
     }
     size = gap.reached.prompts_per_unit
-    yield {**facts, "reference": gap.front, **e.columns(e.ABOVE, gap.above, size)}
-    measured = e.columns(e.ABOVE_MEASURED, gap.above_measured, size)
+    yield {**facts, "reference": gap.front, **estimates.columns(ABOVE, gap.above, size)}
+    measured = estimates.columns(ABOVE_MEASURED, gap.above_measured, size)
     yield {**facts, "reference": gap.front_measured, **measured}
 
 
@@ -233,6 +248,6 @@ def at_equal_quality(run: TaskRun, method: MethodSettings, lengths: list[int]) -
         "against": FRONT,
         "against_quality": min(reached.quality[0, chosen], quality[0].max()),
         "reference": level[0],
-        **e.columns(e.TIMES, figure, reached.prompts_per_unit),
+        **estimates.columns(TIMES, figure, reached.prompts_per_unit),
         "noise": run.noise.get(method.session, math.nan),
     }

@@ -138,9 +138,10 @@ def _score_difference(samples: pd.DataFrame, base: pd.DataFrame) -> Interval:
 
 def columns(metric: str, figure: Interval, prompts_per_unit: int = 1) -> dict[str, Any]:
     """Return the columns of an estimate in a long frame, over units of so many prompts."""
-    value, low, high, units, _ = figure
+    value, low, high, units, _, least = figure
     n = units * prompts_per_unit
-    return {"metric": metric, "value": value, "ci_low": low, "ci_high": high, "n": n}
+    ends = {"value": value, "ci_low": low, "ci_high": high, "least": least}
+    return {"metric": metric, **ends, "n": n}
 
 
 def wide(figures: Mapping[str, Interval]) -> dict[str, float]:
@@ -158,7 +159,8 @@ def pivot(rows: pd.DataFrame, *keys: str) -> list[dict[Any, Any]]:
     It has the first known value of each column and, for each metric, the columns of ``wide`` and
     ``<metric>_reference``. ``noise`` is the largest.
     """
-    ends = {"": "value", "_low": "ci_low", "_high": "ci_high", "_reference": "reference"}
+    ends = {"": "value", "_low": "ci_low", "_high": "ci_high", "_least": "least"}
+    ends |= {"_reference": "reference"}
     settings, setting = [], ["label", "draft_length", "points", *keys]
     for _, group in rows.groupby(setting, sort=False, dropna=False):
         figures = {

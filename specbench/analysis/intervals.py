@@ -46,6 +46,7 @@ class Interval(NamedTuple):
     high: float
     n: int  # prompts
     p: float = float("nan")  # two-sided, of no difference, by the distribution of the interval
+    least: float = float("nan")  # of a lead: the one over the best mixture of the same prompts
 
 
 def cluster_sums(terms: ArrayLike, clusters: ArrayLike) -> tuple[NDArray[Any], Floats]:

@@ -19,16 +19,40 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import comparison as c
-from specbench.analysis import estimates as e
-from specbench.analysis import verdicts as v
-from specbench.analysis.estimates import QUALITY, contrast
+from specbench.analysis import estimates
+from specbench.analysis.comparison import FRONT, OWN, POOLED, SAME_DRAFTER, SD, TASK_RUN
+from specbench.analysis.estimates import (
+    ABOVE,
+    ACCEPTANCE_LESS,
+    QUALITY,
+    QUALITY_LESS,
+    SPEED,
+    TIMES,
+    contrast,
+)
 from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
 from specbench.analysis.output.shown import PHASES, ShownFigure, shown, span, temperature_text
-from specbench.analysis.output.table import Column, Field, Table, TableCell, cell_at, number
+from specbench.analysis.output.table import (
+    Column,
+    Field,
+    Table,
+    TableCell,
+    between,
+    cell_at,
+    number,
+)
 from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.published import REFERENCE, quality_heading, remarks
 from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of, without_shared_times
+from specbench.analysis.words import (
+    NOISE,
+    UNSHOWN,
+    front_outcome,
+    resolution,
+    sign,
+    sign_of_speed,
+    speed_of,
+)
 from specbench.config import EAGER
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, METHOD_COLUMNS, METHODS
@@ -39,48 +63,48 @@ from specbench.tasks.metrics import shown_metric
 COMPARED = (ACCEPTANCE, QUALITY, SPEEDUP)  # of which the best is marked
 OWN_FIGURES = (*COMPARED, *PHASES)
 #: In the order of the table's columns.
-FIGURES = (ACCEPTANCE, QUALITY, e.QUALITY_LESS, e.ABOVE, SPEEDUP, e.TIMES, e.SPEED, *PHASES)
+FIGURES = (ACCEPTANCE, QUALITY, QUALITY_LESS, ABOVE, SPEEDUP, TIMES, SPEED, *PHASES)
 #: The columns that identify one table; the others become its rows and columns.
 SECTION = ["pair", "temperature", "draft_length", "engine", "batch_size"]
 METHOD = [*METHOD_COLUMNS, "drafter"]
 COLUMNS = [
     *(*SECTION, "run_id", *METHOD, "label", "task"),
-    *("figure", "metric", "unit", "value", "ci_low", "ci_high", "n", "best", "verdict"),
+    *("figure", "metric", "unit", "value", "ci_low", "ci_high", "least", "n", "best", "verdict"),
 ]
 PAPER, DIFFERENCE = "paper", "diff"
 
 _UNITS = {
     QUALITY: "0 to 100",
-    **dict.fromkeys((SPEEDUP, e.TIMES, e.SPEED), "x"),
+    **dict.fromkeys((SPEEDUP, TIMES, SPEED), "x"),
     **dict.fromkeys((ACCEPTANCE, *PHASES), "%"),
-    **dict.fromkeys((e.QUALITY_LESS, e.ABOVE), "points"),
+    **dict.fromkeys((QUALITY_LESS, ABOVE), "points"),
 }
 _SCALED = ["value", "ci_low", "ci_high"]
 _ROUNDING = 1e-9  # tolerance between equal figures
-_TWO_DECIMALS = ("rouge", "bleu", SPEEDUP, e.TIMES, e.SPEED)  # others have one decimal
+_TWO_DECIMALS = ("rouge", "bleu", SPEEDUP, TIMES, SPEED)  # others have one decimal
 _EXPLAINED = {
     ACCEPTANCE: "acc. / drafted: accepted over drafted tokens, in %.",
     QUALITY: "Quality: times 100.",
     PHASES[0]: "Inside: tokens of rounds that began between the marks of --inside.",
     SPEEDUP: "tok/s / AR: tokens/s with prefill over those of autoregressive, paired by prompt.",
-    e.QUALITY_LESS: f"- sd: quality minus that of sd, in points, paired by prompt. {c.POOLED}",
-    e.TIMES: "samples/s / sd: seconds per sample of sd over those of the method.",
-    e.SPEED: "tok/s / sd: tokens/s over those of sd, of texts in batches.",
-    e.ABOVE: (
+    QUALITY_LESS: f"- sd: quality minus that of sd, in points, paired by prompt. {POOLED}",
+    TIMES: "samples/s / sd: seconds per sample of sd over those of the method.",
+    SPEED: "tok/s / sd: tokens/s over those of sd, of texts in batches.",
+    ABOVE: (
         "- mix: quality minus that of the best mixture of static weights at the same acceptance; "
         "empty where no measured weight accepts as much."
     ),
 }
 _HEADINGS = {
-    **{e.QUALITY_LESS: "- sd", e.ABOVE: "- mix"},
-    **{e.TIMES: "samples/s\n/ sd", e.SPEED: "tok/s\n/ sd"},
+    **{QUALITY_LESS: "- sd", ABOVE: "- mix"},
+    **{TIMES: "samples/s\n/ sd", SPEED: "tok/s\n/ sd"},
 }
-_OPEN = (v.UNSHOWN, v.NOISE)
+_OPEN = (UNSHOWN, NOISE)
 _OPEN_NOTE = (
     "In parentheses: the 95 % interval includes no difference, or one within the noise of times. "
     "In - mix also: the nearest static weight alone is as good."
 )
-_SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED]
+_SHOWN = ["label", "run_id", "task", "figure", "metric", *_SCALED, "least"]
 _SHOWN += ["best", "verdict", "published", "difference"]
 
 _Record = tuple[Any, dict[Any, Any]]  # (method, run) and their rows by column
@@ -114,7 +138,7 @@ def main_table(
     scale = metric.map(scales | percentages).fillna(1.0)
     scaled = {name: rows[name] * scale for name in _SCALED}
     rows = rows.assign(metric=metric, unit=rows["figure"].map(_UNITS), scale=scale, **scaled)
-    sections = _in_sections(rows).assign(seeds=1, verdict=None)
+    sections = _in_sections(rows).assign(seeds=1, verdict=None, least=np.nan)
     means = _means_over_seeds(sections, contest)
     verdicts = _verdicts(comparison) if comparison is not None and len(comparison) else ()
     judged = pd.DataFrame(verdicts, columns=[*sections]).astype({"cell": "Int64"})
@@ -162,7 +186,7 @@ class Contest:
         """Return whether the paired interval of the difference between two cells includes 0."""
         try:
             if figure == QUALITY:
-                difference = contrast(first.samples, second.samples, e.QUALITY_LESS)
+                difference = contrast(first.samples, second.samples, QUALITY_LESS)
             else:
                 values, n = self._of_figure([first, second], figure)
                 difference = estimate(values[:, 0] - values[:, 1], n)
@@ -174,11 +198,11 @@ class Contest:
         """Return a figure [1 + RESAMPLES, settings] on the shared units, and their number."""
         if figure != SPEEDUP:
             reached = shared_points(scored_alike(settings)).estimates()
-            metric = e.QUALITY_LESS if figure == QUALITY else e.ACCEPTANCE_LESS
+            metric = QUALITY_LESS if figure == QUALITY else ACCEPTANCE_LESS
             return reached.values(metric), reached.n
         alone = [self._alone[baseline_of(setting.cell)] for setting in settings]
         reached = timed_points([*settings, *alone]).estimates()
-        speeds, base_speeds = np.split(reached.values(e.SPEED), 2, axis=1)
+        speeds, base_speeds = np.split(reached.values(SPEED), 2, axis=1)
         return speeds / base_speeds, reached.n
 
 
@@ -215,21 +239,22 @@ def _means_over_seeds(rows: pd.DataFrame, contest: Contest) -> Iterator[pd.DataF
 def _verdicts(comparison: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the rows of the verdicts on each method at one draft length."""
     alike = comparison[comparison["points"] == 1]
-    beside_sd = (alike["against"] == c.SD) & (alike["at"] == c.OWN)
-    beside_front = (alike["against"] == c.FRONT) & (alike["at"] == "acceptance")
-    for row in e.pivot(alike[beside_sd | beside_front], *c.TASK_RUN, "against"):
-        if row["against"] == c.FRONT:
-            outcomes = {e.ABOVE: v.front_outcome(row)}
+    beside_sd = (alike["against"] == SD) & (alike["at"] == OWN)
+    beside_front = (alike["against"] == FRONT) & (alike["at"] == "acceptance")
+    for row in estimates.pivot(alike[beside_sd | beside_front], *TASK_RUN, "against"):
+        if row["against"] == FRONT:
+            outcomes = {ABOVE: front_outcome(row)}
         else:
-            speed = v.speed_of(row)
-            outcomes = {e.QUALITY_LESS: v.sign(row, e.QUALITY_LESS)}
-            outcomes[speed] = v.sign_of_speed(row, speed)
+            speed = speed_of(row)
+            outcomes = {QUALITY_LESS: sign(row, QUALITY_LESS)}
+            outcomes[speed] = sign_of_speed(row, speed)
         row |= {"seeds": int(row["seeds"]) if row["seeds"] > 1 else 1, "cell": pd.NA}
         for figure, outcome in outcomes.items():
             scaled = shown(figure, row["quality_metric"]).scaled(row)
             facts = {"figure": figure, "metric": figure, "unit": _UNITS[figure], "verdict": outcome}
             if not np.isnan(scaled[0]):
-                yield row | facts | dict(zip(_SCALED, scaled, strict=True))
+                least = shown(figure, row["quality_metric"]).scale * row[f"{figure}_least"]
+                yield row | facts | dict(zip(_SCALED, scaled, strict=True)) | {"least": least}
 
 
 def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
@@ -288,8 +313,8 @@ def typeset(table: pd.DataFrame, intervals: bool = False) -> list[Table]:
 def _notes(table: pd.DataFrame, intervals: bool) -> list[str]:
     figures = set(table.loc[table["value"].notna(), "figure"])
     notes = [text for figure, text in _EXPLAINED.items() if figure in figures]
-    if table["drafter"].nunique() > 1 and {e.TIMES, e.SPEED} & figures:
-        notes.append(c.SAME_DRAFTER)
+    if table["drafter"].nunique() > 1 and {TIMES, SPEED} & figures:
+        notes.append(SAME_DRAFTER)
     if table["best"].any():
         names = {ACCEPTANCE: "acceptance", SPEEDUP: "tokens/s"}
         further = " and ".join(name for figure, name in names.items() if figure in figures)
@@ -347,13 +372,13 @@ def _fields(
     name = _HEADINGS.get(figure) or shown(figure).narrowest
     if figure == QUALITY:
         name = quality_heading(metric) or QUALITY
-    form = f"+{form}" if figure in (e.QUALITY_LESS, e.ABOVE) else form
+    form = f"+{form}" if figure in (QUALITY_LESS, ABOVE) else form
     key = task, figure, metric
 
     def cell(row: dict[str, Any]) -> TableCell:
         ends = [number(row[end], form) for end in ("ci_low", "ci_high") if intervals]
         interval = f"[{', '.join(ends)}]" if ends and all(ends) else ""
-        value = number(row["value"], form)
+        value = between(row["least"], row["value"], form)
         return TableCell(f"({value})" if row["verdict"] in _OPEN else value, interval, row["best"])
 
     yield Column(name, task), cell_at(key, cell)
@@ -378,9 +403,9 @@ def _title(rows: pd.DataFrame) -> str:
         f"{span(prompts)} prompt{'s' if prompts.max() > 1 else ''} per task",
         f"quality of {scored} of them" if scored < prompts.min() else "",
     )
-    scores = rows[rows["figure"] == e.QUALITY_LESS]
-    speeds = rows[rows["figure"].isin([e.TIMES, e.SPEED])]
-    least = v.resolution(scores["ci_high"] - scores["ci_low"], speeds["ci_high"] / speeds["ci_low"])
+    scores = rows[rows["figure"] == QUALITY_LESS]
+    speeds = rows[rows["figure"].isin([TIMES, SPEED])]
+    least = resolution(scores["ci_high"] - scores["ci_low"], speeds["ci_high"] / speeds["ci_low"])
     title = ", ".join(filter(None, parts))
     worst = " at worst" if scores["task"].nunique() > 1 else ""
     return f"{title}: they tell {least}{worst}" if least else title

@@ -19,28 +19,23 @@ or ``sd`` from itself if a run names it twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import estimates as e
+from specbench.analysis import estimates
+from specbench.analysis.arm_remarks import ends_of, remarks_on
 from specbench.analysis.blocks import by_time_unit, count_blocks, has_comparable_times
+from specbench.analysis.estimates import DENSITY, LENGTH, QUALITY_LESS, SPEED, TIMES
 from specbench.analysis.intervals import CONFIDENCE, Floats, Interval, limit_with_failures
-from specbench.analysis.margin_verdicts import (
-    ends_normally,
-    ends_of,
-    margin_verdict,
-    margin_word,
-    remarks_on,
-)
-from specbench.analysis.output.shown import shown, temperature_text
-from specbench.analysis.output.table import Column, Field, Table, drop_empty, number, percent
-from specbench.analysis.points import TARGET
+from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.proportions import ERRORS, is_binary
-from specbench.analysis.sessions import TaskRun
+from specbench.analysis.sessions import TaskRun, recipe_key
 from specbench.analysis.slower import why_slower
-from specbench.analysis.verdicts import CONCURRENCY, Row
+from specbench.analysis.verdicts import margin_verdict
+from specbench.analysis.words import CONCURRENCY, Row
 from specbench.errors import UsageError, listed, unknown
 from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name
@@ -49,25 +44,10 @@ from specbench.runs.labels import method_labels
 from specbench.tasks.metrics import shown_metric
 
 UNEQUAL_COUNTS = 1.1  # ratio of tokens per byte from which two servers do not count alike
-DIFFER = "differ: prompts with another score."
-WORDS = (
-    "verdict: within: a loss of more than the margin is excluded; faster, slower: this, and the "
-    "difference in speed is shown; lossy: a loss of more than the margin is shown; quality open: "
-    "neither is; speed only: quality was not measured; open: nothing is shown; same server: its "
-    "difference from itself is noise. --sentences has the reasons."
-)
-ALONE = (
-    "Differences are from this method's texts alone; without --against they are from those of sd "
-    "and autoregressive together, which emit the same distribution, so the intervals differ."
-)
-LATENCIES = "p50, p99: ms, over all answers; p99 of fewer than 100 is nearly their maximum."
-SEVERAL = (
-    "The 95 % intervals are not corrected for several methods: of 20 equal ones, about one is "
-    "called different by chance."
-)
-_TASK = ["run_id", "task", "temperature"]
+TASK = ["run_id", "task", "temperature"]
 _SETTING = ["arm", "load", "draft_length"]
-_QUANTILES = {"p50": 0.5, "p99": 0.99}
+#: Latencies of an answer: the median, and the 99th percentile.
+QUANTILES = {"p50": 0.5, "p99": 0.99}
 
 
 def margin_rows(
@@ -96,7 +76,7 @@ def margin_rows(
     samples = _with_arms(samples)
     baseline = _arm_named(against, samples)
     rows: list[Row] = []
-    for _, cells in samples.groupby(_TASK, sort=False, dropna=False):
+    for _, cells in samples.groupby(TASK, sort=False, dropna=False):
         base, compared = cells[cells["arm"] == baseline], cells[cells["arm"] != baseline]
         if methods is not None:
             compared = compared[compared["method"].map(short_name).isin(map(short_name, methods))]
@@ -105,11 +85,15 @@ def margin_rows(
         shared = base.iloc[0][["pair", "engine", "batch_size"]].to_dict()
         shared["blocks"], noise = count_blocks(base), TaskRun.of(cells).noise
         rows += [shared | _facts(cell) for _, cell in base.groupby(_SETTING, sort=False)]
-        for _, cell in compared.groupby(_SETTING, sort=False):
-            row = shared | _facts(cell) | {"against": baseline, "margin": margin}
+        settings = [cell for _, cell in compared.groupby(_SETTING, sort=False)]
+        for heads in [*([cell] for cell in settings), *_recipes(settings)]:
+            row = shared | _facts(pd.concat(heads)) | {"against": baseline, "margin": margin}
             row["again"] = row["method"] in same_server
-            row["noise"] = noise.get(cell["session"].iloc[0], math.nan)
-            rows.append(row | _compare(cell, base, margin))
+            row["noise"] = noise.get(heads[0]["session"].iloc[0], math.nan)
+            row |= (
+                _compare(heads[0], base, margin) if len(heads) == 1 else _mean(heads, base, margin)
+            )
+            rows.append(row)
     table = pd.DataFrame(rows)
     if table.empty:
         raise UsageError(f"the runs hold no method to compare with {baseline}: measure one too")
@@ -117,8 +101,8 @@ def margin_rows(
     lengths = ", N = " + table["draft_length"].astype("str")
     table.insert(0, "label", table["arm"] + lengths.where(several, ""))
     again = table["again"].eq(True)
-    factors = np.fmax(table[f"{e.TIMES}_high"], 1 / table[f"{e.TIMES}_low"]).where(again)
-    settings = [table[name] for name in (*_TASK, "load")]
+    factors = np.fmax(table[f"{TIMES}_high"], 1 / table[f"{TIMES}_low"]).where(again)
+    settings = [table[name] for name in (*TASK, "load")]
     floor = factors.groupby(settings, dropna=False).transform("max")
     table["noise"] = floor.fillna(table["noise"]).mask(again)
     verdicts = [margin_verdict(row) if row["against"] == baseline else {} for row in rows_of(table)]
@@ -164,47 +148,6 @@ def prompts_at_share(share: float, margin: float) -> int:
     return math.ceil(ERRORS**2 * (share + margin) / margin**2)
 
 
-def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
-    """Yield a table per run, task and temperature of rows from ``margin_rows``."""
-    several = rows["run_id"].nunique() > 1
-    for (run, task, temperature), group in rows.groupby(_TASK, sort=False, dropna=False):
-        baseline, margin = group[["against", "margin"]].dropna().iloc[0]
-        metric = group["quality_metric"].iloc[0]
-        fields: list[Field[Row]] = [
-            ("method", lambda row: row["label"]),
-            ("verdict", margin_word),
-            _field("at once", CONCURRENCY),
-            _field("n", "n"),
-            shown("quality", metric).column,
-            (f"minus\n{baseline}'s\n[95 %]", shown(e.QUALITY_LESS, metric).interval),
-            ("differ", lambda row: percent(row["differ"], ".1f")),
-            ("speed,\nratio\n[95 %]", shown(e.TIMES).interval),
-            ("tokens,\nratio\n[95 %]", shown(e.LENGTH).interval),
-            *(
-                _field(Column(name, group=heading), f"{figure}_{name}", 1000, "3s")
-                for figure, heading in (("first", "first token"), ("inter", "between tokens"))
-                for name in _QUANTILES
-            ),
-            *(_field(name, name) for name in ("answers", "missing", "empty", "retries")),
-            ("refused", lambda row: percent(row["refused"], ".1f")),
-        ]
-        if not all(map(ends_normally, group["ends"])):
-            fields.append(("ends", lambda row: row["ends"]))
-        title = (
-            f"{task}, {temperature_text(temperature)}: against {baseline}, margin {margin:g} points"
-        )
-        title += f", {run}" if several else ""
-        notes = [f"{remarks}." for remarks in group["remarks"].dropna() if remarks]
-        notes += [WORDS, DIFFER]
-        notes += [ALONE] if {*TARGET} <= {*group["method"]} and baseline in TARGET else []
-        notes += [*([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
-        yield drop_empty(Table.of(rows_of(group), fields, title, notes))
-
-
-def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[Row]:
-    return heading, lambda row: number(scale * row[name], form)
-
-
 def _with_arms(samples: pd.DataFrame) -> pd.DataFrame:
     """Add each sample's label without a concurrency, its concurrency (NaN for none) and load."""
     keys = ["task", *METHOD_COLUMNS, "drafter", "batch_size"]
@@ -240,9 +183,9 @@ def _arm_named(name: str, samples: pd.DataFrame) -> str:
 def _facts(cell: pd.DataFrame) -> Row:
     """Return the figures that one setting has without a baseline."""
     texts = first_decodes(cell)
-    names = [*_TASK, "quality_metric", "method", *_SETTING, CONCURRENCY]
+    names = [*TASK, "quality_metric", "method", *_SETTING, CONCURRENCY]
     facts: Row = texts.iloc[0][names].to_dict()
-    facts["quality"] = e.score_interval(texts, "quality", facts["quality_metric"]).value
+    facts["quality"] = estimates.score_interval(texts, "quality", facts["quality_metric"]).value
     only_end = (texts["output_tokens"] == 1) & (texts["stopped_by"] == "eos")
     empty = int((only_end | (texts["output_tokens"] == 0)).sum())
     facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts), "empty": empty or math.nan}
@@ -251,7 +194,7 @@ def _facts(cell: pd.DataFrame) -> Row:
     facts["refused"] = (texts["refused"].mean() if "refused" in texts else 0) or math.nan
     for figure in ("first", "inter"):
         seconds = texts.get(f"{figure}_token_seconds", pd.Series(math.nan, texts.index))
-        facts |= {f"{figure}_{name}": seconds.quantile(q) for name, q in _QUANTILES.items()}
+        facts |= {f"{figure}_{name}": seconds.quantile(q) for name, q in QUANTILES.items()}
     return facts
 
 
@@ -267,9 +210,9 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     lost = base_answers.loc[~base_answers["answer"].isin(arm.index), "quality"]
     differences = (arm["quality"] - reference["quality"]).groupby(arm["sample_id"]).mean()
     apart = differences.dropna().to_numpy()
-    quality = e.contrast(arm, reference, e.QUALITY_LESS)
+    quality = estimates.contrast(arm, reference, QUALITY_LESS)
     counted = arm["output_tokens"].notna() & reference["output_tokens"].notna()
-    length = e.contrast(arm[counted], reference[counted], e.LENGTH)
+    length = estimates.contrast(arm[counted], reference[counted], LENGTH)
     remarks = [*remarks_on(arm, reference)]
     if unequal := _unequal_counts(arm[counted], reference[counted]):
         length = length._replace(value=math.nan, low=math.nan, high=math.nan)
@@ -278,12 +221,13 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
         name, other = cell["arm"].iloc[0], base["arm"].iloc[0]
         if reason := why_slower(cell, base, f"of {other}"):
             remarks.append(f"{name} is slower: {reason}")
-    figures = {e.QUALITY_LESS: quality, e.TIMES: _speed(cell, base), e.LENGTH: length}
+    speeds = {metric: _speed(cell, base, metric) for metric in _speeds(cell)}
+    figures = {QUALITY_LESS: quality, **speeds, LENGTH: length}
     score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
     binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))
     failure = 0.0 if binary or not len(apart) else max(float(reference["quality"].mean()), 0.0)
     return {
-        **e.wide(figures),
+        **estimates.wide(figures),
         "n": arm["sample_id"].nunique(),
         "missing": len(lost) or math.nan,
         "missing_in_baseline": len(answers) - len(arm) or math.nan,
@@ -295,12 +239,54 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     }
 
 
+def _recipes(settings: Sequence[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
+    """Yield the settings of each recipe: heads that differ in the seed of their training alone."""
+    recipes: dict[tuple[Any, ...], list[pd.DataFrame]] = {}
+    for cell in settings:
+        first = cell.iloc[0]
+        if recipe := recipe_key(first):
+            recipes.setdefault((*recipe, first["load"], first["draft_length"]), []).append(cell)
+    for (folder, *_), heads in recipes.items():
+        if len(heads) > 1:
+            (label,) = method_labels([{**heads[0].iloc[0], "head": folder}])
+            yield [cell.assign(arm=f"{label}, mean of {len(heads)} seeds") for cell in heads]
+
+
+def _mean(heads: Sequence[pd.DataFrame], base: pd.DataFrame, margin: float) -> Row:
+    """Return the figures of a recipe relative to the baseline, as means over its heads.
+
+    Seeds and prompts are random effects. Missing answers, and failures that no prompt shows, lower
+    the mean by what they lower the head that they lower most.
+    """
+    rows = pd.DataFrame([_compare(head, base, margin) for head in heads])
+    base = base[base["load"] == heads[0]["load"].iloc[0]]
+    sides = [Setting(first_decodes(side)) for side in (*heads, base)]
+    seeds = range(len(heads))
+    texts = shared_points(scored_alike(sides)).estimates()
+    figures = {
+        metric: texts.contrast(metric, seeds, len(heads)) for metric in (QUALITY_LESS, LENGTH)
+    }
+    for metric in _speeds(heads[0]):
+        is_timed = rows[f"{metric}_low"].notna().all()
+        clock = timed_points(sides).estimates() if is_timed else texts
+        unknown = Interval(math.nan, math.nan, math.nan, 0)
+        figures[metric] = clock.contrast(metric, seeds, len(heads)) if is_timed else unknown
+    low = figures[QUALITY_LESS].low
+    lowered = rows[["low_with_failures", "lowest"]].sub(rows[f"{QUALITY_LESS}_low"], axis=0).min()
+    return {
+        **estimates.wide(figures),
+        **rows[["n", "missing", "missing_in_baseline", "differ", "prompts_needed"]].max(),
+        **(low + lowered),
+        "remarks": "",
+    }
+
+
 def _unequal_counts(arm: pd.DataFrame, base: pd.DataFrame) -> str:
     """Say whether two servers count other numbers of tokens in texts of the same length."""
     if "delivered_bytes" not in arm:
         return ""
     written = (arm["delivered_bytes"] > 0) & (base["delivered_bytes"] > 0)
-    ratio = e.contrast(arm[written], base[written], e.DENSITY)
+    ratio = estimates.contrast(arm[written], base[written], DENSITY)
     if not (ratio.low > UNEQUAL_COUNTS or ratio.high < 1 / UNEQUAL_COUNTS):
         return ""
     return (
@@ -309,14 +295,19 @@ def _unequal_counts(arm: pd.DataFrame, base: pd.DataFrame) -> str:
     )
 
 
-def _speed(cell: pd.DataFrame, base: pd.DataFrame) -> Interval:
-    """Return the baseline's time per answer over that of a setting, in the setting's session."""
+def _speeds(cell: pd.DataFrame) -> list[str]:
+    """Return the ratios of speed of a setting: per answer and, in batches, per token."""
+    return [TIMES, SPEED] if (cell["batch_size"] > 1).any() else [TIMES]
+
+
+def _speed(cell: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval:
+    """Return a ratio of a setting's speed to the baseline's, in the setting's session."""
     of_session = without_repeats(base[base["session"] == cell["session"].iloc[0]])
     sides = _paired(first_decodes(cell), of_session)
     in_blocks = {count_blocks(side) > 0 for side in sides}
     if len(in_blocks) > 1 or not all(map(has_comparable_times, sides)):
         return Interval(math.nan, math.nan, math.nan, 0)
-    return e.contrast(by_time_unit(sides[0]), by_time_unit(sides[1]), e.TIMES)
+    return estimates.contrast(by_time_unit(sides[0]), by_time_unit(sides[1]), metric)
 
 
 def _paired(arm: pd.DataFrame, base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

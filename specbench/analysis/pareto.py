@@ -195,7 +195,11 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     )
     names = [None if n is None else front[n].point for n in neighbours[0]]
     of_units = points.unit_values(gain)
-    above = lead(quality[:, :first] - at_gain, *of_units)
+    coin = _coin(front)
+    of_coin = Gains(front_gains.numerator[0, coin], front_gains.denominator[0, coin])
+    at_coin = [front_quality(of_coin, level[coin], gained) for gained in gains.value[0, :first]]
+    over_coin = float(np.mean(quality[0, :first] - at_coin)) if coin else np.nan
+    above = lead(quality[:, :first] - at_gain, *of_units, over_coin)
     nearest = neighbours[0][0]
     if first == 1 and nearest is not None and at_measured[0, 0] == level[nearest]:
         # It is one point, so this is its difference from the method, as everywhere else.
@@ -216,8 +220,17 @@ def gap_between(heads: list[Setting], front: list[Setting], gain: Gain) -> Gap:
     )
 
 
+def _coin(front: Sequence[Setting]) -> list[int]:
+    """Return the points of ``sd`` and of the draft (w = 0) in a front, or none without both."""
+    strict = [index for index, point in enumerate(front) if point.emits_target][:1]
+    draft = [index for index, point in enumerate(front) if point.cell["weight"] == 0][:1]
+    return strict + draft if strict and draft else []
+
+
 def lead_of_means(quality: Floats, gain: Floats) -> Interval:
     """Return the lead of the first point over the randomised front of the others.
+
+    The front's first point is the target and its last one the draft, as for a coin between both.
 
     Args:
         quality: [n, points] quality of each prompt.
@@ -227,7 +240,9 @@ def lead_of_means(quality: Floats, gain: Floats) -> Interval:
     level, gains = totals[:, 0], totals[:, 1]  # [1 + RESAMPLES, points]
     front = Gains(gains[:, 1:], np.ones_like(gains[:, 1:]))
     leads = level[:, 0] - front_quality(front, level[:, 1:], gains[:, 0])
-    return lead(leads[:, None], quality, Gains(gain, np.ones_like(gain)))
+    ends = Gains(gains[0, [1, -1]], np.ones(2))
+    over_coin = float(level[0, 0] - front_quality(ends, level[0, [1, -1]], gains[0, 0]))
+    return lead(leads[:, None], quality, Gains(gain, np.ones_like(gain)), over_coin)
 
 
 def gaps_from_coin(points: Sequence[Setting]) -> dict[str, Gap]:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from specbench.analysis import estimates as e
 from specbench.analysis.compare import cautions
 from specbench.analysis.compare_tables import comparison_tables, verdict_tables
 from specbench.analysis.comparison import POOLED
+from specbench.analysis.estimates import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
 from specbench.analysis.output.shown import (
     Row,
     ShownFigure,
@@ -55,8 +55,8 @@ TRANSFER = [
     *("metric", "value", "ci_low", "ci_high", "n", "unit"),
 ]
 _SPEEDS = ("seconds_per_sample", "tokens_per_second", SPEEDUP)
-_FIGURES = (e.QUALITY, ACCEPTANCE, "acceptance_length", *_SPEEDS)
-_TEXTS = (e.TOKENS, "rounds", e.AT_LIMIT, e.REPETITION, f"{ACCEPTANCE}_sample_mean")
+_FIGURES = (QUALITY, ACCEPTANCE, "acceptance_length", *_SPEEDS)
+_TEXTS = (TOKENS, "rounds", AT_LIMIT, REPETITION, f"{ACCEPTANCE}_sample_mean")
 
 
 def run_tables(results: Results, *, further: bool = False) -> list[Table]:
@@ -104,7 +104,7 @@ def text_tables(cells: pd.DataFrame) -> Iterator[Table]:
     """Yield a table of further metrics and of the texts for each task and setting."""
     further = [*map(shown_score, further_metrics(cells))]
     for title, rows in _by_setting(cells):
-        completed = [e.COMPLETED] if rows[e.AT_LIMIT].any() else []  # else it is quality
+        completed = [COMPLETED] if rows[AT_LIMIT].any() else []  # else it is quality
         yield _table(f"Texts, {title}", rows, [*completed, *further, *_TEXTS])
 
 
@@ -113,7 +113,7 @@ def _by_setting(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     several = [name for name in ("engine", "batch_size") if cells[name].nunique() > 1]
     setting = ["task", "pair", "temperature", "engine", "batch_size"]
     for _, rows in cells.groupby(setting, sort=False):
-        n, scored = prompt_counts(rows), rows[f"{e.QUALITY}_n"].max()
+        n, scored = prompt_counts(rows), rows[f"{QUALITY}_n"].max()
         partly = f", quality of {scored:.0f} of them" if 0 < scored < n.max() else ""
         yield f"{setting_text(rows.iloc[0], several)}, n = {span(n)}{partly}", rows
 
@@ -135,7 +135,7 @@ def _table(
     for named in figures:
         metric = cells["quality_metric"].iloc[0]
         figure = shown(named, metric) if isinstance(named, str) else named
-        inline = figure.interval if named == e.QUALITY else figure.number
+        inline = figure.interval if named == QUALITY else figure.number
         less = figure.less()
         fields += [
             (figure.narrow, figure.cell if intervals else inline),
@@ -169,7 +169,7 @@ def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
             draft lengths.
     """
     rows = summary[summary["method"].isin([LEARNED, STRICT])]
-    rows = rows[rows["metric"].isin([ACCEPTANCE, e.QUALITY])]
+    rows = rows[rows["metric"].isin([ACCEPTANCE, QUALITY])]
     heads = rows.loc[rows["method"] == LEARNED, "head"]
     if heads.empty or heads.isin([BUNDLED, RESULTS]).any():
         raise UsageError(

@@ -149,7 +149,7 @@ def methods_of(settings: list[Setting], names: Collection[str] | None) -> list[M
         names = used - {*STATIC_FAMILY} or used - {"sd"}
     by_length = list(by_method.values())
     cells = [next(iter(lengths.values())).cell for lengths in by_length]
-    folders = [_recipe_folder(cell) for cell in cells]
+    folders = [recipe_key(cell) for cell in cells]
     shared = dict.fromkeys(key for key in folders if key and folders.count(key) > 1)
     # A recipe has the label of its first head, with the folder that the heads share.
     firsts = [{**cells[folders.index(key)], "head": key[0]} for key in shared]
@@ -197,7 +197,7 @@ def _parameters(cell: Mapping[Any, Any]) -> dict[str, Any]:
     return {name: None if pd.isna(cell[name]) else cell[name] for name in PARAMETER_COLUMNS}
 
 
-def _recipe_folder(cell: Mapping[Any, Any]) -> tuple[Any, ...] | None:
+def recipe_key(cell: Mapping[Any, Any]) -> tuple[Any, ...] | None:
     """Return what heads of one recipe share: their folder and all other parameters."""
     parameters = _parameters(cell)
     head = parameters.pop("head")

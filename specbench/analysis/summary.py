@@ -15,10 +15,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import estimates as e
-from specbench.analysis import intervals
+from specbench.analysis import estimates, intervals
 from specbench.analysis.blocks import by_time_unit
-from specbench.analysis.estimates import AT_LIMIT, COMPLETED, OF_TEXTS, QUALITY, REPETITION, TOKENS
+from specbench.analysis.estimates import (
+    AT_LIMIT,
+    COMPLETED,
+    OF_TEXTS,
+    QUALITY,
+    REPETITION,
+    SECONDS,
+    SPEED,
+    TEXT_COLUMNS,
+    TOKENS,
+)
 from specbench.analysis.intervals import Floats, Interval, mean_interval, ratio_interval
 from specbench.analysis.output.shown import shown
 from specbench.analysis.points import TARGET
@@ -57,7 +66,7 @@ def _pooled(numerator: str, denominator: str) -> Figure:
 
 def _speedup(cell: pd.DataFrame, baseline: pd.DataFrame | None) -> Interval:
     """Return the tokens per second over those of the baseline; unknown without both."""
-    figure = _UNKNOWN if baseline is None else e.contrast(cell, baseline, e.SPEED)
+    figure = _UNKNOWN if baseline is None else estimates.contrast(cell, baseline, SPEED)
     return figure if figure.value == figure.value else _UNKNOWN
 
 
@@ -90,7 +99,9 @@ def _share_at_limit(cell: pd.DataFrame, _: pd.DataFrame | None) -> Interval:
 # measured figure of its name, and expected_acceptance with conditional_acceptance_rate: both are
 # over the positions judged.
 FIGURES: dict[str, Figure] = {
-    QUALITY: lambda cell, _: e.score_interval(cell, QUALITY, cell["quality_metric"].iloc[0]),
+    QUALITY: lambda cell, _: estimates.score_interval(
+        cell, QUALITY, cell["quality_metric"].iloc[0]
+    ),
     ACCEPTANCE: _pooled("accepted", "proposed"),
     "draft_acceptance_rate_sample_mean": _mean("draft_acceptance_rate"),
     "acceptance_length": _pooled("emitted", "rounds"),
@@ -114,8 +125,8 @@ FIGURES: dict[str, Figure] = {
     "rounds": _mean("rounds"),
     AT_LIMIT: _share_at_limit,
     REPETITION: _mean("repetition"),
-    COMPLETED: lambda cell, _: e.score_interval(
-        e.completed(cell), QUALITY, cell["quality_metric"].iloc[0]
+    COMPLETED: lambda cell, _: estimates.score_interval(
+        estimates.completed(cell), QUALITY, cell["quality_metric"].iloc[0]
     ),
 }
 
@@ -165,7 +176,7 @@ def summarise(samples: pd.DataFrame) -> pd.DataFrame:
                 *_further_scores(group, user_metrics),
                 *(
                     (name, ratio_interval(*parts, group["sample_id"]), "fraction")
-                    for name, parts in e.phase_terms(group).items()
+                    for name, parts in estimates.phase_terms(group).items()
                 ),
                 *(
                     (name, mean_interval(group[name].fillna(0), group["sample_id"]), unit)
@@ -186,7 +197,7 @@ def _with_terms(samples: pd.DataFrame) -> pd.DataFrame:
     expected = (samples["expected_acceptance"] * samples["judged"]).mask(samples["judged"] == 0, 0)
     return samples.assign(
         sample_id=pd.factorize(samples["sample_id"], sort=True)[0],  # sorted and summed faster
-        seconds=e.term(samples, e.SECONDS),
+        seconds=estimates.term(samples, SECONDS),
         emitted=emitted,
         expected=expected,
         predicted_emitted=expected + emitted - samples["accepted"],
@@ -216,7 +227,7 @@ def _further_scores(
     """Yield name, value and unit of a cell's further quality metrics."""
     for name in (*METRICS, *user_metrics):
         if name in cell and cell[name].notna().any():
-            yield name, e.score_interval(cell, name, name), shown(name).heading
+            yield name, estimates.score_interval(cell, name, name), shown(name).heading
     passed = cell["quality"] if cell["quality_metric"].iloc[0] == PASS else cell.get(PASS)
     if passed is not None:
         yield from _pass_at_more(passed, frames.example_ids(cell))
@@ -291,7 +302,7 @@ def less_than_sd(samples: pd.DataFrame, names: Collection[str] = OF_TEXTS) -> pd
     ``<metric>_less_high``.
     """
     run = BASELINE[:-1]  # texts, unlike times, are compared across sessions
-    samples = samples.filter(dict.fromkeys((*CELL, *e.TEXT_COLUMNS)))
+    samples = samples.filter(dict.fromkeys((*CELL, *TEXT_COLUMNS)))
     samples = samples.assign(sample_id=pd.factorize(samples["sample_id"], sort=True)[0])
     groups = samples[samples["method"].isin(TARGET)].groupby(run)
     strict = {key: rows for key, rows in groups if (rows["method"] == "sd").any()}
@@ -300,10 +311,12 @@ def less_than_sd(samples: pd.DataFrame, names: Collection[str] = OF_TEXTS) -> pd
     for cell, of_cell in relaxed.groupby(list(CELL), sort=False, dropna=False):
         base = strict.get(tuple(of_cell[run].iloc[0]))
         figures = {
-            f"{name}_less": _UNKNOWN if base is None else e.contrast(of_cell, base, OF_TEXTS[name])
+            f"{name}_less": _UNKNOWN
+            if base is None
+            else estimates.contrast(of_cell, base, OF_TEXTS[name])
             for name in names
         }
-        rows.append(dict(zip(CELL, cell, strict=True)) | e.wide(figures))
-    less = [*e.wide({f"{name}_less": _UNKNOWN for name in names})]
+        rows.append(dict(zip(CELL, cell, strict=True)) | estimates.wide(figures))
+    less = [*estimates.wide({f"{name}_less": _UNKNOWN for name in names})]
     table = pd.DataFrame(rows, columns=[*CELL, *less])
     return table.astype(samples[list(CELL)].dtypes.to_dict() | dict.fromkeys(less, "float64"))

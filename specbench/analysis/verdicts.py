@@ -1,4 +1,4 @@
-"""Sentences and words on one method: what its figures show, and at which price.
+"""Sentences on one method, beside ``sd`` and its front, or beside any method with a margin.
 
 Relative to ``sd``, the sentence begins with the speed relative to no speculation. Speed and quality
 relative to SD follow, then the quality relative to the static front at equal acceptance and at
@@ -11,31 +11,50 @@ no verdict.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any, NamedTuple
 
 import pandas as pd
 
-from specbench.analysis import comparison as c
-from specbench.analysis import estimates as e
-from specbench.analysis.intervals import FEWEST
-from specbench.analysis.output.shown import shown
+from specbench.analysis import estimates
+from specbench.analysis.comparison import ALONE, CONTROL, FRONT, OWN, SD, SD_CHOSEN, SPEEDS
+from specbench.analysis.estimates import ABOVE, ABOVE_MEASURED, LENGTH, QUALITY_LESS, SPEED, TIMES
+from specbench.analysis.intervals import FEWEST, unseen_share
+from specbench.analysis.output.shown import ENDS, shown
+from specbench.analysis.output.table import percent, with_interval
+from specbench.analysis.words import (
+    CONCURRENCY,
+    EXCLUDED,
+    FASTER,
+    FEW,
+    HIGHER,
+    LOWER,
+    MISSING,
+    NOISE,
+    OPEN,
+    SHOWN,
+    SLOWER,
+    UNKNOWN,
+    UNSHOWN,
+    Clause,
+    Row,
+    front_ends_before,
+    front_outcome,
+    is_known,
+    noise_range,
+    points,
+    sign,
+    sign_of_speed,
+    speed_of,
+    word,
+)
 from specbench.runs.frames import rows_of
 from specbench.runs.labels import DEFAULT_DRAFTER
 from specbench.tasks.metrics import AGREEMENT, shown_metric
-
-FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
-#: The interval includes no difference; it reaches into the noise of sd against itself; there are
-#: too few prompts; it was not measured.
-UNSHOWN, NOISE, FEW, MISSING = "no difference shown", "within noise", "too few prompts", ""
-WITHIN, BEYOND = "within the margin", "beyond the margin"
 
 #: What a verdict says, each in one of the words above. ``speculation`` is the speed relative to no
 #: speculation, ``speed`` and ``quality`` are relative to ``sd``. ``front`` is quality relative to
 #: the randomised static front at equal acceptance, ``front_at_time`` at equal time, ``control``
 #: relative to the sharpened front at equal acceptance.
 OUTCOMES = ("speculation", "speed", "quality", "front", "front_at_time", "control")
-CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
 NOTICED = 0.02  # difference between two ratios of speed
 _COOLER = "a lower temperature gains {gained} there, and the method {difference} more"
 #: What each part of a sentence says, by its outcome.
@@ -60,42 +79,6 @@ _PHRASES = {
     "control": {HIGHER: _COOLER, LOWER: _COOLER, UNSHOWN: f"{_COOLER} (no difference shown)"},
 }
 
-Row = dict[Any, Any]  # a setting with its figures, see ``estimates.pivot``
-
-
-class Clause(NamedTuple):
-    """What one figure shows, and how to say it."""
-
-    outcome: str
-    text: str
-
-
-UNKNOWN = Clause(MISSING, "")
-
-
-def word(row: Row) -> str:
-    """Return in a few words what a method changes relative to ``sd`` at the same N."""
-    if row["against"] != c.SD:
-        return ""
-    if row["n"] < FEWEST:
-        return FEW
-    ratio = speed_of(row)
-    speed, outcome = sign_of_speed(row, ratio), sign(row, e.QUALITY_LESS)
-    if outcome == UNSHOWN:
-        return speed_words(speed, UNSHOWN if is_known(row, e.QUALITY_LESS) else MISSING)
-    points = abs(shown_metric(row["quality_metric"])[1] * row[e.QUALITY_LESS])
-    pace = f" at {row[ratio]:.2f} times" if speed in (FASTER, SLOWER) else "; speed open"
-    pace = pace if is_known(row, ratio) else ""
-    return f"{points:.1f} points {'worse' if outcome == LOWER else 'better'}{pace}"
-
-
-def speed_words(speed: str, quality: str) -> str:
-    """Return what is shown of the speed alone, and why nothing is of quality."""
-    pace = speed if speed in (FASTER, SLOWER) else "open"
-    if quality == MISSING:
-        return f"{pace}; speed only"
-    return pace if pace == "open" else f"{pace}; quality open"
-
 
 def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
     """Return the verdict on a method at one draft length, relative to ``sd`` and its front.
@@ -104,11 +87,11 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
         alike: All figures of the method at that length.
         speed: Those that compare its time with others' times, at the same or the fastest length.
     """
-    rows = {(row["against"], row["at"]): row for row in e.pivot(alike, "against", "at")}
+    rows = {(row["against"], row["at"]): row for row in estimates.pivot(alike, "against", "at")}
     ratio = speed_of(rows_of(alike.head(1))[0])
-    speeds = e.pivot(speed[speed["metric"].isin(c.SPEEDS)], "against")
+    speeds = estimates.pivot(speed[speed["metric"].isin(SPEEDS)], "against")
     times = {row["against"]: row for row in speeds if ratio in row}
-    alone, beside_sd = times.get(c.ALONE), times.get(c.SD_CHOSEN) or times.get(c.SD)
+    alone, beside_sd = times.get(ALONE), times.get(SD_CHOSEN) or times.get(SD)
     first = beside_sd or alone or next(iter(rows.values()))
     n, missing = int(first["n"]), int(first["missing"])
     timeless = first["batch_size"] > 1 and not first["blocks"] >= FEWEST
@@ -116,15 +99,15 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
     if n < FEWEST:
         few = f"too few prompts for a verdict (n = {n}; at least {FEWEST} are needed)"
         return facts | dict.fromkeys(OUTCOMES, FEW) | {"sentence": few}
-    at_same_length = rows.get((c.SD, c.OWN), {})
-    has_sd = any(against in (c.SD, c.SD_CHOSEN) for against, _ in rows)
+    at_same_length = rows.get((SD, OWN), {})
+    has_sd = any(against in (SD, SD_CHOSEN) for against, _ in rows)
     parts = {
         "speculation": _speculation(alone, ratio),
         "speed": _speed(beside_sd, ratio) if has_sd and not timeless else UNKNOWN,
         "quality": _quality(at_same_length, timeless) if has_sd else UNKNOWN,
-        "front": _front(rows.get((c.FRONT, "acceptance"))),
-        "front_at_time": _front(rows.get((c.FRONT, "time"))),
-        "control": _control(rows.get((c.FRONT, "acceptance")), rows.get((c.CONTROL, "acceptance"))),
+        "front": _front(rows.get((FRONT, "acceptance"))),
+        "front_at_time": _front(rows.get((FRONT, "time"))),
+        "control": _control(rows.get((FRONT, "acceptance")), rows.get((CONTROL, "acceptance"))),
     }
     lost = f"n = {n} of {n + missing}: {missing} prompts have no result of this method"
     sentence = [
@@ -139,54 +122,8 @@ def verdict(alike: pd.DataFrame, speed: pd.DataFrame) -> Row:
     return facts | outcomes | {"sentence": "; ".join(filter(None, sentence))}
 
 
-def speed_of(row: Row) -> str:
-    """Return the ratio that is the speed of a setting: of texts in batches, that of tokens/s."""
-    return e.SPEED if row["batch_size"] > 1 else e.TIMES
-
-
-def is_known(row: Row, metric: str) -> bool:
-    """Return whether a figure has an interval."""
-    return not math.isnan(row.get(f"{metric}_low", math.nan))
-
-
-def sign(row: Row, metric: str, least: float = 0, most: float = 0) -> str:
-    """Return which side of a range the interval lies on: ``LOWER``, ``HIGHER`` or neither."""
-    if row.get(f"{metric}_low", math.nan) > most:
-        return HIGHER
-    return LOWER if row.get(f"{metric}_high", math.nan) < least else UNSHOWN
-
-
-def sign_of_speed(row: Row, metric: str) -> str:
-    """Return whether a speed-up is a difference that exceeds the noise of ``sd``."""
-    outcome, noise = sign(row, metric, 1, 1), row["noise"]
-    if noise == noise and outcome != sign(row, metric, 1 / noise, noise):
-        return NOISE
-    return {HIGHER: FASTER, LOWER: SLOWER}.get(outcome, outcome)
-
-
-def resolution(widths: Iterable[float], factors: Iterable[float]) -> str:
-    """Say how precisely prompts tell quality and speed, by the widest intervals; NaN is ignored.
-
-    Args:
-        widths: Points from the lower to the upper end of differences in quality.
-        factors: Upper ends of ratios of speed over the lower ends.
-    """
-    points = max((width / 2 for width in widths if width == width), default=math.nan)
-    spread = max(
-        (math.sqrt(factor) - 1 for factor in factors if factor == factor), default=math.nan
-    )
-    parts = [f"quality to ±{points:.1f} points"] if points == points else []
-    parts += [f"speed to ±{100 * spread:.0f} %"] if spread == spread else []
-    return " and ".join(parts)
-
-
-def noise_range(noise: float) -> str:
-    """Return the ratios of times that noise explains; empty if the noise is unknown."""
-    return f"{1 / noise:.2f} to {noise:.2f}" if noise == noise else ""
-
-
 def _times(row: Row, metric: str) -> str:
-    unit = "times as many tokens/s" if metric == e.SPEED else "times as fast per sample"
+    unit = "times as many tokens/s" if metric == SPEED else "times as fast per sample"
     return f"{shown(metric).interval(row)} {unit}"
 
 
@@ -197,9 +134,9 @@ def _clause(part: str, outcome: str, **words: str) -> Clause:
 
 def _speculation(row: Row | None, ratio: str) -> Clause:
     """Compare with no speculation, by samples and, where that is another number, by tokens."""
-    if row is None or e.SPEED not in row:
+    if row is None or SPEED not in row:
         return UNKNOWN
-    tokens, speed = row[e.SPEED], row[ratio]
+    tokens, speed = row[SPEED], row[ratio]
     longer = (
         f" and {tokens:.2f} times as many tokens/s, since its texts are {tokens / speed:.2f} times "
         "as long"
@@ -213,7 +150,7 @@ def _speed(row: Row | None, ratio: str) -> Clause:
     if row is None:
         return Clause(MISSING, "speed not comparable with sd")
     times = f"{_times(row, ratio)} as {_baseline(row)}"
-    if row["against"] == c.SD_CHOSEN:
+    if row["against"] == SD_CHOSEN:
         lengths = f"{row['draft_length']:.0f} and {row['against_draft_length']:.0f}"
         times += f", each at its fastest N ({lengths})"
     if noise := noise_range(row["noise"]):
@@ -228,10 +165,10 @@ def _baseline(row: Row) -> str:
 
 
 def _quality(row: Row, timeless: bool) -> Clause:
-    if e.QUALITY_LESS not in row:
+    if QUALITY_LESS not in row:
         return Clause(MISSING, f"{'' if timeless else 'speed only, '}quality was not measured")
-    words = _words(row, e.QUALITY_LESS) | {"unit": shown_metric(row["quality_metric"])[0]}
-    return _clause("quality", sign(row, e.QUALITY_LESS), **words)
+    words = _words(row, QUALITY_LESS) | {"unit": shown_metric(row["quality_metric"])[0]}
+    return _clause("quality", sign(row, QUALITY_LESS), **words)
 
 
 def _beside_sd(speed: Clause, quality: Clause, first: Row) -> str:
@@ -246,24 +183,12 @@ def _beside_sd(speed: Clause, quality: Clause, first: Row) -> str:
 
 def _length(row: Row) -> str:
     """Say how much longer texts are than those of ``sd``, if that is shown in two decimals."""
-    if e.LENGTH not in row or (
-        round(row[f"{e.LENGTH}_low"], 2) <= 1 <= round(row[f"{e.LENGTH}_high"], 2)
+    if LENGTH not in row or (
+        round(row[f"{LENGTH}_low"], 2) <= 1 <= round(row[f"{LENGTH}_high"], 2)
     ):
         return ""
-    times = shown(e.LENGTH).interval(row)
+    times = shown(LENGTH).interval(row)
     return f"its texts are {times} times as long as those of {_baseline(row)}"
-
-
-def front_ends_before(row: Row) -> bool:
-    """Return whether no measured weight gains as much as a method, though the draft alone may."""
-    return math.isnan(row[e.ABOVE])
-
-
-def front_outcome(row: Row) -> str:
-    """Return whether a method lies above or below the static front; above a coarse one clearly."""
-    outcome = sign(row, e.ABOVE)
-    clear = not row["coarse"] or sign(row, e.ABOVE_MEASURED) == HIGHER
-    return UNSHOWN if outcome == HIGHER and not clear else outcome
 
 
 def _front(row: Row | None) -> Clause:
@@ -274,31 +199,126 @@ def _front(row: Row | None) -> Clause:
         reach = "accepts as much" if row["at"] == "acceptance" else "is as fast"
         return Clause(MISSING, f"no measured static weight {reach}")
     front = "the randomised static front" if row["at"] == "acceptance" else "it"
-    words = _words(row, e.ABOVE) | {"front": f"{front} at equal {row['at']}"}
-    outcome, side = front_outcome(row), sign(row, e.ABOVE)
+    words = _words(row, ABOVE) | {"front": f"{front} at equal {row['at']}"}
+    outcome, side = front_outcome(row), sign(row, ABOVE)
     clause = _clause("front", side, **words)
     if side == outcome:
         return clause
-    nearest = _words(row, e.ABOVE_MEASURED)["difference"]
+    nearest = _words(row, ABOVE_MEASURED)["difference"]
     return Clause(outcome, f"{clause.text}, but not above it at the nearest weight ({nearest})")
 
 
 def _control(front: Row | None, cooler: Row | None) -> Clause:
     """Say what a lower temperature gains where a method is above the static front."""
-    if front is None or not front[f"{e.ABOVE}_low"] > 0:
+    if front is None or not front[f"{ABOVE}_low"] > 0:
         return UNKNOWN
     if cooler is None:
         sampled = front["quality_metric"] == AGREEMENT and front["temperature"] > 0
         unknown = "a lower temperature may gain as much, which this run did not measure"
         return Clause(MISSING, unknown if sampled else "")
-    gained = shown_metric(front["quality_metric"])[1] * (front[e.ABOVE] - cooler[e.ABOVE])
-    words = _words(cooler, e.ABOVE) | {"gained": f"{gained:+.1f}"}
-    return _clause("control", sign(cooler, e.ABOVE), **words)
+    gained = shown_metric(front["quality_metric"])[1] * (front[ABOVE] - cooler[ABOVE])
+    words = _words(cooler, ABOVE) | {"gained": f"{gained:+.1f}"}
+    return _clause("control", sign(cooler, ABOVE), **words)
 
 
 def _words(row: Row, metric: str) -> dict[str, str]:
     """Return a difference with its interval, with signs, and its size, without."""
     figure = shown(metric, row["quality_metric"])
     low, high = sorted((abs(row[f"{metric}_low"]), abs(row[f"{metric}_high"])))
-    size = figure._replace(form=".1f").estimate(abs(row[metric]), low, high)
+    values = [row[metric], row.get(f"{metric}_least", math.nan)]
+    values = sorted(abs(value) for value in values if value == value)
+    size = figure._replace(form=".1f").estimate(values[-1], low, high, values[0])
     return {"difference": figure.interval(row), "size": size}
+
+
+def margin_verdict(row: Row) -> Row:
+    """Return the outcomes, the words and the sentence of a row of ``margin.margin_rows``."""
+    by_requests, baseline = row[CONCURRENCY] == row[CONCURRENCY], row["against"]
+    if row["n"] < FEWEST:
+        few = (
+            f"too few answers to the same prompts by {baseline} with {row['load']:.0f} at once "
+            f"(n = {row['n']:.0f}; at least {FEWEST} are needed)"
+        )
+        sentence = f"{row['label']}: {'; '.join(filter(None, (few, row['remarks'])))}"
+        return {"verdict": FEW, "sentence": sentence}
+    load = f" at concurrency {row[CONCURRENCY]:.0f}" if by_requests else ""
+    speed, times = _margin_speed(row, f" per {'request' if by_requests else 'sample'}{load}")
+    loss, quality, more = _margin_quality(row)
+    low, high = (round(row[LENGTH + end], 2) for end in ENDS[1:])
+    counts = {
+        "answers are missing": "missing",
+        f"answers are missing of {baseline}": "missing_in_baseline",
+        "texts are empty": "empty",
+    }
+    refused, noise = (
+        percent(row["refused"], ".1f"),
+        row["again"] and (speed != UNSHOWN or sign(row, QUALITY_LESS) != UNSHOWN),
+    )
+    parts = [
+        times,
+        quality,
+        f"texts {shown(LENGTH).interval(row)} times as long" if low > 1 or high < 1 else "",
+        *(f"{row[name]:.0f} {words}" for words, name in counts.items() if row[name] > 0),
+        f"{refused} of texts begin like refusals" if row["refused"] > 0 else "",
+        "a server does not differ from itself, so differences of this size are noise"
+        if noise
+        else "",
+        row["remarks"],
+    ]
+    again = "the same server again: " if row["again"] else ""
+    return {
+        "verdict": word(row | {"loss": loss}),
+        "speed": speed,
+        "loss": loss,
+        "more_prompts": more,
+        "sentence": f"{row['label']}: {again}{'; '.join(filter(None, parts))}",
+    }
+
+
+def _margin_speed(row: Row, unit: str) -> Clause:
+    """Return the outcome of the times, and how to say it."""
+    metric = speed_of(row)
+    if not is_known(row, metric):
+        return Clause(MISSING, f"times not comparable{unit.removeprefix(' per sample')}")
+    outcome, noise = sign_of_speed(row, metric), noise_range(row["noise"])
+    difference = "" if outcome == FASTER else outcome
+    remark = ", ".join(filter(None, [difference, noise and f"noise {noise}"]))
+    times = f"times as fast{unit}" if metric == TIMES else "times as many tokens/s"
+    return Clause(outcome, f"{shown(metric).interval(row)} {times}{remark and f' ({remark})'}")
+
+
+def _margin_quality(row: Row) -> tuple[str, str, float]:
+    """Return the loss beside the margin, how to say it, and how many more prompts would decide."""
+    unit, scale = shown_metric(row["quality_metric"])
+    value, low, high = (scale * row[QUALITY_LESS + end] for end in ENDS)
+    if math.isnan(low):
+        return MISSING, "quality was not measured", math.nan
+    if row["quality"] == value == 0:
+        zero = f"{unit} 0 of all answers, so no loss can show: check the prompts"
+        return OPEN, zero, math.nan
+    ends, side = ((low, high), "higher") if value > 0 else ((-high, -low), "lower")
+    difference = f"{unit} {with_interval(abs(value), *ends, '.1f')} points {side}: "
+    evidence = "a loss is shown, " if high < 0 else "a gain is shown, " if low > 0 else ""
+    loss, margin = SHOWN if high < 0 else OPEN, points(row["margin"])
+    least, more = -row["margin"], row["prompts_needed"] - row["n"]
+    decide = f"about {float(f'{more:.2g}'):.0f} more"
+    if high < least:
+        return loss, f"{difference}beyond the margin of {margin}", math.nan
+    if low <= least and evidence:
+        return loss, f"{difference}{evidence}not shown to be within {margin}", math.nan
+    if low <= least:
+        differing = f"(the scores of {percent(row['differ'], '.1f')} differ)"
+        decide = f"{decide} prompts would decide {differing}"
+        return loss, f"{difference}not shown to be within {margin}; {decide}", more
+    difference += evidence
+    if scale * row["low_with_failures"] <= least:
+        unseen = percent(unseen_share(row["n"]), ".2g")
+        since = f"since {row['n']:.0f} prompts cannot exclude {unseen} of failed answers"
+        return (
+            loss,
+            f"{difference}not shown to be within {margin}, {since}; {decide} would decide",
+            more,
+        )
+    if scale * row["lowest"] <= least:
+        return loss, f"{difference}not within {margin} if the missing answers are wrong", math.nan
+    return EXCLUDED, f"{difference}within {margin}", math.nan

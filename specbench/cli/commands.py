@@ -48,6 +48,11 @@ COMMANDS = {
 
 #: What the last version took away, as it was called, and what to call instead.
 REMOVED: dict[str, str] = {
+    "bench --json": "there is no --json: `specbench table RUN --json` has the numbers",
+    "table --frame": "there is no --frame: in Python, specbench.load(RUNS).summary is the frame of "
+    "all figures, with to_csv and to_parquet",
+    "plot --head": "there is no --head: `python tasks/measure/learned.py HEAD --output FOLDER` "
+    "draws what a head learned",
     "audit": "there is no audit: it is now specbench check --server URL",
     "check --decoder": "there is no --decoder: give --server URL",
     "check --tie": "there is no --tie: give the server's --dtype, by whose rounding texts may fork",
@@ -55,6 +60,9 @@ REMOVED: dict[str, str] = {
     "check --concurrency": "there is no --concurrency: a server gets 8 requests at once",
     "check --timeout": "there is no --timeout: a request may take 5 minutes",
     "check --weight": "there is no --weight: give --server URL of a server that has it",
+    "bench --no-transformers": "there is no --no-transformers: bench times specbench's engines "
+    "only, and tasks/measure/transformers_speed.py Transformers' loops",
+    "train --minutes": "there is no --minutes: give --steps; the log says the seconds of a step",
 }
 
 

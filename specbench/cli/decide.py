@@ -356,7 +356,7 @@ def _flags(decision: Decision, source: Basis, measurement: Measurement) -> Itera
 
 def _measure(variants: list[Variant], measurement: Measurement, decision: Decision) -> None:
     """Decode with lossy methods, sd and the control by the decision; print what each costs."""
-    from specbench.analysis.margin import margin_tables
+    from specbench.analysis.compare_tables import margin_tables
     from specbench.analysis.results import Results
 
     best = decision.fastest(decision.batches[0])

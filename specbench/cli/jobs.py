@@ -46,7 +46,7 @@ def print_plan(jobs: Sequence[HeadJob], spec: PairSpec, loading: Loading) -> Non
     if jobs:
         needed = check_training_memory(spec, loading, *sizes(jobs))
         free = available_memory(choose_device(loading.device), loading.device_map is not None)
-        print(f"{needed_memory(needed, free)}; --minutes limits the duration")
+        print(needed_memory(needed, free))
 
 
 def sizes(jobs: Sequence[HeadJob]) -> tuple[int, int, int]:

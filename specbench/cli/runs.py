@@ -10,11 +10,12 @@ from typing import Annotated
 from specbench.analysis.trace import Trace, Unreadable, find_sample, run_decoder, show, written
 from specbench.analysis.trace import trace as trace_of
 from specbench.cli.finished import FinishedRun, Recorded, Rows, Runs, given_or_newest
+from specbench.cli.gate import BOTH, margin_option
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFiles, output_option
 from specbench.cli.output import Interrupted, console, note, picture, print_findings
-from specbench.cli.tables import BOTH, margin_option, note_unfinished
+from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import IncompleteError, RunError, UsageError, require
 from specbench.experiment.measurements import doubtful_thoughts

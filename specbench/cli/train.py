@@ -172,7 +172,7 @@ def _train_all(
     from specbench.engine.hub import quiet_libraries
     from specbench.engine.loading import load_pair
     from specbench.engine.memory import check_training_memory
-    from specbench.training.session import carry_out, plan_fronts, prepare, start
+    from specbench.training.session import carry_out, prepare, share_fronts, start
 
     quiet_libraries(downloads=shown)
     check_training_memory(spec, loading, *sizes(jobs))
@@ -184,7 +184,7 @@ def _train_all(
         for job in jobs:
             show(f"{job}: reading the prompts")
             trainings[job.folder] = prepare(pair, job.task, job.recipe, job.folder, resume)
-    plan_fronts([*trainings.values()])
+    share_fronts([*trainings.values()])
     notes: dict[str, None] = {}  # distinct: all heads of a family skip the same examples
     for job in jobs:
         left_out, limit = trainings[job.folder].materials.left_out(), job.recipe.max_prompt_tokens
@@ -260,10 +260,9 @@ def _remarks(job: HeadJob, description: Mapping[str, Any]) -> Iterator[str]:
     """Yield warnings about the training, with advice."""
     worth = description["worth"]
     yield f"{job}: {worth['sentence']}"
-    steps = description["plan"]["steps"]
     if silent := description["steps_without_gradient"]:
         yield (
-            f"{job}: all rollouts had the same reward in {silent} of {steps} steps, so "
+            f"{job}: all rollouts had the same reward in {silent} of {job.recipe.steps} steps, so "
             "it gave no gradient there; if those are most steps, change --initial-weight or "
             "increase --rollouts"
         )

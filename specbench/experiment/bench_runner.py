@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from specbench.config import EAGER, TRANSFORMERS
-from specbench.decoding.heads.bind import BoundMethod
-from specbench.decoding.heads.head import Head
 from specbench.engine.engines import Engine
 from specbench.engine.hardware import copy_bandwidth
 from specbench.engine.memory import bytes_per_round
 from specbench.engine.pair import LoadedPair
 from specbench.errors import RunError
 from specbench.experiment import measurements
-from specbench.experiment.assisted import Assisted
 from specbench.experiment.cells import Cell
 from specbench.experiment.environment import describe_environment
 from specbench.experiment.plan import Plan, Step, TaskPlan
-from specbench.experiment.runner import Decoder, Ready, SampleRunner
+from specbench.experiment.runner import Ready, SampleRunner
 
 FULL = ("shared_rounds", "full_rounds", "full_seconds")  # of the batches
 WARM_UP_SHARE = 3  # a warm-up has at most a third of the new tokens
@@ -37,7 +32,6 @@ class BenchRunner(SampleRunner):
 
     def __init__(self, plan: Plan, pair: LoadedPair, device: str | None = None) -> None:
         self._pairs: dict[str, LoadedPair] = {}  # by engine
-        self._assisted: dict[Cell, Assisted] = {}
         super().__init__(plan, replace(pair, eos_ids=frozenset()), device)
 
     def run(self, steps: Sequence[Step]) -> Iterator[measurements.SampleResult]:
@@ -85,12 +79,6 @@ class BenchRunner(SampleRunner):
     def _compare_engine(self) -> None:
         return None
 
-    def _bind(self, cell: Cell, heads: dict[Path, Head]) -> BoundMethod:
-        if cell.engine == TRANSFORMERS:
-            rates, weight = cell.values.get("acceptance"), cell.values.get("weight")
-            self._assisted[cell] = Assisted(self._pair, cell.draft_length, weight, rates)
-        return super()._bind(cell, heads)
-
     def _warm_up(self, ready: Sequence[Ready]) -> None:
         task = ready[0][0].plan
         if (task.task.name, ready[0][0].cell) not in self._warm_ups:
@@ -102,13 +90,7 @@ class BenchRunner(SampleRunner):
     def _warm_up_tokens(self, task: TaskPlan) -> int:
         return max(1, min(super()._warm_up_tokens(task), task.max_new_tokens // WARM_UP_SHARE))
 
-    def _decoder(self, cell: Cell) -> Decoder:
-        if (assisted := self._assisted.get(cell)) is None:
-            return super()._decoder(cell)
-        return lambda _, requests, options: assisted.decode(requests, options)
-
     def _pair_of(self, cell: Cell) -> LoadedPair:
         if cell.engine not in self._pairs:
-            engine = Engine(EAGER if cell.engine == TRANSFORMERS else cell.engine)
-            self._pairs[cell.engine] = replace(self._pair, engine=engine)
+            self._pairs[cell.engine] = replace(self._pair, engine=Engine(cell.engine))
         return self._pairs[cell.engine]

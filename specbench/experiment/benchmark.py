@@ -7,7 +7,6 @@ times. ``decide`` needs short times only: those of plain and strict rounds at so
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -37,16 +36,12 @@ if TYPE_CHECKING:
     from specbench.experiment.loader import Loader
 
 SYNTHETIC = "synthetic"
-#: Methods that Transformers implements: by its generate, and by its assisted generation.
-THEIRS = (AUTOREGRESSIVE, "sd", "static")
 DEFAULT_PROMPT = 512
 # New tokens of a batch for `decide`: at most, at least, and of all its texts.
 MOST_TOKENS, LEAST_TOKENS, TOKENS = 48, 12, 96
 # At least three repeats, and up to eight while those of all batch sizes take no longer than this.
 FEW_REPEATS, REPEATS, SECONDS = 3, 8, 180.0
 ACCEPTED = "0.6"  # by force, so that rounds take the same time for all pairs
-
-log = logging.getLogger(__name__)
 
 
 class BenchSettings(config.DraftLengths, config.OneTemperature, config.Seeded):
@@ -84,9 +79,6 @@ class BenchSettings(config.DraftLengths, config.OneTemperature, config.Seeded):
         ge=1,
         metavar="K",
     )
-    no_transformers: bool = config.option(
-        False, "Omit Transformers' own generate and assisted generation."
-    )
 
     @field_validator("acceptance")
     @classmethod
@@ -121,26 +113,11 @@ def bench_cells(
 
     with_heads = [(method, with_head(parameters, find)) for method, parameters in variants]
     cells = cells_of(with_heads, settings.draft_length)
-    theirs = [c for c in cells if c.method in THEIRS and c.values.get("weight") not in (0, 1)]
-    if settings.no_transformers:
-        theirs = []
-    elif pair.gguf:
-        theirs = []
-        notes.append("Transformers' own loops are skipped: they do not run GGUF files")
-    elif settings.temperature == 0 and settings.acceptance:
-        theirs = [cell for cell in theirs if not cell.draft_length]
-        notes.append(
-            "Transformers' assisted generation is skipped: its acceptance cannot be forced at "
-            "temperature 0"
-        )
-    elif max(settings.batch_size) > 1 and any(cell.draft_length for cell in theirs):
-        notes.append("Transformers' assisted generation supports only batch 1")
-    systems = dict.fromkeys(settings.engine, cells) | {config.TRANSFORMERS: theirs}
     rates: Sequence[str | None] = settings.acceptance or [None]
     forced = (
         replace(_forced(cell, rate), engine=engine)
-        for engine, of_engine in systems.items()
-        for cell in of_engine
+        for engine in settings.engine
+        for cell in cells
         for rate in rates
     )
     return list(dict.fromkeys(forced)), notes
@@ -176,23 +153,9 @@ def bench_plan(
     from specbench.engine.memory import check_memory
 
     device, spread = str(choose_device(loading.device)), loading.device_map is not None
-    chosen = {config.TRANSFORMERS: config.TRANSFORMERS}
-    for name in (cell.engine for cell in cells):
-        chosen[name] = chosen.get(name) or choose_engine(name, device, spread, pair.gguf)
-    systems = dict.fromkeys(replace(cell, engine=chosen[cell.engine]) for cell in cells)
-    if any(cell.engine == config.TRANSFORMERS for cell in systems):
-        from specbench.engine.loading import load_reader
-        from specbench.experiment.assisted import MissingError, require_features
-
-        present = load_reader(pair, loading).present
-        for cell in [cell for cell in systems if cell.engine == config.TRANSFORMERS]:
-            try:
-                weight, rates = (cell.values.get(name) for name in ("weight", "acceptance"))
-                require_features(present, cell.draft_length, weight, rates)
-            except MissingError as error:
-                name = "assisted generation" if cell.draft_length else "generate"
-                log.warning(f"Transformers' {name} is skipped: {error.reason}")
-                del systems[cell]
+    names = dict.fromkeys(cell.engine for cell in cells)
+    chosen = {name: choose_engine(name, device, spread, pair.gguf) for name in names}
+    systems = tuple(dict.fromkeys(replace(cell, engine=chosen[cell.engine]) for cell in cells))
     prompt_tokens, tasks = _prompt_tokens(pair, loading, settings), []
     drafts, texts = max(cell.draft_length for cell in systems), max(settings.batch_size)
     check_memory(pair, loading, prompt_tokens, settings.new_tokens, drafts, texts)
@@ -200,12 +163,9 @@ def bench_plan(
         source = RandomPrompts(prompt_tokens, settings.seed, size if same_prompts else None)
         task = random_task(size, settings.new_tokens, source)
         examples = source.examples("test", settings.repeats * settings.refill * size, settings.seed)
-        suited = (
-            c for c in systems if size == 1 or c.engine != config.TRANSFORMERS or not c.draft_length
-        )
-        tasks.append(TaskPlan(task, (*examples,), (*suited,), settings.new_tokens, size))
+        tasks.append(TaskPlan(task, (*examples,), systems, settings.new_tokens, size))
     values: dict[str, Any] = {
-        "engine": next(iter(systems)).engine,
+        "engine": systems[0].engine,
         "temperature": settings.temperature,
         "seed": settings.seed,
         "batch_size": settings.batch_size[0],
@@ -245,9 +205,7 @@ def time_rounds(
     """
     from specbench.experiment.bench_runner import BenchRunner
 
-    settings = settings.updated(
-        acceptance=[ACCEPTED], repeats=REPEATS, refill=1, no_transformers=True
-    )
+    settings = settings.updated(acceptance=[ACCEPTED], repeats=REPEATS, refill=1)
     variants, records = method_variants([AUTOREGRESSIVE, "sd"], {}), []
     cells, _ = bench_cells(pair, variants, loading, settings)
     fewest, seconds = REPEATS, SECONDS / len(settings.batch_size)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ from specbench.experiment import measurements
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager, rounding_of
 from specbench.experiment.environment import describe_environment, gpu_states, other_processes
-from specbench.experiment.pace import SlowRounds
 from specbench.experiment.plan import Plan, SampleIndex, Step, TaskPlan, own_sources
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.rounding import Fork, Lead
@@ -47,7 +45,6 @@ from specbench.tasks.metrics.sandbox.launch import layers
 from specbench.tasks.thoughts import answer_in
 
 Ready = tuple[Step, Encoded]  # a step and its prompt
-Decoder = Callable[..., Iterator[tuple[int, Generation]]]
 
 WARM_UP_TOKENS = 16  # enough for every part of a round to run
 BUSY = 0.25  # share of the cores
@@ -69,7 +66,6 @@ class SampleRunner:
         self._plan, self._pair = plan, pair
         self._device = device or str(pair.target.device)  # device name in the records
         self._prompts = EncodedPrompts(plan, pair)
-        self._pace = SlowRounds(pair, plan.settings.batch_size)
         self._warm_ups: dict[tuple[str, Cell], float] = {}  # seconds, not part of any sample's time
         self._warm: list[Model] = []  # models that have read a prompt
         # The target's own greedy texts of an example, one per turn.
@@ -339,11 +335,8 @@ class SampleRunner:
         if greedy:
             options = replace(options, sampling=Sampling(temperature=0), draft_length=0)
         requests = [Request(prompt.ids, step.sample_key) for step, prompt in ready]
-        return self._decoder(step.cell)(None if greedy else method.rule, requests, options)
-
-    def _decoder(self, cell: Cell) -> Decoder:
-        """Return what decodes a cell's requests by a rule with options, as ``decode_all`` does."""
-        return partial(decode_all, self._pair_of(cell))
+        rule = None if greedy else method.rule
+        return decode_all(self._pair_of(step.cell), rule, requests, options)
 
     def _pair_of(self, cell: Cell) -> LoadedPair:
         return self._pair  # with the engine of the cell
@@ -382,8 +375,6 @@ class SampleRunner:
         scores = measurements.score_text(
             task.metrics, record, step.example.scored(record), may_execute=may_execute
         )
-        if sentence := self._pace.doubt(step.cell, generation):
-            log.warning(sentence)
         return record.filled(**scores)
 
     def _failed(self, step: Step, error: Exception) -> SampleRecord:

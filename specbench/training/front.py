@@ -138,16 +138,18 @@ class Worth(NamedTuple):
         """Say in one sentence whether the head is above or below the static front, or neither."""
         distance, scale = self.distance, metric.scale
         low, high = scale * distance.low, scale * distance.high
-        by = f"{with_interval(scale * distance.value, low, high, '.1f')} points, n = {distance.n}"
+        least = scale * distance.least
+        lead = with_interval(scale * distance.value, low, high, ".1f", least=least)
+        by = f"{lead} points, n = {distance.n}"
         if low > 0:
             return f"above the randomised static front ({by})"
         if high < 0:
             return f"below the randomised static front ({by})"
-        least = metric.scale * smallest_shown(distance)
+        detectable = metric.scale * smallest_shown(distance)
         collapse = f"; collapsed to the {self.collapsed}" if self.collapsed else ""
         return (
-            f"not shown to be above the randomised static front ({by}; {least:.1f} points would be "
-            f"shown in {100 * POWER:.0f} % of such measurements){collapse}"
+            f"not shown to be above the randomised static front ({by}; {detectable:.1f} points "
+            f"would be shown in {100 * POWER:.0f} % of such measurements){collapse}"
         )
 
     def described(self, metric: Metric) -> dict[str, Any]:
@@ -161,6 +163,7 @@ class Worth(NamedTuple):
             "better": bool(distance.low > 0),
             "n": distance.n,
             "distance": distance.value,
+            "distance_least": distance.least,
             "distance_interval": [distance.low, distance.high],
             "smallest_shown": smallest_shown(distance),
             "static_weight": same_acceptance,
@@ -177,11 +180,6 @@ def distance(head: Point, static: Sequence[Point]) -> Interval:
     points = [head, *static]
     quality = np.stack([point.quality for point in points], axis=1)
     return lead_of_means(quality, np.stack([point.acceptance for point in points], axis=1))
-
-
-def mean_tokens(points: Sequence[Point], texts: int) -> float:
-    """Return the mean of the tokens of a text over points with so many texts per prompt."""
-    return sum(p.inputs.tokens for p in points) / sum(texts * len(p.quality) for p in points)
 
 
 def slope(static: Sequence[Point]) -> float:

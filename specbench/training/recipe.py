@@ -55,12 +55,6 @@ class HeadRecipe(Filters):
         metavar="NAME",
         complete=lambda: [name for name, declared in DRAFTERS.items() if declared.kind.needs_draft],
     )
-    minutes: float | None = option(
-        None,
-        "Budget on this machine: fewer texts in steps and measurements.",
-        gt=0,
-        shown="no limit",
-    )
     steps: int = option(24, "Steps, each with a set of roll-outs.", ge=1)
     prompts_per_step: int = option(16, "Prompts per step.", ge=1)
     # The return of a text is compared with the mean of its prompt's texts.

@@ -29,8 +29,7 @@ from specbench.files import clear_errors, make_folder, write_atomically
 from specbench.runs.configuration import differences_of
 from specbench.runs.labels import LOG
 from specbench.tasks.task import Task
-from specbench.training.budget import TrainingWork
-from specbench.training.front import NothingToLearnError, Point, mean_tokens
+from specbench.training.front import NothingToLearnError, Point
 from specbench.training.goal import Checked, Multiplier
 from specbench.training.material import describe_data, read_materials
 from specbench.training.objective import Scored, TrainingStep
@@ -59,16 +58,13 @@ def prepare(
     return training
 
 
-def plan_fronts(trainings: Sequence[Training]) -> None:
-    """Take fronts over from resumed trainings; divide the time of the others among their heads."""
+def share_fronts(trainings: Sequence[Training]) -> None:
+    """Take fronts that resumed trainings have measured over to those that need the same."""
     for training in trainings:
-        if training.static:
-            continue
-        heads = [other for other in trainings if training.shares_front_with(other)]
-        if finished := [other for other in heads if other.front_is_measured]:
-            training.take_front(finished[0])
-        else:
-            training.follow(training.budget.workload._replace(heads=len(heads)))
+        for other in trainings:
+            alike = other.front_is_measured and training.shares_front_with(other)
+            if alike and not training.static:
+                training.static = other.static
 
 
 def start(
@@ -89,9 +85,6 @@ def start(
     if training.begun:
         return
     name = training.task.name
-    is_measured = training.front_is_measured  # before an interruption, or for another head
-    show(f"{name}: timing a few short texts, which tell how long the training takes")
-    logger.warning(training.forecast())
     with clear_errors(folder):
         make_folder(folder)
 
@@ -106,7 +99,7 @@ def start(
         training.measure_front(keep)
         for other_folder, other in others.items():
             if not other.static and training.shares_front_with(other):
-                other.take_front(training)
+                other.static = training.static
                 with clear_errors(other_folder):
                     make_folder(other_folder)
                 _save_checkpoint(other, other_folder / CHECKPOINT)
@@ -117,8 +110,6 @@ def start(
             folder.rmdir()
         raise
     _save_checkpoint(training, folder / CHECKPOINT)
-    if not is_measured and (forecast := training.forecast_after_front()):
-        logger.warning(forecast)
 
 
 def carry_out(
@@ -133,17 +124,23 @@ def carry_out(
             remains.
         NothingToLearnError: See ``Training.begin``.
     """
+    name = training.task.name
     start(training, folder)
     for progress in training.history:
         report(progress)
+    first = len(training.history) + 1
     while len(training.history) < training.recipe.steps:
         progress = training.take_step()
         log = pd.DataFrame(training.history).to_csv(index=False, lineterminator="\n")
         write_atomically(folder / LOG, log)
         _save_checkpoint(training, folder / CHECKPOINT)
         report(progress)
+        if progress.step == first:
+            seconds = progress.rollout_seconds + progress.update_seconds
+            left = training.recipe.steps - first
+            logger.warning(f"{name}: a step takes {seconds:.1f} s, and {left} are left")
     training.restore_best()
-    logger.warning(f"{training.task.name}: last, the final measurement")
+    logger.warning(f"{name}: last, the final measurement")
     description = _describe(training)
     save_head(training.head, folder, description)
     with clear_errors(folder):
@@ -154,8 +151,6 @@ def carry_out(
 def _save_checkpoint(training: Training, path: Path) -> None:
     content = {
         **_identity(training),
-        "plan": training.budget.workload._asdict(),
-        "spent": training.budget.spent,
         "step": len(training.history),
         "static": [point.lists() for point in training.static],
     }
@@ -201,12 +196,7 @@ def _load_checkpoint(training: Training, path: Path) -> None:
 
 def _restore(training: Training, content: dict[str, Any]) -> None:
     """Set a training to the state of a checkpoint."""
-    training.follow(TrainingWork(**content["plan"]))
     training.static = [Point.from_lists(values) for values in content["static"]]
-    training.budget.spent = content["spent"]
-    if training.static:
-        texts = training.budget.workload.held_out_texts
-        training.budget.tokens = mean_tokens(training.static, texts)
     if "head" not in content:
         return
     training.begin()
@@ -236,7 +226,7 @@ def _identity(training: Training) -> dict[str, dict[str, Any]]:
             "tokens of a text": training.tokens,
         },
         "data": _data(task),
-        "recipe": training.user_recipe.model_dump(),
+        "recipe": training.recipe.model_dump(),
     }
 
 
@@ -258,8 +248,7 @@ def _describe(training: Training) -> dict[str, Any]:
         "kind": training.recipe.head_kind,
         "models": fingerprints(pair),
         "hidden_sizes": {"target": pair.target.hidden_size, "draft": pair.draft.hidden_size},
-        "recipe": training.user_recipe.model_dump(),
-        "plan": training.budget.workload._asdict(),
+        "recipe": training.recipe.model_dump(),
         "slope": training.slope,  # score per unit of acceptance; lambda is relative to it
         "best_step": None if training.best is None else training.best.step,
         "worth": training.measure_worth().described(training.metric),

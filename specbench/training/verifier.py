@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from statistics import median
 
 import numpy as np
 import torch
@@ -28,7 +27,6 @@ from specbench.tasks.example import Example
 from specbench.tasks.metrics import GREEDY, Metric, get_metric, score
 from specbench.tasks.task import RESERVED_SEEDS, Task
 from specbench.training import front, objective
-from specbench.training.budget import Budget, Pace, TrainingWork
 from specbench.training.front import InputSums, Point, Worth
 from specbench.training.goal import Checked, Multiplier, goal_of
 from specbench.training.material import Material, Materials
@@ -39,17 +37,15 @@ from specbench.training.rollouts import AT_ONCE, Rollouts, drafted_rollouts, joi
 HELD_OUT_SEED, FINAL_SEED = RESERVED_SEEDS, 2 * RESERVED_SEEDS
 
 WIDTH = 128  # inputs of a head up to which the learning rate is used as it is
-TIMED_TOKENS = 32  # of a prompt, in the forecast
+CHECKS = 6  # measurements of the head during training
 
 
 class Training:
     """A head in training: its data, optimizer and progress.
 
     Attributes:
-        user_recipe: The user's recipe; a budget makes ``recipe`` smaller.
         tokens: The most tokens of a text.
-        all_materials: What a workload takes ``materials`` from.
-        budget: How much is rolled out, and how long that takes.
+        checks: How often the head is measured during training.
         static: Static weights on held-out prompts, from target to draft; see ``measure_front``.
         start: The untrained head, which never changes.
         head: The head in training.
@@ -63,8 +59,8 @@ class Training:
     def __init__(
         self, pair: LoadedPair, task: Task, recipe: HeadRecipe, materials: Materials
     ) -> None:
-        self.pair, self.task, self.user_recipe, self.materials = pair, task, recipe, materials
-        self.all_materials = materials
+        self.pair, self.task, self.recipe, self.materials = pair, task, recipe, materials
+        self.checks = CHECKS
         self.tokens = recipe.text_tokens(task)
         filters = Sampling(top_k=recipe.top_k, top_p=recipe.top_p, min_p=recipe.min_p)
         self.samplings = [filters.updated(temperature=t) for t in recipe.temperature]
@@ -72,63 +68,10 @@ class Training:
         self.generator = self._new_generator(recipe.seed)
         self.static: list[Point] = []
         self.begun = False
-        workload = TrainingWork(
-            recipe.steps,
-            recipe.prompts_per_step,
-            len(materials.held_out.examples),
-            len(materials.final.examples),
-            materials.final_texts,
-            1 if recipe.minutes else materials.held_out_texts,
-            greedy=self.metric.needs == GREEDY,
-        )
-        self.budget = Budget(recipe, workload, self.tokens)
-        self.follow(workload)
         self.multiplier = Multiplier(recipe.acceptance_weight)
         self.best: Checked | None = None
         self.history: list[objective.TrainingStep] = []
         self.scored: list[objective.Scored] = []
-
-    def follow(self, workload: TrainingWork) -> None:
-        """Roll out as much as a workload says."""
-        self.budget.workload, steps = workload, workload.steps
-        self.recipe = self.user_recipe.updated(
-            steps=steps, prompts_per_step=workload.prompts_per_step
-        )
-        train, held_out, final, left_out = self.all_materials
-        self.materials = Materials(
-            train, held_out.taken(0, workload.held_out), final.taken(0, workload.final), left_out
-        )
-
-    def forecast(self) -> str:
-        """Time short roll-outs, divide the budget, if any, and say what is done and how long.
-
-        Raises:
-            UsageError: The budget is too small for this machine.
-        """
-        if self.budget.pace is None:
-            self._time_roll_outs()
-        if not self.static:
-            self.follow(self.budget.divided(self.task.name))
-        return f"{self.task.name}: {self.budget.described(after_front=self.front_is_measured)}"
-
-    def _time_roll_outs(self) -> None:
-        began = time.perf_counter()
-        length = median(len(prompt) for prompt in self.materials.train.prompts)
-        first, head = self.materials.train.taken(0, 1), self.static_head(0.5)
-        short = first._replace(prompts=[first.prompts[0][:TIMED_TOKENS]])
-        generator, sampling = self._new_generator(0), self.samplings[0]
-        pace = Pace.measured(
-            lambda texts, tokens: self._roll_out([head] * texts, short, generator, sampling, tokens)
-        )
-        per_token = pace.prompt / len(short.prompts[0])
-        self.budget.pace = pace._replace(prompt=per_token * length)
-        self.budget.spent += time.perf_counter() - began
-
-    def forecast_after_front(self) -> str | None:
-        """Say what is left to do and how long, or None if the front did not change it."""
-        if self.budget.pace is None or self.recipe.minutes is None:
-            return None
-        return f"{self.task.name}: next, {self.budget.described(after_front=True)}"
 
     @property
     def front_is_measured(self) -> bool:
@@ -142,14 +85,8 @@ class Training:
         Their recipes may differ in the goal, and in the seed, which draws training prompts only.
         """
         same = {"seed": 0, "target_acceptance": None, "max_quality_loss": None}
-        mine, theirs = (training.user_recipe.updated(**same) for training in (self, other))
+        mine, theirs = (training.recipe.updated(**same) for training in (self, other))
         return self.task == other.task and mine == theirs
-
-    def take_front(self, other: Training) -> None:
-        """Take over the measured front of another training, and its share of the budget."""
-        self.static, mine, theirs = other.static, self.budget, other.budget
-        mine.pace, mine.tokens, mine.spent = theirs.pace, theirs.tokens, theirs.spent
-        self.follow(theirs.workload)
 
     def measure_front(
         self, report: Callable[[int, int], object] = lambda done, prompts: None
@@ -164,26 +101,16 @@ class Training:
         self._fill_greedy_texts()
         held_out, heads = self.materials.held_out, [self.static_head(w) for w in front.WEIGHTS]
         front.require_enough(len(held_out.examples), self.task.name)
-        texts = self.budget.workload.held_out_texts
+        texts, prompts = self.materials.held_out_texts, len(held_out.examples)
         size = len(self.samplings) * max(1, AT_ONCE // (len(heads) * texts))
-        spent_before, measured = self.budget.spent, 0
         while not self.front_is_measured:
             done = len(self.static[0].quality) if self.static else 0
-            count = min(size, self.budget.workload.held_out - done)
-            began, part = time.perf_counter(), held_out.taken(done, count)
+            part = held_out.taken(done, min(size, prompts - done))
             points = self.measure(heads, part, HELD_OUT_SEED + done, texts)
             if self.static:
                 points = [a.joined(b) for a, b in zip(self.static, points, strict=True)]
             self.static = points
-            self.budget.spent += (time.perf_counter() - began) / self.budget.workload.heads
-            measured, done = measured + count, done + count
-            seconds = (self.budget.spent - spent_before) * self.budget.workload.heads
-            tokens = front.mean_tokens(points, texts)
-            final = len(self.all_materials.final.examples)
-            workload = self.budget.divided_again(seconds, measured, tokens, done, final)
-            if workload != self.budget.workload:
-                self.follow(workload)
-            report(done, self.budget.workload.held_out)
+            report(done + len(part.examples), prompts)
 
     def begin(self) -> None:
         """Create the head and its optimizer, from the static weights on held-out prompts.
@@ -316,7 +243,7 @@ class Training:
         Where a task has too few prompts, each has two texts, since no other prompts can be had.
         """
         material = self.materials.final
-        texts = self.budget.workload.final_texts
+        texts = self.materials.final_texts
         [head] = self.measure([self.head], material, FINAL_SEED, texts)
         static = [self.static_head(weight) for weight in front.weights_around(head, self.static)]
         return Worth(head, self.measure(static, material, FINAL_SEED + 1, texts))
@@ -333,10 +260,10 @@ class Training:
 
     def _checked(self, progress: objective.TrainingStep) -> objective.TrainingStep:
         """Measure the head on held-out prompts at some steps, and keep it if it is the best."""
-        step, steps, checks = progress.step, self.recipe.steps, self.budget.workload.checks
+        step, steps, checks = progress.step, self.recipe.steps, self.checks
         if step * checks // steps == (step - 1) * checks // steps:
             return progress
-        texts = self.budget.workload.held_out_texts
+        texts = self.materials.held_out_texts
         [point] = self.measure([self.head], self.materials.held_out, HELD_OUT_SEED, texts)
         above = front.distance(point, self.static).value
         merit = self.goal.merit(point, above)
@@ -351,10 +278,8 @@ class Training:
 
     def _fill_greedy_texts(self) -> None:
         """Add the target's own greedy text to every example, if the metric compares with it."""
-        if (
-            not self.budget.workload.greedy
-            or self.materials.held_out.examples[0].greedy is not None
-        ):
+        is_filled = self.materials.held_out.examples[0].greedy is not None
+        if self.metric.needs != GREEDY or is_filled:
             return
         target, cold = self.static_head(1.0), Sampling(temperature=0.0)
 
@@ -374,9 +299,8 @@ class Training:
         material: Material,
         generator: torch.Generator,
         sampling: Sampling,
-        tokens: int | None = None,
     ) -> Rollouts:
-        texts = (self.pair, heads, material.prompts, tokens or self.tokens)
+        texts = (self.pair, heads, material.prompts, self.tokens)
         options = (generator, self.task.stop, sampling)
         drafter = recorded_drafter(self.recipe.drafter)
         if drafter == MODEL:

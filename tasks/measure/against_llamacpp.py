@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from math import nan
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,6 +46,8 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.engine.prompts import encode
 from specbench.experiment.assisted import Assisted
+from specbench.methods.method import Rates
+from specbench.methods.serving import synthetic
 from specbench.methods.strict import sd
 from specbench.serving.server import Server
 from specbench.tasks.task import default_task_names, load_task
@@ -107,23 +110,34 @@ def main() -> None:
 
 
 def with_specbench(
-    pair: LoadedPair, method: str, new_tokens: int = NEW_TOKENS, temperature: float = 1
+    pair: LoadedPair,
+    method: str,
+    new_tokens: int = NEW_TOKENS,
+    temperature: float = 1,
+    acceptance: Rates | None = None,
 ) -> Decoder:
     """Return specbench's loop with plain speculative decoding, or without a draft."""
     sampling, rule = Sampling(temperature=temperature), sd if method == DRAFTED else None
+    if acceptance is not None:
+        rule = partial(synthetic, acceptance=acceptance.by_position)
 
     def decoder(prompt: list[int], seed: int) -> Timing:
-        options = DecodeOptions(sampling, DRAFT_LENGTH, new_tokens, seed=seed)
+        options = DecodeOptions(sampling, THEIRS[method], new_tokens, seed=seed)
         return timing_of(decode(pair, rule, Request(prompt, ""), options))
 
     return decoder
 
 
 def with_transformers(
-    pair: LoadedPair, method: str, new_tokens: int = NEW_TOKENS, temperature: float = 1
+    pair: LoadedPair,
+    method: str,
+    new_tokens: int = NEW_TOKENS,
+    temperature: float = 1,
+    acceptance: Rates | None = None,
 ) -> Decoder:
     """Return Transformers' loop with the same models."""
-    assisted, sampling = Assisted(pair, THEIRS[method]), Sampling(temperature=temperature)
+    assisted = Assisted(pair, THEIRS[method], acceptance=acceptance)
+    sampling = Sampling(temperature=temperature)
 
     def decoder(prompt: list[int], seed: int) -> Timing:
         options = DecodeOptions(sampling, THEIRS[method], new_tokens, seed=seed)

@@ -96,31 +96,33 @@ def parts(
     tests = [python, "-m", "pytest", "-m", "gpu", "-q", "-rsP"]
     device = ["--device", options["--device"]]
 
-    def bench(kind: str, pair: str, purpose: str, *flags: str, **settings: str) -> Part:
+    def bench(kind: str, pair: str, purpose: str, **settings: str) -> Part:
         chosen = options | {f"--{name.replace('_', '-')}": text for name, text in settings.items()}
         words = [word for option in chosen.items() for word in option]
         name = f"{kind}-{pair}"
         to = ["--output", str(folder / name), "--no-progress"]
-        return Part(name, purpose, [*specbench, "bench", "--pair", pair, *words, *flags, *to])
+        return Part(name, purpose, [*specbench, "bench", "--pair", pair, *words, *to])
 
     def of_pair(pair: str) -> list[Part]:
         few = {"acceptance": "0.8", "method": "autoregressive,sd"}
         three = {"method": "autoregressive,sd,diversed", "engine": "auto"}
         both = {"engine": "auto,eager"}
         compiled = {"engine": "auto,compile", "batch_size": "1"}
-        alone = "--no-transformers"
+        theirs = [python, str(HERE / "transformers_speed.py"), "--pair", pair, *device]
+        rates = ["--load-format", "dummy", "--acceptance", "0.7,0.8", "--prompt-tokens", "512"]
         listed = [python, str(HERE / "attention_kernels.py"), "--pair", pair, *device]
         return [
-            bench("bench", pair, "graphs beside Transformers", **three),
+            bench("bench", pair, "graphs at batch 1, 4 and 32", **three),
+            Part(f"transformers-{pair}", "graphs beside Transformers", [*theirs, *rates]),
             Part(f"attention-{pair}", "the attention kernels of the engines", listed),
-            bench("compile", pair, "graphs beside compiled code", alone, **few | compiled),
-            bench("eager", pair, "graphs beside the eager engine", alone, **few | both),
+            bench("compile", pair, "graphs beside compiled code", **few | compiled),
+            bench("eager", pair, "graphs beside the eager engine", **few | both),
         ]
 
     first, *others = pairs
     marks = [python, str(HERE / "marks.py"), str(folder / f"bench-{first}")]
     update = [python, str(HERE / "head_update.py"), *device]
-    checked = [SANITIZER, "--error-exitcode", "1", *specbench, "bench", "--no-transformers"]
+    checked = [SANITIZER, "--error-exitcode", "1", *specbench, "bench"]
     checked += ["--prompt-tokens", "8", "--new-tokens", "8", "--repeats", "1", *device]
     checked += ["--method", "sd", "--output", str(folder / "sanitizer"), "--no-progress"]
     run = [*specbench, "run", "--method", "all", "--limit", "10", *device, "--no-progress"]
@@ -132,7 +134,7 @@ def parts(
         )
         for pair, tasks in BUNDLED.items()
     ]
-    timed, profiled, *slower = of_pair(first)
+    timed, *slower = of_pair(first)
     rules = [python, str(HERE / "servers/proof.py"), str(folder / "vllm"), *device]
     rest = [f"--ignore={file}" for file in (*KERNELS, REPLAYS, ENGINES)]
     return [
@@ -144,7 +146,6 @@ def parts(
         timed,
         Part("targets", "the targets, all with graphs and N = 5", marks),
         Part("head-update", "a head's update at Llama's sizes", update),
-        profiled,
         *slower,
         *runs,
         Part("vllm", "rules inside vLLM, with CUDA graphs", rules, VLLM),
@@ -157,7 +158,7 @@ def refilled(folder: Path, device: str, pair: str, rehearse: bool = False) -> li
     """Return the parts that time batches whose rows are always full, as those of a server."""
     bench = [sys.executable, "-m", "specbench", "bench", "--pair", pair, "--device", device]
     bench += ["--method", "autoregressive,sd", "--acceptance", RATES, "--draft-length", "2,5"]
-    bench += ["--refill", "2", "--no-transformers", "--no-progress"]
+    bench += ["--refill", "2", "--no-progress"]
     small = ["--prompt-tokens", "8", "--new-tokens", "8", "--repeats", "2"]
     bench += small if rehearse else ["--load-format", "dummy", "--repeats", "3"]
     return [

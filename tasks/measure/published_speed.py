@@ -11,7 +11,7 @@ with its 95 % interval over prompts. Use idle cores.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +19,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from against_llamacpp import (
-    ALONE,
-    DRAFTED,
     THEIRS,
     Timing,
     measure,
@@ -73,10 +71,15 @@ def main() -> None:
             files = [gguf_path(spec, role, loading) for role in spec.models][: 2 if n else 1]
             server = llamacpp_server(*files, draft_length=n, threads=torch.get_num_threads())
             systems["other", method] = with_server(stack.enter_context(server), NEW_TOKENS, 0)
-        timings = measure(systems, prompts, 1)
-    draws = np.random.default_rng(0).integers(0, len(prompts), (RESAMPLES, len(prompts)))
-    for method in (ALONE, DRAFTED):
+        print_ratios(measure(systems, prompts, 1))
+
+
+def print_ratios(timings: Mapping[tuple[str, str], Sequence[Timing]]) -> None:
+    """Print the speeds of ``specbench`` and of the ``other`` by method, over the same prompts."""
+    for method in dict.fromkeys(method for _, method in timings):
         ours, theirs = timings["specbench", method], timings["other", method]
+        texts = len(ours)
+        draws = np.random.default_rng(0).integers(0, texts, (RESAMPLES, texts))
         low, high = np.quantile([rate(ours, d) / rate(theirs, d) for d in draws], [0.025, 0.975])
         per_round = [
             sum(t.output_tokens for t in each) / sum(t.rounds for t in each)
@@ -85,7 +88,7 @@ def main() -> None:
         print(
             f"{method}: {rate(ours):.1f} / {rate(theirs):.1f} tokens/s, ratio "
             f"{rate(ours) / rate(theirs):.2f} [{low:.2f}, {high:.2f}], tokens per round "
-            f"{per_round[0]:.2f} / {per_round[1]:.2f}, n = {len(prompts)}"
+            f"{per_round[0]:.2f} / {per_round[1]:.2f}, n = {texts}"
         )
 
 

@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from specbench.analysis.benchmark import (
     OVER_AUTOREGRESSIVE,
     OVER_ONE,
-    OVER_TRANSFORMERS,
     ROUND_OVER_SD,
     Measured,
     bench_table,
@@ -19,52 +17,46 @@ from specbench.analysis.benchmark import (
     warnings,
     with_forced,
 )
-from specbench.analysis.figures.benchmark import draw_curve, draw_rounds
-from specbench.config import EAGER, TRANSFORMERS
+from specbench.config import EAGER
 from specbench.methods.registry import to_columns
 
 BANDWIDTH = 1e9
 # Bytes per round and seconds per round, by system; a repeat has four rounds of two texts. Rounds
 # with full rows take 0.8 of that.
-OURS = {"autoregressive": (3e8, 0.5), "sd": (4e8, 1.0), "diversed": (4e8, 1.1)}
-THEIRS = {"autoregressive": (3e8, 1.0), "sd": (4e8, 4.0)}
+COSTS = {"autoregressive": (3e8, 0.5), "sd": (4e8, 1.0), "diversed": (4e8, 1.1)}
 TOKENS = {"autoregressive": 8, "sd": 24, "diversed": 24}
 
 
 def measured(acceptances: tuple[str | None, ...] = (None,)) -> Measured:
-    """Ten repeats of every system at batch 1 and 2; Transformers drafts at batch 1 only."""
+    """Ten repeats of every system at batch 1 and 2."""
     rows: list[dict[str, Any]] = []
     systems: list[dict[str, Any]] = []
     for size in (1, 2):
-        for engine, costs in ((EAGER, OURS), (TRANSFORMERS, THEIRS)):
-            for method, (read, seconds) in costs.items():
-                n = 0 if method == "autoregressive" else 5
-                if size == 2 and engine == TRANSFORMERS and n:
-                    continue
-                for rate in acceptances if n else (None,):
-                    head = {"head": "untrained"} if method == "diversed" else {}
-                    forced = {"acceptance": rate} | ({"of": method} if head else {})
-                    system = {"batch_size": size, "engine": engine, "draft_length": n}
-                    system |= {"method": "synthetic" if rate else method}
-                    system |= to_columns(head | (forced if rate else {}))
-                    systems.append(
-                        system
-                        | {"warm_up_seconds": 2.0, "bytes_per_round": read, "pair": "mini"}
-                        | {"device": "cpu", "dtype": "float32", "temperature": 1.0}
-                        | {"prompt_tokens": 512, "new_tokens": 128}
-                    )
-                    for repeat in range(10):
-                        texts = [_text(engine, method, seconds)] * 2
-                        rows += [system | {"block": repeat} | text for text in texts]
+        for method, (read, seconds) in COSTS.items():
+            n = 0 if method == "autoregressive" else 5
+            for rate in acceptances if n else (None,):
+                head = {"head": "untrained"} if method == "diversed" else {}
+                forced = {"acceptance": rate} | ({"of": method} if head else {})
+                system = {"batch_size": size, "engine": EAGER, "draft_length": n}
+                system |= {"method": "synthetic" if rate else method}
+                system |= to_columns(head | (forced if rate else {}))
+                systems.append(
+                    system
+                    | {"warm_up_seconds": 2.0, "bytes_per_round": read, "pair": "mini"}
+                    | {"device": "cpu", "dtype": "float32", "temperature": 1.0}
+                    | {"prompt_tokens": 512, "new_tokens": 128}
+                )
+                for repeat in range(10):
+                    texts = [_text(method, seconds)] * 2
+                    rows += [system | {"block": repeat} | text for text in texts]
     return Measured(
         repeats_of(with_forced(pd.DataFrame(rows))), with_forced(pd.DataFrame(systems)), BANDWIDTH
     )
 
 
-def _text(engine: str, method: str, seconds: float) -> dict[str, Any]:
+def _text(method: str, seconds: float) -> dict[str, Any]:
     """One of two texts that share four rounds, of which the last two had an empty row."""
-    whole, known = 2 * seconds, engine != TRANSFORMERS
-    drafts = method != "autoregressive"
+    whole, drafts = 2 * seconds, method != "autoregressive"
     return {
         "output_tokens": TOKENS[method] // 2,
         "acceptance_length": TOKENS[method] / 8 if drafts else None,
@@ -77,8 +69,9 @@ def _text(engine: str, method: str, seconds: float) -> dict[str, Any]:
         "accepted": 8 if drafts else None,
         "prefill_seconds": 0.125,
         "decode_seconds": whole,
-        **({"draft_seconds": 0.5 * whole * drafts} if known else {}),
-        **({"verify_seconds": 0.3 * whole, "accept_seconds": 0.1 * whole} if known else {}),
+        "draft_seconds": 0.5 * whole * drafts,
+        "verify_seconds": 0.3 * whole,
+        "accept_seconds": 0.1 * whole,
     }
 
 
@@ -116,17 +109,10 @@ def test_figures_of_systems_are_blank_if_unknown():
     assert sd[list(WORKED)].to_dict() == pytest.approx(WORKED)
     assert step["limit_share"] == pytest.approx(0.6)
     assert step[["position_acceptance", "draft_step_seconds"]].isna().all()
-    theirs = row(table, TRANSFORMERS, "sd")
-    for name in ("draft_step", "draft", "verify", "accept", "other"):
-        assert np.isnan(theirs[f"{name}_seconds"])
-    assert theirs["round_seconds"] == pytest.approx(4.0)
 
 
 RATIOS: list[tuple[str, str, str, int, float]] = [
     (OVER_AUTOREGRESSIVE, EAGER, "sd", 1, (24 / 4) / (8 / 2)),
-    (OVER_AUTOREGRESSIVE, TRANSFORMERS, "sd", 1, (24 / 16) / (8 / 4)),
-    (OVER_TRANSFORMERS, EAGER, "autoregressive", 2, 2.0),
-    (OVER_TRANSFORMERS, EAGER, "sd", 1, 4.0),
     (ROUND_OVER_SD, EAGER, "diversed", 1, 1.1),
     (OVER_ONE, EAGER, "sd", 2, 1.0),
 ]
@@ -143,17 +129,16 @@ def test_ratios_of_systems():
     )
     assert not (labels == ratios["over"]).any()
     assert ratios["ratio"].value_counts().to_dict() == {
-        OVER_AUTOREGRESSIVE: 5,  # two of ours at both sizes, and assisted generation
-        OVER_TRANSFORMERS: 3,
+        OVER_AUTOREGRESSIVE: 4,
         ROUND_OVER_SD: 2,
-        OVER_ONE: 4,
+        OVER_ONE: 3,
     }
 
 
 def test_a_forced_system_is_compared_with_one_of_the_same_acceptance():
     ratios = ratio_table(measured(("0.5", "0.8")))
-    theirs = ratios[ratios["ratio"] == OVER_TRANSFORMERS].query("method == 'sd'")
-    assert theirs["forced_acceptance"].tolist() == [0.5, 0.8]
+    over_one = ratios[ratios["ratio"] == OVER_ONE].query("method == 'sd'")
+    assert over_one["forced_acceptance"].tolist() == [0.5, 0.8]
     over = ratios[ratios["ratio"] == OVER_AUTOREGRESSIVE]
     assert over.query("engine == 'eager' and method == 'sd' and batch_size == 1").shape[0] == 2
 
@@ -169,26 +154,8 @@ def test_systems_faster_than_memory_get_a_warning():
 def test_there_is_a_table_per_batch_size_without_empty_columns():
     plain, two = measured(), measured(("0.5/0.25",))
     first, second, ratios = tables(bench_table(plain), ratio_table(plain))
-    assert (len(first.rows), len(second.rows)) == (5, 4)
-    assert ["transformers", "assisted", "5"] in [list(row[:3]) for row in first.rows]
-    assert len(ratios.rows) == 14
+    assert (len(first.rows), len(second.rows)) == (3, 3)
+    assert len(ratios.rows) == 9
     forced, *_ = tables(bench_table(two), ratio_table(two))
     headings = [[column.heading for column in table.columns] for table in (first, forced)]
     assert ["forced" in names for names in headings] == [False, True]
-
-
-def test_figures_have_a_bar_per_system_and_a_panel_per_engine():
-    table = bench_table(measured(("0.5", "0.8")))
-    rounds = draw_rounds(table)
-    labels = [[t.get_text() for t in axes.get_yticklabels()] for axes in rounds.figure.axes]
-    assert [len(names) for names in labels] == [5, 4]
-    assert labels[0][1] == "eager sd, N = 5"
-    drafting = rounds.data.query("system == 'eager sd, N = 5'")["draft"]
-    assert drafting.tolist() == pytest.approx([500, 500])
-    curve = draw_curve(table)
-    assert [axes.get_title() for axes in curve.figure.axes] == [
-        f"{engine}, batch {size}, N = 5" for size in (1, 2) for engine in (EAGER, TRANSFORMERS)
-    ]
-    drawn = curve.data.query("engine == 'eager' and method == 'sd' and batch_size == 1")
-    assert drawn["forced_acceptance"].tolist() == [0.5, 0.8]
-    assert drawn["time"].tolist() == pytest.approx(2 * [1000 / 7.5])

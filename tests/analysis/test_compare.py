@@ -8,7 +8,7 @@ from specbench.analysis.comparison import ALONE, ATS, COIN, COMPARISON, CONTROL,
 from specbench.analysis.estimates import ACCEPTANCE_LESS, QUALITY_LESS, TIMES
 from specbench.analysis.pareto import front_of, gap_between
 from specbench.analysis.points import settings_of
-from specbench.analysis.verdicts import MISSING
+from specbench.analysis.words import MISSING
 from specbench.errors import UsageError
 
 # Seconds per sample by method and draft length; static at w = 0 takes half of sd's time.

@@ -17,7 +17,7 @@ from specbench.analysis.intervals import FEWEST, RESAMPLES, estimate
 from specbench.analysis.main_table import main_table, typeset
 from specbench.analysis.points import Setting, shared_points
 from specbench.analysis.summary import cells_of, summarise
-from specbench.analysis.verdicts import FASTER, MISSING, UNSHOWN
+from specbench.analysis.words import FASTER, MISSING, UNSHOWN
 
 
 def settings(samples, task, *methods):

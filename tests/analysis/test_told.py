@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.compare import by_task, compare, verdict_rows, verdicts
-from specbench.analysis.compare_tables import comparison_tables, verdict_tables
+from specbench.analysis.compare_tables import comparison_tables, margin_tables, verdict_tables
 from specbench.analysis.main_table import main_table, typeset
-from specbench.analysis.margin import margin_rows, margin_tables
+from specbench.analysis.margin import margin_rows
 from specbench.analysis.output.table import to_text
 from specbench.analysis.published import beside_published
 from specbench.analysis.summary import summarise

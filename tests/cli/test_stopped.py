@@ -232,7 +232,7 @@ def test_a_dry_run_of_training_prints_steps_and_memory(cli, tmp_path):
     plan, memory = result.out.splitlines()
     assert "3 steps of 16 prompts with 4 texts each (192 texts" in plan
     assert "reward accuracy; results/heads/mini/mini-math" in plan.replace("\\", "/")
-    assert re.match(r"needs \d\.\d\d GiB of \d+\.\d free; --minutes", memory)
+    assert re.match(r"needs \d\.\d\d GiB of \d+\.\d free$", memory)
 
 
 def test_a_limit_beyond_the_prompts_is_noted(cli, tmp_path):

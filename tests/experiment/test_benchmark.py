@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from specbench.analysis.benchmark import Measured, bench_table, repeats_of, with_forced
-from specbench.config import AUTO, COMPILE, EAGER, GRAPH, LLAMACPP, TRANSFORMERS
+from specbench.config import AUTO, COMPILE, EAGER, GRAPH
 from specbench.decoding import loop
 from specbench.decoding.heads.bind import bind
 from specbench.engine.engines import Engine
@@ -41,7 +41,7 @@ def cells_of(
 
 def plan_of(*methods: str, same_prompts: bool = False, **changes: Any) -> Plan:
     small = {"engine": [EAGER], "prompt_tokens": 4, "new_tokens": 8, "repeats": 2, "refill": 1}
-    settings = BenchSettings(**(small | {"no_transformers": True} | changes))
+    settings = BenchSettings(**(small | changes))
     cells, _ = bench_cells(get_pair("mini"), method_variants(methods, {}), CPU, settings)
     return bench_plan(get_pair("mini"), CPU, settings, cells, same_prompts=same_prompts)
 
@@ -51,7 +51,7 @@ def cell_of(method: str, n: int, engine: str = EAGER, **parameters: Any) -> Cell
 
 
 def test_every_method_is_combined_with_every_engine_length_and_acceptance():
-    settings = {"draft_length": [3, 5], "acceptance": ["0.5", ".8/.60"], "no_transformers": True}
+    settings = {"draft_length": [3, 5], "acceptance": ["0.5", ".8/.60"]}
     cells, notes = cells_of("autoregressive", "sd", "lossy", engine=[EAGER, COMPILE], **settings)
     assert cells == [
         cell
@@ -67,37 +67,6 @@ def test_every_method_is_combined_with_every_engine_length_and_acceptance():
         )
     ]
     assert not notes
-
-
-def test_transformers_has_some_methods_and_batches_of_one():
-    cells, notes = cells_of("autoregressive", "sd", "lossy", "static", batch_size=[1, 4])
-    theirs = [cell.method for cell in cells if cell.engine == TRANSFORMERS]
-    assert theirs == ["autoregressive", "sd", "static"]
-    assert any("only batch 1" in text for text in notes)
-    one, four = plan_of("autoregressive", "sd", batch_size=[1, 4], no_transformers=False).tasks
-    assert set(one.cells) - set(four.cells) == {cell_of("sd", 5, TRANSFORMERS)}
-    assert cell_of("autoregressive", 0, TRANSFORMERS) in four.cells
-
-
-def test_transformers_is_skipped_for_gguf_files():
-    cells, notes = cells_of("sd", pair=PairSpec("files", "a.gguf", "b.gguf"), engine=[LLAMACPP])
-    assert [cell.engine for cell in cells] == [LLAMACPP]
-    assert any("do not run GGUF files" in text for text in notes)
-
-
-def test_a_system_without_forced_acceptance_is_skipped_with_a_note():
-    cells, notes = cells_of("autoregressive", "sd", acceptance=["0.5"], temperature=0.0)
-    theirs = [cell.method for cell in cells if cell.engine == TRANSFORMERS]
-    assert theirs == ["autoregressive"]
-    assert any("cannot be forced at temperature 0" in text for text in notes)
-
-
-def test_a_system_that_transformers_lacks_is_skipped_with_a_note(caplog, monkeypatch):
-    monkeypatch.setattr("specbench.experiment.assisted.DECISION", "_no_such_function")
-    plan = plan_of("autoregressive", "sd", acceptance=["0.5"], no_transformers=False)
-    assert [cell.engine for cell in plan.tasks[0].cells if cell.draft_length] == [EAGER]
-    (text,) = caplog.messages
-    assert "assisted generation is skipped: this version of Transformers has no _no_such" in text
 
 
 def test_random_weights_and_pairs_without_heads_use_an_untrained_head():
@@ -116,7 +85,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("acceptance", ["0.5", "1.2"]),
     ("acceptance", ["nan"]),
     ("acceptance", [".5/x"]),
-    ("engine", [TRANSFORMERS]),
+    ("engine", ["transformers"]),
     ("batch_size", [1, 0]),
     ("prompt_tokens", 0),
     ("refill", 0),
@@ -334,7 +303,7 @@ def test_a_forced_head_is_still_computed(pair):
             weighed[0] += 1
             return at.p.new_full((len(at.p),), 0.5)
 
-    (cell,), _ = cells_of("diversed", acceptance=["0.4"], no_transformers=True)
+    (cell,), _ = cells_of("diversed", acceptance=["0.4"])
     assert cell.method == "synthetic" and cell.values["of"] == "diversed"
     bound = bind(cell.method, cell.values | {"head": Counted()}, pair)
     assert bound.rule is not None and bound.law is None

@@ -1,6 +1,5 @@
-"""Recipes, the examples of a training, and the division of its budget."""
+"""Recipes, and the examples of a training."""
 
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,6 @@ from specbench.errors import UsageError
 from specbench.tasks.example import Example
 from specbench.tasks.task import load_task
 from specbench.training import material
-from specbench.training.budget import CHECKS, Budget, Pace, TrainingWork, spoken
 from specbench.training.material import Material, Materials, read_material, read_materials
 from specbench.training.recipe import DraftRecipe, HeadRecipe, head_recipe
 
@@ -127,113 +125,3 @@ def test_few_held_out_prompts_serve_both_measurements(mini, monkeypatch):
     materials = read_materials(mini, HEADLINE, HeadRecipe(steps=1, prompts_per_step=1))
     assert materials.held_out == materials.final
     assert len(materials.final.examples) == 128 + 100
-
-
-PROMPT, STEP, ROW, TOKENS = 2.0, 0.1, 0.01, 100
-PACE = Pace(PROMPT, STEP, ROW)
-WHOLE = TrainingWork(steps=60, prompts_per_step=16, held_out=128, final=256, final_texts=1)
-RECIPE = HeadRecipe(steps=60)
-
-
-def test_the_pace_is_found_from_three_timed_roll_outs(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-
-    def roll_out(texts, tokens):
-        clock[0] += PROMPT + (tokens - 1) * (STEP + texts * ROW)
-
-    assert Pace.measured(roll_out) == pytest.approx((PROMPT, STEP, ROW))
-    assert clock[0] < 12
-
-
-def test_seconds_are_those_of_the_texts_and_their_prompts():
-    seconds = WHOLE.seconds(PACE, rollouts=4, tokens=TOKENS)
-    # 64 texts of 16 prompts in one batch, 60 times.
-    assert seconds["steps"] == pytest.approx(60 * (16 * PROMPT + TOKENS * (STEP + 64 * ROW)))
-    # 768 texts of 128 prompts in six batches.
-    assert seconds["front"] == pytest.approx(128 * PROMPT + TOKENS * (6 * STEP + 768 * ROW))
-    assert seconds["greedy"] == 0
-    assert WHOLE._replace(greedy=True).seconds(PACE, 4, TOKENS)["greedy"] > seconds["front"]
-
-
-@pytest.mark.parametrize("greedy", [True, False])
-@pytest.mark.parametrize("minutes", [40, 60, 120, 200])
-def test_a_plan_fits_its_budget_and_uses_most_of_it(minutes, greedy):
-    whole = WHOLE._replace(greedy=greedy)
-    assert sum(whole.seconds(PACE, 4, TOKENS).values()) > 200 * 60
-    workload = whole.within(60 * minutes, PACE, RECIPE, TOKENS)
-    seconds = workload.seconds(PACE, 4, TOKENS)
-    assert 0.8 * 60 * minutes < sum(seconds.values()) <= 60 * minutes
-    assert seconds["front"] <= 0.2 * 60 * minutes and seconds["checks"] <= 0.1 * 60 * minutes
-    assert workload.steps >= 10 and 1 <= workload.checks <= CHECKS
-    a_step = seconds["steps"] / workload.steps
-    least = whole.least().seconds(PACE, 4, TOKENS)["final"]
-    assert seconds["final"] <= max(0.2 * 60 * minutes, least) + a_step  # what is left of a step
-
-
-def test_more_time_than_needed_changes_nothing():
-    assert WHOLE.within(1e6, PACE, RECIPE, TOKENS) == WHOLE
-
-
-def test_the_least_plan_fits_its_own_time():
-    least = WHOLE.least()
-    assert (least.steps, least.held_out, least.final) == (10, 32, 32)
-    seconds = sum(least.seconds(PACE, 4, TOKENS).values())
-    workload = WHOLE.within(1.3 * seconds, PACE, RECIPE, TOKENS)
-    assert sum(workload.seconds(PACE, 4, TOKENS).values()) <= 1.3 * seconds
-    assert workload.held_out >= 32 and workload.final >= 32 and workload.steps >= 10
-
-
-def test_a_plan_without_enough_time_still_has_the_least_steps():
-    least = WHOLE.least()
-    seconds = 0.7 * sum(least.seconds(PACE, 4, TOKENS).values())
-    assert WHOLE.within(seconds, PACE, RECIPE, TOKENS).steps == least.steps
-
-
-@pytest.mark.parametrize("prompts", [1, 22, 43])  # 6 texts of each, at most 128 at once
-def test_the_front_shows_how_fast_texts_are_however_many_prompts_were_timed(prompts):
-    budget = Budget(RECIPE.updated(minutes=200), WHOLE._replace(held_out=43), TOKENS)
-    budget.pace = PACE
-    took = 1.5 * PACE.texts(6 * prompts, 6, 0.7 * TOKENS)
-    budget.divided_again(took, prompts, 0.7 * TOKENS, 43, 256)
-    assert budget.tokens == pytest.approx(0.7 * TOKENS)
-    assert budget.pace == pytest.approx((1.5 * PROMPT, 1.5 * STEP, 1.5 * ROW))
-
-
-def test_the_front_gets_fewer_prompts_once_texts_prove_slow():
-    measured = 21
-
-    def prompts_after(slower, done=measured):
-        budget = Budget(RECIPE.updated(minutes=30), WHOLE, 4 * TOKENS)
-        budget.pace, seconds = PACE, slower * PACE.texts(6 * measured, 6, TOKENS)
-        return budget.divided_again(seconds, measured, TOKENS, done, 256).held_out
-
-    assert 128 > prompts_after(0.5) > prompts_after(1) > prompts_after(4)
-    assert prompts_after(4) == 32 and prompts_after(4, done=42) == 42
-
-
-@pytest.mark.parametrize(("spent", "is_said"), [(0, False), (25, True)])
-def test_a_plan_that_exceeds_its_minutes_says_so(spent, is_said):
-    budget = Budget(RECIPE.updated(minutes=30), WHOLE, TOKENS)
-    budget.pace, budget.spent = PACE, 60 * spent
-    budget.workload = WHOLE.least()
-    told = budget.described(after_front=True)
-    assert ("more than --minutes leaves" in told) == is_said
-
-
-def test_heads_that_share_a_front_have_more_steps():
-    alone, shared = WHOLE, WHOLE._replace(heads=3)
-    seconds = [workload.seconds(PACE, 4, TOKENS)["front"] for workload in (alone, shared)]
-    assert seconds[0] == pytest.approx(3 * seconds[1])
-    plans = [workload.within(3600, PACE, RECIPE, TOKENS) for workload in (alone, shared)]
-    assert plans[0].held_out == plans[1].held_out
-    assert plans[0].steps < plans[1].steps
-    assert "once for 3 heads" in plans[1].described(4)
-    assert "once" not in plans[0].described(4)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(0.2, "1 s"), (80, "80 s"), (600, "10 min"), (7_200, "2.0 h")]
-)
-def test_a_duration_is_said_in_its_own_unit(seconds, said):
-    assert spoken(seconds) == said

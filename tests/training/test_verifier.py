@@ -13,7 +13,6 @@ from specbench.tasks.example import Example
 from specbench.tasks.metrics import get_metric
 from specbench.tasks.task import Task, load_task
 from specbench.training import front, material, objective, verifier
-from specbench.training.budget import CHECKS
 from specbench.training.goal import FIRST
 from specbench.training.material import Material, Materials, read_materials, split_material
 from specbench.training.recipe import HeadRecipe
@@ -127,7 +126,7 @@ def test_a_small_head_trained_from_scratch_raises_reward_and_acceptance(mini):
         seed=3,
     )
     training = prepared(mini, recipe, load_task("mini-math"), unseen=48)
-    training.follow(training.budget.workload._replace(checks=1))
+    training.checks = 1
     # What the target and the draft were measured to do: training follows this slope, and nothing
     # that is measured here.
     slope = ((1.0, 0.9792, 0.78905), (0.0, 0.0417, 1.0))
@@ -161,8 +160,7 @@ def test_a_static_weight_is_measured_as_what_it_is(mini):
 
 
 def test_few_held_out_prompts_have_several_texts_each(mini, monkeypatch):
-    assert prepared(mini, RECIPE, BRIEF).budget.workload.held_out_texts == material.MOST_TEXTS
-    assert prepared(mini, RECIPE.updated(minutes=9), BRIEF).budget.workload.held_out_texts == 1
+    assert prepared(mini, RECIPE, BRIEF).materials.held_out_texts == material.MOST_TEXTS
     monkeypatch.setattr(material, "HELD_OUT", 20)
     training = prepared(mini, RECIPE, BRIEF)
     asked = []
@@ -178,7 +176,6 @@ def test_few_held_out_prompts_have_several_texts_each(mini, monkeypatch):
     (tokens,) = asked
     assert 10 < tokens <= 2 * 10 * BRIEF.max_new_tokens
     assert [len(point.quality) for point in training.static] == [10] * len(front.WEIGHTS)
-    assert "(120 texts)" in training.budget.workload.described(2)
 
 
 def test_prompts_and_steps_take_the_temperatures_in_turn(mini, monkeypatch):
@@ -247,7 +244,7 @@ def test_checks_are_spread_over_the_steps_and_no_more_than_planned(mini, monkeyp
     training.begin()
     rows = [training._checked(_row(step)) for step in range(1, steps + 1)]
     measured = [row.step for row in rows if row.held_out_quality is not None]
-    assert len(measured) == min(steps, CHECKS) and measured[-1] == steps
+    assert len(measured) == min(steps, verifier.CHECKS) and measured[-1] == steps
     gaps = np.diff([0, *measured])
     assert gaps.max() - gaps.min() <= 1
 

@@ -43,8 +43,6 @@ FIGURES = {
     "latency": BundledFigure("latency", "draw"),
     "pareto": BundledFigure("pareto", "draw"),
     "positions": BundledFigure("rounds", "draw_positions"),
-    "accepted-length": BundledFigure("rounds", "draw_lengths"),
-    "timeline": BundledFigure("rounds", "draw_timeline"),
 }
 
 

@@ -61,15 +61,6 @@ def blocks(table: pd.DataFrame, names: Sequence[str] = SETTING) -> list[tuple[st
     ]
 
 
-def task_blocks(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Split a table by setting and task; return titles and rows."""
-    return [
-        (title(task, setting), rows[rows["task"] == task])
-        for setting, rows in blocks(table)
-        for task in distinct(rows, "task")
-    ]
-
-
 def title(shown: str, setting: str, of: str = "") -> str:
     """Return the title of a task's panel in a setting, whose name may be empty.
 
@@ -94,7 +85,7 @@ def data(table: pd.DataFrame, *more: str, **drawn: str) -> pd.DataFrame:
     return table[[*CELL, *more]].assign(**columns)
 
 
-def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
+def cell_names(cells: pd.DataFrame) -> list[str]:
     """Name each cell: method and parameters, and N and run if there are several.
 
     Raises:
@@ -110,7 +101,7 @@ def cell_names(cells: pd.DataFrame, between: str = " ") -> list[str]:
             f"N = {row['draft_length']}" if several_lengths and row["draft_length"] else "",
             row["run_id"] if several_runs else "",
         ]
-        names.append(between.join(filter(None, [method, ", ".join(filter(None, details))])))
+        names.append(" ".join(filter(None, [method, ", ".join(filter(None, details))])))
     if (count := len(set(names))) > MOST_ROWS:
         raise UsageError(
             f"The runs hold {count} settings of methods, more than the {MOST_ROWS} rows of this "

@@ -81,9 +81,6 @@ _OTHER_COLOURS = ("#EE3377", "#117733", "#DDAA33", "#332288", "#88CCEE", "#88225
 #: Distinct from the colours of methods, and from each other in greyscale.
 PAIR_COLOURS = ("#332288", "#44AA99", "#AA4499", "#999933", "#882255", "#88CCEE")
 
-#: Colours of the parts of a round, in order; ``other`` is the rest.
-PARTS = {"draft": "#4477AA", "verify": "#DDAA33", "accept": "#BB5566", "other": "#BBBBBB"}
-
 GREY = "#555555"
 MOST_BARS = 200  # with more points, error bars are omitted
 _LEAST_WIDTH = 1.5  # inches per column

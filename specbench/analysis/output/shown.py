@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from specbench.analysis.output.table import Field, TableCell, number, with_interval
+from specbench.analysis.output.table import Field, TableCell, between, number, with_interval
 from specbench.runs.tables import dictionary
 from specbench.tasks.metrics import shown_metric
 
@@ -59,19 +59,24 @@ class ShownFigure(NamedTuple):
 
     def number(self, row: Row) -> str:
         """Return the value without its unit, which the heading of a column has."""
-        return number(self.scaled(row)[0], self.form)
+        return between(self._least(row), self.scaled(row)[0], self.form)
 
     def interval(self, row: Row) -> str:
         """Return the value with its interval: ``36.4 [32.2, 41.1]``."""
-        return with_interval(*self.scaled(row), self.form)
+        return with_interval(*self.scaled(row), self.form, least=self._least(row))
+
+    def _least(self, row: Row) -> float:
+        """Return the smaller end of a lead, see ``analysis.lead``; NaN for other figures."""
+        return self.scale * float(row.get(f"{self.name}_least", math.nan))
 
     def with_unit(self, row: Row) -> str:
         """Return the value with its unit and its interval: ``0.123 s [0.110, 0.136]``."""
-        return with_interval(*self.scaled(row), self.form, self.unit and f" {self.unit}")
+        unit, least = self.unit and f" {self.unit}", self._least(row)
+        return with_interval(*self.scaled(row), self.form, unit, least)
 
-    def estimate(self, value: float, low: float, high: float) -> str:
+    def estimate(self, value: float, low: float, high: float, least: float = math.nan) -> str:
         """Return an estimate of the figure, not yet scaled, with its unit and interval."""
-        ends = zip(ENDS, (value, low, high), strict=True)
+        ends = zip((*ENDS, "_least"), (value, low, high, least), strict=True)
         return self.with_unit({self.name + end: limit for end, limit in ends})
 
     def cell(self, row: Row) -> TableCell:

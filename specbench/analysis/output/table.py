@@ -6,6 +6,7 @@ Cells are strings, formatted by ``number`` and ``with_interval``.
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 import unicodedata
@@ -101,15 +102,26 @@ def number(value: float | None, form: str) -> str:
     return text.lstrip("+-") if not text.strip("+-0.,") else text
 
 
+def between(least: float, value: float, form: str) -> str:
+    """Format a number, or two of which the first is known and differs: ``3.4 to 4.2``."""
+    text, lower = number(value, form), number(least, form)
+    return f"{lower} to {text}" if lower and lower != text else text
+
+
 def percent(share: float | None, form: str = ".0f") -> str:
     """Format a share in per cent: ``36 %``; blank for None and NaN."""
     text = number(None if share is None else 100 * share, form)
     return text and f"{text} %"
 
 
-def with_interval(value: float, low: float, high: float, form: str, unit: str = "") -> str:
-    """Format a number followed by its interval, if it has one: ``1.2 [1.0, 1.4]``."""
-    text, ends = number(value, form), [number(low, form), number(high, form)]
+def with_interval(
+    value: float, low: float, high: float, form: str, unit: str = "", least: float = math.nan
+) -> str:
+    """Format a number followed by its interval, if it has one: ``1.2 [1.0, 1.4]``.
+
+    A lead has two values, the second of which is at least the first: ``0.9 to 1.2 [1.0, 1.4]``.
+    """
+    text, ends = between(least, value, form), [number(low, form), number(high, form)]
     interval = f" [{', '.join(ends)}]" if all([text, *ends]) else ""
     return f"{text}{unit}{interval}" if text else ""
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from specbench.analysis.compare import VERDICTS, by_task
-from specbench.analysis.compare_tables import verdict_tables
+from specbench.analysis.compare_tables import margin_tables, verdict_tables
 from specbench.analysis.estimates import AT_LIMIT, QUALITY, TOKENS
-from specbench.analysis.margin import margin_tables
 from specbench.analysis.output.shown import temperature_text
 from specbench.analysis.output.table import Column, Table
 from specbench.analysis.pareto import static_weight

@@ -78,7 +78,6 @@ def draws_of(cells: pd.DataFrame, samples: pd.DataFrame | None) -> Draws:
     return {
         "Quality vs. cost": partial(pareto.draw, results, pareto.known_costs(cells)),
         **(time if drafted["task"].duplicated().any() else {}),  # one point shows nothing
-        "Time of a round": partial(rounds.draw_timeline, results),
         "Latency": partial(latency.draw, results),
     }
 

@@ -6,17 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.figures import acceptance, heads, rounds, style
+from specbench.analysis.figures import acceptance, heads, rounds
 from specbench.analysis.results import Results
 
-from ...synthetic import samples
 from .made import (
     drawn_points,
-    from_samples,
-    learned_of,
     made,
     rounds_of,
-    sample,
     summary_of,
     titles,
     training_of,
@@ -105,47 +101,6 @@ def test_positions_are_drawn_as_in_their_table_with_few_settings_of_a_method():
     assert names == ["static w=0", "static w=2", "static w=3", "static w=5", "diversed"]
 
 
-def test_accepted_length_by_hand():
-    marks = rounds.histogram(rounds_of({"sd": 5 * SD}).rounds)
-    np.testing.assert_allclose(marks["value"], [20, 40, 0, 40, 8 / 5])
-    assert marks["accepted"].tolist()[:-1] == [0, 1, 2, 3]
-    assert marks["mark"].tolist() == ["share"] * 4 + ["mean"]
-    assert (marks["value_low"] <= marks["value"]).all()
-    assert (marks["value"] <= marks["value_high"]).all()
-
-
-def test_accepted_length_intervals_are_over_prompts_not_rounds():
-    alike = rounds.histogram(rounds_of({"sd": [[0, 3]] * 10}).rounds)
-    apart = rounds.histogram(rounds_of({"sd": [[0, 0]] * 5 + [[3, 3]] * 5}).rounds)
-    np.testing.assert_allclose(alike["value"], apart["value"])
-    np.testing.assert_allclose(alike["value_low"], alike["value_high"])
-    assert np.ptp(apart.loc[apart["mark"] == "mean", ["value_low", "value_high"]]) > 1
-
-
-def test_accepted_length_has_a_row_per_setting_and_a_column_per_task():
-    by_round = rounds_of({"diversed": [[3, 3], [3, 2]], "static": SD}).rounds
-    static = by_round["method"] == "static"
-    weighted = by_round[static].assign(weight=0.5, draft_length=5, task="mini-news")
-    both = pd.concat([by_round.assign(weight=np.where(static, 0.0, np.nan)), weighted])
-    drawing = rounds.draw_lengths(Results.of(rounds=both.reset_index(drop=True)))
-    axes = np.reshape(drawing.figure.axes, (3, 2))
-    names = ["static\nw=0, N = 3", "static\nw=0.5, N = 5", "diversed\nN = 3"]
-    assert [line[0].get_ylabel() for line in axes] == names
-    assert [[len(panel.patches) for panel in line] for line in axes] == [[4, 0], [0, 6], [4, 0]]
-    assert drawing.data["mark"].value_counts().to_dict() == {"share": 14, "mean": 3}
-
-
-def test_timeline_stacks_the_parts_of_a_round():
-    rows = [sample(method, number) for method in ("diversed", "sd") for number in range(3)]
-    drawing = rounds.draw_timeline(from_samples(samples(*rows)))
-    assert drawing.data["method"].tolist() == ["sd", "diversed"]
-    shown = ["round_ms", *(f"{part}_ms" for part in style.PARTS), "prefill_ms"]
-    np.testing.assert_allclose(drawing.data[shown], [[8, 3, 2, 1, 2, 20]] * 2)
-    frame = summary_of(methods=("sd",))
-    frame.loc[frame["metric"] == "round_seconds", "value"] = 0.005  # less than the sum of its parts
-    assert rounds.draw_timeline(Results.of(summary=frame)).data["other_ms"].tolist() == [0, 0]
-
-
 def texts(axes: Any) -> list[list[str]]:
     """The texts of a heat map, [heads, tasks]."""
     fields = np.full(axes.images[0].get_array().shape, "", dtype=object)
@@ -186,32 +141,3 @@ def test_training_has_a_row_per_head_and_step(tmp_path):
     np.testing.assert_allclose(middle["weight_smooth"], 0.9 - 0.01 * middle["step"] + 0.005)
     alone = heads.draw_training([training_of(tmp_path / "mini" / "mini-math", steps=1)]).data
     assert alone["head"].tolist() == ["mini/mini-math"]
-
-
-def test_learned_names_tokens_from_the_whole_range():
-    table = learned_of()
-    drawing = heads.draw_learned(table)
-    pd.testing.assert_frame_equal(drawing.data, table)
-
-    def names(words, **changes):
-        _, right = heads.draw_learned(learned_of(words, **changes)).figure.axes
-        return [label.get_text() for label in right.get_yticklabels()]
-
-    words = table[table["level"] == "token"]
-    part = (heads.RANGES * words["mean_weight"]).astype(int).clip(upper=heads.RANGES - 1)
-    for _, of_range in words.groupby(part):
-        shown = of_range[of_range["name"].isin(names(40))]
-        disagreement = (of_range["n"] * of_range["mean_tv"]).sort_values(ascending=False)
-        assert {*shown.index} == {*disagreement.index[: heads.SHOWN]}
-    assert names(40, occurrences=heads.FEWEST - 1) == []
-    left, _ = drawing.figure.axes
-    kinds = table[table["level"] == "kind"]
-    boxes = [patch.get_path().get_extents() for patch in left.patches]
-    np.testing.assert_allclose([box.x0 for box in boxes], kinds["weight_q25"])
-    np.testing.assert_allclose(drawn_points(left)[:, 0], kinds["mean_weight"])
-
-
-def test_learned_tokens_are_not_read_as_formulas(tmp_path):
-    table = learned_of(words=3)
-    table.loc[table["name"] == "t01", "name"] = "$\\frac$"
-    assert style.rendered(heads.draw_learned(table).figure, "svg")

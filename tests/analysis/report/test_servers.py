@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from specbench.analysis.compare_tables import margin_tables
 from specbench.analysis.figures import style
-from specbench.analysis.margin import margin_rows, margin_tables
+from specbench.analysis.margin import margin_rows
 from specbench.analysis.report.build import Baseline, build
 from specbench.analysis.report.servers import ends_tables, latency_tables, most_apart
 from specbench.analysis.results import Results

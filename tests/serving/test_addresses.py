@@ -149,9 +149,7 @@ def test_the_answer_of_a_proxy_is_shown(monkeypatch):
     with threaded(Refusing) as proxy:
         monkeypatch.setenv("http_proxy", proxy)
         monkeypatch.delenv("NO_PROXY", raising=False)
-        with pytest.raises(
-            UsageError, match=r"192.0.2.1/v1 answers 407 \(who\?\): look into"
-        ):
+        with pytest.raises(UsageError, match=r"192.0.2.1/v1 answers 407 \(who\?\): look into"):
             Client().post("http://192.0.2.1/v1", [{}])
 
 

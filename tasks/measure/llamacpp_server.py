@@ -75,5 +75,6 @@ def llamacpp_server(
 def exported_files(pair: str, folder: Path) -> list[Path]:
     """Write a bundled pair into a folder by ``export_pair.py``; return its files."""
     script = Path(__file__).parents[1] / "export_pair.py"
-    subprocess.run([sys.executable, script, pair, "--output", folder], check=True)
+    command = [sys.executable, script, pair, "--output", folder]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return [folder / f"{role}-f32.gguf" for role in ROLES]

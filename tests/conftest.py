@@ -17,8 +17,8 @@ import pytest
 import torch
 from filelock import FileLock
 
-from specbench.analysis import intervals
 from specbench.analysis.figures import style
+from specbench.analysis.statistics import intervals
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.engine.pair import Library
 from specbench.experiment import environment

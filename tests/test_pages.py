@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from specbench.analysis.run_tables import write_summary
+from specbench.analysis.written import write_summary
 from specbench.cli.app import app
 from specbench.cli.commands import COMMANDS, load
 from specbench.files import open_text, stored

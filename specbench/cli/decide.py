@@ -356,8 +356,8 @@ def _flags(decision: Decision, source: Basis, measurement: Measurement) -> Itera
 
 def _measure(variants: list[Variant], measurement: Measurement, decision: Decision) -> None:
     """Decode with lossy methods, sd and the control by the decision; print what each costs."""
-    from specbench.analysis.compare_tables import margin_tables
     from specbench.analysis.results import Results
+    from specbench.analysis.tables.verdict_tables import margin_tables
 
     best = decision.fastest(decision.batches[0])
     drafting = {"draft_length": [best.length], "drafter": [str(best.drafter)]}

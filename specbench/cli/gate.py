@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specbench.analysis.output.table import percent
+from specbench.analysis.tables.table import percent
 from specbench.cli.finished import Rows
 from specbench.cli.options import ALL, TableFormat
 from specbench.config import option
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from specbench.analysis.results import Results
-    from specbench.analysis.words import Row
+    from specbench.analysis.verdicts.words import Row
 
 BOTH = "--against METHOD and --margin POINTS belong together: give both"
 ALONE = "--against compares with one method alone: omit --at and --times"
@@ -153,10 +153,10 @@ def _beyond(judged: pd.DataFrame, samples: pd.DataFrame) -> Iterator[str]:
 
 def _not_within(row: Row) -> str:
     """Return why a row of ``margin_rows`` does not show that; empty if it does."""
-    from specbench.analysis import words
-    from specbench.analysis.estimates import QUALITY_LESS
-    from specbench.analysis.intervals import FEWEST
-    from specbench.analysis.output.shown import shown
+    from specbench.analysis.statistics.estimates import QUALITY_LESS
+    from specbench.analysis.statistics.intervals import FEWEST
+    from specbench.analysis.tables.shown import shown
+    from specbench.analysis.verdicts import words
 
     if row["loss"] == words.EXCLUDED:
         return ""
@@ -176,7 +176,7 @@ def _rejected(
     Of several servers one may draft nothing on purpose. A server that tells no acceptance therefore
     counts only where others are named ``plain``, or where no method tells any.
     """
-    from specbench.analysis.summary import ACCEPTANCE
+    from specbench.analysis.statistics.summary import ACCEPTANCE
     from specbench.runs.frames import rows_of
 
     labels, drafting = {*cells["label"]}, 0

@@ -10,9 +10,9 @@ from datetime import timedelta
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from specbench.analysis.output.table import Field, Table, number, percent, with_notes
+from specbench.analysis.tables.table import Field, Table, number, percent, with_notes
 from specbench.cli import output
 from specbench.cli.options import Progress, Workers
 from specbench.engine.pairs import Loading
@@ -28,13 +28,14 @@ from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.configuration import DEFAULT_LIMIT
 from specbench.runs.model import OK
-from specbench.runs.records import TABLE, latest_records, timed_records
+from specbench.runs.records import TABLE, RunTables, latest_records, timed_records
 from specbench.runs.run import read_run
 from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.metrics.sandbox.launch import weakness
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
+    from specbench.analysis.results import Results
     from specbench.cli.measurement import Measurement, RunFolder
     from specbench.experiment.loader import Loader
     from specbench.experiment.ray_pool import RayPool
@@ -174,10 +175,10 @@ def carry_out(
     return store
 
 
-def _summarise(folder: Path) -> None:
-    from specbench.analysis.run_tables import write_summary  # a refusal must not import statistics
+def _summarise(folder: Path, tables: RunTables) -> Results:
+    from specbench.analysis.written import write_summary  # a refusal must not import statistics
 
-    write_summary(folder)
+    return write_summary(folder, tables)
 
 
 @contextmanager
@@ -219,7 +220,7 @@ def _show(store: Store, as_json: bool) -> None:
             "--max-prompt-tokens"
         )
     output.note(*doubtful_thoughts(records))
-    show_run(store.folder, as_json)
+    show_run(store.folder, as_json, results=cast("Results | None", store.results))
     if store.failed:
         first = next(record.error for record in records if record.status != OK)
         raise RunError(
@@ -229,19 +230,23 @@ def _show(store: Store, as_json: bool) -> None:
         )
 
 
-def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None:
-    """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics."""
+def show_run(
+    folder: Path, as_json: bool = False, further: bool = False, results: Results | None = None
+) -> None:
+    """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics.
+
+    The results are read from the folder if they are not given.
+    """
     from specbench.analysis.results import Results
-    from specbench.analysis.run_tables import run_tables
 
     printed: dict[str, Any] = {"results": str(folder)}
     if stored(folder / TABLE).is_file():
-        results = Results([folder])
+        results = results or Results([folder])
         if as_json:
             printed |= {"verdicts": results.verdicts, "cells": results.cells}
             printed["remarks"] = results.remarks
         else:
-            tables = run_tables(results, further=further)
+            tables = results.tables(further=further)
             output.print_table(*with_notes(tables, results.measured_on))
             output.note(*results.remarks)
     if as_json:
@@ -252,7 +257,7 @@ def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None
 
 def _prompts_for(plan: Plan, margin: float) -> str:
     """Say how many prompts decide about a margin, by the share of scores that will differ."""
-    from specbench.analysis.margin import prompts_at_share
+    from specbench.analysis.verdicts.margin import prompts_at_share
 
     needs = [(f"{prompts_at_share(share, margin / 100):,}", percent(share)) for share in SHARES]
     (few, rarely), *further = needs

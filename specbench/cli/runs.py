@@ -48,7 +48,7 @@ def score(run: FinishedRun, options: ScoreOptions, code: CodeExecution, shown: P
     """Score the texts of a finished run again, without models or data."""
     finished_run = open_run(run, options.metric or [])
     note(*finished_run.notes)
-    from specbench.analysis.run_tables import write_summary  # after refusals
+    from specbench.analysis.written import write_summary  # after refusals
 
     try:
         with progress_bar(finished_run.samples, not shown.no_progress) as report:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specbench.analysis.output.table import with_notes
+from specbench.analysis.tables.table import with_notes
 from specbench.cli import gate
 from specbench.cli.finished import SPLITS, Rows, Runs, given_or_newest
 from specbench.cli.generate import grouped
@@ -28,8 +28,8 @@ from specbench.runs.shards import by_name, missing_shards, summarised_folders
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specbench.analysis.output.table import Table
     from specbench.analysis.results import Results
+    from specbench.analysis.tables.table import Table
 
 POSITION = "position"
 HELD_EQUAL = ("acceptance", "time", "quality")
@@ -109,10 +109,10 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
 
     folders = chosen_runs(runs, rows, SUMMARY)
 
-    from specbench.analysis.main_table import main_table, typeset
-    from specbench.analysis.published import beside_published, published_table, remarks
     from specbench.analysis.results import Results
-    from specbench.analysis.run_tables import without_speedup
+    from specbench.analysis.tables.main_table import main_table, typeset
+    from specbench.analysis.tables.published import beside_published, published_table, remarks
+    from specbench.analysis.tables.run_tables import without_speedup
 
     for folder in folders:
         if options.paper and read_run(folder, required=False).loading.dummy:
@@ -156,7 +156,7 @@ def print_benchmark(folder: Path, form: str = TEXT) -> None:
 
     import pandas as pd
 
-    from specbench.analysis import benchmark
+    from specbench.analysis.tables import benchmark
 
     measured = benchmark.read_benchmark(folder)
     systems, ratios = benchmark.bench_table(measured), benchmark.ratio_table(measured)
@@ -179,8 +179,8 @@ def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None)
     require(not options.paper, "--paper has no numbers by position: omit it or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
-    from specbench.analysis.positions import position_tables
     from specbench.analysis.results import Results
+    from specbench.analysis.statistics.positions import position_tables
 
     positions = Results(folders, rows.selection(), by_folder=True).positions
     print_as(options.form, positions, lambda: position_tables(positions, options.intervals))
@@ -212,10 +212,10 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
 
     import pandas as pd
 
-    from specbench.analysis.compare import Compared, compare, verdicts
-    from specbench.analysis.compare_tables import comparison_tables, verdict_tables
-    from specbench.analysis.comparison import ATS, COMPARISON, OWN
     from specbench.analysis.results import Results
+    from specbench.analysis.tables.verdict_tables import comparison_tables, verdict_tables
+    from specbench.analysis.verdicts.compare import Compared, compare, verdicts
+    from specbench.analysis.verdicts.contrasts import ATS, COMPARISON, OWN
     from specbench.runs.frames import first_decodes
 
     results = Results(folders, rows.selection(), by_folder=True)
@@ -283,7 +283,7 @@ def _compare_against(
     folders: Sequence[Path], results: Results, rows: Rows, options: CompareOptions
 ) -> None:
     """Print the verdict on each method against one, then a table per task."""
-    from specbench.analysis.compare_tables import margin_tables
+    from specbench.analysis.tables.verdict_tables import margin_tables
 
     arm, repeated = options.against or "", options.noise or []
     for name in {arm, *repeated} - {*results.servers} if repeated else ():
@@ -314,8 +314,8 @@ def _compare_runs(
         require(not options.times, "--times compares two runs: name two run folders")
         return None, []
 
-    from specbench.analysis.compare import between_runs, run_differences, why_untimed
-    from specbench.analysis.compare_tables import between_tables, facts_table
+    from specbench.analysis.tables.verdict_tables import between_tables, facts_table
+    from specbench.analysis.verdicts.compare import between_runs, run_differences, why_untimed
 
     first, second = read_run(folders[0], required=False), read_run(folders[1], required=False)
     apart = None if options.times else why_untimed(first, second)

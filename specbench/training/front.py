@@ -3,7 +3,7 @@
 Everything is measured on roll-outs; several texts of a prompt count as one with their means.
 Acceptance is the mean over texts of the
 mean over tokens of ``1 - w TV(p, q)``, so it mixes linearly, and the randomised front of the static
-weights is their upper concave hull (see ``specbench.analysis.pareto``).
+weights is their upper concave hull (see ``specbench.analysis.statistics.front``).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specbench.analysis.intervals import FEWEST, Floats, Interval, mean_interval
-from specbench.analysis.output.table import with_interval
-from specbench.analysis.pareto import lead_of_means
-from specbench.analysis.proportions import POWER, smallest_shown, unit_difference
+from specbench.analysis.statistics.front import lead_of_means
+from specbench.analysis.statistics.intervals import FEWEST, Floats, Interval, mean_interval
+from specbench.analysis.statistics.proportions import POWER, smallest_shown, unit_difference
+from specbench.analysis.tables.table import with_interval
 from specbench.errors import UsageError
 from specbench.tasks.metrics import Metric
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from specbench import __version__
-from specbench.analysis.output.table import Table, percent
+from specbench.analysis.tables.table import Table, percent
 from specbench.config import AUTO
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.bind import bind

@@ -31,8 +31,8 @@ from llamacpp_server import exported_files, llamacpp_server
 from rich.console import Console
 from rich.progress import track
 
-from specbench.analysis.intervals import ratio_interval
-from specbench.analysis.output.table import Column, Table, number, with_interval
+from specbench.analysis.statistics.intervals import ratio_interval
+from specbench.analysis.tables.table import Column, Table, number, with_interval
 from specbench.cli.output import print_table
 from specbench.config import COMPILE, EAGER, LLAMACPP, TRANSFORMERS
 from specbench.decoding.loop import DecodeOptions, Request, decode

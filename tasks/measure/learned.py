@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from transformers import PreTrainedTokenizerBase
 
 from specbench.analysis.figures import style
-from specbench.analysis.intervals import mean_interval
+from specbench.analysis.statistics.intervals import mean_interval
 from specbench.decoding.heads.head import Head, load_head
 from specbench.decoding.heads.registry import read_description
 from specbench.engine.loading import load_pair

@@ -15,11 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specbench.analysis.intervals import Floats, Interval, bootstrap, estimate, estimate_of_heads
-from specbench.analysis.lead import lead
-from specbench.analysis.pareto import front_quality
-from specbench.analysis.points import Gains
-from specbench.analysis.proportions import paired_difference
+from specbench.analysis.statistics.front import front_quality
+from specbench.analysis.statistics.intervals import (
+    Floats,
+    Interval,
+    bootstrap,
+    estimate,
+    estimate_of_heads,
+)
+from specbench.analysis.statistics.lead import lead
+from specbench.analysis.statistics.points import Gains
+from specbench.analysis.statistics.proportions import paired_difference
 
 DRAFTS = 40  # tokens drafted per text, about
 SEED = 0

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from specbench.analysis.benchmark import (
+from specbench.analysis.tables.benchmark import (
     OVER_AUTOREGRESSIVE,
     OVER_ONE,
     ROUND_OVER_SD,
@@ -20,7 +20,7 @@ from specbench.analysis.benchmark import (
     ratio_table,
     read_benchmark,
 )
-from specbench.analysis.output.table import Column, Table
+from specbench.analysis.tables.table import Column, Table
 from specbench.cli.output import print_table
 
 AUTOREGRESSIVE, SD, DIVERSED = "autoregressive", "sd", "diversed"

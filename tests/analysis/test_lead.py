@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from specbench.analysis.lead import crossfitted_leads, lead
-from specbench.analysis.points import Gains
+from specbench.analysis.statistics.lead import crossfitted_leads, lead
+from specbench.analysis.statistics.points import Gains
 from tasks.measure.levels import Setting, judged, words
 
 

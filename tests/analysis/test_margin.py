@@ -1,4 +1,4 @@
-"""``analysis.margin``: simulated arms with known losses, and cases by hand."""
+"""``analysis.verdicts.margin``: simulated arms with known losses, and cases by hand."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.estimates import QUALITY_LESS, contrast
-from specbench.analysis.intervals import Floats, limit_with_failures, unseen_share
-from specbench.analysis.margin import margin_rows, prompts_at_share, prompts_needed
-from specbench.analysis.words import EXCLUDED, FASTER, NOISE, OPEN, SHOWN, SLOWER
+from specbench.analysis.statistics.estimates import QUALITY_LESS, contrast
+from specbench.analysis.statistics.intervals import Floats, limit_with_failures, unseen_share
+from specbench.analysis.verdicts.margin import margin_rows, prompts_at_share, prompts_needed
+from specbench.analysis.verdicts.words import EXCLUDED, FASTER, NOISE, OPEN, SHOWN, SLOWER
 from specbench.errors import UsageError
 
 from .conftest import Make

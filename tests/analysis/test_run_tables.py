@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.estimates import QUALITY_LESS, contrast
-from specbench.analysis.output.table import to_text
-from specbench.analysis.pareto import front_of, gap_between
-from specbench.analysis.points import settings_of
 from specbench.analysis.results import Results
-from specbench.analysis.run_tables import (
+from specbench.analysis.statistics.estimates import QUALITY_LESS, contrast
+from specbench.analysis.statistics.front import front_of, gap_between
+from specbench.analysis.statistics.points import settings_of
+from specbench.analysis.statistics.summary import prompt_counts, summarise
+from specbench.analysis.tables.run_tables import (
     COUNTED,
     NO_BASELINE,
     NO_TIMES,
@@ -17,11 +17,11 @@ from specbench.analysis.run_tables import (
     TRANSFER,
     figure_tables,
     run_tables,
-    summary_page,
     text_tables,
     transfer_data,
 )
-from specbench.analysis.summary import prompt_counts, summarise
+from specbench.analysis.tables.table import to_text
+from specbench.analysis.written import summary_page
 from specbench.errors import UsageError
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import compare
-from specbench.analysis.margin import margin_rows
-from specbench.analysis.run_tables import write_summary
-from specbench.analysis.summary import summarise
+from specbench.analysis.statistics.summary import summarise
+from specbench.analysis.verdicts.compare import compare
+from specbench.analysis.verdicts.margin import margin_rows
+from specbench.analysis.written import write_summary
 from specbench.runs.frames import read_samples
 from specbench.tasks.example import Example, repeated_prompts
 

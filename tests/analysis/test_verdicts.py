@@ -6,10 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import VERDICTS, by_task, compare, verdict_rows, verdicts
-from specbench.analysis.compare_tables import verdict_tables
-from specbench.analysis.summary import summarise
-from specbench.analysis.words import FASTER, FEW, HIGHER, LOWER, MISSING, NOISE, SLOWER, UNSHOWN
+from specbench.analysis.statistics.summary import summarise
+from specbench.analysis.tables.verdict_tables import verdict_tables
+from specbench.analysis.verdicts.compare import VERDICTS, by_task, compare, verdict_rows, verdicts
+from specbench.analysis.verdicts.words import (
+    FASTER,
+    FEW,
+    HIGHER,
+    LOWER,
+    MISSING,
+    NOISE,
+    SLOWER,
+    UNSHOWN,
+)
 
 from .conftest import timed_again
 

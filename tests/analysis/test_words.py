@@ -8,12 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare_tables import margin_tables, verdict_tables
-from specbench.analysis.comparison import COMPARISON, OWN, SD
-from specbench.analysis.estimates import ACCEPTANCE_LESS, LENGTH, QUALITY_LESS, TIMES, wide
-from specbench.analysis.intervals import Interval
-from specbench.analysis.verdicts import margin_verdict
-from specbench.analysis.words import EXCLUDED, FASTER, OPEN, SHOWN, SLOWER, word
+from specbench.analysis.statistics.estimates import (
+    ACCEPTANCE_LESS,
+    LENGTH,
+    QUALITY_LESS,
+    TIMES,
+    wide,
+)
+from specbench.analysis.statistics.intervals import Interval
+from specbench.analysis.tables.verdict_tables import margin_tables, verdict_tables
+from specbench.analysis.verdicts.contrasts import COMPARISON, OWN, SD
+from specbench.analysis.verdicts.sentences import margin_verdict
+from specbench.analysis.verdicts.words import EXCLUDED, FASTER, OPEN, SHOWN, SLOWER, word
 from specbench.methods.registry import METHODS
 
 QUALITIES = [(-9.0, -5.0), (-5.0, -1.0), (-1.5, -0.02), (-3.0, 2.0), (-1.0, 1.0), (0.5, 4.0)]
@@ -141,7 +147,7 @@ def test_heads_of_one_recipe_are_judged_by_their_mean(make):
             }
             for i, score in enumerate(base)
         ]
-    from specbench.analysis.margin import margin_rows
+    from specbench.analysis.verdicts.margin import margin_rows
 
     rows = margin_rows(make(*samples), "sd", 2)
     mean = rows[rows["label"].str.contains("mean of 3 seeds")].iloc[0]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.run_tables import write_tables
+from specbench.analysis.written import write_tables
 from specbench.files import write_atomically
 from specbench.runs.records import LONGEST_LINE
 from specbench.runs.run import read_run

@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import run_differences
-from specbench.analysis.comparison import COMPARISON
-from specbench.analysis.output.table import Column, Table, TableCell
+from specbench.analysis.tables.table import Column, Table, TableCell
+from specbench.analysis.verdicts.compare import run_differences
+from specbench.analysis.verdicts.contrasts import COMPARISON
 from specbench.cli import output, tables
 from specbench.files import PACKINGS
 from specbench.runs.configuration import RunConfig

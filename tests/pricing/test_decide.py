@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from specbench.analysis.output.table import to_text
+from specbench.analysis.tables.table import to_text
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter

@@ -15,13 +15,13 @@ from matplotlib.colors import CenteredNorm, Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from specbench.analysis.estimates import QUALITY
 from specbench.analysis.figures import HEADS, figure, style
 from specbench.analysis.figures.style import GREY, Drawing, scaled
-from specbench.analysis.output.shown import shown
 from specbench.analysis.results import Results
-from specbench.analysis.run_tables import LEARNED, STRICT, transfer_data
-from specbench.analysis.summary import ACCEPTANCE
+from specbench.analysis.statistics.estimates import QUALITY
+from specbench.analysis.statistics.summary import ACCEPTANCE
+from specbench.analysis.tables.run_tables import LEARNED, STRICT, transfer_data
+from specbench.analysis.tables.shown import shown
 from specbench.errors import UsageError
 from specbench.runs.labels import LOG, logged
 from specbench.tasks.metrics import shown_metric

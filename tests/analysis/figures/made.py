@@ -10,7 +10,7 @@ from matplotlib.container import ErrorbarContainer
 
 from specbench.analysis.figures import style
 from specbench.analysis.results import ROUNDS, Results
-from specbench.analysis.summary import summarise
+from specbench.analysis.statistics.summary import summarise
 from specbench.runs.frames import SUMMARY, typed
 
 from ...synthetic import IDENTITY, SAMPLE

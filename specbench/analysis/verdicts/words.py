@@ -11,9 +11,15 @@ import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from specbench.analysis.estimates import ABOVE, ABOVE_MEASURED, QUALITY_LESS, SPEED, TIMES
-from specbench.analysis.intervals import FEWEST
-from specbench.analysis.output.table import number
+from specbench.analysis.statistics.estimates import (
+    ABOVE,
+    ABOVE_MEASURED,
+    QUALITY_LESS,
+    SPEED,
+    TIMES,
+)
+from specbench.analysis.statistics.intervals import FEWEST
+from specbench.analysis.tables.table import number
 from specbench.tasks.metrics import shown_metric
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"

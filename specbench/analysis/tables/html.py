@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from specbench.analysis.output.table import Table, notes_once
+from specbench.analysis.tables.table import Table, notes_once
 
 TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
 

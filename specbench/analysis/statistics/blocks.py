@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from specbench.analysis.intervals import FEWEST
+from specbench.analysis.statistics.intervals import FEWEST
 from specbench.runs.frames import CELL, example_ids
 
 

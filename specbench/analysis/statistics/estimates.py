@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import intervals, proportions
-from specbench.analysis.intervals import Floats, Interval, Statistic
-from specbench.analysis.output.shown import ENDS, PHASES
+from specbench.analysis.statistics import intervals, proportions
+from specbench.analysis.statistics.intervals import Floats, Interval, Statistic
+from specbench.analysis.tables.shown import ENDS, PHASES
 from specbench.errors import UsageError
 from specbench.runs.columns import BLEU_TERMS
 from specbench.runs.frames import rows_of

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from specbench.analysis.output.table import Field, TableCell, between, number, with_interval
+from specbench.analysis.tables.table import Field, TableCell, between, number, with_interval
 from specbench.runs.tables import dictionary
 from specbench.tasks.metrics import shown_metric
 
@@ -66,7 +66,7 @@ class ShownFigure(NamedTuple):
         return with_interval(*self.scaled(row), self.form, least=self._least(row))
 
     def _least(self, row: Row) -> float:
-        """Return the smaller end of a lead, see ``analysis.lead``; NaN for other figures."""
+        """Return the smaller end of a lead, see ``statistics.lead``; NaN for others."""
         return self.scale * float(row.get(f"{self.name}_least", math.nan))
 
     def with_unit(self, row: Row) -> str:
@@ -153,7 +153,7 @@ _FIGURES = _FURTHER | {
         ShownFigure("rounds", "rounds"),
         ShownFigure("length_limit_rate", "ended by limit", "%", 100),
         ShownFigure("repetition", "repeated 4-grams", "%", 100),
-        # Of a comparison, see ``analysis.estimates``.
+        # Of a comparison, see ``analysis.statistics.estimates``.
         ShownFigure("acceptance", "accepted / drafted", "%", 100),
         ShownFigure("seconds", "s/sample", form="3s"),
         ShownFigure("quality_difference", "minus sd", SCORE, form="+.1f"),

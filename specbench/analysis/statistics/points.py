@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench.analysis import estimates, intervals
-from specbench.analysis.blocks import by_time_unit, count_blocks
-from specbench.analysis.intervals import Floats, Interval, Statistic, ratio
+from specbench.analysis.statistics import estimates, intervals
+from specbench.analysis.statistics.blocks import by_time_unit, count_blocks
+from specbench.analysis.statistics.intervals import Floats, Interval, Statistic, ratio
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, PARAMETER_COLUMNS, from_columns
 from specbench.plugins import short_name

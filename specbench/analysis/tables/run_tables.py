@@ -7,15 +7,17 @@ texts. This module also has the transfer between tasks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pandas as pd
 
-from specbench.analysis.compare import cautions
-from specbench.analysis.compare_tables import comparison_tables, verdict_tables
-from specbench.analysis.comparison import POOLED
-from specbench.analysis.estimates import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
-from specbench.analysis.output.shown import (
+from specbench.analysis.statistics.estimates import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
+from specbench.analysis.statistics.summary import (
+    ACCEPTANCE,
+    SPEEDUP,
+    further_metrics,
+    prompt_counts,
+)
+from specbench.analysis.tables.shown import (
     Row,
     ShownFigure,
     setting_text,
@@ -23,25 +25,12 @@ from specbench.analysis.output.shown import (
     shown_score,
     span,
 )
-from specbench.analysis.output.table import Field, Table, drop_empty, markdown_line, to_markdown
-from specbench.analysis.remarks import DOUBTS, remarks
-from specbench.analysis.results import Results
-from specbench.analysis.summary import (
-    ACCEPTANCE,
-    SPEEDUP,
-    cells_of,
-    further_metrics,
-    prompt_counts,
-    summarise,
-)
+from specbench.analysis.tables.table import Field, Table, drop_empty
+from specbench.analysis.verdicts.contrasts import POOLED
 from specbench.errors import UsageError
-from specbench.files import digits, write_atomically
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.runs.columns import TIMED
-from specbench.runs.frames import read_samples, rows_of, without_repeats
+from specbench.runs.frames import rows_of
 from specbench.runs.labels import BUNDLED, RESULTS
-from specbench.runs.records import DIGEST, SUMMARY, write_samples
-from specbench.runs.run import read_run
 
 LEARNED = "diversed"
 STRICT = "sd"
@@ -57,27 +46,6 @@ TRANSFER = [
 _SPEEDS = ("seconds_per_sample", "tokens_per_second", SPEEDUP)
 _FIGURES = (QUALITY, ACCEPTANCE, "acceptance_length", *_SPEEDS)
 _TEXTS = (TOKENS, "rounds", AT_LIMIT, REPETITION, f"{ACCEPTANCE}_sample_mean")
-
-
-def run_tables(results: Results, *, further: bool = False) -> list[Table]:
-    """Return the verdicts of runs and the figures of their cells.
-
-    ``further`` adds the distances from fronts at equal acceptance and the texts of the cells, and
-    gives each figure its interval.
-    """
-    verdicts = [*verdict_tables(results.comparison)]
-    if not further:  # differences from sd stand in the verdicts
-        return [
-            *verdicts,
-            *figure_tables(results.cells if verdicts else results.cells_beside_sd()),
-        ]
-    cells = results.cells_beside_sd()
-    return [
-        *verdicts,
-        *comparison_tables(results.comparison, ["acceptance"]),
-        *figure_tables(cells, intervals=True),
-        *text_tables(cells),
-    ]
 
 
 def figure_tables(cells: pd.DataFrame, *, intervals: bool = False) -> Iterator[Table]:
@@ -181,38 +149,3 @@ def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
             raise UsageError(f"this figure needs a single {noun}: choose one")
     trained_on = rows["head"].where(rows["method"] == LEARNED, STRICT)
     return rows.assign(trained_on=trained_on)[TRANSFER].reset_index(drop=True)
-
-
-def summary_page(results: Results) -> str:
-    """Return the tables of a run as Markdown, with cautions about its fronts."""
-    notes = (f"{markdown_line(text)}.\n" for text in cautions(results.comparison))
-    return "\n".join([to_markdown(*run_tables(results, further=True)), *notes])
-
-
-def write_summary(folder: Path, run: Path | None = None) -> None:
-    """Write ``summary.csv`` and ``summary.md`` from the tables of samples in a folder.
-
-    Args:
-        folder: Where the tables are.
-        run: The run; None if it is the same folder.
-    """
-    decodes = read_samples(folder, timings=TIMED)
-    summary = summarise(without_repeats(decodes))
-    write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
-    described = read_run(run or folder, required=False)
-    doubts = remarks(cells_of(summary), {str(summary["run_id"].iloc[0]): described}, DOUBTS)
-    page = summary_page(Results.of(decodes=decodes, _summary=summary))
-    write_atomically(
-        folder / DIGEST, "\n".join([page, *(f"{markdown_line(text)}\n" for text in doubts)])
-    )
-
-
-def write_tables(folder: Path, into: Path | None = None) -> None:
-    """Write all tables of a run from its records, if any sample was decoded.
-
-    Args:
-        folder: The run.
-        into: Where to write them; None writes them into the run.
-    """
-    if write_samples(folder, into):
-        write_summary(into or folder, folder)

@@ -8,22 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis import estimates
-from specbench.analysis.arm_remarks import ends_normally
-from specbench.analysis.compare import EQUAL
-from specbench.analysis.comparison import (
-    ALONE,
-    ATS,
-    COIN,
-    CONTROL,
-    FRONT,
-    OWN,
-    POOLED,
-    SAME_DRAFTER,
-    SD,
-    SD_CHOSEN,
-)
-from specbench.analysis.estimates import (
+from specbench.analysis.statistics import estimates
+from specbench.analysis.statistics.estimates import (
     ABOVE,
     ABOVE_MEASURED,
     ACCEPTANCE_LESS,
@@ -37,17 +23,31 @@ from specbench.analysis.estimates import (
     SPEED,
     TIMES,
 )
-from specbench.analysis.margin import QUANTILES, TASK
-from specbench.analysis.output.shown import (
+from specbench.analysis.statistics.points import TARGET
+from specbench.analysis.tables.shown import (
     PHASES,
     setting_text,
     shown,
     span,
     temperature_text,
 )
-from specbench.analysis.output.table import Column, Field, Table, drop_empty, number, percent
-from specbench.analysis.points import TARGET
-from specbench.analysis.words import (
+from specbench.analysis.tables.table import Column, Field, Table, drop_empty, number, percent
+from specbench.analysis.verdicts.arm_remarks import ends_normally
+from specbench.analysis.verdicts.compare import EQUAL
+from specbench.analysis.verdicts.contrasts import (
+    ALONE,
+    ATS,
+    COIN,
+    CONTROL,
+    FRONT,
+    OWN,
+    POOLED,
+    SAME_DRAFTER,
+    SD,
+    SD_CHOSEN,
+)
+from specbench.analysis.verdicts.margin import QUANTILES, TASK
+from specbench.analysis.verdicts.words import (
     CONCURRENCY,
     HIGHER,
     LEGEND,

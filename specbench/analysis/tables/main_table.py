@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import estimates
-from specbench.analysis.comparison import FRONT, OWN, POOLED, SAME_DRAFTER, SD, TASK_RUN
-from specbench.analysis.estimates import (
+from specbench.analysis.statistics import estimates
+from specbench.analysis.statistics.estimates import (
     ABOVE,
     ACCEPTANCE_LESS,
     QUALITY,
@@ -30,9 +29,17 @@ from specbench.analysis.estimates import (
     TIMES,
     contrast,
 )
-from specbench.analysis.intervals import Floats, Interval, estimate, estimate_of_heads
-from specbench.analysis.output.shown import PHASES, ShownFigure, shown, span, temperature_text
-from specbench.analysis.output.table import (
+from specbench.analysis.statistics.intervals import Floats, Interval, estimate, estimate_of_heads
+from specbench.analysis.statistics.points import Setting, scored_alike, shared_points, timed_points
+from specbench.analysis.statistics.summary import (
+    ACCEPTANCE,
+    SPEEDUP,
+    baseline_of,
+    without_shared_times,
+)
+from specbench.analysis.tables.published import REFERENCE, quality_heading, remarks
+from specbench.analysis.tables.shown import PHASES, ShownFigure, shown, span, temperature_text
+from specbench.analysis.tables.table import (
     Column,
     Field,
     Table,
@@ -41,10 +48,8 @@ from specbench.analysis.output.table import (
     cell_at,
     number,
 )
-from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
-from specbench.analysis.published import REFERENCE, quality_heading, remarks
-from specbench.analysis.summary import ACCEPTANCE, SPEEDUP, baseline_of, without_shared_times
-from specbench.analysis.words import (
+from specbench.analysis.verdicts.contrasts import FRONT, OWN, POOLED, SAME_DRAFTER, SD, TASK_RUN
+from specbench.analysis.verdicts.words import (
     NOISE,
     UNSHOWN,
     front_outcome,

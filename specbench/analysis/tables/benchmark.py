@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import estimates
-from specbench.analysis.intervals import Interval, ratio_interval
-from specbench.analysis.output.table import (
+from specbench.analysis.statistics import estimates
+from specbench.analysis.statistics.intervals import Interval, ratio_interval
+from specbench.analysis.tables.table import (
     Column,
     Table,
     drop_empty,

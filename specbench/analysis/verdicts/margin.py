@@ -25,17 +25,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import estimates
-from specbench.analysis.arm_remarks import ends_of, remarks_on
-from specbench.analysis.blocks import by_time_unit, count_blocks, has_comparable_times
-from specbench.analysis.estimates import DENSITY, LENGTH, QUALITY_LESS, SPEED, TIMES
-from specbench.analysis.intervals import CONFIDENCE, Floats, Interval, limit_with_failures
-from specbench.analysis.points import Setting, scored_alike, shared_points, timed_points
-from specbench.analysis.proportions import ERRORS, is_binary
-from specbench.analysis.sessions import TaskRun, recipe_key
-from specbench.analysis.slower import why_slower
-from specbench.analysis.verdicts import margin_verdict
-from specbench.analysis.words import CONCURRENCY, Row
+from specbench.analysis.statistics import estimates
+from specbench.analysis.statistics.blocks import by_time_unit, count_blocks, has_comparable_times
+from specbench.analysis.statistics.estimates import DENSITY, LENGTH, QUALITY_LESS, SPEED, TIMES
+from specbench.analysis.statistics.intervals import (
+    CONFIDENCE,
+    Floats,
+    Interval,
+    limit_with_failures,
+)
+from specbench.analysis.statistics.points import Setting, scored_alike, shared_points, timed_points
+from specbench.analysis.statistics.proportions import ERRORS, is_binary
+from specbench.analysis.statistics.sessions import TaskRun, recipe_key
+from specbench.analysis.verdicts.arm_remarks import ends_of, remarks_on
+from specbench.analysis.verdicts.sentences import margin_verdict
+from specbench.analysis.verdicts.slower import why_slower
+from specbench.analysis.verdicts.words import CONCURRENCY, Row
 from specbench.errors import UsageError, listed, unknown
 from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
 from specbench.plugins import short_name

@@ -30,9 +30,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import comparison, estimates
-from specbench.analysis.blocks import describe_blocks
-from specbench.analysis.comparison import (
+from specbench.analysis.statistics import estimates
+from specbench.analysis.statistics.blocks import describe_blocks
+from specbench.analysis.statistics.estimates import (
+    ABOVE,
+    ACCEPTANCE_LESS,
+    QUALITY_LESS,
+    SECONDS,
+    TIMES,
+)
+from specbench.analysis.statistics.front import STATIC_FAMILY
+from specbench.analysis.statistics.intervals import FEWEST, Interval
+from specbench.analysis.statistics.points import GAINS, TARGET
+from specbench.analysis.statistics.sessions import TaskRun, methods_of
+from specbench.analysis.tables.shown import setting_text
+from specbench.analysis.verdicts import contrasts
+from specbench.analysis.verdicts.contrasts import (
     ALONE,
     ATS,
     COIN,
@@ -45,14 +58,8 @@ from specbench.analysis.comparison import (
     TEXTS,
     At,
 )
-from specbench.analysis.estimates import ABOVE, ACCEPTANCE_LESS, QUALITY_LESS, SECONDS, TIMES
-from specbench.analysis.intervals import FEWEST, Interval
-from specbench.analysis.output.shown import setting_text
-from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import GAINS, TARGET
-from specbench.analysis.sessions import TaskRun, methods_of
-from specbench.analysis.verdicts import OUTCOMES, verdict
-from specbench.analysis.words import MISSING, Row
+from specbench.analysis.verdicts.sentences import OUTCOMES, verdict
+from specbench.analysis.verdicts.words import MISSING, Row
 from specbench.errors import UsageError
 from specbench.methods.registry import CONTROLS
 from specbench.runs.configuration import Difference, differences_of
@@ -165,7 +172,7 @@ def _parts_by_drafter(
     for other in further:
         for method in methods_of(other.settings, ["sd"]):
             for n in method.choices:
-                yield OWN, partial(comparison.versus_sd, first, method, n, texts)
+                yield OWN, partial(contrasts.versus_sd, first, method, n, texts)
     for part in (first, *further):
         yield from _parts(part, ats, names, texts)
 
@@ -178,12 +185,12 @@ def _parts(
     strict = methods_of(run.settings, ["sd"]) if names is None else []
     for method in (*strict, *methods):
         for n in method.choices:
-            yield OWN, partial(comparison.versus_none, run, method, n)
+            yield OWN, partial(contrasts.versus_none, run, method, n)
     for method in methods:
         for n in method.choices:
-            yield OWN, partial(comparison.versus_sd, run, method, n, texts)
+            yield OWN, partial(contrasts.versus_sd, run, method, n, texts)
         if len(run.sessions) > 1:
-            yield OWN, partial(comparison.require_times, run, method)
+            yield OWN, partial(contrasts.require_times, run, method)
     relaxed = [m for m in methods if not (m.first.emits_target or m.first.method in STATIC_FAMILY)]
     has_control = any(setting.method in CONTROLS for setting in run.settings)
     for gain in (name for name in GAINS if name in ats):
@@ -194,14 +201,14 @@ def _parts(
             controlled = has_control and method.first.method not in CONTROLS
             for front in (FRONT, CONTROL)[: 1 + controlled]:
                 for length in method.lengths:
-                    yield gain, partial(comparison.above_front, run, method, length, gain, front)
+                    yield gain, partial(contrasts.above_front, run, method, length, gain, front)
     if "acceptance" in ats and names is None:
-        yield "acceptance", partial(comparison.versus_coin, run)
+        yield "acceptance", partial(contrasts.versus_coin, run)
     if "quality" in ats:
         alone = [method for method in relaxed if len(method.heads) == 1]
         for method in (method for method in alone if method.session in run.sessions):
             for n in method.choices:
-                yield "quality", partial(comparison.at_equal_quality, run, method, n)
+                yield "quality", partial(contrasts.at_equal_quality, run, method, n)
 
 
 def cautions(rows: pd.DataFrame) -> Iterator[str]:

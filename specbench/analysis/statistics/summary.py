@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import estimates, intervals
-from specbench.analysis.blocks import by_time_unit
-from specbench.analysis.estimates import (
+from specbench.analysis.statistics import estimates, intervals
+from specbench.analysis.statistics.blocks import by_time_unit
+from specbench.analysis.statistics.estimates import (
     AT_LIMIT,
     COMPLETED,
     OF_TEXTS,
@@ -28,10 +28,10 @@ from specbench.analysis.estimates import (
     TEXT_COLUMNS,
     TOKENS,
 )
-from specbench.analysis.intervals import Floats, Interval, mean_interval, ratio_interval
-from specbench.analysis.output.shown import shown
-from specbench.analysis.points import TARGET
-from specbench.analysis.proportions import proportion_interval
+from specbench.analysis.statistics.intervals import Floats, Interval, mean_interval, ratio_interval
+from specbench.analysis.statistics.points import TARGET
+from specbench.analysis.statistics.proportions import proportion_interval
+from specbench.analysis.tables.shown import shown
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs import frames

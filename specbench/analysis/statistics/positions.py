@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.output.table import Column, Field, Table, TableCell, cell_at, number
-from specbench.analysis.proportions import proportion_interval
+from specbench.analysis.statistics.proportions import proportion_interval
+from specbench.analysis.tables.table import Column, Field, Table, TableCell, cell_at, number
 from specbench.errors import UsageError, require
 from specbench.runs.frames import CELL, rows_of, typed
 from specbench.runs.labels import method_labels

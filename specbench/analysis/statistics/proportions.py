@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from specbench.analysis import intervals
-from specbench.analysis.intervals import FEWEST, Floats, Interval, ratio
+from specbench.analysis.statistics import intervals
+from specbench.analysis.statistics.intervals import FEWEST, Floats, Interval, ratio
 
 POWER = 0.8  # with which a difference of ``ERRORS`` is shown
 _Z = NormalDist().inv_cdf((1 + intervals.CONFIDENCE) / 2)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.estimates import QUALITY
-from specbench.analysis.output.shown import ShownFigure, shown
-from specbench.analysis.output.table import Column, Field, Table, cell_at
-from specbench.analysis.summary import ACCEPTANCE
+from specbench.analysis.statistics.estimates import QUALITY
+from specbench.analysis.statistics.summary import ACCEPTANCE
+from specbench.analysis.tables.shown import ShownFigure, shown
+from specbench.analysis.tables.table import Column, Field, Table, cell_at
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.frames import rows_of
 from specbench.runs.labels import UNTRAINED

@@ -14,10 +14,10 @@ from statistics import median
 
 import pandas as pd
 
-from specbench.analysis.estimates import AT_LIMIT, QUALITY
-from specbench.analysis.output.shown import span
-from specbench.analysis.output.table import number, percent
-from specbench.analysis.summary import prompt_counts
+from specbench.analysis.statistics.estimates import AT_LIMIT, QUALITY
+from specbench.analysis.statistics.summary import prompt_counts
+from specbench.analysis.tables.shown import span
+from specbench.analysis.tables.table import number, percent
 from specbench.errors import UsageError, shown
 from specbench.runs.configuration import GreedyFacts
 from specbench.runs.model import ERROR

@@ -13,10 +13,16 @@ from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
-from specbench.analysis.blocks import count_blocks, has_comparable_times
-from specbench.analysis.estimates import TIMES, phase_terms
-from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import Fastest, PointEstimates, Setting, settings_of, shared_points
+from specbench.analysis.statistics.blocks import count_blocks, has_comparable_times
+from specbench.analysis.statistics.estimates import TIMES, phase_terms
+from specbench.analysis.statistics.front import STATIC_FAMILY
+from specbench.analysis.statistics.points import (
+    Fastest,
+    PointEstimates,
+    Setting,
+    settings_of,
+    shared_points,
+)
 from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.columns import TIMED_AGAIN
 from specbench.runs.frames import first_decodes

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pandas as pd
 
-from specbench.analysis.output.table import percent
+from specbench.analysis.tables.table import percent
 
 LOOP = 0.5  # share of repeated 4-grams from which a text repeats itself
 ONE_SIDED, AT_LEAST = 0.05, 3  # share and number of answers that one side alone has

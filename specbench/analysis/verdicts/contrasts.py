@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from specbench.analysis import estimates, pareto
-from specbench.analysis.estimates import (
+from specbench.analysis.statistics import estimates
+from specbench.analysis.statistics.estimates import (
     ABOVE,
     ABOVE_MEASURED,
     ACCEPTANCE_LESS,
@@ -23,10 +23,16 @@ from specbench.analysis.estimates import (
     SPEED,
     TIMES,
 )
-from specbench.analysis.intervals import Interval, estimate, ratio
-from specbench.analysis.output.shown import PHASES
-from specbench.analysis.pareto import STATIC_FAMILY
-from specbench.analysis.points import (
+from specbench.analysis.statistics.front import (
+    STATIC_FAMILY,
+    front_of,
+    front_quality,
+    gap_between,
+    gaps_from_coin,
+    points_with_front,
+)
+from specbench.analysis.statistics.intervals import Interval, estimate, ratio
+from specbench.analysis.statistics.points import (
     TARGET,
     Gain,
     Gains,
@@ -35,7 +41,8 @@ from specbench.analysis.points import (
     timed_points,
     with_pooled_target,
 )
-from specbench.analysis.sessions import MethodSettings, TaskRun, methods_of, sd_of
+from specbench.analysis.statistics.sessions import MethodSettings, TaskRun, methods_of, sd_of
+from specbench.analysis.tables.shown import PHASES
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, METHOD_COLUMNS
 
@@ -72,13 +79,13 @@ TASK_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task", "qu
 #: method's. ``reference`` is the baseline's value: a quality, or seconds per sample at
 #: ``against_quality``, which for the front is the method's quality, capped at the front's best.
 #: ``between`` names the front's points of next lower and next higher gain; ``step`` is the
-#: difference of their qualities, and ``coarse`` whether it is large (``pareto.COARSE``). ``least``
+#: difference of their qualities, and ``coarse`` whether it is large (``COARSE``). ``least``
 #: is the lead over the best mixture of the same prompts, where ``value`` is a lead. ``noise``
 #: is a factor: speed-ups from 1 / noise to noise can be noise of the times; blank if ``sd`` was not
 #: timed twice. ``seeds`` counts the heads of one recipe of which the row is a mean, 1 for each of
 #: them alone; it is blank for all other methods. ``missing`` counts prompts that other settings of
 #: the run have and the method lacks. ``blocks`` counts the blocks of a run in batches, see
-#: ``analysis.points``.
+#: ``analysis.statistics.points``.
 COMPARISON = (
     *(*TASK_RUN, "blocks", "at", *METHOD_COLUMNS, "label", "points", "seeds", "missing"),
     *("draft_length", "drafter", "quality", "acceptance", "seconds", *PHASES),
@@ -190,8 +197,8 @@ def versus_coin(run: TaskRun) -> Iterator[Row]:
     """Place each static weight above or below a coin between ``sd`` and the draft."""
     weights = methods_of(run.settings, ["static"])
     for length in dict.fromkeys(length for weight in weights for length in weight.lengths):
-        points = [point for point in pareto.front_of(run.settings) if point.draft_length == length]
-        gaps = pareto.gaps_from_coin(points)
+        points = [point for point in front_of(run.settings) if point.draft_length == length]
+        gaps = gaps_from_coin(points)
         for weight in weights:
             if length in weight.lengths and (gap := gaps.get(weight.lengths[length][0].point)):
                 yield {
@@ -211,13 +218,13 @@ def above_front(
     """
     heads = method.lengths[length]
     if gain == "acceptance":
-        every = pareto.front_of(run.settings, FRONTS[front])
+        every = front_of(run.settings, FRONTS[front])
         points = [point for point in every if point.draft_length == length]
     else:  # in the units of times
         heads = [head.timed for head in heads]
-        every = pareto.front_of(run.sessions[method.session], FRONTS[front])
+        every = front_of(run.sessions[method.session], FRONTS[front])
         points = [point.timed for point in every]
-    gap = pareto.gap_between(heads, points, gain)
+    gap = gap_between(heads, points, gain)
     if np.isnan(gap.reached.gains(gain).value[0, : len(heads)]).any():  # nothing was drafted
         return
     facts = method.facts([length], length, gap.reached, list(range(len(heads)))) | {
@@ -235,13 +242,13 @@ def above_front(
 def at_equal_quality(run: TaskRun, method: MethodSettings, lengths: list[int]) -> Iterator[Row]:
     """Compare a method's speed with that of the static front at the method's quality."""
     settings = [setting.timed for setting in method.at(lengths)]
-    front = [point.timed for point in pareto.front_of(run.sessions[method.session])]
-    together = pareto.points_with_front(settings, front)
+    front = [point.timed for point in front_of(run.sessions[method.session])]
+    together = points_with_front(settings, front)
     reached, (fastest,) = together.estimates_with_fastest(range(len(settings)))
     points, chosen = slice(len(settings), len(settings) + len(front)), fastest.pooled
     quality, seconds = reached.quality[:, points], reached.seconds
     as_gain = Gains(quality, np.ones_like(quality))
-    level = -pareto.front_quality(as_gain, -seconds[:, points], reached.quality[:, chosen])
+    level = -front_quality(as_gain, -seconds[:, points], reached.quality[:, chosen])
     figure = estimate(level / seconds[:, chosen], reached.n, log=True)
     yield {
         **method.facts(lengths, lengths[fastest.point], reached, [chosen]),

@@ -14,13 +14,20 @@ import math
 
 import pandas as pd
 
-from specbench.analysis import estimates
-from specbench.analysis.comparison import ALONE, CONTROL, FRONT, OWN, SD, SD_CHOSEN, SPEEDS
-from specbench.analysis.estimates import ABOVE, ABOVE_MEASURED, LENGTH, QUALITY_LESS, SPEED, TIMES
-from specbench.analysis.intervals import FEWEST, unseen_share
-from specbench.analysis.output.shown import ENDS, shown
-from specbench.analysis.output.table import percent, with_interval
-from specbench.analysis.words import (
+from specbench.analysis.statistics import estimates
+from specbench.analysis.statistics.estimates import (
+    ABOVE,
+    ABOVE_MEASURED,
+    LENGTH,
+    QUALITY_LESS,
+    SPEED,
+    TIMES,
+)
+from specbench.analysis.statistics.intervals import FEWEST, unseen_share
+from specbench.analysis.tables.shown import ENDS, shown
+from specbench.analysis.tables.table import percent, with_interval
+from specbench.analysis.verdicts.contrasts import ALONE, CONTROL, FRONT, OWN, SD, SD_CHOSEN, SPEEDS
+from specbench.analysis.verdicts.words import (
     CONCURRENCY,
     EXCLUDED,
     FASTER,

@@ -1,9 +1,4 @@
-"""Why drafts make a method slower: where its seconds go, and those of no speculation.
-
-The parts of a side add up to its time. Texts of a batch share the time of each round, so a share
-grows when other texts have ended: *ends of a batch* are the seconds beyond those that the rounds
-would have taken at the share of the text that ended first, whose rounds all had a full batch.
-"""
+"""Why drafts make a method slower: its seconds and its rounds beside those of no speculation."""
 
 from __future__ import annotations
 
@@ -13,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.blocks import by_time_unit
-from specbench.analysis.estimates import SECONDS, SPEED, contrast, term
-from specbench.analysis.output.table import number, percent
-from specbench.analysis.summary import baseline_of
+from specbench.analysis.statistics.blocks import by_time_unit
+from specbench.analysis.statistics.estimates import SECONDS, SPEED, contrast, term
+from specbench.analysis.statistics.summary import baseline_of
+from specbench.analysis.tables.table import number, percent
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.frames import CELL, first_decodes, rows_of
 from specbench.runs.labels import method_labels
@@ -24,7 +19,6 @@ from specbench.runs.labels import method_labels
 FEWEST = 3  # prompts of a remark
 NOTICED = 0.98  # ratio of tokens/s from which a difference is named
 TOKENS = 1000  # whose seconds are told
-_BATCH = ["block", "turn", "repeat"]
 
 
 def slower_methods(samples: pd.DataFrame) -> Iterator[tuple[str, str]]:
@@ -83,49 +77,24 @@ def why_slower(arm: pd.DataFrame, plain: pd.DataFrame, of: str = "without drafts
         return ""
     arm, plain = (side[side["sample_id"].isin(prompts)] for side in (arm, plain))
     return (
-        f"{TOKENS:,} tokens take {_told(arm, drafts=True)}, and {_told(plain, drafts=False)} "
+        f"{TOKENS:,} tokens take {_seconds(arm, drafts=True)}, and {_seconds(plain, drafts=False)} "
         f"{of}{_rounds(arm, plain, of)}"
     )
 
 
-def _told(side: pd.DataFrame, *, drafts: bool) -> str:
-    """Return the seconds of so many tokens, and the parts that add up to them."""
+def _seconds(side: pd.DataFrame, *, drafts: bool) -> str:
+    """Return the seconds of so many tokens: those until the first token, and all others."""
     first_tokens = side.get("first_token_seconds", pd.Series(dtype=float)).notna().any()
-    parts = {"until the first token" if first_tokens else "prefill": side["prefill_seconds"].sum()}
-    named = {
-        "drafts": "draft_seconds",
-        "verification" if drafts else "passes": "verify_seconds",
-        "acceptance tests" if drafts else "token draws": "accept_seconds",
-    }
-    recorded = side[[*named.values()]].notna().all(axis=None)
-    decode, ends = side["decode_seconds"].sum(), _ends(side) if recorded else 0.0
-    share = 1 - ends / decode if decode else 1.0  # of the rounds' parts, which have their ends
-    parts |= {name: share * side[column].sum() for name, column in named.items() if recorded}
-    parts |= {"ends of a batch": ends}
-    rest = decode + side["prefill_seconds"].sum() - sum(parts.values())
-    scale = TOKENS / side["output_tokens"].sum()
-    total = scale * (rest + sum(parts.values()))
-    digits = max(0, 2 - math.floor(math.log10(total)))
-    total = round(total, digits)
     in_rounds = drafts and side["rounds"].notna().all()
-    parts["others" if recorded else "rounds" if in_rounds else "later tokens"] = rest
-    rounded = {name: round(scale * seconds, digits) for name, seconds in parts.items()}
-    largest = max(parts, key=lambda name: parts[name])  # where rounding is noticed least
-    rounded[largest] += total - sum(rounded.values())
-    listed = [f"{value:.{digits}f} {name}" for name, value in rounded.items() if value > 0]
-    return f"{total:.{digits}f} s ({' + '.join(listed)})"
-
-
-def _ends(side: pd.DataFrame) -> float:
-    """Return the seconds by which texts of a batch waited in rounds that others had left."""
-    if "block" not in side or side["block"].isna().all() or side["rounds"].isna().any():
-        return 0.0
-    seconds = 0.0
-    for _, batch in side[side["rounds"] > 0].groupby(_BATCH, dropna=False):
-        first = batch[batch["rounds"] == batch["rounds"].min()]
-        share = first["decode_seconds"].sum() / first["rounds"].sum()
-        seconds += max(0.0, batch["decode_seconds"].sum() - share * batch["rounds"].sum())
-    return seconds
+    scale = TOKENS / side["output_tokens"].sum()
+    prefill, decode = (scale * side[f"{name}_seconds"].sum() for name in ("prefill", "decode"))
+    digits = max(0, 2 - math.floor(math.log10(prefill + decode)))
+    total, first = round(prefill + decode, digits), round(prefill, digits)
+    return (
+        f"{total:.{digits}f} s ({first:.{digits}f} "
+        f"{'until the first token' if first_tokens else 'prefill'} + {total - first:.{digits}f} "
+        f"{'rounds' if in_rounds else 'later tokens'})"
+    )
 
 
 def _rounds(arm: pd.DataFrame, plain: pd.DataFrame, of: str) -> str:

@@ -18,9 +18,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from specbench.analysis.intervals import Floats, Interval, bootstrap, estimate, estimate_of_heads
-from specbench.analysis.lead import lead
-from specbench.analysis.points import (
+from specbench.analysis.statistics.intervals import (
+    Floats,
+    Interval,
+    bootstrap,
+    estimate,
+    estimate_of_heads,
+)
+from specbench.analysis.statistics.lead import lead
+from specbench.analysis.statistics.points import (
     Gain,
     Gains,
     PointEstimates,
@@ -30,7 +36,7 @@ from specbench.analysis.points import (
     shared_points,
     with_pooled_target,
 )
-from specbench.analysis.proportions import unit_difference
+from specbench.analysis.statistics.proportions import unit_difference
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE
 

@@ -22,10 +22,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.analysis import intervals
-from specbench.analysis.intervals import Floats, Interval
-from specbench.analysis.points import Gains
-from specbench.analysis.proportions import with_rare_differences
+from specbench.analysis.statistics import intervals
+from specbench.analysis.statistics.intervals import Floats, Interval
+from specbench.analysis.statistics.points import Gains
+from specbench.analysis.statistics.proportions import with_rare_differences
 
 NEGLIGIBLE = 1e-6  # difference of two points' surplus, as a share of the largest surplus
 ALPHA = 1 - intervals.CONFIDENCE

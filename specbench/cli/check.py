@@ -126,7 +126,7 @@ def check(
 
     with new_folder(to.output, f"check-{plan.pair.name}") as folder:
         from specbench.engine.hub import quiet_libraries
-        from specbench.validation.check import Check, describe, run_check, tables
+        from specbench.validation.check import Check, content_of, run_check, tables
         from specbench.validation.server import too_weak
 
         texts = settings.samples or (OF_SERVER if server else SAMPLES)
@@ -136,7 +136,7 @@ def check(
         began = time.perf_counter()
         with step_status(not to.no_progress) as show_step:
             findings = list(run_check(task, show_step))
-        result = describe(task, findings, time.perf_counter() - began)
+        result = content_of(task, findings, time.perf_counter() - began)
         write_atomically(folder / FILE, as_json(result))
     failed, weak = failures(findings), too_weak(findings) if server else False
     answer = "" if failed or weak else conclusion(findings, "decoded correctly", "fault")

@@ -165,11 +165,3 @@ def stored_sampling(path: Path) -> dict[str, Any]:
             if key.startswith(SAMPLING_KEYS)
         }
     )
-
-
-def finish(writer: Any) -> None:
-    """Write the keys and tensors of a file's ``GGUFWriter``, and close the file."""
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()

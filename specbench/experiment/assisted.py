@@ -161,7 +161,7 @@ def require_features(
         raise MissingError(need, "choose another draft")
     if weight and not hasattr(GenerationConfig(), ENSEMBLE):
         version = f"this version of Transformers has no {ENSEMBLE}"
-        raise MissingError(version, "install a newer one, or omit --weight")
+        raise MissingError(version)
     if acceptance is not None and not hasattr(utils, DECISION):
         raise MissingError(f"this version of Transformers has no {DECISION}")
 

@@ -16,7 +16,7 @@ from specbench.decoding.records import RoundRecord
 from specbench.errors import UsageError, require
 from specbench.serving.client import API, Streamed
 from specbench.serving.delivered import AT_ONCE, HIDDEN, OVER_LIMIT, UNSTOPPED, at_once, delivered
-from specbench.serving.values import FILTERED, described, end_of, whole
+from specbench.serving.values import FILTERED, end_of, excerpt, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -189,81 +189,44 @@ def read_answer(
         UsageError: It is no answer of OpenAI's API, a token is outside the vocabulary, or there are
             more tokens than the request allowed.
     """
-    merged: dict[str, Any] = {}
-    last: dict[str, Any] = {}
-    texts: list[str] = []
-    others: list[str] = []  # thoughts and calls of tools
-    ids: list[int] = []
-    times: list[tuple[float, int]] = []  # when tokens came, and how many are known by their ids
-    needed = {"finish_reason"} if chat else {"text", "finish_reason"}
-    lacks = "without choices, text and finish_reason"
-    for seconds, value in streamed.events:
-        choice = _choice(value)
-        text = _text(choice, chat) if isinstance(choice, dict) else None
-        # Messages are made only if needed: describing each of many chunks would take seconds.
-        if not isinstance(text, str):
-            raise UsageError(f"{server} answers {described(value)} {lacks}: {API}")
-        new = _tokens(choice, value)
-        if not isinstance(new, list) or not all(type(t) is int and t >= 0 for t in new):
-            raise UsageError(
-                f"{server} answers the token_ids {described(new)}, which are none: {API}"
-            )
-        merged |= {name: part for name, part in value.items() if part not in (None, "")}
-        last |= {name: part for name, part in choice.items() if part is not None}
-        texts.append(text)
-        message = _part(choice, "delta") or _part(choice, "message")
-        thought = message.get("reasoning_content") or message.get("reasoning")
-        calls = message.get("tool_calls")
-        parts = thought if isinstance(thought, str) else "", json.dumps(calls) if calls else ""
-        others.append("".join(parts))
-        ids += new
-        if text or new or others[-1]:
-            times.append((seconds, len(new)))
-    require(needed <= last.keys(), f"{server} answers {described(merged)} {lacks}: {API}")
-    largest = max(ids, default=0)
+    chunks = _read_chunks(streamed, chat, server)
+    largest = max(chunks.token_ids, default=0)
     if tokenizer is not None and largest >= len(tokenizer):
         raise UsageError(
             f"the server returns token {largest}, but the pair has {len(tokenizer)}: give the "
             "--pair or --target that it runs"
         )
-    usage = _part(merged, "usage")
+    text, stopped_by, unstopped = _end(chunks, stop)
+    size = len(f"{text}{whole(chunks.others)}".encode())
+    usage = _part(chunks.answer, "usage")
     counted = _count(usage, "completion_tokens", None)
     details = _part(usage, "completion_tokens_details")
-    hidden = 0 if any(others) else _count(details, "reasoning_tokens", None) or 0
-    reason = last["finish_reason"]
-    require(isinstance(reason, str), f"the server's finish_reason is {described(reason)}: {API}")
-    by_word = _part(merged, VERBOSE).get("stop_type") == "word"  # of llama.cpp, more exact
-    by_text = isinstance(last.get("stop_reason"), str) or by_word
-    stopped_by = "stop" if by_text and reason == "stop" else end_of(reason)
-    text, unstopped = whole(texts), ""
-    for string in stop:  # which some servers ignore
-        text, cut, behind = text.partition(string)
-        stopped_by, unstopped = ("stop", unstopped + behind) if cut else (stopped_by, unstopped)
-    size = len(f"{text}{whole(others)}".encode())
+    hidden = 0 if any(chunks.others) else _count(details, "reasoning_tokens", None) or 0
     delivered_count = max(counted - hidden, 0) if counted else None
     token_ids, output_tokens, contradiction = delivered(
-        text, ids, delivered_count, stopped_by == "eos", size, tokenizer, stop
+        text, chunks.token_ids, delivered_count, stopped_by == "eos", size, tokenizer, stop
     )
     if not token_ids and (output_tokens or 0) > limit:
         output_tokens, contradiction = None, OVER_LIMIT
-    contradictions = [
-        contradiction,
-        HIDDEN if counted and hidden else "",
-        UNSTOPPED if unstopped else "",
-    ]
     require(
         (output_tokens or 0) <= limit,
-        f"{server} answers {len(ids)} token_ids, reports {counted} completion_tokens and was "
-        f"asked for {limit} at most: {API}",
+        f"{server} answers {len(chunks.token_ids)} token_ids, reports {counted} completion_tokens "
+        f"and was asked for {limit} at most: {API}",
     )
-    stream = Merged([value for _, value in streamed.events], merged, last, output_tokens)
-    streams = len(streamed.events) > 1 and bool(times)
-    if streams and at_once([seconds for seconds, _ in times], output_tokens):
-        streams, contradictions = False, [*contradictions, AT_ONCE]
+    times, values = chunks.times, [value for _, value in streamed.events]
+    came_at_once = at_once([seconds for seconds, _ in times], output_tokens)
+    streams = len(values) > 1 and bool(times)
+    stream = Merged(values, chunks.answer, chunks.choice, output_tokens)
     acceptance = next(filter(None, (read(stream) for read in REPORTS)), None)
     require(
         acceptance is None or acceptance.accepted <= acceptance.proposed,
         f"{server} reports more accepted drafts than drafts: measure it without this report",
+    )
+    contradictions = (
+        contradiction,
+        HIDDEN if counted and hidden else "",
+        UNSTOPPED if unstopped else "",
+        AT_ONCE if streams and came_at_once else "",
     )
     return Answer(
         text,
@@ -271,16 +234,75 @@ def read_answer(
         _count(usage, "prompt_tokens", None),
         output_tokens,
         stopped_by,
-        times[0][0] if streams else None,
+        times[0][0] if streams and not came_at_once else None,
         times[-1][0] if times else streamed.seconds,
         times[0][1] or 1 if times else None,
-        merged["model"] if isinstance(merged.get("model"), str) else None,
+        model if isinstance(model := chunks.answer.get("model"), str) else None,
         acceptance,
-        reason,
-        _cached(merged, usage),
+        chunks.choice["finish_reason"],
+        _cached(chunks.answer, usage),
         size,
         tuple(filter(None, contradictions)),
     )
+
+
+class _Chunks(NamedTuple):
+    """The parts of a stream."""
+
+    answer: Values  # the values together
+    choice: Values
+    texts: list[str]
+    others: list[str]  # thoughts and calls of tools
+    token_ids: list[int]
+    times: list[tuple[float, int]]  # when tokens came, and how many are known by their ids
+
+
+def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
+    """Return the parts of a stream, see ``read_answer``."""
+    answer: dict[str, Any] = {}
+    last: dict[str, Any] = {}
+    chunks = _Chunks(answer, last, [], [], [], [])
+    lacks = "without choices, text and finish_reason"
+    for seconds, value in streamed.events:
+        choice = _choice(value)
+        text = _text(choice, chat) if isinstance(choice, dict) else None
+        # Messages are made only if needed: an excerpt of each of many chunks would take seconds.
+        if not isinstance(text, str):
+            raise UsageError(f"{server} answers {excerpt(value)} {lacks}: {API}")
+        token_ids = _tokens(choice, value)
+        if not isinstance(token_ids, list) or not all(type(t) is int and t >= 0 for t in token_ids):
+            raise UsageError(
+                f"{server} answers the token_ids {excerpt(token_ids)}, which are none: {API}"
+            )
+        answer |= {name: part for name, part in value.items() if part not in (None, "")}
+        last |= {name: part for name, part in choice.items() if part is not None}
+        message = _part(choice, "delta") or _part(choice, "message")
+        thought = message.get("reasoning_content") or message.get("reasoning")
+        calls = message.get("tool_calls")
+        other = thought if isinstance(thought, str) else ""
+        other += json.dumps(calls) if calls else ""
+        chunks.texts.append(text)
+        chunks.others.append(other)
+        chunks.token_ids.extend(token_ids)
+        if text or token_ids or other:
+            chunks.times.append((seconds, len(token_ids)))
+    needed = {"finish_reason"} if chat else {"text", "finish_reason"}
+    require(needed <= last.keys(), f"{server} answers {excerpt(answer)} {lacks}: {API}")
+    return chunks
+
+
+def _end(chunks: _Chunks, stop: Sequence[str]) -> tuple[str, str | None, str]:
+    """Return the text up to a stop string, how it ended, and what came behind that string."""
+    reason = chunks.choice["finish_reason"]
+    require(isinstance(reason, str), f"the server's finish_reason is {excerpt(reason)}: {API}")
+    by_word = _part(chunks.answer, VERBOSE).get("stop_type") == "word"  # of llama.cpp, more exact
+    by_text = isinstance(chunks.choice.get("stop_reason"), str) or by_word
+    stopped_by = "stop" if by_text and reason == "stop" else end_of(reason)
+    text, unstopped = whole(chunks.texts), ""
+    for string in stop:  # which some servers ignore
+        text, cut, behind = text.partition(string)
+        stopped_by, unstopped = ("stop", unstopped + behind) if cut else (stopped_by, unstopped)
+    return text, stopped_by, unstopped
 
 
 def of_rounds(rounds: Sequence[RoundRecord]) -> Acceptance:
@@ -298,7 +320,7 @@ def _cut(steps: Sequence[tuple[int, int]], output_tokens: int) -> Acceptance:
     require(
         len(steps) <= MOST_ROUNDS
         and all(type(d) is type(a) is int and 0 <= a <= d for d, a in steps),
-        f"the server reports the steps {described(steps)}, which are no counts of drafts",
+        f"the server reports the steps {excerpt(steps)}, which are no counts of drafts",
     )
     rounds, left = [], output_tokens - 1
     for drafted, accepted in steps:
@@ -357,6 +379,6 @@ def _count(values: Values, name: str, default: int | None = 0) -> Any:
     value = values.get(name, default)
     require(
         value is default or (type(value) is int and 0 <= value < 2**31),
-        f"the server reports {name} as {described(value)}, which is no count",
+        f"the server reports {name} as {excerpt(value)}, which is no count",
     )
     return value

@@ -89,13 +89,13 @@ def body_of(arm: Arm, texts: Iterable[str], arms: Collection[str]) -> dict[str, 
     body: dict[str, Any] = {}
     for path, value in (values[""] | values[arm.name]).items():
         *parents, last = path.strip().split(".")
-        place = body
+        part = body
         for parent in parents:
-            place = place.setdefault(parent, {})
-            require(isinstance(place, dict), f"--set-body: {parent} cannot have value and parts")
-        has_parts = isinstance(place.get(last), dict)
+            part = part.setdefault(parent, {})
+            require(isinstance(part, dict), f"--set-body: {parent} cannot have value and parts")
+        has_parts = isinstance(part.get(last), dict)
         require(not has_parts, f"--set-body: {last} cannot have value and parts")
-        place[last] = value
+        part[last] = value
     require(not deeper(body, MOST_LEVELS), f"--set-body: more than {MOST_LEVELS} nested levels")
     for name in OF_TEMPLATES:
         require(

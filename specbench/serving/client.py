@@ -3,7 +3,7 @@
 A request has one deadline, an answer a maximum size, and both end at once on Ctrl-C. Redirects are
 not followed, since the other host would get the key. An answer is one JSON value, or a stream of
 them as server-sent events, each with the time at which it arrived. Connections stay open between
-requests. Proxies are those of the environment, but none stands before an address of this machine.
+requests. Proxies and certificates are those of the environment.
 """
 
 from __future__ import annotations
@@ -166,24 +166,17 @@ class Client:
         return asyncio.Runner()
 
     @cached_property
-    def _clients(self) -> dict[bool, httpx2.AsyncClient]:
-        return {}
-
-    def _http(self, url: str) -> httpx2.AsyncClient:
-        """Return the client for an address; one of this machine is reached without a proxy."""
-        if (here := network.is_here(url)) not in self._clients:
-            # Compressed answers could be larger than what arrives.
-            headers = {"Accept-Encoding": "identity"}
-            if self.api_key is not None:
-                headers["Authorization"] = f"Bearer {self.api_key}"
-            self._clients[here] = httpx2.AsyncClient(
-                headers=headers,
-                timeout=None,
-                verify=_ssl_context(),
-                limits=httpx2.Limits(keepalive_expiry=IDLE),
-                trust_env=not here,
-            )
-        return self._clients[here]
+    def _http(self) -> httpx2.AsyncClient:
+        # Compressed answers could be larger than what arrives.
+        headers = {"Accept-Encoding": "identity"}
+        if self.api_key is not None:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        return httpx2.AsyncClient(
+            headers=headers,
+            timeout=None,
+            verify=_ssl_context(),
+            limits=httpx2.Limits(keepalive_expiry=IDLE),
+        )
 
     def _all(
         self, url: str, bodies: Sequence[Any], read: Read, requests: int | None = None
@@ -219,7 +212,7 @@ class Client:
             try:
                 async with (
                     asyncio.timeout(self.timeout),
-                    self._http(url).stream("GET", url) as response,
+                    self._http.stream("GET", url) as response,
                 ):
                     content = await _content(url, response)
             except TimeoutError as error:
@@ -247,7 +240,7 @@ class Client:
             try:
                 async with (
                     asyncio.timeout(self.timeout),
-                    self._http(url).stream("POST", url, json=body) as response,
+                    self._http.stream("POST", url, json=body) as response,
                 ):
                     events = await self._events(url, response, began)
                 seconds = time.perf_counter() - began
@@ -316,9 +309,7 @@ class Client:
             words = error_words(content)
             if wait is not None and wait > self.timeout:
                 words += f"; it asks to wait for {wait:.0f} seconds"
-            raise _FailedError(
-                f"{url}{network.by_proxy(url)} answers {code} ({words}): {advice}", code, wait=wait
-            )
+            raise _FailedError(f"{url} answers {code} ({words}): {advice}", code, wait=wait)
         try:
             return parsed(content)
         except (ValueError, RecursionError) as error:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.decoding.records import RoundRecord, RoundReport, read_report
 from specbench.errors import require
-from specbench.serving.values import described
+from specbench.serving.values import excerpt
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -159,7 +159,7 @@ def read_rounds(
     """
     require(
         isinstance(value, list) and len(value) <= MOST_ROUNDS and all(map(_is_row, value)),
-        f"the server tells the rounds {described(value)}, which are none",
+        f"the server tells the rounds {excerpt(value)}, which are none",
     )
     rounds: list[RoundRecord] = []
     left = output_tokens - 1

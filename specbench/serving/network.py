@@ -1,4 +1,4 @@
-"""What stands between a client and a server: proxies, certificates, limits of requests."""
+"""Servers that cannot be reached, and those that want to be asked later."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from ipaddress import ip_address
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
@@ -25,39 +22,7 @@ UNREACHABLE = (
 def unreachable(url: str, error: BaseException) -> str:
     """Say that no server answers at an address, why, and what to do."""
     reason = quoted(str(error)) or type(error).__name__
-    advice = "start it, or correct the address"
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        advice = "name the file of its certificate by the variable SSL_CERT_FILE"
-    elif isinstance(error, httpx2.TransportError) and not isinstance(error, httpx2.ConnectError):
-        advice += ", whose scheme may be the other one of http and https"
-    elif "WRONG_VERSION_NUMBER" in str(error):
-        advice = "give the address with http://, since the server has no TLS"
-    if proxy := by_proxy(url):
-        advice += ", or put its host into the variable NO_PROXY"
-    return f"no server answers at {url}{proxy} ({reason}): {advice}"
-
-
-def is_here(url: str) -> bool:
-    """Return whether an address is one of this machine."""
-    try:
-        host = urlsplit(url).hostname or ""
-        if host == "localhost" or host.endswith(".localhost"):
-            return True
-        return ip_address(host).is_loopback or ip_address(host).is_unspecified
-    except ValueError:
-        return False
-
-
-def by_proxy(url: str) -> str:
-    """Return the words that name the proxy before an address, without its password."""
-    try:
-        parts, proxies = urlsplit(url), getproxies()
-        proxy = proxies.get(parts.scheme) or proxies.get("all", "")
-        if not proxy or is_here(url) or proxy_bypass(parts.hostname or ""):
-            return ""
-    except ValueError:
-        return ""
-    return f" by the proxy {quoted(proxy.rpartition('//')[2].rpartition('@')[2])}"
+    return f"no server answers at {url} ({reason}): start it, or correct the address"
 
 
 def may_pass(status: int) -> bool:

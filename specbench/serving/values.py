@@ -61,7 +61,7 @@ def quoted(text: str | bytes, longest: int = LONGEST) -> str:
     return shown(mask_tokens(printable), longest)
 
 
-def described(value: object) -> str:
+def excerpt(value: object) -> str:
     """Return the beginning of a value that a server answers, like ``quoted``."""
     brief = reprlib.Repr()
     brief.maxstring = MAX_SHOWN  # a key is masked before it is cut
@@ -95,13 +95,13 @@ def failure_of(value: Any) -> Failure | None:
     choice = _choice(fields)
     error, reason = fields.get("error") or choice.get("error"), choice.get("finish_reason")
     words = _words(error) or (_words(fields) if fields.get("choices") is None else "")
-    said = quoted(words, LONGEST_REASON) if words else described(error) if error else ""
+    text = quoted(words, LONGEST_REASON) if words else excerpt(error) if error else ""
     if isinstance(reason, str) and end_of(reason) is None:
-        said = said or quoted(_words({**fields, "choices": None}), LONGEST_REASON)
+        text = text or quoted(_words({**fields, "choices": None}), LONGEST_REASON)
         by = f"ends an answer by the finish_reason {quoted(reason)}"
-        return Failure(f"{by} ({said})" if said else by, 0)
+        return Failure(f"{by} ({text})" if text else by, 0)
     status = _code(fields) or HTTPStatus.OK
-    return Failure(f"fails in its answer: {said}", status) if said else None
+    return Failure(f"fails in its answer: {text}", status) if text else None
 
 
 def breaks_off(values: Iterable[Any]) -> bool:
@@ -135,8 +135,8 @@ def _words(value: Any, levels: int = DEEPEST) -> str:
     if not isinstance(value, dict):
         return ""
     words = next(filter(None, (_words(value.get(name), levels - 1) for name in _WORDS)), "")
-    place = value.get("loc")
-    located = ".".join(map(str, place)) if isinstance(place, list) and words else ""
+    path = value.get("loc")
+    located = ".".join(map(str, path)) if isinstance(path, list) and words else ""
     return f"{located}: {words}" if located else words
 
 

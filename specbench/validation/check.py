@@ -227,8 +227,8 @@ def _check_server(check: Check, server: Server, show_step: ShowStep) -> Iterator
     """Check a server, whose dtype is that of the plan; by default it rounds like float32."""
     show_step("loading the models")
     pair, dtype = _load(check, EXACT), check.plan.loading.dtype
-    yield from ends_finding(pair)
     contexts = [context for _, context in read_prompts(check.plan, pair)]
+    yield from ends_finding(pair)
     server = server.learned(contexts[0].prompt)
     if refused := server.unset:
         log.warning(
@@ -246,7 +246,7 @@ def _check_server(check: Check, server: Server, show_step: ShowStep) -> Iterator
     yield from check_server(texts, contexts, show_step)
 
 
-def describe(check: Check, findings: Sequence[Finding], seconds: float) -> dict[str, Any]:
+def content_of(check: Check, findings: Sequence[Finding], seconds: float) -> dict[str, Any]:
     """Return the check and its findings in plain values, for a JSON file."""
     of_server: dict[str, Any] = {"working_dtype": _working_dtype(check)}
     if check.server is not None:
@@ -270,7 +270,8 @@ def tables(findings: Sequence[Finding]) -> Iterator[Table]:
     rounds = [finding for finding in findings if finding.part == LAW]
     if rounds:
         yield rounds_table(rounds)
-    yield findings_table((f for f in findings if f.part != LAW), "Other checks")
+    title = "Other checks" if rounds else "Checks"
+    yield findings_table((f for f in findings if f.part != LAW), title)
 
 
 def findings_or_crash(subject: str, compare: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:

@@ -8,8 +8,6 @@ itself: another temperature, and filters left on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -288,7 +286,8 @@ class FilteredTails:
             if probability * len(FILTERS) < alpha:
                 visible[kind] = value
         sentence = f"{tails.shape[2]:,} draws, p = {p_value:.2g}"
-        sentence += f"; notices {listed_filters(visible)}" if visible else ""
+        filters = ", ".join(f"{kind} {value:g}" for kind, value in visible.items())
+        sentence += f"; notices {filters}" if filters else ""
         if p_value < alpha:
             kind, value = FILTERS[least]
             sentence += (
@@ -305,11 +304,6 @@ class FilteredTails:
             "alpha": alpha,
         }
         return judged(p_value < alpha, not visible, sentence, facts)
-
-
-def listed_filters(filters: Mapping[str, float]) -> str:
-    """Return filters in words, such as "top-k 20, min-p 0.02"."""
-    return ", ".join(f"{kind} {value:g}" for kind, value in filters.items())
 
 
 def log_moments(law: Tensor) -> tuple[Tensor, Tensor]:

@@ -74,12 +74,12 @@ def failures(findings: Sequence[Finding]) -> str:
     return f"{failed} of {len(findings)}" if failed else ""
 
 
-def conclusion(findings: Sequence[Finding], shown: str, fault: str) -> str:
+def conclusion(findings: Sequence[Finding], claim: str, fault: str) -> str:
     """Return one sentence that answers the question of findings of which none failed.
 
     Args:
         findings: The findings.
-        shown: What no fault means, such as "decoded correctly".
+        claim: What no fault means, such as "decoded correctly".
         fault: What was looked for.
 
     Returns:
@@ -93,7 +93,7 @@ def conclusion(findings: Sequence[Finding], shown: str, fault: str) -> str:
     emitted = [(f.subject.rpartition(", T=")[0], f.verdict) for f in findings if f.name in EMITTED]
     lawless = dict.fromkeys(method for method, verdict in emitted if verdict == NO_LAW)
     untested = [name for name in lawless if (name, OK) not in emitted]
-    answer = f"{shown}: no {fault} found in {sound + weak} comparisons{unseen}"
+    answer = f"{claim}: no {fault} found in {sound + weak} comparisons{unseen}"
     if untested:
         answer += f"; what {', '.join(untested)} emits was not tested, exact or not: add the law "
         answer += "with @rule(law=...)"

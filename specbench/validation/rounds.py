@@ -127,7 +127,7 @@ class Case(NamedTuple):
     @property
     def subject(self) -> str:
         """A description of the row."""
-        parts = [self.label, describe(self.groups[0][0].sampling)]
+        parts = [self.label, sampling_label(self.groups[0][0].sampling)]
         return ", ".join([*parts, findings.WHOLE] if self.whole else parts)
 
 
@@ -156,7 +156,7 @@ def check_rounds(case: Case, alpha: float, *, exact: bool = True) -> list[findin
     return list(_findings(case, tests, alpha, exact))
 
 
-def describe(sampling: Sampling) -> str:
+def sampling_label(sampling: Sampling) -> str:
     """Return a short description of the sampling."""
     parts = [f"T={sampling.temperature:g}"]
     parts += [f"top-k {sampling.top_k}"] if sampling.top_k is not None else []

@@ -26,8 +26,8 @@ from specbench.errors import require
 from specbench.experiment.rounding import END
 from specbench.serving.server import Completion
 from specbench.validation import draws
-from specbench.validation.findings import OK, WEAK, Finding, findings_of
-from specbench.validation.greedy import NEVER_UNLIKE, PART, against_plain, first_choices
+from specbench.validation.findings import FAILED, OK, WEAK, Finding, findings_of
+from specbench.validation.greedy import NEVER_UNLIKE, PART, TIE, against_plain, first_choices
 from specbench.validation.outputs import Beginning, LawsAfter, Output, enumerate_outputs
 from specbench.validation.texts import (
     LEAD,
@@ -131,6 +131,9 @@ def check_server(
     facts = choices._asdict() | {"texts": len(texts), "tie": server.tie}
     weakness = "" if choices.draft_unlike else NEVER_UNLIKE
     judgement = against_plain(choices, facts, server.tie, weakness)
+    if judgement.verdict == FAILED and server.tie == TIE:
+        hint = "; give the server's --dtype if it is not float32"
+        judgement = judgement._replace(sentence=judgement.sentence + hint)
     yield Finding(PART, "T=0", "first choices", *judgement)
     unsure = []
     for number, (context, text) in enumerate(zip(contexts[:CONTEXTS], texts, strict=False)):

@@ -27,6 +27,7 @@ from urllib.request import urlopen
 import numpy as np
 import torch
 import transformers
+from llamacpp_server import exported_files, llamacpp_server
 from rich.console import Console
 from rich.progress import track
 
@@ -38,7 +39,6 @@ from specbench.decoding.loop import DecodeOptions, Request, decode
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine.engines import Engine
-from specbench.engine.export import export_pair
 from specbench.engine.hardware import copy_bandwidth
 from specbench.engine.loading import load_pair
 from specbench.engine.memory import bytes_per_round
@@ -51,7 +51,6 @@ from specbench.methods.serving import synthetic
 from specbench.methods.strict import sd
 from specbench.serving.server import Server
 from specbench.tasks.task import default_task_names, load_task
-from specbench.validation.libraries import llamacpp_server
 
 DRAFT_LENGTH = 5
 NEW_TOKENS = 64
@@ -89,9 +88,9 @@ def main() -> None:
         for e in task.examples("test", options.prompts)
     ]
     with ExitStack() as stack:
-        files = export_pair(spec, Path(stack.enter_context(TemporaryDirectory())), "f32")
-        target, draft = map(str, files)
-        exported = load_pair(PairSpec("mini", target, draft), loading)
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        target, draft = files = exported_files(spec.name, folder)
+        exported = load_pair(PairSpec("mini", str(target), str(draft)), loading)
         exported = replace(exported, eos_ids=frozenset(), engine=Engine(LLAMACPP))
         torch.set_num_threads(options.threads)  # loading a small pair sets one thread
         engines = {EAGER: pair, COMPILE: replace(pair, engine=Engine(COMPILE)), LLAMACPP: exported}

@@ -26,6 +26,7 @@ from against_llamacpp import (
     with_specbench,
     with_transformers,
 )
+from llamacpp_server import llamacpp_server
 
 from specbench.engine.hub import gguf_path
 from specbench.engine.loading import load_pair
@@ -33,7 +34,6 @@ from specbench.engine.pairs import Loading, get_pair, in_folder
 from specbench.engine.prompts import encode
 from specbench.tasks.dataset import DataOptions
 from specbench.tasks.task import load_task
-from specbench.validation.libraries import llamacpp_server
 
 PAIRS = {"gguf": "qwen2.5-coder-gguf", "bfloat16": "qwen2.5-coder"}
 NEW_TOKENS = 48

@@ -18,7 +18,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, custom_pair
 from specbench.engine.prompts import encode
 from specbench.methods.strict import sd
-from specbench.validation.libraries import llamacpp_server
+from tasks.measure.llamacpp_server import llamacpp_server
 from tests.decoding.helpers import GREEDY, run
 
 FOLDER = Path(os.environ.get("FOLDER", "."))

@@ -91,6 +91,8 @@ def test_greedy_texts_may_fork_by_the_rounding_of_the_servers_dtype(cli, dtype, 
         check(cli, url, "--samples", "1", "--dtype", dtype)
     first, *_ = report()["findings"]
     assert (first["name"], first["verdict"]) == ("first choices", verdict), first
+    hinted = "give the server's --dtype if it is not float32" in first["sentence"]
+    assert hinted == (verdict == "FAILED")
 
 
 def test_an_option_that_the_server_refuses_is_left_out_alone_and_named(cli):

@@ -27,7 +27,7 @@ def run_simulated(code: str) -> None:
 @pytest.fixture(scope="session")
 def mini_files(once) -> Path:
     """The folder with the bundled pair as float32 files."""
-    from specbench.engine.export import export_pair
+    from export_pair import export_pair
 
     return once("gguf-files", lambda folder: export_pair(get_pair("mini"), folder, "f32"))
 

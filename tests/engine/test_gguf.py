@@ -56,9 +56,8 @@ def rewrite(
     **ids: int,
 ) -> Path:
     """Copy a file with other end tokens, rows of padding, or in shards of so many tensors."""
+    from export_pair import finish
     from gguf import GGUFReader, GGUFValueType, GGUFWriter
-
-    from specbench.engine.gguf import finish
 
     reader = GGUFReader(source)
     writer = GGUFWriter(path, architecture, split_max_tensors=split)
@@ -350,10 +349,8 @@ def sentencepiece(prefix: bool, in_bytes: bool = True) -> PreTrainedTokenizerFas
 
 
 def export(tokenizer: PreTrainedTokenizerFast, path: Path, *splits: tuple[str, ...]) -> Path:
+    from export_pair import finish, write_tokenizer
     from gguf import GGUFWriter
-
-    from specbench.engine.gguf import finish
-    from specbench.engine.gguf_tokenizer import write_tokenizer
 
     writer = GGUFWriter(path, "llama")
     write_tokenizer(writer, tokenizer, *splits)

@@ -185,7 +185,7 @@ def test_a_head_of_the_original_serves_the_export(exported, mini):
 
 
 def test_smaller_types_are_smaller_and_close(mini, files, tmp_path):
-    from specbench.engine.export import export_pair
+    from export_pair import export_pair
 
     sizes, prompt = [Path(files.target).stat().st_size], torch.tensor(prompts(mini, 1))
     expected = mini.target.plain(prompt, 20, hidden=False)[0].softmax(-1)
@@ -253,10 +253,8 @@ def test_files_of_a_pair_file_are_found_beside_it(files):
 
 
 def test_other_architectures_and_vocabularies_are_refused(files, mini, tmp_path):
+    from export_pair import finish, write_gguf
     from gguf import GGUFWriter
-
-    from specbench.engine.export import write_gguf
-    from specbench.engine.gguf import finish
 
     finish(GGUFWriter(tmp_path / "other.gguf", "unheard-of"))
     words = mini.tokenizer.__class__.from_pretrained(get_pair("python").target)

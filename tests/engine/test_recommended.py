@@ -45,9 +45,8 @@ def test_a_folder_recommends_what_changes_a_distribution(tmp_path, settings, exp
 
 
 def test_a_gguf_file_recommends_by_its_own_names(tmp_path):
+    from export_pair import finish
     from gguf import GGUFWriter
-
-    from specbench.engine.gguf import finish
 
     writer = GGUFWriter(tmp_path / "m.gguf", "llama")
     values = {"temp": 0.7, "top_p": 0.8, "penalty_repeat": 1.1, "min_p": 0.0}

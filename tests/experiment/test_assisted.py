@@ -147,3 +147,9 @@ def test_transformers_is_restored_and_a_missing_function_reported(monkeypatch):
         Assisted(tiny_pair("llama"), 5, acceptance=Rates("0.5"))
     with forced_in_transformers(None, []):
         assert not hasattr(utils, DECISION)
+
+
+def test_a_version_without_the_weight_is_refused(monkeypatch):
+    monkeypatch.setattr("specbench.experiment.assisted.ENSEMBLE", "weight")
+    with pytest.raises(MissingError, match="has no weight: install a newer one"):
+        Assisted(tiny_pair("llama"), 3, 0.5)

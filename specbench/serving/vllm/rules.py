@@ -58,12 +58,12 @@ def rule_of(text: str, device: str = "cpu") -> Rule:
         UsageError: It cannot be used, see ``method_of``.
     """
     name, parameters = method_of(text)
-    described = read_description(parameters["head"].path) if "head" in parameters else {}
+    description = read_description(parameters["head"].path) if "head" in parameters else {}
     pair: Any = SimpleNamespace(name="vLLM's models")
     for role in ("target", "draft"):  # as a head describes them; any fit a rule of the user's own
         facts = {"vocabulary": 16, "device": device, "dtype": None}
-        facts["hidden_size"] = (described.get("hidden_sizes") or {}).get(role, 16)
-        fingerprint = partial((described.get("models") or {}).get, role)
+        facts["hidden_size"] = (description.get("hidden_sizes") or {}).get(role, 16)
+        fingerprint = partial((description.get("models") or {}).get, role)
         setattr(pair, role, SimpleNamespace(**facts, fingerprint=fingerprint))
     rule = bind(name, parameters, pair).rule
     assert rule is not None

@@ -59,13 +59,13 @@ class Replay:
     methods: Mapping[str, str]
     may_execute: bool
 
-    def cell(self, described: CellConfig, task: str) -> Cell:
+    def cell(self, config: CellConfig, task: str) -> Cell:
         """Return a cell of the run, with a rule and a head that are here.
 
         Raises:
             UsageError: They are not, or differ from those of the run.
         """
-        recorded = Cell.recorded(described)
+        recorded = Cell.recorded(config)
         recorded = replace(recorded, method=self.methods[recorded.method])
         if "head" in recorded.values:
             _require_local(str(recorded.values["head"]))
@@ -244,10 +244,10 @@ def _check_keys(
         yield findings.Finding("", subject, name, findings.SKIPPED, text)
 
 
-def head_difference(described: CellConfig, cell: Cell) -> str:
+def head_difference(config: CellConfig, cell: Cell) -> str:
     """Return how the head that is here differs from a run's cell, in what the run tells of it."""
     for head in cell.heads:
-        recorded = described.head.plain() if described.head else {}
+        recorded = config.head.plain() if config.head else {}
         for name, first, second in differences_of(recorded, facts(head), {"name", "path"}):
             return f"head {head.name}: {name} is {first!r}, not {second!r}"
     return ""

@@ -58,19 +58,35 @@ def check_plan(
             "", run.folder.name, "samples are those of the plan", findings.FAILED, text
         )
         return
-    steps = [step for step in plan.steps() if whole or not step.cell.timing]
     settings = run.settings
     engine = settings.engine if settings.engine != AUTO else run.environment.engine
-    planned_samples = [plan.identify(step, str(engine)) for step in steps]
-    expected = {
-        names_of(sample): _columns(run, engine, step, sample)
-        for step, sample in zip(steps, planned_samples, strict=True)
-    }
+    steps = [step for step in plan.steps() if whole or not step.cell.timing]
+    planned = [(step, plan.identify(step, str(engine))) for step in steps]
+    expected = {names_of(s): _columns(run, engine, step, s) for step, s in planned}
     recorded = {names_of(record): record for record in records}
-    faults = []
-    for name, task in run.tasks.items():
-        if len(examples[name]) != task.examples:
-            faults.append(f"{name} has {len(examples[name])} examples, not {task.examples}")
+    faults = [
+        f"{name} has {len(examples[name])} examples, not {task.examples}"
+        for name, task in run.tasks.items()
+        if len(examples[name]) != task.examples
+    ]
+    yield _check_samples(run, expected, records, whole, faults)
+    pairs = [(recorded[name], sample) for name, sample in expected.items() if name in recorded]
+    compared = [(vars(r), findings.difference(vars(r), sample)) for r, sample in pairs]
+    wrong = [f"{findings.named(row)}: {text}" for row, text in compared if text]
+    wrong += _contradictions(run, records)
+    subject = f"{len(compared):,} samples"
+    yield findings.finding_of("settings are those of the plan", subject, wrong)
+
+
+def _check_samples(
+    run: Run,
+    expected: Mapping[tuple[Any, ...], findings.Record],
+    records: Sequence[SampleRecord],
+    whole: bool,
+    faults: list[str],
+) -> findings.Finding:
+    """Compare the samples that were planned with those that are there, by their names."""
+    recorded = {names_of(record): record for record in records}
     planned = run.config.samples_planned
     if whole and len(expected) != planned:
         faults.append(f"samples_planned is {planned}, not {len(expected)}")
@@ -94,20 +110,11 @@ def check_plan(
     unscored = sum(r.quality_metric is not None and r.quality is None for r in records)
     if unscored:
         notes.append(f"{unscored:,} samples have no quality")
-    result = findings.finding_of(
-        "samples are those of the plan", f"{len(recorded):,} of {len(expected):,} samples", faults
-    )
+    subject = f"{len(recorded):,} of {len(expected):,} samples"
+    result = findings.finding_of("samples are those of the plan", subject, faults)
     if notes and not faults:
         result = replace(result, verdict=verdict, sentence="; ".join(notes))
-    yield result
-    facts = [
-        (vars(recorded[name]), findings.difference(vars(recorded[name]), sample))
-        for name, sample in expected.items()
-        if name in recorded
-    ]
-    wrong = [f"{findings.named(record)}: {text}" for record, text in facts if text]
-    wrong += _contradictions(run, records)
-    yield findings.finding_of("settings are those of the plan", f"{len(facts):,} samples", wrong)
+    return result
 
 
 def arms_of(run: Run) -> tuple[Arm, ...]:
@@ -124,17 +131,17 @@ def task_plan(
     cells: Iterable[Cell],
 ) -> TaskPlan:
     """Return the plan of a task as the run executed it, with these metrics and cells."""
-    described, prompts = run.tasks[name], tuple(examples.values())
+    recorded, prompts = run.tasks[name], tuple(examples.values())
     task = Task(
         name=name,
-        version=described.version,
+        version=recorded.version,
         description="",
         metrics=tuple(metrics),
-        stop=tuple(described.stop),
-        max_new_tokens=described.max_new_tokens,
+        stop=tuple(recorded.stop),
+        max_new_tokens=recorded.max_new_tokens,
         source=PromptList(prompts),
         path=run.folder,
-        prompt_format=described.prompt_format or "",
+        prompt_format=recorded.prompt_format or "",
     )
     return TaskPlan(task, prompts, tuple(cells), task.max_new_tokens)
 
@@ -181,7 +188,7 @@ def _kind(device: str) -> str:
 
 def check_examples(
     name: str,
-    described: TaskConfig,
+    recorded: TaskConfig,
     settings: Settings,
     examples: Mapping[str, Example],
     task: Task,
@@ -192,7 +199,7 @@ def check_examples(
         SpecbenchError: The data cannot be read.
     """
     # A generator is endless, and a run may claim any number.
-    count = min(described.examples, len(examples) + 1)
+    count = min(recorded.examples, len(examples) + 1)
     examples_again = task.of_shard(settings.shard_slice, count, settings.seed)
     faults = []
     ids = [example.id for example in examples_again]
@@ -214,7 +221,7 @@ def check_examples(
         "stop": list(task.stop),
         "prompt_format": task.prompt_format,
     }
-    if text := findings.difference(_without_paths(described.plain()), _without_paths(facts)):
+    if text := findings.difference(_without_paths(recorded.plain()), _without_paths(facts)):
         faults.append(text)
     return findings.finding_of(
         "examples are those of the task", f"{name}, {len(examples_again):,} examples", faults

@@ -102,9 +102,9 @@ class Verification:
         Raises:
             SpecbenchError: The run or its models cannot be read.
         """
-        run, described = self.run, self.run.tasks.values()
+        run, tasks = self.run, self.run.tasks.values()
         if run.progress is None or any(
-            task.metrics is None or task.prompt_format is None for task in described
+            task.metrics is None or task.prompt_format is None for task in tasks
         ):
             raise UsageError(
                 f"{run.folder / CONFIG} was not written by a compatible version of specbench: "
@@ -125,7 +125,7 @@ class Verification:
             if finding is not None:
                 yield finding
         timed = records.timed_records(run.folder)
-        planned = any(cell.timing for task in described for cell in task.cells)
+        planned = any(cell.timing for task in tasks for cell in task.cells)
         whole = self.source != records.TABLE and (bool(timed) or not planned)
         every = [*self.every, *(timed if whole else ())]
         yield from check_plan(run, every, examples, whole)
@@ -155,20 +155,20 @@ class Verification:
 
     def _check_examples(self, name: str) -> tuple[dict[str, Example], Finding | None]:
         """Return the examples of a task, and the finding that compares them with its data."""
-        run, described = self.run, self.run.tasks[name]
+        run, recorded = self.run, self.run.tasks[name]
         has_examples = stored(run.folder / records.EXAMPLES).is_file()
         ids = list(dict.fromkeys(r.sample_id for r in self.every if r.task == name))
         examples = run.examples.get(name, {}) if has_examples else {i: Example(i, "") for i in ids}
         try:
-            shots = described.data.get("shots")
+            shots = recorded.data.get("shots")
             task = self.tasks.get(name) or local_task(name, shots, self.folder)
-            if task.version != described.version:
+            if task.version != recorded.version:
                 raise UsageError(f"{name} has version {task.version} here")
             if not has_examples:  # as many as there are
-                count = min(described.examples, len(ids) + 1)
+                count = min(recorded.examples, len(ids) + 1)
                 planned = task.of_shard(run.settings.shard_slice, count, run.settings.seed)
                 examples = {example.id: example for example in planned}
-            return examples, check_examples(name, described, run.settings, examples, task)
+            return examples, check_examples(name, recorded, run.settings, examples, task)
         except SpecbenchError as error:
             self.without_data.append(name)
             self.unchecked.append(f"examples of {name} ({error})")
@@ -201,17 +201,17 @@ class Verification:
         return names
 
     def _check_scores(self, examples: Mapping[str, Mapping[str, Example]]) -> Iterator[Finding]:
-        for name, described in self.run.tasks.items():
+        for name, task in self.run.tasks.items():
             metrics = self._metrics(name)
-            plain = [metric for metric in metrics if not get_metric(metric).executes]
+            harmless = [metric for metric in metrics if not get_metric(metric).executes]
             self.unchecked.extend(
                 f"{metric} of the samples of {name} that are not decoded again"
                 for metric in metrics
-                if metric not in plain
+                if metric not in harmless
             )
             of_task = [record for record in self.records if record.task == name]
             if any(example.prompt for example in examples[name].values()):
-                yield check_scores(name, described.metrics or (), plain, of_task, examples[name])
+                yield check_scores(name, task.metrics or (), harmless, of_task, examples[name])
 
     def _check_decoding(
         self, examples: Mapping[str, Mapping[str, Example]], show_sample: ShowSample
@@ -232,9 +232,9 @@ class Verification:
         tasks, heads = [], 0
         faults: list[str] = []
         not_here: dict[str, list[str]] = {}  # methods, by the reason
-        for name, described in run.tasks.items():
+        for name, task in run.tasks.items():
             cells = []
-            for cell in _decoded_cells(described):
+            for cell in _decoded_cells(task):
                 if cell.method not in methods:
                     continue
                 try:

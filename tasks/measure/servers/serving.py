@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,12 +26,14 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from specbench.engine.export import export_pair
 from specbench.engine.pairs import get_pair, in_folder
 from specbench.serving.arm import VARIABLE
-from specbench.validation.libraries import llamacpp_server
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from llamacpp_server import exported_files, llamacpp_server  # noqa: E402
+
 PYTHON = Path(os.environ.get("SPECBENCH_VLLM_PYTHON", HERE.parents[2] / ".servers/bin/python"))
 DRAFT_LENGTH, TEXTS = 5, 8
 START_SECONDS, STOP_SECONDS = 900, 30
@@ -138,7 +141,7 @@ def llamacpp(
     with TemporaryDirectory() as folder:
         files = [Path(model) for model in spec.models.values()]
         if not all(file.suffix == ".gguf" for file in files):
-            files = export_pair(spec, Path(folder), "f32")
+            files = exported_files(pair, Path(folder))
         server = llamacpp_server(
             *files[: 1 if drafts == PLAIN else 2],
             draft_length=DRAFT_LENGTH,

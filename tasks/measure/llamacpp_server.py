@@ -1,13 +1,16 @@
-"""llama.cpp's server as a decoder."""
+"""Start llama.cpp's server in this process."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
+from specbench.engine.pairs import ROLES
 from specbench.errors import UsageError
 from specbench.serving.server import Server
 
@@ -67,3 +70,11 @@ def llamacpp_server(
         raise UsageError(f"llama.cpp cannot serve {target} ({error}): give other files") from error
     yield Server(server.listening_address)
     del server
+
+
+def exported_files(pair: str, folder: Path) -> list[Path]:
+    """Write a bundled pair into a folder by ``export_pair.py``; return its files."""
+    script = Path(__file__).parents[1] / "export_pair.py"
+    command = [sys.executable, script, pair, "--output", folder]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return [folder / f"{role}-f32.gguf" for role in ROLES]

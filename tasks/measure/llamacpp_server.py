@@ -75,6 +75,6 @@ def llamacpp_server(
 def exported_files(pair: str, folder: Path) -> list[Path]:
     """Write a bundled pair into a folder by ``export_pair.py``; return its files."""
     script = Path(__file__).parents[1] / "export_pair.py"
-    command = [sys.executable, script, pair, "--output", folder]
+    command = [sys.executable, str(script), pair, "--output", str(folder)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return [folder / f"{role}-f32.gguf" for role in ROLES]

@@ -27,6 +27,7 @@ from urllib.request import urlopen
 import numpy as np
 import torch
 import transformers
+from assisted import Assisted
 from llamacpp_server import exported_files, llamacpp_server
 from rich.console import Console
 from rich.progress import track
@@ -45,7 +46,6 @@ from specbench.engine.memory import bytes_per_round
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.engine.prompts import encode
-from specbench.experiment.assisted import Assisted
 from specbench.methods.method import Rates
 from specbench.methods.serving import synthetic
 from specbench.methods.strict import sd

@@ -10,23 +10,22 @@ import torch
 from transformers import GenerationConfig
 from transformers.generation import utils
 
-from specbench.decoding.loop import DecodeOptions, Request, decode_all
-from specbench.decoding.records import Generation
-from specbench.decoding.sampling import Sampling
-from specbench.engine import packing
-from specbench.engine.pair import LoadedPair
-from specbench.experiment.assisted import (
+from measure.assisted import (
     DECISION,
     ENSEMBLE,
     Assisted,
     MissingError,
     forced_in_transformers,
 )
+from specbench.decoding.loop import DecodeOptions, Request, decode_all
+from specbench.decoding.records import Generation
+from specbench.decoding.sampling import Sampling
+from specbench.engine import packing
+from specbench.engine.pair import LoadedPair
 from specbench.methods.method import Rates
 from specbench.methods.serving import synthetic
 from specbench.methods.strict import sd
-
-from ..engine.tiny import random_prompt, tiny_pair
+from tests.engine.tiny import random_prompt, tiny_pair
 
 TEXTS = 3
 

@@ -3,9 +3,7 @@
 After a change that is meant, ``SPECBENCH_REWRITE=1`` writes them again; read the difference.
 """
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,20 +25,12 @@ from specbench.analysis.verdicts.sentences import OUTCOMES
 from specbench.tasks.metrics import AGREEMENT
 
 from ..synthetic import samples as synthetic
+from ..told import check
 from .conftest import timed_again, with_alone
 from .test_main_table import METHODS
 from .test_margin import SERVER, answers
 
-TOLD = Path(__file__).parents[1] / "data" / "told"
 Run = Callable[..., pd.DataFrame]
-
-
-def check(name: str, text: str) -> None:
-    path = TOLD / f"{name}.txt"
-    if os.environ.get("SPECBENCH_REWRITE"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
 
 
 def changed(run: pd.DataFrame, method: str, **columns: Any) -> pd.DataFrame:

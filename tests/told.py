@@ -24,7 +24,7 @@ def refusals(*calls: Callable[[], object]) -> str:
     """Return the kind and message of the error of each call, all of which must fail."""
     lines = []
     for call in calls:
-        with pytest.raises(Exception) as error:  # noqa: B017, PT011
+        with pytest.raises(Exception) as error:
             call()
         lines.append(f"{type(error.value).__name__}: {error.value}\n")
     return "".join(lines)

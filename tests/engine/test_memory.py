@@ -177,7 +177,6 @@ def test_a_container_has_at_most_its_limit(monkeypatch, tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_gpu_memory_stays_within_the_estimate():
     spec = get_pair("llama")
     loading = Loading(device="cuda", load_format="dummy")

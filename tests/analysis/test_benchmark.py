@@ -58,19 +58,12 @@ def _text(method: str, seconds: float) -> dict[str, Any]:
     """One of two texts that share four rounds, of which the last two had an empty row."""
     whole, drafts = 2 * seconds, method != "autoregressive"
     return {
-        "output_tokens": TOKENS[method] // 2,
+        **{"output_tokens": TOKENS[method] // 2, "rounds": 4, "shared_rounds": 2.0},
         "acceptance_length": TOKENS[method] / 8 if drafts else None,
-        "rounds": 4,
-        "shared_rounds": 2.0,
-        "full_rounds": 2,
-        "full_seconds": 0.8 * whole / 2,
-        "proposed": 20 * drafts,
-        "judged": 10 if drafts else None,
-        "accepted": 8 if drafts else None,
-        "prefill_seconds": 0.125,
-        "decode_seconds": whole,
-        "draft_seconds": 0.5 * whole * drafts,
-        "verify_seconds": 0.3 * whole,
+        **{"full_rounds": 2, "full_seconds": 0.8 * whole / 2},
+        **{"proposed": 20 * drafts, "judged": 10 if drafts else None},
+        **{"accepted": 8 if drafts else None, "prefill_seconds": 0.125, "decode_seconds": whole},
+        **{"draft_seconds": 0.5 * whole * drafts, "verify_seconds": 0.3 * whole},
         "accept_seconds": 0.1 * whole,
     }
 

@@ -84,7 +84,11 @@ def test_each_round_is_a_row_that_identifies_its_sample(tmp_path, stored):
     assert list(rounds) == list(schema("rounds"))
     names = ["sample_id", "weight", *list(schema("rounds"))[-8:]]
     stored(rounds[names].to_csv(index=False))
-    assert rounds[["round", "accepted", "rejected"]].dtypes.tolist() == ["int64", "int64", "float64"]
+    assert rounds[["round", "accepted", "rejected"]].dtypes.tolist() == [
+        "int64",
+        "int64",
+        "float64",
+    ]
 
 
 def test_rounds_of_packed_records_and_without_the_rejected_tokens(tmp_path):

@@ -154,12 +154,9 @@ def test_sessions_are_compared_by_a_baseline_only_where_each_has_one(samples, ti
 
 # Quality and accepted drafts (of 25) by head and task; the run measured math first.
 CELLS = {
-    ("sd", "math"): (0.99, 10),
-    ("sd", "news"): (0.5, 15),
-    ("math", "math"): (0.9, 20),
-    ("math", "news"): (0.25, 25),
-    ("news", "math"): (0.8, 15),
-    ("news", "news"): (0.5, 20),
+    **{("sd", "math"): (0.99, 10), ("sd", "news"): (0.5, 15)},
+    **{("math", "math"): (0.9, 20), ("math", "news"): (0.25, 25)},
+    **{("news", "math"): (0.8, 15), ("news", "news"): (0.5, 20)},
 }
 
 
@@ -169,11 +166,8 @@ def summary(make):
         make(
             *(
                 {
-                    "method": "sd" if head == "sd" else "diversed",
-                    "head": None if head == "sd" else head,
-                    "task": task,
-                    "sample_id": f"{task}-{i}",
-                    "quality": quality,
+                    **({"method": "sd"} if head == "sd" else {"method": "diversed", "head": head}),
+                    **{"task": task, "sample_id": f"{task}-{i}", "quality": quality},
                     "quality_metric": "rouge2" if task == "news" else "accuracy",
                     "accepted": accepted,
                 }

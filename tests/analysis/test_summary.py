@@ -19,14 +19,10 @@ from specbench.errors import UsageError
 from specbench.runs.frames import CELL
 
 AUTOREGRESSIVE = {
-    "method": "autoregressive",
-    "draft_length": 0,
-    "proposed": 0,
-    "accepted": 0,
-    "judged": None,
-    "draft_acceptance_rate": None,
-    "acceptance_length": None,
-    "expected_acceptance": None,
+    **{"method": "autoregressive", "draft_length": 0, "proposed": 0, "accepted": 0},
+    **dict.fromkeys(
+        ("judged", "draft_acceptance_rate", "acceptance_length", "expected_acceptance")
+    ),
 }
 
 

@@ -222,9 +222,8 @@ def test_the_states_of_prompts_take_no_more_than_their_share_of_memory(read, mon
     pair.target.forget_prompts()
     assert [texts(pair, None, [request]) for request in requests] == expected
     assert read == [19, 11, 15]  # the first is no longer stored
-    assert [texts(pair, None, [requests[number]]) for number in (1, 2, 0)] == [
-        expected[number] for number in (1, 2, 0)
-    ]
+    again = [texts(pair, None, [requests[number]]) for number in (1, 2, 0)]
+    assert again == [expected[number] for number in (1, 2, 0)]
     assert read == [19, 11, 15, 19]
 
 
@@ -282,13 +281,6 @@ def test_the_sampled_loop_equals_the_naive_one(family, n):
         for chance in uniforms(7, "naive", LIMIT, n).numpy():
             if len(expected) < len(prompt) + LIMIT:
                 expected += naive_round(pair, expected, chance)
-        output = run(
-            pair,
-            prompt,
-            sd if n else None,
-            draft_length=n,
-            max_new_tokens=LIMIT,
-            seed=7,
-            sample_key="naive",
-        )
+        how = {"draft_length": n, "max_new_tokens": LIMIT, "seed": 7, "sample_key": "naive"}
+        output = run(pair, prompt, sd if n else None, **how)
         assert prompt + output.token_ids == expected[: len(prompt) + LIMIT]

@@ -51,6 +51,10 @@ COMMANDS = {
 REMOVED: dict[str, str] = {
     "bench --no-transformers": "there is no --no-transformers: bench times specbench's engines "
     "only, and tasks/measure/transformers_speed.py Transformers' loops",
+    **{
+        f"{name} --inside": "there is no --inside: a rule applies to the whole text, so omit it"
+        for name in ("run", "sweep-weights", "bench", "check")
+    },
     "train --minutes": "there is no --minutes: give --steps; the log says the seconds of a step",
 }
 

@@ -353,7 +353,6 @@ class SampleRunner:
             seed=settings.seed,
             batch_size=settings.batch_size,
             drafter=cell.drafter.kind.load(self._pair),
-            marks=self._bound[cell].marks,
         )
 
     def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> SampleRecord:

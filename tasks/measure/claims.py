@@ -36,7 +36,6 @@ from specbench.analysis.pareto import (
 from specbench.analysis.points import TARGET, settings_of
 from specbench.analysis.results import Results
 from specbench.analysis.sessions import methods_of
-from specbench.methods.method import INSIDE
 from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.frames import read_samples
 
@@ -63,7 +62,7 @@ def pooled(samples: pd.DataFrame) -> pd.DataFrame:
 
 def by_marks(samples: pd.DataFrame) -> list[pd.DataFrame]:
     """Split samples by the marks of ``--inside``, those without first; all have ``TARGET``."""
-    marks = samples["settings"].str.extract(rf"{INSIDE}=(.*)")[0].fillna("")
+    marks = samples["settings"].str.extract(r"inside=(.*)")[0].fillna("")
     target = samples[samples["method"].isin(TARGET)]
     return [
         pd.concat([target, rows]) if label else rows

@@ -57,9 +57,8 @@ class Measurement(
 
     drafting: list[str] | None = option(
         None,
-        "How many tokens a round drafts, up to N: fixed, confidence, p-min, svip, adaedl, "
-        "adaptive, moving-average or schedule, also as NAME:VALUE, or FILE.py:FUNCTION; `price` "
-        "also takes oracle (page price).",
+        "How many tokens a round drafts, up to N: fixed, confidence, p-min, svip, adaedl or "
+        "adaptive, also as NAME:VALUE, or FILE.py:FUNCTION (page price).",
         metavar="NAME[,NAME...]",
         shown="fixed",
         panel="Sampling",

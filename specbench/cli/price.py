@@ -96,8 +96,7 @@ def price(
 
     policies = [get_policy(name) for name in measurement.drafting or ["fixed"]]
     for policy in policies:
-        if policy.name != "oracle":
-            require_predictable(policy)
+        require_predictable(policy)
     if options.texts and (run or not measurement.prompts):
         raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
     recorded_run = None if run is None else run_of_target(run, measurement)

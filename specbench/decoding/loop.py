@@ -215,8 +215,6 @@ class Batch:
         laws = [[]] * len(reports) if result.laws is None else result.laws.tolist()
         texts = [(row, text) for row, text in enumerate(self._texts) if text is not None]
         reasons = [self._append(text, reports[row], laws[row]) for row, text in texts]
-        if (control := self._options.control) is not None:
-            control.observe([reports[row].accepted for row, _ in texts])
         finished = perf_counter()  # the report is here, so the round has ended
         ended = []
         for (row, text), reason in zip(texts, reasons, strict=True):

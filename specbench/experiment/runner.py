@@ -293,7 +293,7 @@ class SampleRunner:
         if not (policy := cell.drafter.policy):
             return bound
         softmax = self._plan.settings.temperature == 0 or cell.drafter.kind.greedy
-        control = Online(get_policy(policy), cell.draft_length, softmax=softmax)
+        control = Online(get_policy(policy), softmax=softmax)
         return bound._replace(control=control)
 
     def _warm_up_cell(self, ready: Sequence[Ready]) -> None:

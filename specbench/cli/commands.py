@@ -55,6 +55,10 @@ REMOVED: dict[str, str] = {
         f"{name} --inside": "there is no --inside: a rule applies to the whole text, so omit it"
         for name in ("run", "sweep-weights", "bench", "check")
     },
+    **{
+        f"{name} --probe": "there is no --probe: start the run; its progress says the time left"
+        for name in ("run", "sweep-weights")
+    },
     "train --minutes": "there is no --minutes: give --steps; the log says the seconds of a step",
 }
 

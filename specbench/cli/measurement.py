@@ -31,7 +31,6 @@ class RunFolder(groups.DryRun, groups.Progress):
         "the unfinished run of this plan, or results/<time>-<command>-<pair>",
     )
     fresh: bool = option(False, "Start a new run; an existing run in the folder is renamed.")
-    probe: bool = option(False, "Print the plan with its duration, from a few tokens per cell.")
 
 
 class Measurement(

@@ -40,7 +40,7 @@ DEFAULT_DRAFTERS = ["model", "greedy", "prompt-lookup"]
 LENGTHS = [1, 2, 3, 5, 8, 16]
 HIDDEN = {
     *("draft_length", "drafter", "sampling", "shard", "workers", "ray_address"),
-    *("metric", "dry_run", "probe"),
+    *("metric", "dry_run"),
 }
 MEASURED = [name for name in Measurement.ordered_fields() if name not in HIDDEN]
 

@@ -158,19 +158,6 @@ class SampleRunner:
                 for step, result in chain.from_iterable(retried):
                     yield step, result.filled(block=None)  # not decoded together
 
-    def pace(self, steps: Sequence[Step]) -> float:
-        """Return the seconds per token of a short decode of one cell's steps.
-
-        Only engines that compile or capture need a warm-up for each cell.
-        """
-        ready = [(step, self._prompts.of(step.plan, step.example)) for step in steps]
-        if self._pair.engine.static or not self._warm_ups:
-            self._warm_up_cell(ready)
-        tokens = self._warm_up_tokens(steps[0].plan)
-        generations = [generation for _, generation in self._decode(ready, tokens)]
-        seconds = sum(g.prefill_seconds + g.decode_seconds for g in generations)
-        return seconds / sum(g.output_tokens for g in generations)
-
     def leads(self, forks: Iterable[tuple[Step, Fork]]) -> tuple[dict[Fork, Lead], float]:
         """Return the target's lead at each fork, and by how much rounding may change a logit.
 

@@ -74,10 +74,6 @@ class Worker:
             arms.engine = runner.engine  # which a fallback may change
         return ((step.place, result) for step, result in self._runner_of(steps[0]).run(steps))
 
-    def pace(self, steps: Sequence[Step]) -> float:
-        """Return the seconds per token of a short decode of one cell's steps."""
-        return self._runner_of(steps[0]).pace(steps)
-
     def end(self) -> dict[str, Any]:
         """Return the facts that are known only after all samples."""
         _, runner, _ = self._started()

@@ -80,7 +80,7 @@ def test_heads_that_are_named_by_their_tasks_are_compared_on_every_task(cli, eng
 def test_make_run_plans_few_samples_of_bundled_tasks(cli, monkeypatch):
     planned: list[Any] = []
 
-    def stop(plan, worker, probe):
+    def stop(plan, worker):
         planned.append(plan)
         raise UsageError("it is planned")
 

@@ -34,7 +34,7 @@ from specbench.errors import EngineError, UsageError, require
 from specbench.experiment import measurements
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager, rounding_of
-from specbench.experiment.environment import describe_environment, gpu_states, other_processes
+from specbench.experiment.environment import describe_environment, other_processes
 from specbench.experiment.pace import SlowRounds
 from specbench.experiment.plan import Plan, SampleIndex, Step, TaskPlan, own_sources
 from specbench.experiment.prompts import EncodedPrompts
@@ -219,7 +219,7 @@ class SampleRunner:
             {"task": task, **cell.describe(), "seconds": seconds}
             for (task, cell), seconds in self._warm_ups.items()
         ]
-        return {"engine": self.engine, "warm_ups": warm_ups, "gpus_at_the_end": gpu_states()}
+        return {"engine": self.engine, "warm_ups": warm_ups}
 
     def _add_greedy(self, ready: Sequence[Ready]) -> None:
         """Decode the target's own greedy texts of these prompts, once for all cells.

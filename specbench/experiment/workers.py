@@ -78,7 +78,7 @@ class Worker:
         """Return the facts that are known only after all samples."""
         _, runner, _ = self._started()
         if runner is None:
-            return {"engine": "", "warm_ups": [], "gpus_at_the_end": []}
+            return {"engine": "", "warm_ups": []}
         return runner.closing_facts()
 
     def leads(self, forks: Sequence[Fork]) -> tuple[dict[Fork, Lead], float]:

@@ -50,7 +50,7 @@ class Drafting(NamedTuple):
     @property
     def longest(self) -> int:
         """N."""
-        return self.reach.shape[-1] - 1
+        return int(self.reach.shape[-1]) - 1
 
     def within(self, size: int) -> Drafting:
         """Return the same rounds with at most so many drafts."""

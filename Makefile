@@ -27,17 +27,18 @@ figures: $(VENV)/.run ## Redraw the figures of the pages from the runs under res
 	$(BIN)/specbench trace results/reference -t mini-math -m diversed --output results/reference/figures/trace.svg
 	$(BIN)/specbench plot acceptance-time results/reference results/reference-compile --output results/reference/figures
 	$(BIN)/specbench plot transfer results/reference-transfer
-	$(BIN)/specbench plot weights --head specbench/pairs/mini/heads/mini-math --output results/reference-learned
+	$(BIN)/python tasks/measure/learned.py specbench/pairs/mini/heads/mini-math --output results/reference-learned
 	$(BIN)/specbench plot pareto $(addprefix results/reference-python-,line block docstring) --cost acceptance \
 		--method sd,lossy,static,typical,gated,diversed --output results/reference-python-line/figures
 	$(BIN)/specbench plot tasks/measure/claims.py:draw results/reference $(addprefix results/reference-,rules-math \
 		python-line rules-line) -t mini-math,python-line --style screen --output results/reference-rules-math/figures
-	$(BIN)/specbench plot weights --head specbench/pairs/python/heads/python-line --output results/reference-python-learned
+	$(BIN)/python tasks/measure/learned.py specbench/pairs/python/heads/python-line --output results/reference-python-learned
 	$(BIN)/specbench plot pareto $(addprefix results/published/,mbpp gsm8k humaneval xsum cnndm) --cost acceptance --width 6.8 --output results/published/figures
 	$(BIN)/specbench plot pareto results/vllm/mini-math-eager-16 --cost acceptance --width 6.8 --output results/vllm/figures
 
-verify: $(VENV)/.run ## Check that the tables of every run under results/ follow from its samples, in about ten minutes
-	@failed=0; for run in $$(find results -name config.json -exec dirname {} +); do \
+verify: $(VENV)/.test ## Check the pages of results, the scripts, and that the tables of every run follow from its samples
+	@failed=0; $(BIN)/python -m pytest -q tasks/measure --ignore tasks/measure/servers --ignore tasks/measure/test_published.py || failed=1; \
+	for run in $$(find results -name config.json -exec dirname {} +); do \
 		echo "$$run" >&2; $(BIN)/specbench verify "$$run" --limit 0 >/dev/null || failed=1; \
 	done; exit $$failed
 

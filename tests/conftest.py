@@ -17,14 +17,14 @@ import pytest
 import torch
 from filelock import FileLock
 
-from specbench.analysis import intervals
 from specbench.analysis.figures import style
+from specbench.analysis.statistics import intervals
 from specbench.decoding.records import Generation, RoundRecord
 from specbench.engine.pair import Library
 from specbench.experiment import environment
 
 RESAMPLES = intervals.RESAMPLES
-EXACT = ("intervals", "coverage", "pareto", "points", "main_table", "pages")
+EXACT = ("intervals", "coverage", "pareto", "points", "main_table")
 Once = Callable[[str, Callable[[Path], object]], Path]
 LIBRARIES = ("datasets", "huggingface_hub", "transformers")
 

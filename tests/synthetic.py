@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.summary import summarise
+from specbench.analysis.statistics.summary import summarise
 from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.frames import SAMPLES, typed
 from specbench.runs.model import SampleRecord

@@ -42,6 +42,7 @@ def test_a_replaced_file_is_the_old_or_the_new_one_after_a_power_loss(tmp_path):
         for done, content in enumerate(["a" * 90, "b" * 90], start=1):
             write_atomically(path, content)
             recorder.done = done
+    assert recorder.moments
     random = Random(0)
     for number, moment in enumerate(recorder.moments * 9):
         moment.rebuild(tmp_path / f"left-{number}", random)

@@ -123,7 +123,7 @@ def test_the_half_that_measures_needs_nothing_of_the_half_that_analyses():
 def test_the_half_that_analyses_needs_no_models():
     """Only ``analysis.trace`` reads a tokenizer, which ``analysis.report`` shows."""
     reading = reached_from("analysis", "runs", without=("analysis.trace", "analysis.report"))
-    assert {"methods.registry", "analysis.output.table", "engine.pairs"} <= reading
+    assert {"methods.registry", "analysis.tables.table", "engine.pairs"} <= reading
     models = ("engine", "decoding", "experiment", "training")
     assert {name for name in reading if name.startswith(models)} == {"engine.pairs"}
     assert "engine.sources" in reached_from("analysis.trace")

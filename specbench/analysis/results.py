@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.compare import verdict_rows, verdicts
-from specbench.analysis.estimates import OF_TEXTS
 from specbench.analysis.figures import HEADS, STYLES, load_figure, source_of
-from specbench.analysis.margin import margin_rows
-from specbench.analysis.output.table import Column, Table
-from specbench.analysis.positions import acceptance_by_position
-from specbench.analysis.remarks import measured_on, remarks
-from specbench.analysis.slower import slower_methods
-from specbench.analysis.summary import cells_of, summarise, with_differences
+from specbench.analysis.statistics.estimates import OF_TEXTS
+from specbench.analysis.statistics.positions import acceptance_by_position
+from specbench.analysis.statistics.summary import cells_of, summarise, with_differences
+from specbench.analysis.tables.run_tables import figure_tables, text_tables
+from specbench.analysis.tables.table import Column, Table
+from specbench.analysis.tables.verdict_tables import comparison_tables, verdict_tables
+from specbench.analysis.verdicts.compare import verdict_rows, verdicts
+from specbench.analysis.verdicts.margin import margin_rows
+from specbench.analysis.verdicts.remarks import measured_on, remarks
+from specbench.analysis.verdicts.slower import slower_methods
 from specbench.errors import UsageError, unknown
 from specbench.runs.columns import TIMED
 from specbench.runs.frames import (
@@ -189,6 +191,26 @@ class Results:
         """One row per task and method: a sentence that compares it with ``sd`` and the front."""
         return verdicts(self.comparison)
 
+    def tables(self, *, further: bool = False) -> list[Table]:
+        """Return the verdicts and the figures of the cells, as ``run`` prints them.
+
+        ``further`` adds the distances from fronts at equal acceptance and the texts of the cells,
+        and gives each figure its interval.
+        """
+        verdicts = [*verdict_tables(self.comparison)]
+        if not further:  # differences from sd stand in the verdicts
+            return [
+                *verdicts,
+                *figure_tables(self.cells if verdicts else self.cells_beside_sd()),
+            ]
+        cells = self.cells_beside_sd()
+        return [
+            *verdicts,
+            *comparison_tables(self.comparison, ["acceptance"]),
+            *figure_tables(cells, intervals=True),
+            *text_tables(cells),
+        ]
+
     @cached_property
     def servers(self) -> list[str]:
         """The names of the servers that decoded the runs."""
@@ -257,8 +279,7 @@ class Results:
 
     def _repr_html_(self) -> str:
         """Return the runs, and the figures of their cells with intervals, as HTML tables."""
-        from specbench.analysis.output.html import to_html
-        from specbench.analysis.run_tables import figure_tables
+        from specbench.analysis.tables.html import to_html
 
         tables = [*figure_tables(self.cells.head(_MOST_ROWS), intervals=True)]
         with suppress(UsageError):  # a run without its configuration

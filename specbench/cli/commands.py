@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
@@ -22,33 +21,65 @@ class Listed(NamedTuple):
     module: str
     panel: str  # the group of commands in help
     example: str  # a command line
+    purpose: str  # the first line of its docstring
 
 
+# fmt: off
 #: Command ``a-b`` is the function ``a_b`` of its module.
 COMMANDS = {
-    "run": Listed("run", "Measure", "run -m sd,static --set weight=0.7 -t mini-math"),
-    "sweep-weights": Listed("run", "Measure", "sweep-weights --draft-length 3,5,7"),
-    "decide": Listed("decide", "Measure", "decide --pair python -t python-line -n 100"),
-    "price": Listed("price", "Measure", "price --pair mini -t mini-math -n 100"),
-    "bench": Listed("run", "Measure", "bench --batch-size 1,8 --acceptance 0.6,0.8"),
-    "serve": Listed("servers", "Measure", "serve --pair mini -m static --set weight=0.5 --dry-run"),
-    "table": Listed("tables", "Inspect", "table results/my-run --paper"),
-    "compare": Listed("tables", "Inspect", "compare results/reference --at quality"),
-    "plot": Listed("plot", "Inspect", "plot pareto results/reference"),
-    "trace": Listed("runs", "Inspect", "trace results/my-run -t mini-math -m diversed"),
-    "report": Listed("runs", "Inspect", "report results/my-run --output report.html"),
-    "check": Listed("check", "Validate", "check --pair mini -m sd,diversed"),
-    "audit": Listed("audit", "Validate", "audit --decoder transformers"),
-    "verify": Listed("runs", "Validate", "verify results/reference -n 1"),
-    "score": Listed("runs", "Validate", "score results/my-run --metric rouge1,rougeL"),
-    "train": Listed("train", "Train", "train --task mini-math --target-acceptance 0.85"),
-    "finetune-draft": Listed("train", "Train", "finetune-draft --task mini-math"),
-    "list": Listed("lookup", "Look up", "list methods"),
-    "docs": Listed("lookup", "Look up", "docs training"),
+    "run": Listed("run", "Measure", "run -m sd,static --set weight=0.7 -t mini-math",
+        "Measure methods, servers or both on tasks, interleaved: quality, acceptance and speed."),
+    "sweep-weights": Listed("run", "Measure", "sweep-weights --draft-length 3,5,7",
+        "Measure the static ensemble at each weight, together with baseline methods."),
+    "decide": Listed("decide", "Measure", "decide --pair python -t python-line -n 100",
+        "Decide whether to speculate: with which drafter, how many drafts, up to which batch."),
+    "price": Listed("price", "Measure", "price --pair mini -t mini-math -n 100",
+        "Price drafting without decoding: tokens per round for every N, drafter and policy."),
+    "bench": Listed("run", "Measure", "bench --batch-size 1,8 --acceptance 0.6,0.8",
+        "Time methods on engines: time per round by part, tokens/s, share of the bandwidth limit."),
+    "serve": Listed("servers", "Measure", "serve --pair mini -m static --set weight=0.5 --dry-run",
+        "Start vLLM with a pair; rules of specbench verify the drafts."),
+    "table": Listed("tables", "Inspect", "table results/my-run --paper",
+        "Print the paper's main table from finished runs: methods as rows, tasks as columns."),
+    "compare": Listed("tables", "Inspect", "compare results/reference --at quality",
+        "Compare methods with SD and with the static front: a verdict per task and method."),
+    "plot": Listed("plot", "Inspect", "plot pareto results/reference",
+        "Draw a figure of finished runs or heads as PNG, SVG and PDF, with its data as CSV."),
+    "trace": Listed("runs", "Inspect", "trace results/my-run -t mini-math -m diversed",
+        "Show one sample token by token: agreed, mismatched, rejected and corrected tokens."),
+    "report": Listed("runs", "Inspect", "report results/my-run --output report.html",
+        "Write one HTML file about finished runs: tables, figures, traces, commands."),
+    "check": Listed("check", "Validate", "check --pair mini -m sd,diversed",
+        "Check that a pair, or a server, decodes correctly; the exit code is 1 if it does not."),
+    "verify": Listed("runs", "Validate", "verify results/reference -n 1",
+        "Check that a run's files follow from its samples, and decode some samples again."),
+    "score": Listed("runs", "Validate", "score results/my-run --metric rouge1,rougeL",
+        "Score the texts of a finished run again, without models or data."),
+    "train": Listed("train", "Train", "train --task mini-math --target-acceptance 0.85",
+        "Train one DIVERSED head per task; it predicts the weight on the target at every token."),
+    "finetune-draft": Listed("train", "Train", "finetune-draft --task mini-math",
+        "Fine-tune the draft on a task's training split, for `run --draft FOLDER`."),
+    "list": Listed("lookup", "Look up", "list methods",
+        "List methods, drafters, pairs, heads, tasks, metrics, figures or columns of tables."),
+    "docs": Listed("lookup", "Look up", "docs training",
+        "Print a page of the documentation, or list the pages with their questions."),
 }
+# fmt: on
 
 #: What the last version took away, as it was called, and what to call instead.
 REMOVED: dict[str, str] = {
+    "bench --json": "there is no --json: `specbench table RUN --json` has the numbers",
+    "table --frame": "there is no --frame: in Python, specbench.load(RUNS).summary is the frame of "
+    "all figures, with to_csv and to_parquet",
+    "plot --head": "there is no --head: `python tasks/measure/learned.py HEAD --output FOLDER` "
+    "draws what a head learned",
+    "audit": "there is no audit: it is now specbench check --server URL",
+    "check --decoder": "there is no --decoder: give --server URL",
+    "check --tie": "there is no --tie: give the server's --dtype, by whose rounding texts may fork",
+    "check --text-prompts": "there is no --text-prompts: texts are checked by their token ids",
+    "check --concurrency": "there is no --concurrency: a server gets 8 requests at once",
+    "check --timeout": "there is no --timeout: a request may take 5 minutes",
+    "check --weight": "there is no --weight: give --server URL of a server that has it",
     "bench --no-transformers": "there is no --no-transformers: bench times specbench's engines "
     "only, and tasks/measure/transformers_speed.py Transformers' loops",
     **{
@@ -81,13 +112,6 @@ def replacement(arguments: Sequence[str]) -> str:
     return next((REMOVED[call] for call in calls if call in REMOVED), "")
 
 
-def purpose(name: str) -> str:
-    """Return the first line of a command's docstring, from its source: nothing is imported."""
-    source = Path(__file__).with_name(f"{COMMANDS[name].module}.py").read_text(encoding="utf-8")
-    _, _, function = source.partition(f"\ndef {name.replace('-', '_')}")
-    return function.split('"""')[1].partition("\n")[0]
-
-
 class Commands(TyperGroup):
     """The group of all subcommands; it imports only the one that is called."""
 
@@ -95,7 +119,7 @@ class Commands(TyperGroup):
         """Create placeholder commands for help, completion and suggestions."""
         super().__init__(**attributes)
         self.commands = {
-            name: TyperCommand(name, help=purpose(name), rich_help_panel=listed.panel)
+            name: TyperCommand(name, help=listed.purpose, rich_help_panel=listed.panel)
             for name, listed in COMMANDS.items()
         }
 

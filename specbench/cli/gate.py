@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from specbench.analysis.output.table import percent
+from specbench.analysis.tables.table import percent
 from specbench.cli.finished import Rows
 from specbench.cli.options import ALL, TableFormat
 from specbench.config import option
@@ -19,16 +19,41 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from specbench.analysis.results import Results
-    from specbench.analysis.verdicts import Row
-    from specbench.cli.tables import CompareOptions
+    from specbench.analysis.verdicts.words import Row
 
+BOTH = "--against METHOD and --margin POINTS belong together: give both"
+ALONE = "--against compares with one method alone: omit --at and --times"
 WITHIN = "within"
 MOST_NAMED = 5  # methods in a sentence
 
 
-class GatedFormat(TableFormat):
-    """How to print tables, and what must hold for exit code 0."""
+def margin_option() -> Any:
+    """Return the option for the loss of quality that is acceptable."""
+    help = "Loss of quality that is acceptable, in points, for --against."
+    return option(None, help, metavar="POINTS", gt=0, lt=100, needs={"against": BOTH})
 
+
+class GatedFormat(TableFormat):
+    """What to compare with, how to print it, and what must hold for exit code 0."""
+
+    against: str | None = option(
+        None,
+        "Compare every other method with this one, such as sd, 'static w=0.5' or a server: is its "
+        "loss of quality within --margin, and how fast is it?",
+        metavar="METHOD",
+        shown="sd and the static front",
+        needs={"margin": BOTH},
+        conflicts=dict.fromkeys(("at", "times"), ALONE),
+    )
+    margin: float | None = margin_option()
+    noise: list[str] | None = option(
+        None,
+        "With --against: servers that are the same as it at other addresses; how much they differ "
+        "from it is noise.",
+        metavar="SERVER[,...]",
+        shown="a server at its own address",
+        needs={"against": "{} needs --against: name the server that it repeats"},
+    )
     require: str | None = option(
         None,
         "End with exit code 1 unless every method is shown to be within --margin of --against.",
@@ -48,7 +73,7 @@ class GatedFormat(TableFormat):
 
 
 def hold(
-    options: CompareOptions,
+    options: GatedFormat,
     results: Results,
     folders: Sequence[Path],
     rows: Rows,
@@ -128,26 +153,19 @@ def _beyond(judged: pd.DataFrame, samples: pd.DataFrame) -> Iterator[str]:
 
 def _not_within(row: Row) -> str:
     """Return why a row of ``margin_rows`` does not show that; empty if it does."""
-    from specbench.analysis import verdicts
-    from specbench.analysis.estimates import QUALITY_LESS
-    from specbench.analysis.intervals import FEWEST
-    from specbench.analysis.output.shown import shown
+    from specbench.analysis.statistics.estimates import QUALITY_LESS
+    from specbench.analysis.statistics.intervals import FEWEST
+    from specbench.analysis.tables.shown import shown
+    from specbench.analysis.verdicts import words
 
-    if not row["n"] >= FEWEST:
-        return f"too few prompts: {row['n']:.0f} of at least {FEWEST}"
-    if row["loss"] == verdicts.WITHIN:
+    if row["loss"] == words.EXCLUDED:
         return ""
-    if row["loss"] == verdicts.MISSING:
-        return "quality was not measured"
-    points = f"{shown(QUALITY_LESS, row['quality_metric']).interval(row)} points"
-    if row["loss"] == verdicts.BEYOND:
-        return f"lossy: {points}"
-    if row["quality"] == row[QUALITY_LESS] == 0:
-        return "all scores are 0"
-    lost = f", {row['missing']:.0f} answers are missing" if row["missing"] > 0 else ""
+    if not row["n"] >= FEWEST:
+        return f"{words.FEW}: {row['n']:.0f} of at least {FEWEST}"
+    difference = shown(QUALITY_LESS, row["quality_metric"]).interval(row)
     more = row["more_prompts"]
     decide = f", about {float(f'{more:.2g}'):.0f} more prompts would decide" if more > 0 else ""
-    return f"open: {points}{lost}{decide}"
+    return f"{row['verdict']}: {difference} points{decide}" if difference else str(row["verdict"])
 
 
 def _rejected(
@@ -158,7 +176,7 @@ def _rejected(
     Of several servers one may draft nothing on purpose. A server that tells no acceptance therefore
     counts only where others are named ``plain``, or where no method tells any.
     """
-    from specbench.analysis.summary import ACCEPTANCE
+    from specbench.analysis.statistics.summary import ACCEPTANCE
     from specbench.runs.frames import rows_of
 
     labels, drafting = {*cells["label"]}, 0

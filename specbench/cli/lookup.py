@@ -14,7 +14,7 @@ from rich.markdown import Markdown
 
 import specbench
 from specbench.analysis.figures import FIGURES, load_figure
-from specbench.analysis.output.table import Column, Table
+from specbench.analysis.tables.table import Column, Table
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import JsonOutput
 from specbench.cli.output import print_json, print_table

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from specbench.analysis.output.table import Field, Table, percent, with_notes
+from specbench.analysis.tables.table import Field, Table, percent, with_notes
 from specbench.cli import output
 from specbench.cli.options import Progress, Workers
 from specbench.engine.pairs import Loading
@@ -27,16 +27,16 @@ from specbench.files import stored
 from specbench.methods.registry import AUTOREGRESSIVE
 from specbench.runs.configuration import DEFAULT_LIMIT
 from specbench.runs.model import OK
-from specbench.runs.records import TABLE, latest_records, timed_records
+from specbench.runs.records import TABLE, RunTables, latest_records, timed_records
 from specbench.runs.run import read_run
 from specbench.tasks.metrics import AGREEMENT
 from specbench.tasks.metrics.sandbox.launch import weakness
 from specbench.tasks.prompts import PromptList
 
 if TYPE_CHECKING:
+    from specbench.analysis.results import Results
     from specbench.cli.measurement import Measurement, RunFolder
     from specbench.experiment.loader import Loader
-    from specbench.experiment.ray_pool import RayPool
     from specbench.serving.client import Client
 
 SHARES = 0.02, 0.1, 0.3  # of scores that differ: equal texts, other draws, other texts
@@ -109,27 +109,16 @@ def start_workers(
     Raises:
         UsageError: Ray is not installed.
     """
-    if options.workers is None:
+    if (workers := options.workers) is None:
         return nullcontext(Pool(Worker(loader, not progress.no_progress, client)))
-    return ray_workers(options.workers, options.ray_address, loading)
-
-
-def ray_workers(
-    workers: int, address: str | None, loading: Loading
-) -> AbstractContextManager[RayPool]:
-    """Return a context of workers of Ray, which start when it is entered.
-
-    Raises:
-        UsageError: Ray is not installed.
-    """
     if find_spec("ray") is None:
         raise UsageError("--workers needs Ray: pip install '.[ray]' in specbench's folder")
 
     @contextmanager
-    def started() -> Iterator[RayPool]:
+    def started() -> Iterator[Pool]:
         from specbench.experiment.ray_pool import RayPool
 
-        with RayPool(workers, address, loading) as pool:
+        with RayPool(workers, options.ray_address, loading) as pool:
             yield pool
 
     return started()
@@ -173,10 +162,10 @@ def carry_out(
     return store
 
 
-def _summarise(folder: Path) -> None:
-    from specbench.analysis.run_tables import write_summary  # a refusal must not import statistics
+def _summarise(folder: Path, tables: RunTables) -> Results:
+    from specbench.analysis.written import write_summary  # a refusal must not import statistics
 
-    write_summary(folder)
+    return write_summary(folder, tables)
 
 
 @contextmanager
@@ -218,7 +207,7 @@ def _show(store: Store, as_json: bool) -> None:
             "--max-prompt-tokens"
         )
     output.note(*doubtful_thoughts(records))
-    show_run(store.folder, as_json)
+    show_run(store.folder, as_json, results=cast("Results | None", store.results))
     if store.failed:
         first = next(record.error for record in records if record.status != OK)
         raise RunError(
@@ -228,19 +217,23 @@ def _show(store: Store, as_json: bool) -> None:
         )
 
 
-def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None:
-    """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics."""
+def show_run(
+    folder: Path, as_json: bool = False, further: bool = False, results: Results | None = None
+) -> None:
+    """Print a run's verdicts and cells, and its folder; ``further`` adds the other metrics.
+
+    The results are read from the folder if they are not given.
+    """
     from specbench.analysis.results import Results
-    from specbench.analysis.run_tables import run_tables
 
     printed: dict[str, Any] = {"results": str(folder)}
     if stored(folder / TABLE).is_file():
-        results = Results([folder])
+        results = results or Results([folder])
         if as_json:
             printed |= {"verdicts": results.verdicts, "cells": results.cells}
             printed["remarks"] = results.remarks
         else:
-            tables = run_tables(results, further=further)
+            tables = results.tables(further=further)
             output.print_table(*with_notes(tables, results.measured_on))
             output.note(*results.remarks)
     if as_json:
@@ -251,7 +244,7 @@ def show_run(folder: Path, as_json: bool = False, further: bool = False) -> None
 
 def _prompts_for(plan: Plan, margin: float) -> str:
     """Say how many prompts decide about a margin, by the share of scores that will differ."""
-    from specbench.analysis.margin import prompts_at_share
+    from specbench.analysis.verdicts.margin import prompts_at_share
 
     needs = [(f"{prompts_at_share(share, margin / 100):,}", percent(share)) for share in SHARES]
     (few, rarely), *further = needs

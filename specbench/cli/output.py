@@ -25,7 +25,7 @@ from specbench.errors import SpecbenchError, mask_tokens, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specbench.analysis.output.table import Table
+    from specbench.analysis.tables.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
         tables: What to print; a note that several tables share is printed once.
         styles: Rich styles by word.
     """
-    from specbench.analysis.output.table import to_text
+    from specbench.analysis.tables.table import to_text
 
     terminal = console()
     text = Text(printable(to_text(*tables, width=terminal.width)))
@@ -121,7 +121,7 @@ def print_table(*tables: Table, styles: Mapping[str, str] | None = None) -> None
 
 def print_as(form: str, rows: pd.DataFrame, tables: Callable[[], Iterable[Table]]) -> None:
     """Print rows as CSV or JSON, or the tables built from them in another format."""
-    from specbench.analysis.output.table import to_csv, to_latex, to_markdown
+    from specbench.analysis.tables.table import to_csv, to_latex, to_markdown
 
     if form == JSON:
         print_json(rows)
@@ -149,7 +149,7 @@ def print_findings(
 
 def print_verdicts(verdicts: pd.DataFrame, form: str = TEXT) -> None:
     """Print the verdicts on each task's methods: a list in Markdown, comments in LaTeX."""
-    from specbench.analysis.compare import by_task
+    from specbench.analysis.verdicts.compare import by_task
 
     for heading, sentences in by_task(verdicts).items():
         print(printable(f"% {heading}" if form == LATEX else heading))

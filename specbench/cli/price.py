@@ -27,7 +27,7 @@ from specbench.runs.records import TRACED
 from specbench.runs.run import Trust, read_run
 
 if TYPE_CHECKING:
-    from specbench.analysis.output.table import Table
+    from specbench.analysis.tables.table import Table
     from specbench.engine.pair import LoadedPair
     from specbench.experiment.loader import Loader
     from specbench.pricing.scores import ScoredText, Scores

@@ -8,15 +8,15 @@ from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, measure, start_workers
 from specbench.cli.measurement import Measurement, PairsMeasurement, RunFolder
 from specbench.cli.methods import Methods, MethodsBesideFront
-from specbench.cli.options import JsonOutput, Models, Workers
-from specbench.cli.output import note, print_json, print_table
+from specbench.cli.options import Models, Workers
+from specbench.cli.output import note
 from specbench.cli.servers import Servers
+from specbench.cli.tables import print_benchmark
 from specbench.config import Options, option
 from specbench.errors import UsageError
 from specbench.experiment.benchmark import BenchSettings, bench_cells, bench_plan
 from specbench.experiment.cells import STATIC, method_variants
 from specbench.experiment.folders import run_in
-from specbench.files import write_atomically
 
 
 class Margin(Options):
@@ -82,14 +82,12 @@ Folder = Annotated[RunFolder, ("output", "fresh", "no_progress")]
 
 
 @grouped
-def bench(
-    models: Models, methods: Methods, settings: BenchSettings, to: Folder, form: JsonOutput
-) -> None:
+def bench(models: Models, methods: Methods, settings: BenchSettings, to: Folder) -> None:
     """Time methods on engines: time per round by part, tokens/s, share of the bandwidth limit.
 
     The benchmark uses random prompts and answers of fixed length, and no task or metric. It
     interleaves all systems, and writes a run with each text as it is measured; the same command
-    resumes it.
+    resumes it, and `specbench table` shows it again.
     """
     if to.output is not None and to.output.is_dir():
         run_in(to.output)  # before anything is loaded
@@ -99,18 +97,5 @@ def bench(
     note(*notes)
     plan = bench_plan(spec, models.loading(), settings, cells, notes)
     store = carry_out(plan, "bench", to, start_workers(Workers(), plan.loading, to))
-
-    from specbench.analysis import benchmark
-
-    measured = benchmark.read_benchmark(store.folder)
-    table, ratios = benchmark.bench_table(measured), benchmark.ratio_table(measured)
-    for name, content in {"bench": table, "ratios": ratios}.items():
-        text = content.to_csv(index=False, float_format="%.6g")
-        write_atomically(store.folder / f"{name}.csv", text)
-    if form.as_json:
-        print_json({"results": str(store.folder), "systems": table, "ratios": ratios})
-    else:
-        print(benchmark.describe(table))
-        print_table(*benchmark.tables(table, ratios))
-        print(f"results: {store.folder}")
-    note(*benchmark.warnings(table))
+    print_benchmark(store.folder)
+    print(f"results: {store.folder}")

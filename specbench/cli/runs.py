@@ -10,11 +10,12 @@ from typing import Annotated
 from specbench.analysis.trace import Trace, Unreadable, find_sample, run_decoder, show, written
 from specbench.analysis.trace import trace as trace_of
 from specbench.cli.finished import FinishedRun, Recorded, Rows, Runs, given_or_newest
+from specbench.cli.gate import BOTH, margin_option
 from specbench.cli.generate import grouped
 from specbench.cli.measure import show_run
 from specbench.cli.options import CodeExecution, JsonOutput, Progress, PromptFiles, output_option
 from specbench.cli.output import Interrupted, console, note, picture, print_findings
-from specbench.cli.tables import BOTH, margin_option, note_unfinished
+from specbench.cli.tables import note_unfinished
 from specbench.config import Options, option
 from specbench.errors import IncompleteError, RunError, UsageError, require
 from specbench.experiment.measurements import doubtful_thoughts
@@ -47,7 +48,7 @@ def score(run: FinishedRun, options: ScoreOptions, code: CodeExecution, shown: P
     """Score the texts of a finished run again, without models or data."""
     finished_run = open_run(run, options.metric or [])
     note(*finished_run.notes)
-    from specbench.analysis.run_tables import write_summary  # after refusals
+    from specbench.analysis.written import write_summary  # after refusals
 
     try:
         with progress_bar(finished_run.samples, not shown.no_progress) as report:

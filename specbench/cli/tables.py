@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from specbench.analysis.output.table import with_notes
+from specbench.analysis.tables.table import with_notes
 from specbench.cli import gate
 from specbench.cli.finished import SPLITS, Rows, Runs, given_or_newest
 from specbench.cli.generate import grouped
@@ -14,23 +14,27 @@ from specbench.cli.options import TableFormat
 from specbench.cli.output import CSV, JSON, TEXT, note, print_as, print_json, print_verdicts
 from specbench.config import option
 from specbench.errors import UsageError, require, unknown
-from specbench.files import check_parent, digits, shown_path, write_atomically
+from specbench.files import shown_path
 from specbench.runs.records import RECORDS, SUMMARY, TABLE
-from specbench.runs.run import read_run, refuse_benchmarks, run_folders, unfinished
+from specbench.runs.run import (
+    is_benchmark,
+    read_run,
+    refuse_benchmarks,
+    run_folders,
+    unfinished,
+)
 from specbench.runs.shards import by_name, missing_shards, summarised_folders
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specbench.analysis.output.table import Table
     from specbench.analysis.results import Results
+    from specbench.analysis.tables.table import Table
 
 POSITION = "position"
 HELD_EQUAL = ("acceptance", "time", "quality")
 MOST_JUDGED = 30  # runs, since the bootstraps of each take up to two seconds
 BESIDE_SD, ALL_TABLES = "sd", "all"
-BOTH = "--against METHOD and --margin POINTS belong together: give both"
-ALONE = "--against compares with one method alone: omit --at and --times"
 
 
 def chosen_runs(given: Sequence[Path] | None, rows: Rows, *files: str) -> list[Path]:
@@ -70,12 +74,6 @@ class TableOptions(TableFormat):
         "Add the numbers that the paper published for the same pair, task, method, temperature and "
         "draft length; if it has none of these, print its main table below.",
     )
-    frame: Path | None = option(
-        None,
-        "Write all figures to this file and print no table: a row per cell and metric, with its 95 "
-        "% interval; `specbench list columns` describes the columns.",
-        metavar="FILE.csv|FILE.parquet",
-    )
 
 
 class TableRows(Rows):
@@ -97,20 +95,24 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     It shows acceptance, quality and speedup, and beside them what `compare` shows: differences from
     sd and from mixtures of static weights. There is a table per pair, temperature and draft length.
     Every static weight and every head has its own row; so has the mean of heads of several seeds.
+    Of a benchmark it shows the parts of a round of each system, and ratios of systems.
     """
+    runs = given_or_newest(runs)
+    if len(runs) == 1 and is_benchmark(runs[0]):
+        for flag in [*rows.retyped(), *(["--paper"] if options.paper else [])]:
+            raise UsageError(f"{runs[0]} is a benchmark, of times alone: omit {flag}")
+        print_benchmark(runs[0], options.form)
+        return
     if POSITION in (rows.by or ()):
         _by_position(options, rows, runs)
-        return
-    if options.frame is not None:
-        _write_frame(options.frame, rows, runs)
         return
 
     folders = chosen_runs(runs, rows, SUMMARY)
 
-    from specbench.analysis.main_table import main_table, typeset
-    from specbench.analysis.published import beside_published, published_table, remarks
     from specbench.analysis.results import Results
-    from specbench.analysis.run_tables import without_speedup
+    from specbench.analysis.tables.main_table import main_table, typeset
+    from specbench.analysis.tables.published import beside_published, published_table, remarks
+    from specbench.analysis.tables.run_tables import without_speedup
 
     for folder in folders:
         if options.paper and read_run(folder, required=False).loading.dummy:
@@ -143,23 +145,29 @@ def table(options: TableOptions, rows: TableRows, runs: Runs = None) -> None:
     )
 
 
-def _write_frame(path: Path, rows: Rows, runs: Sequence[Path] | None) -> None:
-    """Write the summaries of all runs to one file.
+def print_benchmark(folder: Path, form: str = TEXT) -> None:
+    """Print the parts of a round of each system of a benchmark, and the ratios of systems.
 
     Raises:
-        UsageError: The suffix is unknown, or the file cannot be written.
+        UsageError: The benchmark is not finished.
     """
-    require(path.suffix in (".csv", ".parquet"), f"--frame {path}: use the suffix .csv or .parquet")
-    check_parent(path)
-    folders = chosen_runs(runs, rows, SUMMARY)
+    if state := unfinished(folder):
+        raise UsageError(f"{folder} is incomplete: {state}; run the same command again")
 
-    from specbench.analysis.output.table import to_csv
-    from specbench.analysis.results import Results
+    import pandas as pd
 
-    frame = Results(folders, rows.selection(), by_folder=True).summary
-    is_csv = path.suffix == ".csv"
-    write_atomically(path, to_csv(frame, digits) if is_csv else frame.to_parquet(index=False))
-    print(path)
+    from specbench.analysis.tables import benchmark
+
+    measured = benchmark.read_benchmark(folder)
+    systems, ratios = benchmark.bench_table(measured), benchmark.ratio_table(measured)
+    if form == JSON:
+        print_json({"systems": systems, "ratios": ratios})
+    else:
+        if form == TEXT:
+            print(benchmark.describe(systems))
+        rows = pd.concat([systems, ratios])
+        print_as(form, rows, lambda: benchmark.tables(systems, ratios))
+    note(*benchmark.warnings(systems))
 
 
 def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None) -> None:
@@ -168,44 +176,19 @@ def _by_position(options: TableOptions, rows: Rows, runs: Sequence[Path] | None)
     Raises:
         UsageError: The records of rounds are missing, or nothing is drafted.
     """
-    if options.paper or options.frame:
-        raise UsageError("--paper and --frame have no numbers by position: omit them or --by")
+    require(not options.paper, "--paper has no numbers by position: omit it or --by")
     folders = chosen_runs(runs, rows, RECORDS)
 
-    from specbench.analysis.positions import position_tables
     from specbench.analysis.results import Results
+    from specbench.analysis.statistics.positions import position_tables
 
     positions = Results(folders, rows.selection(), by_folder=True).positions
     print_as(options.form, positions, lambda: position_tables(positions, options.intervals))
 
 
-def margin_option() -> Any:
-    """Return the option for the loss of quality that is acceptable."""
-    help = "Loss of quality that is acceptable, in points, for --against."
-    return option(None, help, metavar="POINTS", gt=0, lt=100, needs={"against": BOTH})
-
-
 class CompareOptions(gate.GatedFormat):
     """What to compare with, and which tables follow the verdict."""
 
-    against: str | None = option(
-        None,
-        "Compare every other method with this one, such as sd, 'static w=0.5' or a server: is its "
-        "loss of quality within --margin, and how fast is it?",
-        metavar="METHOD",
-        shown="sd and the static front",
-        needs={"margin": BOTH},
-        conflicts=dict.fromkeys(("at", "times"), ALONE),
-    )
-    margin: float | None = margin_option()
-    noise: list[str] | None = option(
-        None,
-        "With --against: servers that are the same as it at other addresses; how much they differ "
-        "from it is noise.",
-        metavar="SERVER[,...]",
-        shown="a server at its own address",
-        needs={"against": "{} needs --against: name the server that it repeats"},
-    )
     at: list[str] | None = option(
         None,
         "Show full tables: the differences from sd, and the distances from the static front where "
@@ -229,10 +212,10 @@ def compare(options: CompareOptions, rows: Rows, runs: Runs = None) -> None:
 
     import pandas as pd
 
-    from specbench.analysis.compare import Compared, compare, verdicts
-    from specbench.analysis.compare_tables import comparison_tables, verdict_tables
-    from specbench.analysis.comparison import ATS, COMPARISON, OWN
     from specbench.analysis.results import Results
+    from specbench.analysis.tables.verdict_tables import comparison_tables, verdict_tables
+    from specbench.analysis.verdicts.compare import Compared, compare, verdicts
+    from specbench.analysis.verdicts.contrasts import ATS, COMPARISON, OWN
     from specbench.runs.frames import first_decodes
 
     results = Results(folders, rows.selection(), by_folder=True)
@@ -300,7 +283,7 @@ def _compare_against(
     folders: Sequence[Path], results: Results, rows: Rows, options: CompareOptions
 ) -> None:
     """Print the verdict on each method against one, then a table per task."""
-    from specbench.analysis.margin import margin_tables
+    from specbench.analysis.tables.verdict_tables import margin_tables
 
     arm, repeated = options.against or "", options.noise or []
     for name in {arm, *repeated} - {*results.servers} if repeated else ():
@@ -331,8 +314,8 @@ def _compare_runs(
         require(not options.times, "--times compares two runs: name two run folders")
         return None, []
 
-    from specbench.analysis.compare import between_runs, run_differences, why_untimed
-    from specbench.analysis.compare_tables import between_tables, facts_table
+    from specbench.analysis.tables.verdict_tables import between_tables, facts_table
+    from specbench.analysis.verdicts.compare import between_runs, run_differences, why_untimed
 
     first, second = read_run(folders[0], required=False), read_run(folders[1], required=False)
     apart = None if options.times else why_untimed(first, second)

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from specbench.analysis.output.table import Column, Table, with_interval
+from specbench.analysis.tables.table import Column, Table, with_interval
 from specbench.cli import options as groups
 from specbench.cli.generate import grouped
 from specbench.cli.jobs import HeadJob, print_plan, sizes

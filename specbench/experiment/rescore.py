@@ -108,7 +108,7 @@ def score_run(
     finished: FinishedRun,
     may_execute: bool,
     report: Callable[[Mapping[str, Any]], object] = lambda record: None,
-    summarise: Summarise = lambda folder: None,
+    summarise: Summarise = lambda folder, tables: None,
 ) -> Outcome:
     """Score every text of a run again and replace its samples and tables.
 
@@ -156,8 +156,8 @@ def score_run(
             files[ENVIRONMENT] = environment | {"sandbox": list(layers())}
         for name, values in files.items():
             (staging / name).write_text(as_json(values), encoding="utf-8")
-        if records.write_samples(staging):
-            summarise(staging)
+        if tables := records.write_samples(staging):
+            summarise(staging, tables)
         names = [path.name for path in records.record_files(run.folder)]
         if damaged:
             aside = records.set_aside(run.folder / names[0], damaged)

@@ -35,7 +35,6 @@ from specbench.experiment import measurements
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager, rounding_of
 from specbench.experiment.environment import describe_environment, other_processes
-from specbench.experiment.pace import SlowRounds
 from specbench.experiment.plan import Plan, SampleIndex, Step, TaskPlan, own_sources
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.rounding import Fork, Lead
@@ -67,7 +66,6 @@ class SampleRunner:
         self._plan, self._pair = plan, pair
         self._device = device or str(pair.target.device)  # device name in the records
         self._prompts = EncodedPrompts(plan, pair)
-        self._pace = SlowRounds(pair, plan.settings.batch_size)
         self._warm_ups: dict[tuple[str, Cell], float] = {}  # seconds, not part of any sample's time
         self._warm: list[Model] = []  # models that have read a prompt
         # The target's own greedy texts of an example, one per turn.
@@ -363,8 +361,6 @@ class SampleRunner:
         scores = measurements.score_text(
             task.metrics, record, step.example.scored(record), may_execute=may_execute
         )
-        if sentence := self._pace.doubt(step.cell, generation):
-            log.warning(sentence)
         return record.filled(**scores)
 
     def _failed(self, step: Step, error: Exception) -> SampleRecord:

@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 # Samples are synced together, so that syncing takes at most this share of a run's time.
 SYNC_SHARE = 0.01
 
-Summarise = Callable[[Path], None]  # writes what follows from a run's tables of samples
+#: Writes what follows from a run's tables of samples, and returns its results.
+Summarise = Callable[[Path, records.RunTables], object]
 
 
 class Store:
@@ -55,11 +56,15 @@ class Store:
     """
 
     def __init__(
-        self, folder: Path, config: Mapping[str, Any], summarise: Summarise = lambda folder: None
+        self,
+        folder: Path,
+        config: Mapping[str, Any],
+        summarise: Summarise = lambda folder, tables: None,
     ) -> None:
         self.folder, self.run_id = folder, folders.run_id(folder, config)
         self._config = config
         self._summarise = summarise
+        self.results: object = None  # of ``summarise``, once the run has ended
         # The key and status of each sample, by its identifying columns.
         self._samples: dict[tuple[Any, ...], tuple[str, str]] = {}
         self._sources: dict[tuple[Any, ...], Mapping[str, str]] = {}  # see ``Plan.sources_of``
@@ -101,7 +106,7 @@ class Store:
         label: str,
         config: Mapping[str, Any],
         fresh: bool = False,
-        summarise: Summarise = lambda folder: None,
+        summarise: Summarise = lambda folder, tables: None,
     ) -> Store:
         """Open the folder of a new run, or resume a run of the same plan.
 
@@ -251,10 +256,10 @@ class Store:
                 if not self.done and self._new:
                     self._remove()
                 elif not self._lost_config:
-                    has_samples = records.write_samples(self.folder)
+                    tables = records.write_samples(self.folder)
                     self._write_config(state if kind else COMPLETE)
-                    if has_samples:  # the page says which samples failed, by the configuration
-                        self._summarise(self.folder)
+                    if tables:  # the page says which samples failed, by the configuration
+                        self.results = self._summarise(self.folder, tables)
         finally:
             with clear_errors(self.folder / LOCK, "a rule or metric of yours may have closed it"):
                 self._lock.release()

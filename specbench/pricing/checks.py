@@ -19,7 +19,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
-from specbench.analysis.intervals import Interval, bootstrap, cluster_sums, estimate, ratio
+from specbench.analysis.statistics.intervals import (
+    Interval,
+    bootstrap,
+    cluster_sums,
+    estimate,
+    ratio,
+)
 from specbench.decoding.drafters.policies import get_policy
 from specbench.pricing.rounds import TINY, acceptance, price
 from specbench.pricing.scores import Scores, drafter_of, name_of

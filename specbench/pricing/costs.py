@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.benchmark import repeats_of, with_forced
-from specbench.analysis.intervals import Floats
+from specbench.analysis.statistics.intervals import Floats
+from specbench.analysis.tables.benchmark import repeats_of, with_forced
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.model import ModelDrafter
 from specbench.errors import UsageError, listed, require

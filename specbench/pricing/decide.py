@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.intervals import Floats, Interval, bootstrap, estimate, student
-from specbench.analysis.output.table import Table, number, with_interval
+from specbench.analysis.statistics.intervals import Floats, Interval, bootstrap, estimate, student
+from specbench.analysis.tables.table import Table, number, with_interval
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.errors import require
 from specbench.files import write_atomically

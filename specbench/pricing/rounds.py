@@ -22,7 +22,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.optimize import brentq
 
-from specbench.analysis.intervals import FEWEST, bootstrap
+from specbench.analysis.statistics.intervals import FEWEST, bootstrap
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import Drafting, Floats, Integers, Policy
 from specbench.errors import require

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench.analysis.intervals import cluster_sums
+from specbench.analysis.statistics.intervals import cluster_sums
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import Floats, Integers
 from specbench.decoding.drafters.registry import MODEL, DrafterSpec, recorded_drafter

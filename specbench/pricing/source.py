@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from specbench.analysis.benchmark import repeats_of, with_forced
-from specbench.analysis.intervals import FEWEST
+from specbench.analysis.statistics.intervals import FEWEST
+from specbench.analysis.tables.benchmark import repeats_of, with_forced
 from specbench.config import AUTO
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import get_policy

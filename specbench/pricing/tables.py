@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specbench.analysis.intervals import Interval, bootstrap, estimate, ratio
-from specbench.analysis.output.shown import ENDS
-from specbench.analysis.output.table import Field, Table, number, with_interval
+from specbench.analysis.statistics.intervals import Interval, bootstrap, estimate, ratio
+from specbench.analysis.tables.shown import ENDS
+from specbench.analysis.tables.table import Field, Table, number, with_interval
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import Floats, Policy
 from specbench.pricing.checks import Deviation, PriceCheck

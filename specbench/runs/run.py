@@ -231,12 +231,18 @@ def _runs_in(path: Path, names: Sequence[str]) -> Sequence[Path]:
     raise UsageError(records.lacks(path, names[0]))
 
 
+def is_benchmark(folder: Path) -> bool:
+    """Return whether a folder has a benchmark, whose texts are random."""
+    return any(task.batch_size for task in read_run(folder, required=False).tasks.values())
+
+
 def refuse_benchmarks(folders: Iterable[Path]) -> None:
-    """Raise ``UsageError`` if a folder has a benchmark, whose texts are random."""
+    """Raise ``UsageError`` if a folder has a benchmark."""
     for folder in folders:
-        if any(task.batch_size for task in read_run(folder, required=False).tasks.values()):
+        if is_benchmark(folder):
             raise UsageError(
-                f"{folder} is a benchmark, of times alone: give another run, or read its bench.csv"
+                f"{folder} is a benchmark, of times alone: give another run, or `specbench table` "
+                "it alone"
             )
 
 

@@ -33,6 +33,7 @@ LOG = "look into the server's log"
 ADVICE: dict[int, str] = {
     **dict.fromkeys(KEY_REFUSED, f"put the server's key into {KEY_VARIABLE}"),
     HTTPStatus.NOT_FOUND: "correct the address, or name one of the server's models",
+    HTTPStatus.REQUEST_TIMEOUT: "raise --timeout, or send fewer requests at once",
     HTTPStatus.SERVICE_UNAVAILABLE: f"wait until it is ready, or {LOG}",
     HTTPStatus.TOO_MANY_REQUESTS: "send fewer requests at once, or run the same command later",
 }
@@ -300,10 +301,8 @@ class Client:
         return events
 
     def _late(self, url: str) -> str:
-        return (
-            f"{url} did not answer within {self.timeout:g} seconds: raise --timeout, or send "
-            "fewer requests at once"
-        )
+        advice = {**ADVICE, **self.advice}[HTTPStatus.REQUEST_TIMEOUT]
+        return f"{url} did not answer within {self.timeout:g} seconds: {advice}"
 
     def _value(self, url: str, response: httpx2.Response, content: bytes) -> Any:
         if response.has_redirect_location:

@@ -1,6 +1,6 @@
 """A server with OpenAI's API: its address, what it tells of itself, and what it is asked.
 
-``specbench audit`` and ``specbench run --server`` ask it in the same way: for neutral sampling, in
+``check --server`` and ``run --server`` ask it in the same way: for neutral sampling, in
 the words of every engine, without what it refuses. What a request does not name may have a value
 of its own at the server: from the model's ``generation_config``, its command line, or the engine.
 """
@@ -12,16 +12,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from specbench.errors import UsageError, require
 from specbench.serving.answers import read_answer
-from specbench.serving.client import KEY_VARIABLE, Client, Event, Streamed
+from specbench.serving.client import KEY_VARIABLE, LOG, Client, Event, Streamed
 from specbench.serving.values import quoted
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 #: Penalties and filters that are off, in the words of OpenAI, vLLM, SGLang and TensorRT-LLM; most
 #: servers ignore words that they do not know.
@@ -62,8 +59,15 @@ _ENDPOINTS = ("/chat/completions", "/completions", "/models")
 # What a dated name adds: :latest, -0613, -2407, @20260806, -2026-08-06.
 _MONTH, _DAY = "(0[1-9]|1[0-2])", "(0[1-9]|[12][0-9]|3[01])"
 _DATE = re.compile(rf"[-:@](latest|{_MONTH}{_DAY}|(20)?\d\d-?{_MONTH}(-?{_DAY})?)$")
-_PROMPT = "add --text-prompts if the server takes no token ids, or name its model, as in URL#MODEL"
-ADVICE: dict[int, str] = {HTTPStatus.BAD_REQUEST: _PROMPT, HTTPStatus.UNPROCESSABLE_ENTITY: _PROMPT}
+IDS = (
+    "texts are checked by their token ids, which vLLM and llama.cpp's server take and return: "
+    "measure another server with specbench run --server"
+)
+_PROMPT = f"name its model, as in URL#MODEL; {IDS}"
+ADVICE: dict[int, str] = {
+    **{HTTPStatus.BAD_REQUEST: _PROMPT, HTTPStatus.UNPROCESSABLE_ENTITY: _PROMPT},
+    HTTPStatus.REQUEST_TIMEOUT: LOG,
+}
 
 
 class Dialect(NamedTuple):
@@ -151,10 +155,9 @@ def is_alias(asked: str, answered: str) -> bool:
 
 
 class Completion(NamedTuple):
-    """A text that a decoder wrote after a prompt, without its end token."""
+    """A text that a server wrote after a prompt."""
 
-    text: str
-    tokens: list[int] | None  # None if the decoder returns only the text
+    token_ids: list[int]  # maybe with an end token
     ended: bool  # by an end token, not by the limit
 
 
@@ -170,8 +173,6 @@ class Server:
     url: str
     client: Client = field(default_factory=lambda: Client(advice=ADVICE))
     model: str | None = None  # the server's name of the model; None leaves it out
-    # Sends prompts as text by this tokenizer, else as token ids.
-    tokenizer: PreTrainedTokenizerBase | None = None
     dialect: Dialect = field(default_factory=Dialect, compare=False)  # see ``learned``
 
     def __post_init__(self) -> None:
@@ -290,7 +291,13 @@ class Server:
     def complete(
         self, prompt: Sequence[int], temperature: float, count: int, limit: int, seed: int
     ) -> list[Completion]:
-        """Continue a prompt, one request per text; see ``Decoder.complete``."""
+        """Continue a prompt ``count`` times, with the seeds from ``seed`` on.
+
+        Temperature 0 is greedy. All tokens of the vocabulary may be sampled.
+
+        Raises:
+            UsageError: It does not answer as OpenAI's API does, or returns no token ids.
+        """
         body = self._body(prompt, temperature, limit)
         bodies = [self.dialect.of({**body, "seed": number}) for number in range(seed, seed + count)]
         completions = []
@@ -298,7 +305,12 @@ class Server:
             streamed = Streamed(0.0, 0.0, [Event(0.0, value)], 0)
             answer = read_answer(streamed, server=self.endpoint, limit=limit)
             ended = answer.stopped_by in ("eos", "stop")
-            completions.append(Completion(answer.text, answer.token_ids, ended))
+            # llama.cpp lists no token of a text that ends at once.
+            require(
+                answer.token_ids is not None or (ended and not answer.text),
+                f"{self.endpoint} returns no token ids: {IDS}",
+            )
+            completions.append(Completion(answer.token_ids or [], ended))
         return completions
 
     def learned(self, prompt: Sequence[int]) -> Server:
@@ -313,17 +325,8 @@ class Server:
         return self.dialect.unset(self.software().get("software"))
 
     def _body(self, prompt: Sequence[int], temperature: float, limit: int) -> dict[str, Any]:
-        sent = list(prompt) if self.tokenizer is None else _text(self.tokenizer, prompt)
-        body = OPTIONS | {"prompt": sent, "temperature": temperature, "max_tokens": limit}
+        body = OPTIONS | {"prompt": [*prompt], "temperature": temperature, "max_tokens": limit}
         return body if self.model is None else body | {"model": self.model}
-
-
-def _text(tokenizer: PreTrainedTokenizerBase, prompt: Sequence[int]) -> str:
-    """Return a prompt as text without its first special token, which servers add themselves."""
-    tokens = list(prompt)
-    if tokens and tokens[0] == tokenizer.bos_token_id:
-        tokens = tokens[1:]
-    return str(tokenizer.decode(tokens))
 
 
 def _models(answer: Any) -> dict[str, Mapping[str, Any]]:

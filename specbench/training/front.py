@@ -3,7 +3,7 @@
 Everything is measured on roll-outs; several texts of a prompt count as one with their means.
 Acceptance is the mean over texts of the
 mean over tokens of ``1 - w TV(p, q)``, so it mixes linearly, and the randomised front of the static
-weights is their upper concave hull (see ``specbench.analysis.pareto``).
+weights is their upper concave hull (see ``specbench.analysis.statistics.front``).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specbench.analysis.intervals import FEWEST, Floats, Interval, mean_interval
-from specbench.analysis.output.table import with_interval
-from specbench.analysis.pareto import lead_of_means
-from specbench.analysis.proportions import POWER, smallest_shown, unit_difference
+from specbench.analysis.statistics.front import lead_of_means
+from specbench.analysis.statistics.intervals import FEWEST, Floats, Interval, mean_interval
+from specbench.analysis.statistics.proportions import POWER, smallest_shown, unit_difference
+from specbench.analysis.tables.table import with_interval
 from specbench.errors import UsageError
 from specbench.tasks.metrics import Metric
 
@@ -138,16 +138,18 @@ class Worth(NamedTuple):
         """Say in one sentence whether the head is above or below the static front, or neither."""
         distance, scale = self.distance, metric.scale
         low, high = scale * distance.low, scale * distance.high
-        by = f"{with_interval(scale * distance.value, low, high, '.1f')} points, n = {distance.n}"
+        least = scale * distance.least
+        lead = with_interval(scale * distance.value, low, high, ".1f", least=least)
+        by = f"{lead} points, n = {distance.n}"
         if low > 0:
             return f"above the randomised static front ({by})"
         if high < 0:
             return f"below the randomised static front ({by})"
-        least = metric.scale * smallest_shown(distance)
+        detectable = metric.scale * smallest_shown(distance)
         collapse = f"; collapsed to the {self.collapsed}" if self.collapsed else ""
         return (
-            f"not shown to be above the randomised static front ({by}; {least:.1f} points would be "
-            f"shown in {100 * POWER:.0f} % of such measurements){collapse}"
+            f"not shown to be above the randomised static front ({by}; {detectable:.1f} points "
+            f"would be shown in {100 * POWER:.0f} % of such measurements){collapse}"
         )
 
     def described(self, metric: Metric) -> dict[str, Any]:
@@ -161,6 +163,7 @@ class Worth(NamedTuple):
             "better": bool(distance.low > 0),
             "n": distance.n,
             "distance": distance.value,
+            "distance_least": distance.least,
             "distance_interval": [distance.low, distance.high],
             "smallest_shown": smallest_shown(distance),
             "static_weight": same_acceptance,

@@ -1,6 +1,7 @@
 """Execute a check: exact comparisons in float32, everything else in the dtype of runs.
 
-Two checks have no law: the target as its own draft, and whether the measured speed is possible.
+A server is compared with its target in float32, see ``server``. Two checks have no law: the target
+as its own draft, and whether the measured speed is possible.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from statistics import fmean
 from traceback import extract_tb
 from typing import Any
 
+import torch
+
 from specbench import __version__
-from specbench.analysis.output.table import Table, percent
+from specbench.analysis.tables.table import Table, percent
+from specbench.config import AUTO
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.heads.bind import bind
 from specbench.decoding.heads.head import Head
@@ -31,10 +35,12 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import DUMMY
 from specbench.errors import UsageError
 from specbench.experiment.cells import Cell
+from specbench.experiment.comparison import ROUNDING
 from specbench.experiment.loader import Loader, largest
 from specbench.experiment.plan import Plan, TaskPlan
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.runs.labels import method_label
+from specbench.serving.server import NEUTRAL_START, Server
 from specbench.validation.draws import FALSE_ALARM
 from specbench.validation.findings import (
     FAILED,
@@ -45,9 +51,10 @@ from specbench.validation.findings import (
     judged,
     rounds_table,
 )
-from specbench.validation.greedy import check_greedy
+from specbench.validation.greedy import TIE, check_greedy
 from specbench.validation.outputs import choose_ends
 from specbench.validation.rounds import TESTS, Case, check_rounds
+from specbench.validation.server import CONTEXTS, ShowStep, TextsOfServer, check_server
 from specbench.validation.texts import (
     Context,
     Ends,
@@ -142,9 +149,7 @@ EXACT = "float32"
 # The second uses every option, as a loop may forget to apply one of them to one of the models.
 SAMPLINGS = (Sampling(), Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.02))
 WHOLE = Sampling(top_k=2)  # of whole outputs; there are so few that they can be enumerated
-CONTEXTS = 4  # prompts to sample rounds from; fewer prompts get more texts each
 SHORTENED = 4, 8  # whole outputs continue prompts of which a fourth and an eighth is left
-ShowStep = Callable[[str], object]
 log = logging.getLogger(__name__)
 Prompted = tuple[TaskPlan, Context]
 
@@ -157,6 +162,8 @@ class Check:
     draft_length: int  # N
     texts: int  # samples per method and sampling, over all prompts
     max_new_tokens: int  # of greedy texts
+    server: Server | None = None  # to check in place of the pair; it runs the pair's target
+    temperatures: Sequence[float] = ()  # of the server's sampled texts
 
 
 def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
@@ -165,6 +172,9 @@ def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
     Raises:
         SpecbenchError: The pair or a head cannot be loaded or does not fit in memory.
     """
+    if check.server is not None:
+        yield from _check_server(check, check.server, show_step)
+        return
     working = _working_dtype(check)
     strict = _fits_exactly(check, working)
     dtype = EXACT if strict else working
@@ -213,15 +223,41 @@ def run_check(check: Check, show_step: ShowStep) -> Iterator[Finding]:
     yield from findings_or_crash("time", lambda: [check_time(pair, contexts[0])])
 
 
+def _check_server(check: Check, server: Server, show_step: ShowStep) -> Iterator[Finding]:
+    """Check a server, whose dtype is that of the plan; by default it rounds like float32."""
+    show_step("loading the models")
+    pair, dtype = _load(check, EXACT), check.plan.loading.dtype
+    yield from ends_finding(pair)
+    contexts = [context for _, context in read_prompts(check.plan, pair)]
+    server = server.learned(contexts[0].prompt)
+    if refused := server.unset:
+        log.warning(
+            f"the server refuses {', '.join(refused)}, so its own values apply: {NEUTRAL_START}"
+        )
+    texts = TextsOfServer(
+        pair,
+        server.complete,
+        check.draft_length,
+        check.texts,
+        check.temperatures,
+        check.plan.settings.seed,
+        TIE if dtype == AUTO else ROUNDING[getattr(torch, dtype)],
+    )
+    yield from check_server(texts, contexts, show_step)
+
+
 def describe(check: Check, findings: Sequence[Finding], seconds: float) -> dict[str, Any]:
     """Return the check and its findings in plain values, for a JSON file."""
+    of_server: dict[str, Any] = {"working_dtype": _working_dtype(check)}
+    if check.server is not None:
+        of_server = {"server": check.server.url, "temperature": [*check.temperatures]}
     return {
         "specbench": __version__,
         "check": {
             **check.plan.describe(),
             "draft_length": check.draft_length,
             "samples": check.texts,
-            "working_dtype": _working_dtype(check),
+            **of_server,
         },
         "seconds": seconds,
         "verdicts": Counter(finding.verdict for finding in findings),

@@ -18,7 +18,7 @@ from scipy.special import xlogy
 from scipy.stats import binom, chi2, ncx2, norm, pearson3
 from torch import Tensor
 
-from specbench.analysis.output.table import percent
+from specbench.analysis.tables.table import percent
 from specbench.validation.findings import Judgement, judged
 
 FALSE_ALARM = 1e-6  # probability for a whole check, divided evenly among its tests

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-from specbench.analysis.output.table import Column, Table, drop_empty, percent
+from specbench.analysis.tables.table import Column, Table, drop_empty, percent
 from specbench.runs.labels import method_label
 
 OK, FAILED, WEAK, REPORT, SKIPPED = "ok", "FAILED", "weak", "report", "not checked"

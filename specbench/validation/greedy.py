@@ -35,11 +35,6 @@ class Lag(NamedTuple):
     behind: Tensor  # [T] the largest logit minus that of the token
     margin: Tensor  # [T] the largest logit minus the second largest
 
-    @property
-    def wrong(self) -> Tensor:
-        """``[T]`` whether a token is behind the first choice by more than a tie."""
-        return self.behind > TIE
-
 
 class FirstChoices(NamedTuple):
     """Greedy texts against the first choices of both models."""
@@ -70,7 +65,7 @@ def check_greedy(
     ended = sum(text[-1:] == [END] for text in alone)
     subject = f"T=0, {str(pair.target.dtype).removeprefix('torch.')}"
     facts = choices._asdict() | {"texts": len(alone), "ended": ended}
-    findings = [Finding(PART, subject, PLAIN, *_against_plain(choices, facts))]
+    findings = [Finding(PART, subject, PLAIN, *against_plain(choices, facts))]
     for drafter in drafters:
         speculate = partial(decode_one, pair, rule=sd, draft_length=draft_length)
         loaded = drafter.kind.load(pair)
@@ -86,15 +81,18 @@ def check_greedy(
 
 
 def first_choices(
-    pair: LoadedPair, contexts: Sequence[Context], texts: Sequence[Sequence[int]]
+    pair: LoadedPair,
+    contexts: Sequence[Context],
+    texts: Sequence[Sequence[int]],
+    tie: float = TIE,
 ) -> FirstChoices:
     """Compare each token of greedy texts with the first choice after the tokens before."""
     clear, unlike, forks = 0, 0, []
     for context, text in zip(contexts, texts, strict=True):
         to_target = lag(pair.target, context, text, pair.eos_ids)
         to_draft = lag(pair.draft, context, text, pair.eos_ids)
-        clear += int((to_target.margin > TIE).sum())
-        unlike += int(to_draft.wrong.sum())
+        clear += int((to_target.margin > tie).sum())
+        unlike += int((to_draft.behind > tie).sum())
         position = int(to_target.behind.argmax())
         if (behind := float(to_target.behind[position])) > 0:
             fork = {"prompt": context.name, "position": position}
@@ -131,8 +129,12 @@ def divergence(
     return {"prompt": context.name, "position": first, **lead._asdict(), "tie": tie}
 
 
-def _against_plain(choices: FirstChoices, facts: dict[str, Any]) -> Judgement:
-    wrong = [fork for fork in choices.forks if fork["behind"] > TIE]
+def against_plain(
+    choices: FirstChoices, facts: dict[str, Any], tie: float = TIE, weakness: str = ""
+) -> Judgement:
+    """Judge texts by the target's first choices; a ``weakness`` says why no fault would show."""
+    behind = [float(fork["behind"]) for fork in choices.forks]
+    wrong = [fork for fork, logits in zip(choices.forks, behind, strict=True) if logits > tie]
     sentence = f"{choices.tokens:,} tokens of {facts['texts']} texts, all the target's first choice"
     if wrong:
         worst = max(wrong, key=lambda fork: float(fork["behind"]))
@@ -141,7 +143,11 @@ def _against_plain(choices: FirstChoices, facts: dict[str, Any]) -> Judgement:
             f"first choice, the worst at token {worst['position']} of {worst['prompt']}, "
             f"{worst['behind']:.2g} behind"
         )
-    return judged(bool(wrong), not choices.clear, sentence, facts)
+    elif max(behind, default=0) > TIE:
+        sentence += f" up to rounding, at most {max(behind):.2g} behind"
+    if weakness:
+        sentence += f"; {weakness}"
+    return judged(bool(wrong), bool(weakness) or not choices.clear, sentence, facts)
 
 
 def _against_alone(facts: dict[str, Any]) -> Judgement:

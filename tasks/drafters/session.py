@@ -17,7 +17,7 @@ import torch
 
 from drafters.training import DrafterTraining, Report
 from specbench import __version__
-from specbench.analysis.intervals import Interval, interval, paired_ratio, ratio
+from specbench.analysis.statistics.intervals import Interval, interval, paired_ratio, ratio
 from specbench.decoding.drafters.registry import MODEL
 from specbench.decoding.drafting import Drafter
 from specbench.decoding.loop import DecodeOptions, Request, decode

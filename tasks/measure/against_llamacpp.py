@@ -27,11 +27,12 @@ from urllib.request import urlopen
 import numpy as np
 import torch
 import transformers
+from assisted import Assisted
 from rich.console import Console
 from rich.progress import track
 
-from specbench.analysis.intervals import ratio_interval
-from specbench.analysis.output.table import Column, Table, number, with_interval
+from specbench.analysis.statistics.intervals import ratio_interval
+from specbench.analysis.tables.table import Column, Table, number, with_interval
 from specbench.cli.output import print_table
 from specbench.config import COMPILE, EAGER, LLAMACPP, TRANSFORMERS
 from specbench.decoding.loop import DecodeOptions, Request, decode
@@ -45,7 +46,6 @@ from specbench.engine.memory import bytes_per_round
 from specbench.engine.pair import LoadedPair
 from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.engine.prompts import encode
-from specbench.experiment.assisted import Assisted
 from specbench.methods.method import Rates
 from specbench.methods.serving import synthetic
 from specbench.methods.strict import sd
@@ -137,7 +137,7 @@ def with_transformers(
     acceptance: Rates | None = None,
 ) -> Decoder:
     """Return Transformers' loop with the same models."""
-    assisted = Assisted(pair, THEIRS[method], acceptance=acceptance)
+    assisted = Assisted(pair, THEIRS[method], acceptance)
     sampling = Sampling(temperature=temperature)
 
     def decoder(prompt: list[int], seed: int) -> Timing:

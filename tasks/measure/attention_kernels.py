@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from torch.profiler import ProfilerActivity, profile
 
-from specbench.analysis.output.table import Column, Table
+from specbench.analysis.tables.table import Column, Table
 from specbench.cli.output import print_table
 from specbench.config import EAGER, GRAPH
 from specbench.decoding.loop import DecodeOptions, Request, decode

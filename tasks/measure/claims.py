@@ -6,7 +6,7 @@ Each argument names runs of one task, pair and temperature: they are pooled, sin
 decode the same prompts with the same random numbers. Each setting of a rule, by default of those
 below, makes a claim about the static front of its drafter and one about the front with ``cooled``,
 both confined to the same part of a text as the rule (``--inside``). p-values are two-sided, those
-of the intervals (``analysis.lead``), and corrected over all arguments (Holm 1979; as one of M,
+of the intervals, and corrected over all arguments (Holm 1979; as one of M,
 if a design has more), for each front alone. The target's quality is pooled over `sd` and
 `autoregressive`. Below each table stand the leads of recipes with several heads over the static
 front minus those of rules without training, where these ran. The figure:
@@ -22,20 +22,21 @@ from typing import Any
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from specbench.analysis.comparison import FRONTS
-from specbench.analysis.estimates import QUALITY_LESS, contrast
 from specbench.analysis.figures import figure, style
-from specbench.analysis.intervals import Interval, bootstrap, mean_over_seeds
-from specbench.analysis.lead import crossfitted_leads
-from specbench.analysis.pareto import (
+from specbench.analysis.results import Results
+from specbench.analysis.statistics.estimates import QUALITY_LESS, contrast
+from specbench.analysis.statistics.front import (
     front_band,
     front_of,
     gap_between,
     points_with_front,
 )
-from specbench.analysis.points import TARGET, settings_of
-from specbench.analysis.results import Results
-from specbench.analysis.sessions import methods_of
+from specbench.analysis.statistics.intervals import Interval, bootstrap, mean_over_seeds
+from specbench.analysis.statistics.lead import crossfitted_leads
+from specbench.analysis.statistics.points import TARGET, settings_of
+from specbench.analysis.statistics.sessions import methods_of
+from specbench.analysis.tables.table import with_interval
+from specbench.analysis.verdicts.contrasts import FRONTS
 from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.frames import read_samples
 
@@ -177,8 +178,8 @@ def holm(p_values: list[float], tests: int = 0) -> list[float]:
 
 def text(interval: Interval) -> str:
     """Return a difference in points with its interval."""
-    value, low, high = (100 * number for number in interval[:3])
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+    value, low, high, least = (100 * number for number in (*interval[:3], interval.least))
+    return with_interval(value, low, high, "+.1f", least=least)
 
 
 def main(*arguments: str) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specbench.analysis.output.table import Column, Table, with_interval
+from specbench.analysis.tables.table import Column, Table, with_interval
 from specbench.cli.output import print_table
 from specbench.decoding.heads.head import Head
 from specbench.training.objective import Surrogate, evaluate

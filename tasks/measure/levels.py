@@ -15,11 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specbench.analysis.intervals import Floats, Interval, bootstrap, estimate, estimate_of_heads
-from specbench.analysis.lead import lead
-from specbench.analysis.pareto import front_quality
-from specbench.analysis.points import Gains
-from specbench.analysis.proportions import paired_difference
+from specbench.analysis.statistics.front import front_quality
+from specbench.analysis.statistics.intervals import (
+    Floats,
+    Interval,
+    bootstrap,
+    estimate,
+    estimate_of_heads,
+)
+from specbench.analysis.statistics.lead import lead
+from specbench.analysis.statistics.points import Gains
+from specbench.analysis.statistics.proportions import paired_difference
 
 DRAFTS = 40  # tokens drafted per text, about
 SEED = 0
@@ -28,31 +34,37 @@ SEED = 0
 class Setting(NamedTuple):
     """Runs of one kind: a front of static points, and heads that have a lead over it."""
 
-    front: str  # by acceptance: flat, a line, concave, or a coin with all other weights below it
+    #: By acceptance: flat, line, concave, convex, S-shaped, or a coin with other weights below it.
+    front: str
     n: int
     points: int
     heads: int = 1
     skewed: bool = False  # scores like ROUGE; otherwise 0 or 1
     lead: float = 0.0
     time: bool = False  # the gain is time, of texts whose lengths vary much
+    repeats: int = 1  # texts of a prompt, whose mean counts
 
     def draw(self, rng: np.random.Generator) -> tuple[Floats, Gains]:
         """Return scores and gains [n, heads + points] of a run; prompts are more or less hard."""
         place = np.concatenate([np.full(self.heads, 0.5), np.linspace(0, 1, self.points)])
         truth = 0.6 - (0.0 if self.front == "flat" else 0.5) * (place - 0.5)
-        if self.front == "concave":
-            truth += 0.4 * place * (1 - place)
+        bends = {"concave": 0.4 * place * (1 - place), "convex": -0.4 * place * (1 - place)}
+        bends["S-shaped"] = -0.1 * np.sin(2 * np.pi * place)  # convex, then concave
+        truth += bends.get(self.front, 0.0)
         if self.front == "coin":
             truth[self.heads + 1 : -1] -= 0.12
+        front = Gains(place[None, self.heads :], np.ones((1, self.points)))
+        truth[: self.heads] = front_quality(front, truth[None, self.heads :], np.array([0.5]))
         truth[: self.heads] += self.lead
-        shared, single = rng.standard_normal((self.n, 1)), rng.standard_normal((self.n, len(place)))
+        shared = rng.standard_normal((self.n, 1))
+        single = rng.standard_normal((self.repeats, self.n, len(place)))
         luck = (shared + single) / np.sqrt(2)
         if self.skewed:
             scores = np.exp(luck - 0.5)  # of mean 1 and a long tail
-            quality = 0.25 * truth * scores
+            quality = 0.25 * truth * scores.mean(axis=0)
         else:
             limits = np.array([NormalDist().inv_cdf(share) for share in truth])
-            quality = (luck < limits).astype(np.float64)
+            quality = (luck < limits).mean(axis=0)
         if self.time:
             length = np.exp(0.6 * shared + 0.6 * rng.standard_normal((self.n, len(place))))
             return quality, Gains((0.5 * place - 1) * length, np.ones_like(length))
@@ -72,7 +84,10 @@ def judged(quality: Floats, gains: Gains, heads: int) -> tuple[Interval, Interva
     front = [front_quality(of_front, means[:, 0, heads:], level) for level in at.T]
     leads = means[:, 0, :heads] - np.stack(front, axis=-1)
     before = estimate(leads[:, 0], n) if heads == 1 else estimate_of_heads(leads, n)
-    return lead(leads, quality, gains), before
+    coin = Gains(of_front.numerator[0, [0, -1]], of_front.denominator[0, [0, -1]])
+    ends = [front_quality(coin, means[0, 0, [heads, -1]], level) for level in at[0]]
+    over_coin = float((means[0, 0, :heads] - ends).mean())
+    return lead(leads, quality, gains, over_coin), before
 
 
 FLAT_AND_LINE = [
@@ -84,7 +99,11 @@ FLAT_AND_LINE = [
     Setting("line", 200, 9, skewed=True),
     Setting("flat", 100, 9, heads=3),
     Setting("line", 50, 5, heads=3),
-    *(Setting(front, n, 5) for front in ("concave", "coin") for n in (20, 50, 100)),
+    *(Setting(front, n, 5) for front in ("concave", "coin", "S-shaped") for n in (20, 50, 100)),
+    *(Setting("convex", n, 5) for n in (20, 50, 100)),
+    *(Setting(front, 50, 5, heads=heads) for front in ("convex", "S-shaped") for heads in (3, 8)),
+    *(Setting(front, 50, 5, repeats=3) for front in ("convex", "S-shaped")),
+    Setting("S-shaped", 300, 9, heads=3),
     *(Setting("line", n, 5, time=True) for n in (50, 200)),
 ]
 EFFECTS = [
@@ -105,8 +124,8 @@ def words(setting: Setting, draws: int) -> tuple[dict[str, float], dict[str, flo
     for side in zip(*figures, strict=True):
         below = np.mean([figure.high < 0 for figure in side])
         above = np.mean([figure.low > 0 for figure in side])
-        value = 100 * np.mean([figure.value for figure in side])
-        shares.append({"below": 100 * below, "above": 100 * above, "lead": value})
+        value, least = (100 * np.mean([f[k] for f in side]) for k in (0, -1))
+        shares.append({"below": 100 * below, "above": 100 * above, "lead": value, "least": least})
     return shares[0], shares[1]
 
 
@@ -126,17 +145,18 @@ def missed(n: int, failing: float, draws: int) -> float:
 def main(draws: int = 1000) -> None:
     """Print both tables."""
     print("| front | n | points | heads | scores | true lead | below | above | mean lead |", end="")
-    print(" below, before | above, before | mean lead, before |")
+    print(" below, before | above, before | mean least lead |")
     print("|---|--:|--:|--:|---|" + "--:|" * 7)
     for setting in (*FLAT_AND_LINE, *EFFECTS):
         now, before = words(setting, draws)
         scores = "skewed" if setting.skewed else "0 or 1"
         true = 100 * setting.lead * (0.25 if setting.skewed else 1)
         front = f"{setting.front}, time" if setting.time else setting.front
+        front += f", {setting.repeats} texts" if setting.repeats > 1 else ""
         print(
             f"| {front} | {setting.n} | {setting.points} | {setting.heads} | {scores} |"
             f" {true:+.1f} | {now['below']:.1f} % | {now['above']:.1f} % | {now['lead']:+.1f} |"
-            f" {before['below']:.1f} % | {before['above']:.1f} % | {before['lead']:+.1f} |",
+            f" {before['below']:.1f} % | {before['above']:.1f} % | {now['least']:+.1f} |",
             flush=True,
         )
     print("\n| n | 2 % fail | 4 % | 8 % | 15 % |\n|--:|--:|--:|--:|--:|")

@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-
-from specbench.analysis.benchmark import (
+from specbench.analysis.tables.benchmark import (
     OVER_AUTOREGRESSIVE,
     OVER_ONE,
     ROUND_OVER_SD,
+    bench_table,
+    ratio_table,
+    read_benchmark,
 )
-from specbench.analysis.output.table import Column, Table
+from specbench.analysis.tables.table import Column, Table
 from specbench.cli.output import print_table
 
 AUTOREGRESSIVE, SD, DIVERSED = "autoregressive", "sd", "diversed"
@@ -48,8 +49,9 @@ class Results:
 
     def __init__(self, folder: Path, engine: str) -> None:
         wanted = "engine == @engine and draft_length in [0, 5]"
-        self.table = pd.read_csv(folder / "bench.csv").query(wanted)
-        self.ratios = pd.read_csv(folder / "ratios.csv").query(wanted)
+        measured = read_benchmark(folder)
+        self.table = bench_table(measured).query(wanted)
+        self.ratios = ratio_table(measured).query(wanted)
 
     def share(self, method: str) -> float:
         """Return the share of the bandwidth limit at batch 1, averaged over forced acceptances."""

@@ -26,7 +26,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from scipy.optimize import least_squares
 
 from specbench.analysis.figures import style
-from specbench.analysis.intervals import Floats
+from specbench.analysis.statistics.intervals import Floats
 from specbench.files import write_atomically
 from specbench.pricing.formulas import Workload, seconds_per_token
 from specbench.pricing.heads import DRAFT_MODEL, DraftPasses, drafting_of, kind_called

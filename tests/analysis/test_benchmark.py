@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench.analysis.benchmark import (
+from specbench.analysis.tables.benchmark import (
     OVER_AUTOREGRESSIVE,
     OVER_ONE,
     ROUND_OVER_SD,

@@ -2,13 +2,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import EQUAL, between_runs, compare, verdicts
-from specbench.analysis.compare_tables import between_tables, verdict_tables
-from specbench.analysis.comparison import ALONE, ATS, COIN, COMPARISON, CONTROL, FRONT, OWN
-from specbench.analysis.estimates import ACCEPTANCE_LESS, QUALITY_LESS, TIMES
-from specbench.analysis.pareto import front_of, gap_between
-from specbench.analysis.points import settings_of
-from specbench.analysis.verdicts import MISSING
+from specbench.analysis.statistics.estimates import ACCEPTANCE_LESS, QUALITY_LESS, TIMES
+from specbench.analysis.statistics.front import front_of, gap_between
+from specbench.analysis.statistics.points import settings_of
+from specbench.analysis.tables.verdict_tables import between_tables, verdict_tables
+from specbench.analysis.verdicts.compare import EQUAL, between_runs, compare, verdicts
+from specbench.analysis.verdicts.contrasts import ALONE, ATS, COIN, COMPARISON, CONTROL, FRONT, OWN
+from specbench.analysis.verdicts.words import MISSING
 from specbench.errors import UsageError
 
 # Seconds per sample by method and draft length; static at w = 0 takes half of sd's time.

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from specbench.analysis.intervals import interval, mean_interval, ratio_difference
-from specbench.analysis.proportions import paired_difference, proportion_interval, score_limits
+from specbench.analysis.statistics.intervals import interval, mean_interval, ratio_difference
+from specbench.analysis.statistics.proportions import (
+    paired_difference,
+    proportion_interval,
+    score_limits,
+)
 from tasks.measure.levels import missed
 
 TRUTHS = (0.5, 0.7, 0.9, 0.95, 0.986, 0.994)

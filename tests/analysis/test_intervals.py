@@ -3,7 +3,7 @@ import warnings
 import numpy as np
 import pytest
 
-from specbench.analysis.intervals import (
+from specbench.analysis.statistics.intervals import (
     FEWEST,
     LARGE,
     RESAMPLES,
@@ -17,7 +17,7 @@ from specbench.analysis.intervals import (
     ratio_interval,
     resample,
 )
-from specbench.analysis.proportions import paired_difference, proportion_interval
+from specbench.analysis.statistics.proportions import paired_difference, proportion_interval
 
 
 def test_intervals_have_their_nominal_coverage():

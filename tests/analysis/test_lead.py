@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from specbench.analysis.lead import crossfitted_leads, lead
-from specbench.analysis.points import Gains
+from specbench.analysis.statistics.lead import crossfitted_leads, lead
+from specbench.analysis.statistics.points import Gains
 from tasks.measure.levels import Setting, judged, words
 
 
@@ -21,9 +21,37 @@ def test_methods_on_the_front_are_seldom_called_below_or_above_it(setting, befor
     """Of 300 draws, 12 may be called so: 4 %. A front chosen and measured at once fails."""
     now, at_once = words(setting, 300)
     assert now["below"] <= 4 and now["above"] <= 4
-    assert abs(now["lead"]) < 1.2  # points, two standard errors at most
+    # Seldom too large; the lead over the best mixture of the same prompts is smaller still.
+    assert at_once["lead"] < now["lead"] < 0.7
     if before:
         assert at_once[before] > 8 and at_once["lead"] < -2
+
+
+@pytest.mark.parametrize("front", ["convex", "coin", "S-shaped", "concave"])
+def test_the_lead_over_bent_fronts_is_not_too_large(front):
+    """Over mixtures that halves have chosen it is; the truth lies between both values."""
+    setting, rng = Setting(front, 50, 5), np.random.default_rng(5)
+    draws = [setting.draw(rng) for _ in range(150)]
+    figures = [judged(*draw, 1)[0] for draw in draws]
+    assert 100 * np.mean([figure.value for figure in figures]) < 1.2
+    assert np.mean([figure.least for figure in figures]) < 0.01
+    assert all(figure.low <= figure.least <= figure.value <= figure.high for figure in figures)
+    halves = np.mean([crossfitted_leads(*draw, 1).mean() for draw in draws])
+    assert 100 * halves > 1.2
+    assert sum(figure.high < 0 for figure in figures) <= 11
+    assert sum(figure.low > 0 for figure in figures) <= 11
+
+
+def test_a_lead_is_at_most_that_over_the_coin_of_the_target_and_the_draft():
+    """Between them lies a weight that looks bad, so the coin is the front."""
+    rng = np.random.default_rng(4)
+    quality = (rng.random((60, 4)) < [0.6, 0.7, 0.3, 0.4]).astype(float)
+    gains = Gains(np.tile([15.0, 10, 14, 20], (60, 1)), np.full((60, 4), 25.0))
+    mean = quality.mean(axis=0)
+    over_coin = mean[0] - (mean[1] + mean[3]) / 2
+    leads = over_coin + np.concatenate([[[0.0]], rng.normal(0, 0.1, (2000, 1))])
+    assert lead(leads, quality, gains, over_coin - 0.02).value == pytest.approx(over_coin - 0.02)
+    assert lead(leads, quality, gains).value == pytest.approx(over_coin, abs=0.01)
 
 
 def test_leads_are_still_seen_on_both_sides():

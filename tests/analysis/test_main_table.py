@@ -6,11 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import compare
-from specbench.analysis.estimates import QUALITY_LESS, contrast
-from specbench.analysis.main_table import main_table, typeset
-from specbench.analysis.published import beside_published, published, published_table, remarks
-from specbench.analysis.summary import summarise
+from specbench.analysis.statistics.estimates import QUALITY_LESS, contrast
+from specbench.analysis.statistics.summary import summarise
+from specbench.analysis.tables.main_table import main_table, typeset
+from specbench.analysis.tables.published import (
+    beside_published,
+    published,
+    published_table,
+    remarks,
+)
+from specbench.analysis.verdicts.compare import compare
 from specbench.engine.pairs import pairs
 from specbench.methods import registry
 from specbench.runs.frames import SAMPLES, SUMMARY, typed

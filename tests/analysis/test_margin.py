@@ -1,4 +1,4 @@
-"""``analysis.margin``: simulated arms with known losses, and cases by hand."""
+"""``analysis.verdicts.margin``: simulated arms with known losses, and cases by hand."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -8,18 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.estimates import QUALITY_LESS, contrast
-from specbench.analysis.intervals import Floats, limit_with_failures, unseen_share
-from specbench.analysis.margin import margin_rows, prompts_at_share, prompts_needed
-from specbench.analysis.margin_verdicts import margin_word
-from specbench.analysis.verdicts import (
-    BEYOND,
-    FASTER,
-    NOISE,
-    SLOWER,
-    UNSHOWN,
-    WITHIN,
-)
+from specbench.analysis.statistics.estimates import QUALITY_LESS, contrast
+from specbench.analysis.statistics.intervals import Floats, limit_with_failures, unseen_share
+from specbench.analysis.verdicts.margin import margin_rows, prompts_at_share, prompts_needed
+from specbench.analysis.verdicts.words import EXCLUDED, FASTER, NOISE, OPEN, SHOWN, SLOWER
 from specbench.errors import UsageError
 
 from .conftest import Make
@@ -142,29 +134,29 @@ def test_failures_that_no_prompt_shows_are_not_within_the_margin(prompts):
 def test_the_prompts_named_exclude_failures(make):
     rng = np.random.default_rng(5)
     rows = [judged(make, *rouge_like(rng, n, 0), margin=1) for n in (100, 300)]
-    assert [row["loss"] for row in rows] == [UNSHOWN, WITHIN]
+    assert [row["loss"] for row in rows] == [OPEN, EXCLUDED]
     assert "100 prompts cannot exclude 3.6 % of failed answers" in rows[0]["sentence"]
     enough = int(rows[0]["prompts_needed"])
     assert enough > 300
-    assert judged(make, *rouge_like(rng, enough, 0), margin=1)["loss"] == WITHIN
+    assert judged(make, *rouge_like(rng, enough, 0), margin=1)["loss"] == EXCLUDED
     # The limit is that of Clopper and Pearson for the share of failures.
     assert limit_with_failures(np.zeros(100), 1.0) == pytest.approx(-unseen_share(100), rel=0.05)
     equal = np.zeros(100)
     assert prompts_needed(equal, 0.01, 0.66) > prompts_needed(equal, 0.01)
     # Of scores of 0 and 1, the score interval decides as before.
-    assert judged(make, np.ones(300), np.ones(300))["loss"] == WITHIN
+    assert judged(make, np.ones(300), np.ones(300))["loss"] == EXCLUDED
 
 
 @pytest.mark.parametrize(
     ("worse", "better", "prompts", "loss"),
     [
-        (0, 0, 100, UNSHOWN),  # -3.7 points cannot be excluded
-        (0, 0, 300, WITHIN),
-        (3, 0, 300, UNSHOWN),
-        (4, 0, 300, UNSHOWN),  # a loss, and not within the margin
-        (30, 30, 300, UNSHOWN),
-        (60, 2, 300, BEYOND),
-        (2, 60, 300, WITHIN),  # a gain
+        (0, 0, 100, OPEN),  # -3.7 points cannot be excluded
+        (0, 0, 300, EXCLUDED),
+        (3, 0, 300, OPEN),
+        (4, 0, 300, SHOWN),  # a loss, and not within the margin
+        (30, 30, 300, OPEN),
+        (60, 2, 300, SHOWN),
+        (2, 60, 300, EXCLUDED),  # a gain
     ],
 )
 def test_the_outcome_of_few_differences(make, worse, better, prompts, loss):
@@ -176,7 +168,7 @@ def test_the_outcome_of_few_differences(make, worse, better, prompts, loss):
     assert row["differ"] == pytest.approx((worse + better) / prompts)
     shown = {4: "a loss is shown", 2: "a gain is shown"}.get(worse, "accuracy")
     assert shown in row["sentence"]
-    undecided = loss == UNSHOWN and worse != 4
+    undecided = loss == OPEN
     assert undecided == (row["more_prompts"] > 0) == ("more prompts" in row["sentence"])
 
 
@@ -215,7 +207,7 @@ def test_times_are_ratios_and_noise_is_that_of_the_same_server(make):
     outcomes = {name: only(rows, name)["speed"] for name in speeds if name != "plain"}
     assert outcomes == {"again": FASTER, "fast": NOISE, "faster": FASTER, "slow": SLOWER}
     assert only(rows, "faster")["times_as_fast"] == pytest.approx(1.5, rel=0.01)
-    assert margin_word(only(rows, "again")) == "same server"
+    assert only(rows, "again")["verdict"] == "same server"
     sentence = only(rows, "again")["sentence"]
     assert sentence.startswith("again: the same server again: 1.05")
     assert sentence.endswith("differences of this size are noise")
@@ -231,10 +223,10 @@ def test_answers_that_an_arm_lacks_do_not_help_it(make):
     fast = answers(np.ones(600), method="fast", **SERVER)
     row = only(margin_rows(make(*base, *fast[30:]), "plain", 2), "fast")
     assert row["n"] == 570 and row["missing"] == 30
-    assert row["loss"] == UNSHOWN and "if the missing answers are wrong" in row["sentence"]
+    assert row["loss"] == OPEN and "if the missing answers are wrong" in row["sentence"]
     assert "30 answers are missing" in row["sentence"]
     row = only(margin_rows(make(*base[30:], *fast), "plain", 2), "fast")
-    assert row["loss"] == WITHIN and "30 answers are missing of plain" in row["sentence"]
+    assert row["loss"] == EXCLUDED and "30 answers are missing of plain" in row["sentence"]
     row = only(margin_rows(make(*base, *fast[595:]), "plain", 2), "fast")
     assert "too few answers" in row["sentence"] and row["n"] == 5
     unscored = [{**sample, "quality": None} for sample in fast[:30]]

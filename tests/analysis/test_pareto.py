@@ -3,8 +3,7 @@ import pandas as pd
 import pytest
 from scipy.special import stdtrit
 
-from specbench.analysis.intervals import mean_interval, resample
-from specbench.analysis.pareto import (
+from specbench.analysis.statistics.front import (
     front_band,
     front_of,
     front_quality,
@@ -12,8 +11,9 @@ from specbench.analysis.pareto import (
     hull,
     lead_of_means,
 )
-from specbench.analysis.points import Gains, settings_of
-from specbench.analysis.summary import cells_of, summarise
+from specbench.analysis.statistics.intervals import mean_interval, resample
+from specbench.analysis.statistics.points import Gains, settings_of
+from specbench.analysis.statistics.summary import cells_of, summarise
 from specbench.errors import UsageError
 from specbench.tasks.metrics.overlap import corpus_bleu
 

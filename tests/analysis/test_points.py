@@ -2,10 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.blocks import by_time_unit, whole_blocks
-from specbench.analysis.compare import BATCHED, by_task, compare, verdict_rows, verdicts
-from specbench.analysis.comparison import ATS, SD
-from specbench.analysis.estimates import (
+from specbench.analysis.statistics.blocks import by_time_unit, whole_blocks
+from specbench.analysis.statistics.estimates import (
     ACCEPTANCE_LESS,
     LENGTH,
     QUALITY_LESS,
@@ -13,11 +11,13 @@ from specbench.analysis.estimates import (
     TIMES,
     contrast,
 )
-from specbench.analysis.intervals import FEWEST, RESAMPLES, estimate
-from specbench.analysis.main_table import main_table, typeset
-from specbench.analysis.points import Setting, shared_points
-from specbench.analysis.summary import cells_of, summarise
-from specbench.analysis.verdicts import FASTER, MISSING, UNSHOWN
+from specbench.analysis.statistics.intervals import FEWEST, RESAMPLES, estimate
+from specbench.analysis.statistics.points import Setting, shared_points
+from specbench.analysis.statistics.summary import cells_of, summarise
+from specbench.analysis.tables.main_table import main_table, typeset
+from specbench.analysis.verdicts.compare import BATCHED, by_task, compare, verdict_rows, verdicts
+from specbench.analysis.verdicts.contrasts import ATS, SD
+from specbench.analysis.verdicts.words import FASTER, MISSING, UNSHOWN
 
 
 def settings(samples, task, *methods):

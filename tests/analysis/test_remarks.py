@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.remarks import measured_on, remarks
-from specbench.analysis.summary import cells_of, summarise
+from specbench.analysis.statistics.summary import cells_of, summarise
+from specbench.analysis.verdicts.remarks import measured_on, remarks
 from specbench.runs.configuration import Environment, RunConfig
 from specbench.runs.run import Run
 

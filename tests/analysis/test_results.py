@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 
 import specbench
-from specbench.analysis.output.table import to_text
-from specbench.analysis.positions import (
+from specbench.analysis.results import Results
+from specbench.analysis.statistics.positions import (
     CONDITIONAL,
     MARGINAL,
     acceptance_by_position,
     position_tables,
 )
-from specbench.analysis.results import Results
+from specbench.analysis.tables.table import to_text
 from specbench.errors import UsageError
 from specbench.files import stored
 from specbench.runs.frames import read_samples, read_summary

@@ -4,9 +4,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import compare, verdict_rows, verdicts
-from specbench.analysis.estimates import ABOVE, QUALITY_LESS, TIMES
-from specbench.analysis.intervals import RESAMPLES, bootstrap, estimate, mean_over_seeds, ratio
+from specbench.analysis.statistics.estimates import ABOVE, QUALITY_LESS, TIMES
+from specbench.analysis.statistics.intervals import (
+    RESAMPLES,
+    bootstrap,
+    estimate,
+    mean_over_seeds,
+    ratio,
+)
+from specbench.analysis.verdicts.compare import compare, verdict_rows, verdicts
 
 
 @pytest.fixture

@@ -6,9 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.estimates import OF_TEXTS, REPETITION_LESS, contrast
-from specbench.analysis.output.shown import shown
-from specbench.analysis.summary import FIGURES, cells_of, further_metrics, less_than_sd, summarise
+from specbench.analysis.statistics.estimates import OF_TEXTS, REPETITION_LESS, contrast
+from specbench.analysis.statistics.summary import (
+    FIGURES,
+    cells_of,
+    further_metrics,
+    less_than_sd,
+    summarise,
+)
+from specbench.analysis.tables.shown import shown
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
 

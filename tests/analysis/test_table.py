@@ -3,8 +3,8 @@ import re
 
 from rich.cells import cell_len
 
-from specbench.analysis.output.html import to_html
-from specbench.analysis.output.table import (
+from specbench.analysis.tables.html import to_html
+from specbench.analysis.tables.table import (
     Column,
     Table,
     TableCell,

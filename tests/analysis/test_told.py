@@ -12,14 +12,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import by_task, compare, verdict_rows, verdicts
-from specbench.analysis.compare_tables import comparison_tables, verdict_tables
-from specbench.analysis.main_table import main_table, typeset
-from specbench.analysis.margin import margin_rows, margin_tables
-from specbench.analysis.output.table import to_text
-from specbench.analysis.published import beside_published
-from specbench.analysis.summary import summarise
-from specbench.analysis.verdicts import OUTCOMES
+from specbench.analysis.statistics.summary import summarise
+from specbench.analysis.tables.main_table import main_table, typeset
+from specbench.analysis.tables.published import beside_published
+from specbench.analysis.tables.table import to_text
+from specbench.analysis.tables.verdict_tables import (
+    comparison_tables,
+    margin_tables,
+    verdict_tables,
+)
+from specbench.analysis.verdicts.compare import by_task, compare, verdict_rows, verdicts
+from specbench.analysis.verdicts.margin import margin_rows
+from specbench.analysis.verdicts.sentences import OUTCOMES
 from specbench.tasks.metrics import AGREEMENT
 
 from ..synthetic import samples as synthetic

@@ -6,10 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import VERDICTS, by_task, compare, verdict_rows, verdicts
-from specbench.analysis.compare_tables import verdict_tables
-from specbench.analysis.summary import summarise
-from specbench.analysis.verdicts import FASTER, FEW, HIGHER, LOWER, MISSING, NOISE, SLOWER, UNSHOWN
+from specbench.analysis.statistics.summary import summarise
+from specbench.analysis.tables.verdict_tables import verdict_tables
+from specbench.analysis.verdicts.compare import VERDICTS, by_task, compare, verdict_rows, verdicts
+from specbench.analysis.verdicts.words import (
+    FASTER,
+    FEW,
+    HIGHER,
+    LOWER,
+    MISSING,
+    NOISE,
+    SLOWER,
+    UNSHOWN,
+)
 
 from .conftest import timed_again
 
@@ -29,21 +38,21 @@ def verdict(samples):
             {"times": 1.3, "better": -0.3},
             FASTER,
             LOWER,
-            r"[23]\d\.\d points worse at 1\.[23]\d times",
+            r"faster; worse by [12]\d\.\d to [34]\d\.\d",
         ),
-        ({"better": -0.3}, UNSHOWN, LOWER, r"[23]\d\.\d points worse; speed open"),
+        ({"better": -0.3}, UNSHOWN, LOWER, r"speed open; worse by [12]\d\.\d to [34]\d\.\d"),
         (
             {"times": 0.8, "better": 0.15},
             SLOWER,
             HIGHER,
-            r"[12]\d\.\d points better at 0\.\d+ times",
+            r"slower; better by \d+\.\d to \d\d\.\d",
         ),
         ({"times": 1.3}, FASTER, UNSHOWN, "faster; quality open"),
         ({"times": 0.8}, SLOWER, UNSHOWN, "slower; quality open"),
         ({}, UNSHOWN, UNSHOWN, "open"),
         ({"times": 1.3, "n": 9}, FEW, FEW, "too few prompts"),
-        ({"times": 1.3, **UNSCORED}, FASTER, MISSING, "faster; speed only"),
-        (UNSCORED, UNSHOWN, MISSING, "open; speed only"),
+        ({"times": 1.3, **UNSCORED}, FASTER, MISSING, "faster; quality not measured"),
+        (UNSCORED, UNSHOWN, MISSING, "speed open; quality not measured"),
     ],
 )
 def test_a_planted_difference_is_named_and_no_other(planted, run, speed, quality, words):

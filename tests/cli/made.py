@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specbench.analysis.run_tables import write_tables
+from specbench.analysis.written import write_tables
 
 from ..synthetic import samples, write_samples
 

@@ -1,5 +1,6 @@
 """``specbench bench`` with the bundled pair, and its usage errors."""
 
+import io
 import json
 from pathlib import Path
 
@@ -12,13 +13,19 @@ from specbench.pricing.costs import read_costs
 
 SMALL = ("--prompt-tokens", "8", "--new-tokens", "12", "--repeats", "2", "--device", "cpu")
 RUN = [".lock", "config.json", "environment.json", "examples.jsonl", "samples.csv", "samples.jsonl"]
-TABLES = ["bench.csv", "ratios.csv", "summary.csv", "summary.md", *RUN]
+TABLES = ["summary.csv", "summary.md", *RUN]
 
 
 @pytest.fixture(autouse=True)
 def bandwidth(monkeypatch) -> None:
     """Use a fixed bandwidth."""
     monkeypatch.setattr(bench_runner, "copy_bandwidth", lambda device, size: 1e10)
+
+
+def systems(cli) -> pd.DataFrame:
+    """Return the rows of systems, without those of ratios."""
+    table = pd.read_csv(io.StringIO(cli("table", "out", "--format", "csv", code=0).out))
+    return table[table["ratio"].isna()] if "ratio" in table else table
 
 
 def test_tables_and_ratios_of_all_systems(cli):
@@ -28,7 +35,9 @@ def test_tables_and_ratios_of_all_systems(cli):
     )  # fmt: skip
     assert result.code == 0, result.err
     assert sorted(path.name for path in Path("out").iterdir()) == sorted(TABLES)
-    table, samples = pd.read_csv("out/bench.csv"), pd.read_csv("out/samples.csv")
+    table, samples = systems(cli), pd.read_csv("out/samples.csv")
+    again = cli("table", "out", code=0)
+    assert result.out == f"{again.out}results: out\n"
     assert len(table) == 2 * (1 + 4)
     texts = samples.groupby("batch_size").size()  # of two repeats of two texts per row
     assert texts.to_dict() == {1: 4 * (1 + 4), 2: 8 * (1 + 4)}
@@ -47,14 +56,12 @@ def test_tables_and_ratios_of_all_systems(cli):
 
 
 def test_bench_in_its_default_folder(cli):
-    result = cli("bench", *SMALL, "-m", "sd", "--json", code=0)
-    tables = json.loads(result.out)
-    assert [row["engine"] for row in tables["systems"]] == ["eager"]
-    assert tables["ratios"] == []
+    cli("bench", *SMALL, "-m", "sd", code=0)
     (folder,) = Path("results").iterdir()
     assert folder.name.endswith("-bench-mini")
-    assert set(pd.read_csv(folder / "bench.csv")["engine"]) == {"eager"}
-    assert "ratio of" not in result.out
+    tables = json.loads(cli("table", "--json", code=0).out)  # of the newest run
+    assert [row["engine"] for row in tables["systems"]] == ["eager"]
+    assert tables["ratios"] == []
 
 
 def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(cli, monkeypatch):
@@ -70,14 +77,14 @@ def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(cli, monkeyp
         patched.setattr(bench_runner.BenchRunner, "run", interrupted)
         result = cli(*command, "-o", "out")
     assert result.code == 130 and "2 of 4 samples are in out" in result.err
-    assert not Path("out/bench.csv").exists()
+    assert "is incomplete: interrupted, 2 of 4 samples" in cli("table", "out", code=2).err
     before = Path("out/samples.jsonl").read_bytes()
     other = cli("bench", *SMALL, "-m", "sd", "--refill", "1", "-o", "out")
     assert other.code == 2 and "systems is 2 there but 1 here" in other.err
     result = cli(*command, "-o", "out")
     assert result.code == 0 and "2 of 4 samples are done" in result.err
     assert Path("out/samples.jsonl").read_bytes().startswith(before)
-    table = pd.read_csv("out/bench.csv")
+    table = systems(cli)
     assert table["repeats"].tolist() == [2, 2]
     assert (table["limit_share"] > 0).all()
     samples = pd.read_csv("out/samples.csv").set_index(["block", "draft_length"])
@@ -85,8 +92,8 @@ def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(cli, monkeyp
     for repeat, of_batches in enumerate(costs.rounds):
         expected = [seconds[repeat, n] for n in (0, 5)]
         assert of_batches.tolist() == [pytest.approx(expected)]
-    for reader in ("verify", "compare", "table", "report", "trace"):
-        assert "is a benchmark, of times alone" in cli(reader, "out", code=2).err
+    for reader in ("verify", "compare", "report", "trace", "table -m sd", "table --paper"):
+        assert "is a benchmark, of times alone" in cli(*reader.split(), "out", code=2).err
     with pytest.raises(UsageError, match="has times of `eager`: name one"):
         read_costs(Path("out"), "graph")
 
@@ -95,6 +102,6 @@ def test_an_interrupted_benchmark_is_resumed_and_others_are_refused(cli, monkeyp
 def test_every_method_on_a_gpu_with_both_engines(cli):
     options = (*SMALL[:6], "--device", "cuda", "--engine", "eager,graph", "--acceptance", "0.5,1")
     cli("bench", *options, "--batch-size", "1,4", "-o", "out", code=0)
-    table = pd.read_csv("out/bench.csv")
+    table = systems(cli)
     assert (table.query("forced_acceptance == 1")["position_acceptance"] == 1).all()
     assert set(table["engine"]) == {"eager", "graph"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specbench.analysis.run_tables import write_tables
+from specbench.analysis.written import write_tables
 from specbench.cli import runs
 from specbench.runs.configuration import Settings, TaskConfig
 from specbench.tasks.task import load_task

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.run_tables import write_tables
+from specbench.analysis.written import write_tables
 from specbench.files import write_atomically
 from specbench.runs.records import LONGEST_LINE
 from specbench.runs.run import read_run
@@ -31,7 +31,6 @@ COMMANDS = {
     "latex": ("table", "r", "--format", "latex"),
     "csv": ("table", "r", "--format", "csv"),
     "compare": ("compare", "r"),
-    "frame": ("table", "r", "--frame", "all.csv"),
     "plot": ("plot", "acceptance-time", "r"),
     "trace": ("trace", "r", "-m", "sd"),
     "report": ("report", "r", "-o", "report.html"),
@@ -203,8 +202,8 @@ def test_names_steer_nothing(cli, steered, command):
     shown = cli(*COMMANDS[command])
     assert not steering(shown.out + shown.err)
     assert "(for the traceback" not in shown.err, shown.err
-    if command in ("csv", "frame"):
-        text = shown.out if command == "csv" else Path("all.csv").read_text()
+    if command == "csv":
+        text = shown.out
         assert "=cmd" in text and ",=cmd" not in text and "\n=cmd" not in text
     if command == "latex":
         assert r"\input" not in shown.out

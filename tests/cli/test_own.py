@@ -63,7 +63,7 @@ def test_the_page_leads_from_nothing_to_a_figure(cli):
     for line in (
         "table",
         "report",
-        "table --frame all.csv",
+        "table --format csv",
         "trace --sample test-0 -m 'geometric share=0.2'",
     ):
         command, *rest = shlex.split(line)

@@ -1,59 +1,12 @@
-"""``specbench plot``: figures of heads of the bundled pair, and of made-up runs."""
+"""``specbench plot``: figures of made-up runs and trainings."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
-
-from specbench.engine.pairs import get_pair
 
 from .made import POINTS, write_run
-
-TASK = "mini-headline"
-HEAD = get_pair("mini").heads / TASK  # type: ignore[operator]
-FILES = [f"weights-head.{kind}" for kind in ("png", "svg", "pdf", "csv")]
-TABLE = "weights-head.csv"
-
-
-def test_a_head_names_its_pair_and_task_and_gets_table_and_figure(cli, models):
-    result = cli("plot", "weights", "--head", str(HEAD), "-n", "4", code=0)
-    folder = Path("results/heads/mini") / TASK  # never the package
-    assert result.out.splitlines() == [str(folder / name) for name in FILES]
-    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
-    assert sorted(path.name for path in HEAD.iterdir()) == ["head.json", "head.safetensors"]
-    table = pd.read_csv(folder / TABLE, keep_default_na=False)
-    assert set(table["task"]) == set(table["trained_on"]) == {TASK}
-    assert table.loc[table["level"] == "all", "texts"].tolist() == [4]
-    assert table.loc[table["level"] == "token", "n"].sum() == table.iloc[0]["n"]
-
-    cli("plot", "weights", "--head", str(HEAD / "head.json"), "-n", "4", "-o", "again", code=0)
-    assert (folder / TABLE).read_bytes() == (Path("again") / TABLE).read_bytes()
-
-
-def test_a_head_below_results_keeps_its_figure_beside_it(cli, models, tmp_path):
-    folder = tmp_path / "results" / "mine" / "here"
-    shutil.copytree(HEAD, folder)
-    line = "plot weights --head results/mine/here --task mini-math -n 1 --device cpu"
-    cli(*line.split(), "--dtype", "float32", code=0)
-    assert models == [("mini", "cpu", "float32")]
-    table = pd.read_csv(folder / TABLE)
-    assert (set(table["task"]), set(table["trained_on"])) == ({"mini-math"}, {TASK})
-
-
-def test_the_bundled_head_and_the_authors_file_need_a_task(cli, models, tmp_path, mini):
-    sizes = mini.target.hidden_size + mini.draft.hidden_size
-    weights = {"summary.weight": torch.zeros(2, sizes), "summary.bias": torch.zeros(2)}
-    torch.save(weights, tmp_path / "ensemble_head.bin")
-    for head in ("bundled", "ensemble_head.bin"):
-        line = ("plot", "weights", "--head", head, "-n", "1", "-o", "out")
-        assert "name one with --task" in cli(*line, code=2).err
-        cli(*line, "--task", TASK, code=0)
-    table = pd.read_csv(f"out/{TABLE}", keep_default_na=False)
-    assert set(table["trained_on"]) == {""}
-    assert table["mean_weight"].tolist() == pytest.approx([0.5] * len(table))
 
 
 @pytest.fixture

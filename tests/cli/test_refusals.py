@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from specbench.decoding.heads.registry import WEIGHTS
-from specbench.engine.pairs import get_pair
 from specbench.experiment.store import lock
 from specbench.tasks.task import load_task
 from specbench.training.recipe import CHECKPOINT
@@ -93,8 +92,7 @@ def folders(tmp_path, finished) -> None:
     """Make p.txt with a prompt, few.csv with costs, wrong.py with a policy, rules.py and mine.py
     with rules of one name, and heads, tasks and folders of all kinds.
 
-    custom is a head of a pair without a name and own one of an unknown task; full, taken and begun
-    are folders with a file, a head and an unfinished training.
+    full, taken and begun are folders with a file, a head and an unfinished training.
     """
     (tmp_path / "p.txt").write_text("a prompt\n")
     costs = ("batch_size,draft_length,round_seconds", "1,0,1", "1,12,2", "2,0,1", "2,12,2")
@@ -105,19 +103,12 @@ def folders(tmp_path, finished) -> None:
     )
     for name in ("rules.py", "mine.py"):
         (tmp_path / name).write_text("def geometric(at, x, *, share=0.5): pass\n")
-    places = ("taken/mini-news", "results/heads/mini/mini-news")
-    heads = [f"{place}/{file}" for place in places for file in (WEIGHTS, "head.json")]
+    heads = [f"taken/mini-news/{file}" for file in (WEIGHTS, "head.json")]
     for name in (*heads, f"begun/mini-news/{CHECKPOINT}", "empty/summary.csv", "full/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "tables").mkdir()
     shutil.copy(Path(finished) / "samples.csv", tmp_path / "tables")
-    shutil.copytree(get_pair("mini").heads / "mini-math", tmp_path / "custom")
-    description = tmp_path / "custom" / "head.json"
-    description.write_text(description.read_text().replace('"pair": "mini"', '"pair": "a+b"'))
-    shutil.copytree(tmp_path / "custom", tmp_path / "own")
-    quiz_head = description.read_text().replace('"a+b"', '"mini"').replace('"mini-math"', '"quiz"')
-    (tmp_path / "own" / "head.json").write_text(quiz_head)
     shutil.copy(load_task("mini-math").path, tmp_path / "copy.toml")
     task = load_task("mini-math").path.read_text().replace('"mini-math"', '"unscored"', 1)
     (tmp_path / "unscored.toml").write_text(task.replace('metrics = ["accuracy"]', ""))
@@ -163,9 +154,9 @@ def test_a_folder_without_write_permission_is_refused(cli, engine, models, monke
     assert engine.calls == models == []
 
 
-@pytest.mark.parametrize("command", ["run -m sd -n 2", "train"])
-def test_a_missing_extra_is_refused_with_its_install_command(cli, models, monkeypatch, command):
+def test_a_missing_extra_is_refused_with_its_install_command(cli, models, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    result = cli(*command.split(), "-t", "mini-math", "--workers", "2", code=2)
+    line = "run -m sd -n 2 -t mini-math --workers 2"
+    result = cli(*line.split(), code=2)
     assert "pip install '.[ray]'" in result.err
     assert models == [] and not list(Path().iterdir())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench.analysis.run_tables import NO_BASELINE
+from specbench.analysis.tables.run_tables import NO_BASELINE
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind
 from specbench.engine.cache import SlotCache
 from specbench.engine.pairs import get_pair

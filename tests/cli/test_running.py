@@ -71,7 +71,6 @@ COMMANDS = {
     "verify r -n 1": " samples, ",
     "score r": " samples, ",
     "price r -t mini-math -n 1 --draft-length 1": " of 2 texts, ",
-    "audit --decoder transformers -t mini-math -n 1 --samples 1 -o out": " of 5 prompts, ",
     "bench --batch-size 1 --new-tokens 4 --repeats 1 -m sd": " samples, ",
     "check -t mini-math -n 1 --samples 1 --drafter greedy -m sd -o out": "timing, ",
     " ".join(TINY): "3 of 3 steps, ",

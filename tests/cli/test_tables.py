@@ -11,13 +11,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import run_differences
-from specbench.analysis.comparison import COMPARISON
-from specbench.analysis.output.table import Column, Table, TableCell
+from specbench.analysis.tables.table import Column, Table, TableCell
+from specbench.analysis.verdicts.compare import run_differences
+from specbench.analysis.verdicts.contrasts import COMPARISON
 from specbench.cli import output, tables
 from specbench.files import PACKINGS
 from specbench.runs.configuration import RunConfig
-from specbench.runs.frames import read_summary
 from specbench.runs.run import Run
 
 from .made import POINTS, write_run
@@ -43,7 +42,6 @@ def drawn(result: Any) -> pd.DataFrame:
     [
         ("table --format csv", printed),
         ("table --by position --format csv", printed),
-        ("table --frame frame.csv", drawn),
         ("compare --format csv --at time", printed),
         ("plot acceptance-time -o figures", drawn),
     ],
@@ -92,9 +90,9 @@ def test_the_newest_run_or_a_folder_of_runs_is_taken(cli, run):
     assert shown.out.startswith("Pair mini, T = 1, N = 3, 30 prompts per task: they tell quality")
     assert cli("table", "results").out == cli("table", "results/one").out == shown.out
     write_run(run.with_name("two"))
-    framed = ("table", "--frame", "all.csv")
-    assert list(drawn(cli(*framed, "results"))["run_id"].unique()) == ["one", "two"]
-    assert list(drawn(cli(*framed))["run_id"].unique()) == ["two"]
+    csv = ("table", "--format", "csv")
+    assert list(printed(cli(*csv, "results"))["run_id"].unique()) == ["one", "two"]
+    assert list(printed(cli(*csv))["run_id"].unique()) == ["two"]
 
 
 def test_many_runs_have_no_verdicts_beside_them(cli, run, monkeypatch):
@@ -198,14 +196,6 @@ def test_what_a_comparison_lacks_is_noted_once(cli, tmp_path):
     assert sum("--draft-length 3,5,7" in line for line in notes) == 1
     assert "Against sd, each at its own quality" in result.out
     assert "At equal quality" not in result.out
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_the_figures_of_runs_are_written_to_a_file(cli, run, suffix):
-    result = cli("table", "--frame", f"out.{suffix}")
-    assert (result.code, result.out) == (0, f"out.{suffix}\n")
-    written = getattr(pd, f"read_{suffix}")(f"out.{suffix}")
-    pd.testing.assert_frame_equal(written, read_summary(run), check_dtype=False)
 
 
 def environment(folder: Path, day: str = "2026-01-01", model: str = "x") -> None:

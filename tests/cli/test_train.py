@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from specbench.analysis.intervals import Interval
+from specbench.analysis.statistics.intervals import Interval
 from specbench.cli.options import Tasks
 from specbench.decoding.heads.registry import WEIGHTS, is_head, read_description
 from specbench.errors import UsageError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.run_tables import write_tables
+from specbench.analysis.written import write_tables
 from specbench.validation.findings import REPORT, Finding
 from specbench.validation.verification.decoding import AGAIN
 from specbench.validation.verification.verify import Verification

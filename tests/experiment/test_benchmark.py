@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from specbench.analysis.benchmark import Measured, bench_table, repeats_of, with_forced
+from specbench.analysis.tables.benchmark import Measured, bench_table, repeats_of, with_forced
 from specbench.config import AUTO, COMPILE, EAGER, GRAPH
 from specbench.decoding import loop
 from specbench.decoding.heads.bind import bind

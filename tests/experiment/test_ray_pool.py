@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.run_tables import write_summary
+from specbench.analysis.written import write_summary
 from specbench.engine.pairs import Loading, PairSpec, get_pair
 from specbench.errors import RunError, UsageError
 from specbench.experiment import loader, store
@@ -48,7 +48,7 @@ def pool() -> Iterator[RayPool]:
 def no_tables(monkeypatch, request) -> None:
     """Write no tables, because workers without models record no times."""
     if "mini" not in request.node.name:
-        monkeypatch.setattr(store.records, "write_samples", lambda folder: False)
+        monkeypatch.setattr(store.records, "write_samples", lambda folder: None)
 
 
 def plan_of(

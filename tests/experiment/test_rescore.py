@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specbench.analysis.run_tables import write_summary
+from specbench.analysis.written import write_summary
 from specbench.errors import RunError, UsageError
 from specbench.experiment import rescore as module
 from specbench.experiment.rescore import Outcome, open_run, score_run
@@ -178,7 +178,7 @@ def test_scoring_again_repairs_an_interruption_between_two_files(make_run, monke
 
     run = open_run(folder, ["rougeL"])
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(module.records, "write_samples", lambda staging: False)
+        patch.setattr(module.records, "write_samples", lambda staging: None)
         patch.setattr(os, "replace", once)
         score_run(run, True, summarise=brief_summary)
     for each in (folder, other):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from specbench.analysis.remarks import greedy_texts
+from specbench.analysis.verdicts.remarks import greedy_texts
 from specbench.experiment import runner
 from specbench.experiment.rounding import END, Lead, compare_greedy
 from specbench.runs.configuration import Environment

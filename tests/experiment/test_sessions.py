@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench.analysis.run_tables import write_summary
+from specbench.analysis.written import write_summary
 from specbench.errors import UsageError
 from specbench.experiment.plan import Plan
 from specbench.experiment.planning import build_plan

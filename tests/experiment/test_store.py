@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from specbench.analysis.run_tables import write_summary
+from specbench.analysis.results import Results
+from specbench.analysis.written import write_summary
 from specbench.decoding.drafters.registry import parse_drafter, recorded_drafter
 from specbench.decoding.heads.registry import HeadFile
 from specbench.errors import RunError, UsageError
@@ -19,7 +21,7 @@ from specbench.experiment.folders import require_same_run, run_id
 from specbench.experiment.identity import sample_keys
 from specbench.experiment.store import Store
 from specbench.files import digits, write_atomically
-from specbench.runs.frames import SAMPLES, read_summary
+from specbench.runs.frames import SAMPLES, read_samples, read_summary
 from specbench.runs.model import SampleRecord
 from specbench.runs.run import newest_run, unfinished
 from specbench.runs.running import LOCK
@@ -65,6 +67,8 @@ def test_a_finished_run_has_all_its_files(tmp_path):
     assert float(summary["draft_acceptance_rate"]) == 0.4
     again = read_summary(folder).to_csv(index=False, float_format=digits)
     assert again == (folder / "summary.csv").read_text()
+    assert isinstance(store.results, Results)  # from the records in memory, as if they were read
+    pd.testing.assert_frame_equal(store.results.decodes, read_samples(folder))
     assert json.loads((folder / "config.json").read_text())["a"] == 1
     assert progress(folder) == {"state": "complete", "samples": 2, "failed": 0}
     assert unfinished(folder) is None

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from specbench.analysis.output.table import to_text
+from specbench.analysis.tables.table import to_text
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.lookup import LookupDrafter
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
@@ -28,7 +28,7 @@ from specbench.pricing.decide import (
     remarks,
     where_not_to_draft,
 )
-from specbench.pricing.figures import break_even, draw_crossover, equivalent, tokens_of
+from specbench.pricing.figures import draw_crossover
 from specbench.pricing.flags import engine_flags, gguf_draft, tensorrt_llm_settings, vllm_flags
 from specbench.pricing.rounds import PricedRounds, rate_of_length, rates_of, rounds_of_rates
 
@@ -41,7 +41,7 @@ def constant(drafter: DrafterKind, acceptance: float, spread: float = 0.0) -> Pr
     random = np.random.default_rng(0)
     rates = np.clip(acceptance + spread * random.standard_normal(200), 0.01, 0.99)
     tokens = np.full(200, 30.0)
-    rounds = np.column_stack([tokens / tokens_of(rates, n) for n in LENGTHS])
+    rounds = np.column_stack([tokens / sum(rates**i for i in range(n + 1)) for n in LENGTHS])
     return PricedRounds(drafter, "fixed", LENGTHS, tokens, rounds, rounds * np.array(LENGTHS))
 
 
@@ -199,14 +199,6 @@ def test_flags_stand_in_one_block_for_each_engine_with_the_ranges_that_differ():
     ]
 
 
-def test_break_even_and_equivalent_acceptance():
-    pair_decision = decide([constant(MODEL, 0.8)], costs(), (1, 8))
-    # At batch 1, a draft pays from 1 + a > 1.1 on.
-    assert break_even(pair_decision, 1, MODEL) == pytest.approx(0.1, abs=0.011)
-    assert break_even(pair_decision, 8, MODEL) == 1.0
-    assert equivalent(pair_decision.fastest(1, MODEL)) == pytest.approx(0.8, abs=0.01)
-
-
 def test_the_schedule_for_vllm():
     schedule = decision().schedule(MODEL)
     settings = json.loads(vllm_flags(MODEL, schedule, "org/d")[-1])
@@ -259,7 +251,13 @@ def test_the_draft_of_llamacpp_is_a_file_or_has_the_command_that_makes_it(tmp_pa
     assert "convert_hf" in gguf_draft(custom_pair(get_pair("mini").target, "spare"))[1]
 
 
-def test_the_map_is_drawn():
+def test_the_figure_is_drawn():
     drawing = draw_crossover(decision())
     assert len(drawing.data) == 3 * 3 * 4
-    assert len(drawing.figure.axes) == 4  # three panels and a scale of colours
+    (axes,) = drawing.figure.axes
+    even, *drawn = [line.get_ydata() for line in axes.get_lines()]
+    assert [*even] == [1, 1]
+    for drafter, speedups in zip((MODEL, GREEDY, LOOKUP), drawn, strict=True):
+        fastest = [decision().fastest(batch, drafter).speedup.value for batch in (1, 2, 8)]
+        assert speedups.tolist() == fastest
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "8"]

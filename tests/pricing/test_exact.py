@@ -15,7 +15,6 @@ from specbench.methods.exact import block
 from specbench.methods.serving import match
 from specbench.methods.strict import sd
 from specbench.methods.verdict import Positions
-from specbench.pricing.figures import tokens_of
 from specbench.pricing.rounds import price
 from specbench.pricing.scores import COLUMNS, OF_TARGET, Scores, TextName, is_scored, target_texts
 
@@ -163,7 +162,7 @@ def test_what_breaks_the_conditions_has_another_mean():
     lossy, _ = loop(lambda at, x: static(at, x, weight=0.5), lambda last, depth: Q[last], 3)
     deeper, _ = loop(sd, lambda last, depth: Q[last] if depth else P[last], 3)
     rate = probability @ np.minimum(1, scores.q / scores.p).mean(-1)
-    formula = LENGTH / tokens_of(rate, 3)
+    formula = LENGTH / sum(rate**i for i in range(4))
     head, _ = loop(sd, lambda last, depth: DEPTHS[depth, last], 3)  # priced by another q
     for other in (lossy, deeper, formula, head):
         assert abs(other - priced) > 0.01

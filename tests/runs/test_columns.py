@@ -4,8 +4,8 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from specbench.analysis.output.shown import shown, shown_score
-from specbench.analysis.summary import FIGURES
+from specbench.analysis.statistics.summary import FIGURES
+from specbench.analysis.tables.shown import shown, shown_score
 from specbench.files import open_text, stored
 from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.columns import BLEU_TERMS

@@ -74,7 +74,9 @@ def test_humaneval():
 @pytest.mark.parametrize("name", ["gsm8k", "mbpp"])
 def test_the_next_few_shot_example_ends_an_answer(name):
     task = shipped(name, shots=2)
-    for example in task.examples("test", None):
+    examples = task.examples("test", None)
+    assert examples and task.stop
+    for example in examples:
         assert [example.prompt.count(string) for string in task.stop] == [2 + (name == "mbpp")]
         assert not any(string in (example.reference or "") for string in task.stop)
 
@@ -127,7 +129,9 @@ def test_every_split_loads_completely():
 @needs_whole
 @pytest.mark.parametrize(("name", "words"), [("cnndm", "Summary:"), ("xsum", "one sentence")])
 def test_an_article_can_be_cut_without_the_instruction(name, words):
-    for example in whole(name).examples("test", None):
+    examples = whole(name).examples("test", None)
+    assert len(examples) == ROWS[name, "test"]
+    for example in examples:
         before, passage, after = example.prompt.rpartition(example.passage)
         assert passage == example.passage
         assert words in before + after

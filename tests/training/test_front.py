@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from specbench.analysis.intervals import Interval
-from specbench.analysis.proportions import smallest_shown
+from specbench.analysis.statistics.intervals import Interval
+from specbench.analysis.statistics.proportions import smallest_shown
 from specbench.errors import UsageError
 from specbench.tasks.metrics import get_metric
 from specbench.training import front

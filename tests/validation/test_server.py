@@ -1,6 +1,5 @@
 """Servers that do not answer as they should: one sentence with what to do."""
 
-import json
 import socket
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -11,7 +10,7 @@ from specbench.errors import UsageError
 from specbench.serving.client import Client
 from specbench.serving.server import ADVICE, Server
 
-from .toy import Handler, serving, speculate, toy
+from .toy import Handler, serving, speculate
 
 
 def answering(reply: Callable[[Handler], None]) -> type[BaseHTTPRequestHandler]:
@@ -31,7 +30,7 @@ def asked(url: str, **options: object) -> str:
     [
         (lambda h: h.reply(200, {"ok": 1}), "{'ok': 1} without choices, text and finish_reason"),
         (lambda h: h.reply(200, [1]), "without choices"),
-        (lambda h: h.reply(400, {"e": "type"}), "add --text-prompts if the server takes no token"),
+        (lambda h: h.reply(400, {"e": "type"}), "name its model, as in URL#MODEL; texts are"),
         (lambda h: h.connection.close(), "no server answers at http"),
     ],
 )
@@ -100,28 +99,12 @@ def test_a_wrong_model_is_refused_and_the_right_one_is_not():
         assert Server(url, model="toy").complete([8, 0], 1.0, 1, 5, seed=0)
 
 
-def test_prompts_are_sent_as_tokens_or_as_text():
-    prompts = []
-
-    def note(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        prompts.append(asked["prompt"])
-        self.reply(200, {"choices": [{"text": "", "finish_reason": "stop", "token_ids": [3]}]})
-
-    with serving(handler=answering(note)) as url:
-        for tokenizer in (None, toy().tokenizer):
-            (completion,) = Server(url, tokenizer=tokenizer).complete([8, 0, 3], 1.0, 1, 5, seed=0)
-    assert prompts == [[8, 0, 3], " ad"]
-    assert completion.tokens == [3] and completion.ended
-
-
 @pytest.mark.parametrize(
     ("choice", "answer", "tokens"),
     [
         ({"token_ids": [3]}, {}, [3]),
         ({}, {"__verbose": {"tokens": [3, 4]}}, [3, 4]),
-        ({}, {"__verbose": {"tokens": []}}, None),
-        ({}, {"__verbose": "tokens"}, None),
+        ({"finish_reason": "stop"}, {"__verbose": {"tokens": []}}, []),
     ],
 )
 def test_tokens_come_from_vllm_and_from_llamacpp(choice, answer, tokens):
@@ -130,12 +113,19 @@ def test_tokens_come_from_vllm_and_from_llamacpp(choice, answer, tokens):
 
     with serving(handler=answering(reply)) as url:
         (completion,) = Server(url).complete([8, 0], 1.0, 1, 5, seed=0)
-    assert completion.tokens == tokens
+    assert completion.token_ids == tokens
+
+
+@pytest.mark.parametrize("choice", [CHOICE, {"text": "a", "finish_reason": "stop"}])
+def test_a_server_that_returns_no_token_ids_is_refused(choice):
+    with serving(handler=answering(lambda h: h.reply(200, {"choices": [choice]}))) as url:
+        error = asked(url)
+    assert "returns no token ids: texts are checked by their token ids, which vLLM and" in error
+    assert "measure another server with specbench run --server" in error
 
 
 def test_texts_have_the_seeds_that_follow_the_first():
     with serving() as url:
         completions = Server(url, Client(requests=3)).complete([8, 0], 1.0, 8, 5, seed=7)
     texts = [speculate([8, 0], 1.0, 5, seed) for seed in range(7, 15)]
-    spelled = [toy().tokenizer.decode(text, skip_special_tokens=True) for text in texts]
-    assert [completion.text for completion in completions] == spelled
+    assert [completion.token_ids for completion in completions] == texts

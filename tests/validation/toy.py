@@ -1,7 +1,6 @@
 """A small server with a speculative loop of its own, in which faults can be planted.
 
-The models are tables: the next token depends on the last one. Tokens have one to three letters, so
-that a text can be spelled in several ways.
+The models are tables: the next token depends on the last one.
 """
 
 import json
@@ -134,14 +133,11 @@ class Handler(Quiet):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if asked.get("model", "toy") != "toy":
             return self.reply(404, {"error": {"message": f"no model {asked['model']}"}})
-        prompt = asked["prompt"]
-        if isinstance(prompt, str):
-            prompt = toy().tokenizer.encode(prompt, add_special_tokens=False)
         how = asked["temperature"], asked["max_tokens"], asked["seed"]
-        tokens = speculate(prompt, *how, self.fault)
-        ended = tokens[-1] == END
-        reason = "stop" if ended else "length"
-        self.reply(200, {"choices": [{"text": spell(tokens), "finish_reason": reason}]})
+        tokens = speculate(asked["prompt"], *how, self.fault)
+        reason = "stop" if tokens[-1] == END else "length"
+        choice = {"text": spell(tokens), "token_ids": tokens, "finish_reason": reason}
+        self.reply(200, {"choices": [choice]})
 
 
 def serving(

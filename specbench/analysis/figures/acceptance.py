@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from specbench.analysis.figures import figure, style
 from specbench.analysis.figures.layout import data, only, task_panels, timed_together
 from specbench.analysis.figures.style import Drawing, scaled
-from specbench.analysis.output.shown import shown
-from specbench.analysis.pareto import static_weight
-from specbench.analysis.positions import NOTHING_DRAFTED
 from specbench.analysis.results import Results
+from specbench.analysis.statistics.front import static_weight
+from specbench.analysis.statistics.positions import NOTHING_DRAFTED
+from specbench.analysis.tables.shown import shown
 from specbench.errors import UsageError
 
 Floats = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Figures of trained heads: training curves, learned weights, and transfer between tasks."""
+"""Figures of trained heads: training curves, and transfer between tasks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from matplotlib.colors import CenteredNorm, Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from specbench.analysis import learned
-from specbench.analysis.estimates import QUALITY
 from specbench.analysis.figures import HEADS, figure, style
 from specbench.analysis.figures.style import GREY, Drawing, scaled
-from specbench.analysis.output.shown import shown
 from specbench.analysis.results import Results
-from specbench.analysis.run_tables import LEARNED, STRICT, transfer_data
-from specbench.analysis.summary import ACCEPTANCE
+from specbench.analysis.statistics.estimates import QUALITY
+from specbench.analysis.statistics.summary import ACCEPTANCE
+from specbench.analysis.tables.run_tables import LEARNED, STRICT, transfer_data
+from specbench.analysis.tables.shown import shown
 from specbench.errors import UsageError
 from specbench.runs.labels import LOG, logged
 from specbench.tasks.metrics import shown_metric
@@ -37,24 +36,6 @@ _CURVES = {
 _STRICT = "strict_acceptance"  # at w = 1
 _SMOOTHED = 10  # lines are running medians over 1/10 of the steps
 _DASHES = ("-", "--", ":")
-
-RANGES = 12  # equal ranges of w from 0 to 1
-SHOWN = 2  # tokens of each range, those on which the models disagree most
-FEWEST = 10  # occurrences required of a token that is shown
-_OFFSET = 0.14  # rows between the two means of a kind
-
-#: Colour (Paul Tol's muted scheme) and marker of each kind of token.
-KIND_LOOKS = {
-    learned.NUMBER: ("#332288", "s"),
-    learned.OPERATOR: ("#CC6677", "P"),
-    learned.PUNCTUATION: ("#882255", "X"),
-    learned.CAPITALISED: ("#117733", "^"),
-    learned.LOWER_CASE: ("#44AA99", "o"),
-    learned.PIECE: ("#999933", "v"),
-    learned.SPACE: ("#88CCEE", "d"),
-    learned.END: ("#AA4499", "p"),
-}
-_BOX = dict(zip(learned.QUANTILES, ("whislo", "q1", "med", "q3", "whishi"), strict=True))
 
 _ROW = 0.27  # height of a head's row in the transfer table, in inches
 _PAGE = 7.2  # page width in inches; task names that do not fit are rotated
@@ -150,113 +131,6 @@ def _shown(table: pd.DataFrame) -> pd.DataFrame:
     window = max(1, len(table) // _SMOOTHED)
     smooth = steps.rolling(window, center=True, min_periods=1).median().add_suffix("_smooth")
     return pd.concat([checks, steps, smooth], axis=1)
-
-
-@style.paged
-def draw_learned(table: pd.DataFrame) -> Drawing:
-    """Draw a head's weight on the target by kind of token and by token.
-
-    Left: per kind, the distribution of w, its mean, and its mean weighted by TV(p, q). Right: the
-    tokens of each twelfth of the range of w on which the models disagree most, n TV(p, q). Boxes
-    span the quartiles, whiskers the 5 % and 95 % quantiles; bars are 95 % intervals. ``table``
-    comes from ``analysis.learned.tabulate`` and is saved as the figure's data.
-
-    Raises:
-        UsageError: The table is empty.
-    """
-    if table.empty:
-        raise UsageError("Nothing to draw: no token was sampled; sample more texts with --limit.")
-    frequent = table[table["n"] >= FEWEST]
-    mean = float(table.loc[table["level"] == learned.ALL, "mean_weight"].iloc[0])
-
-    figure, ((left, right),) = style.panels(1, 2, height=3.6, sharex=True)
-    _draw_kinds(left, frequent[frequent["level"] == learned.KIND])
-    _draw_tokens(right, frequent[frequent["level"] == learned.TOKEN])
-    left.set_title("Kinds of token")
-    right.set_title("Tokens from the whole range")
-    line: dict[str, Any] = {"color": GREY, "linewidth": scaled(0.8), "linestyle": "--"}
-    for axes in (left, right):
-        axes.axvline(mean, zorder=1, **line)
-        axes.set_xlabel("Weight on the target w")
-        axes.set_xlim(-0.06, 1.06)
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "", "0.5", "", "1"])
-        axes.grid(axis="y", visible=False)
-        if not axes.get_yticks().size:
-            message = f"No token occurs {FEWEST} times"
-            axes.text(0.5, 0.6, message, transform=axes.transAxes, ha="center")
-    handles = [
-        Line2D([], [], **_mark(GREY, "o"), label="mean w"),
-        Line2D([], [], **_hollow(GREY), label="mean w weighted by TV(p, q)"),
-        Line2D([], [], **line, label="mean w of all tokens"),
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
-    about = table.iloc[0]
-    same = about["trained_on"] in ("", about["task"])
-    heading = f"{about['task']} ({about['pair']}), {about['head_kind']} head"
-    heading += "" if same else f" trained on {about['trained_on']}"
-    figure.suptitle(heading, fontsize=scaled(8.5), parse_math=False)
-    return Drawing(figure, table)
-
-
-def _draw_kinds(axes: Axes, kinds: pd.DataFrame) -> None:
-    """Draw a box per kind from its quantiles, with both means; the highest mean is on top."""
-    for height, (_, row) in enumerate(kinds.iterrows()):
-        colour, _ = KIND_LOOKS[row["kind"]]
-        line = {"color": colour, "linewidth": scaled(0.8)}
-        axes.bxp(
-            [{name: row[quantile] for quantile, name in _BOX.items()}],
-            positions=[height],
-            widths=0.6,
-            orientation="horizontal",
-            showfliers=False,
-            patch_artist=True,
-            manage_ticks=False,
-            boxprops={"facecolor": f"{colour}40", "edgecolor": colour, "linewidth": scaled(0.8)},
-            medianprops=line | {"linewidth": scaled(1.4)},
-            whiskerprops=line,
-            capprops=line,
-        )
-        axes.plot(row["effective_weight"], height + _OFFSET, **_hollow(colour), zorder=5)
-    _draw_means(axes, kinds.assign(height=np.arange(len(kinds)) - _OFFSET))
-    labels = [f"{row['kind']}\nn = {row['n']:,}" for _, row in kinds.iterrows()]
-    axes.set_yticks(range(len(kinds)), labels)
-    axes.set_ylim(max(len(kinds), 1) - 0.4, -0.6)
-
-
-def _draw_tokens(axes: Axes, tokens: pd.DataFrame) -> None:
-    """Draw the tokens with the most disagreement in each range, their counts and mean TV."""
-    disagreement = (tokens["n"] * tokens["mean_tv"]).sort_values(ascending=False, kind="stable")
-    part = (RANGES * tokens["mean_weight"]).astype(int).clip(upper=RANGES - 1)
-    ranked_tokens = tokens.loc[disagreement.index].groupby(part, sort=False).head(SHOWN)
-    ranked_tokens = ranked_tokens.sort_values("mean_weight", ascending=False, kind="stable")
-    heights = [*range(len(ranked_tokens))]
-    ranked_tokens = ranked_tokens.assign(height=heights)
-    _draw_means(axes, ranked_tokens)
-    axes.set_yticks(heights, ranked_tokens["name"], parse_math=False)
-    axes.set_ylim(max([RANGES, *heights]) + 0.6, -0.6)
-    tv = [f"{share:.2f}".removeprefix("0") for share in ranked_tokens["mean_tv"]]
-    small: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": scaled(6), "color": GREY}
-    transform = axes.get_yaxis_transform()
-    for x, column in ((1.16, ["n", *ranked_tokens["n"].map("{:,}".format)]), (1.3, ["TV", *tv])):
-        for height, cell in zip([-1.0, *heights], column, strict=True):
-            axes.text(x, height, cell, transform=transform, **small)
-
-
-def _draw_means(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw the mean weights of rows at their ``height``, with intervals."""
-    rows = rows.assign(w=rows["mean_weight"], w_low=rows["ci_low"], w_high=rows["ci_high"])
-    for kind, group in rows.groupby("kind", sort=False):
-        style.points(axes, group, "w", "height", **_mark(*KIND_LOOKS[str(kind)]), zorder=4)
-
-
-def _mark(colour: str, marker: str) -> dict[str, Any]:
-    size = scaled(6.0 if marker in "PX" else 4.5)  # crosses look smaller
-    return {"color": colour, "marker": marker, "markersize": size, "linestyle": "none"}
-
-
-def _hollow(colour: str) -> dict[str, Any]:
-    rim = {"markerfacecolor": "white", "markeredgecolor": colour, "markeredgewidth": scaled(0.9)}
-    return _mark(colour, "D") | rim | {"markersize": scaled(3.4)}
 
 
 @figure()

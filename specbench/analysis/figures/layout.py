@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from specbench.analysis.figures.style import GREY, distinct, panels, scaled, values
-from specbench.analysis.output.shown import ENDS
+from specbench.analysis.tables.shown import ENDS
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL, rows_of
 from specbench.runs.labels import method_labels
@@ -120,7 +120,7 @@ def repeated_runs(cells: pd.DataFrame) -> pd.Series:
 def timed_together(cells: pd.DataFrame, time: str) -> pd.DataFrame:
     """Return cells without the ``time`` of those added to a run later; log which these are.
 
-    Also log if times have no interval (``analysis.summary.without_shared_times``).
+    Also log if times have no interval (``analysis.statistics.summary.without_shared_times``).
     """
     if ((cells["batch_size"] > 1) & cells[f"{time}_low"].isna()).any():
         log.warning("times of texts that were decoded together are drawn without an interval")

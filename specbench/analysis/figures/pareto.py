@@ -22,14 +22,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from specbench.analysis import pareto
-from specbench.analysis.blocks import by_time_unit, has_comparable_times
 from specbench.analysis.figures import AGAINST, figure, layout, style
 from specbench.analysis.figures.style import GREY, Drawing, scaled
-from specbench.analysis.output.shown import shown
-from specbench.analysis.points import Gain, settings_of
 from specbench.analysis.results import Results
-from specbench.analysis.run_tables import LEARNED
+from specbench.analysis.statistics.blocks import by_time_unit, has_comparable_times
+from specbench.analysis.statistics.front import (
+    STATIC_FAMILY,
+    below_coin,
+    front_band,
+    front_of,
+    gaps_from_coin,
+    static_weight,
+)
+from specbench.analysis.statistics.points import Gain, settings_of
+from specbench.analysis.tables.run_tables import LEARNED
+from specbench.analysis.tables.shown import shown
 from specbench.errors import UsageError
 from specbench.methods.registry import AUTOREGRESSIVE, CONTROLS, PARAMETER_COLUMNS, from_columns
 from specbench.runs.frames import CELL, SAMPLES, rows_of
@@ -37,7 +44,7 @@ from specbench.runs.labels import FAMILIES, recipe_of
 
 _QUALITY = "100*quality"
 #: The fronts drawn, by the mark of their data, with the methods of their points.
-_FRONTS = {"front": pareto.STATIC_FAMILY, "sharpened front": (*pareto.STATIC_FAMILY, *CONTROLS)}
+_FRONTS = {"front": STATIC_FAMILY, "sharpened front": (*STATIC_FAMILY, *CONTROLS)}
 _LINES = {"front": "--", "sharpened front": ":"}
 _COIN = "†"  # behind the title, and in the legend
 _MOST_COLUMNS = 3  # tasks side by side, so that a page's width shows their letters
@@ -148,7 +155,7 @@ def _column(
     """Draw the panels of a task that have points; they share the quality axis."""
     first, samples = None, _samples(rows, results)
     coin = any(
-        pareto.below_coin(pareto.gaps_from_coin(pareto.front_of(settings_of(samples_of_run))))
+        below_coin(gaps_from_coin(front_of(settings_of(samples_of_run))))
         for _, samples_of_run in samples.groupby("run_id")
     )
     for axes, cost in zip(column, costs, strict=True):
@@ -202,7 +209,7 @@ def _samples(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
         samples = results.samples
     except UsageError:
         samples = pd.DataFrame(columns=[*SAMPLES])  # the summary is drawn alone
-    family = rows[rows["method"].isin([*pareto.STATIC_FAMILY, *CONTROLS, AUTOREGRESSIVE])]
+    family = rows[rows["method"].isin([*STATIC_FAMILY, *CONTROLS, AUTOREGRESSIVE])]
     cell = [*CELL]
     return samples.merge(family[cell].drop_duplicates(), on=cell) if len(samples) else samples
 
@@ -235,10 +242,10 @@ def _front(
             return pd.DataFrame()
         samples = samples[samples["session"] == family["session"].iloc[0]]
     baseline = cost.gain == "speedup" and AUTOREGRESSIVE not in set(samples["method"])
-    if pareto.static_weight(family).nunique() < 2 or baseline:
+    if static_weight(family).nunique() < 2 or baseline:
         return pd.DataFrame()
     of_times = cost.gain != "acceptance"
-    band = pareto.front_band(by_time_unit(samples) if of_times else samples, cost.gain, methods)
+    band = front_band(by_time_unit(samples) if of_times else samples, cost.gain, methods)
     if of_times and not has_comparable_times(samples):
         band[["low", "high"]] = float("nan")
     ends = {"low": "quality_low", "high": "quality_high", "gain": "x"}

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 
 from specbench.analysis.figures import figure, layout, style
 from specbench.analysis.figures.style import Drawing, scaled
-from specbench.analysis.positions import CONDITIONAL, MARGINAL
 from specbench.analysis.results import Results
+from specbench.analysis.statistics.positions import CONDITIONAL, MARGINAL
 from specbench.runs.frames import CELL
 
 _KINDS = {

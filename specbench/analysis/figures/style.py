@@ -29,8 +29,8 @@ from matplotlib.lines import Line2D
 from PIL import Image
 
 from specbench.analysis.figures import STYLES
-from specbench.analysis.output.shown import ENDS
-from specbench.analysis.output.table import to_csv
+from specbench.analysis.tables.shown import ENDS
+from specbench.analysis.tables.table import to_csv
 from specbench.errors import UsageError, printable
 from specbench.files import clear_errors, write_atomically
 from specbench.plugins import short_name

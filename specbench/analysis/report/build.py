@@ -12,21 +12,20 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from specbench.analysis.compare import VERDICTS, by_task
-from specbench.analysis.compare_tables import verdict_tables
-from specbench.analysis.estimates import AT_LIMIT, QUALITY, TOKENS
-from specbench.analysis.margin import margin_tables
-from specbench.analysis.output.shown import temperature_text
-from specbench.analysis.output.table import Column, Table
-from specbench.analysis.pareto import static_weight
-from specbench.analysis.positions import acceptance_by_position
 from specbench.analysis.report.figures import figures
 from specbench.analysis.report.pages import TracedRun, collect_traces, open_run, render
 from specbench.analysis.report.servers import Apart, ends_tables, latency_tables, most_apart
 from specbench.analysis.results import ROUND_COLUMNS, Results, rounds_of
-from specbench.analysis.run_tables import figure_tables, text_tables
-from specbench.analysis.summary import prompt_counts
+from specbench.analysis.statistics.estimates import AT_LIMIT, QUALITY, TOKENS
+from specbench.analysis.statistics.front import static_weight
+from specbench.analysis.statistics.positions import acceptance_by_position
+from specbench.analysis.statistics.summary import prompt_counts
+from specbench.analysis.tables.run_tables import figure_tables, text_tables
+from specbench.analysis.tables.shown import temperature_text
+from specbench.analysis.tables.table import Column, Table
+from specbench.analysis.tables.verdict_tables import margin_tables, verdict_tables
 from specbench.analysis.trace import LEGEND
+from specbench.analysis.verdicts.compare import VERDICTS, by_task
 from specbench.errors import UsageError
 from specbench.files import shown_path
 from specbench.runs.frames import Selection

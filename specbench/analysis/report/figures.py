@@ -17,8 +17,8 @@ from markupsafe import Markup
 
 from specbench.analysis.figures import acceptance, latency, pareto, rounds, style
 from specbench.analysis.figures.style import Drawing
-from specbench.analysis.output.shown import shown
 from specbench.analysis.results import Results
+from specbench.analysis.tables.shown import shown
 from specbench.errors import UsageError
 from specbench.runs.frames import CELL
 from specbench.runs.labels import DEFAULT_DRAFTER

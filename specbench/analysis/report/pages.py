@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from specbench.analysis.output.html import environment
+from specbench.analysis.tables.html import environment
 from specbench.analysis.trace import (
     LEGEND,
     Decode,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from specbench.analysis.figures.latency import LATENCIES
-from specbench.analysis.output.table import Field, Table, drop_empty, number, percent
+from specbench.analysis.tables.table import Field, Table, drop_empty, number, percent
 from specbench.runs.frames import rows_of
 from specbench.runs.labels import method_label, method_labels
 from specbench.runs.model import ERROR, SampleRecord

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from specbench.analysis.output.table import percent
+from specbench.analysis.tables.table import percent
 from specbench.errors import UsageError, listed, printable, shown, unknown
 from specbench.plugins import short_name
 from specbench.runs.labels import method_labels

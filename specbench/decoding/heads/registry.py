@@ -176,23 +176,6 @@ def read_description(folder: Path) -> dict[str, Any]:
     return dict(values)
 
 
-def described(head: str) -> dict[str, Any]:
-    """Return the description of a head that ``--head`` names, as in ``find_head``.
-
-    It is empty for a keyword, an authors' file or several heads.
-
-    Raises:
-        UsageError: There is no such head.
-    """
-    if head in (BUNDLED, RESULTS):
-        return {}
-    path = Path(head)
-    if not path.exists():
-        path = _existing(bundled_heads().get(head, path))
-    folder = path.parent if path.is_file() else path
-    return read_description(folder) if path.suffix != RELEASED and is_head(folder) else {}
-
-
 def read_bounded(path: Path) -> bytes:
     """Return the content of a head's file.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from specbench.analysis.run_tables import write_summary, write_tables
+from specbench.analysis.written import write_summary, write_tables
 from specbench.decoding.records import Generation
 from specbench.errors import UsageError, first_line
 from specbench.experiment.measurements import columns_of, recorded_rounds, score_text
@@ -57,7 +57,7 @@ def _impossible(record: SampleRecord) -> str:
     rounds = record.per_round
     counts = (rounds.proposed or (), rounds.accepted or (), rounds.emitted or ())
     for number, (proposed, accepted, emitted) in enumerate(zip(*counts, strict=True)):
-        if not 0 <= accepted <= proposed <= record.draft_length:
+        if not accepted <= proposed <= record.draft_length:
             return f"round {number} has {accepted} of {proposed} drafts accepted"
         if emitted not in (accepted, accepted + 1):
             return f"round {number} has {accepted} accepted drafts and {emitted} tokens"
@@ -126,12 +126,12 @@ def check_tables(folder: Path, source: str) -> Iterator[Finding]:
             if (file := stored(folder / name)).is_file():
                 shutil.copy(file, rebuilt)
         if source == run_files.TABLE:
-            run_files.write_table(
-                rebuilt / run_files.TIMINGS,
-                run_files.timed_records(folder),
-                run_files.prompts_of(folder),
+            again = run_files.sample_table(
+                run_files.timed_records(folder), run_files.prompts_of(folder)
             )
-            write_summary(rebuilt, folder)
+            if again.rows:
+                again.write(rebuilt / run_files.TIMINGS)
+            write_summary(rebuilt, run=folder)
         else:
             write_tables(folder, rebuilt)
             if not (rebuilt / run_files.TABLE).is_file():

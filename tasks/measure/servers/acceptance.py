@@ -23,7 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from serving import DRAFT_LENGTH, DRAFTS, DRAWN, GREEDY, PLAIN, TEXTS, vllm_server
 
-from specbench.analysis.intervals import Interval, interval, ratio
+from specbench.analysis.statistics.intervals import Interval, interval, ratio
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.model import GreedyDrafter, ModelDrafter
 from specbench.decoding.loop import DecodeOptions, Request, decode_all

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from specbench import load
-from specbench.analysis.intervals import paired_interval, ratio, ratio_difference
+from specbench.analysis.statistics.intervals import paired_interval, ratio, ratio_difference
 from specbench.config import DRAFT_LENGTH
 from specbench.runs.frames import CELL
 from specbench.runs.labels import method_label

@@ -29,7 +29,7 @@ import pandas as pd
 import torch
 from serving import DRAFT_LENGTH, DRAWN, PYTHON, vllm_server
 
-from specbench.analysis.intervals import interval, ratio
+from specbench.analysis.statistics.intervals import interval, ratio
 from specbench.decoding.heads.bind import BoundMethod, bind
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation, RoundRecord

@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 from beside import ARM
 
-from specbench.analysis.intervals import interval, ratio
+from specbench.analysis.statistics.intervals import interval, ratio
 from specbench.config import DRAFT_LENGTH
 from specbench.decoding.heads.bind import BoundMethod, bind
 from specbench.decoding.records import Generation, RoundRecord

@@ -9,10 +9,8 @@ import pandas as pd
 from matplotlib.container import ErrorbarContainer
 
 from specbench.analysis.figures import style
-from specbench.analysis.figures.heads import KIND_LOOKS
-from specbench.analysis.learned import About, tabulate
 from specbench.analysis.results import ROUNDS, Results
-from specbench.analysis.summary import summarise
+from specbench.analysis.statistics.summary import summarise
 from specbench.runs.frames import SUMMARY, typed
 
 from ...synthetic import IDENTITY, SAMPLE
@@ -171,18 +169,6 @@ def training_of(folder: Path, steps: int = 40, **changes: Any) -> Path:
     }
     pd.DataFrame(table | changes).to_csv(folder / "training.csv", index=False)
     return folder
-
-
-def learned_of(words: int = 40, occurrences: int = 10, trained_on: str = "") -> pd.DataFrame:
-    """Tokens t00, t01, ... with weights falling linearly from 1 to 0, in alternating kinds."""
-    kinds = list(KIND_LOOKS)
-    rows = [
-        (text, f"t{i:02}", kinds[i % len(kinds)], 1 - i / max(words - 1, 1), 0.1 + i / 100)
-        for i in range(words)
-        for text in range(occurrences)
-    ]
-    tokens = pd.DataFrame(rows, columns=["text", "name", "kind", "weight", "tv"])
-    return tabulate(tokens, About("mini", "mini-math", trained_on, "mlp"))
 
 
 def titles(drawing: style.Drawing) -> list[str]:

@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.figures import acceptance, heads, rounds, style
+from specbench.analysis.figures import acceptance, heads, rounds
 from specbench.analysis.results import Results
 
 from .made import (
     drawn_points,
-    learned_of,
     made,
     rounds_of,
     summary_of,
@@ -142,32 +141,3 @@ def test_training_has_a_row_per_head_and_step(tmp_path):
     np.testing.assert_allclose(middle["weight_smooth"], 0.9 - 0.01 * middle["step"] + 0.005)
     alone = heads.draw_training([training_of(tmp_path / "mini" / "mini-math", steps=1)]).data
     assert alone["head"].tolist() == ["mini/mini-math"]
-
-
-def test_learned_names_tokens_from_the_whole_range():
-    table = learned_of()
-    drawing = heads.draw_learned(table)
-    pd.testing.assert_frame_equal(drawing.data, table)
-
-    def names(words, **changes):
-        _, right = heads.draw_learned(learned_of(words, **changes)).figure.axes
-        return [label.get_text() for label in right.get_yticklabels()]
-
-    words = table[table["level"] == "token"]
-    part = (heads.RANGES * words["mean_weight"]).astype(int).clip(upper=heads.RANGES - 1)
-    for _, of_range in words.groupby(part):
-        shown = of_range[of_range["name"].isin(names(40))]
-        disagreement = (of_range["n"] * of_range["mean_tv"]).sort_values(ascending=False)
-        assert {*shown.index} == {*disagreement.index[: heads.SHOWN]}
-    assert names(40, occurrences=heads.FEWEST - 1) == []
-    left, _ = drawing.figure.axes
-    kinds = table[table["level"] == "kind"]
-    boxes = [patch.get_path().get_extents() for patch in left.patches]
-    np.testing.assert_allclose([box.x0 for box in boxes], kinds["weight_q25"])
-    np.testing.assert_allclose(drawn_points(left)[:, 0], kinds["mean_weight"])
-
-
-def test_learned_tokens_are_not_read_as_formulas(tmp_path):
-    table = learned_of(words=3)
-    table.loc[table["name"] == "t01", "name"] = "$\\frac$"
-    assert style.rendered(heads.draw_learned(table).figure, "svg")

@@ -15,13 +15,12 @@ from matplotlib.markers import MarkerStyle
 
 from specbench import plugins
 from specbench.analysis.figures import FIGURES, figure, load_figure, style
-from specbench.analysis.figures.heads import draw_learned
 from specbench.analysis.results import Results
 from specbench.errors import RunError, UsageError
 from specbench.methods.registry import METHODS
 
 from ...synthetic import samples
-from .made import learned_of, made, rounds_of, summary_of, training_of
+from .made import made, rounds_of, summary_of, training_of
 
 HEADS = ("mini-math", "h/acceptance-0.7", "h/acceptance-0.8")
 KINDS = ("png", "svg", "pdf", "csv")
@@ -29,8 +28,6 @@ SETTINGS = (("eager", 1), ("graph", 8))
 
 
 def draw(name: str, folder: Path) -> style.Drawing:
-    if name == "weights-head":
-        return draw_learned(learned_of(words=15, trained_on="mini-news"))
     if name == "training":
         return load_figure(name)([training_of(folder / "a"), training_of(folder / "b")])
     if name == "positions":
@@ -46,7 +43,7 @@ def draw(name: str, folder: Path) -> style.Drawing:
     return load_figure(name)(made(heads=HEADS[: 1 if name == "transfer" else None], **one))
 
 
-@pytest.mark.parametrize("name", [*FIGURES, "weights-head"])
+@pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_is_drawn_within_its_page_and_saved(name, tmp_path):
     files = style.save(draw(name, tmp_path / "1"), tmp_path / "a", name)
     assert [path.name for path in files] == [f"{name}.{kind}" for kind in KINDS]
@@ -175,11 +172,6 @@ def test_refusals(name, source, place, tmp_path):
         load_figure(name)(source(tmp_path))
     assert place in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_an_empty_table_of_tokens_is_refused():
-    with pytest.raises(UsageError, match="no token"):
-        draw_learned(learned_of().iloc[:0])
 
 
 USER_FIGURES = """

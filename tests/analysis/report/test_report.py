@@ -12,17 +12,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.compare import compare, verdict_rows, verdicts
-from specbench.analysis.compare_tables import comparison_tables, verdict_tables
-from specbench.analysis.comparison import FRONT
-from specbench.analysis.estimates import ABOVE
 from specbench.analysis.figures import pareto
-from specbench.analysis.output.html import TEMPLATES
-from specbench.analysis.output.table import to_text
 from specbench.analysis.report import pages
 from specbench.analysis.report.build import build, report_cells
 from specbench.analysis.report.figures import draws_of, figures
 from specbench.analysis.results import ROUND_COLUMNS, Results
+from specbench.analysis.statistics.estimates import ABOVE
+from specbench.analysis.tables.html import TEMPLATES
+from specbench.analysis.tables.table import to_text
+from specbench.analysis.tables.verdict_tables import comparison_tables, verdict_tables
+from specbench.analysis.verdicts.compare import compare, verdict_rows, verdicts
+from specbench.analysis.verdicts.contrasts import FRONT
 from specbench.runs.records import latest_records
 from specbench.runs.run import read_run
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from specbench.analysis.figures import style
-from specbench.analysis.margin import margin_rows, margin_tables
 from specbench.analysis.report.build import Baseline, build
 from specbench.analysis.report.servers import ends_tables, latency_tables, most_apart
 from specbench.analysis.results import Results
-from specbench.analysis.run_tables import write_tables
+from specbench.analysis.tables.verdict_tables import margin_tables
+from specbench.analysis.verdicts.margin import margin_rows
+from specbench.analysis.written import write_tables
 from specbench.runs.model import SampleRecord
 from specbench.tasks.example import Example
 

@@ -1,0 +1,1 @@
+"""Numbers with intervals: estimates, contrasts, fronts and leads of samples."""

@@ -1,0 +1,60 @@
+"""Blocks of texts that were decoded together: the units in which their time is measured."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from specbench.analysis.statistics.intervals import FEWEST
+from specbench.runs.frames import CELL, example_ids
+
+
+def whole_blocks(samples: pd.DataFrame) -> pd.Series:
+    """Return the block of each sample, NaN if it was decoded alone or not in a whole block."""
+    if "block" not in samples:
+        return pd.Series(float("nan"), samples.index)
+    decode = [name for name in (*CELL, "repeat", "timing", "block") if name in samples]
+    examples = samples.assign(example=example_ids(samples)).groupby(decode, dropna=False)["example"]
+    return samples["block"].where(examples.transform("nunique") == samples["batch_size"])
+
+
+def time_units(samples: pd.DataFrame) -> pd.Series:
+    """Return the unit in which each sample's time is measured, as text: its prompt, or its block.
+
+    Where a cell has whole blocks, its other samples have none (NaN): their times do not count. A
+    cell without a whole block, as after an interruption, shares no unit with one that has some.
+    """
+    block = whole_blocks(samples)
+    prompts = samples["sample_id"].map("prompt {}".format)
+    if block.isna().all():
+        return prompts
+    in_blocks = block.notna().groupby([samples[name] for name in CELL], dropna=False)
+    alone = prompts.mask(in_blocks.transform("any"))
+    return alone.where(block.isna(), "block " + block.map("{:.0f}".format))
+
+
+def by_time_unit(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the samples whose times count, each with its ``time_units`` as ``sample_id``."""
+    if "block" not in samples:
+        return samples
+    unit = time_units(samples)
+    return samples.assign(sample_id=unit)[unit.notna()]
+
+
+def count_blocks(samples: pd.DataFrame) -> float:
+    """Return the number of whole blocks; NaN if the samples were decoded alone or name no block."""
+    has_blocks = "block" in samples and samples["block"].notna().any()
+    return float(whole_blocks(samples).nunique()) if has_blocks else float("nan")
+
+
+def describe_blocks(blocks: float, batch_size: int) -> str:
+    """Return how many blocks of how many prompts there are, and whether they are too few."""
+    if blocks >= FEWEST:
+        return f"{blocks:.0f} blocks of {batch_size} prompts"
+    number = f"{blocks:.0f} whole" if blocks == blocks else "no recorded"
+    shortage = f"no verdict on time, which needs at least {FEWEST} blocks"
+    return f"{number} blocks of {batch_size} prompts: {shortage}"
+
+
+def has_comparable_times(samples: pd.DataFrame) -> bool:
+    """Return whether the texts were decoded alone or in enough blocks for an interval."""
+    return bool((samples["batch_size"] == 1).all()) or count_blocks(samples) >= FEWEST

@@ -1,0 +1,151 @@
+"""The tables of runs, on the terminal, in ``summary.md`` and on the page of a report.
+
+Verdicts come first, then a row for each cell: its figures, and what a lossy rule may change about
+texts. This module also has the transfer between tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from specbench.analysis.statistics.estimates import AT_LIMIT, COMPLETED, QUALITY, REPETITION, TOKENS
+from specbench.analysis.statistics.summary import (
+    ACCEPTANCE,
+    SPEEDUP,
+    further_metrics,
+    prompt_counts,
+)
+from specbench.analysis.tables.shown import (
+    Row,
+    ShownFigure,
+    setting_text,
+    shown,
+    shown_score,
+    span,
+)
+from specbench.analysis.tables.table import Field, Table, drop_empty
+from specbench.analysis.verdicts.contrasts import POOLED
+from specbench.errors import UsageError
+from specbench.methods.registry import AUTOREGRESSIVE
+from specbench.runs.frames import rows_of
+from specbench.runs.labels import BUNDLED, RESULTS
+
+LEARNED = "diversed"
+STRICT = "sd"
+LESS = "minus sd: paired by prompt, with its 95 % interval."
+COUNTED = "tokens / round: of all rounds, also the last of a text, which its end may cut."
+PREFILL = "Seconds and tokens/s include prefill."
+NO_BASELINE = "No tokens/s relative to autoregressive, which these runs lack."
+NO_TIMES = "These runs have no times."
+TRANSFER = [
+    *("run_id", "pair", "trained_on", "task"),
+    *("metric", "value", "ci_low", "ci_high", "n", "unit"),
+]
+_SPEEDS = ("seconds_per_sample", "tokens_per_second", SPEEDUP)
+_FIGURES = (QUALITY, ACCEPTANCE, "acceptance_length", *_SPEEDS)
+_TEXTS = (TOKENS, "rounds", AT_LIMIT, REPETITION, f"{ACCEPTANCE}_sample_mean")
+
+
+def figure_tables(cells: pd.DataFrame, *, intervals: bool = False) -> Iterator[Table]:
+    """Yield a table of quality, acceptance and speed for each task and setting.
+
+    ``cells`` is the frame of cells; if it has differences from plain SD, the table shows them.
+    Without ``intervals``, only quality has one.
+    """
+    for title, rows in _by_setting(cells):
+        notes = [*without_speedup(rows), *([COUNTED] if rows["acceptance_length"].any() else [])]
+        if rows["seconds_per_sample"].any():
+            notes += [PREFILL, *_sessions(rows)]
+        yield _table(title, rows, _FIGURES, notes, intervals)
+
+
+def without_speedup(cells: pd.DataFrame) -> list[str]:
+    """Return a note on why cells have no speed-up, if none has one."""
+    if not cells["tokens_per_second"].any():
+        return [NO_TIMES]
+    return [] if AUTOREGRESSIVE in set(cells["method"]) or cells[SPEEDUP].any() else [NO_BASELINE]
+
+
+def text_tables(cells: pd.DataFrame) -> Iterator[Table]:
+    """Yield a table of further metrics and of the texts for each task and setting."""
+    further = [*map(shown_score, further_metrics(cells))]
+    for title, rows in _by_setting(cells):
+        completed = [COMPLETED] if rows[AT_LIMIT].any() else []  # else it is quality
+        yield _table(f"Texts, {title}", rows, [*completed, *further, *_TEXTS])
+
+
+def _by_setting(cells: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield title and cells of each task and setting."""
+    several = [name for name in ("engine", "batch_size") if cells[name].nunique() > 1]
+    setting = ["task", "pair", "temperature", "engine", "batch_size"]
+    for _, rows in cells.groupby(setting, sort=False):
+        n, scored = prompt_counts(rows), rows[f"{QUALITY}_n"].max()
+        partly = f", quality of {scored:.0f} of them" if 0 < scored < n.max() else ""
+        yield f"{setting_text(rows.iloc[0], several)}, n = {span(n)}{partly}", rows
+
+
+def _table(
+    title: str,
+    cells: pd.DataFrame,
+    figures: Sequence[str | ShownFigure],
+    notes: Sequence[str] = (),
+    intervals: bool = True,
+) -> Table:
+    """Return a table with a row for each cell, and figures with their differences from plain SD."""
+    fields: list[Field[Row]] = [("method", lambda cell: cell["label"])]
+    if cells["draft_length"].any():
+        fields.append(("N", lambda cell: str(cell["draft_length"] or "")))
+    if cells["run_id"].nunique() > 1:
+        fields.append(("run", lambda cell: cell["run_id"]))
+    stub, compared = len(fields), False
+    for named in figures:
+        metric = cells["quality_metric"].iloc[0]
+        figure = shown(named, metric) if isinstance(named, str) else named
+        inline = figure.interval if named == QUALITY else figure.number
+        less = figure.less()
+        fields += [
+            (figure.narrow, figure.cell if intervals else inline),
+            (less.narrow, less.interval),
+        ]
+        compared |= less.name in cells and bool(cells[less.name].notna().any())
+    paired = [LESS, POOLED] if compared else []
+    return drop_empty(Table.of(rows_of(cells), fields, title, [*notes, *paired], stub))
+
+
+def _sessions(cells: pd.DataFrame) -> list[str]:
+    """Return a note on which cells were timed together, if not all were."""
+    sessions = [", ".join(rows["label"].unique()) for _, rows in cells.groupby("session")]
+    if len(sessions) == 1:
+        return []
+    has_speedup = cells.groupby("session")[SPEEDUP].any()  # its baseline was timed with it
+    between = ", and tokens/s / AR's between groups: autoregressive was timed in each"
+    return [
+        f"Timed together: {'; '.join(sessions)}. Compare tokens/s only within such a group"
+        f"{between if has_speedup.all() else ''}."
+    ]
+
+
+def transfer_data(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return the transfer matrix: one row per head, task and metric, columns ``TRANSFER``.
+
+    ``trained_on`` is the training task of a head, or ``sd`` without a head.
+
+    Raises:
+        UsageError: The runs do not compare heads by training task, or there are several runs or
+            draft lengths.
+    """
+    rows = summary[summary["method"].isin([LEARNED, STRICT])]
+    rows = rows[rows["metric"].isin([ACCEPTANCE, QUALITY])]
+    heads = rows.loc[rows["method"] == LEARNED, "head"]
+    if heads.empty or heads.isin([BUNDLED, RESULTS]).any():
+        raise UsageError(
+            "these runs compare no heads by task: start with `specbench run -m sd,diversed --head "
+            "TASK,TASK`, which names the heads by their tasks"
+        )
+    for name, noun in (("run_id", "run"), ("draft_length", "draft length")):
+        if rows[name].nunique() > 1:
+            raise UsageError(f"this figure needs a single {noun}: choose one")
+    trained_on = rows["head"].where(rows["method"] == LEARNED, STRICT)
+    return rows.assign(trained_on=trained_on)[TRANSFER].reset_index(drop=True)

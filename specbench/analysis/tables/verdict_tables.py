@@ -1,0 +1,402 @@
+"""Readable tables of a comparison: an overview, one per task and quantity held equal, two runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from specbench.analysis.statistics import estimates
+from specbench.analysis.statistics.estimates import (
+    ABOVE,
+    ABOVE_MEASURED,
+    ACCEPTANCE_LESS,
+    AT_LIMIT_LESS,
+    COMPLETED_LESS,
+    LENGTH,
+    QUALITY,
+    QUALITY_LESS,
+    REPETITION_LESS,
+    SHARE,
+    SPEED,
+    TIMES,
+)
+from specbench.analysis.statistics.points import TARGET
+from specbench.analysis.tables.shown import (
+    PHASES,
+    setting_text,
+    shown,
+    span,
+    temperature_text,
+)
+from specbench.analysis.tables.table import Column, Field, Table, drop_empty, number, percent
+from specbench.analysis.verdicts.arm_remarks import ends_normally
+from specbench.analysis.verdicts.compare import EQUAL
+from specbench.analysis.verdicts.contrasts import (
+    ALONE,
+    ATS,
+    COIN,
+    CONTROL,
+    FRONT,
+    OWN,
+    POOLED,
+    SAME_DRAFTER,
+    SD,
+    SD_CHOSEN,
+)
+from specbench.analysis.verdicts.margin import QUANTILES, TASK
+from specbench.analysis.verdicts.words import (
+    CONCURRENCY,
+    HIGHER,
+    LEGEND,
+    LOWER,
+    UNSHOWN,
+    front_ends_before,
+    front_outcome,
+    noise_range,
+    resolution,
+    speed_of,
+    word,
+)
+from specbench.runs.frames import rows_of
+
+CHOSEN = (
+    "chosen: N is chosen on one half of the prompts and measured on the other, and vice versa; "
+    "the N chosen on all prompts is in brackets."
+)
+BY_N = (
+    "by N alone: share of the method's time saving over sd at the same N that sd also reaches at "
+    "its best N."
+)
+LESS = "Differences from sd are paired by prompt, at the same N."
+FRONT_NOTE = (
+    "static front (randomised): the best mixture of static weights, one drawn at random for each "
+    "prompt, chosen by other prompts than those it is measured on. Its interval excludes 0 from "
+    "above only if the best mixture on all prompts does. measured: the front at the nearest static "
+    "point of lower acceptance or longer time, on all prompts; such a distance is a lower bound."
+)
+CONTROL_NOTE = "sharpened front: also includes `sharpened` and `cooled`, controls for sharpening."
+AT_ACCEPTANCE = (
+    "static weights: their best mixture at the method's acceptance, chosen by other prompts than "
+    "those it is measured on (the randomised static front). coarse: above that, but not above the "
+    "nearest weight alone. open: no measured weight accepts as much; the draft alone (w = 0) does."
+)
+SPEEDS = (
+    "tokens/s: method / what it is against; s/sample: the reverse; both include prefill, and above "
+    "1 is faster. They differ where texts have other lengths (tokens, ratio)."
+)
+BIASED = (
+    "The front's time at equal quality is that of the best of noisy mixtures, so the ratio is too "
+    "low: above 1 it shows a faster method, below 1 it shows nothing."
+)
+EQUAL_NOTE = "equal samples: share with the same tokens, rounds, accepted drafts and quality."
+TIMES_NOTE = (
+    "s/sample: above 1, B is faster; the interval covers the prompts, not what changed on the "
+    "machine between the runs."
+)
+NONE = "/ none: the same ratio to no speculation."
+_SPEEDS = {TIMES: "samples/s", SPEED: "tokens/s"}
+DIFFER = "differ: prompts with another score."
+ALONE_NOTE = (
+    "Differences are from this method's texts alone; without --against they are from those of sd "
+    "and autoregressive together, which emit the same distribution, so the intervals differ."
+)
+LATENCIES = "p50, p99: ms, over all answers; p99 of fewer than 100 is nearly their maximum."
+SEVERAL = (
+    "The 95 % intervals are not corrected for several methods: of 20 equal ones, about one is "
+    "called different by chance."
+)
+#: One setting of a method: the columns its rows share and, for each metric, ``<metric>``,
+#: ``<metric>_low``, ``<metric>_high`` and ``<metric>_reference``.
+_Row = dict[str, Any]
+_Fields = list[Field[_Row]]
+_KEYS = ["run_id", "temperature", "engine", "batch_size", "task"]
+
+
+def comparison_tables(rows: pd.DataFrame, kinds: Collection[str] = (OWN, *ATS)) -> list[Table]:
+    """Return one table per task and quantity held equal, in the order of the comparison.
+
+    Args:
+        rows: Columns ``comparison.COMPARISON``.
+        kinds: The quantities to show.
+    """
+    several = ["run_id"] if rows["run_id"].nunique() > 1 else []
+    makers = {OWN: _beside_sd, "quality": _at_equal_quality}
+    # The verdicts tell of static weights beside a coin.
+    listed = rows[rows["at"].isin(kinds) & (rows["against"] != COIN)]
+    return [
+        makers.get(str(kind), _above_front)(
+            group, f"{setting_text(group.iloc[0], several)}, n = {span(group['n'])}"
+        )
+        for (*_, kind), group in listed.groupby([*_KEYS, "at"], sort=False, dropna=False)
+    ]
+
+
+def verdict_tables(rows: pd.DataFrame) -> Iterator[Table]:
+    """Yield a table per task of each run: what is shown of every method, and how precisely.
+
+    ``rows`` has the columns ``comparison.COMPARISON``, with comparisons at equal acceptance.
+    """
+    several = [name for name in ("run_id", "engine", "batch_size") if rows[name].nunique() > 1]
+    for _, group in rows.groupby(_KEYS, sort=False, dropna=False):
+        listed = group[group["at"].isin([OWN, "acceptance"]) & (group["points"] == 1)]
+        beside_sd = (listed["against"] == SD) & (listed["method"] != "sd")
+        beside_front = listed["against"] == FRONT
+        placed = estimates.pivot(listed[beside_sd | beside_front])
+        if not (settings := [row for row in placed if row["against"] == SD]):
+            continue
+        first = settings[0]
+        quality, speed = shown(QUALITY_LESS, first["quality_metric"]), speed_of(first)
+        alone = {_setting(row): row for row in estimates.pivot(listed[listed["against"] == ALONE])}
+        for row in settings:
+            row["beside_none"] = shown(speed).number(alone.get(_setting(row), {}))
+        names = _NAMES if len({row["draft_length"] for row in settings}) > 1 else _NAMES[:1]
+        fields: _Fields = [
+            *names,
+            ("verdict", word),
+            (f"{shown('quality', first['quality_metric']).heading}\n- sd [95 %]", quality.interval),
+            (f"{_SPEEDS[speed]}\n/ sd [95 %]", shown(speed).interval),
+            ("/ none", lambda row: row["beside_none"]),
+            shown("acceptance").column,
+            *_PHASES,
+            ("above mixtures of\nstatic weights?", _placed),
+        ]
+        title = f"{setting_text(first, several)}: {_headline(settings)}"
+        notes = [_of_sd(group, settings), POOLED]
+        if group["drafter"].nunique() > 1 and speed in first:
+            notes.append(SAME_DRAFTER)
+        if noise := noise_range(first["noise"]):
+            notes.append(f"Noise of times: ratios of {noise} may be noise.")
+        notes += [NONE] if alone else []
+        notes += [LEGEND, AT_ACCEPTANCE] if beside_front.any() else [LEGEND]
+        yield drop_empty(Table.of(settings, fields, title, notes, stub=len(names)))
+
+
+def _setting(row: _Row) -> tuple[Any, ...]:
+    return row["label"], row["draft_length"]
+
+
+def _headline(settings: Sequence[_Row]) -> str:
+    """Say how precisely the prompts of some settings tell quality and speed."""
+    n, scale = settings[0]["n"], shown(QUALITY_LESS, settings[0]["quality_metric"]).scale
+    speeds = [(row, speed_of(row)) for row in settings if speed_of(row) in row]
+    least = resolution(
+        (
+            scale * (row[f"{QUALITY_LESS}_high"] - row[f"{QUALITY_LESS}_low"])
+            for row in settings
+            if QUALITY_LESS in row
+        ),
+        (row[f"{metric}_high"] / row[f"{metric}_low"] for row, metric in speeds),
+    )
+    prompts = f"{n} prompt{'s' if n > 1 else ''}"
+    return f"{prompts} tell {least}" if least else f"{prompts}, too few for an interval"
+
+
+def _placed(row: _Row) -> str:
+    """Say whether a method is above the static front, and by how much."""
+    words = {HIGHER: "yes", LOWER: "no, below", UNSHOWN: "not shown"}
+    distance = shown(ABOVE, row["quality_metric"])
+    if ABOVE not in row:
+        return ""
+    if front_ends_before(row):
+        return "open: add w = 0"
+    text = distance.interval(row)
+    outcome = front_outcome(row)
+    coarse = outcome == UNSHOWN and row[f"{ABOVE}_low"] > 0  # not above the nearest weight
+    return f"{'coarse' if coarse else words[outcome]} {text}" if text else ""
+
+
+def _of_sd(rows: pd.DataFrame, settings: Sequence[_Row]) -> str:
+    """Return a note with the figures of ``sd`` itself, at each N and drafter of some settings."""
+    first, metric = settings[0], speed_of(settings[0])
+    quality = shown("quality", first["quality_metric"])
+    alone = rows[(rows["against"] == ALONE) & (rows["method"] == "sd") & (rows["points"] == 1)]
+    speeds = {(row["draft_length"], row["drafter"]): row for row in estimates.pivot(alone)}
+    beside = {(row["draft_length"], row["drafter"]): row for row in reversed(settings)}
+    score = quality.number({"quality": first["against_quality"]})
+    parts = [f"{quality.heading} {score}"] if score else []
+    for (length, drafter), row in reversed(beside.items()):
+        figures = [f"{percent(row['acceptance'] - row[ACCEPTANCE_LESS])} accepted"]
+        if speed := shown(metric).interval(speeds.get((length, drafter), {})):
+            figures.append(f"{speed} times the {_SPEEDS[metric]} of autoregressive")
+        setting = [f"N = {length:.0f}"] if len({n for n, _ in beside}) > 1 else []
+        setting += [f"drafter {drafter}"] if len({name for _, name in beside}) > 1 else []
+        parts.append(": ".join(filter(None, [", ".join(setting), ", ".join(figures)])))
+    return f"sd: {('; ' if len(beside) > 1 else ', ').join(parts)}."
+
+
+def _beside_sd(group: pd.DataFrame, where: str) -> Table:
+    """Return speed, quality and texts of each method relative to plain SD."""
+    metric = group["quality_metric"].iloc[0]
+    share, times = shown(SHARE), shown(TIMES)
+    texts = (LENGTH, COMPLETED_LESS, AT_LIMIT_LESS, REPETITION_LESS)
+    fields: _Fields = [
+        *_NAMES,
+        ("against", _against),
+        shown(QUALITY, metric).column,
+        shown(QUALITY_LESS, metric).column_with_interval,
+        shown("acceptance").column,
+        shown(ACCEPTANCE_LESS).column_with_interval,
+        *_PHASES,
+        shown(SPEED).column_with_interval,
+        (times.column_with_interval[0], lambda row: times.interval(row) or share.with_unit(row)),
+        _NOISE,
+        *(shown(name, metric).column_with_interval for name in texts),
+    ]
+    # The gain from choosing N alone has its own row, without the repeated columns.
+    alone = group["metric"] == SHARE
+    group = group.assign(alone=alone)
+    group.loc[alone | (group["against"] == ALONE), ["quality", "acceptance"]] = float("nan")
+    notes = [SPEEDS, LESS]
+    notes += [POOLED, *([CHOSEN] if SD_CHOSEN in set(group["against"]) else [])]
+    notes += [BY_N] if alone.any() else []
+    beside = " and no speculation" if ALONE in set(group["against"]) else ""
+    title = f"Against sd{beside}, each at its own quality: {where}"
+    return drop_empty(
+        Table.of(estimates.pivot(group, "against", "alone"), fields, title, notes, stub=3)
+    )
+
+
+def _above_front(group: pd.DataFrame, where: str) -> Table:
+    """Return the distances from fronts at equal acceptance or time."""
+    kind, metric = group["at"].iloc[0], group["quality_metric"].iloc[0]
+    quality = shown(QUALITY, metric)
+    fields: _Fields = [
+        *_NAMES,
+        ("front", lambda row: row["against"].partition(" ")[0]),
+        shown("acceptance" if kind == "acceptance" else "seconds").column,
+        quality.column,
+    ]
+    for name, distance in (("randomised", ABOVE), ("measured", ABOVE_MEASURED)):
+        front = quality._replace(name=f"{distance}_reference", heading=f"front, {name}")
+        fields += [front.column, shown(distance, metric).column_with_interval]
+    texts = {FRONT: FRONT_NOTE, CONTROL: CONTROL_NOTE}
+    notes = [text for front, text in texts.items() if front in set(group["against"])]
+    title = f"At equal {kind}: {where}"
+    return Table.of(
+        estimates.pivot(group, "against"), [*fields, ("between", _between)], title, notes, 3
+    )
+
+
+def _at_equal_quality(group: pd.DataFrame, where: str) -> Table:
+    """Return the speed of each method relative to the front at equal quality."""
+    quality = shown(QUALITY, group["quality_metric"].iloc[0])
+    fields: _Fields = [
+        *_NAMES,
+        quality.column,
+        quality._replace(name="against_quality", heading="front's, randomised").column,
+        shown("seconds").column,
+        ("front's s/sample\n/ own [95 %]", shown(TIMES).interval),
+        _NOISE,
+    ]
+    notes = [FRONT_NOTE, *([CHOSEN] if (group["points"] > 1).any() else []), BIASED]
+    title = f"At equal quality: {where}"
+    return drop_empty(Table.of(estimates.pivot(group), fields, title, notes, stub=2))
+
+
+def _length(row: _Row) -> str:
+    """Return the draft length of a method, marked if chosen from several."""
+    length = f"{row['draft_length']:.0f}"
+    return length if row["points"] == 1 else f"chosen ({length})"
+
+
+def _between(row: _Row) -> str:
+    """Name the front's next points, and say how far apart their qualities are if that is far."""
+    is_far = row["coarse"] and row["step"] == row["step"]
+    return str(row["between"]) + (f", {100 * abs(row['step']):.0f} points apart" if is_far else "")
+
+
+def _against(row: _Row) -> str:
+    if row["alone"]:
+        return "by N alone"
+    if row["against"] == ALONE:
+        return "no speculation"
+    length = f"{row['against_draft_length']:.0f}"
+    return f"sd, N = {length}" if row["against"] == SD else f"sd, chosen ({length})"
+
+
+_PHASES: _Fields = [shown(name).column for name in PHASES]
+_NAMES: _Fields = [("method", lambda row: row["label"]), ("N", _length)]
+_NOISE: Field[_Row] = (
+    "sd's s/sample\n/ sd's again",
+    lambda row: noise_range(row["noise"]),
+)
+
+
+def between_tables(rows: pd.DataFrame) -> Iterator[Table]:
+    """Yield a table per task of rows from ``between_runs``."""
+    for (task, temperature), group in rows.groupby(
+        ["task", "temperature"], sort=False, dropna=False
+    ):
+        metric = str(group["quality_metric"].iloc[0])
+        quality, acceptance = shown("quality", metric), shown("acceptance")
+        of_first = f"{QUALITY_LESS}_reference", f"{ACCEPTANCE_LESS}_reference"
+        fields: list[Field[_Row]] = [
+            ("method", lambda row: row["label"]),
+            ("N", lambda row: number(row["draft_length"] or None, ".0f")),
+            (f"{quality.heading}\nA", quality._replace(name=of_first[0]).number),
+            ("\nB", quality.number),
+            ("B less A\n[95 %]", shown(QUALITY_LESS, metric).interval),
+            ("accepted /\ndrafted (%), A", acceptance._replace(name=of_first[1]).number),
+            ("\nB", acceptance.number),
+            ("B less A\n[95 %]", shown(ACCEPTANCE_LESS).interval),
+            ("A's s/sample\n/ B's [95 %]", shown(TIMES).interval),
+            shown(EQUAL).column,
+        ]
+        title = f"Two runs, paired by sample: {task}, {temperature_text(temperature)}"
+        notes = [EQUAL_NOTE, TIMES_NOTE] if TIMES in set(group["metric"]) else [EQUAL_NOTE]
+        title += f", n = {span(group['n'])}"
+        yield drop_empty(Table.of(estimates.pivot(group), fields, title, notes, stub=2))
+
+
+def facts_table(differences: Iterable[Sequence[Any]], first: str, second: str) -> Table:
+    """Return a table of what differs between two runs: name, first and second value."""
+    rows = [
+        [name, *(value if isinstance(value, str) else json.dumps(value) for value in values)]
+        for name, *values in differences
+    ]
+    names = ("what differs", f"A: {first}", f"B: {second}")
+    return Table("", [Column(name, align="left") for name in names], rows)
+
+
+def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
+    """Yield a table per run, task and temperature of rows from ``margin_rows``."""
+    several = rows["run_id"].nunique() > 1
+    for (run, task, temperature), group in rows.groupby(TASK, sort=False, dropna=False):
+        baseline, margin = group[["against", "margin"]].dropna().iloc[0]
+        metric = group["quality_metric"].iloc[0]
+        fields: list[Field[_Row]] = [
+            ("method", lambda row: row["label"]),
+            ("verdict", lambda row: row["verdict"] if isinstance(row["verdict"], str) else ""),
+            _field("at once", CONCURRENCY),
+            _field("n", "n"),
+            shown("quality", metric).column,
+            (f"minus\n{baseline}'s\n[95 %]", shown(QUALITY_LESS, metric).interval),
+            ("differ", lambda row: percent(row["differ"], ".1f")),
+            ("speed,\nratio\n[95 %]", lambda row: shown(speed_of(row)).interval(row)),
+            ("tokens,\nratio\n[95 %]", shown(LENGTH).interval),
+            *(
+                _field(Column(name, group=heading), f"{figure}_{name}", 1000, "3s")
+                for figure, heading in (("first", "first token"), ("inter", "between tokens"))
+                for name in QUANTILES
+            ),
+            *(_field(name, name) for name in ("answers", "missing", "empty", "retries")),
+            ("refused", lambda row: percent(row["refused"], ".1f")),
+        ]
+        if not all(map(ends_normally, group["ends"])):
+            fields.append(("ends", lambda row: row["ends"]))
+        title = (
+            f"{task}, {temperature_text(temperature)}: against {baseline}, margin {margin:g} points"
+        )
+        title += f", {run}" if several else ""
+        notes = [f"{remarks}." for remarks in group["remarks"].dropna() if remarks]
+        notes += [LEGEND, DIFFER]
+        notes += [ALONE_NOTE] if {*TARGET} <= {*group["method"]} and baseline in TARGET else []
+        notes += [*([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
+        yield drop_empty(Table.of(rows_of(group), fields, title, notes))
+
+
+def _field(heading: str | Column, name: str, scale: float = 1, form: str = ".0f") -> Field[_Row]:
+    return heading, lambda row: number(scale * row[name], form)

@@ -1,0 +1,1 @@
+"""What numbers show: rows of contrasts, the words for them, and remarks."""

@@ -1,0 +1,100 @@
+"""Remarks on one arm beside another: what a verdict on speed and quality does not show.
+
+Their answers are paired by prompt: row i of one side answers the prompt of row i of the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import pandas as pd
+
+from specbench.analysis.tables.table import percent
+
+LOOP = 0.5  # share of repeated 4-grams from which a text repeats itself
+ONE_SIDED, AT_LEAST = 0.05, 3  # share and number of answers that one side alone has
+ORDINARY = {"eos", "stop"}  # ends of texts
+
+
+def ends_of(texts: pd.DataFrame) -> str:
+    """Return how often texts ended for each reason: ``eos 20, length 4``."""
+    counts = texts["stopped_by"].value_counts()
+    return ", ".join(f"{reason} {number}" for reason, number in counts.items())
+
+
+def ends_normally(ends: str) -> bool:
+    """Return whether texts with these ends ended by an end token or a stop string."""
+    return {end.partition(" ")[0] for end in ends.split(", ") if end} <= ORDINARY
+
+
+def remarks_on(arm: pd.DataFrame, base: pd.DataFrame) -> Iterator[str]:
+    """Yield what one side alone does, what servers did otherwise than asked, and contradictions."""
+    if arm.empty:
+        return
+    sides = {side["arm"].iloc[0]: side for side in (arm, base)}
+    yield from _one_sided(sides, "stopped_by", lambda ends: ends == "length", "end at the limit")
+    yield from _one_sided(
+        *(sides, "repetition", lambda shares: shares >= LOOP, "repeat themselves, as loops do")
+    )
+    yield from _unlike_prompts(arm, base)
+    if "options_refused" not in arm:
+        return
+    refused = {name: _values_in(side["options_refused"], ", ") for name, side in sides.items()}
+    for name, options in refused.items():
+        if options:
+            yield f"{name} refused {', '.join(options)}, so its own values may apply"
+    if len({*map(tuple, refused.values())}) > 1:
+        yield "both may be sampled differently, so the difference in quality may come from that"
+    for name, side in sides.items():
+        for text, count in _values_in(side["contradictions"], "; ").items():
+            yield f"{name}: {text} in {count} of {len(side)} answers"
+
+
+def _one_sided(
+    sides: Mapping[str, pd.DataFrame],
+    column: str,
+    applies: Callable[[pd.Series], pd.Series],
+    words: str,
+) -> Iterator[str]:
+    """Say that the answers of one side alone, or far more of them, are of a kind."""
+    counts = {name: int(applies(side[column]).sum()) for name, side in sides.items()}
+    (fewer, least), (more, most) = sorted(counts.items(), key=lambda item: item[1])
+    total = len(sides[more])
+    if most >= max(AT_LEAST, ONE_SIDED * total) and least <= most / 2:
+        yield f"{most} of {total} answers of {more} {words}, and {least or 'none'} of {fewer}"
+
+
+def _unlike_prompts(arm: pd.DataFrame, base: pd.DataFrame) -> Iterator[str]:
+    """Say where servers count other numbers of tokens in equal prompts, or took them from a cache.
+
+    The prompt of a later turn contains answers, which may differ.
+    """
+    first = (arm["turn"].fillna(1) == 1) & arm["prompt_tokens"].notna()
+    first &= base["prompt_tokens"].notna()
+    names, sides = [side["arm"].iloc[0] for side in (arm, base)], [arm[first], base[first]]
+    if unlike := int((sides[0]["prompt_tokens"] != sides[1]["prompt_tokens"]).sum()):
+        means = [side["prompt_tokens"].mean() for side in sides]
+        yield (
+            f"{names[0]} counts {means[0]:,.1f} and {names[1]} {means[1]:,.1f} tokens in a prompt, "
+            f"and other numbers in {unlike} of {len(sides[0])} equal prompts: their templates, "
+            "system prompts or first tokens differ, or one cuts prompts"
+        )
+    cached = [side.get("cached_tokens", pd.Series(math.nan, side.index)) for side in (arm, base)]
+    if cached[0].fillna(0).sum() != cached[1].fillna(0).sum():
+        shares = [
+            percent(tokens.sum() / side.loc[tokens.notna(), "prompt_tokens"].sum(), ".0f")
+            if tokens.notna().any()
+            else "an unknown share"
+            for tokens, side in zip(cached, (arm, base), strict=True)
+        ]
+        yield (
+            f"{names[0]} took {shares[0]} and {names[1]} {shares[1]} of the tokens of prompts from "
+            "a cache, so their times differ by that, too"
+        )
+
+
+def _values_in(texts: pd.Series, separator: str) -> dict[str, int]:
+    """Return how often each part of separated texts occurs, by part."""
+    parts = texts.dropna().str.split(separator).explode()
+    return dict(parts[parts != ""].value_counts(sort=False))

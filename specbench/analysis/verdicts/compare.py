@@ -1,0 +1,407 @@
+"""Compare methods with plain SD and with fronts at equal acceptance, time and quality.
+
+The main front is the randomised front of ``sd`` and the static ensemble. A second one also includes
+``sharpened`` and ``cooled``, as controls for rules that sharpen the target. A method that emits the
+target's own distribution relaxes nothing and has no distance from a front; it is compared with
+``sd`` alone.
+
+All comparisons are paired by prompt, or for times of texts that were decoded together by block, and
+stay within one run, because times differ by a few per cent between runs. Within a run, times are
+compared only within a session: cells that were added to the run later have times of ``sd`` from
+their own session (column ``timing`` of the samples). If ``sd`` was timed twice in a session,
+``noise`` is the timing noise between both.
+
+The acceptance of a weight depends on the draft length. At equal acceptance a method is therefore
+compared with the static points of its own draft length; at equal time or quality, with those of
+every draft length in the session, since a user can choose any of them. Drafters are compared
+separately, each with its own ``sd`` and front; ``sd`` itself is also compared between drafters.
+
+Two runs are compared cell by cell, paired by their samples' names. Pairs, engines, machines and
+versions may differ between them: that is what is compared. Times depend on machine and day, so
+they are compared only on request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis.statistics import estimates
+from specbench.analysis.statistics.blocks import describe_blocks
+from specbench.analysis.statistics.estimates import (
+    ABOVE,
+    ACCEPTANCE_LESS,
+    QUALITY_LESS,
+    SECONDS,
+    TIMES,
+)
+from specbench.analysis.statistics.front import STATIC_FAMILY
+from specbench.analysis.statistics.intervals import FEWEST, Interval
+from specbench.analysis.statistics.points import GAINS, TARGET
+from specbench.analysis.statistics.sessions import TaskRun, methods_of
+from specbench.analysis.tables.shown import setting_text
+from specbench.analysis.verdicts import contrasts
+from specbench.analysis.verdicts.contrasts import (
+    ALONE,
+    ATS,
+    COIN,
+    COMPARISON,
+    CONTROL,
+    FRONT,
+    OWN,
+    SD_CHOSEN,
+    TASK_RUN,
+    TEXTS,
+    At,
+)
+from specbench.analysis.verdicts.sentences import OUTCOMES, verdict
+from specbench.analysis.verdicts.words import MISSING, Row
+from specbench.errors import UsageError
+from specbench.methods.registry import CONTROLS
+from specbench.runs.configuration import Difference, differences_of
+from specbench.runs.frames import CELL, example_ids, rows_of
+from specbench.runs.labels import method_labels
+from specbench.runs.run import ENVIRONMENT, Run
+from specbench.tasks.metrics import shown_metric
+
+POOLED = (
+    "the target's quality is pooled over sd and autoregressive, which emit the same distribution; "
+    "--against compares with one of them alone"
+)
+BATCHED = (
+    "texts that are decoded together share their time, and this run has too few blocks of prompts "
+    f"to compare it: decode {FEWEST} blocks or more (--limit; without --refill), or use "
+    "--batch-size 1"
+)
+
+#: Value of ``at`` in the rows of a comparison of two runs.
+BETWEEN = "two runs"
+#: Share of the samples that have the same counts and, by the same metric, the same quality.
+EQUAL = "equal_samples"
+
+_RUN = ["run_id", "pair", "temperature", "engine", "batch_size", "task"]
+VERDICTS = (
+    *(*_RUN, "blocks", "method", "label", "draft_length", "n", "missing"),
+    *(*OUTCOMES, "sentence"),
+)
+_OF_RUN = {"run_id", "pair", "engine", "batch_size", "session"}
+_CELL = [name for name in CELL if name not in _OF_RUN]
+_SAMPLE = ["example", "turn", "repeat"]
+_COUNTS = ["output_tokens", "rounds", "proposed", "accepted"]
+
+# Keys that say nothing about what was measured, and keys that differ between any two runs.
+_IGNORED = {
+    *("notes", "progress", "samples_planned", "examples", "cells"),
+    *("command", "warm_ups", "first_prompts", "gpu_states", "gpus_at_the_end"),
+    "compared_with_eager",
+}
+_ABSENT = object()  # differs from null, which is an option that was not given
+_MACHINE = ("platform", "cpu", "torch.threads", "torch.gpus")  # facts that affect times
+
+Part = Callable[[], Iterable[Row]]
+
+
+class Compared(NamedTuple):
+    """A comparison with columns ``COMPARISON``, and notes on missing or coarse parts."""
+
+    rows: pd.DataFrame
+    notes: list[str]
+
+
+def compare(
+    samples: pd.DataFrame,
+    ats: Sequence[At] = ATS,
+    methods: Collection[str] | None = None,
+    texts: Sequence[str] = TEXTS,
+) -> Compared:
+    """Compare methods with the static front and with plain SD, with 95 % intervals.
+
+    Own quality (always included): the speed of each method and of SD relative to no speculation,
+    and paired differences between the method and plain SD at the same draft length. Against plain
+    SD at its fastest draft length, ``share_of_gain`` is the share of the method's time saving that
+    plain SD reaches by changing N alone; it is given only where the saving is significant. A method
+    run with several draft lengths has another row at its fastest one
+    (``Points.estimates_with_fastest``).
+
+    Equal acceptance and equal time: ``quality_above`` the front, and ``quality_above_measured`` the
+    front at its nearest point of lower gain. Equal acceptance also places each static weight above
+    or below a coin between SD and the draft. Equal quality: ``times_as_fast`` as the static front,
+    up to the front's best quality.
+
+    Runs are compared separately. ``texts`` are the contrasts of texts with those of plain SD; each
+    takes a bootstrap per method. ``methods`` defaults to all methods that draft; without
+    others, to ``static``. Rows of ``sd`` itself and of the coin come only with the default.
+
+    Raises:
+        UsageError: No comparison is possible with these samples.
+    """
+    rows: list[Row] = []
+    notes: dict[str, None] = {}
+    for key, run in samples.groupby(TASK_RUN, sort=False, dropna=False):
+        shared = dict(zip(TASK_RUN, key, strict=True))
+        task_run = TaskRun.of(run)
+        shared["blocks"] = task_run.blocks
+        if not task_run.sessions:
+            notes[BATCHED] = None
+        if {*TARGET} <= {one.method for one in task_run.settings if one.has_quality}:
+            notes[POOLED] = None
+        for kind, part in _parts_by_drafter(task_run, ats, methods, texts):
+            try:
+                rows += [{**shared, "at": kind, **row} for row in part()]
+            except UsageError as error:
+                notes[str(error)] = None
+    if not rows:
+        missing = "the runs hold none of these methods: name others"
+        if methods is None:
+            missing = "the runs hold no method to compare with sd: measure one too"
+        raise UsageError(next(iter(notes), missing))
+    table = pd.DataFrame(rows, columns=list(COMPARISON))
+    return Compared(table, [*notes, *cautions(table)])
+
+
+def _parts_by_drafter(
+    run: TaskRun, ats: Sequence[At], names: Collection[str] | None, texts: Sequence[str]
+) -> Iterator[tuple[str, Part]]:
+    """Yield the parts of each drafter, and of ``sd`` with each further drafter beside the first."""
+    drafters = dict.fromkeys(setting.drafter for setting in run.settings if setting.drafter)
+    first, *further = [run.of_drafter(name) for name in drafters if name] or [run]
+    for other in further:
+        for method in methods_of(other.settings, ["sd"]):
+            for n in method.choices:
+                yield OWN, partial(contrasts.versus_sd, first, method, n, texts)
+    for part in (first, *further):
+        yield from _parts(part, ats, names, texts)
+
+
+def _parts(
+    run: TaskRun, ats: Sequence[At], names: Collection[str] | None, texts: Sequence[str]
+) -> Iterator[tuple[str, Part]]:
+    """Yield the quantity held equal and a function that makes its rows, in table order."""
+    methods = methods_of(run.settings, names)
+    strict = methods_of(run.settings, ["sd"]) if names is None else []
+    for method in (*strict, *methods):
+        for n in method.choices:
+            yield OWN, partial(contrasts.versus_none, run, method, n)
+    for method in methods:
+        for n in method.choices:
+            yield OWN, partial(contrasts.versus_sd, run, method, n, texts)
+        if len(run.sessions) > 1:
+            yield OWN, partial(contrasts.require_times, run, method)
+    relaxed = [m for m in methods if not (m.first.emits_target or m.first.method in STATIC_FAMILY)]
+    has_control = any(setting.method in CONTROLS for setting in run.settings)
+    for gain in (name for name in GAINS if name in ats):
+        for method in relaxed:
+            timed = [s for s in run.timed(method.session) if s.method in STATIC_FAMILY]
+            if gain != "acceptance" and len(timed) < 2:  # added cells are timed without a front
+                continue
+            controlled = has_control and method.first.method not in CONTROLS
+            for front in (FRONT, CONTROL)[: 1 + controlled]:
+                for length in method.lengths:
+                    yield gain, partial(contrasts.above_front, run, method, length, gain, front)
+    if "acceptance" in ats and names is None:
+        yield "acceptance", partial(contrasts.versus_coin, run)
+    if "quality" in ats:
+        alone = [method for method in relaxed if len(method.heads) == 1]
+        for method in (method for method in alone if method.session in run.sessions):
+            for n in method.choices:
+                yield "quality", partial(contrasts.at_equal_quality, run, method, n)
+
+
+def cautions(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield notes on coarse fronts and on a missing control."""
+    tossed = rows[rows["against"] == COIN].groupby("task")["ci_high"].max()
+    placed = rows[(rows["metric"] == ABOVE) & (rows["against"] != COIN)]
+    beyond = placed[placed["value"].isna() & (placed["at"] == "acceptance")]
+    for task, methods in beyond.groupby("task", sort=False)["label"].unique().items():
+        yield (
+            f"{task}: no measured static weight accepts as much as {', '.join(methods)}, so there "
+            "is no front to compare with: add the draft alone, --set weight=0 with static"
+        )
+    # Between weights below the coin, more weights would not be on the front either.
+    tossed_tasks = tossed.index[tossed < 0]
+    coarse = placed[placed["coarse"].fillna(False).astype(bool) & placed["step"].notna()]
+    coarse = coarse[~coarse["task"].isin(tossed_tasks)]
+    coarse = coarse.drop_duplicates(["task", "between"])
+    if len(coarse):
+        points = 100 * coarse["step"].abs()
+        coarse = coarse.assign(
+            points=points.map("{:.0f} points".format).where(points >= 1, "under a point")
+        )
+        gaps = ", ".join(
+            f"{row.between} on {row.task} ({row.points})" for row in coarse.itertuples()
+        )
+        yield f"measure more weights where the qualities of neighbours are far apart: {gaps}"
+    if not placed.empty and CONTROL not in set(placed["against"]):
+        yield (
+            "the run has no control for sharpening the target: add one to the same run with "
+            "`--method cooled --set both_temperature=0.4,0.6,0.8`"
+        )
+
+
+def verdicts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the verdicts on a comparison that includes equal acceptance: columns ``VERDICTS``.
+
+    There is one row per task, method and draft length; several heads of one recipe are one method,
+    the mean over their seeds. If ``sd`` also has several draft lengths, there is one row per task
+    and method: both at their fastest, chosen as in ``compare``. ``sd`` itself has a row if the run
+    has times without speculation, and the static ensemble one if all of its weights lie below a
+    coin between ``sd`` and the draft.
+    """
+    if rows.empty:
+        return pd.DataFrame(columns=list(VERDICTS))
+    verdicts_of_runs = []
+    single_seeds = rows["seeds"] == 1
+    judged = rows[rows["at"].isin([OWN, "acceptance", "time"]) & ~single_seeds]
+    for key, run in judged.groupby(_RUN, sort=False, dropna=False):
+        shared = dict(zip(_RUN, key, strict=True)) | {"blocks": run["blocks"].iloc[0]}
+        beside_baseline = run[run["at"] == OWN]
+        several_sd = (beside_baseline["against"] == SD_CHOSEN).any()
+        for label, group in beside_baseline.groupby("label", sort=False):
+            chosen = group[(group["points"] > 1) & group["against"].isin([SD_CHOSEN, ALONE])]
+            chosen = chosen if several_sd else chosen[:0]
+            lengths = chosen if len(chosen) else group
+            for length in lengths["draft_length"].unique():
+                alike = run[(run["label"] == label) & (run["draft_length"] == length)]
+                single = alike[alike["points"] == 1]
+                verdicts_of_runs.append(shared | verdict(single, chosen if len(chosen) else single))
+        verdicts_of_runs += [shared | row for row in _coin(run)]
+    table = pd.DataFrame(verdicts_of_runs, columns=list(VERDICTS))
+    several = table.groupby([*_RUN, "label"], dropna=False)["draft_length"].transform("nunique") > 1
+    names = table["label"] + (", N = " + table["draft_length"].map("{:.0f}".format)).where(
+        several, ""
+    )
+    return table.assign(sentence=names + ": " + table["sentence"])
+
+
+def verdict_rows(samples: pd.DataFrame, methods: Collection[str] | None = None) -> pd.DataFrame:
+    """Return the rows that verdicts on all or some methods need; none without ``sd``."""
+    names = None if methods is None else {*methods} - {"sd"}
+    try:
+        return compare(samples, ["acceptance", "time"], names, [QUALITY_LESS]).rows
+    except UsageError:
+        return pd.DataFrame(columns=list(COMPARISON))
+
+
+def by_task(table: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the sentences of verdicts under a heading for each task of each run."""
+    several = [name for name in ("run_id", "engine", "batch_size") if table[name].nunique() > 1]
+    prompts = table.groupby(_RUN, dropna=False)["n"].transform("max")
+    sentences: dict[str, list[str]] = {}
+    for row in rows_of(table.assign(prompts=prompts)):
+        heading = f"{setting_text(row, several)}, n = {row['prompts']}"
+        if row["batch_size"] > 1:
+            heading += f" in {describe_blocks(row['blocks'], row['batch_size'])}"
+        sentences.setdefault(heading, []).append(row["sentence"])
+    return sentences
+
+
+def _coin(run: pd.DataFrame) -> Iterator[Row]:
+    """Yield a verdict on the static ensemble for each N at which all weights lie below the coin."""
+    for length, weights in run[run["against"] == COIN].groupby("draft_length"):
+        if (weights["ci_high"] < 0).all():
+            first = rows_of(weights)[0]
+            points = -shown_metric(first["quality_metric"])[1] * weights["value"]
+            yield {
+                "method": first["method"],
+                "label": "static",
+                "draft_length": length,
+                "n": first["n"],
+                "missing": 0,
+                **dict.fromkeys(OUTCOMES, MISSING),
+                "sentence": (
+                    "mixing is never worth it here: answering some prompts with sd and the rest "
+                    "with the draft alone beats every measured weight between 0 and 1 by "
+                    f"{points.min():.1f} to {points.max():.1f} points at equal acceptance"
+                ),
+            }
+
+
+def run_differences(first: Run, second: Run) -> list[Difference]:
+    """Return the settings, tasks and facts of the environment that two runs do not share.
+
+    Cells and numbers of examples are left out, and so are facts that only one run has.
+    """
+    names = first.tasks.keys() & second.tasks.keys()
+
+    def facts(run: Run) -> dict[str, Any]:
+        tasks = {name: task.plain() for name, task in run.tasks.items() if name in names}
+        return {**run.config.plain(), "tasks": tasks, "environment": run.environment.plain()}
+
+    differences = differences_of(facts(first), facts(second), _IGNORED, absent=_ABSENT)
+    return [difference for difference in differences if _ABSENT not in difference[1:]]
+
+
+def why_untimed(first: Run, second: Run) -> str | None:
+    """Return why the times of two runs cannot be compared, or None if they can."""
+    environments = first.environment.plain(), second.environment.plain()
+    if not all(environments):
+        return f"a run has no {ENVIRONMENT}"
+    differences = differences_of(*environments, set())
+    if any(difference.name.startswith(_MACHINE) for difference in differences):
+        return "they were measured on different machines"
+    days = [str(environment.get("started"))[: len("2026-01-01")] for environment in environments]
+    return None if days[0] == days[1] else f"they were measured on {days[0]} and {days[1]}"
+
+
+def between_runs(samples: pd.DataFrame, *, times: bool) -> pd.DataFrame:
+    """Compare the second of two runs with the first, in the cells that both have.
+
+    Returns:
+        Columns ``comparison.COMPARISON`` with ``at`` = ``BETWEEN``: a row's run is the second one,
+        ``against`` names the first one, and ``reference`` is its value. The metrics are the
+        differences in quality and acceptance, ``EQUAL`` and, with ``times``, ``TIMES``. It has no
+        rows if the runs share no sample.
+    """
+    runs = samples["run_id"].unique()
+    rows: list[Row] = []
+    samples = samples.assign(example=example_ids(samples))
+    for _, cell in samples.groupby(_CELL, sort=False, dropna=False):
+        earlier, later = cell[cell["run_id"] == runs[0]], cell[cell["run_id"] == runs[-1]]
+        shared = earlier[_SAMPLE].merge(later[_SAMPLE])
+        if len(shared) and len(runs) > 1:
+            rows += _compare_cells(shared.merge(earlier), shared.merge(later), times)
+    return pd.DataFrame(rows, columns=list(COMPARISON))
+
+
+def _compare_cells(base: pd.DataFrame, samples: pd.DataFrame, times: bool) -> Iterator[Row]:
+    """Compare the samples of one cell, which are in the same order on both sides."""
+    cell = samples.iloc[0]
+    earlier_figures, later_figures = map(_figures_of, (base, samples))
+    shared = {name: cell[name] for name in COMPARISON if name in cell} | later_figures
+    shared |= {"at": BETWEEN, "label": method_labels([dict(cell)])[0], "points": 1}
+    shared |= {"against": base["run_id"].iloc[0], "against_draft_length": cell["draft_length"]}
+
+    def row(metric: str, of: str, figure: Interval | None = None) -> Row:
+        columns = estimates.columns(metric, figure or estimates.contrast(samples, base, metric))
+        return shared | {"reference": earlier_figures.get(of)} | columns
+
+    same_metric = base["quality_metric"].iloc[0] == cell["quality_metric"]
+    if (
+        same_metric
+        and not np.isnan(later_figures["quality"])
+        and not np.isnan(earlier_figures["quality"])
+    ):
+        yield row(QUALITY_LESS, "quality")
+    if cell["draft_length"]:
+        yield row(ACCEPTANCE_LESS, "acceptance")
+    both = pd.concat([samples, base])
+    if times and not both["session"].any() and (both["batch_size"] == 1).all():
+        yield row(TIMES, "seconds")
+    counts = [*_COUNTS, "quality"] if same_metric else _COUNTS
+    alike = (samples[counts].fillna(-1) == base[counts].fillna(-1)).all(axis=1)
+    yield row(EQUAL, "", Interval(alike.mean(), np.nan, np.nan, samples["sample_id"].nunique()))
+
+
+def _figures_of(cell: pd.DataFrame) -> dict[str, float]:
+    """Return the columns of ``COMPARISON`` that describe one side."""
+    metric = cell["quality_metric"].iloc[0]
+    scored = cell["quality"].notna().any()
+    return {
+        "quality": estimates.score_interval(cell, "quality", metric).value if scored else np.nan,
+        "acceptance": cell["accepted"].sum() / (cell["proposed"].sum() or np.nan),
+        "seconds": estimates.term(cell, SECONDS).mean(),
+    }

@@ -1,0 +1,322 @@
+"""Verdicts with a margin: every method of a run against one of them, such as a plain server.
+
+Both sides are compared on the answers that both have, paired by prompt: turns and repeats of a
+prompt stay together. Methods match at the same task, temperature, draft length and concurrency; one
+that decodes B texts together has a concurrency of B. Engine and drafter may differ.
+
+*Quality.* A method is within the margin if the lower end of the 95 % interval of its difference is
+above minus the margin (non-inferiority), and beyond it if the upper end is below. Scores that are
+not all 0 or 1 nearly always differ a little, and still n prompts cannot show that fewer than
+3.7 / n of all answers fail. A method is within the margin only if it is with such failures, too
+(``limit_with_failures``), each of which loses the baseline's mean score.
+Answers that only a method lacks are left out, but must not help it: it has to be within the margin
+with these answers counted as wrong, too.
+
+*Time.* The noise of times is how much the same server under another name differs from the baseline,
+or ``sd`` from itself if a run names it twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench.analysis.statistics import estimates
+from specbench.analysis.statistics.blocks import by_time_unit, count_blocks, has_comparable_times
+from specbench.analysis.statistics.estimates import DENSITY, LENGTH, QUALITY_LESS, SPEED, TIMES
+from specbench.analysis.statistics.intervals import (
+    CONFIDENCE,
+    Floats,
+    Interval,
+    limit_with_failures,
+)
+from specbench.analysis.statistics.points import Setting, scored_alike, shared_points, timed_points
+from specbench.analysis.statistics.proportions import ERRORS, is_binary
+from specbench.analysis.statistics.sessions import TaskRun, recipe_key
+from specbench.analysis.verdicts.arm_remarks import ends_of, remarks_on
+from specbench.analysis.verdicts.sentences import margin_verdict
+from specbench.analysis.verdicts.slower import why_slower
+from specbench.analysis.verdicts.words import CONCURRENCY, Row
+from specbench.errors import UsageError, listed, unknown
+from specbench.methods.registry import METHOD_COLUMNS, from_columns, to_columns
+from specbench.plugins import short_name
+from specbench.runs.frames import example_ids, first_decodes, rows_of, without_repeats
+from specbench.runs.labels import method_labels
+from specbench.tasks.metrics import shown_metric
+
+UNEQUAL_COUNTS = 1.1  # ratio of tokens per byte from which two servers do not count alike
+TASK = ["run_id", "task", "temperature"]
+_SETTING = ["arm", "load", "draft_length"]
+#: Latencies of an answer: the median, and the 99th percentile.
+QUANTILES = {"p50": 0.5, "p99": 0.99}
+
+
+def margin_rows(
+    samples: pd.DataFrame,
+    against: str,
+    margin: float,
+    methods: Collection[str] | None = None,
+    same_server: Collection[str] = (),
+) -> pd.DataFrame:
+    """Compare the methods of runs with one of them: a row per run, task, method and setting.
+
+    Args:
+        samples: Samples of runs, with those of ``timings.csv``.
+        against: Label of the baseline, such as ``static w=0.5``, or a method that has one label.
+        margin: Loss of quality that is accepted, in points of the metric as it is shown.
+        methods: Names of the methods to compare; by default all.
+        same_server: Names of the methods that are the baseline's server again (an A/A test).
+
+    Returns:
+        Figures with the ends of their intervals, the outcomes ``speed`` and ``loss`` in words, how
+        many ``more_prompts`` would decide, and ``sentence``. Rows of the baseline have none.
+
+    Raises:
+        UsageError: No method or several are the baseline, or there is no other method.
+    """
+    samples = _with_arms(samples)
+    baseline = _arm_named(against, samples)
+    rows: list[Row] = []
+    for _, cells in samples.groupby(TASK, sort=False, dropna=False):
+        base, compared = cells[cells["arm"] == baseline], cells[cells["arm"] != baseline]
+        if methods is not None:
+            compared = compared[compared["method"].map(short_name).isin(map(short_name, methods))]
+        if base.empty or compared.empty:
+            continue
+        shared = base.iloc[0][["pair", "engine", "batch_size"]].to_dict()
+        shared["blocks"], noise = count_blocks(base), TaskRun.of(cells).noise
+        rows += [shared | _facts(cell) for _, cell in base.groupby(_SETTING, sort=False)]
+        settings = [cell for _, cell in compared.groupby(_SETTING, sort=False)]
+        for heads in [*([cell] for cell in settings), *_recipes(settings)]:
+            row = shared | _facts(pd.concat(heads)) | {"against": baseline, "margin": margin}
+            row["again"] = row["method"] in same_server
+            row["noise"] = noise.get(heads[0]["session"].iloc[0], math.nan)
+            row |= (
+                _compare(heads[0], base, margin) if len(heads) == 1 else _mean(heads, base, margin)
+            )
+            rows.append(row)
+    table = pd.DataFrame(rows)
+    if table.empty:
+        raise UsageError(f"the runs hold no method to compare with {baseline}: measure one too")
+    several = table.groupby("arm")["draft_length"].transform("nunique") > 1
+    lengths = ", N = " + table["draft_length"].astype("str")
+    table.insert(0, "label", table["arm"] + lengths.where(several, ""))
+    again = table["again"].eq(True)
+    factors = np.fmax(table[f"{TIMES}_high"], 1 / table[f"{TIMES}_low"]).where(again)
+    settings = [table[name] for name in (*TASK, "load")]
+    floor = factors.groupby(settings, dropna=False).transform("max")
+    table["noise"] = floor.fillna(table["noise"]).mask(again)
+    verdicts = [margin_verdict(row) if row["against"] == baseline else {} for row in rows_of(table)]
+    return table.join(pd.DataFrame(verdicts)).drop(columns="arm")
+
+
+def prompts_needed(differences: Floats, margin: float, failure: float = 0) -> int:
+    """Return how many prompts in all decide, in 4 of 5 runs, whether a method keeps to a margin.
+
+    So many show that equal methods are within the margin, and also that a loss as large as the
+    margin is a loss: with variance v of a difference, n = (1.96 + 0.84)^2 v / margin^2 for both. Of
+    scores of 0 and 1, v is the share of prompts that differ, of others this share times the mean
+    square of their differences. Two prompts that differ are added to those measured, since a few
+    equal prompts do not show that v is 0. A loss adds at most the margin to v: scores from 1 to 0.
+
+    A measured loss is not undone by further prompts. These are taken as equal, so n is the smallest
+    with ``margin n - loss of the present prompts >= sqrt(2.8^2 v n + (3.7 failure)^2)``, where 3.7
+    is the number of failures that prompts without one cannot exclude. A gain is not trusted to
+    last.
+
+    Args:
+        differences: [prompts] score of each prompt less the baseline's, -1 to 1.
+        margin: The margin as a score, 0 to 1.
+        failure: What a failure loses that no prompt shows, 0 to 1; 0 for scores of 0 and 1.
+    """
+    n, unequal = len(differences), differences[differences != 0]
+    square = float(np.mean(unequal**2)) if len(unequal) else 1.0
+    variance = square * (len(unequal) + 2) / (n + 4) + margin
+    loss, unseen = max(-float(differences.sum()), 0.0), failure * -math.log((1 - CONFIDENCE) / 2)
+    # The larger root of (margin n - loss)^2 = ERRORS^2 variance n + unseen^2.
+    half = margin * loss + ERRORS**2 * variance / 2
+    root = math.sqrt(half**2 - margin**2 * (loss**2 - unseen**2))
+    return math.ceil((half + root) / margin**2)
+
+
+def prompts_at_share(share: float, margin: float) -> int:
+    """Return how many prompts ``prompts_needed`` asks for before any is measured.
+
+    Args:
+        share: Share of prompts whose scores, 0 or 1, will differ.
+        margin: The margin as a score, 0 to 1.
+    """
+    return math.ceil(ERRORS**2 * (share + margin) / margin**2)
+
+
+def _with_arms(samples: pd.DataFrame) -> pd.DataFrame:
+    """Add each sample's label without a concurrency, its concurrency (NaN for none) and load."""
+    keys = ["task", *METHOD_COLUMNS, "drafter", "batch_size"]
+    cell_of = samples.groupby(keys, sort=False, dropna=False).ngroup()
+    cells = rows_of(samples[keys][~cell_of.duplicated()])
+    loads = []
+    for cell in cells:
+        parameters = from_columns(cell)
+        loads.append(float(parameters.pop(CONCURRENCY, math.nan)))
+        cell |= to_columns(parameters)
+    concurrency = cell_of.map(dict(enumerate(loads)))
+    return samples.assign(
+        arm=cell_of.map(dict(enumerate(method_labels(cells)))),
+        load=concurrency.fillna(samples["batch_size"]),
+        answer=samples.groupby([example_ids(samples), "turn", "repeat"], dropna=False).ngroup(),
+        **{CONCURRENCY: concurrency},
+    )
+
+
+def _arm_named(name: str, samples: pd.DataFrame) -> str:
+    """Return the label of the arm that has this label, or this method."""
+    methods = samples.drop_duplicates("arm").set_index("arm")["method"]
+    if name in methods.index:
+        return name
+    arms = methods.index[methods.map(short_name) == short_name(name)]
+    if arms.empty:
+        raise UsageError(f"--against: {unknown('method of these runs', name, methods.index)}")
+    if len(arms) > 1:
+        raise UsageError(f"--against: {name} has several settings; choose one of {listed(arms)}")
+    return str(arms[0])
+
+
+def _facts(cell: pd.DataFrame) -> Row:
+    """Return the figures that one setting has without a baseline."""
+    texts = first_decodes(cell)
+    names = [*TASK, "quality_metric", "method", *_SETTING, CONCURRENCY]
+    facts: Row = texts.iloc[0][names].to_dict()
+    facts["quality"] = estimates.score_interval(texts, "quality", facts["quality_metric"]).value
+    only_end = (texts["output_tokens"] == 1) & (texts["stopped_by"] == "eos")
+    empty = int((only_end | (texts["output_tokens"] == 0)).sum())
+    facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts), "empty": empty or math.nan}
+    facts["retries"] = (texts["retries"].sum() if "retries" in texts else 0) or math.nan
+    facts["ends"] = ends_of(texts)
+    facts["refused"] = (texts["refused"].mean() if "refused" in texts else 0) or math.nan
+    for figure in ("first", "inter"):
+        seconds = texts.get(f"{figure}_token_seconds", pd.Series(math.nan, texts.index))
+        facts |= {f"{figure}_{name}": seconds.quantile(q) for name, q in QUANTILES.items()}
+    return facts
+
+
+def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
+    """Return the figures of one setting relative to the baseline, over the answers of both."""
+    base = base[base["load"] == cell["load"].iloc[0]]
+    if base["draft_length"].nunique() > 1:
+        base = base[base["draft_length"] == cell["draft_length"].iloc[0]]
+    answers, base_answers = first_decodes(cell), first_decodes(base)
+    if answers["quality"].notna().any() and base_answers["quality"].notna().any():
+        answers, base_answers = (side[side["quality"].notna()] for side in (answers, base_answers))
+    arm, reference = _paired(answers, base_answers)
+    lost = base_answers.loc[~base_answers["answer"].isin(arm.index), "quality"]
+    differences = (arm["quality"] - reference["quality"]).groupby(arm["sample_id"]).mean()
+    apart = differences.dropna().to_numpy()
+    quality = estimates.contrast(arm, reference, QUALITY_LESS)
+    counted = arm["output_tokens"].notna() & reference["output_tokens"].notna()
+    length = estimates.contrast(arm[counted], reference[counted], LENGTH)
+    remarks = [*remarks_on(arm, reference)]
+    if unequal := _unequal_counts(arm[counted], reference[counted]):
+        length = length._replace(value=math.nan, low=math.nan, high=math.nan)
+        remarks.append(unequal)
+    if len(base) and base[CONCURRENCY].notna().all():
+        name, other = cell["arm"].iloc[0], base["arm"].iloc[0]
+        if reason := why_slower(cell, base, f"of {other}"):
+            remarks.append(f"{name} is slower: {reason}")
+    speeds = {metric: _speed(cell, base, metric) for metric in _speeds(cell)}
+    figures = {QUALITY_LESS: quality, **speeds, LENGTH: length}
+    score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
+    binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))
+    failure = 0.0 if binary or not len(apart) else max(float(reference["quality"].mean()), 0.0)
+    return {
+        **estimates.wide(figures),
+        "n": arm["sample_id"].nunique(),
+        "missing": len(lost) or math.nan,
+        "missing_in_baseline": len(answers) - len(arm) or math.nan,
+        "differ": np.count_nonzero(apart) / (len(apart) or math.nan),
+        "prompts_needed": prompts_needed(apart, score, failure),
+        "low_with_failures": limit_with_failures(apart, failure) if failure else quality.low,
+        "lowest": (quality.low * len(arm) - lost.sum()) / max(len(arm) + len(lost), 1),
+        "remarks": "; ".join(remarks),
+    }
+
+
+def _recipes(settings: Sequence[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
+    """Yield the settings of each recipe: heads that differ in the seed of their training alone."""
+    recipes: dict[tuple[Any, ...], list[pd.DataFrame]] = {}
+    for cell in settings:
+        first = cell.iloc[0]
+        if recipe := recipe_key(first):
+            recipes.setdefault((*recipe, first["load"], first["draft_length"]), []).append(cell)
+    for (folder, *_), heads in recipes.items():
+        if len(heads) > 1:
+            (label,) = method_labels([{**heads[0].iloc[0], "head": folder}])
+            yield [cell.assign(arm=f"{label}, mean of {len(heads)} seeds") for cell in heads]
+
+
+def _mean(heads: Sequence[pd.DataFrame], base: pd.DataFrame, margin: float) -> Row:
+    """Return the figures of a recipe relative to the baseline, as means over its heads.
+
+    Seeds and prompts are random effects. Missing answers, and failures that no prompt shows, lower
+    the mean by what they lower the head that they lower most.
+    """
+    rows = pd.DataFrame([_compare(head, base, margin) for head in heads])
+    base = base[base["load"] == heads[0]["load"].iloc[0]]
+    sides = [Setting(first_decodes(side)) for side in (*heads, base)]
+    seeds = range(len(heads))
+    texts = shared_points(scored_alike(sides)).estimates()
+    figures = {
+        metric: texts.contrast(metric, seeds, len(heads)) for metric in (QUALITY_LESS, LENGTH)
+    }
+    for metric in _speeds(heads[0]):
+        is_timed = rows[f"{metric}_low"].notna().all()
+        clock = timed_points(sides).estimates() if is_timed else texts
+        unknown = Interval(math.nan, math.nan, math.nan, 0)
+        figures[metric] = clock.contrast(metric, seeds, len(heads)) if is_timed else unknown
+    low = figures[QUALITY_LESS].low
+    lowered = rows[["low_with_failures", "lowest"]].sub(rows[f"{QUALITY_LESS}_low"], axis=0).min()
+    return {
+        **estimates.wide(figures),
+        **rows[["n", "missing", "missing_in_baseline", "differ", "prompts_needed"]].max(),
+        **(low + lowered),
+        "remarks": "",
+    }
+
+
+def _unequal_counts(arm: pd.DataFrame, base: pd.DataFrame) -> str:
+    """Say whether two servers count other numbers of tokens in texts of the same length."""
+    if "delivered_bytes" not in arm:
+        return ""
+    written = (arm["delivered_bytes"] > 0) & (base["delivered_bytes"] > 0)
+    ratio = estimates.contrast(arm[written], base[written], DENSITY)
+    if not (ratio.low > UNEQUAL_COUNTS or ratio.high < 1 / UNEQUAL_COUNTS):
+        return ""
+    return (
+        f"{arm['arm'].iloc[0]} counts {ratio.value:.2f} times as many tokens in a text of the same "
+        "length, so tokens are not comparable"
+    )
+
+
+def _speeds(cell: pd.DataFrame) -> list[str]:
+    """Return the ratios of speed of a setting: per answer and, in batches, per token."""
+    return [TIMES, SPEED] if (cell["batch_size"] > 1).any() else [TIMES]
+
+
+def _speed(cell: pd.DataFrame, base: pd.DataFrame, metric: str) -> Interval:
+    """Return a ratio of a setting's speed to the baseline's, in the setting's session."""
+    of_session = without_repeats(base[base["session"] == cell["session"].iloc[0]])
+    sides = _paired(first_decodes(cell), of_session)
+    in_blocks = {count_blocks(side) > 0 for side in sides}
+    if len(in_blocks) > 1 or not all(map(has_comparable_times, sides)):
+        return Interval(math.nan, math.nan, math.nan, 0)
+    return estimates.contrast(by_time_unit(sides[0]), by_time_unit(sides[1]), metric)
+
+
+def _paired(arm: pd.DataFrame, base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the answers that both sides have, in the same order and with the same index."""
+    arm, base = arm.set_index("answer"), base.set_index("answer")
+    shared = arm.index.intersection(base.index, sort=False)
+    return arm.loc[shared], base.loc[shared]

@@ -1,0 +1,158 @@
+"""The words of verdicts: what the intervals of a method's speed and quality show, in every mode.
+
+A row has the figures of a method beside a baseline: ``sd``, or any method with a margin. The same
+intervals have the same words in tables, sentences, reports and JSON. "Open" is said only of an
+interval that includes no difference; where it excludes one, its ends are said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from specbench.analysis.statistics.estimates import (
+    ABOVE,
+    ABOVE_MEASURED,
+    QUALITY_LESS,
+    SPEED,
+    TIMES,
+)
+from specbench.analysis.statistics.intervals import FEWEST
+from specbench.analysis.tables.table import number
+from specbench.tasks.metrics import shown_metric
+
+FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
+#: The interval includes no difference; it reaches into the noise of sd against itself; there are
+#: too few prompts; it was not measured.
+UNSHOWN, NOISE, FEW, MISSING = "no difference shown", "within noise", "too few prompts", ""
+#: A loss beside a margin: it is within the margin, it is shown and not within, or neither.
+EXCLUDED, SHOWN, OPEN = "excluded", "shown", "open"
+SAME = "same server"
+CONCURRENCY = "concurrency"  # the name of a server's load in the column ``settings``
+
+LEGEND = (
+    "verdict: what the 95 % intervals show. faster, slower: beyond 1 and the noise of times. "
+    "better, worse: in points of quality, by the ends of the interval. within: a loss of more than "
+    "the margin is excluded, also if missing answers are wrong. open: no difference is shown, nor "
+    "that there is none; compare --against METHOD --margin POINTS asks that. "
+    "compare --sentences explains."
+)
+
+Row = dict[Any, Any]  # a setting with its figures, see ``estimates.pivot``
+
+
+class Clause(NamedTuple):
+    """What one figure shows, and how to say it."""
+
+    outcome: str
+    text: str
+
+
+UNKNOWN = Clause(MISSING, "")
+
+
+def word(row: Row) -> str:
+    """Return a verdict on a row with a baseline in a few words; empty without a baseline.
+
+    ``margin`` and ``loss`` are of rows with a margin, ``again`` of a server that is the baseline's.
+    """
+    if not isinstance(row["against"], str):
+        return ""
+    if row["n"] < FEWEST:
+        return FEW
+    if row.get("again") is True:
+        return SAME
+    parts = [_pace(row), _quality_word(row)]
+    if parts == ["speed open", "quality open"]:
+        parts = ["open"]
+    if (missing := row.get("missing", 0)) > 0:
+        parts.append(f"{missing:.0f} missing")
+    return "; ".join(filter(None, parts))
+
+
+def _pace(row: Row) -> str:
+    metric = speed_of(row)
+    if not is_known(row, metric):
+        return ""
+    outcome = sign_of_speed(row, metric)
+    return {UNSHOWN: "speed open", NOISE: "speed within noise"}.get(outcome, outcome)
+
+
+def _quality_word(row: Row) -> str:
+    """Say the ends of a difference that is shown, and whether it is within the margin."""
+    if not is_known(row, QUALITY_LESS):
+        return "quality not measured"
+    if row["quality"] == row[QUALITY_LESS] == 0:
+        return "all scores 0"
+    outcome, scale = sign(row, QUALITY_LESS), shown_metric(row["quality_metric"])[1]
+    is_within = row.get("loss") == EXCLUDED
+    if outcome == UNSHOWN:
+        return f"within {points(row['margin'])}" if is_within else "quality open"
+    ends = sorted(abs(scale * row[f"{QUALITY_LESS}_{end}"]) for end in ("low", "high"))
+    low, high = (number(end, ".1f" if end >= 0.05 else ".1g") for end in ends)
+    within = f", within {row['margin']:g}" if is_within and outcome == LOWER else ""
+    return f"{'worse' if outcome == LOWER else 'better'} by {low} to {high}{within}"
+
+
+def points(margin: float) -> str:
+    """Return a number of points with its unit."""
+    return f"{margin:g} point{'s' if margin != 1 else ''}"
+
+
+def speed_of(row: Row) -> str:
+    """Return the ratio that is the speed of a setting: of texts in batches, that of tokens/s."""
+    return SPEED if row["batch_size"] > 1 else TIMES
+
+
+def is_known(row: Row, metric: str) -> bool:
+    """Return whether a figure has an interval."""
+    return not math.isnan(row.get(f"{metric}_low", math.nan))
+
+
+def sign(row: Row, metric: str, least: float = 0, most: float = 0) -> str:
+    """Return which side of a range the interval lies on: ``LOWER``, ``HIGHER`` or neither."""
+    if row.get(f"{metric}_low", math.nan) > most:
+        return HIGHER
+    return LOWER if row.get(f"{metric}_high", math.nan) < least else UNSHOWN
+
+
+def sign_of_speed(row: Row, metric: str) -> str:
+    """Return whether a speed-up is a difference that exceeds the noise of ``sd``."""
+    outcome, noise = sign(row, metric, 1, 1), row["noise"]
+    if noise == noise and outcome != sign(row, metric, 1 / noise, noise):
+        return NOISE
+    return {HIGHER: FASTER, LOWER: SLOWER}.get(outcome, outcome)
+
+
+def front_ends_before(row: Row) -> bool:
+    """Return whether no measured weight gains as much as a method, though the draft alone may."""
+    return math.isnan(row[ABOVE])
+
+
+def front_outcome(row: Row) -> str:
+    """Return whether a method lies above or below the static front; above a coarse one clearly."""
+    outcome = sign(row, ABOVE)
+    clear = not row["coarse"] or sign(row, ABOVE_MEASURED) == HIGHER
+    return UNSHOWN if outcome == HIGHER and not clear else outcome
+
+
+def resolution(widths: Iterable[float], factors: Iterable[float]) -> str:
+    """Say how precisely prompts tell quality and speed, by the widest intervals; NaN is ignored.
+
+    Args:
+        widths: Points from the lower to the upper end of differences in quality.
+        factors: Upper ends of ratios of speed over the lower ends.
+    """
+    halves = max((width / 2 for width in widths if width == width), default=math.nan)
+    spread = max(
+        (math.sqrt(factor) - 1 for factor in factors if factor == factor), default=math.nan
+    )
+    parts = [f"quality to ±{halves:.1f} points"] if halves == halves else []
+    parts += [f"speed to ±{100 * spread:.0f} %"] if spread == spread else []
+    return " and ".join(parts)
+
+
+def noise_range(noise: float) -> str:
+    """Return the ratios of times that noise explains; empty if the noise is unknown."""
+    return f"{1 / noise:.2f} to {noise:.2f}" if noise == noise else ""

@@ -1,0 +1,54 @@
+"""The tables that a run writes beside its records: of samples, their summary, and its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specbench.analysis.results import Results
+from specbench.analysis.statistics.summary import cells_of, summarise
+from specbench.analysis.tables.table import markdown_line, to_markdown
+from specbench.analysis.verdicts.compare import cautions
+from specbench.analysis.verdicts.remarks import DOUBTS, remarks
+from specbench.files import digits, write_atomically
+from specbench.runs.columns import TIMED
+from specbench.runs.frames import decodes_of, read_samples, without_repeats
+from specbench.runs.records import DIGEST, SUMMARY, RunTables, write_samples
+from specbench.runs.run import read_run
+
+
+def summary_page(results: Results) -> str:
+    """Return the tables of a run as Markdown, with cautions about its fronts."""
+    notes = (f"{markdown_line(text)}.\n" for text in cautions(results.comparison))
+    return "\n".join([to_markdown(*results.tables(further=True)), *notes])
+
+
+def write_summary(
+    folder: Path, tables: RunTables | None = None, run: Path | None = None
+) -> Results:
+    """Write ``summary.csv`` and ``summary.md`` of a folder with tables; return its results.
+
+    Args:
+        folder: Where the tables are.
+        tables: Its tables; None reads them.
+        run: The run; None if it is the same folder.
+    """
+    decodes = decodes_of(folder, tables) if tables else read_samples(folder, timings=TIMED)
+    summary = summarise(without_repeats(decodes))
+    write_atomically(folder / SUMMARY, summary.to_csv(index=False, float_format=digits))
+    run_id, recorded = str(summary["run_id"].iloc[0]), read_run(run or folder, required=False)
+    results = Results.of(decodes=decodes, _summary=summary, _runs={run_id: [recorded]})
+    doubts = remarks(cells_of(summary), {run_id: recorded}, DOUBTS)
+    lines = [summary_page(results), *(f"{markdown_line(text)}\n" for text in doubts)]
+    write_atomically(folder / DIGEST, "\n".join(lines))
+    return results
+
+
+def write_tables(folder: Path, into: Path | None = None) -> None:
+    """Write all tables of a run from its records, if any sample was decoded.
+
+    Args:
+        folder: The run.
+        into: Where to write them; None writes them into the run.
+    """
+    if tables := write_samples(folder, into):
+        write_summary(into or folder, tables, folder)

@@ -1,0 +1,180 @@
+"""Scripts of ``tasks/measure``: the hour on a GPU, with short commands for its parts; kernels."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tasks.measure import attention_kernels, gpu_hour
+from tasks.measure.gpu_hour import Part, hour, parts
+from tests.engine.tiny import tiny_pair
+
+ROOT = Path(__file__).parents[2]
+MACHINE = {
+    "started": "2026-11-22T12:00:00Z",
+    "python": "3.12.3",
+    "git": {"commit": "0123456789abcdef"},
+    "cpu": {"model": "a processor"},
+    "packages": {"torch": "2.13.0+cu130", "transformers": "5.23.0"},
+    "torch": {"cuda": "13.0", "cudnn": 92000, "driver": "580", "gpus": [{"name": "NVIDIA H100"}]},
+}
+
+
+def part(name: str, code: str) -> Part:
+    """A part that runs Python code."""
+    return Part(name, f"question of {name}", [sys.executable, "-c", code])
+
+
+def records(folder: Path) -> dict[str, str]:
+    return {
+        file.stem: json.loads(file.read_text())["result"]
+        for file in folder.glob("*.json")
+        if file.name != gpu_hour.ENVIRONMENT
+    }
+
+
+def test_a_failing_and_a_slow_part_do_not_stop_the_others(tmp_path):
+    child = "import subprocess; subprocess.run(['sleep', '600'])"
+    all_parts = [
+        part("broken", "raise SystemExit('no such thing')"),
+        part("slow", f"print('begun', flush=True); {child}"),
+        Part("missing", "question", ["no-such-program", "--option"]),
+        part("bench", "print('a table')"),
+        part("targets", "print('the targets')"),
+        part("later", ""),
+    ]
+    assert not hour(all_parts[:5], all_parts, tmp_path, MACHINE, limit=3)
+    assert records(tmp_path) == {
+        "broken": "failed (exit code 1)",
+        "slow": "stopped after 0.05 minutes",
+        "missing": "skipped",
+        "bench": "ok",
+        "targets": "ok",
+    }
+    page = (tmp_path / "page.md").read_text()
+    assert json.loads((tmp_path / "environment.json").read_text()) == MACHINE
+    assert page.startswith("# specbench on NVIDIA H100\n")
+    assert "torch 2.13.0+cu130, transformers 5.23.0, cuda 13.0, cudnn 92000, driver 580" in page
+    assert (
+        "| `missing` | question | skipped: no-such-program is not installed | 0 | NVIDIA H100 |"
+        in page
+    )
+    assert "| `later` | question of later | not run |  |  |" in page
+    told = ["the targets", "no such thing", "begun", "a table"]  # the targets first
+    assert sorted(told, key=page.index) == told
+
+
+def test_only_parts_that_succeeded_are_skipped(tmp_path):
+    marker = tmp_path / "marker"
+    flaky = f"import pathlib; p = pathlib.Path({str(marker)!r}); ok = p.exists(); p.touch(); "
+    all_parts = [
+        part("good", "import uuid; print(uuid.uuid4())"),
+        part("flaky", f"{flaky} raise SystemExit(not ok)"),
+    ]
+    folder = tmp_path / "out"
+    assert not hour(all_parts, all_parts, folder, MACHINE)
+    first = (folder / "good.txt").read_text()
+    assert hour(all_parts, all_parts, folder, MACHINE)
+    assert (folder / "good.txt").read_text() == first
+    assert records(folder) == {"good": "ok", "flaky": "ok"}
+
+
+def test_a_killed_hour_resumes(tmp_path):
+    """The second part kills the orchestration when it first runs."""
+    marker = tmp_path / "marker"
+    program = f"""
+import os, pathlib, signal, sys
+from tests.measure.test_gpu_hour import MACHINE, hour, part
+kill = '''
+import os, pathlib, signal
+marker = pathlib.Path({str(marker)!r})
+if not marker.exists():
+    marker.touch()
+    os.kill(os.getppid(), signal.SIGKILL)
+'''
+known = [part("first", "import uuid; print(uuid.uuid4())"), part("second", kill)]
+hour(known, known, pathlib.Path({str(tmp_path / "out")!r}), MACHINE)
+"""
+    command = [sys.executable, "-c", program]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    codes, texts = [], []
+    for _ in range(2):
+        codes.append(subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode)
+        texts.append((tmp_path / "out" / "first.txt").read_text())
+    assert codes[0] < 0 == codes[1]
+    assert texts[0] == texts[1]
+    assert records(tmp_path / "out") == {"first": "ok", "second": "ok"}
+
+
+def test_the_parts_are_commands_that_exist(tmp_path):
+    all_parts = parts(tmp_path)
+    names = [part.name for part in all_parts]
+    assert len(set(names)) == len(names)
+    kinds = ("bench", "eager", "compile")
+    assert {f"{kind}-{pair}" for kind in kinds for pair in gpu_hour.PAIRS} < set(names)
+    assert names[:2] == ["refilled-small-llama", "refilled-large-llama"]
+    assert names.index("bench-llama") + 1 == names.index("targets")
+    for part in all_parts:
+        for word in part.command:
+            if word.endswith(".py"):
+                assert (ROOT / word.removeprefix("--ignore=")).is_file(), word
+        assert "cuda" in part.command or "gpu" in part.command or part.name == "targets"
+
+
+def test_the_machine_is_described_in_another_process():
+    facts = gpu_hour.machine()
+    assert facts.keys() > MACHINE.keys() and facts["packages"].keys() > MACHINE["packages"].keys()
+
+
+@pytest.mark.parametrize("name", ["nothing", "kernels"])
+def test_an_unknown_part_or_a_missing_gpu_is_refused(name, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gpu_hour, "machine", lambda: MACHINE | {"torch": {}})
+    monkeypatch.setattr(sys, "argv", ["gpu_hour.py", name, "--output", str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match="2"):
+        gpu_hour.main()
+    told = {"nothing": "no part nothing: choose from refilled", "kernels": "finds no CUDA device"}
+    assert told[name] in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_ending_the_hour_ends_the_running_part(tmp_path):
+    """A signal must not leave a part behind that still uses the GPU."""
+    program = f"""
+import pathlib, sys
+from tasks.measure import gpu_hour
+from tests.measure.test_gpu_hour import MACHINE, part
+child = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+gpu_hour.machine = lambda: MACHINE
+gpu_hour.parts = lambda folder: [part("long", child)]
+sys.argv = ["gpu_hour.py", "--output", {str(tmp_path)!r}]
+gpu_hour.main()
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=environment)
+    output = tmp_path / "long.txt"
+    deadline = time.monotonic() + 120
+    while not (output.exists() and output.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    child = int(output.read_text())
+    os.kill(child, 0)
+    process.terminate()
+    assert process.wait(60) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    assert records(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("backend", "name"), [("FLASH_ATTENTION", "flash"), ("MATH", "math")])
+def test_the_kernels_of_both_methods_are_listed(backend, name, monkeypatch):
+    monkeypatch.setattr(attention_kernels, "PROMPT", 20)
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        rows = list(attention_kernels.kernels(tiny_pair("llama"), "eager"))
+    assert {method for _, method, *_ in rows} == {"autoregressive", "sd"}
+    ran = {kernel for _, _, kernel, *_ in rows}
+    other = {"flash": "math", "math": "flash"}[name]
+    assert any(name in kernel for kernel in ran) and not any(other in kernel for kernel in ran)

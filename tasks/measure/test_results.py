@@ -1,0 +1,193 @@
+"""The numbers on the pages of results are those of the committed runs."""
+
+import csv
+import io
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from specbench.analysis.written import write_summary
+from specbench.cli.app import app
+from specbench.files import open_text, stored
+
+ROOT = Path(__file__).parents[2]
+RUN = CliRunner()
+
+
+@pytest.mark.parametrize(
+    ("run", "end"),
+    [
+        ("reference", "At equal acceptance"),
+        ("reference-transfer", "mini-code on mini, T = 1, n = "),
+    ],
+)
+def test_tables_are_those_of_the_reference_runs(run, end):
+    page = (ROOT / "results" / run / "summary.md").read_text(encoding="utf-8")
+    assert page.partition(end)[0].strip() in (ROOT / "results" / "generated.md").read_text(
+        encoding="utf-8"
+    )
+
+
+@pytest.mark.parametrize("run", ["reference-python-drafters", "reference-python-times"])
+def test_summaries_of_committed_runs_are_those_of_today(run, tmp_path):
+    """Both have at most 100 prompts, where another kind of interval begins."""
+    shutil.copy(stored(ROOT / "results" / run / "samples.csv"), tmp_path)
+    write_summary(tmp_path)
+    for name in ("summary.csv", "summary.md"):
+        with open_text(stored(ROOT / "results" / run / name)) as committed:
+            assert (tmp_path / name).read_text() == committed.read()
+
+
+PYTHON = ("line", "block", "docstring")  # tasks
+QUALITY, SPEED = ("accepted", "sd", "quality_difference", "quality_above"), ("speed",)
+RESULTS = ROOT / "results" / "README.md"
+# Temperature and numbers of the runs in the result of the page. Of the pair python, qualities were
+# measured in large batches, and times at batch 1.
+SHOWN_RUNS = {
+    "reference": ("", QUALITY + SPEED),
+    "reference-greedy": ("T = 0 ", QUALITY + SPEED),
+    **{f"reference-python-{task}": ("T = 0.4", QUALITY) for task in PYTHON},
+    "reference-python-times": ("T = 0.4", SPEED),
+}
+SHOWN_LABEL = re.compile(r"diversed( features, mean of \d+ seeds)?")
+
+
+@cache
+def comparison(run: str) -> list[dict[str, str]]:
+    """Return the rows of ``compare --at acceptance`` on a run, of all methods if all are shown."""
+    line = ["compare", str(ROOT / "results" / run), "--at", "acceptance", "--format", "csv"]
+    line += [] if run in SOURCE_CODE_RUNS else ["--method", "diversed"]
+    return list(csv.DictReader(io.StringIO(RUN.invoke(app, line).stdout)))
+
+
+def _compared(run: str) -> dict[str, dict[str, str]]:
+    """Return what ``compare`` says about DIVERSED in a run, by task, as the page writes it."""
+    by_task: dict[str, dict[str, str]] = {}
+    for row in comparison(run):
+        if not SHOWN_LABEL.fullmatch(row["label"]):
+            continue
+        value, low, high = (float(row[name] or "nan") for name in ("value", "ci_low", "ci_high"))
+        cells = by_task.setdefault(
+            row["task"], {"accepted": f"{100 * float(row['acceptance']):.0f} %"}
+        )
+        if row["metric"] == "times_as_fast" and row["against"] != "autoregressive":
+            cells["speed"] = f"{value:.2f} [{low:.2f}, {high:.2f}]"
+        elif row["metric"] == "quality_difference" or row["against"].startswith("static front"):
+            cells[row["metric"]] = f"{100 * value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+        if row["metric"] == "acceptance_difference":
+            cells["sd"] = f"{100 * (float(row['acceptance']) - value):.0f} →"
+    return by_task
+
+
+def _missing_results(run: str, text: str) -> list[str]:
+    """Return what a run found and the table of results in a text does not say."""
+    temperature, only = SHOWN_RUNS[run]
+    result = text.split("<!-- result -->")[1].splitlines()
+    missing = []
+    for task, cells in _compared(run).items():
+        shown = next(line for line in result if line.startswith(f"| {task}, {temperature}"))
+        missing += [cells[name] for name in only if cells[name] not in shown]
+    return missing
+
+
+@pytest.mark.parametrize("run", SHOWN_RUNS)
+def test_the_result_on_the_page_is_what_compare_says(run):
+    assert _missing_results(run, RESULTS.read_text(encoding="utf-8")) == []
+
+
+def test_a_wrong_result_is_found():
+    text = RESULTS.read_text(encoding="utf-8")
+    wrong = text.replace("44 → 80 %", "44 → 81 %").replace("+23.5 [", "+22.5 [")
+    assert _missing_results("reference-greedy", wrong) == ["80 %", "+23.5 [+20.0, +27.4]"]
+
+
+SOURCE_CODE = ROOT / "results" / "source-code.md"
+SOURCE_CODE_RUNS = [*(f"reference-python-{task}" for task in PYTHON), "reference-python-line-T1"]
+_ABOVE = {"static front": "above the static front", "sharpened front": "above it with `cooled`"}
+
+
+@cache
+def source_code_tables(run: str) -> tuple[str, str]:
+    """Return the tables of a run on source code: methods, and the single seeds of its recipes.
+
+    Each cell of the first has one number with one interval, and a recipe is its mean over seeds.
+    """
+    cells: dict[str, dict[str, str]] = {}
+    seeds: dict[tuple[str, str], list[str]] = {}
+    for row in comparison(run):
+        if row["method"] == "cooled" and "w=0" in row["label"]:
+            continue  # the draft alone at a lower temperature, a point of the second front only
+        if row["method"] in ("static", "sd"):
+            continue  # beside a coin, and beside no speculation
+        value, low, high = (100 * float(row[n] or "nan") for n in ("value", "ci_low", "ci_high"))
+        front = re.sub(r" \(.*", "", row["against"])
+        if seed := re.fullmatch(r"(diversed(?: \w+)?)[ /]seed-\d+", row["label"]):
+            if row["metric"] == "quality_above" and front == "static front":
+                setting = f"`{row['task']}`, T = {float(row['temperature']):g}"
+                above = seeds.setdefault((setting, seed[1]), [])
+                above.append(f"{value:+.1f}".replace("-0.0", "0.0"))
+            continue
+        text = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]".replace("-0.0", "0.0")
+        named = cells.setdefault(
+            row["label"], {"accepted": f"{100 * float(row['acceptance']):.0f} %"}
+        )
+        if row["metric"] == "quality_difference":
+            named["minus SD"] = text
+        elif row["metric"] == "quality_above":
+            named[_ABOVE[front]] = f"**{text}**" if low > 0 else text
+    names = ["accepted", "minus SD", *_ABOVE.values()]
+    lines = [f"| method | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
+    for label, texts in cells.items():
+        lines.append(f"| `{label}` | {' | '.join(texts.get(name, '') for name in names)} |")
+    single = [
+        f"| {task} | `{name}` | {', '.join(above)} |" for (task, name), above in seeds.items()
+    ]
+    return "\n".join(lines), "\n".join(single)
+
+
+@pytest.mark.parametrize("run", SOURCE_CODE_RUNS)
+def test_the_tables_of_source_code_are_those_of_the_runs(run):
+    text = SOURCE_CODE.read_text(encoding="utf-8")
+    assert [table for table in source_code_tables(run) if table not in text] == []
+
+
+def test_a_wrong_table_of_source_code_is_found():
+    text = SOURCE_CODE.read_text(encoding="utf-8")
+    table, _ = source_code_tables(SOURCE_CODE_RUNS[0])
+    digit = re.search(r"\d(?=\])", table)
+    assert digit is not None
+    wrong = f"{table[: digit.start()]}{9 - int(digit[0])}{table[digit.end() :]}"
+    assert wrong not in text
+
+
+def _wrong_drafters(text: str) -> list[str]:
+    """Return the rows of the table of drafters that differ from its run."""
+    with open_text(stored(ROOT / "results" / "reference-drafters" / "summary.csv")) as file:
+        rows = list(csv.DictReader(file))
+    value = {(r["method"], r["drafter"], r["task"], r["metric"]): r["value"] for r in rows}
+    lines = re.findall(r"^\| `(\w+)`, `(model|greedy|prompt-lookup)` \|(.*)\|$", text, re.MULTILINE)
+    assert len(lines) == 6
+    wrong = []
+    for method, drafter, cells in lines:
+        expected = []
+        for task in ("mini-math", "mini-code", "mini-headline", "mini-news"):
+            accepted, length, speedup = (
+                float(value[method, drafter, task, metric])
+                for metric in ("draft_acceptance_rate", "acceptance_length", "speedup")
+            )
+            expected.append(f"{100 * accepted:.0f} %, {length:.2f}, {speedup:.2f}×")
+        if [cell.strip() for cell in cells.split("|")] != expected:
+            wrong.append(f"{method}, {drafter}")
+    return wrong
+
+
+def test_the_table_of_drafters_is_that_of_its_run():
+    text = (ROOT / "results" / "drafters.md").read_text(encoding="utf-8")
+    assert _wrong_drafters(text) == []
+    assert _wrong_drafters(text.replace("10 %, 1.28, 0.87×", "10 %, 1.29, 0.87×")) == [
+        "sd, prompt-lookup"
+    ]

@@ -1,0 +1,67 @@
+"""``verify`` refuses a sample that breaks a single clause of what a decoder can do."""
+
+import pytest
+
+from specbench.experiment.measurements import columns_of, recorded_rounds
+from specbench.runs.model import RecordedRounds, SampleRecord
+from specbench.validation.findings import FAILED, OK
+from specbench.validation.verification.tables import check_counts
+
+from ..conftest import generation
+from ..synthetic import RECORD
+
+DRAFT_LENGTH = 3
+Round = tuple[int, int, int]  # drafts proposed, drafts accepted, tokens emitted
+SOUND: list[Round] = [(3, 3, 4), (3, 0, 1), (2, 2, 2)]
+
+
+def sample(
+    rounds: list[Round], *, tokens: int | None = None, stopped_by: str = "length", **times: float
+) -> SampleRecord:
+    """Return a sample whose counts and rates follow from these rounds, right or wrong."""
+    columns = zip(*rounds, strict=True)
+    names = ("proposed", "accepted", "emitted")
+    per_round = RecordedRounds(**dict(zip(names, map(list, columns), strict=True)))
+    emitted = sum(row[2] for row in rounds)
+    text = generation(
+        token_ids=[5] * (emitted if tokens is None else tokens),
+        output_tokens=(emitted if tokens is None else tokens) + (stopped_by == "eos"),
+        stopped_by=stopped_by,
+        rounds=recorded_rounds(per_round),
+        **times,
+    )
+    counts = columns_of(text, drafts=True)
+    return SampleRecord.model_validate({**RECORD, "draft_length": DRAFT_LENGTH, **counts})
+
+
+@pytest.mark.parametrize(("tokens", "stopped_by"), [(7, "length"), (6, "eos")])
+def test_a_sound_sample_passes(tokens, stopped_by):
+    finding = check_counts([sample(SOUND, tokens=tokens, stopped_by=stopped_by)])
+    assert finding.verdict == OK, finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (sample(SOUND, prefill_seconds=-0.5), "prefill_seconds is -0.5"),
+        (sample([(2, 3, 4), (3, 1, 2)]), "round 0 has 3 of 2 drafts accepted"),
+        (sample([(3, 1, 2), (4, 4, 5)]), "round 1 has 4 of 4 drafts accepted"),
+        (sample([(4, 1, 2)]), "round 0 has 1 of 4 drafts accepted"),
+        (sample([(3, 1, 3)]), "round 0 has 1 accepted drafts and 3 tokens"),
+        (sample([(3, 3, 4), (3, 2, 1)]), "round 1 has 2 accepted drafts and 1 tokens"),
+        (sample(SOUND, tokens=6), "the text has 6 tokens, its rounds 7"),
+        (sample(SOUND, tokens=8), "the text has 8 tokens, its rounds 7"),
+        (sample(SOUND, stopped_by="eos"), "the text has 8 tokens, its rounds 7"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_sample_that_breaks_one_clause_is_found(wrong, sentence):
+    finding = check_counts([sample(SOUND), wrong])
+    assert finding.verdict == FAILED
+    assert finding.sentence == f"mini-math, sd, N = {DRAFT_LENGTH}, a: {sentence}"
+
+
+def test_lists_of_rounds_that_are_not_there_are_found():
+    wrong = sample(SOUND)
+    wrong.per_round = RecordedRounds(proposed=[3], accepted=[3])
+    assert check_counts([wrong]).sentence.endswith("its rounds or counts are not whole")

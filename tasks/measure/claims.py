@@ -37,7 +37,6 @@ from specbench.analysis.statistics.points import TARGET, settings_of
 from specbench.analysis.statistics.sessions import methods_of
 from specbench.analysis.tables.table import with_interval
 from specbench.analysis.verdicts.contrasts import FRONTS
-from specbench.methods.method import INSIDE
 from specbench.methods.registry import PARAMETER_COLUMNS
 from specbench.runs.frames import read_samples
 
@@ -64,7 +63,7 @@ def pooled(samples: pd.DataFrame) -> pd.DataFrame:
 
 def by_marks(samples: pd.DataFrame) -> list[pd.DataFrame]:
     """Split samples by the marks of ``--inside``, those without first; all have ``TARGET``."""
-    marks = samples["settings"].str.extract(rf"{INSIDE}=(.*)")[0].fillna("")
+    marks = samples["settings"].str.extract(r"inside=(.*)")[0].fillna("")
     target = samples[samples["method"].isin(TARGET)]
     return [
         pd.concat([target, rows]) if label else rows

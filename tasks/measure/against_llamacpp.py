@@ -28,10 +28,9 @@ import numpy as np
 import torch
 import transformers
 from assisted import Assisted
+from llamacpp_server import exported_files, llamacpp_server
 from rich.console import Console
 from rich.progress import track
-from specbench.engine.export import export_pair
-from specbench.validation.libraries import llamacpp_server
 
 from specbench.analysis.statistics.intervals import ratio_interval
 from specbench.analysis.tables.table import Column, Table, number, with_interval
@@ -89,9 +88,9 @@ def main() -> None:
         for e in task.examples("test", options.prompts)
     ]
     with ExitStack() as stack:
-        files = export_pair(spec, Path(stack.enter_context(TemporaryDirectory())), "f32")
-        target, draft = map(str, files)
-        exported = load_pair(PairSpec("mini", target, draft), loading)
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        target, draft = files = exported_files(spec.name, folder)
+        exported = load_pair(PairSpec("mini", str(target), str(draft)), loading)
         exported = replace(exported, eos_ids=frozenset(), engine=Engine(LLAMACPP))
         torch.set_num_threads(options.threads)  # loading a small pair sets one thread
         engines = {EAGER: pair, COMPILE: replace(pair, engine=Engine(COMPILE)), LLAMACPP: exported}
@@ -137,7 +136,7 @@ def with_transformers(
     acceptance: Rates | None = None,
 ) -> Decoder:
     """Return Transformers' loop with the same models."""
-    assisted = Assisted(pair, THEIRS[method], acceptance)
+    assisted = Assisted(pair, THEIRS[method], acceptance=acceptance)
     sampling = Sampling(temperature=temperature)
 
     def decoder(prompt: list[int], seed: int) -> Timing:

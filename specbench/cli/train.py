@@ -155,11 +155,12 @@ def _train_all(
 
     from specbench.engine.hub import quiet_libraries
     from specbench.engine.loading import load_pair
-    from specbench.engine.memory import check_training_memory
+    from specbench.engine.memory import check_memory
     from specbench.training.session import carry_out, prepare, share_fronts, start
 
     quiet_libraries(downloads=shown)
-    check_training_memory(spec, loading, *sizes(jobs))
+    prompt_tokens, new_tokens, texts = sizes(jobs)
+    check_memory(spec, loading, prompt_tokens, new_tokens, rows=texts, purpose="to train a head")
     trainings = {}
     with step_status(shown) as show:
         show("loading the models")

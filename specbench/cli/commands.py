@@ -82,6 +82,25 @@ REMOVED: dict[str, str] = {
     "check --weight": "there is no --weight: give --server URL of a server that has it",
     "bench --no-transformers": "there is no --no-transformers: bench times specbench's engines "
     "only, and tasks/measure/transformers_speed.py Transformers' loops",
+    **{
+        f"{name} --inside": "there is no --inside: a rule applies to the whole text, so omit it"
+        for name in ("run", "sweep-weights", "bench", "check")
+    },
+    **{
+        f"{name} --probe": "there is no --probe: start the run; its progress says the time left"
+        for name in ("run", "sweep-weights")
+    },
+    **{
+        f"train {option}": f"there is no {option} here: start train --shard I/K for each part"
+        for option in ("--workers", "--ray-address")
+    },
+    **{
+        f"decide {option}": "decide is about lossless speculation: measure a lossy method by "
+        "specbench run -m sd,METHOD, and judge it by compare --against sd --margin POINTS"
+        for option in ("-m", "--method", "--set", "--head")
+    },
+    "price --texts": "there is no --texts: name a run with texts, or the target writes them",
+    "list --validate": "there is no --validate: run -t my-task.toml --dry-run names its mistakes",
     "train --minutes": "there is no --minutes: give --steps; the log says the seconds of a step",
 }
 

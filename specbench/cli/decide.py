@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from specbench.cli.generate import grouped
-from specbench.cli.measure import carry_out, start_workers
 from specbench.cli.measurement import Measurement
-from specbench.cli.methods import Methods
 from specbench.cli.options import JsonOutput, Models, Prompts
 from specbench.cli.output import note, print_json, print_table
 from specbench.cli.price import DEFAULT_DRAFTERS, TextsRun, plan_of_target, run_of_target, scored
@@ -22,9 +20,7 @@ from specbench.config import AUTO, Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.registry import DRAFTERS, parse_kind, require_draft
 from specbench.errors import require
-from specbench.experiment.cells import Variant, method_variants
 from specbench.experiment.folders import new_folder
-from specbench.methods.registry import METHODS
 from specbench.pricing.heads import HEADS, ShapedDrafter, kind_called
 from specbench.runs.configuration import Settings
 from specbench.runs.records import TRACED
@@ -37,9 +33,7 @@ if TYPE_CHECKING:
 
 MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "drafting")]
 STRICT = "sd"
-CONTROL = "cooled"  # sharpens the target without a draft
 FOLDER = "decision"
-MARGIN = 2.0  # points of quality that a lossy method may lose
 
 
 class DecideOptions(JsonOutput):
@@ -160,23 +154,9 @@ class DecideOptions(JsonOutput):
         return [rate_of_length(self.accepted_length, drafts)] * drafts
 
 
-class LossyMethods(Methods):
-    """Lossy methods to measure beside the decision."""
-
-    method: list[str] | None = option(
-        None,
-        f"Also measure these lossy methods by a short run, with the control {CONTROL}.",
-        flags=("--method", "-m"),
-        metavar="NAME",
-        shown="none",
-        complete=lambda: METHODS,
-    )
-
-
 @grouped
 def decide(
     options: DecideOptions,
-    lossy: Annotated[LossyMethods, ["method", "set_values", "head"]],
     measurement: Annotated[Measurement, MEASURED],
     run: TextsRun = None,
 ) -> None:
@@ -192,14 +172,10 @@ def decide(
     drafters = options.drafters()
     named = {role: repository_of(getattr(measurement, role)) for role in ("target", "draft")}
     measurement = measurement.updated(**named) if options.machine else measurement
-    variants = lossy.variants() if lossy.method else []
-    if variants:
-        require(not options.as_json, "--json prints the decision alone: omit --method")
     costs_of_source = _costs(options, measurement)  # its faults come before models
     if options.has_rates:
         flag = "--acceptance" if options.acceptance else "--accepted-length"
         require(run is None, f"{flag} replaces the texts of RUN: give only one of them")
-        require(not variants, f"--method decodes, and {flag} does not: give only one of them")
         source = _of_rates(options, drafters, measurement)
     else:
         source = _of_texts(options, drafters, measurement, run)
@@ -230,8 +206,6 @@ def decide(
     note(*remarks(decision, source.priced))
     if options.costs and len(costs.rounds) == 1:
         note("the costs were measured once: neither the intervals nor this cover their noise")
-    if variants:
-        _measure(variants, measurement, decision)
 
 
 def _of_texts(
@@ -352,19 +326,3 @@ def _flags(decision: Decision, source: Basis, measurement: Measurement) -> Itera
     ]
     yield f"measure it at batch {best.batch} with:"
     yield f"  {shlex.join(run)}"
-
-
-def _measure(variants: list[Variant], measurement: Measurement, decision: Decision) -> None:
-    """Decode with lossy methods, sd and the control by the decision; print what each costs."""
-    from specbench.analysis.results import Results
-    from specbench.analysis.tables.verdict_tables import margin_tables
-
-    best = decision.fastest(decision.batches[0])
-    drafting = {"draft_length": [best.length], "drafter": [str(best.drafter)]}
-    setting = {**drafting, "batch_size": best.batch, "output": None}
-    options = measurement.model_copy(update=setting)
-    plan = options.plan([*method_variants([CONTROL], {}), *variants])
-    workers = start_workers(options, plan.loading, options)
-    folder = carry_out(plan, "decide", options, workers).folder
-    print_table(*margin_tables(Results([folder]).against(STRICT, MARGIN)))
-    print(f"results: {folder}")

@@ -18,20 +18,15 @@ from specbench.analysis.tables.table import Column, Table
 from specbench.cli.generate import completer, grouped
 from specbench.cli.options import JsonOutput
 from specbench.cli.output import print_json, print_table
-from specbench.config import option
 from specbench.decoding.drafters.registry import DRAFTERS
 from specbench.decoding.heads.registry import listed_heads
 from specbench.engine.pairs import pairs
 from specbench.errors import UsageError, unknown
-from specbench.files import shown_path
 from specbench.methods.method import Parameter
 from specbench.methods.registry import METHODS
 from specbench.runs.tables import ColumnMeaning, dictionary
-from specbench.schema import Problem, load_toml, problems, quoted
-from specbench.tasks.definition import Definition
 from specbench.tasks.metrics import METRICS
-from specbench.tasks.task import definitions_folder, load_task, task_names, task_path
-from specbench.training.recipe import HeadRecipe
+from specbench.tasks.task import definitions_folder, load_task, task_names
 
 Row = dict[str, Any]
 
@@ -46,14 +41,6 @@ _OF_COLUMNS = [name for name in ColumnMeaning._fields if name != "heading"]
 WIDTH = 100  # of text; longer lines are hard to read
 
 
-class ListOptions(JsonOutput):
-    """How to list."""
-
-    mistakes: bool = option(
-        False, "List every mistake in task files instead of the tasks.", flags=("--validate",)
-    )
-
-
 @grouped
 def list_(
     listing: Annotated[
@@ -64,61 +51,17 @@ def list_(
             autocompletion=completer(lambda: LISTS),
         ),
     ],
-    options: ListOptions,
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILE",
-            help="With --validate: task names or TOML task files.",
-            show_default="the bundled tasks",
-        ),
-    ] = None,
+    options: JsonOutput,
 ) -> None:
     """List methods, drafters, pairs, heads, tasks, metrics, figures or columns of tables."""
     if listing not in LISTS:
         raise UsageError(unknown("list", listing, LISTS))
-    if options.mistakes and listing != "tasks":
-        raise UsageError(f"--validate checks tasks, not {listing}: use list tasks")
-    if files and not options.mistakes:
-        raise UsageError("files need --validate: add it, or omit the files")
-    if options.mistakes:
-        _print_mistakes(files or task_names(), options.as_json)
-    elif options.as_json:
+    if options.as_json:
         print_json(LISTS[listing]())
     else:
         # Tables with the same columns are listed together.
         for tables, group in groupby(LISTS[listing](), lambda row: row.pop("tables", ("",))):
             print_table(_table(list(group), _TITLES.get(tables[0], ", ".join(tables))))
-
-
-def _print_mistakes(files: Iterable[str], as_json: bool) -> None:
-    """Print the mistakes in task files; exit with code 2 if there are any."""
-    mistakes = {shown_path(path): _problems(path) for path in map(task_path, files)}
-    rows = [
-        {"file": file, "key": problem.key, "problem": problem.message}
-        for file, wrong in mistakes.items()
-        for problem in wrong
-    ]
-    if as_json:
-        print_json(rows)
-    else:
-        for file, wrong in mistakes.items():
-            for key, message in wrong or [Problem("", "ok")]:
-                print(f"{file}: {quoted(key)} {message}" if key else f"{file}: {message}")
-    if rows:
-        raise typer.Exit(2)
-
-
-def _problems(path: Path) -> list[Problem]:
-    """Return every mistake in a task file, including its head recipe."""
-    try:
-        values = load_toml(path, "task file")
-    except UsageError as error:
-        return [Problem("", str(error).removeprefix(f"{path}: "))]
-    training = values.get("training")
-    wrong = problems(HeadRecipe, training) if isinstance(training, dict) else []
-    in_table = [Problem(f"training.{problem.key}", problem.message) for problem in wrong]
-    return problems(Definition, values) + in_table
 
 
 def _picked(values: Iterable[object], *names: str) -> list[Row]:

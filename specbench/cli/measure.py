@@ -6,13 +6,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import timedelta
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from specbench.analysis.tables.table import Field, Table, number, percent, with_notes
+from specbench.analysis.tables.table import Field, Table, percent, with_notes
 from specbench.cli import output
 from specbench.cli.options import Progress, Workers
 from specbench.engine.pairs import Loading
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from specbench.analysis.results import Results
     from specbench.cli.measurement import Measurement, RunFolder
     from specbench.experiment.loader import Loader
-    from specbench.experiment.ray_pool import RayPool
     from specbench.serving.client import Client
 
 SHARES = 0.02, 0.1, 0.3  # of scores that differ: equal texts, other draws, other texts
@@ -63,11 +61,11 @@ def measure(
     """
     if options.output is not None and not options.fresh:  # the run may have cells already
         plan = plan.added_to(read_run(options.output, required=False).tasks)
-    say(plan, options.limit, loads=options.probe or not options.dry_run)
+    say(plan, options.limit, loads=not options.dry_run)
     if margin is not None:
         output.note(_prompts_for(plan, margin))
-    if options.dry_run or options.probe:
-        _print_forecast(plan, options, client)
+    if options.dry_run:
+        _print_forecast(plan, options)
         return
     workers = start_workers(options, plan.loading, options, client)
     store = carry_out(plan, label, options, workers)
@@ -111,27 +109,16 @@ def start_workers(
     Raises:
         UsageError: Ray is not installed.
     """
-    if options.workers is None:
+    if (workers := options.workers) is None:
         return nullcontext(Pool(Worker(loader, not progress.no_progress, client)))
-    return ray_workers(options.workers, options.ray_address, loading)
-
-
-def ray_workers(
-    workers: int, address: str | None, loading: Loading
-) -> AbstractContextManager[RayPool]:
-    """Return a context of workers of Ray, which start when it is entered.
-
-    Raises:
-        UsageError: Ray is not installed.
-    """
     if find_spec("ray") is None:
         raise UsageError("--workers needs Ray: pip install '.[ray]' in specbench's folder")
 
     @contextmanager
-    def started() -> Iterator[RayPool]:
+    def started() -> Iterator[Pool]:
         from specbench.experiment.ray_pool import RayPool
 
-        with RayPool(workers, address, loading) as pool:
+        with RayPool(workers, options.ray_address, loading) as pool:
             yield pool
 
     return started()
@@ -302,18 +289,17 @@ def _suggest(plan: Plan, folder: Path, limit: int, margin: float | None = None) 
         output.next_step(f"specbench compare {folder} --at all; specbench report {folder}")
 
 
-def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> None:
-    """Print one row per cell of a plan, then the memory and time it needs."""
+def _print_forecast(plan: Plan, options: Measurement) -> None:
+    """Print one row per cell of a plan, then the memory it needs."""
     from specbench.engine.hub import quiet_libraries
 
     quiet_libraries(downloads=not options.no_progress)
     with step_status(not options.no_progress) as show:
-        show("timing a few tokens of each method" if options.probe else "reading the prompts")
-        expected = forecast(plan, Worker(client=client), options.probe)
+        show("reading the prompts")
+        expected = forecast(plan, Worker())
     rows = forecast_rows(plan, expected)
-    most = sum(row["most_seconds"] for row in rows) if options.probe else None
     if options.as_json:
-        facts = {"samples": len(plan), "engine": expected.engine, "most_seconds": most}
+        facts = {"samples": len(plan), "engine": expected.engine}
         facts |= {"memory_bytes": expected.memory, "free_bytes": expected.free}
         output.print_json({**facts, "download_bytes": expected.download, "cells": rows})
         return
@@ -322,21 +308,8 @@ def _print_forecast(plan: Plan, options: Measurement, client: Client | None) -> 
         ("N", lambda row: str(row["draft_length"] or "")),
         ("samples", lambda row: str(row["samples"])),
     ]
-    if options.probe:
-        fields += [
-            ("ms/token", lambda cell: number(1000 * cell["seconds_per_token"], ".1f")),
-            ("at most", lambda row: _clock(row["most_seconds"])),
-        ]
     for name, rows_of_task in groupby(rows, lambda row: row["task"]):
         output.print_table(Table.of(rows_of_task, fields, f"{name} on {plan.pair.name}"))
     memory = f"{output.needed_memory(expected.memory, expected.free)}; " if expected.memory else ""
     download = f"{expected.download / 1e9:.1f} GB to download; " if expected.download else ""
-    time = "--probe estimates the duration"
-    if most is not None:
-        time = f"at most {_clock(most)} if every answer reaches its limit"
-        time += ", without warm-up and scoring"
-    print(f"{len(plan)} samples; {memory}{download}engine {expected.engine}; {time}")
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
+    print(f"{len(plan)} samples; {memory}{download}engine {expected.engine}")

@@ -31,7 +31,6 @@ class RunFolder(groups.DryRun, groups.Progress):
         "the unfinished run of this plan, or results/<time>-<command>-<pair>",
     )
     fresh: bool = option(False, "Start a new run; an existing run in the folder is renamed.")
-    probe: bool = option(False, "Print the plan with its duration, from a few tokens per cell.")
 
 
 class Measurement(
@@ -57,9 +56,8 @@ class Measurement(
 
     drafting: list[str] | None = option(
         None,
-        "How many tokens a round drafts, up to N: fixed, confidence, p-min, svip, adaedl, "
-        "adaptive, moving-average or schedule, also as NAME:VALUE, or FILE.py:FUNCTION; `price` "
-        "also takes oracle (page price).",
+        "How many tokens a round drafts, up to N: fixed, confidence, p-min, svip, adaedl or "
+        "adaptive, also as NAME:VALUE, or FILE.py:FUNCTION (page price).",
         metavar="NAME[,NAME...]",
         shown="fixed",
         panel="Sampling",

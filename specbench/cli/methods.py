@@ -11,7 +11,6 @@ from specbench.config import Options, option
 from specbench.decoding.heads.registry import expand_family
 from specbench.errors import UsageError
 from specbench.experiment.cells import ANCHORS, Variant, method_variants
-from specbench.methods.method import INSIDE
 from specbench.methods.registry import METHODS, PARAMETERS
 from specbench.methods.registry import PAPER as PAPER_METHODS
 
@@ -58,14 +57,6 @@ class Methods(Options):
         shown="bundled, else results",
     )
 
-    inside: str | None = option(
-        None,
-        "Relax only between these marks of a text, such as '<think>,</think>'; be strict outside.",
-        metavar="BEGIN,END",
-        panel=PANEL,
-        shown="everywhere",
-    )
-
     @cached_property
     def names(self) -> list[str]:
         """The methods to run."""
@@ -88,7 +79,7 @@ class Methods(Options):
             values.setdefault(name, []).append(value)
         if heads := [*values.pop("head", ()), *(self.head or ())]:
             values["head"] = [path for head in heads for path in expand_family(head)]
-        return values | ({INSIDE: self.inside} if self.inside is not None else {})
+        return values
 
     def variants(self) -> list[Variant]:
         """Return each method with every combination of its parameter values."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,17 +13,16 @@ from specbench.cli.generate import grouped
 from specbench.cli.measure import carry_out, say, start_workers
 from specbench.cli.measurement import Measurement
 from specbench.cli.options import TableFormat
-from specbench.cli.output import new_folder, note_loading, print_as
+from specbench.cli.output import note_loading, print_as
 from specbench.config import Count, option
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import get_policy, require_predictable
 from specbench.decoding.drafters.registry import DRAFTERS, names_drafter, parse_kind, require_draft
-from specbench.errors import RunError, UsageError, require
+from specbench.errors import RunError, require
 from specbench.experiment.cells import method_variants
 from specbench.experiment.plan import Plan
 from specbench.experiment.progress import step_status
 from specbench.methods.registry import AUTOREGRESSIVE
-from specbench.runs.model import SampleRecord
 from specbench.runs.records import TRACED
 from specbench.runs.run import Trust, read_run
 
@@ -40,7 +38,7 @@ DEFAULT_DRAFTERS = ["model", "greedy", "prompt-lookup"]
 LENGTHS = [1, 2, 3, 5, 8, 16]
 HIDDEN = {
     *("draft_length", "drafter", "sampling", "shard", "workers", "ray_address"),
-    *("metric", "dry_run", "probe"),
+    *("metric", "dry_run"),
 }
 MEASURED = [name for name in Measurement.ordered_fields() if name not in HIDDEN]
 
@@ -62,9 +60,6 @@ class PriceOptions(TableFormat):
         complete=lambda: DRAFTERS,
     )
     draft_length: list[Count] = option(LENGTHS, "Most drafts of a round, N.", metavar="N[,N...]")
-    texts: str | None = option(
-        None, "Column of --prompts with texts of the target, instead of new ones.", metavar="COLUMN"
-    )
     by: str | None = option(None, "Split the texts.", choices=("category",))
 
     def drafters(self, modules: Collection[str]) -> list[tuple[DrafterKind, str]]:
@@ -90,16 +85,13 @@ def price(
     Where RUN has recorded rounds of a lossless rule, they are compared with the price by the other
     texts of their prompts; the exit code is 1 if the texts or the rounds contradict it.
     """
-    from specbench.pricing.passes import texts_in_column, texts_of
+    from specbench.pricing.passes import texts_of
     from specbench.pricing.scores import recorded_rounds, target_texts
     from specbench.runs.frames import CELL
 
     policies = [get_policy(name) for name in measurement.drafting or ["fixed"]]
     for policy in policies:
-        if policy.name != "oracle":
-            require_predictable(policy)
-    if options.texts and (run or not measurement.prompts):
-        raise UsageError("--texts names a column of --prompts FILE: give both, and no RUN")
+        require_predictable(policy)
     recorded_run = None if run is None else run_of_target(run, measurement)
     spec = recorded_run.pair if recorded_run else measurement.spec(alone=True)
     drafters = options.drafters(spec.drafters)
@@ -107,21 +99,13 @@ def price(
     from specbench.experiment.loader import Loader
 
     loader = Loader()
-    recorded: list[list[SampleRecord]] = []
-    if options.texts:
-        plan = plan_of_target(measurement)
-        source: Run | Plan = plan
-        texts = partial(texts_in_column, plan, column=options.texts)
-    else:
-        source = read = recorded_run or run_of_target(
-            plan_of_target(measurement), measurement, loader
-        )
-        records = read.records(TRACED.union(CELL))
-        of_target = target_texts(records, measurement.task or (), measurement.limit)
-        recorded = recorded_rounds(records, {record.task for record in of_target}, kinds)
-        depths = max([depths, *(cell[0].draft_length for cell in recorded)])
-        texts = partial(texts_of, read, records=of_target)
-    by_task = scored(source, texts, kinds, measurement, loader, depths)
+    read = recorded_run or run_of_target(plan_of_target(measurement), measurement, loader)
+    records = read.records(TRACED.union(CELL))
+    of_target = target_texts(records, measurement.task or (), measurement.limit)
+    recorded = recorded_rounds(records, {record.task for record in of_target}, kinds)
+    depths = max([depths, *(cell[0].draft_length for cell in recorded)])
+    texts = partial(texts_of, read, records=of_target)
+    by_task = scored(read, texts, kinds, measurement, loader, depths)
 
     import pandas as pd
 
@@ -132,7 +116,7 @@ def price(
     tables: list[Table] = []
     rows, doubts = [], list[str]()
     for task, scores in by_task.items():
-        setting = f"{task} on {source.pair.name}, T = {scores.temperature:g}"
+        setting = f"{task} on {read.pair.name}, T = {scores.temperature:g}"
         priced = priced_rows(scores, drafters, policies, options.draft_length, by)
         rows.append(priced.assign(task=task))
         tables.append(price_table(priced, setting, by))
@@ -177,7 +161,7 @@ def run_of_target(
 
 
 def scored(
-    source: Run | Plan,
+    run: Run,
     texts: Callable[[LoadedPair], Iterator[ScoredText]],
     drafters: list[DrafterKind],
     measurement: Measurement,
@@ -187,7 +171,7 @@ def scored(
     """Return the scores of texts by task; those in the run's folder are not computed again.
 
     Args:
-        source: What names the models and the sampling.
+        run: The run of the texts, which names the models and the sampling.
         texts: Encodes the texts, given the pair.
         drafters: What will be priced.
         measurement: The options.
@@ -197,23 +181,18 @@ def scored(
     Raises:
         UsageError: The pair has no draft model.
     """
-    note_loading(source.pair.models)
+    note_loading(run.pair.models)
 
     from specbench.decoding.sampling import Sampling
     from specbench.engine.hub import quiet_libraries
     from specbench.pricing.passes import PairScores, score_by_task
 
-    spec, sampling = source.pair, source.settings.part(Sampling)
+    spec, sampling = run.pair, run.settings.part(Sampling)
     require_draft(spec.draft, drafters)
     quiet_libraries(downloads=not measurement.no_progress)
-    with (
-        step_status(not measurement.no_progress) as show,
-        (
-            new_folder(measurement.output, f"price-{spec.name}")
-            if isinstance(source, Plan)
-            else nullcontext(measurement.output or source.folder)
-        ) as folder,
-    ):
+    with step_status(not measurement.no_progress) as show:
         show("loading the models")
-        scores = PairScores(loader.pair(spec, source.loading), sampling)
-        return score_by_task(scores, texts, drafters, depths, folder, show)
+        scores = PairScores(loader.pair(spec, run.loading), sampling)
+        return score_by_task(
+            scores, texts, drafters, depths, measurement.output or run.folder, show
+        )

@@ -17,7 +17,6 @@ from specbench.errors import UsageError
 from specbench.experiment.benchmark import BenchSettings, bench_cells, bench_plan
 from specbench.experiment.cells import STATIC, method_variants
 from specbench.experiment.folders import run_in
-from specbench.methods.method import INSIDE
 
 
 class Margin(Options):
@@ -69,9 +68,8 @@ def sweep_weights(
     """
     # Only static is swept; other methods with a weight keep their own values.
     names = [name for name in methods.names if name != STATIC]
-    variants = method_variants(names, methods.parameters(), front=True)
-    # The front is confined to the same marks as the other methods.
-    variants += method_variants([STATIC], {"weight": grid.weights, INSIDE: methods.inside})
+    variants = method_variants(names, methods.parameters())
+    variants += method_variants([STATIC], {"weight": grid.weights})
 
     def measure_pair(options: Measurement) -> None:
         plan = options.plan(variants, methods.optional, a_a=methods.a_a)

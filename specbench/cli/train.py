@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,13 +12,12 @@ from specbench.analysis.tables.table import Column, Table, with_interval
 from specbench.cli import options as groups
 from specbench.cli.generate import grouped
 from specbench.cli.jobs import HeadJob, print_plan, sizes
-from specbench.cli.measure import ray_workers
 from specbench.cli.output import Interrupted, note, note_loading, print_table
 from specbench.config import Options, option
 from specbench.decoding.drafters.registry import MODEL
-from specbench.decoding.heads.registry import is_head, read_description, trained_heads
+from specbench.decoding.heads.registry import read_description, trained_heads
 from specbench.engine.pairs import Loading, PairSpec
-from specbench.errors import RunError, SpecbenchError, UsageError, require
+from specbench.errors import UsageError, require
 from specbench.experiment.folders import choose_folder
 from specbench.experiment.progress import step_status, training_bar
 from specbench.files import check_writable
@@ -30,7 +28,6 @@ from specbench.tasks.task import Task
 from specbench.training.recipe import DraftRecipe, HeadRecipe, check_folder, head_recipe
 
 if TYPE_CHECKING:
-    from specbench.experiment.ray_pool import RayPool
     from specbench.training.objective import TrainingStep
 
 NEAR = 0.02  # tolerated difference between held-out acceptance and its target
@@ -74,7 +71,6 @@ def train(
     recipe: Annotated[dict[str, Any], HeadRecipe],
     code: groups.CodeExecution,
     shown: groups.Progress,
-    workers: groups.Workers,
     part: Annotated[Settings, ("shard",)],
 ) -> None:
     """Train one DIVERSED head per task; it predicts the weight on the target at every token."""
@@ -94,18 +90,8 @@ def train(
     if options.dry_run:
         print_plan(waiting, spec, models.loading())
         return
-    refused: Mapping[Path, SpecbenchError] = {}
-    if waiting and workers.workers is not None:
-        arguments = [*models.retyped(), *options.retyped(), *HeadRecipe.arguments(recipe)]
-        arguments += [*code.retyped(), "--no-progress"]
-        commands = {
-            task.name: ["train", *data.updated(task=[name]).retyped(), *arguments]
-            for name, task in zip(data.names, tasks, strict=True)
-            if any(job.task is task for job in waiting)
-        }
-        pool = ray_workers(workers.workers, workers.ray_address, models.loading())
-        refused = _train_by_workers(pool, commands, waiting, not shown.no_progress)
-    elif waiting:
+    refused: Mapping[Path, UsageError] = {}
+    if waiting:
         loading = models.loading()
         refused = _train_all(spec, loading, waiting, options.resume, not shown.no_progress)
     if trained := [job for job in jobs if job.folder not in refused]:
@@ -120,9 +106,7 @@ def train(
 
         _advise(trained, root, command)
     if refused:
-        failed = any(isinstance(error, RunError) for error in refused.values())
-        kind = RunError if failed else UsageError
-        raise kind("; ".join(dict.fromkeys(map(str, refused.values()))))
+        raise UsageError("; ".join(dict.fromkeys(map(str, refused.values()))))
 
 
 def _jobs(
@@ -171,11 +155,12 @@ def _train_all(
 
     from specbench.engine.hub import quiet_libraries
     from specbench.engine.loading import load_pair
-    from specbench.engine.memory import check_training_memory
+    from specbench.engine.memory import check_memory
     from specbench.training.session import carry_out, prepare, share_fronts, start
 
     quiet_libraries(downloads=shown)
-    check_training_memory(spec, loading, *sizes(jobs))
+    prompt_tokens, new_tokens, texts = sizes(jobs)
+    check_memory(spec, loading, prompt_tokens, new_tokens, rows=texts, purpose="to train a head")
     trainings = {}
     with step_status(shown) as show:
         show("loading the models")
@@ -213,37 +198,6 @@ def _train_all(
             continue
         note(*_remarks(job, description))
     return refused
-
-
-def _train_by_workers(
-    workers: AbstractContextManager[RayPool],
-    commands: Mapping[str, list[str]],
-    jobs: Sequence[HeadJob],
-    shown: bool,
-) -> dict[Path, SpecbenchError]:
-    """Train the heads of each task by a command; return why a head was not trained, by its folder.
-
-    A process of its own frees its memory at its end.
-    """
-    names, failures = [*commands], dict[str, SpecbenchError]()
-    try:
-        with workers as pool, step_status(shown) as show:
-            show.expect(len(names), "tasks")
-            show("training")
-            for number, code, message in pool.run([*commands.values()]):
-                name = names[number]
-                show("training")
-                note(f"{name}: {message if code else 'trained'}")
-                if code:
-                    kind = UsageError if code == 2 else RunError
-                    failures[name] = kind(f"{name}: {message.removeprefix('error: ') or code}")
-    except KeyboardInterrupt as error:
-        raise Interrupted("interrupted: add --resume to the same command to resume") from error
-    return {
-        job.folder: failures[job.task.name]
-        for job in jobs
-        if job.task.name in failures and not is_head(job.folder)
-    }
 
 
 def _describe_left_out(task: str, number: Mapping[str, int], limit: int) -> str:

@@ -32,7 +32,6 @@ class State(NamedTuple):
     kv_length: int | None  # tokens of the longest text; None attends to the whole cache
     # [B, capacity] all tokens, followed by anything; None if the drafter does not read them
     tokens: Tensor | None = None
-    inside: Tensor | None = None  # [B] whether the text is between its marks; None without marks
     # [B, W, layers * hidden] the target's states at the last W tokens that it has read, after the
     # layers that the drafter reads; None if it reads none
     states: Tensor | None = None

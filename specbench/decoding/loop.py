@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,7 +50,6 @@ class DecodeOptions:
     stop: Sequence[str] = ()  # strings that end an output
     batch_size: int = 1  # texts decoded together
     drafter: Drafter = Drafter()  # noqa: RUF009 (frozen); proposes the drafts
-    marks: tuple[str, str] | None = None  # of `--inside`: begin and end of the part to count apart
     law: BoundLaw | None = None  # adds the log of p and of it for each token
     # decides in each round how many of the N tokens are drafted; None drafts all
     control: DraftControl | None = None
@@ -110,8 +109,6 @@ class ActiveText:
     prompt_tokens: int  # prompt length
     started: float  # start of its prefill, in seconds
     prefill_seconds: float
-    prompt: Sequence[int] = ()  # read again where the text has marks
-    inside: bool | None = None  # whether the text is between its marks; None without marks
     decode_seconds: float = 0.0  # its share of the rounds so far
     full_rounds: int = 0  # rounds in which every row had a text
     full_seconds: float = 0.0  # its share of these
@@ -190,12 +187,8 @@ class Batch:
         """Return the state of the texts before the next round, in which nothing may be drafted."""
         last, length, drawn, active = self._rows
         drawn = drawn if drafts or not self._n else drawn[:, -1:]
-        inside = None
-        if self._options.marks is not None and self._rule is not None:
-            phases = [bool(text and text.inside) for text in self._texts]
-            inside = torch.tensor(phases, device=drawn.device)
         kv_length = None if self._pair.engine.static else self.longest
-        return State(last, length, drawn, active, kv_length, self._tokens, inside, self._states)
+        return State(last, length, drawn, active, kv_length, self._tokens, self._states)
 
     def advance(
         self, result: StepOutput, times: StepTimes, started: float
@@ -222,8 +215,6 @@ class Batch:
         laws = [[]] * len(reports) if result.laws is None else result.laws.tolist()
         texts = [(row, text) for row, text in enumerate(self._texts) if text is not None]
         reasons = [self._append(text, reports[row], laws[row]) for row, text in texts]
-        if (control := self._options.control) is not None:
-            control.observe([reports[row].accepted for row, _ in texts])
         finished = perf_counter()  # the report is here, so the round has ended
         ended = []
         for (row, text), reason in zip(texts, reasons, strict=True):
@@ -268,7 +259,7 @@ class Batch:
         self._uniforms[row, :limit] = numbers
         self._rows.uniforms[row] = numbers[0]
         seconds = now(device) - started
-        return self._marked(ActiveText(number, tokens, started, seconds, request.prompt))
+        return ActiveText(number, tokens, started, seconds)
 
     def _append(
         self, text: ActiveText, report: records.RoundReport, laws: Sequence[Sequence[float]]
@@ -297,15 +288,8 @@ class Batch:
                 reason = "stop"
             elif len(text.output) == self._options.max_new_tokens:
                 reason = "length"
-        text.rounds.append(report.record(emitted, text.inside, laws))
-        self._marked(text)
+        text.rounds.append(report.record(emitted, laws))
         return reason
-
-    def _marked(self, text: ActiveText) -> ActiveText:
-        """Note whether a text is between its marks: behind the last first one, without a second."""
-        if (marks := self._options.marks) is not None:
-            text.inside = is_inside(self._pair.tokenizer, [*text.prompt, *text.output], marks)
-        return text
 
     def _stops(self, output: list[int]) -> bool:
         """Return whether a stop string has appeared."""
@@ -343,9 +327,3 @@ class Batch:
             full_rounds=text.full_rounds,
             **{name: round(seconds, MICROSECOND) for name, seconds in times.items()},
         )
-
-
-def is_inside(tokenizer: Any, tokens: Sequence[int], marks: tuple[str, str]) -> bool:
-    """Return whether a text's last begin mark has no end mark behind it."""
-    _, begin, behind = str(tokenizer.decode(list(tokens))).rpartition(marks[0])
-    return bool(begin) and marks[1] not in behind

@@ -29,7 +29,6 @@ class RoundRecord:
     expected: tuple[float, ...] = ()
     # weight on the target at these positions; empty for rules without one
     weights: tuple[float, ...] = ()
-    inside: bool | None = None  # whether the text was between its marks; None without marks
     # log p and log of the law of each emitted token; empty unless recorded
     laws: tuple[tuple[float, ...], ...] = ()
 
@@ -102,9 +101,7 @@ class RoundReport(NamedTuple):
         name = f"`residual` of draft {judged}" if rejected else "the target's distribution p"
         return f"{name} has {least:g} as its least number and sums to {total:g}, not to 1"
 
-    def record(
-        self, emitted: int, inside: bool | None = None, laws: Sequence[Sequence[float]] = ()
-    ) -> RoundRecord:
+    def record(self, emitted: int, laws: Sequence[Sequence[float]] = ()) -> RoundRecord:
         """Return the record of a round that emitted so many tokens before the text's end."""
         whole = emitted == self.accepted + 1
         accepted = self.accepted if whole else emitted
@@ -117,7 +114,6 @@ class RoundReport(NamedTuple):
             agreed=tuple(self.agreed[:accepted]),
             expected=tuple(self.expected[:judged]),
             weights=tuple(self.weights[:judged]),
-            inside=inside,
             laws=tuple(map(tuple, laws[:emitted])),
         )
 

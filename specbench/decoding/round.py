@@ -155,7 +155,6 @@ def verify(
         greedy,
         n,
         None if top is None else top[:, :n].flatten(),
-        None if state.inside is None else state.inside.repeat_interleave(n),
     )
     verdict = _judge(rule, at, x.flatten())
     if (fault := fault_of_form(verdict, *at.p.shape)) is not None:
@@ -221,7 +220,7 @@ def laws_of_tokens(
     law: BoundLaw, at: Positions, verdict: Verdict, p: Tensor, tokens: Tensor, proposed: Tensor
 ) -> Tensor:
     """Return ``StepOutput.laws`` of ``tokens`` ``[B, n + 1]``; without a draft, p is the law."""
-    further = (at.position, at.greedy, at.top, at.inside)
+    further = (at.position, at.greedy, at.top)
     accepted, replaced = law(Next._make((*map(Tensor.double, at[:4]), *further)), verdict.weight)
     mu = torch.where(proposed[..., None], (accepted + replaced).view_as(p[:, :-1]), p[:, :-1])
     both = (p.double(), torch.cat((mu, p[:, -1:]), 1))

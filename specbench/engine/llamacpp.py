@@ -273,7 +273,7 @@ class SequenceBatch:
 
     def start(self) -> tuple[Tensor, Tensor]:
         """Run the prompts; return logits ``[B, V]`` and states ``[B, hidden]`` as ``forward``."""
-        self.model.forget_prompts()  # a forecast times how long reading them takes
+        self.model.forget_prompts()
         for row, prompt in enumerate(self.prompts):
             self.model.prefill(torch.tensor(prompt), row)
         return self.forward(torch.tensor([[prompt[-1]] for prompt in self.prompts]))

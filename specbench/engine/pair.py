@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from specbench.engine.detokenizer import Detokenizer
 from specbench.engine.engines import Engine
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
@@ -148,27 +149,12 @@ class LoadedPair:
         )
 
     def text_of(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> str:
-        """Return the text of tokens before a stop string.
-
-        Special tokens are left out, but for the marks of thoughts.
-        """
-        if self._specials[True].isdisjoint(token_ids):
-            text = str(self.tokenizer.decode([*token_ids], skip_special_tokens=True))
-        else:
-            visible = [token for token in token_ids if token not in self._specials[False]]
-            text = str(self.tokenizer.decode(visible))
-        for string in stop:
-            text = text.split(string, 1)[0]
-        return text
+        """Return the text of tokens before a stop string, see ``Detokenizer``."""
+        return self._detokenizer(token_ids, stop)
 
     @cached_property
-    def _specials(self) -> dict[bool, set[int]]:
-        """The special tokens that are marks of thoughts, such as Mistral's, and the others."""
-        from specbench.tasks.thoughts import is_mark
-
-        tokens = self.tokenizer.added_tokens_decoder
-        special = {token: is_mark(str(added)) for token, added in tokens.items() if added.special}
-        return {kind: {t for t, mark in special.items() if mark == kind} for kind in (True, False)}
+    def _detokenizer(self) -> Detokenizer:
+        return Detokenizer(self.tokenizer)
 
     @property
     def context(self) -> int | None:

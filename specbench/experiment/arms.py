@@ -99,13 +99,6 @@ class ArmRunner:
         }
         return {**describe_environment(), "servers": servers}
 
-    def pace(self, steps: Sequence[Step]) -> float:
-        """Return the seconds per token of one short request."""
-        arm = self._arms[steps[0].cell.method]
-        (streamed,) = self._stream(arm, [self._body(steps[0], [], WARM_UP_TOKENS)], 1)
-        answer = self._answer(arm, streamed)
-        return streamed.seconds / (answer.output_tokens or WARM_UP_TOKENS)
-
     def _try(self, arm: Arm) -> Answer:
         """Send a short request, which also warms up, and learn which options the server takes.
 

@@ -13,7 +13,7 @@ from specbench.decoding.heads.registry import HeadFile, facts, find_head
 from specbench.engine.pairs import PairSpec
 from specbench.errors import UsageError, require, unknown
 from specbench.files import shown_path
-from specbench.methods.method import INSIDE, Method
+from specbench.methods.method import Method
 from specbench.methods.registry import AUTOREGRESSIVE, METHODS, get_method, to_columns
 from specbench.plugins import require_distinct
 from specbench.runs.configuration import CellConfig
@@ -133,13 +133,10 @@ def with_head(
     return {**parameters, "head": find(parameters["head"])}
 
 
-def method_variants(
-    names: Iterable[str], parameters: Mapping[str, Any], *, front: bool = False
-) -> list[Variant]:
+def method_variants(names: Iterable[str], parameters: Mapping[str, Any]) -> list[Variant]:
     """Return each method with every combination of its parameter values.
 
     ``parameters`` maps a name to a value or a list of values, or to None if the user gave none.
-    With a static ``front`` beside the methods, ``INSIDE`` may be a parameter of the front alone.
 
     Raises:
         UsageError: A method is unknown, a value is out of range, or no method has the parameter.
@@ -149,9 +146,8 @@ def method_variants(
     values = {name: value for name, value in parameters.items() if value is not None}
     parameter_names = [parameter.name for method in methods for parameter in method.parameters]
     for name in values:
-        if any(method.takes(name) for method in methods) or (front and name == INSIDE):
+        if any(method.takes(name) for method in methods):
             continue
-        require(name != INSIDE, "--inside confines rules that are not exact: name one, or omit it")
         owners = [method.name for method in METHODS.values() if method.takes(name)]
         if not owners:
             raise UsageError(unknown("parameter", name, dict.fromkeys(parameter_names)))

@@ -28,16 +28,6 @@ PACKAGES = (
 # Variables that affect speed or results but are not on the command line.
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE")
 # Names in the records and the corresponding names of nvidia-smi.
-_STATE = {
-    "name": "name",
-    "sm_clock_mhz": "clocks.sm",
-    "sm_clock_max_mhz": "clocks.max.sm",
-    "memory_clock_mhz": "clocks.mem",
-    "power_watts": "power.draw",
-    "power_limit_watts": "power.limit",
-    "temperature_celsius": "temperature.gpu",
-    "utilization_percent": "utilization.gpu",
-}
 _PROCESS = {"pid": "pid", "memory_mib": "used_memory"}
 
 
@@ -86,11 +76,6 @@ def git_state(folder: Path) -> dict[str, Any]:
     }
 
 
-def gpu_states() -> list[dict[str, Any]]:
-    """Return each GPU's clocks, power, temperature and load; empty without nvidia-smi."""
-    return _query("--query-gpu", _STATE)
-
-
 def other_processes() -> list[dict[str, Any]]:
     """Return the other processes that use a GPU."""
     return [row for row in _query("--query-compute-apps", _PROCESS) if row["pid"] != os.getpid()]
@@ -116,7 +101,6 @@ def _torch_state() -> Mapping[str, Any]:
         ]
         driver = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
         state["driver"] = driver or UNKNOWN
-        state["gpu_states"] = gpu_states()
     return state
 
 

@@ -148,9 +148,6 @@ class _Execution:
                 for number, closing in facts.items()
                 for warm_up in closing["warm_ups"]
             ],
-            gpus_at_the_end=[
-                gpu for closing in facts.values() for gpu in closing["gpus_at_the_end"]
-            ],
             engine=", ".join(sorted({closing["engine"] for closing in facts.values()})),
             **({"greedy_texts": greedy} if greedy else {}),
         )

@@ -59,14 +59,9 @@ def columns_of(generation: Generation, drafts: bool) -> dict[str, Any]:
 
 def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
     """Return the columns that are about single positions; None without values."""
-    marked = any(r.inside is not None for r in rounds)
-    inside = [r for r in rounds if r.inside]
-    counts = ("emitted", "proposed", "accepted") if marked else ()
-    names = (*PER_ROUND, *(("inside",) if marked else ()))
     return {
         "expected_acceptance": _mean([value for r in rounds for value in r.expected]),
         "mean_weight": _mean([value for r in rounds for value in r.weights]),
-        **{f"inside_{name}": sum(getattr(r, name) for r in inside) for name in counts},
         "per_round": {
             name: [
                 [round(v, 4) if isinstance(v, float) else v for v in value]
@@ -74,7 +69,7 @@ def columns_of_rounds(rounds: Sequence[RoundRecord]) -> dict[str, Any]:
                 else value
                 for value in (getattr(r, name) for r in rounds)
             ]
-            for name in names
+            for name in PER_ROUND
         },
     }
 

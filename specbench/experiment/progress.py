@@ -1,6 +1,6 @@
 """What commands show on stderr while they work, and what a plan costs before they do.
 
-A forecast has the memory and the download of a plan, and its time from probes of its cells.
+A forecast has the memory and the download of a plan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.text import Text
 
 from specbench.config import LLAMACPP
-from specbench.decoding.drafters.registry import DrafterSpec
 from specbench.errors import printable
 from specbench.experiment.plan import Plan, Step, engine_name
 from specbench.runs.labels import method_label, method_labels
@@ -32,7 +31,6 @@ FIRST, EVERY = 30.0, 60.0  # seconds until the first line, and between two
 LINE_AFTER = 60.0  # seconds after which a step has a line of its own
 PACE = 1800.0  # window in seconds for the remaining time of a training; a step may take minutes
 _SUMMED = ("accepted", "proposed", "output_tokens", "prefill_seconds", "decode_seconds")
-CellIndex = tuple[int, int]  # indices of a task of the plan and of its cell
 
 
 class Lines:
@@ -272,22 +270,20 @@ def _figures(sums: Mapping[str, float]) -> Iterator[str]:
 class Forecast(NamedTuple):
     """The estimated cost of a plan."""
 
-    # A step of each cell on each task, and seconds per token with prefill; None without a probe.
-    paces: list[tuple[Step, float | None]]
+    steps: list[Step]  # one of each cell on each task
     engine: str
     memory: float  # estimated bytes of both models, their caches and working memory; 0 if unknown
     free: int | None  # free bytes before loading; None if unknown
     download: int  # bytes of weights that are not on this machine
 
 
-def forecast(plan: Plan, worker: Worker, probe: bool = False) -> Forecast:
-    """Check a plan without weights and estimate its memory; with ``probe`` its time too.
+def forecast(plan: Plan, worker: Worker) -> Forecast:
+    """Check a plan without weights and estimate its memory.
 
-    A probe loads the pair and decodes a few tokens. GGUF files that are not on this machine are
-    neither downloaded nor checked without it.
+    GGUF files that are not on this machine are neither downloaded nor checked.
 
     Raises:
-        SpecbenchError: The pair does not fit or cannot be loaded, or a probe fails.
+        SpecbenchError: The pair does not fit or cannot be loaded.
     """
     from specbench.engine.device import choose_device
     from specbench.engine.hardware import available_memory
@@ -299,29 +295,25 @@ def forecast(plan: Plan, worker: Worker, probe: bool = False) -> Forecast:
     memory, free, download = 0.0, None, 0
     if len(of_pair):
         download, engine = download_bytes(plan.pair, loading), LLAMACPP
-        if probe or not (plan.pair.gguf and download):
+        if not (plan.pair.gguf and download):
             engine = worker.prepare(of_pair)
             memory = sum(map(sum, decoding_needs(plan.pair, loading, *largest(of_pair)).values()))
         spread = loading.device_map is not None
         free = available_memory(choose_device(loading.device), spread=spread)
-    batches: dict[CellIndex, list[Step]] = {}
-    for batch in plan.batches():
-        task, *_, cell = batch[0].place
-        batches.setdefault((task, cell), batch)
-    paces: Mapping[CellIndex, float] = {}
-    if probe:
-        engine = worker.start(plan)["engine"]
-        paces = _paces(batches, worker.pace)
-    of_cells = [(step, paces.get(index)) for index, (step, *_) in sorted(batches.items())]
+    steps: dict[tuple[int, int], Step] = {}  # by task and cell
+    for step, *_ in plan.batches():
+        task, *_, cell = step.place
+        steps.setdefault((task, cell), step)
+    of_cells = [step for _, step in sorted(steps.items())]
     return Forecast(of_cells, engine_name(engine, plan.arms), memory, free, download)
 
 
 def forecast_rows(plan: Plan, expected: Forecast) -> list[dict[str, Any]]:
-    """Return a row for each cell of each task; seconds are None without a probe."""
+    """Return a row for each cell of each task."""
     rows: list[dict[str, Any]] = []
     for task in plan.tasks:
-        cells = [(step, pace) for step, pace in expected.paces if step.plan is task]
-        labels = method_labels([vars(plan.identify(step, expected.engine)) for step, _ in cells])
+        steps = [step for step in expected.steps if step.plan is task]
+        labels = method_labels([vars(plan.identify(step, expected.engine)) for step in steps])
         samples = task.samples * plan.settings.repeats
         rows += [
             {
@@ -329,29 +321,7 @@ def forecast_rows(plan: Plan, expected: Forecast) -> list[dict[str, Any]]:
                 "method": f"{label} again" if step.cell.timing else label,
                 "draft_length": step.cell.draft_length,
                 "samples": samples,
-                "seconds_per_token": pace,
-                "most_seconds": None if pace is None else samples * task.max_new_tokens * pace,
             }
-            for (step, pace), label in zip(cells, labels, strict=True)
+            for step, label in zip(steps, labels, strict=True)
         ]
     return rows
-
-
-def _paces(
-    batches: Mapping[CellIndex, list[Step]], pace: Callable[[list[Step]], float]
-) -> dict[CellIndex, float]:
-    """Return the seconds per token of each cell, from one of its batches.
-
-    Of the cells of a task that differ in the values of parameters only, the first and the last are
-    probed. The others are interpolated, as the values of a sweep are in order.
-    """
-    alike: dict[tuple[int, str, int, DrafterSpec], list[CellIndex]] = {}
-    for index in sorted(batches):
-        cell = batches[index][0].cell
-        alike.setdefault((index[0], cell.method, cell.draft_length, cell.drafter), []).append(index)
-    paces: dict[CellIndex, float] = {}
-    for first, *further in alike.values():
-        ends = [pace(batches[index]) for index in (first, *further[-1:])]
-        slope = (ends[-1] - ends[0]) / max(1, len(further))
-        paces |= {index: ends[0] + slope * i for i, index in enumerate((first, *further))}
-    return paces

@@ -6,12 +6,9 @@ import logging
 import os
 import re
 import socket
-import subprocess
-import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +23,6 @@ from specbench.experiment.workers import NotStartedError, Pool, Worker, WorkerLo
 
 OBJECT_STORE = 128 * 2**20  # bytes; enough for samples
 POLL_SECONDS = 0.2  # maximum time of one wait for results
-STDERR_TAIL = 2000  # bytes of a command's stderr to keep
 # Environment variables for workers, also on other machines; tokens are not forwarded.
 FORWARDED = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
 log = logging.getLogger(__name__)
@@ -186,45 +182,6 @@ class RayPool(Pool):
     def dismiss(self, number: int) -> None:
         """Kill a worker."""
         self._ray.kill(self._actors.pop(number))
-
-    def run(self, commands: Sequence[list[str]]) -> Iterator[tuple[int, int, str]]:
-        """Run specbench commands, each on its own device, in parallel up to the number of workers.
-
-        Yields:
-            Index, exit code and last line on stderr of each command, as it ends.
-
-        Raises:
-            RunError: A machine was lost.
-        """
-        from ray.exceptions import RayError
-
-        once = self._ray.remote(num_cpus=1, num_gpus=int(self._gpus), max_retries=0)(run_command)
-        waiting = enumerate(commands)
-        running: dict[Any, int] = {}
-        while True:
-            for number, arguments in islice(waiting, self.size - len(running)):
-                running[once.remote(Path.cwd(), arguments)] = number
-            if not running:
-                return
-            for reference in self.wait(running):
-                try:
-                    code, message = self._ray.get(reference)
-                except RayError as error:
-                    raise RunError(f"a command was lost: {_why(str(error))}") from error
-                yield running.pop(reference), code, message
-
-
-def run_command(folder: Path, arguments: Sequence[str]) -> tuple[int, str]:
-    """Run ``specbench`` in a folder; return its exit code and last line on stderr."""
-    done = subprocess.run(
-        [sys.executable, "-m", "specbench", *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    message = done.stderr[-STDERR_TAIL:].decode(errors="replace").strip()
-    return done.returncode, message.splitlines()[-1] if message else ""
 
 
 def uses_gpus(resources: dict[str, float], workers: int, loading: Loading) -> bool:

@@ -34,7 +34,7 @@ from specbench.errors import EngineError, UsageError, require
 from specbench.experiment import measurements
 from specbench.experiment.cells import Cell
 from specbench.experiment.comparison import Comparison, compare_with_eager, rounding_of
-from specbench.experiment.environment import describe_environment, gpu_states, other_processes
+from specbench.experiment.environment import describe_environment, other_processes
 from specbench.experiment.plan import Plan, SampleIndex, Step, TaskPlan, own_sources
 from specbench.experiment.prompts import EncodedPrompts
 from specbench.experiment.rounding import Fork, Lead
@@ -156,19 +156,6 @@ class SampleRunner:
                 for step, result in chain.from_iterable(retried):
                     yield step, result.filled(block=None)  # not decoded together
 
-    def pace(self, steps: Sequence[Step]) -> float:
-        """Return the seconds per token of a short decode of one cell's steps.
-
-        Only engines that compile or capture need a warm-up for each cell.
-        """
-        ready = [(step, self._prompts.of(step.plan, step.example)) for step in steps]
-        if self._pair.engine.static or not self._warm_ups:
-            self._warm_up_cell(ready)
-        tokens = self._warm_up_tokens(steps[0].plan)
-        generations = [generation for _, generation in self._decode(ready, tokens)]
-        seconds = sum(g.prefill_seconds + g.decode_seconds for g in generations)
-        return seconds / sum(g.output_tokens for g in generations)
-
     def leads(self, forks: Iterable[tuple[Step, Fork]]) -> tuple[dict[Fork, Lead], float]:
         """Return the target's lead at each fork, and by how much rounding may change a logit.
 
@@ -230,7 +217,7 @@ class SampleRunner:
             {"task": task, **cell.describe(), "seconds": seconds}
             for (task, cell), seconds in self._warm_ups.items()
         ]
-        return {"engine": self.engine, "warm_ups": warm_ups, "gpus_at_the_end": gpu_states()}
+        return {"engine": self.engine, "warm_ups": warm_ups}
 
     def _add_greedy(self, ready: Sequence[Ready]) -> None:
         """Decode the target's own greedy texts of these prompts, once for all cells.
@@ -291,7 +278,7 @@ class SampleRunner:
         if not (policy := cell.drafter.policy):
             return bound
         softmax = self._plan.settings.temperature == 0 or cell.drafter.kind.greedy
-        control = Online(get_policy(policy), cell.draft_length, softmax=softmax)
+        control = Online(get_policy(policy), softmax=softmax)
         return bound._replace(control=control)
 
     def _warm_up_cell(self, ready: Sequence[Ready]) -> None:
@@ -351,7 +338,6 @@ class SampleRunner:
             seed=settings.seed,
             batch_size=settings.batch_size,
             drafter=cell.drafter.kind.load(self._pair),
-            marks=self._bound[cell].marks,
         )
 
     def _scored(self, step: Step, prompt: Encoded, generation: Generation) -> SampleRecord:

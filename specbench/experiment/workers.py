@@ -74,15 +74,11 @@ class Worker:
             arms.engine = runner.engine  # which a fallback may change
         return ((step.place, result) for step, result in self._runner_of(steps[0]).run(steps))
 
-    def pace(self, steps: Sequence[Step]) -> float:
-        """Return the seconds per token of a short decode of one cell's steps."""
-        return self._runner_of(steps[0]).pace(steps)
-
     def end(self) -> dict[str, Any]:
         """Return the facts that are known only after all samples."""
         _, runner, _ = self._started()
         if runner is None:
-            return {"engine": "", "warm_ups": [], "gpus_at_the_end": []}
+            return {"engine": "", "warm_ups": []}
         return runner.closing_facts()
 
     def leads(self, forks: Sequence[Fork]) -> tuple[dict[Fork, Lead], float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,9 +39,6 @@ class DraftControl:
         ``q1`` is the softmax at temperature 1; it is the ``drafted``-th draft of the round.
         """
         return state._replace(proposed=state.proposed + state.active)
-
-    def observe(self, accepted: Sequence[int]) -> None:
-        """Learn how many drafts of each text of a round were accepted."""
 
 
 @dataclass(frozen=True)

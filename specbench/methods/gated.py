@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 from specbench.methods import laws
 from specbench.methods.ensembles import WEIGHT, peak, weight_of_each
 from specbench.methods.lazy import torch
-from specbench.methods.method import HEAD, Parameter, rule
+from specbench.methods.method import Parameter, rule
 from specbench.methods.verdict import Positions, Verdict, maximal_coupling
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from specbench.methods.ensembles import Head
 
 GATE = Parameter(
     "gate",
@@ -59,15 +57,3 @@ def gated(at: Positions, x: Tensor, *, gate: float, weight: float | Tensor) -> V
         v = peak(torch.lerp(at.q1, at.p1, share).masked_fill(~plausible, -1), prefer=v)
         return maximal_coupling(at, x, v)._replace(weight=w)
     return maximal_coupling(at, x, v, gain=at.p - at.q)._replace(weight=w)
-
-
-@rule(
-    GATE,
-    HEAD,
-    summary="diversed in the target's plausible set, tokens with p >= gate max p; strict outside",
-    source="this project",
-    law=laws.gated,
-)
-def gated_diversed(at: Positions, x: Tensor, *, gate: float, head: Head) -> Verdict:
-    """Verify as `diversed` within the target's plausible set, and as `sd` outside; see `gated`."""
-    return gated(at, x, gate=gate, weight=head(at))

@@ -28,7 +28,6 @@ class Next(NamedTuple):
     position: Tensor  # [K] index of the draft within its round, from 0
     greedy: bool = False  # at temperature 0
     top: Tensor | None = None  # [K] largest logit of the target before any processing
-    inside: Tensor | None = None  # [K] whether the text was between the marks of --inside
 
 
 class Split(NamedTuple):

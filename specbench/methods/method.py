@@ -20,9 +20,6 @@ BOTH_MODELS = ("both_temperature", "both_min_p")
 """Parameters that change how both models are sampled, and not the rule."""
 
 
-INSIDE = "inside"
-"""A parameter of all rules that are not exact: BEGIN,END, outside of which they are `sd`."""
-
 COMPUTED = "of"
 """A parameter of `synthetic` in benchmarks: the method whose rule is computed as well.
 
@@ -154,9 +151,8 @@ class Method:
     verifies: bool = True  # whether acceptance depends on the models; labels say so if not
 
     def takes(self, name: str) -> bool:
-        """Return whether the method has a parameter, or may be confined by ``INSIDE``."""
-        names = [parameter.name for parameter in self.parameters]
-        return name in names or (name == INSIDE and self.rule is not None and not self.exact)
+        """Return whether the method has a parameter."""
+        return any(parameter.name == name for parameter in self.parameters)
 
     def emits_target(self, parameters: Mapping[str, Any]) -> bool:
         """Return whether the method emits the target's distribution with these parameters."""
@@ -184,14 +180,6 @@ class Method:
                     resolved[name] = parameter.check(values[name])
                 elif parameter.kind is not Rates:  # of which there are none, if none are given
                     resolved[name] = parameter.default
-        if INSIDE in values:
-            resolved[INSIDE] = marks = str(values[INSIDE])
-            begin, _, end = marks.partition(",")
-            if "," in end or not begin or not end or begin in end or end in begin:
-                raise UsageError(
-                    f"--inside cannot be {marks}: give BEGIN,END, neither of which contains the "
-                    "other"
-                )
         return resolved
 
 

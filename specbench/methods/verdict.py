@@ -37,8 +37,6 @@ class Positions(NamedTuple):
     greedy: bool  # true at temperature 0
     n: int = 1  # drafted tokens per round: N consecutive positions are the drafts of one text
     top: Tensor | None = None  # [K] largest logit of the target before any processing
-    # [K] whether the text was between the marks of --inside when its round began; None without
-    inside: Tensor | None = None
 
     @property
     def position(self) -> Tensor:

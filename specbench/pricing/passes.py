@@ -25,9 +25,7 @@ from specbench.engine.pair import LoadedPair
 from specbench.engine.passes import plain_pass
 from specbench.engine.prompts import encode_prompt
 from specbench.errors import UsageError
-from specbench.experiment.plan import Plan
 from specbench.experiment.progress import Steps
-from specbench.experiment.prompts import EncodedPrompts
 from specbench.files import clear_errors, make_folder, stored
 from specbench.methods.verdict import entropy_of, pick
 from specbench.pricing import scores
@@ -136,30 +134,6 @@ def recorded_prompt(
         counts = f"{len(ids)} tokens now and had {record.prompt_tokens}"
         raise UsageError(f"the prompt of {record.sample_id} has {counts}: run again")
     return ids
-
-
-def texts_in_column(
-    plan: Plan, pair: LoadedPair | Reader, column: str
-) -> Iterator[scores.ScoredText]:
-    """Yield the texts in a column of prompt files; they are encoded as they are.
-
-    Raises:
-        UsageError: A prompt has no text in this column.
-    """
-    prompts = EncodedPrompts(plan, pair)
-    for task in plan.tasks:
-        for example in task.examples:
-            text = (example.columns or {}).get(column)
-            if not isinstance(text, str) or not text:
-                raise UsageError(
-                    f"{task.task.path}: prompt {example.id} has no text in the column {column}: "
-                    "add it, or leave out --texts to let the target write"
-                )
-            name = scores.TextName(
-                task.task.name, example.id, column, category=example.category or None
-            )
-            tokens = pair.tokenizer.encode(text, add_special_tokens=False)
-            yield scores.ScoredText(name, prompts.of(task, example).ids, tokens)
 
 
 def examples_of(run: Run, task: str) -> Mapping[str, Example]:

@@ -24,7 +24,7 @@ from scipy.optimize import brentq
 
 from specbench.analysis.statistics.intervals import FEWEST, bootstrap
 from specbench.decoding.drafters.kind import DrafterKind
-from specbench.decoding.drafters.policies import Drafting, Floats, Integers, Policy, replay
+from specbench.decoding.drafters.policies import Drafting, Floats, Integers, Policy
 from specbench.errors import require
 from specbench.pricing.scores import Scores
 
@@ -166,9 +166,6 @@ def with_one(reach: Floats) -> Floats:
     return np.concatenate([np.ones_like(reach[..., :1]), reach], axis=-1)
 
 
-DRAFT_COST = 0.1  # seconds of a draft step / seconds of a target pass, for the oracle
-
-
 def drafting(scores: Scores, drafter: DrafterKind, rule: str, most: int) -> Drafting:
     """Return what is known of all rounds of texts, with up to ``most`` drafts.
 
@@ -178,9 +175,8 @@ def drafting(scores: Scores, drafter: DrafterKind, rule: str, most: int) -> Draf
         rule: What judges drawn drafts: ``match``, ``block``, or ``sd`` and its like.
         most: N.
     """
-    seconds: Floats = 1 + DRAFT_COST * np.arange(most + 1.0)
     if drafter.copies:
-        return _copied(scores, drafter, most, seconds)
+        return _copied(scores, drafter, most)
     scores = scores.modules.get(drafter, scores)
     top, entropy = windows(scores.top_q, most), windows(scores.entropy_q, most)
     if likeliest := drafter.greedy or scores.temperature == 0:  # every rule accepts these alike
@@ -196,11 +192,10 @@ def drafting(scores: Scores, drafter: DrafterKind, rule: str, most: int) -> Draf
         reach,
         np.full(scores.tokens.shape, most),
         scores.length,
-        seconds,
     )
 
 
-def _copied(scores: Scores, drafter: DrafterKind, most: int, seconds: Floats) -> Drafting:
+def _copied(scores: Scores, drafter: DrafterKind, most: int) -> Drafting:
     """Return the rounds of copied drafts, which depend on where a round starts."""
     shape = (*scores.tokens.shape, most)
     copied, proposed = np.full(shape, -1), np.zeros(shape[:2], dtype=np.int64)
@@ -212,7 +207,7 @@ def _copied(scores: Scores, drafter: DrafterKind, most: int, seconds: Floats) ->
     is_proposed = np.arange(most) < proposed[..., None]
     equal = ((copied == following) & is_proposed).astype(np.float64)
     sure, reach = np.ones(shape), with_one(equal.cumprod(-1))
-    return Drafting(sure, sure, np.zeros(shape), reach, proposed, scores.length, seconds)
+    return Drafting(sure, sure, np.zeros(shape), reach, proposed, scores.length)
 
 
 class Visits(NamedTuple):
@@ -224,9 +219,6 @@ class Visits(NamedTuple):
 
 def visits(rounds: Drafting, policy: Policy) -> Visits:
     """Walk along texts with a policy."""
-    if policy.replayed:
-        law = replay(policy, rounds, range(len(rounds.length)))
-        return Visits(law.sum(-1), law @ np.arange(rounds.longest + 1))
     drafts = np.minimum(policy(rounds), rounds.most)
     started = starts(rounds.reach, drafts, rounds.length)
     return Visits(started, started * drafts)

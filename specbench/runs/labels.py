@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from specbench.methods.registry import METHODS, from_columns
-from specbench.plugins import short_name
+from specbench.plugins import in_file, short_name
 
 BUNDLED, RESULTS = "bundled", "results"
 # Equal weights on both models: static w = 0.5 with the cost of a head, for any pair.
@@ -50,7 +50,7 @@ def method_label(cell: Mapping[str, Any], heads: Mapping[str, str] = _FOUND) -> 
     method = METHODS.get(cell["method"])
     order = () if method is None else (parameter.name for parameter in method.parameters)
     values = from_columns(cell)
-    signs = {} if method is None else _SIGNS
+    signs = {} if in_file(cell["method"]) else _SIGNS  # a rule of an earlier version has them
     parts = [
         _part(signs.get(name), name, heads.get(values[name], values[name]))
         for name in dict.fromkeys((*order, *values))

@@ -51,7 +51,6 @@ class RecordedRounds(BaseModel):
     agreed: list[list[bool]] | None = None
     expected: list[list[float]] | None = None
     weights: list[list[float]] | None = None
-    inside: list[bool | None] | None = None
 
     @model_validator(mode="after")
     def _have_one_length(self) -> Self:
@@ -198,7 +197,9 @@ class SampleRecord(SampleColumns):
         "not a server; a server does not tell",
     )
     inside_emitted: Count | None = measured(
-        "tokens", "tokens of rounds that began between the marks of `--inside`", UNMARKED
+        "tokens",
+        "tokens of rounds that began between the marks of `--inside`, of earlier runs",
+        UNMARKED,
     )
     inside_proposed: Count | None = measured("tokens", "drafted tokens of these rounds", UNMARKED)
     inside_accepted: Count | None = measured("tokens", "accepted ones of them", UNMARKED)

@@ -55,7 +55,7 @@ class HeadRecipe(Filters):
         metavar="NAME",
         complete=lambda: [name for name, declared in DRAFTERS.items() if declared.kind.needs_draft],
     )
-    steps: int = option(24, "Steps, each with a set of roll-outs.", ge=1)
+    steps: int = option(60, "Steps, each with a set of roll-outs.", ge=1)
     prompts_per_step: int = option(16, "Prompts per step.", ge=1)
     # The return of a text is compared with the mean of its prompt's texts.
     rollouts: int = option(4, "Texts per prompt.", ge=2)
@@ -219,7 +219,7 @@ def head_recipe(pair: PairSpec, task: Task, chosen: Mapping[str, Any]) -> HeadRe
 
 def warm_up_cosine(step: int, steps: int) -> float:
     """Return the factor on the peak rate at a step from 0: linear warm-up, cosine to zero."""
-    warm_up = max(1, round(WARM_UP * steps))
+    warm_up = max(2, round(WARM_UP * steps))  # the first step is never at the full rate
     return min(1.0, (step + 1) / warm_up) * (1 + math.cos(math.pi * step / steps)) / 2
 
 

@@ -75,32 +75,18 @@ def laws_at(
     p_logits = target.logits.flatten(0, 1)
     p, p1 = processed(p_logits, sampling), p_logits.double().softmax(-1)
     q, q1 = _draft_law(setup.drafter, draft, p, sampling, proposed)
-    top, inside = p_logits.double().amax(-1), _inside(setup, texts, position)
-    next_law = Next(p, q, p1, q1, within.flatten().to(q.device), top=top, inside=inside)
+    top = p_logits.double().amax(-1)
+    next_law = Next(p, q, p1, q1, within.flatten().to(q.device), top=top)
     passes = [target] if draft is None else [target, draft]
     states = [part.hidden.flatten(0, 1) if hidden else part.hidden for part in passes]
     states += [] if draft else [p.new_empty(len(p), 0)]  # a copying drafter has none
     singles = [part.float() for part in next_law[:4]]
-    further = (p_logits.amax(-1).float(), next_law.inside)
-    positions = Placed._make((*singles, *states, False, 1, *further)).at(next_law.position)
+    largest = p_logits.amax(-1).float()
+    positions = Placed._make((*singles, *states, False, 1, largest)).at(next_law.position)
     if method.rule is None:
         return Laws(next_law, Split(torch.zeros_like(next_law.p), next_law.p), None, positions)
     weight = None if method.head is None else method.head.weigh(positions).double()
     return Laws(next_law, _split(method, next_law, weight), weight, positions)
-
-
-def _inside(setup: Setup, texts: Sequence[Sequence[int]], position: Tensor) -> Tensor | None:
-    """Return whether each token's round began between the marks of its text ``[B T]``."""
-    if (marks := setup.method.marks) is None:
-        return None
-    phases = []
-    for text, row in zip(texts, position.tolist(), strict=True):
-        for i, within in enumerate(row):
-            begun = str(
-                setup.pair.tokenizer.decode(list(text[: len(text) - len(row) + i - within]))
-            )
-            phases.append(marks[1] not in begun[begun.rfind(marks[0]) :] and marks[0] in begun)
-    return torch.tensor(phases, device=setup.pair.target.device)
 
 
 def farther(law: Tensor, p: Tensor, q: Tensor) -> Tensor:

@@ -103,14 +103,14 @@ def _rounds(setup: Setup, text: Sequence[int]) -> RoundsAfter:
         q = _laws(setup, text, blocks, proposed)[1][:, i]
         blocks = [[*blocks[row], draft] for row, draft in q.nonzero().tolist()]
     drafts = torch.tensor(blocks, device=setup.pair.target.device)
-    p, q, inside = _laws(setup, text, blocks, proposed)
+    p, q = _laws(setup, text, blocks, proposed)
     chosen = drafts.clamp_min(0)[..., None]
     p_x, q_x = (law[:, :n].gather(-1, chosen)[..., 0] for law in (p, q))
     strict = torch.where(q_x > 0, p_x / q_x, 0).clamp_max(1)
     flags = torch.cartesian_prod(*[torch.tensor([False, True])] * n).view(-1, n).to(drafts.device)
     ways = torch.where(flags, strict[:, None], 1 - strict[:, None]).prod(-1)  # [M, F]
     accepts = BLOCKS[setup.method.method](flags, p[:, :n], drafts, **dict(setup.method.parameters))
-    passed = torch.where(inside[:, None, None], accepts, flags).cumprod(-1)
+    passed = accepts.cumprod(-1)
     reached = torch.cat((ways.sum(-1, True), (ways[..., None] * passed).sum(1)), -1)
     drawn = torch.where(drafts == NOTHING, 1, q_x)
     return RoundsAfter(drafts, drawn.prod(-1), reached, p, q)
@@ -118,16 +118,14 @@ def _rounds(setup: Setup, text: Sequence[int]) -> RoundsAfter:
 
 def _laws(
     setup: Setup, text: Sequence[int], blocks: Sequence[list[int]], proposed: list[int]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return p and q after a text and each beginning of blocks, and whether it is inside."""
+) -> tuple[Tensor, Tensor]:
+    """Return p and q after a text and each beginning of blocks."""
     size = len(blocks[0]) + 1
     whole = [[*text, *(max(token, 0) for token in block), 0] for block in blocks]
     positions = torch.arange(size).expand(len(blocks), size)
     expected = torch.tensor([*proposed, NOTHING])[:size].repeat(len(blocks))
     at = laws_at(setup, whole, positions, expected.to(setup.pair.target.device)).at
-    p, q = (law.view(len(blocks), size, -1) for law in (at.p, at.q))
-    inside = torch.ones(len(at.p), device=p.device) if at.inside is None else at.inside
-    return p, q, inside.view(len(blocks), size)[:, 0].bool()
+    return at.p.view(len(blocks), size, -1), at.q.view(len(blocks), size, -1)
 
 
 RARE = 4.0  # beginnings of outputs that are expected less often are not enumerated further

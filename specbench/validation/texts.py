@@ -162,7 +162,6 @@ def sample(setup: Setup, contexts: Sequence[Context]) -> list[list[Generation]]:
         batch_size=min(setup.batch_size, len(requests)),
         drafter=setup.drafter,
         control=method.control,
-        marks=method.marks,
     )
     end_tokens = frozenset() if ends.token is None else frozenset({ends.token})
     decoded = decode_all(replace(setup.pair, eos_ids=end_tokens), method.rule, requests, options)

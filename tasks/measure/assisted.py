@@ -19,20 +19,10 @@ from specbench.decoding.sampling import uniforms
 from specbench.engine.device import now
 from specbench.engine.packing import unpacked
 from specbench.engine.pair import LoadedPair
-from specbench.engine.vocabulary import DraftTokens
-from specbench.errors import UsageError
+from specbench.errors import require
 from specbench.methods.method import Rates
 
-ENSEMBLE = "assistant_ensemble_weight"
 DECISION = "_speculative_sampling"  # Transformers' function that accepts drafts
-
-
-class MissingError(UsageError):
-    """Transformers lacks a feature, for a ``reason``."""
-
-    def __init__(self, reason: str, advice: str = "install a newer one") -> None:
-        super().__init__(f"{reason}: {advice}")
-        self.reason = reason
 
 
 class Assisted:
@@ -41,27 +31,28 @@ class Assisted:
     Args:
         pair: The pair.
         draft_length: Tokens drafted per round; 0 for ``generate``.
-        weight: ``assistant_ensemble_weight``; None verifies against the target.
         acceptance: Rates at which drafts are accepted by force; None forces nothing.
 
     Raises:
-        MissingError: This version of Transformers cannot do so, or not with this pair.
-        UsageError: The models are not PyTorch's.
+        UsageError: This version of Transformers cannot do so, or not with this pair.
     """
 
     def __init__(
-        self,
-        pair: LoadedPair,
-        draft_length: int,
-        weight: float | None = None,
-        acceptance: Rates | None = None,
+        self, pair: LoadedPair, draft_length: int, acceptance: Rates | None = None
     ) -> None:
         target, draft = pair.runners
-        require_features(draft.present, draft_length, weight, acceptance)
+        require(
+            not draft_length or draft.present is None,
+            "Transformers' assisted generation needs a draft with all tokens of the target: choose "
+            "another draft",
+        )
+        require(
+            acceptance is None or hasattr(utils, DECISION),
+            f"this version of Transformers has no {DECISION}: install a newer one",
+        )
         self._pair, self._draft_length, self._acceptance = pair, draft_length, acceptance
         self._target: Any = target.model
         self._draft = draft.model if draft_length else None
-        self._weight = {ENSEMBLE: weight} if weight else {}
 
     def decode(
         self, requests: Sequence[Request], options: DecodeOptions
@@ -135,7 +126,7 @@ class Assisted:
             texts: Tensor = self._target.generate(
                 inputs,
                 attention_mask=torch.ones_like(inputs),
-                generation_config=GenerationConfig(**sampling, **self._weight, **options),
+                generation_config=GenerationConfig(**sampling, **options),
                 assistant_model=self._draft,
                 stopping_criteria=StoppingCriteriaList(criteria),
             )
@@ -143,27 +134,6 @@ class Assisted:
         finally:
             for (model, _), settings in zip(models, earlier, strict=True):
                 model.generation_config = settings
-
-
-def require_features(
-    present: DraftTokens | None,
-    draft_length: int,
-    weight: float | None = None,
-    acceptance: Rates | None = None,
-) -> None:
-    """Check that Transformers can decode so; ``present`` are the draft's tokens, None for all.
-
-    Raises:
-        MissingError: It cannot.
-    """
-    if draft_length and present is not None:
-        need = "Transformers' assisted generation needs a draft with all tokens of the target"
-        raise MissingError(need, "choose another draft")
-    if weight and not hasattr(GenerationConfig(), ENSEMBLE):
-        version = f"this version of Transformers has no {ENSEMBLE}"
-        raise MissingError(version)
-    if acceptance is not None and not hasattr(utils, DECISION):
-        raise MissingError(f"this version of Transformers has no {DECISION}")
 
 
 @contextmanager

@@ -10,21 +10,16 @@ import torch
 from transformers import GenerationConfig
 from transformers.generation import utils
 
-from measure.assisted import (
-    DECISION,
-    ENSEMBLE,
-    Assisted,
-    MissingError,
-    forced_in_transformers,
-)
 from specbench.decoding.loop import DecodeOptions, Request, decode_all
 from specbench.decoding.records import Generation
 from specbench.decoding.sampling import Sampling
 from specbench.engine import packing
 from specbench.engine.pair import LoadedPair
+from specbench.errors import UsageError
 from specbench.methods.method import Rates
 from specbench.methods.serving import synthetic
 from specbench.methods.strict import sd
+from tasks.measure.assisted import DECISION, Assisted, forced_in_transformers
 from tests.engine.tiny import random_prompt, tiny_pair
 
 TEXTS = 3
@@ -100,13 +95,11 @@ def test_transformers_is_timed_with_the_weights_themselves(length, monkeypatch):
 RATES = ("0", "0.6", "1", "0.9/0.3")
 
 
-@pytest.mark.parametrize(("rates", "weight"), [*((rates, None) for rates in RATES), ("0.6", 0.5)])
-def test_the_forced_share_of_drafts_is_accepted(rates, weight):
-    if weight and not hasattr(GenerationConfig(), ENSEMBLE):
-        pytest.skip("this version of Transformers has no ensemble")
+@pytest.mark.parametrize("rates", RATES)
+def test_the_forced_share_of_drafts_is_accepted(rates):
     pair, tokens = tiny_pair("llama"), 30 if rates == "1" else 80
     loops: list[Callable[[], list[Generation]]] = [
-        lambda: decoded(Assisted(pair, 5, weight, Rates(rates)), tokens),
+        lambda: decoded(Assisted(pair, 5, Rates(rates)), tokens),
         lambda: ours(pair, tokens, rates),
     ]
     for loop in loops:
@@ -142,13 +135,7 @@ def test_transformers_is_restored_and_a_missing_function_reported(monkeypatch):
         raise ZeroDivisionError
     assert getattr(utils, DECISION) is decision
     monkeypatch.delattr(utils, DECISION)
-    with pytest.raises(MissingError, match="has no"):
+    with pytest.raises(UsageError, match="has no"):
         Assisted(tiny_pair("llama"), 5, acceptance=Rates("0.5"))
     with forced_in_transformers(None, []):
         assert not hasattr(utils, DECISION)
-
-
-def test_a_version_without_the_weight_is_refused(monkeypatch):
-    monkeypatch.setattr("specbench.experiment.assisted.ENSEMBLE", "weight")
-    with pytest.raises(MissingError, match="has no weight: install a newer one"):
-        Assisted(tiny_pair("llama"), 3, 0.5)

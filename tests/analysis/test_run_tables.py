@@ -16,7 +16,6 @@ from specbench.analysis.tables.run_tables import (
     PREFILL,
     TRANSFER,
     figure_tables,
-    run_tables,
     text_tables,
     transfer_data,
 )
@@ -109,7 +108,7 @@ def test_draft_lengths_are_rows_and_engines_have_separate_tables(make):
 
 def test_a_terminal_shows_verdicts_and_figures_in_80_columns(samples):
     results = results_of(samples)
-    tables = run_tables(results)
+    tables = results.tables()
     verdicts, figures = tables[:2], tables[2:]
     assert [table.title.split(":")[0] for table in verdicts] == [
         *("mini-math on mini, T = 1", "mini-code on mini, T = 1")
@@ -130,7 +129,7 @@ def test_a_terminal_shows_verdicts_and_figures_in_80_columns(samples):
     untimed = next(figure_tables(Results.of(_summary=timeless).cells))
     assert [*untimed.notes] == [NO_TIMES, COUNTED]
     # Without sd beside it there is no verdict.
-    assert [t.title for t in run_tables(results_of(samples[samples["method"] == "sd"]))] == [
+    assert [t.title for t in results_of(samples[samples["method"] == "sd"]).tables()] == [
         *(figure.title for figure in figures)
     ]
 

@@ -170,16 +170,6 @@ def test_a_run_is_priced_once_and_compared_with_its_rounds(cli, finished):
     assert (tokens.min() > 1).all() and (tokens.nunique() == 2).all()
 
 
-def test_texts_of_a_file_are_priced(cli):
-    lines = [{"prompt": f"What is {n} + 2?", "answer": f"{n} + 2 = {n + 2}."} for n in range(2)]
-    Path("texts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    asked = ("price", "--prompts", "texts.jsonl", "--draft-length", "2")
-    assert "texts on mini" in cli(*asked, "--texts", "answer", "--output", "out").out
-    assert Path("out/scores.jsonl.gz").is_file()
-    missing = cli(*asked, "--texts", "reply")
-    assert missing.code == 2 and "has no text in the column reply" in missing.err
-
-
 def test_costs_may_be_what_llama_bench_wrote(cli):
     def test(name, size, prompt, seconds):
         rows = {"n_prompt": prompt, "n_gen": 0 if prompt else 32}

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import weakref
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 import specbench
 from specbench.analysis.report.build import build
 from specbench.cli.app import main
-from specbench.decoding.heads.registry import is_head
 from specbench.engine.loading import load_pair
 from specbench.experiment.loader import Loader
 from specbench.runs.frames import read_samples
@@ -87,32 +85,6 @@ def test_a_shard_of_a_training_has_some_of_its_tasks(cli, tiny):
     assert plan.startswith("mini-code on mini: ") and plan.endswith(" results/heads/mini/mini-code")
     assert cli(*tiny, "--shard", "1/2").code == 0
     assert [path.name for path in Path("results/heads/mini").iterdir()] == ["mini-headline"]
-
-
-def test_workers_train_a_task_by_a_command_each(cli, tiny, monkeypatch):
-    lines: list[list[str]] = []
-
-    class Workers:
-        """Runs the first command, and fails with the others."""
-
-        def run(self, commands):
-            lines.extend(commands)
-            with pytest.raises(SystemExit) as end:
-                main(commands[0])
-            yield 0, end.value.code, ""
-            yield 1, 2, "error: no memory"
-
-    monkeypatch.setattr("specbench.cli.train.ray_workers", lambda *_: nullcontext(Workers()))
-    result = cli(*tiny, "--workers", "2", "--temperature", "0.7,1")
-    assert result.code == 2 and result.err.splitlines()[-1] == "error: mini-code: no memory"
-    (first, second) = lines
-    assert first[:3] == ["train", "--task", "mini-headline"] and second[2] == "mini-code"
-    assert first[3:] == second[3:] and "--workers" not in first
-    given = dict(zip(first[3:-1:2], first[4::2], strict=False))
-    assert (given["--steps"], given["--rollouts"]) == ("2", "2")
-    assert first.count("--temperature") == 2
-    assert is_head(Path("results/heads/mini/mini-headline"))
-    assert "Heads of mini in results/heads/mini" in result.out
 
 
 LINE = "run -m autoregressive,sd -t mini-math -n 3 --max-new-tokens 6 --temperature 0"

@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[2]
 MOST_SAMPLES = 400  # of `make run`, which the README promises to take one to three minutes
 
 FAST = ("-t", "mini-math", "--limit", "2", "--no-progress", "--output", "r")
-MARKS = "inside=Answer:,####"
 TRANSFER = ("run", "-m", "sd,diversed", "-t", "mini-headline,mini-math", "-n", "2", "-o", "r")
 
 
@@ -30,17 +29,6 @@ def variants(folder: Path, *names: str) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("line", "columns", "expected"),
     [
-        # The marks of the methods are those of the front.
-        (
-            "sweep-weights --weights 0.5 -m sd,lossy --inside Answer:,####",
-            ("weight", "settings"),
-            [("sd", "", ""), *((m, w, MARKS) for m, w in (("lossy", ""), ("static", "0.5")))],
-        ),
-        (
-            "sweep-weights --weights 0.5 -m sd --inside Answer:,####",
-            ("weight", "settings"),
-            [("sd", "", ""), ("static", "0.5", MARKS)],
-        ),
         (
             "sweep-weights --weights 0,1 --draft-length 3,5 -m autoregressive,sd,static",
             ("weight", "draft_length"),
@@ -92,7 +80,7 @@ def test_heads_that_are_named_by_their_tasks_are_compared_on_every_task(cli, eng
 def test_make_run_plans_few_samples_of_bundled_tasks(cli, monkeypatch):
     planned: list[Any] = []
 
-    def stop(plan, worker, probe):
+    def stop(plan, worker):
         planned.append(plan)
         raise UsageError("it is planned")
 

@@ -121,11 +121,12 @@ def test_memory_is_compared_before_models_load(cli, models, monkeypatch):
 
     asked: list[tuple[int, ...]] = []
 
-    def check(spec, how, *sizes):
-        asked.append(sizes)
+    def check(spec, how, *tokens, rows, purpose):
+        assert purpose == "to train a head"
+        asked.append((*tokens, rows))
         raise UsageError("mini needs 99 GiB to train a head")
 
-    monkeypatch.setattr(memory, "check_training_memory", check)
+    monkeypatch.setattr(memory, "check_memory", check)
     task = load_task("mini-headline")
     prompt = int(max(len(e.prompt) for e in task.examples("train", 6, 5)) / 2.5)
     for more, sizes in (

@@ -43,7 +43,7 @@ class Runner:
         return {"models": self.models}
 
     def closing_facts(self) -> dict[str, Any]:
-        return {"engine": self.engine, "warm_ups": [{"seconds": 1.0}], "gpus_at_the_end": []}
+        return {"engine": self.engine, "warm_ups": [{"seconds": 1.0}]}
 
 
 class Worker(RayWorker):

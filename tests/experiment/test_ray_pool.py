@@ -150,14 +150,6 @@ def test_workers_that_cannot_start_end_the_run(pool, tmp_path, pair, error, said
         run(plan_of(*[SLOW] * 40, pair=pair), pool, tmp_path / "r")
 
 
-def test_commands_run_in_parallel_and_return_their_outcome(pool):
-    for number in list(pool._actors):
-        pool.dismiss(number)
-    ended = sorted(pool.run([["--version"], ["run", "--workers", "0"]]))
-    assert [(number, code) for number, code, _ in ended] == [(0, 0), (1, 2)]
-    assert ended[1][2].startswith("error: --workers must be 1 or more")
-
-
 def test_more_workers_than_devices_are_refused():
     assert uses_gpus({"CPU": 4, "GPU": 2}, 2, Loading())
     assert not uses_gpus({"CPU": 4, "GPU": 2}, 4, CPU)

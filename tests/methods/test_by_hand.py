@@ -105,14 +105,6 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     # The plausible set is p1 >= 1/4: v = (3/8, 3/8) there, p elsewhere. The rejected 1/4 is drawn
     # from (p - q)+ = (2, 0, 1)/8.
     ("gated", {"gate": 0.5, "weight": 0.5}, GATED_P, GATED_Q, "1/4 3/8 0 1/8", "1/6 0 1/12 0"),
-    (
-        "gated-diversed",
-        {"gate": 0.5, "head": half},
-        GATED_P,
-        GATED_Q,
-        "1/4 3/8 0 1/8",
-        "1/6 0 1/12 0",
-    ),
 ]
 # At temperature 0 with p1 = (1/2, 1/3, 1/6), q1 = (1/4, 1/2, 1/4): the draft is always the second.
 SECOND: list[tuple[str, dict[str, Any], bool]] = [

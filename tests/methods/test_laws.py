@@ -47,7 +47,6 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         *grid(gate=(0.0, 0.05, 0.3, 0.8, 1.0, 1.2), weight=(0.5,)),
         *grid(gate=(0.0, 0.3), weight=(0.9,)),
     ],
-    "gated-diversed": [{"gate": 0.2, "head": linear_head}],
     "cooled": grid(cooled_weight=(0.0, 0.3, 1.0)),
     "match": [{}],
     "threshold": grid(single=(1.0, 0.3, 1.0, 0.5), accumulated=(1.0, 1.0, 0.4, 1e-3)),

@@ -38,10 +38,6 @@ def ones(at: Positions) -> torch.Tensor:
     return at.p.new_ones(len(at.p))
 
 
-def zeros(at: Positions) -> torch.Tensor:
-    return at.p.new_zeros(len(at.p))
-
-
 STRICT: list[tuple[str, dict[str, Any]]] = [
     ("lossy", {"lenience": 1.0}),
     ("static", {"weight": 1.0}),
@@ -56,8 +52,6 @@ STRICT: list[tuple[str, dict[str, Any]]] = [
     ("sharpened", {"target_temperature": 1.0, "target_min_p": 0.0}),
     ("gated", {"gate": 0.1, "weight": 1.0}),
     ("gated", {"gate": 1.001, "weight": 0.0}),
-    ("gated-diversed", {"gate": 0.1, "head": ones}),
-    ("gated-diversed", {"gate": 1.001, "head": zeros}),
 ]
 OF_P_ALONE: list[tuple[str, dict[str, Any]]] = [
     ("mentored", {"budget": 0.5}),

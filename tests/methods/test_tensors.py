@@ -35,7 +35,6 @@ EVERY_RULE = [
     ("cactus", {"divergence": 0.1}),
     ("sharpened", {"target_temperature": 0.6, "target_min_p": 0.05}),
     ("gated", {"gate": 0.2, "weight": 0.7}),
-    ("gated-diversed", {"gate": 0.2, "head": linear_head}),
 ]
 
 

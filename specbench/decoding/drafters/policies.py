@@ -6,23 +6,18 @@ A policy sees what a drafter knows along the path on which all of its drafts are
 the drafts are the text's own tokens. It is predictable if the decision to draft a token depends on
 earlier tokens alone, never on the token itself. Only then do the emitted texts stay the target's.
 
-A function returns the number of drafts of a round that starts at each token. A generator yields
-the number of the next round and receives how many of them were accepted; it is replayed, since its
-state depends on chance.
+A function returns the number of drafts of a round that starts at each token.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import index
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from specbench.errors import UsageError, first_line, require, unknown
+from specbench.errors import UsageError, require, unknown
 from specbench.methods.control import DraftControl, DraftState
 from specbench.methods.lazy import numpy as np
 from specbench.methods.lazy import torch
@@ -37,9 +32,6 @@ Floats: TypeAlias = "NDArray[np.float64]"
 Integers: TypeAlias = "NDArray[np.int64]"
 
 GAMMA = 0.2  # of AdaEDL
-LADDER = (1, 3, 5, 7)  # SGLang's candidates for a batch of 1
-LOWER = -0.25  # SGLang's margin for fewer drafts
-WAIT, EVERY, PAST = 10, 5, 0.8  # rounds before its first and next decisions; weight of the past
 
 
 class Drafting(NamedTuple):
@@ -54,12 +46,11 @@ class Drafting(NamedTuple):
     reach: Floats  # [B, T, N + 1] probability that at least so many drafts are accepted
     most: Integers  # [B, T] drafts that can be proposed
     length: Integers  # [B] tokens of each text
-    seconds: Floats  # [N + 1] of a round with so many drafts; here only the oracle reads them
 
     @property
     def longest(self) -> int:
         """N."""
-        return len(self.seconds) - 1
+        return int(self.reach.shape[-1]) - 1
 
     def within(self, size: int) -> Drafting:
         """Return the same rounds with at most so many drafts."""
@@ -70,7 +61,6 @@ class Drafting(NamedTuple):
             self.reach[..., : size + 1],
             np.minimum(self.most, size),
             self.length,
-            self.seconds[: size + 1],
         )
 
 
@@ -88,30 +78,18 @@ class Policy:
         """The name with the value."""
         return self.name if self.value is None else f"{self.name} {self.value}"
 
-    @property
-    def replayed(self) -> bool:
-        """Whether it depends on how many drafts of earlier rounds were accepted."""
-        return inspect.isgeneratorfunction(self.function)
-
-    def __call__(self, *about: Any) -> Any:
-        """Return the number of drafts ``[B, T]``, or the generator of a replayed policy.
+    def __call__(self, rounds: Drafting) -> Integers:
+        """Return the number of drafts ``[B, T]``.
 
         Raises:
-            UsageError: A function of the user's own raised an error or returns something else.
+            UsageError: A function of the user's own raised an error, or returns numbers of another
+                shape, below 0 or no whole numbers.
         """
         values = () if self.value is None else (self.value,)
         with user_code(self.function):
-            returned = self.function(*about, *values)
-        return returned if self.replayed else self.drafts(returned, about[0].most.shape)
-
-    def drafts(self, returned: Any, shape: tuple[int, ...]) -> Integers:
-        """Return numbers of drafts in a shape.
-
-        Raises:
-            UsageError: They are of another shape, below 0 or no whole numbers.
-        """
+            returned = self.function(rounds, *values)
         try:
-            drafts = np.broadcast_to(returned, shape)
+            drafts = np.broadcast_to(returned, rounds.most.shape)
         except ValueError:
             drafts = np.array(np.nan)
         require(
@@ -182,67 +160,6 @@ def adaptive(rounds: Drafting, cost: float = 0.1) -> Integers:
     return 1 + leading((survival * rounds.top > cost * rate)[..., :-1])
 
 
-@policy()
-def schedule(rounds: Drafting, file: str = "FILE.json:1") -> Integers:
-    """Draft as many tokens as vLLM's [first, last, N] say for the batch size after a colon."""
-    name, _, batch = file.rpartition(":")
-    try:
-        rows = json.loads(Path(name).read_text(encoding="utf-8"))
-        steps = sorted((index(batch_size), index(drafts)) for batch_size, _, drafts in rows)
-        number = [drafts for batch_size, drafts in steps if batch_size <= int(batch)][-1]
-        if number < 0:
-            raise ValueError(f"N is {number}")
-    except (OSError, ValueError, TypeError, IndexError, RecursionError) as error:
-        raise UsageError(
-            f"schedule:{file} is no schedule ({first_line(error)}): give FILE.json:BATCH, a list "
-            "of [first batch, last batch, N] from batch 1 on"
-        ) from error
-    return np.full(rounds.most.shape, min(number, rounds.longest))
-
-
-@policy()
-def moving_average(longest: int, repeats: int) -> Generator[Integers, Integers, None]:
-    """Follow SGLang's ladder for a batch of 1: 1, 3, 5 and 7 drafts, up to N."""
-    ladder = np.array([rung for rung in LADDER if rung <= longest])
-    rung = np.full(repeats, len(ladder) - 1)
-    average = ladder[rung] - 1.0
-    rounds = 0
-    while True:
-        accepted = yield ladder[rung]
-        average, rounds = PAST * average + (1 - PAST) * accepted, rounds + 1
-        if rounds < WAIT or (rounds - WAIT) % EVERY:
-            continue
-        before = rung.copy()
-        for _ in ladder[1:]:
-            rung = rung - ((rung > 0) & (average <= ladder[rung - 1] - 0.5 + LOWER))
-        stayed = rung == before
-        for _ in ladder[1:]:
-            rises = stayed & (rung < len(ladder) - 1) & (average > ladder[rung] - 0.5)
-            rung = rung + rises
-
-
-@policy(predictable=False)
-def oracle(rounds: Drafting) -> Integers:
-    """Take the least expected seconds, by dynamic programming over the rest of the text.
-
-    It knows the text, so no policy is faster.
-    """
-    texts, tokens, size = rounds.reach.shape
-    left = np.zeros((texts, tokens + size))  # least seconds from each token on
-    best = np.zeros((texts, tokens), dtype=np.int64)
-    exactly = rounds.reach[..., :-1] - rounds.reach[..., 1:]
-    possible = np.arange(size) <= rounds.most[..., None]
-    for s in reversed(range(tokens)):
-        after = left[:, s + 1 : s + 1 + size]
-        rejected = np.zeros((texts, size))
-        rejected[:, 1:] = (exactly[:, s] * after[:, :-1]).cumsum(-1)
-        total = rounds.seconds + rejected + rounds.reach[:, s] * after
-        best[:, s] = np.where(possible[:, s], total, np.inf).argmin(-1)
-        least = total[np.arange(texts), best[:, s]]
-        left[:, s] = np.where(s < rounds.length, least, 0)
-    return best
-
-
 def leading(flags: NDArray[np.bool_]) -> Integers:
     """Return how many flags ``[B, T, K]`` are true before the first false one."""
     number: Integers = flags.cumprod(-1).sum(-1)
@@ -270,8 +187,6 @@ def get_policy(name: str) -> Policy:
         raise UsageError(unknown("policy", plain, [*POLICIES, "FILE.py:FUNCTION"]))
     chosen = POLICIES[plain]
     if not colon:
-        if isinstance(chosen.value, str):
-            raise UsageError(f"{plain} needs a value: give {plain}:{chosen.value}")
         return chosen
     try:
         return replace(chosen, value=type(chosen.value)(value))
@@ -292,14 +207,11 @@ class Online(DraftControl):
     """
 
     policy: Policy
-    longest: int = 1  # N, for a policy that is told the number of accepted drafts
     softmax: bool = False  # whether it sees the softmax at temperature 1, as q is one-hot
 
     def __post_init__(self) -> None:
-        """Start the policy."""
+        """Check the policy."""
         require_predictable(self.policy)
-        self._numbers = self.policy(self.longest, 1) if self.policy.replayed else None
-        self._number = next(self._numbers) if self._numbers else None
 
     def after(
         self, state: DraftState, x: Tensor, q: Tensor, q1: Tensor, drafted: int
@@ -315,16 +227,9 @@ class Online(DraftControl):
             history,
         )
 
-    def observe(self, accepted: Sequence[int]) -> None:
-        """Tell the policy the mean over the batch, as SGLang does."""
-        if self._numbers is not None:
-            self._number = self._numbers.send(np.array([np.mean(accepted)]))
-
     def _drafts(self, history: Sequence[tuple[Tensor, ...]]) -> Integers:
         """Return the drafts of a round ``[B]`` by those so far; one more means further ones."""
         texts, size = len(history[0][0]), len(history) + 1
-        if self._number is not None:
-            return np.broadcast_to(self._number, texts).copy()
         columns = zip(*history, strict=True)
         numbers = [torch.stack(values, -1).double().numpy(force=True) for values in columns]
         q, top, entropy = (
@@ -332,9 +237,8 @@ class Online(DraftControl):
             for values, value in zip(numbers, (1.0, 1.0, 0.0), strict=True)
         )
         reach, most = np.ones((texts, 1, size + 1)), np.full((texts, 1), size)
-        rounds = Drafting(q, top, entropy, reach, most, most[:, 0], np.ones(size + 1))
-        drafts: Integers = self.policy(rounds)[:, 0]
-        return drafts
+        rounds = Drafting(q, top, entropy, reach, most, most[:, 0])
+        return self.policy(rounds)[:, 0]
 
 
 def require_predictable(chosen: Policy) -> None:
@@ -348,34 +252,3 @@ def require_predictable(chosen: Policy) -> None:
         f"{chosen.name} looks at the tokens that it drops, so the texts would no longer be the "
         "target's: choose another policy",
     )
-
-
-def replay(chosen: Policy, rounds: Drafting, order: Sequence[int], repeats: int = 100) -> Floats:
-    """Return the expected rounds that start at each token with each number of drafts.
-
-    The texts follow each other in ``order`` and share the policy's state. Accepted drafts are drawn
-    from ``reach``, with a seed of its own.
-
-    Returns:
-        ``[B, T, N + 1]``, the mean over ``repeats``.
-    """
-    texts, tokens, size = rounds.reach.shape
-    visits = np.zeros(texts * tokens * size)
-    queue = np.array([text for text in order if rounds.length[text]])
-    turn, position = np.zeros((2, repeats), dtype=np.int64)
-    random = np.random.default_rng(0)
-    numbers = chosen(rounds.longest, repeats)
-    drafts = next(numbers)
-    while (active := turn < len(queue)).any():
-        text = queue[np.minimum(turn, len(queue) - 1)]
-        drafts = np.minimum(chosen.drafts(drafts, (repeats,)), rounds.most[text, position])
-        np.add.at(visits, (((text * tokens + position) * size) + drafts)[active], 1 / repeats)
-        accepted = (rounds.reach[text, position, 1:] > random.random((repeats, 1))) & (
-            np.arange(1, size) <= drafts[:, None]
-        )
-        emitted = accepted.sum(-1)
-        position = position + emitted + 1
-        over = position >= rounds.length[text]
-        turn, position = turn + over, np.where(over, 0, position)
-        drafts = numbers.send(emitted)
-    return visits.reshape(texts, tokens, size)

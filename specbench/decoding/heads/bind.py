@@ -21,10 +21,10 @@ from specbench.decoding.heads.registry import HeadFile
 from specbench.decoding.sampling import Sampling
 from specbench.engine.pair import LoadedPair
 from specbench.errors import UsageError
-from specbench.methods import Positions, Rule, Verdict, get_method, laws, maximal_coupling
+from specbench.methods import Positions, Rule, Verdict, get_method
 from specbench.methods.control import DraftControl
-from specbench.methods.laws import Law, Next, Split
-from specbench.methods.method import BOTH_MODELS, COMPUTED, INSIDE, Method, Rates
+from specbench.methods.laws import Law
+from specbench.methods.method import BOTH_MODELS, COMPUTED, Method, Rates
 from specbench.methods.verdict import fault_of_form
 from specbench.plugins import code_of, described, place, user_code
 
@@ -44,7 +44,6 @@ class BoundMethod(NamedTuple):
     joint: bool = False  # whether the rule judges the drafts of a round jointly
     both_temperature: float = 1.0  # factor on the run's temperature, for both models
     both_min_p: float = 0.0  # least min-p of both models
-    marks: tuple[str, str] | None = None  # between which the rule applies, and `sd` outside
 
     def sampling(self, run: Sampling) -> Sampling:
         """Return how both models are sampled: as the run's settings say, or sharper."""
@@ -100,16 +99,12 @@ def bind(
             heads[head.path] = load_head(head.path, pair)
         head = heads[head.path]
     shared = {name: values.pop(name) for name in BOTH_MODELS if name in values}
-    begin, _, end = values.pop(INSIDE, "").partition(",")
-    marks = (begin, end) if end else None
     if rule is not None:
         rule = partial(rule, **values, **({} if head is None else {"head": head.weigh}))
         if definition.digest is not None:
             target, draft = pair.target, pair.draft
             sizes = (target.vocabulary, target.hidden_size, draft.hidden_size)
             try_rule(definition, rule, sizes, target.device, target.dtype)
-    if marks is not None and rule is not None:
-        rule, law = partial(_only_inside, rule), law and partial(_law_only_inside, law)
     return BoundMethod(
         method,
         rule,
@@ -117,30 +112,8 @@ def bind(
         head=head,
         law=law,
         joint=definition.joint,
-        marks=marks,
         **shared,
     )
-
-
-def _only_inside(rule: Rule, at: Positions, x: Tensor) -> Verdict:
-    """Judge by the rule where a text is between its marks, and strictly elsewhere."""
-    assert at.inside is not None
-    relaxed, strict = rule(at, x), maximal_coupling(at, x, at.p)
-    if relaxed.weight is not None:
-        strict = strict._replace(weight=torch.ones_like(relaxed.weight))
-    return Verdict(*map(partial(_where, at.inside), relaxed, strict))
-
-
-def _law_only_inside(law: Law, at: Next, **parameters: Any) -> Split:
-    assert at.inside is not None
-    return Split(*map(partial(_where, at.inside), law(at, **parameters), laws.sd(at)))
-
-
-def _where(inside: Tensor, relaxed: Tensor | None, strict: Tensor | None) -> Any:
-    """Choose row by row; weights are None for rules without them."""
-    if relaxed is None or strict is None:
-        return None
-    return torch.where(inside.view(-1, *[1] * (relaxed.dim() - 1)), relaxed, strict)
 
 
 def try_rule(

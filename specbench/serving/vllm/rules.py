@@ -13,7 +13,7 @@ from specbench.decoding.heads.kinds import KINDS
 from specbench.decoding.heads.registry import HeadFile, bundled_heads, read_description
 from specbench.errors import require
 from specbench.methods import Rule
-from specbench.methods.method import BOTH_MODELS, HEAD, INSIDE
+from specbench.methods.method import BOTH_MODELS, HEAD
 from specbench.methods.registry import get_method
 from specbench.plugins import in_file
 from specbench.serving.arm import ARGUMENT, MOST_KEY, ROUNDS, VLLM
@@ -82,7 +82,6 @@ def method_of(text: str) -> tuple[str, dict[str, Any]]:
     verifies = method.rule is not None and method.control is None
     require(verifies, f"{name} is no verification rule, which vLLM needs: name another")
     parameters = method.resolve({n: v for n, v in values.items() if n != "head"})
-    require(INSIDE not in parameters, f"{name} cannot read the marks of a text in vLLM: omit them")
     shared = {*BOTH_MODELS} & parameters.keys()
     require(not shared, f"{name} changes how drafts are drawn, which vLLM does itself")
     if HEAD in method.parameters:

@@ -13,12 +13,7 @@ import pytest
 
 import specbench
 from specbench.analysis.results import Results
-from specbench.analysis.statistics.positions import (
-    CONDITIONAL,
-    MARGINAL,
-    acceptance_by_position,
-    position_tables,
-)
+from specbench.analysis.statistics import positions
 from specbench.analysis.tables.table import to_text
 from specbench.errors import UsageError
 from specbench.files import stored
@@ -208,12 +203,12 @@ def test_by_hand_without_drafts_after_the_end_of_a_text():
     rounds = rounds_of({"sd": [[3, 0, 1], [2, 1]], "autoregressive": [[0, 0]]}).rounds
     rounds.loc[rounds["method"] == "autoregressive", "proposed"] = 0
     rounds.loc[4, "proposed"] = 1  # the last text ended with the draft that was accepted
-    table = acceptance_by_position(rounds)
+    table = positions.acceptance_by_position(rounds)
     assert list(table) == list(schema("positions"))
-    assert shares(table, MARGINAL) == [(1, 5, 0.8), (2, 4, 0.5), (3, 4, 0.25)]
-    assert shares(table, CONDITIONAL) == [(1, 5, 0.8), (2, 3, 2 / 3), (3, 2, 0.5)]
+    assert shares(table, positions.MARGINAL) == [(1, 5, 0.8), (2, 4, 0.5), (3, 4, 0.25)]
+    assert shares(table, positions.CONDITIONAL) == [(1, 5, 0.8), (2, 3, 2 / 3), (3, 2, 0.5)]
     with pytest.raises(UsageError, match="drafts"):
-        acceptance_by_position(rounds[rounds["method"] == "autoregressive"])
+        positions.acceptance_by_position(rounds[rounds["method"] == "autoregressive"])
 
 
 def test_positions_pool_to_the_rates_of_the_summary():
@@ -225,13 +220,13 @@ def test_positions_pool_to_the_rates_of_the_summary():
     pooled = (pooled["accepted"] / pooled["rounds"]).unstack()
     cells = results.cells.set_index(names[:-1])
     for kind, metric in (
-        (MARGINAL, "draft_acceptance_rate"),
-        (CONDITIONAL, "conditional_acceptance_rate"),
+        (positions.MARGINAL, "draft_acceptance_rate"),
+        (positions.CONDITIONAL, "conditional_acceptance_rate"),
     ):
         expected = cells[metric].dropna().sort_index()
         assert len(expected) == len(pooled) > 20
         assert pooled[kind].to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-9)
-    control = (pooled[MARGINAL] - pooled[CONDITIONAL]).abs()
+    control = (pooled[positions.MARGINAL] - pooled[positions.CONDITIONAL]).abs()
     assert (control > 0.01).sum() == len(pooled) - 1  # w = 0 accepts all
 
 
@@ -239,11 +234,13 @@ def test_rounds_of_a_prompt_are_one_cluster():
     """Copies of each prompt's rounds carry no news of other prompts."""
     accepted = [[i % 4, (i * 7) % 4] for i in range(40)]
     few, many = (
-        acceptance_by_position(rounds_of({"sd": [sample * k for sample in accepted]}).rounds)
+        positions.acceptance_by_position(
+            rounds_of({"sd": [sample * k for sample in accepted]}).rounds
+        )
         for k in (1, 25)
     )
     width, same = (table["ci_high"] - table["ci_low"] for table in (few, many))
-    independent = acceptance_by_position(rounds_of({"sd": accepted * 25}).rounds)
+    independent = positions.acceptance_by_position(rounds_of({"sd": accepted * 25}).rounds)
     assert (same > 0.6 * width).all()
     narrow = (independent["ci_high"] - independent["ci_low"])[width > 0.05]
     assert (narrow < 0.3 * width[width > 0.05]).all()
@@ -252,8 +249,8 @@ def test_rounds_of_a_prompt_are_one_cluster():
 
 def test_the_table_fits_80_columns_and_shows_intervals_on_request():
     results = rounds_of({m: [[3, 0, 1], [2, 1]] * 10 for m in ("sd", "diversed")})
-    (plain,) = position_tables(results.positions)
-    (told,) = position_tables(results.positions, intervals=True)
+    (plain,) = positions.position_tables(results.positions)
+    (told,) = positions.position_tables(results.positions, intervals=True)
     assert [len(table.rows) for table in (plain, told)] == [4, 4]
     assert not any(cell.interval for cell in plain.rows[0][2:])
     assert all(cell.interval for cell in told.rows[0][2:])

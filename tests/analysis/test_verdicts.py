@@ -5,14 +5,8 @@ import pandas as pd
 import pytest
 
 from specbench.analysis.statistics.summary import summarise
+from specbench.analysis.verdicts import words
 from specbench.analysis.verdicts.compare import VERDICTS, by_task, compare, verdict_rows, verdicts
-from specbench.analysis.verdicts.words import (
-    FASTER,
-    MISSING,
-    NOISE,
-    SLOWER,
-    UNSHOWN,
-)
 
 from .conftest import timed_again
 
@@ -33,8 +27,8 @@ def test_equal_methods_are_rarely_told_apart(planted):
         table.loc[table["method"] == "typical", name] for name in ("speed", "quality")
     )
     assert len(speed) == 40
-    assert (speed != UNSHOWN).sum() <= 6
-    assert (quality != UNSHOWN).sum() <= 6
+    assert (speed != words.UNSHOWN).sum() <= 6
+    assert (quality != words.UNSHOWN).sum() <= 6
 
 
 def test_the_verdict_is_that_of_the_comparison(planted):
@@ -57,19 +51,19 @@ def test_verdicts_are_grouped_by_task_and_blank_without_sd(planted):
     static = verdicts(verdict_rows(run[run["method"] != "typical"]))
     weights = static[static["label"] != "static"]
     assert list(weights["label"]) == ["static w=0", "static w=0.5", "static w=0.9"]
-    assert set(weights["front"]) == {MISSING}
+    assert set(weights["front"]) == {words.MISSING}
 
 
 @pytest.mark.parametrize(
     ("times", "again", "speed"),
     [
-        (1.3, 1.0, FASTER),
-        (1.1, 1.0, FASTER),
-        (1.1, 1.2, NOISE),  # sd differs more from itself
-        (0.93, 1.2, NOISE),
-        (0.93, 1.0, SLOWER),
-        (1.5, 1.2, FASTER),
-        (1.0, 1.2, UNSHOWN),
+        (1.3, 1.0, words.FASTER),
+        (1.1, 1.0, words.FASTER),
+        (1.1, 1.2, words.NOISE),  # sd differs more from itself
+        (0.93, 1.2, words.NOISE),
+        (0.93, 1.0, words.SLOWER),
+        (1.5, 1.2, words.FASTER),
+        (1.0, 1.2, words.UNSHOWN),
     ],
 )
 def test_a_speed_up_within_the_noise_of_sd_is_not_called_faster(planted, times, again, speed):
@@ -90,11 +84,11 @@ def test_times_of_different_sessions_are_not_compared(planted):
     added = first["method"] == "typical"
     times = first["decode_seconds"].where(~added, 2 * first["decode_seconds"])
     run = first.assign(session=added.astype(int), decode_seconds=times)
-    assert verdict(run)["speed"] == MISSING
+    assert verdict(run)["speed"] == words.MISSING
     (note,) = [note for note in compare(run, ["time"]).notes if "different sessions" in note]
     assert note.startswith("typical")
     together = pd.concat([run, timed_again(first, "baseline", 2, session=1)])
-    assert verdict(together)["speed"] == FASTER
+    assert verdict(together)["speed"] == words.FASTER
     same, joined = (
         rows.set_index(["at", "against", "metric"])[["value", "ci_low", "ci_high"]]
         for rows in (compare(samples, ["acceptance"]).rows for samples in (first, together))

@@ -2,8 +2,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench.analysis.statistics import estimates
 from specbench.analysis.statistics.blocks import by_time_unit, whole_blocks
+from specbench.analysis.statistics.estimates import (
+    ACCEPTANCE_LESS,
+    LENGTH,
+    QUALITY_LESS,
+    SPEED,
+    TIMES,
+    contrast,
+)
 from specbench.analysis.statistics.intervals import FEWEST, RESAMPLES, estimate
 from specbench.analysis.statistics.points import Setting, shared_points
 from specbench.analysis.statistics.summary import cells_of, summarise
@@ -29,7 +36,7 @@ def test_points_equal_the_summary(samples):
         for name, values in (
             ("draft_acceptance_rate", reached.acceptance),
             ("seconds_per_sample", reached.seconds),
-            ("tokens_per_second", reached.values(estimates.SPEED)),
+            ("tokens_per_second", reached.values(SPEED)),
             ("speedup", reached.gains("speedup").value),
         ):
             interval = estimate(values[:, number], 40, log=name == "speedup")[:3]
@@ -37,13 +44,11 @@ def test_points_equal_the_summary(samples):
             assert interval == pytest.approx(expected, nan_ok=True), (method, name)
 
 
-@pytest.mark.parametrize(
-    "metric", [estimates.ACCEPTANCE_LESS, estimates.TIMES, estimates.SPEED, estimates.LENGTH]
-)
+@pytest.mark.parametrize("metric", [ACCEPTANCE_LESS, TIMES, SPEED, LENGTH])
 def test_points_are_resampled_together_as_their_samples_are(samples, metric):
     sd, diversed = settings(samples, "mini-math", "sd", "diversed")
     reached = shared_points([diversed, sd]).estimates()
-    expected = estimates.contrast(diversed.samples, sd.samples, metric)
+    expected = contrast(diversed.samples, sd.samples, metric)
     assert reached.contrast(metric, [0], 1)[:4] == pytest.approx(expected[:4])
     assert expected.low < expected.value < expected.high
 
@@ -139,7 +144,7 @@ def test_equal_work_is_hardly_ever_told_apart(in_blocks):
 
     def different(samples):
         rows = compare(samples, [], ["typical"], []).rows
-        rows = rows[(rows["metric"] == estimates.SPEED) & (rows["against"] == SD)]
+        rows = rows[(rows["metric"] == SPEED) & (rows["against"] == SD)]
         assert len(rows) == 20
         return (~((rows["ci_low"] <= 1) & (rows["ci_high"] >= 1))).sum()
 
@@ -158,8 +163,8 @@ def test_too_few_blocks_have_no_verdict_on_time(in_blocks):
     assert "in 9 whole blocks of 5 prompts: no verdict on time, which needs at least" in heading
     compared = compare(samples, ATS)
     assert BATCHED in compared.notes
-    assert not compared.rows["metric"].isin([estimates.TIMES, estimates.SPEED]).any()
-    assert estimates.QUALITY_LESS in set(compared.rows["metric"])
+    assert not compared.rows["metric"].isin([TIMES, SPEED]).any()
+    assert QUALITY_LESS in set(compared.rows["metric"])
 
 
 def test_blocks_that_were_not_decoded_together_do_not_count(in_blocks):

@@ -20,6 +20,8 @@ from specbench.engine.pairs import pairs
 from specbench.methods import registry
 from specbench.runs.frames import SAMPLES, SUMMARY, typed
 
+from ..synthetic import samples as synthetic
+
 METHODS = (
     {"method": "autoregressive", "draft_length": 0, "proposed": 0, "accepted": None},
     {"method": "sd", "accepted": 15},
@@ -34,8 +36,7 @@ def table_of(samples):
     return main_table(summarise(samples), samples)
 
 
-@pytest.fixture
-def tiny(make):
+def five(**shared):
     """Five methods on ten prompts of two tasks; the static ones answer wrongly."""
     rows = [
         method | {"task": task, "sample_id": f"{i}", "quality": float("weight" not in method)}
@@ -43,7 +44,7 @@ def tiny(make):
         for method in METHODS
         for i in range(10)
     ]
-    return make(*rows)
+    return synthetic(*rows, **shared)
 
 
 def grid(tables):
@@ -61,8 +62,8 @@ def best(table, figure):
     return set(table.loc[table["best"] & (table["figure"] == figure), "label"])
 
 
-def test_numbers_are_scaled_for_display(tiny):
-    table = table_of(tiny).set_index(["task", "label", "figure"]).sort_index()
+def test_numbers_are_scaled_for_display():
+    table = table_of(five()).set_index(["task", "label", "figure"]).sort_index()
     row = table.loc[("mini-math", "diversed")]
     assert row.loc["draft_acceptance_rate", "value"] == pytest.approx(88)
     assert row.loc["draft_acceptance_rate", "metric"] == "draft_acceptance_rate"
@@ -73,8 +74,8 @@ def test_numbers_are_scaled_for_display(tiny):
     assert pd.isna(table.loc[("mini-math", "autoregressive", "draft_acceptance_rate"), "value"])
 
 
-def test_acceptance_is_best_only_with_the_best_quality(tiny):
-    table = table_of(tiny)
+def test_acceptance_is_best_only_with_the_best_quality():
+    table = table_of(five())
     assert best(table, "quality") == set(table["label"]) - BAD
     assert best(table, "draft_acceptance_rate") == {"diversed"}  # not the accept-all rule
     assert best(table, "speedup") == set(table["label"]) - BAD  # all take the same time

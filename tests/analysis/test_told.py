@@ -27,7 +27,7 @@ from specbench.tasks.metrics import AGREEMENT
 from ..synthetic import samples as synthetic
 from ..told import check
 from .conftest import timed_again, with_alone
-from .test_main_table import METHODS
+from .test_main_table import five
 from .test_margin import SERVER, answers
 
 Run = Callable[..., pd.DataFrame]
@@ -187,17 +187,6 @@ def test_verdicts_with_a_margin(name):
     outcomes = rows.reindex(columns=["label", "speed", "loss", "more_prompts"]).to_csv(index=False)
     tables = to_text(*margin_tables(rows), width=100)
     check(f"margins/{name}", "\n".join([outcomes, *rows["sentence"].dropna(), tables]))
-
-
-def five(**shared: Any) -> pd.DataFrame:
-    """Five methods on ten prompts of two tasks; the static ones answer wrongly."""
-    rows = [
-        {**method, "task": task, "sample_id": f"{i}", "quality": float("weight" not in method)}
-        for task in ("mini-math", "mini-code")
-        for method in METHODS
-        for i in range(10)
-    ]
-    return synthetic(*rows, **shared)
 
 
 def metrics() -> pd.DataFrame:

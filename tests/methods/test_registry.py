@@ -82,12 +82,9 @@ def test_columns_hold_all_parameters(parameters):
         assert from_columns(row) == pytest.approx(parameters)
 
 
-@pytest.mark.parametrize("text", ["two words", "a=b"])
-def test_a_text_that_cannot_be_read_back_is_refused(text):
-    with pytest.raises(UsageError, match="mode cannot be"):
-        to_columns({"mode": text})
-
-
-@pytest.mark.parametrize("text", ["1e3", "nan", "inf", "007", "top"])
-def test_a_text_that_reads_like_a_number_is_read_back(text):
-    assert from_columns(to_columns({"mode": text})) == {"mode": text}
+def test_a_text_is_read_back_or_refused():
+    for text in ("1e3", "nan", "inf", "007", "top"):
+        assert from_columns(to_columns({"mode": text})) == {"mode": text}
+    for text in ("two words", "a=b"):
+        with pytest.raises(UsageError, match="mode cannot be"):
+            to_columns({"mode": text})

@@ -71,13 +71,11 @@ def test_an_end_token_inside_an_accepted_block_ends_all_counts():
         assert len(record.expected) == record.proposed
 
 
-def test_rejecting_everything_and_replacing_greedily_is_autoregressive():
+def test_rejecting_everything_is_autoregressive_and_accepting_everything_emits_the_draft():
+    """With greedy replacements, and with a bonus token behind the draft."""
     pair = tiny_pair("gemma3")
     refused = run(pair, PROMPT, constantly(0), sampling=GREEDY)
     assert refused.token_ids == run(pair, PROMPT, sampling=GREEDY).token_ids
-
-
-def test_accepting_everything_emits_the_draft_and_a_bonus_token():
     pair = tiny_pair("llama")
     output = run(pair, PROMPT, constantly(1), sampling=GREEDY, draft_length=3, max_new_tokens=4)
     drafting = pair_of(pair.draft.model, pair.target.model)

@@ -56,6 +56,8 @@ def test_a_pair_of_the_user_is_named_after_its_models():
     for target, draft in (("org/big", "org/small"), ("/models/big/", "./small")):
         pair = pairs.custom_pair(target, draft)
         assert (pair.name, pair.target, pair.draft) == ("big+small", target, draft)
+    alone = pairs.custom_pair("org/big", None)
+    assert alone.name == "big" and list(alone.models) == ["target"]
 
 
 @pytest.mark.parametrize("pair", ["qwen2.5-coder", "qwen2.5-coder-gguf"])
@@ -94,12 +96,6 @@ def test_another_draft_has_neither_heads_nor_revision_nor_architecture_of_the_pa
     pair = pairs.with_draft(revised, "org/small")
     assert (pair.target_revision, pair.draft_revision) == ("t", None)
     assert list(pair.architecture) == ["target"]
-
-
-def test_a_pair_may_have_no_draft():
-    alone = pairs.custom_pair("org/big", None)
-    assert alone.name == "big"
-    assert list(alone.models) == ["target"]
 
 
 @pytest.fixture

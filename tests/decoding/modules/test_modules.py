@@ -100,21 +100,24 @@ def test_a_folder_that_cannot_draft_is_named(tmp_path, stored):
     values, tensors = json.loads(config.read_text()), load_file(weights)
     layer = values["transformer_layer_config"]
     layers = [[0, 1, 9], [-1, 1, 2], [2.5, 1, 2], [True, 1, 2]]
-    activations = ({"hidden_act": "gelu"}, {"rope_parameters": {"rope_type": "evil"}})
     messages = []
     for new in (
         {"target_hidden_size": 16},
         *({"eagle_aux_hidden_state_layer_ids": ids} for ids in layers),
-        *({"transformer_layer_config": layer | odd} for odd in (*activations, {"head_dim": 3})),
+        *(
+            {"transformer_layer_config": layer | odd}
+            for odd in ({"hidden_act": "gelu"}, {"head_dim": 3})
+        ),
         *({"speculators_model_type": kind} for kind in ("dflash", "mtp", ["mtp"])),
     ):
         config.write_text(json.dumps(values | new))
         messages.append(refusals(lambda: load_module(folder, target)))
     wrong = {"head_dim": [3], "rms_norm_eps": "nan", "max_position_embeddings": None}
-    for name, value in wrong.items():
+    for name, value in (wrong | {"rope_parameters": {"rope_type": "evil"}}).items():
         odd = {"transformer_layer_config": layer | {name: value}}
         config.write_text(json.dumps(values | odd))
-        with pytest.raises(UsageError, match=rf"--drafter .*head: .*field '{name}'"):
+        words = f"field '{name}'" if name in wrong else "its rope_type is 'evil'"
+        with pytest.raises(UsageError, match=rf"--drafter .*head: .*{words}"):
             load_module(folder, target)
     config.write_text(json.dumps(values))
     save_file({name: tensors[name] for name in {*tensors} - {"fc.weight"}}, weights)

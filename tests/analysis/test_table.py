@@ -1,5 +1,4 @@
 import math
-import re
 
 from rich.cells import cell_len
 
@@ -37,59 +36,11 @@ TABLE = Table(
     ["acc: accepted over drafted tokens."],
 )
 
-TEXT = """\
-Pair mini, 50 % done
-                    gsm8k            a_task
-              ──────────────────  ────────────
-                         ROUGE-2       ROUGE-2
-method         acc            F1  acc       F1
-──────────────────────────────────────────────
-sd            50.1          66.2
-                    [65.0, 67.4]
-static w=0.5  72.9          -5.1  9.0    66.3*
-                    [-6.0, -4.2]
 
-acc: accepted over drafted tokens.
-"""
-
-MARKDOWN = r"""Pair mini, 50 % done.
-
-| method | gsm8k, acc | gsm8k, ROUGE-2 F1 | a\_task, acc | a\_task, ROUGE-2 F1 |
-|---|--:|--:|--:|--:|
-| sd | 50.1 | 66.2<br>[65.0, 67.4] |  |  |
-| static w=0.5 | 72.9 | -5.1<br>[-6.0, -4.2] | 9.0 | **66.3** |
-
-acc: accepted over drafted tokens.
-"""
-
-LATEX = r"""% needs \usepackage{booktabs}
-
-\begin{table*}[t]
-\centering\footnotesize\setlength{\tabcolsep}{3pt}
-\begin{tabular}{@{}lrrrr@{}}
-\toprule
- & \multicolumn{2}{c}{gsm8k} & \multicolumn{2}{c}{a\_task} \\
-\cmidrule(lr){2-3} \cmidrule(lr){4-5}
-method & acc & ROUGE-2 F1 & acc & ROUGE-2 F1 \\
-\midrule
-sd & 50.1 & 66.2 &  &  \\
- &  & {\scriptsize [65.0, 67.4]} &  &  \\
-static w=0.5 & 72.9 & $-$5.1 & 9.0 & \textbf{66.3} \\
- &  & {\scriptsize [-6.0, -4.2]} &  &  \\
-\bottomrule
-\end{tabular}
-\caption{Pair mini, 50 \% done. acc: accepted over drafted tokens.}
-\label{tab:Pair-mini-50-done}
-\end{table*}
-"""
-
-
-def test_every_writer_shows_the_same_table():
-    assert to_text(TABLE, width=80) == TEXT
+def test_every_writer_shows_the_same_table(stored):
+    stored(to_text(TABLE, width=80), to_markdown(TABLE), to_latex(TABLE))
     narrow = to_text(TABLE, width=40)  # groups stay together and the stub is repeated
     assert [narrow.count(text) for text in ("method", "static w=0.5", "a_task")] == [2, 2, 1]
-    assert to_markdown(TABLE) == MARKDOWN
-    assert to_latex(TABLE) == LATEX
 
 
 def test_no_width_drops_a_column_or_breaks_a_line():
@@ -102,31 +53,19 @@ def test_no_width_drops_a_column_or_breaks_a_line():
         assert all(f"heading {at}" in text for at in range(12))
 
 
-def test_text_wraps_between_words_but_not_inside_paths():
+def test_text_wraps_between_words_but_not_inside_paths(stored):
     prose = Column("meaning", align="left")
     path = "/somewhere/that/cannot/be/cut"
     rows = [["sd", "some words that have to be wrapped", path], ["漢字", "one\ntwo", ""]]
     shown = to_text(Table("", [Column("name"), prose, prose], rows), width=60)
-    assert shown.splitlines()[2:] == [
-        "sd    some words that have to  /somewhere/that/cannot/be/cut",
-        "      be wrapped",
-        "漢字  one",
-        "      two",
-    ]
+    stored(shown)
     assert max(map(cell_len, shown.splitlines())) <= 60
 
 
-def test_html_has_the_headings_of_groups_and_no_line_breaks_in_intervals():
+def test_html_has_the_headings_of_groups_and_no_line_breaks_in_intervals(stored):
     columns = [Column("method"), *(Column("p50", name) for name in ("first token", "between"))]
     page = to_html(Table("", columns, [["sd, again", "1 [0, 2]", TableCell("3", "[2, 4]")]]))
-    assert re.findall(r"<th scope=\"col\">(.*?)</th>", page) == [
-        "method",
-        "first token<br>p50",
-        "between<br>p50",
-    ]
-    assert re.findall(r'data-heading="(.*?)"', page) == ["first token p50", "between p50"]
-    assert "sd, again" in page and "1 [0,\N{NO-BREAK SPACE}2]" in page
-    assert "<caption>" not in page and "aria-label" not in page
+    stored(page)
 
 
 def test_a_shared_note_appears_once_below_the_last_table():

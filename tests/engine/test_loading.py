@@ -209,10 +209,7 @@ INNER = "model.layers.0.self_attn."
     ("names", "told"),
     [
         ([f"{INNER}q_proj.bias"], rf"has 1 weight that .*\(`{INNER}q_proj.bias`\)"),
-        (
-            [f"{INNER}k_proj.weight_scale", "lm_head.weight_scale_inv"],
-            "`lm_head.weight_scale_inv`, ",
-        ),
+        ([f"{INNER}k_proj.weight_scale", "lm_head.weight_scale_inv"], "`lm_head.weight_scale_inv"),
         ([f"{INNER}o_proj.lora_A.default.weight"], "lora_A.* adapters merged"),
         ([f"{INNER}q_norm.weight"], "q_norm"),
         (
@@ -221,17 +218,10 @@ INNER = "model.layers.0.self_attn."
         ),
         (["model.norm.bias"], "`model.norm.bias`"),
         (["model.embed_positions.weight", "score.weight"], ""),
-        (
-            [
-                "model.vision_tower.x.weight",
-                "vision_model.x.weight",
-                "visual.blocks.0.weight",
-                "model.mm_projector.0.bias",
-            ],
-            None,
-        ),
+        (["model.vision_tower.x.weight", "vision_model.x.weight", "visual.blocks.0.weight"], None),
         (["mtp.layers.0.q_proj.weight", "model.audio_tower.weight", "model.mtp.norm.weight"], None),
         ([f"{INNER}rotary_emb.inv_freq", f"{INNER}masked_bias", f"{INNER}k_proj.k_scale"], None),
+        (["model.mm_projector.0.bias"], None),
     ],
 )
 def test_weights_without_a_place_are_refused_unless_they_are_of_other_parts(

@@ -142,7 +142,6 @@ def test_a_container_has_at_most_its_limit(monkeypatch, tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_gpu_memory_stays_within_the_estimate():
     spec = get_pair("llama")
     loading = Loading(device="cuda", load_format="dummy")
@@ -180,13 +179,10 @@ def test_the_embedding_table_counts_only_as_output_head(tied):
     assert 4 * whole == WEIGHTS + (0 if tied else 4 * HEAD)
 
 
-def test_half_the_bits_are_half_the_bytes():
+def test_half_the_bits_are_half_the_bytes_and_bytes_beyond_a_window_do_not_count():
     runner = Runner(build(config("llama"), dtype=torch.bfloat16), VOCABULARY)
     assert runner.weight_bytes() == WEIGHTS / 2
     assert runner.cache_bytes(10) == 10 * STATES / 2
-
-
-def test_bytes_beyond_a_window_do_not_count():
     runner = Runner(build(config("gemma3")), VOCABULARY)
     assert runner.cache_bytes(WINDOW) == WINDOW * STATES
     assert runner.cache_bytes(3 * WINDOW) == (WINDOW + 3 * WINDOW) * STATES / 2
@@ -261,27 +257,20 @@ def test_the_least_quota_of_a_group_and_its_outer_ones_holds(membership, files, 
     assert limits.cpu_quota() == quota
 
 
+NEW = {"memory.max": "3000000", "memory.current": "1000000", "memory.stat": STAT}
+OLD = {
+    **{"memory.limit_in_bytes": MAX, "memory.usage_in_bytes": "5000000", "memory.stat": STAT},
+    **{"a/memory.limit_in_bytes": "3000000", "a/memory.usage_in_bytes": "1000000"},
+    "a/memory.stat": STAT,
+}
+
+
 @pytest.mark.parametrize(
     ("membership", "files", "free"),
     [
-        (
-            "0::/",
-            {"memory.max": "3000000", "memory.current": "1000000", "memory.stat": STAT},
-            2.2e6,
-        ),
-        (
-            "4:memory:/a",
-            {
-                "memory/a/memory.limit_in_bytes": "3000000",
-                "memory/a/memory.usage_in_bytes": "1000000",
-                "memory/a/memory.stat": STAT,
-                "memory/memory.limit_in_bytes": MAX,
-                "memory/memory.usage_in_bytes": "5000000",
-                "memory/memory.stat": STAT,
-            },
-            2.3e6,
-        ),
-        ("0::/", {"memory.max": "max", "memory.current": "1", "memory.stat": STAT}, None),
+        ("0::/", NEW, 2.2e6),
+        ("4:memory:/a", {f"memory/{name}": content for name, content in OLD.items()}, 2.3e6),
+        ("0::/", {**NEW, "memory.max": "max", "memory.current": "1"}, None),
     ],
 )
 def test_the_least_memory_of_a_group_and_its_outer_ones_is_free(membership, files, free, root):

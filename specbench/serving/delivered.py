@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.decoding.records import RoundRecord, RoundReport, read_report
 from specbench.errors import require
+from specbench.runs.columns import CALLS, NOTHING, TEXT, THOUGHTS
 from specbench.serving.values import excerpt
 from specbench.tasks.thoughts import answer_in
 
@@ -27,8 +28,6 @@ UNEQUAL = "usage does not count the token_ids"
 UNDELIVERED = "usage does not count the text"
 UNSTOPPED = "the text goes on behind a stop string"
 HIDDEN = "usage counts thoughts that were not delivered"
-#: What an answer has for its reader: a text to score, or only something else.
-TEXT, THOUGHTS, CALLS, NOTHING = CONTENTS = ("text", "thoughts", "calls", "nothing")
 AT_ONCE = "all chunks came at once"
 OVER_LIMIT = "more tokens are counted than were allowed"
 UNSEEN = 8  # tokens that no text shows, such as the end token and the marks around thoughts
@@ -98,7 +97,7 @@ def delivered(
 
 
 def content_of(text: str, thoughts: str, calls: str) -> str:
-    """Return what an answer has for its reader: one of ``CONTENTS``.
+    """Return what an answer has for its reader, in a word of the column ``content``.
 
     Args:
         text: The text without calls of tools; thoughts by the marks of models are none.

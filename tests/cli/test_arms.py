@@ -190,8 +190,8 @@ CALL = {"function": {"name": "solve", "arguments": '{"numbers": [1, 2, 3, 4]}'}}
     ("delta", "count", "words"),
     [
         ({"content": None, "reasoning_content": "so it is #### 4"}, 5, "have thoughts only"),
-        ({"content": "<think> so it is four"}, 8, "have thoughts only"),
-        ({"tool_calls": [CALL]}, 12, "have calls of tools only"),
+        ({"content": "<think> so it is four"}, 7, "have thoughts only"),
+        ({"tool_calls": [CALL]}, 11, "have calls of tools only"),
         ({"content": ""}, 1, "are empty"),
     ],
 )

@@ -37,7 +37,7 @@ from specbench.analysis.statistics.intervals import (
 from specbench.analysis.statistics.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.statistics.proportions import ERRORS, is_binary
 from specbench.analysis.statistics.sessions import TaskRun, recipe_key
-from specbench.analysis.verdicts.arm_remarks import ends_of, remarks_on
+from specbench.analysis.verdicts.arm_remarks import CONTENT_WORDS, contents_of, ends_of, remarks_on
 from specbench.analysis.verdicts.sentences import margin_verdict
 from specbench.analysis.verdicts.slower import why_slower
 from specbench.analysis.verdicts.words import CONCURRENCY, Row
@@ -195,9 +195,9 @@ def _facts(cell: pd.DataFrame) -> Row:
     names = [*TASK, "session", "quality_metric", "method", *_SETTING, CONCURRENCY]
     facts: Row = texts.iloc[0][names].to_dict()
     facts["quality"] = estimates.score_interval(texts, "quality", facts["quality_metric"]).value
-    only_end = (texts["output_tokens"] == 1) & (texts["stopped_by"] == "eos")
-    empty = int((only_end | (texts["output_tokens"] == 0)).sum())
-    facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts), "empty": empty or math.nan}
+    facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts)}
+    contents = contents_of(texts)
+    facts |= {name: contents.get(name, math.nan) for name in CONTENT_WORDS}
     facts["retries"] = (texts["retries"].sum() if "retries" in texts else 0) or math.nan
     facts["ends"] = ends_of(texts)
     facts["refused"] = (texts["refused"].mean() if "refused" in texts else 0) or math.nan
@@ -226,11 +226,13 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     if unequal := _unequal_counts(arm[counted], reference[counted]):
         length = length._replace(value=math.nan, low=math.nan, high=math.nan)
         remarks.append(unequal)
-    if len(base) and base[CONCURRENCY].notna().all():
+    elif len(base) and base[CONCURRENCY].notna().all():
         name, other = cell["arm"].iloc[0], base["arm"].iloc[0]
         if reason := why_slower(cell, base, f"of {other}"):
             remarks.append(f"{name} is slower: {reason}")
     speeds = {metric: _speed(cell, base, metric) for metric in _speeds(cell)}
+    if unequal:
+        speeds |= {SPEED: length} if SPEED in speeds else {}
     figures = {QUALITY_LESS: quality, **speeds, LENGTH: length}
     score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
     binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))
@@ -245,6 +247,7 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
         "low_with_failures": limit_with_failures(apart, failure) if failure else quality.low,
         "lowest": (quality.low * len(arm) - lost.sum()) / max(len(arm) + len(lost), 1),
         "remarks": "; ".join(remarks),
+        **(dict.fromkeys((f"inter_{name}" for name in QUANTILES), math.nan) if unequal else {}),
     }
 
 
@@ -303,7 +306,7 @@ def _unequal_counts(arm: pd.DataFrame, base: pd.DataFrame) -> str:
         return ""
     return (
         f"{arm['arm'].iloc[0]} counts {ratio.value:.2f} times as many tokens in a text of the same "
-        "length, so tokens are not comparable"
+        "length, so tokens and times of them are not comparable"
     )
 
 

@@ -255,7 +255,6 @@ def margin_verdict(row: Row) -> Row:
     counts = {
         "answers are missing": "missing",
         f"answers are missing of {baseline}": "missing_in_baseline",
-        "texts are empty": "empty",
     }
     refused, noise = (
         percent(row["refused"], ".1f"),

@@ -3,17 +3,20 @@
 A text of T tokens takes R expected rounds (``pricing.rounds``), and a round of its batch takes s
 seconds (``pricing.costs``). Speculation with N drafts is then faster by ``(T s(0)) / (R(N) s(N))``,
 where s(0) is a pass without drafts. The interval covers the choice of prompts and, for costs that
-were measured repeatedly, the noise of the mean of their repeats. The settings of engines for each
+were measured repeatedly, the noise of the mean of their repeats; that of what is computed from a
+machine's figures is the bound of ``pricing.bounds``. The settings of engines for each
 drafter are methods of its class in ``decoding.drafters``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise, product
-from math import exp, isnan, nan
+from math import exp, inf, isinf, isnan, nan
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,14 +28,14 @@ from specbench.errors import require
 from specbench.files import write_atomically
 from specbench.pricing.costs import COSTS, Costs
 from specbench.pricing.flags import Schedule
-from specbench.pricing.heads import kind_called
-from specbench.pricing.rounds import PricedRounds
+from specbench.pricing.rounds import PricedRounds, rate_of_length
 from specbench.pricing.tables import ends_of
-from specbench.pricing.tried import how_sure
 
 DECISION = "decision.csv"
 NOTICED = 0.0005  # of a speed-up
-PAYS, LOSES, OPEN = "pays", "loses", "undecided"
+USUAL = 0.7  # rate of acceptance at each position, in the median of those who measured it
+PAYS, LOSES, OPEN, UNTOLD = "pays", "loses", "undecided", "measure"
+MEASURE = "Not decided by computing: measure one minute"
 
 
 @dataclass(frozen=True)
@@ -44,34 +47,34 @@ class PricedSetting:
     length: int
     tokens_per_round: Interval
     seconds_per_token: float  # of one text in the batch
-    speedup: Interval  # over no speculation at the same batch size; no ends if it is computed
+    speedup: Interval  # over no speculation at the same batch size; nan where none is told
     resampled: Floats  # speed-up of the data and of its resamples [1 + RESAMPLES]
-    error: float | None = None  # relative, of a computed speed-up in nine of ten
+    break_even: Interval  # tokens per round at which both are equally fast
 
     @property
     def verdict(self) -> str:
-        """Whether speculation pays, by the interval of the speed-up, or by its error."""
+        """Whether speculation pays, by the interval of the speed-up."""
         if self.tokens_per_round.value <= 1:  # as many as a pass without drafts gives
             return LOSES
-        low, high = self.speedup[1:3]
-        if self.error is not None:
-            low, high = (self.speedup.value / (1 + e) for e in (self.error, -self.error))
-        if low > 1:
+        value, low, high = self.speedup[:3]
+        if isnan(value):
+            return UNTOLD
+        if (value if isnan(low) else low) > 1:
             return PAYS
-        return LOSES if high < 1 else OPEN
+        return LOSES if (value if isnan(high) else high) < 1 else OPEN
 
     @property
     def times(self) -> str:
         """The speed-up in words, with its interval if it has one."""
         text = with_interval(*self.speedup[:3], ".2f")
-        return f"{self.drafter}, N = {self.length}, {text} times as fast at batch {self.batch}"
+        return f"{text} times as fast with {self.drafter} at batch {self.batch}"
 
 
 @dataclass(frozen=True)
 class Decision:
     """All settings, and the fastest one of each drafter at each batch size."""
 
-    costs: Costs
+    costs: Mapping[DrafterKind, Costs]
     settings: tuple[PricedSetting, ...]
 
     @property
@@ -84,11 +87,21 @@ class Decision:
         """The drafters, in their order."""
         return list(dict.fromkeys(setting.drafter for setting in self.settings))
 
+    def sizes(self, batches: Sequence[int]) -> str:
+        """Return batch sizes in words; neighbours of those that were decided are a range."""
+        places = [self.batches.index(batch) for batch in batches]
+        runs = [[*run] for _, run in groupby(enumerate(places), lambda pair: pair[1] - pair[0])]
+        ends = [(self.batches[run[0][1]], self.batches[run[-1][1]]) for run in runs]
+        return ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in ends)
+
     def fastest(self, batch: int, drafter: DrafterKind | None = None) -> PricedSetting:
-        """Return the fastest setting at a batch size, of all drafters or of one."""
+        """Return the fastest setting at a batch size, of all drafters or of one.
+
+        One that is shown to pay stands before those that may be faster by their noise alone.
+        """
         return max(
             (s for s in self.settings if s.batch == batch and drafter in (None, s.drafter)),
-            key=lambda setting: setting.speedup.value,
+            key=lambda setting: (setting.verdict == PAYS, setting.resampled[0]),
         )
 
     def first_that_pays(self) -> PricedSetting | None:
@@ -124,6 +137,19 @@ class Decision:
         rows = [[*run] for _, run in groupby(filled, lambda step: step[2])]
         return [(run[0][0], run[-1][1], run[0][2]) for run in rows]
 
+    @property
+    def is_computed(self) -> bool:
+        """Whether a machine's figures gave the seconds."""
+        return any(costs.bound for costs in self.costs.values())
+
+    def cost_table(self) -> pd.DataFrame:
+        """Return the costs, by drafter if they differ."""
+        tables = {drafter: costs.table() for drafter, costs in self.costs.items()}
+        first, *others = self.costs.values()
+        if all(costs is first for costs in others):
+            return first.table()
+        return pd.concat(table.assign(drafter=str(name)) for name, table in tables.items())
+
     def table(self) -> pd.DataFrame:
         """Return one row for each setting."""
         return pd.DataFrame(
@@ -134,6 +160,7 @@ class Decision:
                 **ends_of("tokens_per_round", setting.tokens_per_round),
                 "seconds_per_token": setting.seconds_per_token,
                 **ends_of("speedup", setting.speedup),
+                **ends_of("break_even", setting.break_even),
                 "verdict": setting.verdict,
             }
             for setting in self.settings
@@ -142,7 +169,7 @@ class Decision:
 
 def decide(
     priced: Iterable[PricedRounds],
-    costs: Costs,
+    costs: Costs | Mapping[DrafterKind, Costs],
     batches: Sequence[int],
     lengths: Collection[int] | None = None,
 ) -> Decision:
@@ -153,29 +180,30 @@ def decide(
     Raises:
         UsageError: A batch size is outside of the costs, or no draft length is left.
     """
-    settings = []
+    settings, priced = [], list(priced)
+    if isinstance(costs, Costs):
+        costs = dict.fromkeys((rounds.drafter for rounds in priced), costs)
     for rounds in priced:
-        n, resampled = len(rounds.tokens), rounds.resampled
+        n, resampled, of_drafter = len(rounds.tokens), rounds.resampled, costs[rounds.drafter]
         for batch, (column, length) in product(batches, enumerate(rounds.lengths)):
             is_asked = lengths is None or length in lengths
-            if not (is_asked and costs.lengths[1] <= length <= costs.lengths[-1]):
+            if not (is_asked and of_drafter.lengths[1] <= length <= of_drafter.lengths[-1]):
                 continue
-            plain = costs.seconds(batch, 0, rounds.drafter)
-            seconds = costs.seconds(batch, length, rounds.drafter)
-            tokens_per_round, prompts = resampled[:, column], costs.prompt_seconds(batch)
-            error: float | None = None
-            if costs.machine:
+            plain = of_drafter.seconds(batch, 0, rounds.drafter)
+            seconds = of_drafter.seconds(batch, length, rounds.drafter)
+            tokens_per_round, prompts = resampled[:, column], of_drafter.prompt_seconds(batch)
+            if bound := of_drafter.bound:
                 speedups = (plain + prompts) / (seconds / tokens_per_round + prompts)
-                error = how_sure(costs.machine, kind_called(str(rounds.drafter)), batch).error
+                value = nan if bound.is_open else float(speedups[0])
+                speedup = Interval(value, value / bound.factor, value * bound.factor, n)
             else:
                 speedups = tokens_per_round * _resampled_ratio(plain, seconds)
-                if rounds.is_exact and len(plain) == 1:  # nothing has noise that is known
-                    error = 0.0
-            speedup = (
-                _speedup(tokens_per_round, plain, seconds, n)
-                if error is None
-                else Interval(float(speedups[0]), nan, nan, n)
-            )
+                is_exact = rounds.is_exact and len(plain) == 1  # nothing has noise that is known
+                speedup = (
+                    Interval(float(speedups[0]), nan, nan, n)
+                    if is_exact
+                    else _speedup(tokens_per_round, plain, seconds, n)
+                )
             tokens = estimate(tokens_per_round, n)
             settings.append(
                 PricedSetting(
@@ -186,11 +214,87 @@ def decide(
                     float(seconds.mean() / tokens_per_round[0] + prompts),
                     speedup,
                     speedups,
-                    error,
+                    break_even(of_drafter, batch, length, rounds.drafter),
                 )
             )
     require(len(settings) > 0, "no --draft-length has both an acceptance and a cost: name others")
     return Decision(costs, tuple(settings))
+
+
+def break_even(costs: Costs, batch: int, length: int, drafter: DrafterKind) -> Interval:
+    """Return the tokens per round from which N drafts are faster than none.
+
+    Its ends, within the bound of computed costs, are those below which N surely loses and from
+    which it surely pays.
+    """
+    plain, seconds = (float(costs.seconds(batch, n, drafter).mean()) for n in (0, length))
+    prompts, factor = costs.prompt_seconds(batch), nan
+    if costs.bound and not costs.bound.is_open:
+        factor = costs.bound.factor
+
+    def tokens(speedup: float) -> float:
+        left = (plain + prompts) / speedup - prompts
+        return inf if left <= 0 else seconds / left
+
+    return Interval(tokens(1.0), tokens(1 / factor), tokens(factor), 0)
+
+
+class Beginning(NamedTuple):
+    """The N to begin with: the fastest one if drafts are accepted as others had it."""
+
+    batch: int
+    drafter: DrafterKind
+    length: int
+    accepted: Interval  # tokens per round from which it pays
+    all_lengths: dict[int, float]  # the same by N; inf where no acceptance suffices
+
+    @property
+    def rate(self) -> float:
+        """The rate at every position that gives these tokens per round; nan if none does."""
+        accepted, most = self.accepted.value, self.length + 1
+        return rate_of_length(max(accepted, 1.0), self.length) if accepted <= most else nan
+
+    def __str__(self) -> str:
+        if isnan(self.rate):
+            return f"{self.drafter} cannot pay at batch {self.batch}, whatever is accepted"
+        text = with_interval(*self.accepted[:3], ".2f")
+        return (
+            f"{self.drafter} pays from {text} tokens per round (N = {self.length}) at batch "
+            f"{self.batch}: {100 * self.rate:.0f} % of each draft accepted"
+        )
+
+
+def beginnings(
+    costs: Mapping[DrafterKind, Costs], batches: Sequence[int], lengths: Sequence[int]
+) -> list[Beginning]:
+    """Return the N to begin with for each batch size and drafter, without any acceptance."""
+    rows = []
+    for batch, (drafter, of_drafter) in product(batches, costs.items()):
+        first, last = of_drafter.lengths[[1, -1]]
+        choices = [
+            (n, break_even(of_drafter, batch, n, drafter)) for n in lengths if first <= n <= last
+        ]
+        values = {n: at.value if at.value <= n + 1 else inf for n, at in choices}
+        fastest = max(choices, key=lambda c: sum(USUAL**k for k in range(c[0] + 1)) / c[1].value)
+        rows.append(Beginning(batch, drafter, *fastest, values))
+    return rows
+
+
+def beginning_table(rows: Sequence[Beginning]) -> Table:
+    """Return the tokens per round from which each N pays."""
+    fields: list[Any] = [
+        ("batch", lambda row: str(row.batch)),
+        ("drafter", lambda row: str(row.drafter)),
+        ("begin\nwith N", lambda row: str(row.length)),
+    ]
+
+    def at(length: int) -> Any:
+        return lambda row: (
+            "never" if isinf(row.all_lengths[length]) else number(row.all_lengths[length], ".2f")
+        )
+
+    fields += [(f"N = {n}\npays from", at(n)) for n in [*rows[0].all_lengths][:5]]
+    return Table.of(rows, fields, stub=2)
 
 
 def _speedup(tokens_per_round: Floats, plain: Floats, seconds: Floats, n: int) -> Interval:
@@ -227,26 +331,42 @@ def _resampled_ratio(plain: Floats, seconds: Floats) -> Floats:
 
 
 def answer(decision: Decision) -> str:
-    """Say in one sentence whether to speculate, with what, and how sure that is."""
-    bests = [decision.fastest(batch) for batch in decision.batches]
-    best = decision.first_that_pays()
-    if best is not None:
-        paying = [setting.batch for setting in bests if setting.verdict == PAYS]
-        sizes = "every batch size" if len(paying) == len(bests) else f"batch {_listed(paying)}"
-        text = f"Speculate at {sizes}: {best.times}"
-    else:
-        best = max(bests, key=lambda setting: setting.speedup.value)
-        is_open = any(setting.verdict == OPEN for setting in bests)
-        doubt = "a measurement shows" if decision.costs.machine else "more prompts or times show"
-        why = (
-            f"Not decided: leave it off until {doubt} a gain"
-            if is_open
-            else "Leave it off: speculation loses at every batch size"
-        )
-        text = f"{why} (best: {best.times})"
-    if machine := decision.costs.machine:
-        text += f".\n{how_sure(machine, kind_called(str(best.drafter)), best.batch).words}"
-    return f"{text}."
+    """Say whether to speculate, with which N at which batch sizes, and how sure that is."""
+    bests = {batch: decision.fastest(batch) for batch in decision.batches}
+    by_verdict = {
+        verdict: [batch for batch, s in bests.items() if s.verdict == verdict]
+        for verdict in (PAYS, OPEN, LOSES, UNTOLD)
+    }
+    if untold := by_verdict[UNTOLD]:
+        return f"{MEASURE}.\nTo begin with: {_lengths_at(decision, untold)}."
+    doubt = (
+        "measure it" if any(c.bound for c in decision.costs.values()) else "more prompts or times"
+    )
+    words = {
+        PAYS: "Speculate at batch {}: {}",
+        OPEN: f"Not decided at batch {{}} ({doubt}): {{}}",
+        LOSES: "Leave it off at batch {}",
+    }
+    parts = [
+        words[verdict].format(decision.sizes(batches), _lengths_at(decision, batches))
+        for verdict, batches in by_verdict.items()
+        if batches
+    ]
+    best = decision.first_that_pays() or max(bests.values(), key=lambda s: s.resampled[0])
+    text = f"{'; '.join(parts)}.\n{best.times}."
+    bounds = dict.fromkeys(str(c.bound) for c in decision.costs.values() if c.bound)
+    return "\n".join([text, *bounds][:2]) if bounds else text
+
+
+def _lengths_at(decision: Decision, batches: Sequence[int]) -> str:
+    """Return the best drafter and N, with the batch sizes of each."""
+    chosen: dict[str, list[int]] = {}
+    for batch in batches:
+        best = decision.fastest(batch)
+        chosen.setdefault(f"{best.drafter}, N = {best.length}", []).append(batch)
+    if len(chosen) == 1:
+        return next(iter(chosen))
+    return ", ".join(f"{text} at {decision.sizes(of)}" for text, of in chosen.items())
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -276,51 +396,41 @@ def remarks(decision: Decision, priced: Sequence[PricedRounds]) -> Iterator[str]
             f"expect a speed-up about {most:.3f} smaller: picking the best of many settings "
             "flatters it"
         )
-    if any(rounds.is_exact for rounds in priced) and not decision.costs.machine:
+    if any(rounds.is_exact for rounds in priced) and not decision.is_computed:
         yield "the rates are taken as exact: intervals cover the noise of repeated costs alone"
 
 
-def where_not_to_draft(decision: Decision, drafter: DrafterKind) -> Iterator[str]:
-    """Say at which batch sizes a drafter does not pay, and which one does there."""
-    batches: dict[str, list[int]] = {}
-    for batch in decision.batches:
-        best = decision.fastest(batch)
-        if best.verdict != PAYS:
-            batches.setdefault("leave speculation off", []).append(batch)
-        elif decision.fastest(batch, drafter).verdict != PAYS:
-            only = f"only {best.drafter} pays, with N = {best.length}"
-            batches.setdefault(only, []).append(batch)
-    for advice, sizes in batches.items():
-        yield f"at batch {_listed(sizes)} {advice}"
-
-
 def decision_table(decision: Decision) -> Table:
-    """Return the fastest setting of each drafter at each batch size."""
-    best = [decision.fastest(b, d) for b in decision.batches for d in decision.drafters]
+    """Return the fastest setting at each batch size, beside the other drafters."""
+    best = [decision.fastest(batch) for batch in decision.batches]
     ends = {
         name: " [95 %]" if any(not isnan(getattr(s, name).low) for s in best) else ""
         for name in ("tokens_per_round", "speedup")
     }
-    computed = ",\ncomputed" if decision.costs.machine else ""
-    return Table.of(
-        best,
-        [
-            ("batch", lambda s: str(s.batch)),
-            ("drafter", lambda s: str(s.drafter)),
-            ("N", lambda s: str(s.length)),
-            (
-                f"tokens/\nround{ends['tokens_per_round']}",
-                lambda s: with_interval(*s.tokens_per_round[:3], ".2f"),
-            ),
-            ("ms/\ntoken", lambda s: number(1e3 * s.seconds_per_token, "3s")),
-            (
-                f"speed-up{ends['speedup']}{computed}",
-                lambda s: with_interval(*s.speedup[:3], ".2f"),
-            ),
-            ("speculation", lambda s: s.verdict),
-        ],
-        stub=2,
-    )
+    ends["speedup"] = "[9 in 10]" if decision.is_computed else ends["speedup"].strip()
+    fields: list[Any] = [("batch", lambda s: str(s.batch))]
+    if len(decision.drafters) > 1:
+        fields += [(f"{d}\nN: times", partial(_cell, decision, d)) for d in decision.drafters]
+    fields += [
+        ("best", lambda s: str(s.drafter)),
+        ("N", lambda s: str(s.length)),
+        (
+            f"tokens/\nround{ends['tokens_per_round']}",
+            lambda s: with_interval(*s.tokens_per_round[:3], ".2f"),
+        ),
+        ("pays\nfrom", lambda s: number(s.break_even.value, ".2f")),
+        (f"speed-up\n{ends['speedup']}", lambda s: with_interval(*s.speedup[:3], ".2f")),
+        ("speculation", lambda s: s.verdict),
+    ]
+    if len(decision.drafters) > 1:  # what is left fits a screen
+        del fields[-4:-2]
+    return Table.of(best, fields, stub=1)
+
+
+def _cell(decision: Decision, drafter: DrafterKind, best: PricedSetting) -> str:
+    """Return the N of a drafter that is the fastest at a batch size, and its speed-up."""
+    setting = decision.fastest(best.batch, drafter)
+    return f"{setting.length}: {setting.speedup.value:.2f}"
 
 
 def write_tables(folder: Path, decision: Decision) -> None:
@@ -329,6 +439,6 @@ def write_tables(folder: Path, decision: Decision) -> None:
     Raises:
         SpecbenchError: A file cannot be written.
     """
-    tables = {DECISION: decision.table(), COSTS: decision.costs.table()}
+    tables = {DECISION: decision.table(), COSTS: decision.cost_table()}
     for name, table in tables.items():
         write_atomically(folder / name, table.to_csv(index=False, float_format="%.6g"))

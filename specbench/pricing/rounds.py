@@ -14,6 +14,7 @@ of drafts; the start of a round is the index of the token that it emits first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -70,6 +71,36 @@ def rates_of(text: str, longest: int) -> list[float]:
         "for all",
     )
     return rates if len(rates) > 1 else rates * longest
+
+
+def mean_lengths(
+    flag: str, texts: Sequence[str], drafts: int | None, *, is_share: bool = False
+) -> dict[str, tuple[float, int]]:
+    """Return tokens per round and N by the name of a drafter, empty for an unnamed one.
+
+    Args:
+        flag: The option.
+        texts: ``[NAME=]L[@N]``.
+        drafts: N of those that have none of their own.
+        is_share: Whether the texts say accepted over drafted tokens.
+
+    Raises:
+        UsageError: A text has another form, or there is no N.
+    """
+    means = {}
+    for text in texts:
+        match = re.fullmatch(r"(?:([^=]+)=)?(\d*\.?\d+)(?:@(\d+))?", text)
+        require(match is not None, f"{flag} {text}: give a number, as 2.9, mtp=2.4 or mtp=2.4@3")
+        assert match
+        number = int(match[3] or drafts or 0)
+        require(
+            number > 0,
+            f"{flag} is a mean of rounds with N drafts: give that N by --draft-length, or {text}@N",
+        )
+        accepted = float(match[2])
+        require(not is_share or accepted <= 1, f"{flag} {text}: give a share from 0 to 1")
+        means[match[1] or ""] = (1 + number * accepted if is_share else accepted), number
+    return means
 
 
 def rate_of_length(accepted: float, drafts: int) -> float:

@@ -15,12 +15,19 @@ from specbench.config import AUTO
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.decoding.drafters.policies import get_policy
 from specbench.engine.pairs import HUB_ID, PairSpec
-from specbench.errors import RunError, require, shown, unknown
+from specbench.errors import RunError, require, shown
 from specbench.pricing import machines
 from specbench.pricing.checks import deviations
 from specbench.pricing.costs import Costs, costs_of, from_bench
 from specbench.pricing.formulas import Workload, computed_costs, require_fits_machine
-from specbench.pricing.heads import DraftPasses, ShapedDrafter, drafting_of, require_fits
+from specbench.pricing.heads import (
+    COPIES,
+    DraftPasses,
+    ShapedDrafter,
+    drafting_of,
+    kind_called,
+    require_fits,
+)
 from specbench.pricing.rounds import PricedRounds, price
 from specbench.pricing.scores import Scores
 from specbench.pricing.shapes import ServedModel, bits_of, find_model, known_shape, precision_of
@@ -39,7 +46,7 @@ SHORT, ANSWER = 512, 256  # tokens of a prompt and a text, where rates take the 
 class Basis:
     """What is accepted, by which models, and how long their texts are."""
 
-    priced: list[PricedRounds]
+    priced: list[PricedRounds]  # none where no acceptance is known
     title: str
     pair: PairSpec | None  # None if nothing names one beside rates
     workload: Workload
@@ -48,11 +55,17 @@ class Basis:
     loading: Loading
     loader: Loader | None = None  # that has read the models
     task: str = ""  # of the texts
+    unpriced: Sequence[DrafterKind] = ()  # drafters without acceptance
+
+    @property
+    def drafters(self) -> list[DrafterKind]:
+        """What drafts."""
+        return [rounds.drafter for rounds in self.priced] or [*self.unpriced]
 
     @property
     def is_exact(self) -> bool:
         """Whether the rates are given, and so have no intervals."""
-        return self.priced[0].is_exact
+        return all(rounds.is_exact for rounds in self.priced)
 
 
 @dataclass(frozen=True)
@@ -75,9 +88,7 @@ class Place:
         """
         machine, engine = machines.find_machine(self.machine), None
         if self.serving is not None:
-            engine = machines.known_engine(self.serving)
-            advice = unknown("engine", self.serving, machines.engines())
-            require(engine is not None, f"--serving: {advice}")
+            engine = machines.find_engine(self.serving)
         in_file = target.precision.head < 16
         by_itself = "llama.cpp" if in_file or machine.backend == "metal" else "vllm"
         chosen: machines.ServingEngine = engine or machines.engines()[by_itself]
@@ -166,27 +177,31 @@ def repository_of(name: str | None) -> str | None:
 
 def costs_of_machine(
     place: Place, source: Basis, batches: Sequence[int], lengths: Sequence[int]
-) -> Costs:
-    """Return the costs by a machine's figures; nothing is loaded but shapes.
+) -> dict[DrafterKind, Costs]:
+    """Return the costs of each drafter by a machine's figures; nothing is loaded but shapes.
 
     Raises:
         UsageError: A model has no shape, or the models, the batch and the machine do not fit.
     """
     pair, workload = source.pair, source.workload
     assert pair is not None
-    kinds = [rounds.drafter for rounds in source.priced]
-    drafter = next((kind for kind in kinds if not kind.copies), kinds[0])
-    target, drafting = place.model("target", pair), DraftPasses(None)
+    target, by_drafter = place.model("target", pair), {}
     server = place.server(target)
-    if isinstance(drafter, ShapedDrafter):
-        if pair.draft is not None:
-            require_fits(target, pair.draft)
-        drafting = drafting_of(drafter.kind, target, None)
-    elif pair.draft is not None and not drafter.copies:
-        drafting = DraftPasses(place.model("draft", pair))
-        require_fits(target, pair.draft, drafting.model)
-    require_fits_machine(server, target, drafting, workload, max(batches))
-    return computed_costs(server, target, drafting, workload, batches, lengths)
+    for drafter in source.drafters:
+        drafting = DraftPasses(None)
+        if isinstance(drafter, ShapedDrafter):
+            if pair.draft is not None and len(source.drafters) == 1:
+                require_fits(target, pair.draft)
+            drafting = drafting_of(drafter.kind, target, None)
+        elif pair.draft is not None and not drafter.copies:
+            drafting = DraftPasses(place.model("draft", pair))
+            require_fits(target, pair.draft, drafting.model)
+        require_fits_machine(server, target, drafting, workload, max(batches))
+        kind = COPIES if drafter.copies else kind_called(str(drafter))
+        by_drafter[drafter] = computed_costs(
+            server, target, drafting, workload, batches, lengths, kind
+        )
+    return by_drafter
 
 
 def timed_costs(

@@ -202,6 +202,12 @@ def decide(
     elif (options.machine or options.costs) and not has_texts:
         source = _of_rates(options, drafters, measurement)
     else:
+        shaped = [str(drafter) for drafter in drafters if isinstance(drafter, ShapedDrafter)]
+        require(
+            not shaped,
+            f"--drafter {', '.join(shaped)} is priced by its shape, and its drafts are unknown: "
+            "give --acceptance, --accepted-length or --accept-rate",
+        )
         source = _of_texts(options, drafters, measurement, run)
 
     costs = costs_of_source(source)
@@ -246,7 +252,7 @@ def _decide_rounds(
         _decide_lengths(options, source, costs, batches, folder, sentences[1])
     else:
         print(*sentences, sep="\n")
-        print(f"{source.title}; costs: {of_one.source}")
+        print(f"{source.title}\ncosts: {of_one.source}")
         print_table(decision_table(decision))
         print(*_flags(options, decision, source, measurement), sep="\n")
         print(f"results: {folder}")
@@ -284,7 +290,7 @@ def _decide_lengths(
         print_json({"answer": says, "break_even": list(map(str, rows)), "usual": lengths})
         return
     print(*says, sep="\n")
-    print_table(beginning_table(rows))
+    print_table(beginning_table(rows, with_length=not begin))
     for drafter, lines in lengths.items():
         print(*(f"others with {drafter}: {line}" for line in lines[:MOST_LENGTHS]), sep="\n")
         if len(lines) > MOST_LENGTHS:

@@ -71,14 +71,11 @@ class Bound(NamedTuple):
         return self.kind.chip != "NVIDIA" or self.kind.layers != "dense" or self.factor > LARGEST
 
     def __str__(self) -> str:
-        who = {0: "nobody", 1: "one group", 2: "two groups"}.get(
-            self.people, f"{self.people} people"
-        )
-        basis = "their errors" if self.people >= FEWEST else "so the spread over all kinds"
-        return (
-            f"Computed: nine of ten are within a factor of {self.factor:.2f}. {who.capitalize()} "
-            f"measured this kind, {basis}:\n({self.kind})"
-        )
+        start = f"Computed; nine of ten are within a factor {self.factor:.2f} of it, "
+        if self.people >= FEWEST:
+            return f"{start}by {self.people} people with\n{self.kind}"
+        who = ("nobody", "one group", "two groups")[self.people]
+        return f"{start}by all kinds, as\n{who} measured this one: {self.kind}"
 
 
 @cache

@@ -33,7 +33,8 @@ from specbench.pricing.tables import ends_of
 
 DECISION = "decision.csv"
 NOTICED = 0.0005  # of a speed-up
-USUAL = 0.7  # rate of acceptance at each position, in the median of those who measured it
+# Tokens per round by N, if .7 of the first drafts are accepted and a tenth less at each position.
+USUAL = [1.0, *(1 + np.cumprod(0.7 * 0.9 ** np.arange(64)).cumsum())]
 PAYS, LOSES, OPEN, UNTOLD = "pays", "loses", "undecided", "measure"
 MEASURE = "Not decided by computing: measure one minute"
 
@@ -275,12 +276,12 @@ def beginnings(
             (n, break_even(of_drafter, batch, n, drafter)) for n in lengths if first <= n <= last
         ]
         values = {n: at.value if at.value <= n + 1 else inf for n, at in choices}
-        fastest = max(choices, key=lambda c: sum(USUAL**k for k in range(c[0] + 1)) / c[1].value)
+        fastest = max(choices, key=lambda choice: USUAL[min(choice[0], 64)] / choice[1].value)
         rows.append(Beginning(batch, drafter, *fastest, values))
     return rows
 
 
-def beginning_table(rows: Sequence[Beginning]) -> Table:
+def beginning_table(rows: Sequence[Beginning], *, with_length: bool = True) -> Table:
     """Return the tokens per round from which each N pays."""
     fields: list[Any] = [
         ("batch", lambda row: str(row.batch)),
@@ -293,6 +294,8 @@ def beginning_table(rows: Sequence[Beginning]) -> Table:
             "never" if isinf(row.all_lengths[length]) else number(row.all_lengths[length], ".2f")
         )
 
+    if not with_length:
+        del fields[-1]
     fields += [(f"N = {n}\npays from", at(n)) for n in [*rows[0].all_lengths][:5]]
     return Table.of(rows, fields, stub=2)
 
@@ -338,13 +341,13 @@ def answer(decision: Decision) -> str:
         for verdict in (PAYS, OPEN, LOSES, UNTOLD)
     }
     if untold := by_verdict[UNTOLD]:
-        return f"{MEASURE}.\nTo begin with: {_lengths_at(decision, untold)}."
+        return f"{MEASURE}.\nTo begin{_lengths_at(decision, untold)}."
     doubt = (
         "measure it" if any(c.bound for c in decision.costs.values()) else "more prompts or times"
     )
     words = {
-        PAYS: "Speculate at batch {}: {}",
-        OPEN: f"Not decided at batch {{}} ({doubt}): {{}}",
+        PAYS: "Speculate at batch {}{}",
+        OPEN: f"Not decided at batch {{}} ({doubt}){{}}",
         LOSES: "Leave it off at batch {}",
     }
     parts = [
@@ -359,14 +362,17 @@ def answer(decision: Decision) -> str:
 
 
 def _lengths_at(decision: Decision, batches: Sequence[int]) -> str:
-    """Return the best drafter and N, with the batch sizes of each."""
+    """Return the best drafter and N, with the batch sizes of each if they differ."""
     chosen: dict[str, list[int]] = {}
+    is_only = len(decision.drafters) == 1
     for batch in batches:
         best = decision.fastest(batch)
-        chosen.setdefault(f"{best.drafter}, N = {best.length}", []).append(batch)
+        name = f"N = {best.length}" if is_only else f"{best.drafter} with N = {best.length}"
+        chosen.setdefault(name, []).append(batch)
+    start = f" with {decision.drafters[0]}: " if is_only else ": "
     if len(chosen) == 1:
-        return next(iter(chosen))
-    return ", ".join(f"{text} at {decision.sizes(of)}" for text, of in chosen.items())
+        return start + next(iter(chosen))
+    return start + ", ".join(f"{text} at {decision.sizes(of)}" for text, of in chosen.items())
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -377,7 +383,8 @@ def remarks(decision: Decision, priced: Sequence[PricedRounds]) -> Iterator[str]
     """Say where a larger N may be faster, and in which way the speed-ups may be too large."""
     for drafter in decision.drafters:
         longest = max(s.length for s in decision.settings if s.drafter == drafter)
-        best = [decision.fastest(batch, drafter) for batch in decision.batches]
+        bests = [decision.fastest(batch) for batch in decision.batches]
+        best = [setting for setting in bests if setting.drafter == drafter]
         if longest > 1 and (at := [s.batch for s in best if s.length == longest]):
             yield (
                 f"{drafter}: N = {longest} is the largest that was priced, and the best at batch "
@@ -410,7 +417,7 @@ def decision_table(decision: Decision) -> Table:
     ends["speedup"] = "[9 in 10]" if decision.is_computed else ends["speedup"].strip()
     fields: list[Any] = [("batch", lambda s: str(s.batch))]
     if len(decision.drafters) > 1:
-        fields += [(f"{d}\nN: times", partial(_cell, decision, d)) for d in decision.drafters]
+        fields += [(f"{d}\nN: gain", partial(_cell, decision, d)) for d in decision.drafters]
     fields += [
         ("best", lambda s: str(s.drafter)),
         ("N", lambda s: str(s.length)),
@@ -420,10 +427,10 @@ def decision_table(decision: Decision) -> Table:
         ),
         ("pays\nfrom", lambda s: number(s.break_even.value, ".2f")),
         (f"speed-up\n{ends['speedup']}", lambda s: with_interval(*s.speedup[:3], ".2f")),
-        ("speculation", lambda s: s.verdict),
+        ("speculation" if len(decision.drafters) == 1 else "verdict", lambda s: s.verdict),
     ]
     if len(decision.drafters) > 1:  # what is left fits a screen
-        del fields[-4:-2]
+        del fields[-5:-2]
     return Table.of(best, fields, stub=1)
 
 

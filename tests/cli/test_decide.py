@@ -147,10 +147,14 @@ def test_what_mlx_printed_are_costs(cli):
             for b, rate in rates.items()
         )
     )
-    cli(*"decide --costs t.txt --drafter mtp --acceptance .8 -o o".split(), code=0)
+    cli(
+        *["decide", "--costs", "t.txt", "--drafter", "mtp", "--acceptance", ".8", "-o", "o"], code=0
+    )
     (row,) = [r for r in rows(Path("o/decision/decision.csv")) if r["draft_length"] == "3"]
     assert float(row["break_even"]) == pytest.approx((4 / 150) / (1 / 50), rel=1e-4)
-    assert "pays from 1.33" in cli(*"decide --costs t.txt --drafter mtp -o o".split()).out
+    assert (
+        "pays from 1.33" in cli(*["decide", "--costs", "t.txt", "--drafter", "mtp", "-o", "o"]).out
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ from specbench.pricing.costs import Costs, costs_of
 from specbench.pricing.decide import (
     Decision,
     answer,
-    decide,
-    decision_table,
     beginnings,
     break_even,
+    decide,
+    decision_table,
     remarks,
 )
 from specbench.pricing.figures import draw_crossover
@@ -171,7 +171,7 @@ def test_what_is_computed_has_the_bound_of_other_people():
     assert "Computed; nine of ten are within a factor" in answer(decision)
     factor = bound(KIND).factor
     for setting in decision.settings:
-        value, low, high, _ = setting.speedup
+        value, low, high, *_ = setting.speedup
         assert (low * factor, high / factor) == pytest.approx((value, value))
     assert decision.table()["tokens_per_round_low"].isna().all()
     assert "[9 in 10]" in to_text(decision_table(decision), width=100)
@@ -216,8 +216,8 @@ def test_the_break_even_is_the_seconds_of_a_round_in_passes():
     table = costs()
     assert break_even(table, 1, 2, MODEL).value == pytest.approx(1.2)
     (one, eight) = beginnings({MODEL: table}, (1, 8), LENGTHS)
-    assert one.length == 4 and one.accepted.value == pytest.approx(1.65)
-    assert 1 + one.rate + one.rate**2 + one.rate**3 + one.rate**4 == pytest.approx(1.65)
+    assert one.length == 3 and one.accepted.value == pytest.approx(1.3)
+    assert 1 + one.rate + one.rate**2 + one.rate**3 == pytest.approx(1.3)
     assert one.all_lengths[2] == pytest.approx(1.2)
     assert eight.all_lengths[1] == pytest.approx(2.05 / 1) or np.isinf(eight.all_lengths[1])
     assert "cannot pay" in str(eight)

@@ -211,7 +211,9 @@ def decide(
         source = _of_texts(options, drafters, measurement, run)
 
     costs = costs_of_source(source)
-    batches = options.batches(next(iter(costs.values())))
+    of_one = next(iter(costs.values()))
+    is_timed = not (options.costs or options.machine)
+    batches = of_one.batches.astype(int).tolist() if is_timed else options.batches(of_one)
     if missing := sorted({*options.batch_size} - {*batches}):
         note(
             f"no costs of batch {', '.join(map(str, missing))}: measure more rows, or --batch-size"
@@ -402,9 +404,19 @@ def _costs(
         )
         return lambda source: costs_of_machine(place, source, batches, lengths)
     is_shown, temperature = not measurement.no_progress, measurement.temperature
-    return lambda source: dict.fromkeys(
-        source.drafters, timed_costs(source, engine, batches, lengths, temperature, is_shown)
-    )
+
+    def timed(source: Basis) -> dict[DrafterKind, Costs]:
+        from specbench.pricing.decide import decide as decided
+
+        def report(costs: Costs) -> None:
+            (size,) = costs.batches.astype(int).tolist()
+            fastest = decided(source.priced, costs, [size], lengths).fastest(size)
+            note(f"N = {fastest.length}: {fastest.times}, {fastest.verdict}")
+
+        costs = timed_costs(source, engine, batches, lengths, temperature, is_shown, report)
+        return dict.fromkeys(source.drafters, costs)
+
+    return timed
 
 
 def _flags(

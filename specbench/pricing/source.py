@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -211,8 +211,12 @@ def timed_costs(
     lengths: Sequence[int],
     temperature: float,
     show_progress: bool,
+    report: Callable[[Costs], object],
 ) -> Costs:
-    """Return the costs of three draft lengths as measured here."""
+    """Return the costs of three draft lengths as measured here, which ``report`` gets size by size.
+
+    After an interrupt they are those of the batch sizes that were measured before it.
+    """
     import pandas as pd
 
     from specbench.experiment.benchmark import BenchSettings, time_rounds
@@ -226,8 +230,29 @@ def timed_costs(
         temperature=temperature,
         prompt_tokens=round(source.workload.prompt),
     )
-    loader = source.loader or Loader()
-    records = time_rounds(source.pair, source.loading, settings, loader, show_progress)
-    samples = pd.DataFrame(map(vars, records))
-    repeats = repeats_of(with_forced(samples))
-    return costs_of(from_bench(repeats, Path(TABLE)), f"{records[0].engine}, measured here")
+    loader, tables = source.loader or Loader(), list[pd.DataFrame]()
+    costs: Costs | None = None
+    try:
+        for records in time_rounds(source.pair, source.loading, settings, loader, show_progress):
+            repeats = repeats_of(with_forced(pd.DataFrame(map(vars, records))))
+            tables.append(from_bench(repeats, Path(TABLE)))
+            # All sizes get as many repeats as the one with the fewest: means of further ones.
+            fewest = min(len(table["repeat"].unique()) for table in tables)
+            alike = [
+                table.assign(repeat=table["repeat"] * fewest // (table["repeat"].max() + 1))
+                for table in tables
+            ]
+            costs = costs_of(pd.concat(alike), f"{records[0].engine}, measured here")
+            report(
+                replace(
+                    costs,
+                    batches=costs.batches[-1:],
+                    rounds=costs.rounds[:, -1:],
+                    drafts=costs.drafts[:, -1:],
+                )
+            )
+    except KeyboardInterrupt:
+        if costs is None:
+            raise
+    assert costs is not None
+    return costs

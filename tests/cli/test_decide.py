@@ -194,9 +194,10 @@ def test_what_people_run_is_answered_by_its_shape(cli, options, said):
     assert said in text and "[9 in 10]" in text
 
 
-@pytest.mark.parametrize(("seconds", "repeats"), [(0.0, 3), (1e9, 8)])
+@pytest.mark.parametrize(("seconds", "repeats"), [(0.0, 2), (1e9, 8)])
 def test_models_are_read_once_and_timed_as_often_as_time_allows(cli, monkeypatch, seconds, repeats):
     monkeypatch.setattr("specbench.experiment.benchmark.SECONDS", seconds)
+    monkeypatch.setattr("specbench.experiment.benchmark.STEADY", 0.0)
     for name in ("MOST_TOKENS", "LEAST_TOKENS"):
         monkeypatch.setattr(f"specbench.experiment.benchmark.{name}", 4)
     read: list[object] = []
@@ -213,6 +214,29 @@ def test_models_are_read_once_and_timed_as_often_as_time_allows(cli, monkeypatch
     assert len(read) == 1
     timed = rows(Path("o/decision/costs.csv"))
     assert {int(row["repeat"]) for row in timed} == set(range(repeats))
+
+
+def test_an_interrupt_keeps_what_was_measured(cli, monkeypatch):
+    """The second size is interrupted in its second repeat: the first one is decided."""
+    monkeypatch.setattr("specbench.experiment.benchmark.SECONDS", 0.0)
+    from specbench.experiment.bench_runner import BenchRunner
+
+    run, rounds = BenchRunner.run, dict[int, int]()
+
+    def counted(runner, steps):
+        size = steps[0].plan.batch_size
+        rounds[size] = rounds.get(size, 0) + 1
+        if size == 2 and rounds[size] > 4:
+            raise KeyboardInterrupt
+        yield from run(runner, steps)
+
+    monkeypatch.setattr(BenchRunner, "run", counted)
+    few = "-t mini-math -n 10 --max-new-tokens 4 --drafter model --no-progress"
+    result = cli(*f"decide {few} --batch-size 1,2 --draft-length 1,2 --output o".split(), code=0)
+    assert rounds == {1: 6, 2: 5}  # two repeats of three cells each
+    assert re.search(r"note: N = \d: .* times as fast with model at batch 1", result.err)
+    assert "no costs of batch 2" in result.err
+    assert {row["batch_size"] for row in rows(Path("o/decision/costs.csv"))} == {"1"}
 
 
 def test_a_run_is_priced_once_and_compared_with_its_rounds(cli, finished):

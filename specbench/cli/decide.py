@@ -13,7 +13,7 @@ from pydantic import Field
 from specbench.cli.generate import grouped
 from specbench.cli.measurement import Measurement
 from specbench.cli.options import JsonOutput, Models, Prompts
-from specbench.cli.output import note, print_json, print_table
+from specbench.cli.output import console, note, print_json
 from specbench.cli.price import DEFAULT_DRAFTERS, TextsRun, plan_of_target, run_of_target, scored
 from specbench.cli.price import MEASURED as PRICE_OPTIONS
 from specbench.config import AUTO, Count, option
@@ -220,83 +220,60 @@ def decide(
         )
     folder = source.folder / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    if source.priced:
-        _decide_rounds(options, measurement, source, costs, batches, folder)
-    else:
-        _decide_lengths(options, source, costs, batches, folder)
-
-
-def _decide_rounds(
-    options: DecideOptions,
-    measurement: Measurement,
-    source: Basis,
-    costs: Mapping[DrafterKind, Costs],
-    batches: list[int],
-    folder: Path,
-) -> None:
-    """Decide by what is accepted, and print and write the decision."""
-    from specbench.pricing.decide import answer, decision_table, remarks, write_tables
+    from specbench.pricing.bounds import usual_lengths
+    from specbench.pricing.decide import answer, remarks, write_tables
     from specbench.pricing.decide import decide as decided
 
     decision = decided(source.priced, costs, batches, options.lengths)
     write_tables(folder, decision)
-    if not (source.is_exact and decision.is_computed):  # figures alone are answered in a second
+    if decision.is_told and not (
+        source.is_exact and decision.is_computed
+    ):  # an answer takes a second
         from specbench.analysis.figures import style
         from specbench.pricing.figures import draw_crossover
 
         style.save(draw_crossover(decision), folder, "crossover")
-    sentences, of_one = answer(decision).splitlines(), next(iter(costs.values()))
-    is_open = of_one.bound is not None and of_one.bound.is_open
     if options.as_json:
-        table = decision.table()
-        print_json({"answer": " ".join(sentences), "results": str(folder), "settings": table})
-    elif is_open:
-        _decide_lengths(options, source, costs, batches, folder, sentences[1])
+        content = {"answer": answer(decision).replace("\n", " "), "results": str(folder)}
+        content |= {str(d): usual_lengths(kind_called(str(d))) for d in decision.drafters}
+        print_json({**content, "settings": decision.table()})
     else:
-        print(*sentences, sep="\n")
-        print(f"{source.title}\ncosts: {of_one.source}")
-        print_table(decision_table(decision))
-        print(*_flags(options, decision, source, measurement), sep="\n")
+        print(*_screen(options, decision, source, measurement), sep="\n")
         print(f"results: {folder}")
     note(*remarks(decision, source.priced), *filter(None, [of_one.remark]))
     if options.costs and len(of_one.rounds) == 1:
         note("the costs were measured once: neither the intervals nor this cover their noise")
 
 
-def _decide_lengths(
-    options: DecideOptions,
-    source: Basis,
-    costs: Mapping[DrafterKind, Costs],
-    batches: list[int],
-    folder: Path,
-    begin: str = "",
-) -> None:
-    """Say from how many tokens per round each N pays, and print what others measured."""
+def _screen(
+    options: DecideOptions, decision: Decision, source: Basis, measurement: Measurement
+) -> Iterator[str]:
+    """Yield the answer, a table, and flags; without a number how to get one instead of these."""
+    from specbench.analysis.tables.table import to_text
     from specbench.pricing.bounds import usual_lengths
-    from specbench.pricing.decide import MEASURE, beginning_table, beginnings
+    from specbench.pricing.decide import MEASURE, answer, break_even_table, decision_table
     from specbench.pricing.flags import lines_to_measure
 
-    rows, of_one = beginnings(costs, batches, options.lengths), next(iter(costs.values()))
-    bound = of_one.bound
-    says = [begin] if begin else [f"{row}." for row in rows[: len(costs)]]
-    if bound and bound.is_open:
-        says = [
-            f"{MEASURE}:",
-            *lines_to_measure(bound.kind.engine, source.pair, source.drafters[0]),
-            *says,
-        ]
-    elif bound:
-        says.append(str(bound).partition("\n")[0])
-    lengths = {str(drafter): usual_lengths(kind_called(str(drafter))) for drafter in costs}
-    if options.as_json:
-        print_json({"answer": says, "break_even": list(map(str, rows)), "usual": lengths})
+    show = partial(to_text, width=console().width)
+
+    first, *others = answer(decision).splitlines()
+    yield first
+    if decision.is_told:
+        yield from others
+        yield f"{source.title}\ncosts: {next(iter(decision.costs.values())).source}"
+        yield show(decision_table(decision)).rstrip()
+        yield from _flags(options, decision, source, measurement)
         return
-    print(*says, sep="\n")
-    print_table(beginning_table(rows, with_length=not begin))
-    for drafter, lines in lengths.items():
-        print(*(f"others with {drafter}: {line}" for line in lines[:MOST_LENGTHS]), sep="\n")
+    (bound, *_) = (costs.bound for costs in decision.costs.values())
+    if first == MEASURE and bound:
+        yield from lines_to_measure(bound.kind.engine, source.pair, source.drafters[0])
+    yield from others
+    yield show(break_even_table(decision)).rstrip()
+    for drafter in decision.drafters:
+        lines = usual_lengths(kind_called(str(drafter)))
+        yield from (f"others with {drafter}: {line}" for line in lines[:MOST_LENGTHS])
         if len(lines) > MOST_LENGTHS:
-            print(f"and {len(lines) - MOST_LENGTHS} more (--json)")
+            yield f"and {len(lines) - MOST_LENGTHS} more (--json)"
 
 
 def _of_texts(
@@ -355,16 +332,15 @@ def _of_rates(
     from specbench.pricing.rounds import rounds_of_rates
     from specbench.pricing.source import ANSWER, Basis
 
-    rates = {drafter: options.rates(drafter) for drafter in drafters if options.has_rates}
-    means = [f"{d} {r[0]:.2f}" for d, r in rates.items()]
+    rates = {d: options.rates(d) if options.has_rates else None for d in drafters}
+    means = [f"{d} {r[0]:.2f}" for d, r in rates.items() if r]
     accepted = options.acceptance or f"{', '.join(means)} per position"
     require(
         options.cached_prompt <= options.context_length,
         f"--cached-prompt {options.cached_prompt} is more than the prompt: give --context-length",
     )
     return Basis(
-        priced=[rounds_of_rates(of_drafter, drafter) for drafter, of_drafter in rates.items()],
-        unpriced=drafters,
+        priced=[rounds_of_rates(r, d, options.lengths[-1]) for d, r in rates.items()],
         title=f"acceptance {accepted}" + (f" on {pair.name}" if pair else ""),
         pair=pair,
         workload=Workload(

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise, product
-from math import exp, inf, isinf, isnan, nan
+from math import exp, inf, isnan, nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,8 +33,6 @@ from specbench.pricing.tables import ends_of
 
 DECISION = "decision.csv"
 NOTICED = 0.0005  # of a speed-up
-# Tokens per round by N, if .7 of the first drafts are accepted and a tenth less at each position.
-USUAL = [1.0, *(1 + np.cumprod(0.7 * 0.9 ** np.arange(64)).cumsum())]
 PAYS, LOSES, OPEN, UNTOLD = "pays", "loses", "undecided", "measure"
 MEASURE = "Not decided by computing: measure one minute"
 
@@ -63,6 +61,18 @@ class PricedSetting:
         if (value if isnan(low) else low) > 1:
             return PAYS
         return LOSES if (value if isnan(high) else high) < 1 else OPEN
+
+    @property
+    def pays_from(self) -> str:
+        """The break-even in words, and the rate at every position that it needs."""
+        accepted, most = self.break_even.value, self.length + 1
+        if accepted > most:
+            return f"{self.drafter} cannot pay at batch {self.batch} with N = {self.length}"
+        rate = rate_of_length(max(accepted, 1.0), self.length)
+        return (
+            f"{self.drafter} pays from {with_interval(*self.break_even[:3], '.2f')} tokens per "
+            f"round (N = {self.length}, {100 * rate:.0f} % accepted) at batch {self.batch}"
+        )
 
     @property
     def times(self) -> str:
@@ -143,6 +153,11 @@ class Decision:
         """Whether a machine's figures gave the seconds."""
         return any(costs.bound for costs in self.costs.values())
 
+    @property
+    def is_told(self) -> bool:
+        """Whether there are speed-ups."""
+        return not isnan(self.settings[0].speedup.value)
+
     def cost_table(self) -> pd.DataFrame:
         """Return the costs, by drafter if they differ."""
         tables = {drafter: costs.table() for drafter, costs in self.costs.items()}
@@ -195,14 +210,15 @@ def decide(
             tokens_per_round, prompts = resampled[:, column], of_drafter.prompt_seconds(batch)
             if bound := of_drafter.bound:
                 speedups = (plain + prompts) / (seconds / tokens_per_round + prompts)
-                value = nan if bound.is_open else float(speedups[0])
+                is_told = not (bound.is_open or rounds.is_assumed)
+                value = float(speedups[0]) if is_told else nan
                 speedup = Interval(value, value / bound.factor, value * bound.factor, n)
             else:
                 speedups = tokens_per_round * _resampled_ratio(plain, seconds)
                 is_exact = rounds.is_exact and len(plain) == 1  # nothing has noise that is known
                 speedup = (
-                    Interval(float(speedups[0]), nan, nan, n)
-                    if is_exact
+                    Interval(nan if rounds.is_assumed else float(speedups[0]), nan, nan, n)
+                    if is_exact or rounds.is_assumed
                     else _speedup(tokens_per_round, plain, seconds, n)
                 )
             tokens = estimate(tokens_per_round, n)
@@ -238,66 +254,6 @@ def break_even(costs: Costs, batch: int, length: int, drafter: DrafterKind) -> I
         return inf if left <= 0 else seconds / left
 
     return Interval(tokens(1.0), tokens(1 / factor), tokens(factor), 0)
-
-
-class Beginning(NamedTuple):
-    """The N to begin with: the fastest one if drafts are accepted as others had it."""
-
-    batch: int
-    drafter: DrafterKind
-    length: int
-    accepted: Interval  # tokens per round from which it pays
-    all_lengths: dict[int, float]  # the same by N; inf where no acceptance suffices
-
-    @property
-    def rate(self) -> float:
-        """The rate at every position that gives these tokens per round; nan if none does."""
-        accepted, most = self.accepted.value, self.length + 1
-        return rate_of_length(max(accepted, 1.0), self.length) if accepted <= most else nan
-
-    def __str__(self) -> str:
-        if isnan(self.rate):
-            return f"{self.drafter} cannot pay at batch {self.batch}, whatever is accepted"
-        text = with_interval(*self.accepted[:3], ".2f")
-        return (
-            f"{self.drafter} pays from {text} tokens per round (N = {self.length}) at batch "
-            f"{self.batch}: {100 * self.rate:.0f} % of each draft accepted"
-        )
-
-
-def beginnings(
-    costs: Mapping[DrafterKind, Costs], batches: Sequence[int], lengths: Sequence[int]
-) -> list[Beginning]:
-    """Return the N to begin with for each batch size and drafter, without any acceptance."""
-    rows = []
-    for batch, (drafter, of_drafter) in product(batches, costs.items()):
-        first, last = of_drafter.lengths[[1, -1]]
-        choices = [
-            (n, break_even(of_drafter, batch, n, drafter)) for n in lengths if first <= n <= last
-        ]
-        values = {n: at.value if at.value <= n + 1 else inf for n, at in choices}
-        fastest = max(choices, key=lambda choice: USUAL[min(choice[0], 64)] / choice[1].value)
-        rows.append(Beginning(batch, drafter, *fastest, values))
-    return rows
-
-
-def beginning_table(rows: Sequence[Beginning], *, with_length: bool = True) -> Table:
-    """Return the tokens per round from which each N pays."""
-    fields: list[Any] = [
-        ("batch", lambda row: str(row.batch)),
-        ("drafter", lambda row: str(row.drafter)),
-        ("begin\nwith N", lambda row: str(row.length)),
-    ]
-
-    def at(length: int) -> Any:
-        return lambda row: (
-            "never" if isinf(row.all_lengths[length]) else number(row.all_lengths[length], ".2f")
-        )
-
-    if not with_length:
-        del fields[-1]
-    fields += [(f"N = {n}\npays from", at(n)) for n in [*rows[0].all_lengths][:5]]
-    return Table.of(rows, fields, stub=2)
 
 
 def _speedup(tokens_per_round: Floats, plain: Floats, seconds: Floats, n: int) -> Interval:
@@ -338,10 +294,14 @@ def answer(decision: Decision) -> str:
     bests = {batch: decision.fastest(batch) for batch in decision.batches}
     by_verdict = {
         verdict: [batch for batch, s in bests.items() if s.verdict == verdict]
-        for verdict in (PAYS, OPEN, LOSES, UNTOLD)
+        for verdict in (PAYS, OPEN, LOSES)
     }
-    if untold := by_verdict[UNTOLD]:
-        return f"{MEASURE}.\nTo begin{_lengths_at(decision, untold)}."
+    bounds = dict.fromkeys(costs.bound for costs in decision.costs.values() if costs.bound)
+    words_of_bounds = [*map(str, bounds)][:1]
+    if not decision.is_told:
+        is_open = any(bound.is_open for bound in bounds)
+        begin = [decision.fastest(decision.batches[0], d).pays_from for d in decision.drafters]
+        return "\n".join([MEASURE] * is_open + begin + words_of_bounds * (not is_open))
     doubt = (
         "measure it" if any(c.bound for c in decision.costs.values()) else "more prompts or times"
     )
@@ -356,9 +316,7 @@ def answer(decision: Decision) -> str:
         if batches
     ]
     best = decision.first_that_pays() or max(bests.values(), key=lambda s: s.resampled[0])
-    text = f"{'; '.join(parts)}.\n{best.times}."
-    bounds = dict.fromkeys(str(c.bound) for c in decision.costs.values() if c.bound)
-    return "\n".join([text, *bounds][:2]) if bounds else text
+    return "\n".join([f"{'; '.join(parts)}.", f"{best.times}.", *words_of_bounds])
 
 
 def _lengths_at(decision: Decision, batches: Sequence[int]) -> str:
@@ -432,6 +390,25 @@ def decision_table(decision: Decision) -> Table:
     if len(decision.drafters) > 1:  # what is left fits a screen
         del fields[-5:-2]
     return Table.of(best, fields, stub=1)
+
+
+def break_even_table(decision: Decision) -> Table:
+    """Return the tokens per round from which each N pays, and the N to begin with."""
+    best = [decision.fastest(batch, d) for batch in decision.batches for d in decision.drafters]
+    settings = {(s.batch, s.drafter, s.length): s.break_even.value for s in decision.settings}
+    lengths = [*dict.fromkeys(setting.length for setting in decision.settings)][:5]
+
+    def cell(length: int, s: PricedSetting) -> str:
+        value = settings.get((s.batch, s.drafter, length), nan)
+        return "never" if value > length + 1 else number(value, ".2f")
+
+    fields: list[Any] = [
+        ("batch", lambda s: str(s.batch)),
+        ("drafter", lambda s: str(s.drafter)),
+        ("begin\nwith N", lambda s: str(s.length)),
+    ]
+    fields += [(f"N = {n}\npays from", partial(cell, n)) for n in lengths]
+    return Table.of(best, fields, stub=2)
 
 
 def _cell(decision: Decision, drafter: DrafterKind, best: PricedSetting) -> str:

@@ -30,6 +30,8 @@ from specbench.errors import require
 from specbench.pricing.scores import Scores
 
 TINY = 1e-300  # stands for a probability of 0 in logarithms
+# Where no acceptance is given, .7 of the first drafts, and a tenth less at each further position.
+USUAL, FALL = 0.7, 0.9
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class PricedRounds:
     rounds: Floats  # [n, L]
     drafted: Floats  # [n, L] drafts verified
     is_exact: bool = False  # whether rates were given, so that there is no interval
+    is_assumed: bool = False  # whether not even rates were given
 
     @property
     def resampled(self) -> Floats:
@@ -121,17 +124,24 @@ def rate_of_length(accepted: float, drafts: int) -> float:
     return float(brentq(lambda rate: sum(rate**k for k in range(drafts + 1)) - accepted, 0, 1))
 
 
-def rounds_of_rates(rates: Sequence[float], drafter: DrafterKind) -> PricedRounds:
+def rounds_of_rates(
+    rates: Sequence[float] | None, drafter: DrafterKind, longest: int = 1
+) -> PricedRounds:
     """Return rounds in which position k is accepted at a rate, given that those before it are.
 
     The rates are taken as exact: all prompts are alike, so that intervals are those of costs.
+    Without rates they are usual ones, for the choice of N up to the longest.
     """
+    is_assumed = rates is None
+    rates = [USUAL * FALL**k for k in range(longest)] if rates is None else rates
     tokens_per_round = 1 + np.cumprod(rates).cumsum()
     lengths = np.arange(1, len(rates) + 1)
     rounds = np.tile(1 / tokens_per_round, (FEWEST, 1))
     numbers = tuple(lengths.tolist())
     drafted = rounds * lengths
-    return PricedRounds(drafter, "fixed", numbers, np.ones(FEWEST), rounds, drafted, True)
+    return PricedRounds(
+        drafter, "fixed", numbers, np.ones(FEWEST), rounds, drafted, True, is_assumed
+    )
 
 
 def windows(columns: Floats, size: int) -> Floats:

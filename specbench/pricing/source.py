@@ -46,7 +46,7 @@ SHORT, ANSWER = 512, 256  # tokens of a prompt and a text, where rates take the 
 class Basis:
     """What is accepted, by which models, and how long their texts are."""
 
-    priced: list[PricedRounds]  # none where no acceptance is known
+    priced: list[PricedRounds]
     title: str
     pair: PairSpec | None  # None if nothing names one beside rates
     workload: Workload
@@ -55,12 +55,11 @@ class Basis:
     loading: Loading
     loader: Loader | None = None  # that has read the models
     task: str = ""  # of the texts
-    unpriced: Sequence[DrafterKind] = ()  # drafters without acceptance
 
     @property
     def drafters(self) -> list[DrafterKind]:
         """What drafts."""
-        return [rounds.drafter for rounds in self.priced] or [*self.unpriced]
+        return [rounds.drafter for rounds in self.priced]
 
     @property
     def is_exact(self) -> bool:

@@ -211,8 +211,8 @@ def predicted_without(settings: Sequence[Setting], rows: pd.DataFrame, column: s
     parts, predicted = rows[column].astype(str), np.zeros(len(rows))
     for part in parts.unique():
         others = np.flatnonzero(parts != part)
-        engines_of_others = fitted([settings[i] for i in others], rows.iloc[others])
-        for i in np.flatnonzero(parts == part):
+        engines_of_others = fitted([settings[i] for i in others.tolist()], rows.iloc[others])
+        for i in np.flatnonzero(parts == part).tolist():
             (moved,) = on([settings[i]], engines_of_others)
             predicted[i] = moved.speedup
     return predicted
@@ -279,8 +279,8 @@ def main() -> None:
         f"{len(of_people)} people, each once: inside {100 * of_people.mean():.1f} %, "
         f"{(of_people >= 0.8).sum()} with eight of ten rows inside"
     )
-    numbers = (told[name].to_numpy(float) for name in ("speedup", "predicted", "inside"))
-    print(line(*numbers, number_of_rows))
+    measured, predicted, inside = told[["speedup", "predicted", "inside"]].to_numpy(float).T
+    print(line(measured, predicted, inside, number_of_rows))
 
 
 def by(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,8 @@ from specbench.pricing.costs import Costs, costs_of
 from specbench.pricing.decide import (
     Decision,
     answer,
-    beginnings,
     break_even,
+    break_even_table,
     decide,
     decision_table,
     remarks,
@@ -181,8 +182,8 @@ def test_what_is_computed_has_the_bound_of_other_people():
 def test_no_number_where_none_transfers(kind):
     decision = computed(0.9, **kind)
     first, second = answer(decision).splitlines()
-    assert first == "Not decided by computing: measure one minute."
-    assert second.startswith("To begin with model: N = ")
+    assert first == "Not decided by computing: measure one minute"
+    assert second.startswith("model pays from 1.30 tokens per round (N = 3")
     assert {setting.verdict for setting in decision.settings} == {"measure"}
     assert decision.table()["speedup"].isna().all()
     assert decision.table()["break_even"].notna().all()
@@ -215,12 +216,15 @@ def test_bounds_count_people_once_and_widen_where_few_measured(monkeypatch, tmp_
 def test_the_break_even_is_the_seconds_of_a_round_in_passes():
     table = costs()
     assert break_even(table, 1, 2, MODEL).value == pytest.approx(1.2)
-    (one, eight) = beginnings({MODEL: table}, (1, 8), LENGTHS)
-    assert one.length == 3 and one.accepted.value == pytest.approx(1.3)
-    assert 1 + one.rate + one.rate**2 + one.rate**3 == pytest.approx(1.3)
-    assert one.all_lengths[2] == pytest.approx(1.2)
-    assert eight.all_lengths[1] == pytest.approx(2.05 / 1) or np.isinf(eight.all_lengths[1])
-    assert "cannot pay" in str(eight)
+    assumed = decide([rounds_of_rates(None, MODEL, 4)], table, (1, 8))
+    one, eight = (assumed.fastest(batch) for batch in (1, 8))
+    assert one.length == 3 and one.break_even.value == pytest.approx(1.3)
+    assert (
+        one.pays_from == "model pays from 1.30 tokens per round (N = 3, 23 % accepted) at batch 1"
+    )
+    assert one.verdict == "measure" and not assumed.is_told
+    assert "cannot pay at batch 8" in eight.pays_from
+    assert re.search(r"^8 .*never", to_text(break_even_table(assumed), width=80), re.MULTILINE)
     with_bound = break_even(dataclasses.replace(table, bound=bound(KIND)), 1, 2, MODEL)
     assert with_bound.high / with_bound.value == pytest.approx(bound(KIND).factor)
 

@@ -35,7 +35,7 @@ MEASURED = [name for name in PRICE_OPTIONS if name not in ("batch_size", "drafti
 STRICT = "sd"
 FOLDER = "decision"
 SAME = "--acceptance, --accepted-length and --accept-rate say the same: give only one of them"
-MOST_LENGTHS = 5  # lines of what others measured
+MOST_LENGTHS = 3  # lines of what others measured
 
 
 class DecideOptions(JsonOutput):
@@ -260,7 +260,7 @@ def _screen(
     yield first
     if decision.is_told:
         yield from others
-        yield f"{source.title}\ncosts: {next(iter(decision.costs.values())).source}"
+        yield f"{source.title}; {next(iter(decision.costs.values())).source}"
         yield show(decision_table(decision)).rstrip()
         yield from _flags(options, decision, source, measurement)
         return
@@ -271,9 +271,9 @@ def _screen(
     yield show(break_even_table(decision)).rstrip()
     for drafter in decision.drafters:
         lines = usual_lengths(kind_called(str(drafter)))
-        yield from (f"others with {drafter}: {line}" for line in lines[:MOST_LENGTHS])
-        if len(lines) > MOST_LENGTHS:
-            yield f"and {len(lines) - MOST_LENGTHS} more (--json)"
+        if lines:
+            yield f"others had with {drafter} ({len(lines)} sources and workloads, all by --json)"
+        yield from (f"  {line}" for line in lines[:MOST_LENGTHS])
 
 
 def _of_texts(

@@ -105,6 +105,6 @@ def usual_lengths(drafter: str) -> list[str]:
     rows = table[table["drafter"] == drafter].sort_values("rows", ascending=False, kind="stable")
     return [
         f"{row.median:.2f} ({row.least:.2f} to {row.most:.2f}), N = {row.drafts}, {row.workload}, "
-        f"n = {row.rows}, {row.source.partition('/')[0]}"
+        f"n = {row.rows}, {row.source.partition('/')[2 if '#' in row.source else 0]}"
         for row in rows.itertuples()
     ]

@@ -16,13 +16,12 @@ from functools import partial
 from itertools import groupby, pairwise, product
 from math import exp, inf, isnan, nan
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from specbench.analysis.statistics.intervals import Floats, Interval, bootstrap, estimate, student
-from specbench.analysis.tables.table import Table, number, with_interval
+from specbench.analysis.tables.table import Field, Table, number, with_interval
 from specbench.decoding.drafters.kind import DrafterKind
 from specbench.errors import require
 from specbench.files import write_atomically
@@ -160,11 +159,10 @@ class Decision:
 
     def cost_table(self) -> pd.DataFrame:
         """Return the costs, by drafter if they differ."""
-        tables = {drafter: costs.table() for drafter, costs in self.costs.items()}
         first, *others = self.costs.values()
         if all(costs is first for costs in others):
             return first.table()
-        return pd.concat(table.assign(drafter=str(name)) for name, table in tables.items())
+        return pd.concat(c.table().assign(drafter=str(name)) for name, c in self.costs.items())
 
     def table(self) -> pd.DataFrame:
         """Return one row for each setting."""
@@ -208,19 +206,21 @@ def decide(
             plain = of_drafter.seconds(batch, 0, rounds.drafter)
             seconds = of_drafter.seconds(batch, length, rounds.drafter)
             tokens_per_round, prompts = resampled[:, column], of_drafter.prompt_seconds(batch)
-            if bound := of_drafter.bound:
-                speedups = (plain + prompts) / (seconds / tokens_per_round + prompts)
-                is_told = not (bound.is_open or rounds.is_assumed)
-                value = float(speedups[0]) if is_told else nan
-                speedup = Interval(value, value / bound.factor, value * bound.factor, n)
-            else:
-                speedups = tokens_per_round * _resampled_ratio(plain, seconds)
-                is_exact = rounds.is_exact and len(plain) == 1  # nothing has noise that is known
-                speedup = (
-                    Interval(nan if rounds.is_assumed else float(speedups[0]), nan, nan, n)
-                    if is_exact or rounds.is_assumed
-                    else _speedup(tokens_per_round, plain, seconds, n)
-                )
+            bound, is_exact = of_drafter.bound, rounds.is_exact and len(plain) == 1
+            ratio = _resampled_ratio(plain, seconds)
+            if bound:
+                ratio = (plain + prompts) / (seconds + prompts * tokens_per_round)
+            speedups = tokens_per_round * ratio
+            value, ends = float(speedups[0]), (nan, nan)
+            if rounds.is_assumed or (bound and bound.is_open):
+                value = nan
+            elif bound:
+                ends = value / bound.factor, value * bound.factor
+            speedup = (
+                Interval(value, *ends, n)
+                if isnan(value) or bound or is_exact
+                else _speedup(tokens_per_round, plain, seconds, n)
+            )
             tokens = estimate(tokens_per_round, n)
             settings.append(
                 PricedSetting(
@@ -296,15 +296,14 @@ def answer(decision: Decision) -> str:
         verdict: [batch for batch, s in bests.items() if s.verdict == verdict]
         for verdict in (PAYS, OPEN, LOSES)
     }
-    bounds = dict.fromkeys(costs.bound for costs in decision.costs.values() if costs.bound)
-    words_of_bounds = [*map(str, bounds)][:1]
+    best = decision.first_that_pays() or max(bests.values(), key=lambda s: s.resampled[0])
+    bound = decision.costs[best.drafter].bound
+    how_far = [str(bound)] if bound and not bound.is_open else []
     if not decision.is_told:
-        is_open = any(bound.is_open for bound in bounds)
+        start = [MEASURE] if bound and bound.is_open else []
         begin = [decision.fastest(decision.batches[0], d).pays_from for d in decision.drafters]
-        return "\n".join([MEASURE] * is_open + begin + words_of_bounds * (not is_open))
-    doubt = (
-        "measure it" if any(c.bound for c in decision.costs.values()) else "more prompts or times"
-    )
+        return "\n".join([*start, *begin, *how_far])
+    doubt = "measure it" if bound else "more prompts or times"
     words = {
         PAYS: "Speculate at batch {}{}",
         OPEN: f"Not decided at batch {{}} ({doubt}){{}}",
@@ -315,22 +314,19 @@ def answer(decision: Decision) -> str:
         for verdict, batches in by_verdict.items()
         if batches
     ]
-    best = decision.first_that_pays() or max(bests.values(), key=lambda s: s.resampled[0])
-    return "\n".join([f"{'; '.join(parts)}.", f"{best.times}.", *words_of_bounds])
+    return "\n".join([f"{'; '.join(parts)}.", f"{best.times}.", *how_far])
 
 
 def _lengths_at(decision: Decision, batches: Sequence[int]) -> str:
     """Return the best drafter and N, with the batch sizes of each if they differ."""
     chosen: dict[str, list[int]] = {}
-    is_only = len(decision.drafters) == 1
+    start = f" with {decision.drafters[0]}: " if len(decision.drafters) == 1 else ": "
     for batch in batches:
         best = decision.fastest(batch)
-        name = f"N = {best.length}" if is_only else f"{best.drafter} with N = {best.length}"
-        chosen.setdefault(name, []).append(batch)
-    start = f" with {decision.drafters[0]}: " if is_only else ": "
-    if len(chosen) == 1:
-        return start + next(iter(chosen))
-    return start + ", ".join(f"{text} at {decision.sizes(of)}" for text, of in chosen.items())
+        name = "" if f" {best.drafter}:" in start else f"{best.drafter} with "
+        chosen.setdefault(f"{name}N = {best.length}", []).append(batch)
+    texts = [f"{text} at {decision.sizes(of)}" for text, of in chosen.items()]
+    return start + (", ".join(texts) if len(texts) > 1 else next(iter(chosen)))
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -349,7 +345,12 @@ def remarks(decision: Decision, priced: Sequence[PricedRounds]) -> Iterator[str]
                 f"{_listed(at)}, so a larger one may be faster"
             )
     for rounds in priced:
-        if rounds.drafter.copies and not rounds.is_exact:
+        if rounds.drafter.copies and rounds.is_exact:
+            yield (
+                f"{rounds.drafter}: every round is taken to have N drafts, and finding them to "
+                "cost nothing, so servers gain less"
+            )
+        elif rounds.drafter.copies:
             drafts = rounds.drafted[:, -1].sum() / rounds.rounds[:, -1].sum()
             yield (
                 f"{rounds.drafter} is priced as if every round had N drafts, as specbench pads "
@@ -372,10 +373,15 @@ def decision_table(decision: Decision) -> Table:
         name: " [95 %]" if any(not isnan(getattr(s, name).low) for s in best) else ""
         for name in ("tokens_per_round", "speedup")
     }
+
+    def cell(drafter: DrafterKind, s: PricedSetting) -> str:
+        of_drafter = decision.fastest(s.batch, drafter)
+        return f"{of_drafter.length}: {of_drafter.speedup.value:.2f}"
+
     ends["speedup"] = "[9 in 10]" if decision.is_computed else ends["speedup"].strip()
-    fields: list[Any] = [("batch", lambda s: str(s.batch))]
+    fields: list[Field[PricedSetting]] = [("batch", lambda s: str(s.batch))]
     if len(decision.drafters) > 1:
-        fields += [(f"{d}\nN: gain", partial(_cell, decision, d)) for d in decision.drafters]
+        fields += [(f"{d}\nN: gain", partial(cell, d)) for d in decision.drafters]
     fields += [
         ("best", lambda s: str(s.drafter)),
         ("N", lambda s: str(s.length)),
@@ -402,19 +408,13 @@ def break_even_table(decision: Decision) -> Table:
         value = settings.get((s.batch, s.drafter, length), nan)
         return "never" if value > length + 1 else number(value, ".2f")
 
-    fields: list[Any] = [
+    fields: list[Field[PricedSetting]] = [
         ("batch", lambda s: str(s.batch)),
         ("drafter", lambda s: str(s.drafter)),
         ("begin\nwith N", lambda s: str(s.length)),
     ]
     fields += [(f"N = {n}\npays from", partial(cell, n)) for n in lengths]
     return Table.of(best, fields, stub=2)
-
-
-def _cell(decision: Decision, drafter: DrafterKind, best: PricedSetting) -> str:
-    """Return the N of a drafter that is the fastest at a batch size, and its speed-up."""
-    setting = decision.fastest(best.batch, drafter)
-    return f"{setting.length}: {setting.speedup.value:.2f}"
 
 
 def write_tables(folder: Path, decision: Decision) -> None:

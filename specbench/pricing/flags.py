@@ -52,14 +52,13 @@ def engine_flags(
     }
     for label, block in flags.items():
         if any(block):
-            yield f"{label}:"
+            where = " (DRAFT is your draft model)" if UNNAMED in "".join(block) else ""
+            yield f"{label}{where}:"
             yield from (f"  {line}" for line in block if line)
         else:
             yield f"{label.split()[1]} has no drafter like {drafter}"
     if drafter.needs_draft and command and any("llama.cpp" in label for label in flags):
         yield f"to make {file}: {command}"
-    if draft == UNNAMED and any(UNNAMED in line for block in flags.values() for line in block):
-        yield f"{UNNAMED} stands for your draft model"
 
 
 def vllm_flags(drafter: DrafterKind, schedule: Schedule, draft: str) -> list[str] | None:
@@ -118,24 +117,25 @@ def gguf_draft(pair: PairSpec) -> tuple[str, str]:
 def lines_to_measure(engine: str, pair: PairSpec | None, drafter: DrafterKind) -> list[str]:
     """Return the lines that measure an engine in a minute, and have ``decide`` read that."""
     target = shlex.quote(pair.target if pair else "TARGET")
-    files = ["target.json"]
-    if engine == "MLX":
-        files = ["target.txt"]
-        lines = [
-            f"for b in 1 2 3 4 6 8; do mlx_lm.benchmark --model {target} -p 64 -g 64 -b $b; done "
-            "> target.txt"
-        ]
-    elif engine == "llama.cpp":
-        lines = ["llama-bench -m TARGET.gguf -p 1,2,3,4,5,6,8 -n 32 -o json > target.json"]
-        if drafter.needs_draft:
-            files.append("draft.json")
-            lines.append("llama-bench -m DRAFT.gguf -p 0 -n 32 -o json > draft.json")
-    else:
-        files = ["plain.json", "drafts.json"]
-        lines = [
-            f"vllm bench serve --model {target} --dataset-name random --max-concurrency 1 "
-            f"--num-prompts 8 --save-result --result-filename {file}  # server {how} speculation"
-            for file, how in zip(files, ("without", "with"), strict=True)
-        ]
-    costs = " ".join(f"--costs {file}" for file in files)
-    return [f"  {line}" for line in [*lines, f"specbench decide {costs} --drafter {drafter}"]]
+    served = (
+        f"vllm bench serve --model {target} --dataset-name random --max-concurrency 1 "
+        "--num-prompts 8 --save-result --result-filename"
+    )
+    lines = {
+        "MLX": {
+            "target.txt": f"for b in 1 2 3 4 6 8; do mlx_lm.benchmark --model {target} -p 64 -g 64 "
+            "-b $b; done > target.txt"
+        },
+        "llama.cpp": {
+            "target.json": "llama-bench -m TARGET.gguf -p 1,2,3,4,5,6,8 -n 32 -o json > target.json"
+        },
+    }.get(engine) or {
+        "plain.json": f"{served} plain.json  # server without speculation",
+        "drafts.json": f"{served} drafts.json  # server with speculation",
+    }
+    if engine == "llama.cpp" and drafter.needs_draft:
+        lines["draft.json"] = "llama-bench -m DRAFT.gguf -p 0 -n 32 -o json > draft.json"
+    costs = " ".join(f"--costs {file}" for file in lines)
+    return [
+        f"  {line}" for line in (*lines.values(), f"specbench decide {costs} --drafter {drafter}")
+    ]

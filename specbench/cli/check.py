@@ -11,7 +11,7 @@ from specbench.cli.generate import grouped
 from specbench.cli.methods import Methods
 from specbench.cli.options import CheckSize, Models, NewFolder, PromptFiles, RunSettings
 from specbench.cli.output import new_folder, note, note_loading, print_findings
-from specbench.cli.servers import NEEDS_SERVER
+from specbench.cli.servers import NEEDS_SERVER, Headers
 from specbench.config import Options, Temperature, option
 from specbench.decoding.drafters.registry import DRAFTERS, parse_drafter
 from specbench.errors import RunError, UsageError, require
@@ -32,7 +32,7 @@ TIMEOUT, CONCURRENCY = 300.0, 8  # seconds of a request to a server, and request
 SAMPLES, OF_SERVER = 256, 512  # texts
 
 
-class CheckSettings(CheckSize):
+class CheckSettings(CheckSize, Headers):
     """How much the check decodes."""
 
     server: str | None = option(
@@ -73,7 +73,8 @@ class CheckSettings(CheckSize):
         if self.server is None:
             return None
         url, _, model = self.server.partition("#")
-        return Server(url, Client(TIMEOUT, CONCURRENCY, advice=ADVICE), model or None).located()
+        client = Client(TIMEOUT, CONCURRENCY, advice=ADVICE, headers=self.headers)
+        return Server(url, client, model or None).located()
 
 
 @grouped

@@ -51,7 +51,31 @@ class ServerAccess(Options):
     )
 
 
-class Servers(ServerAccess):
+class Headers(Options):
+    """What every request to a server has beside its body."""
+
+    panel = "Servers"
+
+    header: list[str] | None = option(
+        None,
+        "Header of every request, such as api-key=SECRET; only its name is stored.",
+        metavar="NAME=VALUE",
+        whole=True,
+        needs=NEEDS_SERVER,
+    )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers by name."""
+        parts = [text.partition("=") for text in self.header or ()]
+        require(
+            all(name.strip() and value for name, _, value in parts),
+            "--header must be NAME=VALUE, such as api-key=SECRET",
+        )
+        return {name.strip(): value for name, _, value in parts}
+
+
+class Servers(ServerAccess, Headers):
     """Servers with OpenAI's API that are measured, beside methods or alone."""
 
     server: list[str] | None = option(
@@ -102,7 +126,7 @@ class Servers(ServerAccess):
         """What sends the requests."""
         from specbench.serving.client import Client
 
-        return Client(self.timeout, max(self.concurrency))
+        return Client(self.timeout, max(self.concurrency), headers=self.headers)
 
     def arms(self, pair: bool) -> list[server_arm.Arm]:
         """Return the arms, whose servers answer; with a ``pair``, they get token ids.

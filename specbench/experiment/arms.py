@@ -42,6 +42,12 @@ _COUNTER = re.compile(
     r"^\w+:spec_decode_num_(drafts|draft_tokens|accepted_tokens)_total\S* "
     r"(\d+(?:\.\d+)?(?:e\+\d\d)?)$"
 )
+# What servers say of a prompt that is longer than their context; another one may fit.
+_TOO_LONG = re.compile(
+    r"context[ _-]?(length|window|size)|too[ _]long|maximum .{0,40}(length|tokens)|"
+    r"exceeds? .{0,40}(context|length|tokens)|reduce the length",
+    re.IGNORECASE,
+)
 _EMPTY = ("device", "draft_seconds", "verify_seconds", "accept_seconds")
 
 log = logging.getLogger(__name__)
@@ -72,6 +78,10 @@ class ArmRunner:
         self._remarks: dict[str, set[str]] = defaultdict(set)  # that were made, by arm
         self._failed: Counter[str] = Counter()  # requests in a row, by arm
         self.models = {arm.name: self._servers[arm.name].describe(arm.alias) for arm in plan.arms}
+        first, *others = ((name, facts["model"]) for name, facts in self.models.items())
+        for name, model in others:
+            if not server.is_alias(first[1], model):
+                log.warning(f"{name} runs {model}, and {first[0]} {first[1]}: arms of other models")
         # Servers whose answers do not tell all rounds; vLLM's tell none after a stop string.
         self._counting: set[str] = set()
         stops = any(step.plan.task.stop for step in plan.steps())
@@ -94,7 +104,12 @@ class ArmRunner:
     def opening_facts(self) -> dict[str, Any]:
         """Return the content of ``environment.json``."""
         servers = {
-            name: {"url": self._arms[name].url} | facts | self._dialects[name].described
+            name: {
+                "url": self._arms[name].url,
+                **facts,
+                **self._dialects[name].described,
+                **({"headers": [*self._client.headers]} if self._client.headers else {}),
+            }
             for name, facts in self.models.items()
         }
         return {**describe_environment(), "servers": servers}
@@ -138,7 +153,9 @@ class ArmRunner:
             )
 
     def _first_step(self, arm: Arm) -> Step:
-        return next(step for step in self._plan.steps() if step.cell.method == arm.name)
+        """Return the arm's step with the shortest prompt, which its server takes if any."""
+        steps = (step for step in self._plan.steps() if step.cell.method == arm.name)
+        return min(steps, key=lambda step: len(str(step.example.texts)))
 
     def _run(
         self, steps: Sequence[Step], answers: measurements.Answers
@@ -168,7 +185,7 @@ class ArmRunner:
                 decoded.append((step, streamed, answer))
                 self._failed[arm.name] = 0
             except UsageError as error:
-                self._failed[arm.name] += 1
+                self._failed[arm.name] += not _TOO_LONG.search(streamed.error)
                 if self._failed[arm.name] >= MOST_FAILED:
                     raise RunError(
                         f"{MOST_FAILED} requests to {arm.name} failed one after the other, the "
@@ -249,6 +266,12 @@ class ArmRunner:
         self._remark(arm, f"it answers as {name}, a form of the name {model}")
         return answer
 
+    def _model_of(self, arm: Arm, answer: Answer) -> str:
+        """Return the name of the model that answered: an earlier arm's, if it is the same."""
+        name = quoted(answer.model or self.models[arm.name]["model"], server.LONGEST_NAME)
+        names = [facts["model"] for facts in self.models.values()]
+        return next((earlier for earlier in names if server.is_alias(earlier, name)), name)
+
     def _remark(self, arm: Arm, text: str) -> None:
         """Print a remark on an arm once."""
         if text not in self._remarks[arm.name]:
@@ -307,6 +330,8 @@ class ArmRunner:
             inter_token_seconds=answer.inter_token_seconds,
             retries=streamed.retries,
             refused=int(answer.refused),
+            content=answer.content,
+            server_model=self._model_of(arm, answer),
             delivered_bytes=answer.delivered_bytes,
             contradictions="; ".join(answer.contradictions) or None,
             options_refused=", ".join(self._unset(arm)) or None,

@@ -8,17 +8,19 @@ from __future__ import annotations
 import csv
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from specbench import __version__
-from specbench.errors import mask_tokens
+from specbench.errors import KEY_MASK, mask_tokens
 
 UNKNOWN = "unknown"
 PACKAGES = (
@@ -49,7 +51,13 @@ def describe_environment() -> dict[str, Any]:
 
 def command_line() -> list[str]:
     """Return the command as typed, with tokens and keys masked."""
-    return ["specbench", *map(mask_tokens, sys.argv[1:])]
+    words = ["specbench", *map(mask_tokens, sys.argv[1:])]
+    return [
+        re.sub(r"^((?:--header=)?[^=]*=).*", rf"\1{KEY_MASK}", word)
+        if "--header" in (previous, word.partition("=")[0])
+        else word
+        for previous, word in pairwise(["", *words])
+    ]
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

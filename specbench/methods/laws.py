@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+SELDOM = 1e-6  # the q of a token that the draft never proposes, in a ratio p / q
+
+
 class Next(NamedTuple):
     """Both models' distributions of the next token at K positions, ``[K, V]`` each, float64."""
 
@@ -128,6 +131,25 @@ def mentored(at: Next, budget: float) -> Split:
         over = _divergence(at.p, _mentored(at, middle.exp(), curve)) > budget
         low, high = torch.where(over, middle, low), torch.where(over, high, middle)
     return _mentored(at, high.exp(), curve)
+
+
+def fuzzy(at: Next, distance: float) -> Split:
+    """Emit q where the Jensen-Shannon divergence of both is at most the threshold, p elsewhere."""
+    p, q = (at.p1, at.q1) if at.greedy else (at.p, at.q)
+    m = (p + q) / 2
+    toward_p, toward_q = (
+        total(torch.where(one > 0, one * (one / m).log(), 0)) / 2 for one in (p, q)
+    )
+    near = (toward_p + toward_q <= distance) & (distance > 0)
+    return coupled(torch.where(near, at.q, at.p), at.q)
+
+
+def contrastive(at: Next, contrast: float, plausible: float) -> Split:
+    """Emit norm(p (p / q)^b) on tokens with p >= a max p; at T = 0 its argmax, of p1 and q1."""
+    p, q = (at.p1, at.q1) if at.greedy else (at.p, at.q)
+    mass = p * (p / q.clamp_min(SELDOM)) ** contrast
+    v = normalised(torch.where(p >= plausible * top(p), mass, 0))
+    return coupled(likeliest(v, at.p) if at.greedy else v, at.q)
 
 
 def typical(at: Next, epsilon: float, delta: float) -> Split:

@@ -20,6 +20,9 @@ TIMED = TIMED_BASELINE, TIMED_AGAIN = "baseline", "a-a"
 BLEU_TERMS = "bleu_terms"
 SAME_PROMPT = "same_prompt_as"  # column of samples whose prompt an earlier example has
 
+#: What a server's answer has for its reader: a text to score, or only something else.
+TEXT, THOUGHTS, CALLS, NOTHING = "text", "thoughts", "calls", "nothing"
+
 # Why values are blank.
 UNRECORDED = "not recorded"
 UNDRAFTED = "nothing is drafted"

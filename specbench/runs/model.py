@@ -173,6 +173,13 @@ class SampleRecord(SampleColumns):
         "servers`",
         NO_SERVER,
     )
+    content: str | None = measured(
+        "",
+        "what a server's answer has: text, thoughts (without a text), calls (of tools, without "
+        "one) or nothing",
+        NO_SERVER,
+    )
+    server_model: str | None = measured("", "name of the model that a server answers as", NO_SERVER)
     delivered_bytes: Count | None = measured(
         "bytes", "bytes of a server's answer, with thoughts and calls of tools", NO_SERVER
     )

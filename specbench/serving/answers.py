@@ -8,15 +8,26 @@ of another engine is one more function with ``report``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.decoding.records import RoundRecord
 from specbench.errors import UsageError, require
 from specbench.serving.client import API, Streamed
-from specbench.serving.delivered import AT_ONCE, HIDDEN, OVER_LIMIT, UNSTOPPED, at_once, delivered
-from specbench.serving.values import FILTERED, end_of, excerpt, whole
+from specbench.serving.delivered import (
+    AT_ONCE,
+    FEWEST_PER_WORD,
+    HIDDEN,
+    LEAST_OF_THOUGHTS,
+    OVER_LIMIT,
+    UNSEEN,
+    UNSTOPPED,
+    at_once,
+    content_of,
+    delivered,
+)
+from specbench.serving.values import FILTERED, end_of, excerpt, reason_of, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -51,19 +62,20 @@ class Acceptance(NamedTuple):
 class Answer(NamedTuple):
     """A text that a server wrote, with wall times in seconds since its request was sent."""
 
-    text: str
+    text: str  # with calls of tools
+    content: str  # see ``content_of``
     token_ids: list[int] | None  # without the end token; None if the server returns none
     prompt_tokens: int | None
     output_tokens: int | None
     stopped_by: str | None
     first_token: float | None  # None if the answer came at once
     last_token: float
-    first_tokens: int | None  # number of tokens that came first, 1 if the server does not tell
+    first_tokens: float | None  # that came first, by ids, usage or their share of the text
     model: str | None
     acceptance: Acceptance | None
     finish_reason: str | None  # in the server's own word
     cached_tokens: int | None  # of the prompt, which were not read again; None if it does not tell
-    delivered_bytes: int  # with thoughts and calls of tools
+    delivered_bytes: int  # of all that the tokens spell: with thoughts that were delivered
     contradictions: tuple[str, ...]  # see ``delivered``
 
     @property
@@ -197,14 +209,23 @@ def read_answer(
             "--pair or --target that it runs"
         )
     text, stopped_by, unstopped = _end(chunks, stop)
-    size = len(f"{text}{whole(chunks.others)}".encode())
+    thoughts, calls = whole(chunks.thoughts), _shown(chunks.calls)
     usage = _part(chunks.answer, "usage")
     counted = _count(usage, "completion_tokens", None)
-    details = _part(usage, "completion_tokens_details")
-    hidden = 0 if any(chunks.others) else _count(details, "reasoning_tokens", None) or 0
-    delivered_count = max(counted - hidden, 0) if counted else None
+    hidden, apart = _hidden(usage, counted or 0, thoughts)
+    size = len(f"{text}{'' if hidden else thoughts}{calls}".encode())
+    delivered_count = max(counted - (0 if apart else hidden), 0) if counted else None
+    words = len(f"{text} {'' if hidden else thoughts} {calls}".split())
+    least = max(FEWEST_PER_WORD * words, chunks.counted_parts / 2)
     token_ids, output_tokens, contradiction = delivered(
-        text, chunks.token_ids, delivered_count, stopped_by == "eos", size, tokenizer, stop
+        text,
+        chunks.token_ids,
+        delivered_count,
+        stopped_by == "eos",
+        size,
+        None if thoughts or calls else tokenizer,
+        stop,
+        least,
     )
     if not token_ids and (output_tokens or 0) > limit:
         output_tokens, contradiction = None, OVER_LIMIT
@@ -214,7 +235,7 @@ def read_answer(
         f"and was asked for {limit} at most: {API}",
     )
     times, values = chunks.times, [value for _, value in streamed.events]
-    came_at_once = at_once([seconds for seconds, _ in times], output_tokens)
+    came_at_once = at_once([part.seconds for part in times], output_tokens)
     streams = len(values) > 1 and bool(times)
     stream = Merged(values, chunks.answer, chunks.choice, output_tokens)
     acceptance = next(filter(None, (read(stream) for read in REPORTS)), None)
@@ -229,21 +250,30 @@ def read_answer(
         AT_ONCE if streams and came_at_once else "",
     )
     return Answer(
-        text,
+        "\n".join(filter(None, (text, calls))),
+        content_of(text, thoughts, calls),
         token_ids,
         _count(usage, "prompt_tokens", None),
         output_tokens,
         stopped_by,
-        times[0][0] if streams and not came_at_once else None,
-        times[-1][0] if times else streamed.seconds,
-        times[0][1] or 1 if times else None,
+        times[0].seconds if streams and not came_at_once else None,
+        times[-1].seconds if times else streamed.seconds,
+        _first_tokens(times, output_tokens, size),
         model if isinstance(model := chunks.answer.get("model"), str) else None,
         acceptance,
-        chunks.choice["finish_reason"],
+        chunks.choice.get("finish_reason"),
         _cached(chunks.answer, usage),
         size,
         tuple(filter(None, contradictions)),
     )
+
+
+class _Part(NamedTuple):
+    """When tokens came, how many of them, and their bytes."""
+
+    seconds: float
+    tokens: int  # 0 if the server does not tell
+    size: int
 
 
 class _Chunks(NamedTuple):
@@ -252,20 +282,27 @@ class _Chunks(NamedTuple):
     answer: Values  # the values together
     choice: Values
     texts: list[str]
-    others: list[str]  # thoughts and calls of tools
+    thoughts: list[str]
+    calls: dict[Any, list[str]]  # names and arguments of calls of tools, by their number
     token_ids: list[int]
-    times: list[tuple[float, int]]  # when tokens came, and how many are known by their ids
+    times: list[_Part]
+    counts: list[int]  # of tokens so far, by the usage of each part that has tokens
+
+    @property
+    def counted_parts(self) -> int:
+        """The parts whose usage does not count those before, each of which has a token."""
+        return len(self.counts) if self.counts and self.counts[-1] < len(self.counts) else 0
 
 
 def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
     """Return the parts of a stream, see ``read_answer``."""
     answer: dict[str, Any] = {}
     last: dict[str, Any] = {}
-    chunks = _Chunks(answer, last, [], [], [], [])
+    chunks = _Chunks(answer, last, [], [], {}, [], [], [])
     lacks = "without choices, text and finish_reason"
     for seconds, value in streamed.events:
         choice = _choice(value)
-        text = _text(choice, chat) if isinstance(choice, dict) else None
+        text, thought = _text(choice, chat) if isinstance(choice, dict) else (None, "")
         # Messages are made only if needed: an excerpt of each of many chunks would take seconds.
         if not isinstance(text, str):
             raise UsageError(f"{server} answers {excerpt(value)} {lacks}: {API}")
@@ -275,25 +312,82 @@ def _read_chunks(streamed: Streamed, chat: bool, server: str) -> _Chunks:
                 f"{server} answers the token_ids {excerpt(token_ids)}, which are none: {API}"
             )
         answer |= {name: part for name, part in value.items() if part not in (None, "")}
-        last |= {name: part for name, part in choice.items() if part is not None}
+        reason = reason_of(choice)
+        last |= {n: p for n, p in choice.items() if p is not None and n != "finish_reason"}
+        last |= {} if reason is None else {"finish_reason": reason}
         message = _part(choice, "delta") or _part(choice, "message")
-        thought = message.get("reasoning_content") or message.get("reasoning")
-        calls = message.get("tool_calls")
-        other = thought if isinstance(thought, str) else ""
-        other += json.dumps(calls) if calls else ""
+        called = "".join(_called(message, chunks.calls))
         chunks.texts.append(text)
-        chunks.others.append(other)
+        chunks.thoughts.append(thought)
         chunks.token_ids.extend(token_ids)
-        if text or token_ids or other:
-            chunks.times.append((seconds, len(token_ids)))
+        if text or token_ids or thought or called:
+            so_far = (
+                _count(_part(value, "usage"), "completion_tokens", None)
+                or _count(_part(value, "timings"), "predicted_n", None)
+                or 0
+            )
+            chunks.counts.extend([so_far] if so_far else ())
+            size = len(f"{text}{thought}{called}".encode(errors="replace"))
+            chunks.times.append(_Part(seconds, len(token_ids) or so_far, size))
     needed = {"finish_reason"} if chat else {"text", "finish_reason"}
-    require(needed <= last.keys(), f"{server} answers {excerpt(answer)} {lacks}: {API}")
+    needed -= {"finish_reason"} if streamed.is_done else set()
+    require(
+        needed <= last.keys() and bool(last), f"{server} answers {excerpt(answer)} {lacks}: {API}"
+    )
     return chunks
+
+
+def _called(message: Values, calls: dict[Any, list[str]]) -> Iterator[str]:
+    """Yield the names and arguments of calls of tools in a message, and add them to ``calls``."""
+    listed = message.get("tool_calls")
+    functions = [(None, message.get("function_call"))]  # OpenAI's earlier form
+    for number, call in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(call, dict):
+            functions.append((call.get("index", number), call.get("function")))
+    for index, function in functions:
+        if isinstance(function, dict):
+            for name in ("name", "arguments"):
+                if part := function.get(name):
+                    text = part if isinstance(part, str) else json.dumps(part, ensure_ascii=False)
+                    calls.setdefault((str(index), name), []).append(text)
+                    yield text
+
+
+def _shown(calls: Mapping[Any, list[str]]) -> str:
+    """Return calls of tools as a text: a line for each, ``name(arguments)``."""
+    lines: dict[str, str] = {}
+    for (index, name), parts in calls.items():
+        text = whole(parts)
+        lines[index] = lines.get(index, "") + (f"({text})" if name == "arguments" else text)
+    return "\n".join(lines.values())
+
+
+def _hidden(usage: Values, counted: int, thoughts: str) -> tuple[int, bool]:
+    """Return the tokens of thoughts that were not delivered, and whether they are not ``counted``.
+
+    Delivered thoughts may be a summary of fewer tokens.
+    """
+    details = _part(usage, "completion_tokens_details")
+    count = _count(details, "reasoning_tokens") or _count(usage, "reasoning_tokens")
+    if count <= len(thoughts.encode()) / LEAST_OF_THOUGHTS + (UNSEEN if thoughts else 0):
+        return 0, False
+    prompt, total = (_count(usage, f"{name}_tokens", None) for name in ("prompt", "total"))
+    return count, total == (prompt or 0) + counted + count
+
+
+def _first_tokens(times: Sequence[_Part], output_tokens: int | None, size: int) -> float | None:
+    """Return how many tokens came first; by the share of the text if the server does not tell."""
+    if not times or not output_tokens:
+        return None
+    first = times[0]
+    if 0 < first.tokens < output_tokens or len(times) >= output_tokens - 1:
+        return first.tokens or 1
+    return max(output_tokens * first.size / max(size, 1), 1.0)
 
 
 def _end(chunks: _Chunks, stop: Sequence[str]) -> tuple[str, str | None, str]:
     """Return the text up to a stop string, how it ended, and what came behind that string."""
-    reason = chunks.choice["finish_reason"]
+    reason = chunks.choice.get("finish_reason", "stop")  # [DONE] is an end
     require(isinstance(reason, str), f"the server's finish_reason is {excerpt(reason)}: {API}")
     by_word = _part(chunks.answer, VERBOSE).get("stop_type") == "word"  # of llama.cpp, more exact
     by_text = isinstance(chunks.choice.get("stop_reason"), str) or by_word
@@ -339,11 +433,29 @@ def _choice(value: Any) -> Any:
     return choices[0] if isinstance(choices, list) and choices else {}
 
 
-def _text(choice: Values, chat: bool) -> Any:
-    """Return the text of a choice, whole or a part of a stream."""
+def _text(choice: Values, chat: bool) -> tuple[Any, str]:
+    """Return the text of a choice, whole or a part of a stream, and the thoughts beside it.
+
+    The text is None if it is none: neither a text nor a list of parts with texts.
+    """
     message = _part(choice, "delta") or _part(choice, "message")
-    text = message.get("content") if chat else choice.get("text")
-    return "" if text is None else text
+    names = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
+    thought = next((t for t in map(message.get, names) if t and isinstance(t, str)), "")
+    content = message.get("content") if chat else choice.get("text")
+    if not isinstance(content, list):
+        return "" if content is None else content, thought
+    texts, thoughts = [], [thought]
+    for part in content:
+        fields = part if isinstance(part, dict) else {"text": part}
+        inner = fields.get("thinking", fields.get("reasoning"))
+        if inner is None:
+            is_thought = str(fields.get("type")) in ("thinking", "reasoning")
+            (thoughts if is_thought else texts).append(fields.get("text"))
+        else:  # of Mistral: a list of parts
+            nested = inner if isinstance(inner, list) else [{"text": inner}]
+            thoughts += [p.get("text") if isinstance(p, dict) else None for p in nested]
+    is_text = all(isinstance(part, str) for part in (*texts, *thoughts))
+    return ("".join(texts), "".join(thoughts)) if is_text else (None, "")
 
 
 def _tokens(choice: Values, value: Values) -> Any:
@@ -365,9 +477,9 @@ def _cached(answer: Values, usage: Values) -> int | None:
 
 
 def _part(values: Values, name: str) -> Values:
-    """Return an object inside an object; empty if there is none."""
+    """Return an object inside an object, without what is null; empty if there is none."""
     part = values.get(name)
-    return part if isinstance(part, dict) else {}
+    return {n: v for n, v in part.items() if v is not None} if isinstance(part, dict) else {}
 
 
 def _count(values: Values, name: str, default: int | None = 0) -> Any:
@@ -377,6 +489,9 @@ def _count(values: Values, name: str, default: int | None = 0) -> Any:
         UsageError: It is none.
     """
     value = values.get(name, default)
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
     require(
         value is default or (type(value) is int and 0 <= value < 2**31),
         f"the server reports {name} as {excerpt(value)}, which is no count",

@@ -109,7 +109,7 @@ def body_of(arm: Arm, texts: Iterable[str], arms: Collection[str]) -> dict[str, 
 def _value(text: str, value: str) -> Any:
     """Return a value of JSON, or a text that does not look like one."""
     try:
-        return parsed(value.encode())
+        return parsed(value.encode(), finite=True)
     except (ValueError, RecursionError):
         require(
             not _LIKE_JSON.match(value.lower()),

@@ -9,9 +9,12 @@ requests. Proxies and certificates are those of the environment.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
+import re
 import ssl
 import time
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +31,7 @@ from specbench.serving.values import breaks_off, error_words, failure_of, parsed
 KEY_VARIABLE = "SPECBENCH_API_KEY"
 MAX_BODY = 2**22  # bytes of an answer
 MAX_STREAM = 2**26  # bytes of a stream
+PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # encodings of a body, and zlib's word for each
 KEY_REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 LOG = "look into the server's log"
 ADVICE: dict[int, str] = {
@@ -38,10 +42,15 @@ ADVICE: dict[int, str] = {
     HTTPStatus.TOO_MANY_REQUESTS: "send fewer requests at once, or run the same command later",
 }
 API = "give the address of a server with OpenAI's completions API, such as http://localhost:8080/v1"
+CHUNKS = "let the server, and any proxy before it, stream OpenAI's chunks unchanged"
 TRIES = 3  # of a request that the server could not take
 PAUSE = 0.5  # seconds before the second try, doubled before the third
 IDLE = 1.0  # seconds that a connection is kept; a request on one that the server closes is lost
 DONE = b"[DONE]"
+LAST = 0.2  # seconds in which a connection must end behind it, to be used again
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_FIELD = re.compile(rb"(?:data|event|id|retry)?:")  # begins a line of events
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 Read = Callable[[str, Any], Awaitable[Any]]  # sends a body to an address, reads the answer
 
@@ -63,6 +72,7 @@ class Streamed(NamedTuple):
     error: str = ""  # why there is no answer; empty if there is one
     status: int = 0  # of an answer that is an error; 0 if there is none
     waited: float = 0.0  # seconds between tries, because the server asked for them
+    is_done: bool = False  # whether the end is marked, which needs no finish_reason then
 
 
 class _FailedError(UsageError):
@@ -91,9 +101,16 @@ class Client:
         default_factory=lambda: os.environ.get(KEY_VARIABLE) or None, repr=False
     )
     advice: Mapping[int, str] = field(default_factory=dict)  # what to do, by status of an answer
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # of every request
 
     def __post_init__(self) -> None:
-        """Check the key, and keep it out of messages and files."""
+        """Check the key and the headers, and keep them out of messages and files."""
+        for name, value in self.headers.items():
+            require(
+                bool(_HEADER.fullmatch(name)) and value.isascii() and value.isprintable(),
+                f"--header {quoted(name)} must have a name and a value of visible ASCII characters",
+            )
+            hide(value)
         if self.api_key is not None:
             require(
                 self.api_key.isascii() and self.api_key.isprintable() and " " not in self.api_key,
@@ -113,7 +130,7 @@ class Client:
             response, content = await self._exchange(url)
             refused = (*KEY_REFUSED, HTTPStatus.SERVICE_UNAVAILABLE)
             if response.has_redirect_location or response.status_code in refused:
-                self._value(url, response, content)
+                self._refuse(url, response, content)
 
         self._all(url, [None], read)
 
@@ -167,12 +184,12 @@ class Client:
 
     @cached_property
     def _http(self) -> httpx2.AsyncClient:
-        # Compressed answers could be larger than what arrives.
+        # A packed stream waits for its packer.
         headers = {"Accept-Encoding": "identity"}
         if self.api_key is not None:
             headers["Authorization"] = f"Bearer {self.api_key}"
         return httpx2.AsyncClient(
-            headers=headers,
+            headers=[*{**httpx2.Headers(headers), **httpx2.Headers(self.headers)}.items()],
             timeout=None,
             verify=_ssl_context(),
             limits=httpx2.Limits(keepalive_expiry=IDLE),
@@ -242,9 +259,11 @@ class Client:
                     asyncio.timeout(self.timeout),
                     self._http.stream("POST", url, json=body) as response,
                 ):
-                    events = await self._events(url, response, began)
-                seconds = time.perf_counter() - began
-                return Streamed(began, seconds, events, retries, waited=waited)
+                    events, ended = await self._events(url, response, began)
+                seconds = (ended or time.perf_counter()) - began
+                return Streamed(
+                    began, seconds, events, retries, waited=waited, is_done=ended is not None
+                )
             except TimeoutError:
                 return Streamed(began, self.timeout, [], retries, self._late(url))
             except _FailedError as failed:
@@ -262,42 +281,77 @@ class Client:
             retries += 1
             await asyncio.sleep(pause)
 
-    async def _events(self, url: str, response: httpx2.Response, began: float) -> list[Event]:
-        """Return the values of a stream; a server that does not stream answers with one.
+    async def _events(
+        self, url: str, response: httpx2.Response, began: float
+    ) -> tuple[list[Event], float | None]:
+        """Return the values of an answer, and when ``[DONE]`` ended them.
+
+        They are server-sent events, JSON alone, or JSON in each line: the first line decides, since
+        servers call a stream by many names.
 
         Raises:
             UsageError: The answer is something else.
         """
-        if response.status_code != HTTPStatus.OK or not response.headers.get(
-            "content-type", ""
-        ).startswith("text/event-stream"):
-            content = await _content(url, response)
-            value = self._value(url, response, content)
-            _require_no_failure(url, value)
-            return [Event(time.perf_counter() - began, value)]
+        if response.status_code != HTTPStatus.OK:
+            self._refuse(url, response, await _content(url, response))
         events: list[Event] = []
-        async for line in _lines(url, response):
-            name, _, data = line.partition(b":")
-            if name != b"data" or data.strip() == DONE:
-                continue  # a comment, another field, or the end
+        pending: list[bytes] = []  # lines of a value that is not complete, of so many bytes
+        size, form, ended = 0, b"", None
+        is_named = "event-stream" in response.headers.get("content-type", "").lower()
+
+        def complete(*, must: bool = True) -> None:
+            """Read the pending lines, which ``must`` be a value."""
+            data = b"\n".join(pending)
             try:
                 value = parsed(data)
             except (ValueError, RecursionError) as error:
+                if not must:
+                    return
+                says, advice = ("streams", CHUNKS) if form == b":" else ("answers", API)
                 raise UsageError(
-                    f"{url} streams no JSON but '{quoted(data)}' ({quoted(str(error))}): {API}"
+                    f"{url} {says} no JSON but '{quoted(data)}' ({quoted(str(error))}): {advice}"
                 ) from error
+            pending.clear()
             _require_no_failure(url, value, within=bool(events))
             events.append(Event(time.perf_counter() - began, value))
-        if breaks_off(value for _, value in events):
+
+        lines = _lines(url, response)
+        async for line in lines:
+            if not form and line.strip():
+                is_json = line.lstrip()[:1] in (b"{", b"[")
+                form = b":" if _FIELD.match(line) or (is_named and not is_json) else b"{"
+            name, _, data = line.partition(b":") if form == b":" else (b"data", b"", line)
+            if data.strip() == DONE:
+                ended = time.perf_counter()
+                break
+            if name == b"data" and data.strip():
+                # One line is a value, as nearly always, or begins one.
+                size = size + len(data) if pending else len(data)
+                pending.append(data.removeprefix(b" "))
+                require(
+                    size <= MAX_BODY,
+                    f"{url} streams a value of over {MAX_BODY >> 20} MiB: {API}",
+                )
+                if len(pending) == 1:
+                    complete(must=False)
+            elif pending and form == b":" and not line:
+                complete()
+        if pending or (not events and ended is None):
+            complete()
+        if ended is None and breaks_off(value for _, value in events):
             problem = f"{url} breaks off its answer, which has no finish_reason"
             raise _FailedError(f"{problem}: {LOG}", 0, passes=True)
-        return events
+        with suppress(TimeoutError, httpx2.TransportError):
+            async with asyncio.timeout(LAST):
+                async for _ in lines:
+                    pass
+        return events, ended
 
     def _late(self, url: str) -> str:
         advice = {**ADVICE, **self.advice}[HTTPStatus.REQUEST_TIMEOUT]
         return f"{url} did not answer within {self.timeout:g} seconds: {advice}"
 
-    def _value(self, url: str, response: httpx2.Response, content: bytes) -> Any:
+    def _refuse(self, url: str, response: httpx2.Response, content: bytes) -> None:
         if response.has_redirect_location:
             location = quoted(response.headers["location"])
             raise UsageError(
@@ -310,12 +364,6 @@ class Client:
             if wait is not None and wait > self.timeout:
                 words += f"; it asks to wait for {wait:.0f} seconds"
             raise _FailedError(f"{url} answers {code} ({words}): {advice}", code, wait=wait)
-        try:
-            return parsed(content)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(
-                f"{url} answers no JSON but '{quoted(content)}' ({quoted(str(error))}): {API}"
-            ) from error
 
 
 @cache
@@ -344,29 +392,44 @@ async def _content(url: str, response: httpx2.Response) -> bytes:
 
 async def _lines(url: str, response: httpx2.Response) -> AsyncIterator[bytes]:
     """Yield the lines of a stream, each as soon as its end arrives."""
-    line = b""
+    line, is_cut, mark = b"", False, codecs.BOM_UTF8
     async for part in _parts(url, response, MAX_STREAM):
-        *lines, line = (line + part).split(b"\n")
+        text = line + (part.removeprefix(b"\n") if is_cut else part)
+        is_cut = part.endswith(b"\r")  # its line feed may come later
+        *lines, line = _LINE_END.split(text)
         require(len(line) <= MAX_BODY, f"{url} streams a line of over {MAX_BODY >> 20} MiB: {API}")
         for whole in lines:
-            yield whole
-    yield line
+            yield whole.removeprefix(mark)
+            mark = b""
+    yield line.removeprefix(mark)
 
 
 async def _parts(url: str, response: httpx2.Response, most: int) -> AsyncIterator[bytes]:
     """Yield the bytes of an answer as they arrive.
 
     Raises:
-        UsageError: They are compressed, or more than ``most``.
+        UsageError: They are packed in an unknown or broken way, or more than ``most``.
     """
-    encoding = response.headers.get("content-encoding", "identity")
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
     require(
-        encoding.lower() == "identity",
+        encoding in ("identity", "", *PACKED),
         f"{url} compresses its answer ({quoted(encoding)}), which it was asked not to: switch "
         "compression off in the server",
     )
+    unpacker = zlib.decompressobj(PACKED[encoding]) if encoding in PACKED else None
     size = 0
     async for part in response.aiter_raw():
-        size += len(part)
+        try:
+            unpacked = unpacker.decompress(part, most + 1) if unpacker else part
+            while unpacker and unpacker.unused_data and len(unpacked) <= most:  # the next member
+                part, unpacker = unpacker.unused_data, zlib.decompressobj(PACKED[encoding])
+                unpacked += unpacker.decompress(part, most + 1)
+        except zlib.error as error:
+            raise UsageError(
+                f"{url} answers what is no {encoding}, '{quoted(part)}': switch compression off in "
+                "the server"
+            ) from error
+        size += len(unpacked)
         require(size <= most, f"{url} answers more than {most >> 20} MiB: {API}")
-        yield part
+        if unpacked:
+            yield unpacked

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specbench.decoding.records import RoundRecord, RoundReport, read_report
 from specbench.errors import require
+from specbench.runs.columns import CALLS, NOTHING, TEXT, THOUGHTS
 from specbench.serving.values import excerpt
+from specbench.tasks.thoughts import answer_in
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -35,6 +37,8 @@ FASTEST, SHARE = 4e-4, 0.1
 #: Fewer chunks may be those of one round, or wait together for a packet, if they came this early.
 FEW, EARLY = 8, 0.1
 MOST_IN_ONE = 16  # tokens in the only chunk of a stream
+FEWEST_PER_WORD = 0.5  # tokens
+LEAST_OF_THOUGHTS = 2  # bytes of a token, on average
 PARTIAL = "\N{REPLACEMENT CHARACTER}"  # of a character whose other bytes were not written
 MOST_ROUNDS, MOST_NUMBERS = 2**16, 2**10  # of a text; of a round
 LARGEST = 2**31  # number
@@ -58,6 +62,7 @@ def delivered(
     size: int,
     tokenizer: PreTrainedTokenizerBase | None = None,
     stop: Sequence[str] = (),
+    least: float = 0,
 ) -> Delivered:
     """Return which tokens of an answer were delivered.
 
@@ -69,6 +74,7 @@ def delivered(
         size: Bytes of the answer, with thoughts and calls of tools; no token has less than one.
         tokenizer: That of the server, if it is known.
         stop: Strings that end the text, without being part of it.
+        least: Fewer tokens than these cannot be all that came, such as those of the last chunk.
     """
     if tokenizer is not None and (ids or counted):
         expected = len(tokenizer(text, add_special_tokens=False)["input_ids"]) + ended
@@ -85,9 +91,22 @@ def delivered(
             return Delivered(ids, len(ids), UNEQUAL)
         last = ended and len(ids) == counted  # the last token is the end token
         return Delivered(ids[:-1] if last else ids, counted or len(ids))
-    if counted and counted > size + UNSEEN:
+    if counted and not least <= counted <= size + UNSEEN:
         return Delivered(None, None, UNDELIVERED)
     return Delivered(None, counted or None)
+
+
+def content_of(text: str, thoughts: str, calls: str) -> str:
+    """Return what an answer has for its reader, in a word of the column ``content``.
+
+    Args:
+        text: The text without calls of tools; thoughts by the marks of models are none.
+        thoughts: What was delivered as thoughts.
+        calls: The calls of tools.
+    """
+    if answer_in(text).strip():
+        return TEXT
+    return CALLS if calls else THOUGHTS if f"{thoughts}{text}".strip() else NOTHING
 
 
 def covering(

@@ -54,6 +54,7 @@ TELLING = (
     ("/get_server_info", "sglang", "version"),
 )
 MOST_MODELS, LONGEST_NAME = 20, 1000  # of a server's list that are named; characters of a name
+_SECRET = re.compile(r"(^|[&_-])(api-?key|key|token|secret|password|sig|signature)=", re.I)
 _VERSION = re.compile(r"v\d+\w*")  # a part of the address of an API, such as v1 or v1beta
 _ENDPOINTS = ("/chat/completions", "/completions", "/models")
 # What a dated name adds: :latest, -0613, -2407, @20260806, -2026-08-06.
@@ -188,9 +189,9 @@ class Server:
             "give an address such as http://localhost:8080/v1",
         )
         require(
-            not ({"@", "?", "#"} & {*self.url}),
-            "an address must not contain a user, a password, a query or a fragment: "
-            f"put a key into {KEY_VARIABLE}",
+            not {"@", "#"} & {*self.url} and not _SECRET.search(parts.query),
+            "an address must not contain a user, a password, a key or a fragment: "
+            f"put a key into {KEY_VARIABLE}, or send it by --header",
         )
 
     @cached_property
@@ -201,7 +202,7 @@ class Server:
     @property
     def _bases(self) -> list[str]:
         """The addresses that may be meant, the likeliest first."""
-        address = self.url.rstrip("/")
+        address = self.url.partition("?")[0].rstrip("/")
         for endpoint in _ENDPOINTS:
             if address.endswith(endpoint):
                 return [address.removesuffix(endpoint)]
@@ -215,12 +216,16 @@ class Server:
     @property
     def endpoint(self) -> str:
         """The address of completions."""
-        return f"{self.base}/completions"
+        return self._at(f"{self.base}/completions")
 
     @property
     def chat_endpoint(self) -> str:
         """The address of chat completions."""
-        return f"{self.base}/chat/completions"
+        return self._at(f"{self.base}/chat/completions")
+
+    def _at(self, url: str) -> str:
+        """Return an address with the query of the server's, such as ``?api-version=1``."""
+        return url + "".join(self.url.partition("?")[1:])
 
     def located(self) -> Server:
         """Return the server at the address under which it lists its models, if it does.
@@ -230,16 +235,16 @@ class Server:
         """
         bases = self._bases
         try:
-            self.client.reach(f"{self.base}/models")
+            self.client.reach(self._at(f"{self.base}/models"))
         except UsageError:
             if len(bases) == 1:
                 raise
         for base in bases:
-            if _models(self.client.get(f"{base}/models")):
+            if _models(self.client.get(self._at(f"{base}/models"))):
                 # An endpoint behind it says that the address is complete.
                 url = base if Server(base).base == base else f"{base}{_ENDPOINTS[0]}"
-                return replace(self, url=url)
-        self.client.reach(f"{self.base}/models")
+                return replace(self, url=self._at(url))
+        self.client.reach(self._at(f"{self.base}/models"))
         return self
 
     def describe(self, answers_as: str = "") -> dict[str, Any]:
@@ -252,8 +257,21 @@ class Server:
         Raises:
             UsageError: It has no model, or none of the name that the user gave.
         """
-        models = _models(self.client.get(f"{self.base}/models"))
+        models = _models(self.client.get(self._at(f"{self.base}/models")))
         model = self.model or next(iter(models), None)
+        others = [
+            name
+            for name, row in models.items()
+            if self.model is None
+            and not is_alias(str(model), name)
+            and not (row.get("root") and row.get("root") == models[str(model)].get("root"))
+        ]
+        require(
+            not others,
+            f"{self.base}/models lists several models, {', '.join(map(quoted, [*models][:4]))}"
+            f"{' ...' if len(models) > 4 else ''}: name the one to ask behind the address, as in "
+            f"{quoted(self.url)}#MODEL",
+        )
         require(
             model is not None,
             f"{self.base}/models lists no model: name the server's behind the address, as in "

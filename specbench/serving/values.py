@@ -28,25 +28,24 @@ ENDS = {
     **dict.fromkeys((FILTERED, "safety", "refusal"), FILTERED),
     **dict.fromkeys(("tool_calls", "tool_use", "function_call"), "tool_calls"),
 }
+NO_REASON = ("", "null", "none")
 # Keys under which servers put the words of an error, and its code.
 _WORDS = ("error", "errors", "message", "detail", "msg", "error_message", "error_msg")
 _CODES = ("code", "status_code", "status")
 
 
-def parsed(content: bytes) -> Any:
-    """Return the value of JSON in UTF-8 with finite numbers and distinct keys.
+def parsed(content: bytes, *, finite: bool = False) -> Any:
+    """Return the value of JSON in UTF-8, in which a key has one value.
 
     Halves of characters stay as they are, since the other half may be in the next part of a stream;
-    ``whole`` joins them.
+    ``whole`` joins them. Numbers that are not finite are null, unless they must be ``finite``.
 
     Raises:
         ValueError: It is something else.
         RecursionError: It is nested too deeply.
     """
-    text = content.decode(errors="surrogatepass")
-    return json.loads(
-        text, object_pairs_hook=_distinct, parse_float=_finite, parse_constant=_finite
-    )
+    text, number = content.decode(errors="surrogatepass"), _finite if finite else _finite_or_null
+    return json.loads(text, object_pairs_hook=_distinct, parse_float=number, parse_constant=number)
 
 
 def whole(parts: Iterable[str]) -> str:
@@ -93,7 +92,7 @@ def failure_of(value: Any) -> Failure | None:
         value = value[0]
     fields = value if isinstance(value, dict) else {}
     choice = _choice(fields)
-    error, reason = fields.get("error") or choice.get("error"), choice.get("finish_reason")
+    error, reason = fields.get("error") or choice.get("error"), reason_of(choice)
     words = _words(error) or (_words(fields) if fields.get("choices") is None else "")
     text = quoted(words, LONGEST_REASON) if words else excerpt(error) if error else ""
     if isinstance(reason, str) and end_of(reason) is None:
@@ -107,7 +106,13 @@ def failure_of(value: Any) -> Failure | None:
 def breaks_off(values: Iterable[Any]) -> bool:
     """Return whether a stream has parts of a text, and no reason why it ended."""
     choices = [*filter(None, map(_choice, values))]
-    return bool(choices) and all(choice.get("finish_reason") is None for choice in choices)
+    return bool(choices) and all(reason_of(choice) is None for choice in choices)
+
+
+def reason_of(choice: Mapping[str, Any]) -> Any:
+    """Return the ``finish_reason`` of a choice; None for the words by which servers say none."""
+    reason = choice.get("finish_reason")
+    return None if isinstance(reason, str) and reason.strip().lower() in NO_REASON else reason
 
 
 def _choice(value: Any) -> Mapping[str, Any]:
@@ -151,7 +156,7 @@ def _code(fields: Mapping[str, Any]) -> int:
 
 def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
-    if len(values) < len(pairs):
+    if len(values) < len(pairs) and any(values[name] != value for name, value in pairs):
         raise ValueError("a key occurs twice")
     return values
 
@@ -160,3 +165,7 @@ def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{shown(text)} is not a finite number")
     return number
+
+
+def _finite_or_null(text: str) -> float | None:
+    return number if math.isfinite(number := float(text)) else None

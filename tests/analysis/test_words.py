@@ -38,10 +38,17 @@ def row_of(quality, speed, margin=math.nan, **changes):
     return {
         **wide(figures),
         **{"against": SD, "label": "fast", "quality": 0.5, "quality_metric": "accuracy"},
-        **{"n": 300, "batch_size": 1, "noise": math.nan, "margin": margin, "again": False},
+        **{
+            "n": 300,
+            "batch_size": 1,
+            "blocks": math.nan,
+            "noise": math.nan,
+            "margin": margin,
+            "again": False,
+        },
         **{"low_with_failures": low, "lowest": low, "prompts_needed": 900, "differ": 0.1},
         **{"load": 1.0, "concurrency": math.nan, "remarks": "", "refused": math.nan},
-        **{"missing": math.nan, "missing_in_baseline": math.nan, "empty": math.nan},
+        **{"missing": math.nan, "missing_in_baseline": math.nan},
     } | changes
 
 
@@ -102,6 +109,7 @@ def margin_frame(row):
     """A frame of ``margin_rows``: a baseline, then this row."""
     shared = {"run_id": "run", "task": "math", "temperature": 1.0, "method": "fast"}
     shared |= {"answers": 300, "retries": math.nan, "ends": "eos 300"}
+    shared |= dict.fromkeys(("thoughts", "calls", "nothing", "blocks"), math.nan)
     shared |= {f"{name}_{q}": math.nan for name in ("first", "inter") for q in ("p50", "p99")}
     baseline = {**shared, "label": "sd", "against": None, "verdict": None, "batch_size": 1}
     return pd.DataFrame([baseline | {"quality_metric": "accuracy"}, shared | row])
@@ -158,3 +166,4 @@ def test_heads_of_one_recipe_are_judged_by_their_mean(make):
     assert mean[QUALITY_LESS] == pytest.approx(heads[QUALITY_LESS].mean())
     assert mean[f"{QUALITY_LESS}_low"] < heads[QUALITY_LESS].mean() < mean[f"{QUALITY_LESS}_high"]
     assert mean["n"] == 200 and isinstance(mean["verdict"], str)
+    assert (mean["seeds"], set(heads["seeds"])) == (3, {1})

@@ -48,7 +48,7 @@ def test_without_a_command_three_ways_to_start_are_named(cli):
     assert (result.code, result.err) == (0, "")
     assert re.findall(r"^  specbench (\S+)", result.out, re.MULTILINE) == ["run", "decide", "run"]
     decided = next(line for line in result.out.splitlines() if " decide " in line)
-    assert cli(*decided.split()[1:]).out.startswith("Speculate at every batch size")
+    assert cli(*decided.split()[1:]).out.startswith("Speculate at batch 1 to 16")
     assert cli("--version").out == f"specbench {specbench.__version__}\n"
 
 

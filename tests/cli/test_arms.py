@@ -110,9 +110,7 @@ def test_prompts_and_caches_that_differ_are_named(cli):
 
     assert both(cli, Fake(solved, report=used(40, 0)), Fake(solved, report=used(39, 30))).code == 0
     said = told(cli)
-    assert (
-        "fast counts 39.0 and plain 40.0 tokens in a prompt, and other numbers in 12 of 12" in said
-    )
+    assert "fast counts 39 and plain 40 tokens in a prompt, and other numbers in 12 of 12" in said
     assert "fast took 77 % and plain 0 % of the tokens of prompts from a cache" in said
     assert {*pd.read_csv("run/samples.csv")["cached_tokens"]} == {0, 30}
 
@@ -169,3 +167,121 @@ def test_comparing_servers_without_a_baseline_names_the_remedy(cli):
     done = cli("compare", "run")
     assert done.code == 2 and done.err.endswith("add --against plain --margin 2\n")
     assert cli("compare", "run", "--against", "plain", "--margin", "2").code == 0
+
+
+def delivering(delta: dict[str, Any], **usage: int) -> Fake:
+    """A server that answers every request by one delta."""
+
+    def fault(handler: Handler, body: dict[str, Any]) -> bool:
+        handler.begin()
+        for choice in ({"delta": delta}, {"delta": {}, "finish_reason": "stop"}):
+            handler.event({"model": "tiny", "choices": [choice]})
+        handler.event({"choices": [], "usage": {"completion_tokens": 9, **usage}})
+        handler.close_connection = True
+        return True
+
+    return Fake(fault=fault)
+
+
+CALL = {"function": {"name": "solve", "arguments": '{"numbers": [1, 2, 3, 4]}'}}
+
+
+@pytest.mark.parametrize(
+    ("delta", "count", "words"),
+    [
+        ({"content": None, "reasoning_content": "so it is #### 4"}, 5, "have thoughts only"),
+        ({"content": "<think> so it is four"}, 7, "have thoughts only"),
+        ({"tool_calls": [CALL]}, 11, "have calls of tools only"),
+        ({"content": ""}, 1, "are empty"),
+    ],
+)
+def test_answers_without_a_text_are_named_by_what_they_have(cli, delta, count, words):
+    done = both(cli, Fake(solved), delivering(delta, completion_tokens=count))
+    assert f"12 of 12 answers of fast {words}" in " ".join(done.err.split())
+    table, sentences = told(cli), told(cli, *AGAINST, "--sentences")
+    row = told(cli, *AGAINST, "--json")
+    assert f"12 of 12 {words}" in row and f"12 of 12 answers of fast {words}" in sentences
+    assert f"12 of 12 answers of fast {words}" in table and "of plain have" not in table
+    assert "times as many tokens in a text of the same" not in table
+
+
+@pytest.mark.parametrize("text", ["4", "#### 4"])
+def test_a_text_of_one_token_is_not_empty(cli, text):
+    assert both(cli, Fake(solved), delivering({"content": text}, completion_tokens=1)).code == 0
+    assert "empty" not in told(cli).partition("verdict:")[0]
+
+
+def test_a_model_is_asked_for_if_a_server_lists_several(cli):
+    several = Fake(solved, model="embedder,draft,target")
+    done = both(cli, several, several)
+    assert done.code == 2 and "lists several models, embedder, draft, target: name the" in done.err
+    with arms(plain=several, fast=Fake(solved, model="tiny,tiny:latest,org/tiny")) as servers:
+        servers[1] += "#target"
+        done = cli(*RUN, *servers)
+    assert done.code == 0 and "fast runs tiny, and plain target" in done.err
+    words = "fast is the model tiny, and plain target: if these are two, the differences are theirs"
+    assert words in told(cli) and words in told(cli, *AGAINST, "--sentences")
+
+
+def test_counts_that_contradict_their_text_have_no_rates(cli):
+    once = Fake(solved, per_chunk=1, report=lambda words: {"usage": {"completion_tokens": 1}})
+    wordy = Fake(lambda prompt: ["so it is, as we know, #### 4"], report=once.report)
+    assert both(cli, Fake(solved), wordy).code == 0
+    rows = pd.read_csv("run/samples.csv")
+    assert (
+        rows.loc[rows["method"] == "fast", ["tokens_per_second", "output_tokens"]]
+        .isna()
+        .all(axis=None)
+    )
+    said = told(cli)
+    assert "fast: usage does not count the text in 12 of 12 answers" in said
+    assert "tokens take" not in said and "first token, ms" in said
+    assert "between tokens: empty where" in said
+
+
+def test_headers_and_a_query_are_sent_and_no_secret_is_stored(cli):
+    seen: list[tuple[str, str | None]] = []
+
+    def note(handler: Handler, body: dict[str, Any]) -> bool:
+        seen.append((handler.path, handler.headers["api-key"]))
+        return False
+
+    with arms(plain=Fake(solved, fault=note)) as servers:
+        servers[1] += "/v1?api-version=2024-10-21"
+        done = cli(*RUN, *servers, "--header", "api-key=abc", "--header=X-Org=hush-hush")
+        assert done.code == 0, done.err
+        secret = cli(*RUN, servers[0], f"{servers[1]}&api-key=abc")
+    assert {*seen} == {("/v1/chat/completions?api-version=2024-10-21", "abc")}
+    stored = [path.read_text(encoding="utf-8") for path in Path("run").glob("*.json")]
+    assert '"X-Org"' in "".join(stored) and "hush" not in "".join(stored)
+    assert "api-key=abc" not in "".join(stored)
+    assert secret.code == 2 and "send it by --header" in secret.err
+    assert cli(*RUN, *servers, "--header", "api-key").err.count("NAME=VALUE") == 1
+
+
+def test_a_prompt_that_is_too_long_is_one_missing_answer_wherever_it_stands(cli):
+    prompts = [f"What is 2 + {n}? " + "so " * 400 * (n < 7) for n in range(12)]
+    rows = [{"prompt": prompt, "reference": "#### 4"} for prompt in prompts]
+    Path("p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+
+    def short(handler: Handler, body: dict[str, Any]) -> bool:
+        long = len(str(body["messages"])) > 1000
+        if long:
+            handler.reply(400, {"message": "This model's maximum context length is 99 tokens."})
+        return long
+
+    with arms(plain=Fake(solved), fast=Fake(solved, fault=short)) as servers:
+        words = (
+            "run",
+            "--prompts",
+            "p.jsonl",
+            "--metric",
+            "accuracy",
+            "--no-progress",
+            "-o",
+            "run",
+        )
+        done = cli(*words, *servers)
+    statuses = [(record["method"], record["status"]) for record in records(Path("run"))]
+    assert done.code == 1 and statuses.count(("fast", "error")) == 7
+    assert statuses.count(("fast", "ok")) == 5 and statuses.count(("plain", "ok")) == 12

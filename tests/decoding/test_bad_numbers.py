@@ -1,9 +1,11 @@
 """A rule that misbehaves only after its trial is noticed in the round in which it does."""
 
+import ctypes
 import sys
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -127,18 +129,32 @@ def test_logits_that_are_not_finite_are_named(monkeypatch, model, sampling, chan
         run(pair, random_prompt(6), rule, max_new_tokens=40, sampling=sampling)
 
 
+def through_numpy(array):
+    array[:] = 0
+
+
 @pytest.mark.parametrize(
-    "write",
+    ("write", "fault"),
     [
-        lambda at, x: at.p.mul_(0.5),
-        lambda at, x: at.p[:, 3:4].zero_(),
-        lambda at, x: at.q.copy_(at.p),
-        lambda at, x: torch.div(at.p1, 2, out=at.p1),
-        lambda at, x: at.h_p.relu_(),
-        lambda at, x: x.zero_(),
+        *(
+            (write, "RuntimeError: Inplace update")
+            for write in (
+                lambda at, x: at.p.mul_(0.5),
+                lambda at, x: at.p[:, 3:4].zero_(),
+                lambda at, x: at.q.copy_(at.p),
+                lambda at, x: torch.div(at.p1, 2, out=at.p1),
+                lambda at, x: at.h_p.relu_(),
+                lambda at, x: x.zero_(),
+            )
+        ),
+        # Aliases without a version.
+        (lambda at, x: through_numpy(at.p.numpy()), "writes to `p`"),
+        (lambda at, x: through_numpy(np.asarray(at.q)[1:, 3:]), "writes to `q`"),
+        (lambda at, x: torch.from_numpy(x.detach().numpy()).fill_(5), "writes to `x`"),
+        (lambda at, x: ctypes.memset(at.p.data_ptr(), 0, 8), "writes to `p`"),
     ],
 )
-def test_a_rule_that_writes_to_its_inputs_only_later_is_noticed(write):
+def test_a_rule_that_writes_to_its_inputs_only_later_is_noticed(write, fault):
     calls: list[int] = []
 
     def late(at, x):
@@ -147,6 +163,6 @@ def test_a_rule_that_writes_to_its_inputs_only_later_is_noticed(write):
             write(at, x)
         return sd(at, x)
 
-    with pytest.raises(SpecbenchError, match=r"late .*RuntimeError: Inplace update"):
+    with pytest.raises(SpecbenchError, match=f"late .*{fault}"):
         run(tiny_pair("llama"), random_prompt(6), late)
     assert len(calls) == 3

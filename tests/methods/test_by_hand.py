@@ -104,6 +104,11 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     ),
     # The plausible set is p1 >= 1/4: v = (3/8, 3/8) there, p elsewhere. The rejected 1/4 is drawn
     # from (p - q)+ = (2, 0, 1)/8.
+    # The divergence of P and Q is .087 nats: strict below it, the draft above.
+    ("fuzzy", {"distance": 0.08}, *(P, Q, "1/6 1/3 1/6", "1/3 0 0")),
+    ("fuzzy", {"distance": 0.1}, *(P, Q, "1/6 1/3 1/2", "0 0 0")),
+    # With a = 1/2 the first two remain: 1/2 * 3 = 3/2 and 1/3 * 1, so v = (9/11, 2/11, 0).
+    ("contrastive", {"contrast": 1.0, "plausible": 0.5}, *(P, Q, "1/6 2/11 0", "43/66 0 0")),
     ("gated", {"gate": 0.5, "weight": 0.5}, GATED_P, GATED_Q, "1/4 3/8 0 1/8", "1/6 0 1/12 0"),
 ]
 # At temperature 0 with p1 = (1/2, 1/3, 1/6), q1 = (1/4, 1/2, 1/4): the draft is always the second.
@@ -127,6 +132,9 @@ SECOND: list[tuple[str, dict[str, Any], bool]] = [
     ("synthetic", {"length": 2.0}, True),
     ("synthetic", {"length": 1.0}, False),
     ("gated", {"gate": 0.5, "weight": 0.5}, True),  # the plausible set is p1 >= 1/4, v1 as above
+    ("fuzzy", {"distance": 0.03}, False),  # the divergence of p1 and q1 is .034
+    ("fuzzy", {"distance": 0.04}, True),
+    ("contrastive", {"contrast": 0.5, "plausible": 0.1}, False),
     ("gated", {"gate": 0.8, "weight": 0.0}, False),  # the plausible set is p1 >= 2/5
 ]
 

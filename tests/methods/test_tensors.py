@@ -35,6 +35,8 @@ EVERY_RULE = [
     ("cactus", {"divergence": 0.1}),
     ("sharpened", {"target_temperature": 0.6, "target_min_p": 0.05}),
     ("gated", {"gate": 0.2, "weight": 0.7}),
+    ("fuzzy", {"distance": 0.05}),
+    ("contrastive", {"contrast": 0.5, "plausible": 0.1}),
 ]
 
 

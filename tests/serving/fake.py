@@ -32,7 +32,7 @@ class Fake:
         delay: float = 0.0,
         fault: Fault = lambda handler, body: False,
         report: Callable[[int], dict[str, Any]] = lambda words: {},
-        model: str = "tiny",
+        model: str = "tiny",  # or several names, separated by commas
     ) -> None:
         self.text, self.per_chunk, self.delay = text, per_chunk, delay
         self.fault, self.report, self.model = fault, report, model
@@ -61,9 +61,9 @@ class Handler(Quiet):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        if self.path == "/v1/models":
-            row = {"id": self.fake.model, "max_model_len": 512}
-            return self.reply(200, {"data": [row]})
+        if self.path.partition("?")[0] == "/v1/models":
+            rows = [{"id": name, "max_model_len": 512} for name in self.fake.model.split(",")]
+            return self.reply(200, {"data": rows})
         if self.path == "/version":
             return self.reply(200, {"version": "1.2.3"})
         return self.reply(404, {"error": "no such page"})
@@ -95,11 +95,11 @@ class Handler(Quiet):
             text = "".join(part)
             ids = [len(word) for word in part]
             choice = {"delta": {"content": text}} if chat else {"text": text, "token_ids": ids}
-            self.event({"model": fake.model, "choices": [choice]})
+            self.event({"model": body.get("model", fake.model), "choices": [choice]})
         ended = {"finish_reason": "stop", **({"delta": {}} if chat else {"text": ""})}
         if not chat:
             ended["token_ids"] = [0]  # the end token
-        self.event({"model": fake.model, "choices": [ended]})
+        self.event({"model": body.get("model", fake.model), "choices": [ended]})
         usage = {"prompt_tokens": len(str(prompt)), "completion_tokens": len(words) + 1}
         self.event({"choices": [], "usage": usage, **fake.report(len(words) + 1)})
         self.wfile.write(b"data: [DONE]\n\n")

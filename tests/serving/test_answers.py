@@ -215,7 +215,7 @@ def test_chat_has_messages_and_thoughts_are_no_text(key):
     assert got.token_ids is None and got.output_tokens is None
     later = {"choices": [{"delta": {"content": "no"}, "finish_reason": "stop"}]}
     counted = answer(text, later, {"choices": [], "usage": {"completion_tokens": 5}}, chat=True)
-    assert counted.inter_token_seconds == pytest.approx(0.1 / 4)  # one token came first
+    assert counted.inter_token_seconds == pytest.approx(0.1 / 2)  # 3 of 5 bytes came first
 
 
 def test_shares_add_up_to_the_time_in_which_requests_are_in_flight():
@@ -350,3 +350,135 @@ def test_rounds_stop_where_the_text_ends():
 def test_what_is_no_round_is_refused(rounds):
     with pytest.raises(UsageError, match="the server tells"):
         delivered.read_rounds(rounds, 9, vocabulary=500)
+
+
+def chatted(*deltas: dict[str, Any], **last: Any) -> Answer:
+    """The answer of a stream of deltas, one every 0.1 s, with what its last value has beside."""
+    values = [{"choices": [{"delta": delta, "finish_reason": ""}]} for delta in deltas]
+    return answer(*values, {"choices": [{"delta": {}, "finish_reason": "stop"}], **last}, chat=True)
+
+
+CALL = {"index": 0, "id": "call_1234567890", "type": "function"}
+
+
+@pytest.mark.parametrize(
+    ("delta", "content", "text"),
+    [
+        ({"content": "4"}, "text", "4"),
+        ({"content": " \n"}, "nothing", " \n"),
+        ({"content": None, "reasoning_content": "4"}, "thoughts", ""),
+        ({"content": None, "thinking": "4"}, "thoughts", ""),
+        ({"content": "<think>hm"}, "thoughts", "<think>hm"),
+        ({"content": "<think>hm</think>4"}, "text", "<think>hm</think>4"),
+        ({"content": ""}, "nothing", ""),
+        (
+            {"tool_calls": [{**CALL, "function": {"name": "f", "arguments": "{}"}}]},
+            "calls",
+            "f({})",
+        ),
+        ({"function_call": {"name": "f", "arguments": '{"a": 1}'}}, "calls", 'f({"a": 1})'),
+        ({"content": [{"type": "text", "text": "4"}]}, "text", "4"),
+        (
+            {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]},
+            "thoughts",
+            "",
+        ),
+        ({"content": ["4", {"type": "reasoning", "text": "hm"}]}, "text", "4"),
+    ],
+)
+def test_an_answer_has_a_text_thoughts_calls_or_nothing(delta, content, text):
+    got = chatted(delta)
+    assert (got.content, got.text) == (content, text)
+
+
+def test_calls_in_parts_are_a_text_of_their_names_and_arguments():
+    parts = [{"name": "find"}, {"arguments": '{"a"'}, {"arguments": ": 1}"}]
+    deltas = [{"tool_calls": [{**CALL, "function": part}]} for part in parts]
+    deltas.append({"tool_calls": [{**CALL, "index": 1, "function": {"name": "end"}}]})
+    got = chatted(*deltas)
+    assert got.text == 'find({"a": 1})\nend'
+    assert got.delivered_bytes == len(got.text)
+
+
+@pytest.mark.parametrize(
+    ("counted", "deltas", "output"),
+    [
+        (1, [{"content": "so "}] * 20, None),  # that of the last chunk alone
+        (4, [{"content": "so " * 20}], None),
+        (3, [{"content": "hm " * 10, "reasoning_content": "hm " * 10}], None),
+        (1, [{"content": "4"}], 1),
+        (12, [{"content": "so " * 20}], 12),
+        ("20", [{"content": "so "}] * 20, 20),
+        (20.0, [{"content": "so "}] * 20, 20),
+    ],
+)
+def test_counts_below_the_words_of_a_text_are_contradictions(counted, deltas, output):
+    got = chatted(*deltas, usage={"completion_tokens": counted})
+    assert got.output_tokens == output
+    assert got.contradictions == (() if output else (delivered.UNDELIVERED,))
+    assert output or got.inter_token_seconds is None
+
+
+def test_usage_of_each_chunk_alone_is_a_contradiction_without_words():
+    values = [
+        {"choices": [{"delta": {"content": "\u4f60\u597d"}}], "usage": {"completion_tokens": 1}}
+        for _ in range(20)
+    ]
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": 1}}
+    assert answer(*values, end, chat=True).contradictions == (delivered.UNDELIVERED,)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "count", "seconds"),
+    [
+        ({}, 8, 20, 0.8 / 8),  # 12 of 20 tokens by the share of the text
+        ({"usage": {"completion_tokens": 10}}, 8, 20, 0.8 / 10),  # while it streams
+        ({"timings": {"predicted_n": 13}}, 8, 20, 0.8 / 7),
+        ({"usage": {"completion_tokens": 20}}, 8, 20, 0.8 / 8),  # of all, which is no count
+        ({}, 18, 20, 1.8 / 19),  # a chunk for each token
+    ],
+)
+def test_the_tokens_of_the_first_chunk_are_not_between_tokens(first, later, count, seconds):
+    chunk = {"choices": [{"delta": {"content": "so " * 12}}], **first}
+    values = [{"choices": [{"delta": {"content": "so "}}]}] * later
+    end = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    usage = {"choices": [], "usage": {"completion_tokens": count}}
+    got = answer(chunk, *values, end, usage, chat=True)
+    assert got.inter_token_seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "counted", "total", "output"),
+    [
+        ("", 80, 100, 20),  # hidden
+        ("Thinking about the numbers.", 80, 100, 20),  # a summary
+        ("hm " * 60, 80, 100, 80),
+        ("", 20, 100, 20),  # counted beside the text's, as by xAI
+    ],
+)
+def test_hidden_thoughts_are_no_tokens_of_the_answer(thoughts, counted, total, output):
+    details = {"completion_tokens_details": {"reasoning_tokens": 60}}
+    usage = {"prompt_tokens": 20, "completion_tokens": counted, "total_tokens": total, **details}
+    got = chatted({"reasoning": thoughts}, {"content": "so " * 20}, usage=usage)
+    assert got.output_tokens == output
+    assert (delivered.HIDDEN in got.contradictions) == (output == 20)
+
+
+def test_nulls_are_absent_and_a_marked_end_needs_no_reason():
+    nulls = {"draft_n": None, "draft_n_accepted": None, "predicted_n": 2}
+    details = {"spec_verify_ct": None, "spec_num_correct_drafts": None}
+    got = chatted(
+        *({"content": "so", "tool_calls": None} for _ in range(2)),
+        timings=nulls,
+        sglext={"spec_tokens_details": details},
+        metrics={"speculative_decoding": {"num_accepted_draft_tokens": None}},
+        usage={"completion_tokens": None, "prompt_tokens": None},
+    )
+    assert got.acceptance is None and got.text == "soso"
+    for reason in (None, "", "null"):
+        value = {"choices": [{"delta": {"content": "so"}, "finish_reason": reason}]}
+        streamed = Streamed(0.0, 1.0, [Event(0.1, value)], 0, is_done=True)
+        ended = read_answer(streamed, chat=True)
+        assert (ended.text, ended.stopped_by, ended.finish_reason) == ("so", "eos", None)
+        with pytest.raises(UsageError, match="without choices, text and finish_reason"):
+            read_answer(streamed._replace(is_done=False), chat=True)

@@ -23,6 +23,7 @@ from specbench.analysis.statistics.estimates import (
     SPEED,
     TIMES,
 )
+from specbench.analysis.statistics.intervals import FEWEST
 from specbench.analysis.statistics.points import TARGET
 from specbench.analysis.tables.shown import (
     PHASES,
@@ -60,6 +61,7 @@ from specbench.analysis.verdicts.words import (
     speed_of,
     word,
 )
+from specbench.runs.columns import CALLS, NOTHING, THOUGHTS
 from specbench.runs.frames import rows_of
 
 CHOSEN = (
@@ -98,12 +100,21 @@ TIMES_NOTE = (
 )
 NONE = "/ none: the same ratio to no speculation."
 _SPEEDS = {TIMES: "samples/s", SPEED: "tokens/s"}
+CONTENT_HEADINGS = {THOUGHTS: "thoughts\nonly", CALLS: "calls\nonly", NOTHING: "empty"}
 DIFFER = "differ: prompts with another score."
 ALONE_NOTE = (
     "Differences are from this method's texts alone; without --against they are from those of sd "
     "and autoregressive together, which emit the same distribution, so the intervals differ."
 )
-LATENCIES = "p50, p99: ms, over all answers; p99 of fewer than 100 is nearly their maximum."
+LATENCIES = "p50, p99: over all answers; p99 of fewer than 100 is nearly their maximum."
+NOT_BETWEEN = (
+    "between tokens: empty where answers are one token or one chunk, or where tokens are not known "
+    "or not comparable."
+)
+UNTIMED = (
+    f"speed: empty, since texts in blocks are timed by block, and there are fewer than {FEWEST} "
+    "whole ones: raise -n, or lower --batch-size."
+)
 SEVERAL = (
     "The 95 % intervals are not corrected for several methods: of 20 equal ones, about one is "
     "called different by chance."
@@ -378,11 +389,13 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
             ("speed,\nratio\n[95 %]", lambda row: shown(speed_of(row)).interval(row)),
             ("tokens,\nratio\n[95 %]", shown(LENGTH).interval),
             *(
-                _field(Column(name, group=heading), f"{figure}_{name}", 1000, "3s")
+                _field(Column(name, group=f"{heading}, ms"), f"{figure}_{name}", 1000, "3s")
                 for figure, heading in (("first", "first token"), ("inter", "between tokens"))
                 for name in QUANTILES
             ),
-            *(_field(name, name) for name in ("answers", "missing", "empty", "retries")),
+            *(_field(name, name) for name in ("answers", "missing")),
+            *(_field(heading, name) for name, heading in CONTENT_HEADINGS.items()),
+            _field("retries", "retries"),
             ("refused", lambda row: percent(row["refused"], ".1f")),
         ]
         if not all(map(ends_normally, group["ends"])):
@@ -394,7 +407,11 @@ def margin_tables(rows: pd.DataFrame) -> Iterator[Table]:
         notes = [f"{remarks}." for remarks in group["remarks"].dropna() if remarks]
         notes += [LEGEND, DIFFER]
         notes += [ALONE_NOTE] if {*TARGET} <= {*group["method"]} and baseline in TARGET else []
-        notes += [*([LATENCIES] if group["first_p50"].notna().any() else []), SEVERAL]
+        streamed = group["first_p50"].notna()
+        notes += [LATENCIES] if streamed.any() else []
+        notes += [NOT_BETWEEN] if (streamed & group["inter_p50"].isna()).any() else []
+        notes += [UNTIMED] if group["blocks"].lt(FEWEST).any() else []
+        notes.append(SEVERAL)
         yield drop_empty(Table.of(rows_of(group), fields, title, notes))
 
 

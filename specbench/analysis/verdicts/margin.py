@@ -19,7 +19,7 @@ or ``sd`` from itself if a run names it twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from specbench.analysis.statistics.intervals import (
 from specbench.analysis.statistics.points import Setting, scored_alike, shared_points, timed_points
 from specbench.analysis.statistics.proportions import ERRORS, is_binary
 from specbench.analysis.statistics.sessions import TaskRun, recipe_key
-from specbench.analysis.verdicts.arm_remarks import ends_of, remarks_on
+from specbench.analysis.verdicts.arm_remarks import CONTENT_WORDS, contents_of, ends_of, remarks_on
 from specbench.analysis.verdicts.sentences import margin_verdict
 from specbench.analysis.verdicts.slower import why_slower
 from specbench.analysis.verdicts.words import CONCURRENCY, Row
@@ -91,14 +91,18 @@ def margin_rows(
         shared["blocks"], noise = count_blocks(base), TaskRun.of(cells).noise
         rows += [shared | _facts(cell) for _, cell in base.groupby(_SETTING, sort=False)]
         settings = [cell for _, cell in compared.groupby(_SETTING, sort=False)]
-        for heads in [*([cell] for cell in settings), *_recipes(settings)]:
-            row = shared | _facts(pd.concat(heads)) | {"against": baseline, "margin": margin}
-            row["again"] = row["method"] in same_server
-            row["noise"] = noise.get(heads[0]["session"].iloc[0], math.nan)
-            row |= (
-                _compare(heads[0], base, margin) if len(heads) == 1 else _mean(heads, base, margin)
-            )
-            rows.append(row)
+        recipes = _recipes(settings)
+        seeded = {index for _, heads in recipes for index in heads}
+        for index, cell in enumerate(settings):
+            row = _facts(cell) | {"seeds": 1 if index in seeded else math.nan}
+            rows.append(shared | row | _compare(cell, base, margin))
+        for label, heads in recipes:
+            cells_of_heads = [settings[index] for index in heads]
+            row = _facts(pd.concat(cells_of_heads)) | {"arm": label, "seeds": len(heads)}
+            rows.append(shared | row | _mean(cells_of_heads, base, margin))
+        for row in rows[-len(settings) - len(recipes) :]:
+            row |= {"against": baseline, "margin": margin, "again": row["method"] in same_server}
+            row["noise"] = noise.get(row["session"], math.nan)
     table = pd.DataFrame(rows)
     if table.empty:
         raise UsageError(f"the runs hold no method to compare with {baseline}: measure one too")
@@ -111,7 +115,7 @@ def margin_rows(
     floor = factors.groupby(settings, dropna=False).transform("max")
     table["noise"] = floor.fillna(table["noise"]).mask(again)
     verdicts = [margin_verdict(row) if row["against"] == baseline else {} for row in rows_of(table)]
-    return table.join(pd.DataFrame(verdicts)).drop(columns="arm")
+    return table.join(pd.DataFrame(verdicts)).drop(columns=["arm", "session"])
 
 
 def prompts_needed(differences: Floats, margin: float, failure: float = 0) -> int:
@@ -188,12 +192,12 @@ def _arm_named(name: str, samples: pd.DataFrame) -> str:
 def _facts(cell: pd.DataFrame) -> Row:
     """Return the figures that one setting has without a baseline."""
     texts = first_decodes(cell)
-    names = [*TASK, "quality_metric", "method", *_SETTING, CONCURRENCY]
+    names = [*TASK, "session", "quality_metric", "method", *_SETTING, CONCURRENCY]
     facts: Row = texts.iloc[0][names].to_dict()
     facts["quality"] = estimates.score_interval(texts, "quality", facts["quality_metric"]).value
-    only_end = (texts["output_tokens"] == 1) & (texts["stopped_by"] == "eos")
-    empty = int((only_end | (texts["output_tokens"] == 0)).sum())
-    facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts), "empty": empty or math.nan}
+    facts |= {"n": texts["sample_id"].nunique(), "answers": len(texts)}
+    contents = contents_of(texts)
+    facts |= {name: contents.get(name, math.nan) for name in CONTENT_WORDS}
     facts["retries"] = (texts["retries"].sum() if "retries" in texts else 0) or math.nan
     facts["ends"] = ends_of(texts)
     facts["refused"] = (texts["refused"].mean() if "refused" in texts else 0) or math.nan
@@ -222,11 +226,13 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
     if unequal := _unequal_counts(arm[counted], reference[counted]):
         length = length._replace(value=math.nan, low=math.nan, high=math.nan)
         remarks.append(unequal)
-    if len(base) and base[CONCURRENCY].notna().all():
+    elif len(base) and base[CONCURRENCY].notna().all():
         name, other = cell["arm"].iloc[0], base["arm"].iloc[0]
         if reason := why_slower(cell, base, f"of {other}"):
             remarks.append(f"{name} is slower: {reason}")
     speeds = {metric: _speed(cell, base, metric) for metric in _speeds(cell)}
+    if unequal:
+        speeds |= {SPEED: length} if SPEED in speeds else {}
     figures = {QUALITY_LESS: quality, **speeds, LENGTH: length}
     score = margin / shown_metric(cell["quality_metric"].iloc[0])[1]
     binary = all(is_binary(side["quality"].dropna()) for side in (arm, reference))
@@ -241,20 +247,24 @@ def _compare(cell: pd.DataFrame, base: pd.DataFrame, margin: float) -> Row:
         "low_with_failures": limit_with_failures(apart, failure) if failure else quality.low,
         "lowest": (quality.low * len(arm) - lost.sum()) / max(len(arm) + len(lost), 1),
         "remarks": "; ".join(remarks),
+        **(dict.fromkeys((f"inter_{name}" for name in QUANTILES), math.nan) if unequal else {}),
     }
 
 
-def _recipes(settings: Sequence[pd.DataFrame]) -> Iterator[list[pd.DataFrame]]:
-    """Yield the settings of each recipe: heads that differ in the seed of their training alone."""
-    recipes: dict[tuple[Any, ...], list[pd.DataFrame]] = {}
-    for cell in settings:
+def _recipes(settings: Sequence[pd.DataFrame]) -> list[tuple[str, list[int]]]:
+    """Return the label of each recipe and its settings.
+
+    The heads of a recipe differ in the seed of their training alone.
+    """
+    recipes: dict[tuple[Any, ...], list[int]] = {}
+    for index, cell in enumerate(settings):
         first = cell.iloc[0]
         if recipe := recipe_key(first):
-            recipes.setdefault((*recipe, first["load"], first["draft_length"]), []).append(cell)
-    for (folder, *_), heads in recipes.items():
-        if len(heads) > 1:
-            (label,) = method_labels([{**heads[0].iloc[0], "head": folder}])
-            yield [cell.assign(arm=f"{label}, mean of {len(heads)} seeds") for cell in heads]
+            recipes.setdefault((*recipe, first["load"], first["draft_length"]), []).append(index)
+    several = {key: heads for key, heads in recipes.items() if len(heads) > 1}
+    firsts = [{**settings[heads[0]].iloc[0], "head": key[0]} for key, heads in several.items()]
+    labels = zip(method_labels(firsts), several.values(), strict=True)
+    return [(f"{label}, mean of {len(heads)} seeds", heads) for label, heads in labels]
 
 
 def _mean(heads: Sequence[pd.DataFrame], base: pd.DataFrame, margin: float) -> Row:
@@ -296,7 +306,7 @@ def _unequal_counts(arm: pd.DataFrame, base: pd.DataFrame) -> str:
         return ""
     return (
         f"{arm['arm'].iloc[0]} counts {ratio.value:.2f} times as many tokens in a text of the same "
-        "length, so tokens are not comparable"
+        "length, so tokens and times of them are not comparable"
     )
 
 

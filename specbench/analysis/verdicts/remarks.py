@@ -18,6 +18,7 @@ from specbench.analysis.statistics.estimates import AT_LIMIT, QUALITY
 from specbench.analysis.statistics.summary import prompt_counts
 from specbench.analysis.tables.shown import span
 from specbench.analysis.tables.table import number, percent
+from specbench.analysis.verdicts.arm_remarks import CONTENT_WORDS
 from specbench.errors import UsageError, shown
 from specbench.runs.configuration import GreedyFacts
 from specbench.runs.model import ERROR
@@ -114,6 +115,20 @@ def _reasons(run: Run, task: str) -> str:
     return f" ({'; '.join(by_method)})" if by_method else ""
 
 
+def without_text(_: pd.DataFrame, run: Run) -> Iterator[str]:
+    """Say how many answers of servers have no text to score, and what they have instead."""
+    counts: Counter[tuple[str, str]] = Counter()
+    contents: Counter[tuple[str, str, str]] = Counter()
+    with suppress(UsageError):  # a run without its records
+        for record in run.records() if run.servers else ():
+            arm = (record.task, record.method)
+            counts[arm] += record.status != ERROR
+            contents[(*arm, record.content or "")] += 1
+    for (task, method, content), count in contents.items():
+        if words := CONTENT_WORDS.get(content):
+            yield f"{task}: {count} of {counts[task, method]} answers of {method} {words}"
+
+
 def plain_prompts(_: pd.DataFrame, run: Run) -> Iterator[str]:
     """Say that prompts for a chat model were sent to one without a template."""
     formats = run.environment.prompt_formats
@@ -151,7 +166,9 @@ def _equality(cell: GreedyFacts) -> str:
     return f"{sentence}and {more}, since {cell.method} may change greedy texts"
 
 
-DOUBTS: tuple[Remark, ...] = (cut_answers, zero_scores, failed_prompts, plain_prompts, greedy_texts)
+DOUBTS: tuple[Remark, ...] = (
+    *(cut_answers, zero_scores, failed_prompts, without_text, plain_prompts, greedy_texts),
+)
 REMARKS: tuple[Remark, ...] = (*DOUBTS, same_prompts, some_cut_answers)
 
 

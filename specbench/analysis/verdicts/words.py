@@ -20,6 +20,7 @@ from specbench.analysis.statistics.estimates import (
 )
 from specbench.analysis.statistics.intervals import FEWEST
 from specbench.analysis.tables.table import number
+from specbench.analysis.verdicts.arm_remarks import CONTENT_WORDS
 from specbench.tasks.metrics import shown_metric
 
 FASTER, SLOWER, HIGHER, LOWER = "faster", "slower", "higher", "lower"
@@ -68,6 +69,9 @@ def word(row: Row) -> str:
         parts = ["open"]
     if (missing := row.get("missing", 0)) > 0:
         parts.append(f"{missing:.0f} missing")
+    for name, words in CONTENT_WORDS.items():
+        if row.get(name, 0) > 0:
+            parts.append(f"{row[name]:.0f} of {row['answers']:.0f} {words}")
     return "; ".join(filter(None, parts))
 
 

@@ -134,21 +134,16 @@ def mentored(at: Next, budget: float) -> Split:
 
 
 def fuzzy(at: Next, distance: float) -> Split:
-    """Emit q where the Jensen-Shannon divergence of both is at most the threshold, p elsewhere."""
+    """Emit q where the Jensen-Shannon divergence of both is at most the distance, p elsewhere."""
     p, q = (at.p1, at.q1) if at.greedy else (at.p, at.q)
-    m = (p + q) / 2
-    toward_p, toward_q = (
-        total(torch.where(one > 0, one * (one / m).log(), 0)) / 2 for one in (p, q)
-    )
-    near = (toward_p + toward_q <= distance) & (distance > 0)
-    return coupled(torch.where(near, at.q, at.p), at.q)
+    apart = sum(total(torch.xlogy(one, 2 * one / (p + q).clamp_min(TINY))) / 2 for one in (p, q))
+    return coupled(torch.where((apart <= distance) & (distance > 0), at.q, at.p), at.q)
 
 
 def contrastive(at: Next, contrast: float, plausible: float) -> Split:
     """Emit norm(p (p / q)^b) on tokens with p >= a max p; at T = 0 its argmax, of p1 and q1."""
     p, q = (at.p1, at.q1) if at.greedy else (at.p, at.q)
-    mass = p * (p / q.clamp_min(SELDOM)) ** contrast
-    v = normalised(torch.where(p >= plausible * top(p), mass, 0))
+    v = normalised(p * (p / q.clamp_min(SELDOM)) ** contrast * (p >= plausible * top(p)))
     return coupled(likeliest(v, at.p) if at.greedy else v, at.q)
 
 

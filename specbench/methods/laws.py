@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-SELDOM = 1e-6  # the q of a token that the draft never proposes, in a ratio p / q
-
-
 class Next(NamedTuple):
     """Both models' distributions of the next token at K positions, ``[K, V]`` each, float64."""
 
@@ -136,7 +133,8 @@ def mentored(at: Next, budget: float) -> Split:
 def fuzzy(at: Next, distance: float) -> Split:
     """Emit q where the Jensen-Shannon divergence of both is at most the distance, p elsewhere."""
     p, q = (at.p1, at.q1) if at.greedy else (at.p, at.q)
-    apart = sum(total(torch.xlogy(one, 2 * one / (p + q).clamp_min(TINY))) / 2 for one in (p, q))
+    m = (p + q).clamp_min(TINY) / 2
+    apart = total(torch.xlogy(p, p / m) + torch.xlogy(q, q / m)) / 2
     return coupled(torch.where((apart <= distance) & (distance > 0), at.q, at.p), at.q)
 
 
@@ -247,6 +245,7 @@ def _residual(at: Next) -> Tensor:
 
 BISECTIONS, LEAST_LOG = 45, -700.0  # float64 goes down to e^-708
 TINY = 1e-300
+SELDOM = 1e-6  # the q of a token that the draft never proposes, in a ratio p / q
 
 
 class _Curve:

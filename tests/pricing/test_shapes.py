@@ -166,7 +166,6 @@ def test_a_deepseek_configuration_compresses_keys():
 def test_a_gguf_file_has_the_bits_of_its_size(tmp_path):
     gguf = pytest.importorskip("gguf")
     import numpy as np
-
     from export_pair import finish
 
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")

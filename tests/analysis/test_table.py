@@ -1,7 +1,10 @@
+import ast
 import math
+from pathlib import Path
 
 from rich.cells import cell_len
 
+from specbench.analysis import tables
 from specbench.analysis.tables.html import to_html
 from specbench.analysis.tables.table import (
     Column,
@@ -15,6 +18,8 @@ from specbench.analysis.tables.table import (
     to_text,
     with_interval,
 )
+from specbench.analysis.verdicts import words
+from specbench.methods.registry import METHODS
 
 TABLE = Table(
     "Pair mini, 50 % done",
@@ -78,6 +83,9 @@ def test_special_characters_are_escaped():
     table = Table("*<a>*", [Column("x_y")], [[r"[a](b) & c|d \ 5%"]])
     assert r"| [a]\(b) & c\|d \\ 5% |" in to_markdown(table)
     assert r"{[}a](b) \& c\textbar{}d \textbackslash{} 5\%" in to_latex(table)
+    assert r"$\lambda$ $\epsilon$ $\pm$ $\leq$ $\to$" in to_latex(
+        Table("λ ε ± ≤ →", [Column("-")], [["-"]])
+    )
     assert r"é $\alpha$ U+2603" in to_latex(Table("é α ☃", [Column("-")], [["2 - -1"]]))
 
 
@@ -96,3 +104,33 @@ def test_numbers_are_blank_where_unknown_and_have_no_sign_where_zero():
     assert with_interval(0.5, 0.25, 0.75, ".2f", " %") == "0.50 % [0.25, 0.75]"
     assert with_interval(0.5, math.nan, math.nan, ".1f") == "0.5"
     assert with_interval(math.nan, 0.0, 1.0, ".1f") == ""
+
+
+def test_every_sign_that_tables_use_has_a_command_in_latex():
+    """Of all strings of the code that makes tables, and of the signs of parameters."""
+    sources = [
+        *Path(tables.__file__).parent.rglob("*.py"),
+        *Path(words.__file__).parent.glob("*.py"),
+    ]
+    strings = {
+        node.value
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    strings |= {p.sign or "" for method in METHODS.values() for p in method.parameters}
+    signs = {sign for text in strings for sign in text if not sign.isascii()}
+    assert {"±", "ε", "δ"} <= signs
+    assert "U+" not in to_latex(Table(" ".join(sorted(signs)), [Column("-")], [["-"]]))
+
+
+def test_a_caption_is_one_sentence_and_a_label_has_no_number_of_the_run():
+    title = "mini-math on mini, T = 1: 500 prompts tell quality to ±1.1 points"
+    text = to_latex(Table(title, [Column("-")], [["-"]], ["A note.\nIts second line."]))
+    assert (
+        r"\caption{mini-math on mini, T = 1: 500 prompts tell quality to $\pm$1.1 points.}" in text
+    )
+    assert r"\label{tab:mini-math-on-mini-T-1}" in text
+    assert "\n% A note. Its second line.\n" in text
+    many = to_latex(Table("At equal acceptance: x, T = 1, n = 20 to 50", [Column("-")], [["-"]]))
+    assert r"\label{tab:At-equal-acceptance-x-T-1}" in many

@@ -49,6 +49,7 @@ def test_the_estimate_matches_a_loaded_model(family, tied, dtype):
     model = runner.model
     assert need.weights == pytest.approx(held(iter([*model.parameters(), *model.buffers()])), 0.02)
     assert need.cache == cached(runner)
+    assert memory.model_need(settings, dtype, sum(SIZE) + 1, rows=3).cache == 3 * need.cache
 
 
 def test_all_linear_layers_but_the_last_are_quantised():

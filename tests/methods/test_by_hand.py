@@ -107,6 +107,12 @@ WORKED: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     # The divergence of P and Q is .087 nats: strict below it, the draft above.
     ("fuzzy", {"distance": 0.08}, *(P, Q, "1/6 1/3 1/6", "1/3 0 0")),
     ("fuzzy", {"distance": 0.1}, *(P, Q, "1/6 1/3 1/2", "0 0 0")),
+    # A token that q lacks counts as one of 10^-6: 1/4 against 1/4 * 10^6.
+    (
+        "contrastive",
+        {"contrast": 1.0, "plausible": 0.1},
+        *("1/2 1/2 0", "1 0 0", "1/1000001 0 0", "0 1000000/1000001 0"),
+    ),
     # With a = 1/2 the first two remain: 1/2 * 3 = 3/2 and 1/3 * 1, so v = (9/11, 2/11, 0).
     ("contrastive", {"contrast": 1.0, "plausible": 0.5}, *(P, Q, "1/6 2/11 0", "43/66 0 0")),
     ("gated", {"gate": 0.5, "weight": 0.5}, GATED_P, GATED_Q, "1/4 3/8 0 1/8", "1/6 0 1/12 0"),

@@ -387,10 +387,10 @@ def decision_table(decision: Decision) -> Table:
         ("N", lambda s: str(s.length)),
         (
             f"tokens/\nround{ends['tokens_per_round']}",
-            lambda s: with_interval(*s.tokens_per_round[:3], ".2f"),
+            lambda s: with_interval(*s.tokens_per_round[:3], form=".2f"),
         ),
         ("pays\nfrom", lambda s: number(s.break_even.value, ".2f")),
-        (f"speed-up\n{ends['speedup']}", lambda s: with_interval(*s.speedup[:3], ".2f")),
+        (f"speed-up\n{ends['speedup']}", lambda s: with_interval(*s.speedup[:3], form=".2f")),
         ("speculation" if len(decision.drafters) == 1 else "verdict", lambda s: s.verdict),
     ]
     if len(decision.drafters) > 1:  # what is left fits a screen

@@ -385,7 +385,7 @@ def _costs(
         from specbench.pricing.decide import decide as decided
 
         def report(costs: Costs) -> None:
-            (size,) = costs.batches.astype(int).tolist()
+            size = int(costs.batches[-1])
             fastest = decided(source.priced, costs, [size], lengths).fastest(size)
             note(f"N = {fastest.length}: {fastest.times}, {fastest.verdict}")
 

@@ -234,9 +234,9 @@ def decide(
 
         style.save(draw_crossover(decision), folder, "crossover")
     if options.as_json:
-        content = {"answer": answer(decision).replace("\n", " "), "results": str(folder)}
-        content |= {str(d): usual_lengths(kind_called(str(d))) for d in decision.drafters}
-        print_json({**content, "settings": decision.table()})
+        text, table = answer(decision).replace("\n", " "), decision.table()
+        others = {str(d): usual_lengths(kind_called(str(d))) for d in decision.drafters}
+        print_json({"answer": text, "results": str(folder), "others": others, "settings": table})
     else:
         print(*_screen(options, decision, source, measurement), sep="\n")
         print(f"results: {folder}")
@@ -385,7 +385,7 @@ def _costs(
         from specbench.pricing.decide import decide as decided
 
         def report(costs: Costs) -> None:
-            (size,) = costs.batches.astype(int).tolist()
+            size = int(costs.batches[-1])
             fastest = decided(source.priced, costs, [size], lengths).fastest(size)
             note(f"N = {fastest.length}: {fastest.times}, {fastest.verdict}")
 

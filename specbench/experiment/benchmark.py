@@ -217,19 +217,26 @@ def time_rounds(
         plan = bench_plan(pair, loading, of_size, cells, same_prompts=True)
         runner, batches = BenchRunner(plan, loader.load(plan)), plan.batches()
         began, budget, repeats = time.perf_counter(), left / (len(sizes) - number), 0
-        records: list[SampleRecord] = []
+        records, seconds = list[SampleRecord](), dict[Any, list[float]]()  # of rounds, by cell
         interrupt: KeyboardInterrupt | None = None
         try:
             with progress_bar(len(plan), show_progress, name="measurements") as report:
                 while repeats < REPEATS:
-                    per_repeat = (time.perf_counter() - began) / max(repeats, 1)
-                    is_spent = per_repeat * (repeats + 1) > budget
-                    if repeats >= FEW_REPEATS and (is_spent or _is_steady(records)):
+                    needed = (time.perf_counter() - began) * (repeats + 1) / max(repeats, 1)
+                    is_steady = repeats > FEW_REPEATS and all(
+                        stdev(of_cell) <= STEADY * mean(of_cell) * repeats**0.5
+                        for of_cell in seconds.values()
+                    )
+                    if repeats >= FEW_REPEATS and (needed > budget or is_steady):
                         break
                     for batch in islice(batches, len(cells)):
-                        for _, record in runner.run(batch):
+                        decoded = [record for _, record in runner.run(batch)]
+                        for record in decoded:
                             report(vars(record))
-                            records.append(record)
+                        records += decoded
+                        rounds = sum(record.shared_rounds or 0.0 for record in decoded)
+                        total = sum(record.decode_seconds or 0.0 for record in decoded)
+                        seconds.setdefault(batch[0].cell, []).append(total / rounds)
                     repeats += 1
         except KeyboardInterrupt as pressed:
             if repeats < FEW_REPEATS:
@@ -239,18 +246,3 @@ def time_rounds(
         yield [record for record in records if (record.block or 0) < repeats]
         if interrupt is not None:
             raise interrupt
-
-
-def _is_steady(records: Sequence[SampleRecord]) -> bool:
-    """Whether at least three repeats agree about the seconds of a round of every cell."""
-    sums: dict[Any, dict[Any, list[float]]] = {}
-    for record in records:
-        cell = sums.setdefault((record.method, record.draft_length), {})
-        total = cell.setdefault(record.block, [0.0, 0.0])
-        total[0] += record.decode_seconds or 0.0
-        total[1] += record.shared_rounds or 0.0
-    for blocks in sums.values():
-        rounds = [seconds / max(number, 1e-9) for seconds, number in blocks.values()]
-        if len(rounds) < 3 or stdev(rounds) > STEADY * mean(rounds) * len(rounds) ** 0.5:
-            return False
-    return True

@@ -157,13 +157,6 @@ class Decision:
         """Whether there are speed-ups."""
         return not isnan(self.settings[0].speedup.value)
 
-    def cost_table(self) -> pd.DataFrame:
-        """Return the costs, by drafter if they differ."""
-        first, *others = self.costs.values()
-        if all(costs is first for costs in others):
-            return first.table()
-        return pd.concat(c.table().assign(drafter=str(name)) for name, c in self.costs.items())
-
     def table(self) -> pd.DataFrame:
         """Return one row for each setting."""
         return pd.DataFrame(
@@ -387,10 +380,10 @@ def decision_table(decision: Decision) -> Table:
         ("N", lambda s: str(s.length)),
         (
             f"tokens/\nround{ends['tokens_per_round']}",
-            lambda s: with_interval(*s.tokens_per_round[:3], ".2f"),
+            lambda s: with_interval(*s.tokens_per_round[:3], form=".2f"),
         ),
         ("pays\nfrom", lambda s: number(s.break_even.value, ".2f")),
-        (f"speed-up\n{ends['speedup']}", lambda s: with_interval(*s.speedup[:3], ".2f")),
+        (f"speed-up\n{ends['speedup']}", lambda s: with_interval(*s.speedup[:3], form=".2f")),
         ("speculation" if len(decision.drafters) == 1 else "verdict", lambda s: s.verdict),
     ]
     if len(decision.drafters) > 1:  # what is left fits a screen
@@ -423,6 +416,8 @@ def write_tables(folder: Path, decision: Decision) -> None:
     Raises:
         SpecbenchError: A file cannot be written.
     """
-    tables = {DECISION: decision.table(), COSTS: decision.cost_table()}
+    alike = len({id(costs) for costs in decision.costs.values()}) == 1
+    tables = {COSTS if alike else f"costs-{d}.csv": c.table() for d, c in decision.costs.items()}
+    tables[DECISION] = decision.table()
     for name, table in tables.items():
         write_atomically(folder / name, table.to_csv(index=False, float_format="%.6g"))

@@ -148,15 +148,14 @@ def find_machine(name: str) -> Machine:
             f"no figures of a machine `{shown(name)}`: choose one of {listed(machines())}, or give "
             "a FILE.toml with its bandwidth and flops"
         )
-    key, names = next((key, one.names) for key, one in machines().items() if one == machine)
-    named = words_of(" ".join((key, machine.description, *names)))
-    typed = _NO_CHIP.sub(" ", _COUNT.sub(" ", name.lower()))
-    if others := words_of(_GENERAL.sub(" ", typed)) - named:
-        raise UsageError(
-            f"no figures of a machine `{shown(name)}`: did you mean `{key}` "
-            f"({machine.description}), without {', '.join(sorted(others))}? Else give a FILE.toml "
-            "with its bandwidth and flops"
-        )
+    key = next(key for key, one in machines().items() if one == machine)
+    typed = _GENERAL.sub(" ", _NO_CHIP.sub(" ", _COUNT.sub(" ", name.lower())))
+    others = words_of(typed) - words_of(" ".join((key, machine.description, *machine.names)))
+    require(
+        not others,
+        f"no figures of a machine `{shown(name)}`: did you mean `{key}` ({machine.description}), "
+        f"without {', '.join(sorted(others))}? Else give a FILE.toml with bandwidth and flops",
+    )
     return machine
 
 
@@ -171,13 +170,8 @@ def find_engine(name: str) -> ServingEngine:
     Raises:
         UsageError: There is no such engine, or the name has words of something else.
     """
-    engine, words = known_engine(name), set[str]()
-    for alias, entry in engines().items():
-        if entry == engine:
-            words = {*words_of(" ".join((alias, *entry.names)))}
-    others = {
-        w for w in words_of(name) - words if w.isalpha() and w not in (*MONTHS, "v", "b", "rc")
-    }
-    if engine is None or others:
+    engine, parts = known_engine(name), [*engines(), *MONTHS, "v", "b", "rc"]
+    named = words_of(" ".join([*parts, *(n for entry in engines().values() for n in entry.names)]))
+    if engine is None or any(word.isalpha() for word in words_of(name) - named):
         raise UsageError(f"--serving: {unknown('engine', name, engines())}")
     return engine

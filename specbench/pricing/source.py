@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -212,9 +212,10 @@ def timed_costs(
     show_progress: bool,
     report: Callable[[Costs], object],
 ) -> Costs:
-    """Return the costs of three draft lengths as measured here, which ``report`` gets size by size.
+    """Return the costs of three draft lengths as measured here.
 
-    After an interrupt they are those of the batch sizes that were measured before it.
+    ``report`` gets them after each batch size. After an interrupt they are those of the sizes that
+    were measured before it.
     """
     import pandas as pd
 
@@ -242,14 +243,7 @@ def timed_costs(
                 for table in tables
             ]
             costs = costs_of(pd.concat(alike), f"{records[0].engine}, measured here")
-            report(
-                replace(
-                    costs,
-                    batches=costs.batches[-1:],
-                    rounds=costs.rounds[:, -1:],
-                    drafts=costs.drafts[:, -1:],
-                )
-            )
+            report(costs)
     except KeyboardInterrupt:
         if costs is None:
             raise

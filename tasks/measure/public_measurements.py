@@ -141,7 +141,6 @@ def setting_of(row: Any) -> Setting | str:
         if not value:
             return name
     assert engine and machine and target
-    prompt, is_shared = number(row.prompt_tokens, SHORT), "shared" in text(row.workload)
     gpus = max(round(number(row.gpus, 1)), devices_in(text(row.gpu)))
     return Setting(
         Deployment(machine, engine, gpus),
@@ -151,7 +150,7 @@ def setting_of(row: Any) -> Setting | str:
         round(drafts),
         accepted,
         round(number(row.batch, 1)),
-        Workload(prompt, number(row.new_tokens, ANSWER), prompt if is_shared else 0.0),
+        Workload(number(row.prompt_tokens, SHORT), number(row.new_tokens, ANSWER)),
     )
 
 

@@ -134,7 +134,13 @@ def test_drafters_stand_side_by_side(cli):
     result = cli(*line.split(), code=0)
     assert result.out.startswith("Speculate at batch 1")
     assert re.search(r"mtp +eagle3 +block", result.out)
-    assert set(pd.read_csv("o/decision/costs.csv")["drafter"]) == {"mtp", "eagle3", "block"}
+    again = "decide --costs o/decision/costs-mtp.csv --drafter mtp --accepted-length 2.9@3 -o p"
+    cli(*again.split(), code=0)
+    first, second = (
+        {(r["batch_size"], r["draft_length"]): float(r["break_even"]) for r in rows(Path(file))}
+        for file in ("p/decision/decision.csv", "o/decision/decision.csv")
+    )
+    assert len(first) == 5 * 3 and set(first) <= set(second)
     assert max(map(len, result.out.splitlines())) < 130
 
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from transformers import PreTrainedTokenizerBase
 
 from specbench.tasks.thoughts import is_mark
+
+
+@cache
+def detokenizer_of(tokenizer: PreTrainedTokenizerBase) -> Detokenizer:
+    """Return the only detokenizer of a tokenizer."""
+    return Detokenizer(tokenizer)
 
 
 class Detokenizer:

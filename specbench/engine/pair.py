@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from specbench.engine.detokenizer import Detokenizer
 from specbench.engine.engines import Engine
 from specbench.engine.runner import Runner
 from specbench.errors import UsageError
@@ -149,12 +147,10 @@ class LoadedPair:
         )
 
     def text_of(self, token_ids: Sequence[int], stop: Sequence[str] = ()) -> str:
-        """Return the text of tokens before a stop string, see ``Detokenizer``."""
-        return self._detokenizer(token_ids, stop)
+        """Return the text of tokens before a stop string, see ``detokenizer_of``."""
+        from specbench.engine.detokenizer import detokenizer_of
 
-    @cached_property
-    def _detokenizer(self) -> Detokenizer:
-        return Detokenizer(self.tokenizer)
+        return detokenizer_of(self.tokenizer)(token_ids, stop)
 
     @property
     def context(self) -> int | None:

@@ -219,7 +219,7 @@ def head_recipe(pair: PairSpec, task: Task, chosen: Mapping[str, Any]) -> HeadRe
 
 def warm_up_cosine(step: int, steps: int) -> float:
     """Return the factor on the peak rate at a step from 0: linear warm-up, cosine to zero."""
-    warm_up = max(2, round(WARM_UP * steps))  # the first step is never at the full rate
+    warm_up = max(1, round(WARM_UP * steps))
     return min(1.0, (step + 1) / warm_up) * (1 + math.cos(math.pi * step / steps)) / 2
 
 

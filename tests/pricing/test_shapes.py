@@ -166,8 +166,7 @@ def test_a_deepseek_configuration_compresses_keys():
 def test_a_gguf_file_has_the_bits_of_its_size(tmp_path):
     gguf = pytest.importorskip("gguf")
     import numpy as np
-
-    from specbench.engine.gguf import finish
+    from export_pair import finish
 
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
     writer.add_block_count(2)

@@ -165,3 +165,15 @@ def test_a_pipeline_notices_when_an_engine_gets_worse(cli, served, arm, options,
     done = cli("compare", served, "-m", f"plain,again,{arm}", *options.split())
     assert done.code == (1 if reason else 0), done.err
     assert reason in done.err and done.err.count("error: ") == bool(reason)
+
+
+def test_heads_of_a_recipe_are_judged_by_their_mean(made):
+    """One of two heads loses more than the margin, and their mean does not."""
+    options = CompareOptions(against="sd", margin=90, require="within")
+    results = Results([made], Rows(draft_length=[3]).selection(), by_folder=True)
+    judged = results.against("sd", 90)
+    fails = judged.assign(loss=judged["loss"].mask(judged["method"] == "diversed", "open"))
+    with pytest.raises(RunError, match="diversed"):
+        hold(options, results, [made], Rows(draft_length=[3], method=["diversed"]), fails)
+    of_recipe = fails.assign(seeds=fails["seeds"].mask(fails["method"] == "diversed", 1))
+    hold(options, results, [made], Rows(draft_length=[3], method=["diversed"]), of_recipe)

@@ -8,6 +8,7 @@ import torch
 
 from specbench.analysis.statistics.intervals import Interval
 from specbench.analysis.statistics.proportions import smallest_shown
+from specbench.analysis.tables.table import between
 from specbench.errors import UsageError
 from specbench.tasks.metrics import get_metric
 from specbench.training import front
@@ -65,6 +66,8 @@ def test_one_sentence_says_what_a_head_is_worth(head, told, better):
     worth = Worth(head, STATIC)
     described = worth.described(ROUGE)
     assert told in described["sentence"]
+    least, value = (100 * described[name] for name in ("distance_least", "distance"))
+    assert between(least, value, ".1f") in described["sentence"]
     assert ("collapsed" in described["sentence"]) == (worth.collapsed is not None)
     assert (described["better"], described["n"]) == (better, PROMPTS)
     assert [other["name"] for other in described["others"]] == ["target", "static", "draft"]

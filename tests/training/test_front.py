@@ -129,3 +129,17 @@ def test_points_on_parts_of_the_prompts_give_the_mean_and_spread_of_all_inputs()
     mean, spread = Point.from_lists(whole.lists()).inputs.mean_and_spread()
     np.testing.assert_allclose(mean, inputs.mean(0))
     np.testing.assert_allclose(spread, inputs.std(0, ddof=1))
+
+
+def test_a_lead_over_noisy_weights_has_both_its_ends():
+    """The best of several noisy mixtures looks better on the prompts that chose it."""
+    rng = np.random.default_rng(1)
+
+    def noisy(point):
+        return point._replace(quality=point.quality + rng.normal(0, 0.3, PROMPTS))
+
+    more = [made_point(weight, quality=0.6) for weight in (0.8, 0.6, 0.4, 0.2)]
+    worth = Worth(noisy(made_point(0.5)), [*map(noisy, [STATIC[0], *more, STATIC[-1]])])
+    described = worth.described(ROUGE)
+    least, value = (f"{100 * described[name]:.1f}" for name in ("distance_least", "distance"))
+    assert least != value and f"({least} to {value} [" in described["sentence"]

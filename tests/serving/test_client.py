@@ -421,9 +421,9 @@ def framed(*events: bytes, end: bytes = b"\n\n") -> bytes:
         (b"\n".join(EVENTS), ["application/x-ndjson"]),
         (b"\r\n".join([*EVENTS, b"[DONE]"]), ["application/jsonl"]),
         (framed(*EVENTS[:2], b"[DONE]"), ["text/event-stream"]),  # without a finish_reason
-        (gzip.compress(framed(*EVENTS)), ["text/event-stream", "Content-Encoding: gzip"]),
+        (gzip.compress(framed(*EVENTS), mtime=0), ["text/event-stream", "Content-Encoding: gzip"]),
         (
-            b"".join(gzip.compress(framed(event)) for event in EVENTS),
+            b"".join(gzip.compress(framed(event), mtime=0) for event in EVENTS),
             ["text/event-stream", "Content-Encoding: GZIP"],
         ),
         (zlib.compress(framed(*EVENTS)), ["text/plain", "Content-Encoding: deflate"]),

@@ -21,7 +21,8 @@ ERRORS_FILE = Path(__file__).with_name("errors.csv")
 LENGTHS_FILE = Path(__file__).with_name("lengths.csv")
 FEWEST = 3  # people of whose errors a bound is made
 # Standard deviation of the logarithm of predicted over measured: .16 between people and machines,
-# and .09 between the rows of one, in 216 rows of 23 people that no number was fitted to.
+# and .09 between the rows of one, in 216 rows of 23 people, before any
+# number was found on them.
 SPREAD = sqrt(0.16**2 + 0.09**2)
 NORMAL = 1.645  # nine of ten lie within so many standard deviations
 LARGEST = 1.5  # beyond this factor there is no number

@@ -152,8 +152,8 @@ print(*(m.__file__ for n, m in sys.modules.items() if n.split(".")[0] == "{FACE}
     assert lines <= MOST_LINES, {file.stem: file.read_text().count("\n") for file in files}
 
 
-#: Lines of Python and functions; lowered whenever a change takes lines away, and raised by none.
-CEILINGS = {"specbench": (49_490, 2_718), "tests": (35_725, None)}
+#: Lines of Python and functions; a commit that needs room takes away first.
+CEILINGS = {"specbench": (47_950, 2_640), "tests": (34_400, None)}
 
 
 def test_the_house_does_not_grow():

@@ -109,7 +109,7 @@ class CellColumns(TableRow):
     )
     drafter: str | None = column(
         "",
-        "what proposes the drafts, see `specbench docs drafters`",
+        "what proposes the drafts, see `specbench list drafters`",
         "nothing is drafted; not recorded",
     )
     engine: str = column(

@@ -218,13 +218,13 @@ def decide(
         note(
             f"no costs of batch {', '.join(map(str, missing))}: measure more rows, or --batch-size"
         )
-    folder = source.folder / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
     from specbench.pricing.bounds import usual_lengths
     from specbench.pricing.decide import answer, remarks, write_tables
     from specbench.pricing.decide import decide as decided
 
     decision = decided(source.priced, costs, batches, options.lengths)
+    folder = source.folder / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
     write_tables(folder, decision)
     if decision.is_told and not (
         source.is_exact and decision.is_computed

@@ -239,4 +239,4 @@ def test_every_drafter_is_listed_run_priced_and_decided_on(copies, cli):
     for name in names:
         assert name in listed and name in explained
         assert f"sd, {name}, N = 3" in priced.out
-        assert re.search(rf"^1 +{name} ", decided.out, re.MULTILINE)
+        assert re.search(rf"\b{name}\b", decided.out)
